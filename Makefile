@@ -1,0 +1,145 @@
+# underspan: builds the agent, installs it, checks it. `make help` lists the targets.
+# Sources, BPF programs and unit tests are found by their place; nothing is listed here by name.
+
+VERSION := $(shell sed -n 's/.*UNDERSPAN_VERSION "\(.*\)"/\1/p' src/version.h)
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+CLANG   ?= $(firstword $(shell command -v clang-19 clang-18 clang-17 clang 2>/dev/null))
+BPFTOOL ?= $(firstword $(shell PATH="$$PATH:/usr/sbin:/sbin" command -v bpftool 2>/dev/null) bpftool)
+CC      := $(if $(filter default,$(origin CC)),$(or $(CLANG),cc),$(CC))
+CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-19 clang-format 2>/dev/null))
+
+# the architecture names of the kernel's headers, as BPF's PT_REGS macros want them
+ARCH := $(shell uname -m | sed 's/x86_64/x86/;s/aarch64/arm64/')
+
+BUILD := build
+ifeq ($(V),1)
+  Q :=
+  msg :=
+else
+  Q := @
+  msg = @printf '  %-8s %s\n' "$(1)" "$(2)";
+endif
+
+LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd capstone libcap
+CFLAGS   ?= -O2 -g
+ifeq ($(DEBUG),1)
+  CFLAGS := -O0 -g3
+endif
+ifeq ($(SANITIZE),1)
+  CFLAGS  := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined
+  LDFLAGS += -fsanitize=address,undefined
+  BUILD   := build/sanitize
+endif
+ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -fstack-protector-strong -fPIE -pthread \
+	-Isrc -Iinclude -I$(BUILD)/include $(CFLAGS)
+ALL_LDFLAGS = -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
+LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
+BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
+	-Wno-unused-parameter -Wno-missing-declarations -D__TARGET_ARCH_$(ARCH) \
+	-Ivmlinux -Ibpf/lib -Iinclude -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
+
+SRCS      := $(sort $(shell find src -name '*.c'))
+OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(BUILD)/sql_files.o
+LIB_OBJS  := $(filter-out $(BUILD)/src/main.o,$(OBJS))
+BPF_SRCS  := $(sort $(wildcard bpf/*.bpf.c))
+BPF_OBJS  := $(BPF_SRCS:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
+SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(BUILD)/include/%.skel.h)
+SQL_FILES := $(sort $(shell find sql -name '*.sql'))
+UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
+UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.SECONDARY:
+.PHONY: all tools deps install fmt fmt-check unit e2e check demo clean help
+
+all: $(BUILD)/underspan ## build the agent (build/underspan)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
+	@echo "  V=1 shows commands, DEBUG=1 builds for the debugger, SANITIZE=1 with ASan and UBSan"
+
+# ---- tools: one clear sentence when one is missing, before the compiler says a hundred ----
+
+tools:
+	@test -n "$(CLANG)" || { echo "make: no clang found; run 'make deps'" >&2; exit 1; }
+	@PATH="$$PATH:/usr/sbin:/sbin" command -v $(BPFTOOL) >/dev/null || { echo "make: no bpftool found; run 'make deps'" >&2; exit 1; }
+	@pkg-config --exists $(LIBS) || { echo "make: missing $$(pkg-config --print-errors --exists $(LIBS) 2>&1 | sed -n "s/^No package '\(.*\)' found/\1/p" | xargs); run 'make deps'" >&2; exit 1; }
+
+deps: ## install what building needs (apt; asks for sudo where it must)
+	@deploy/dependencies.sh build
+
+# ---- the agent ----
+
+$(BUILD)/underspan: $(OBJS)
+	$(call msg,LINK,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(OBJS) $(LDLIBS)
+
+$(BUILD)/src/%.o: src/%.c | tools $(SKELETONS)
+	$(call msg,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c | tools
+	$(call msg,BPF,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CLANG) $(BPF_CFLAGS) -MMD -MP -c $< -o $@.full
+	$(Q)$(BPFTOOL) gen object $@ $@.full
+
+# bpftool writes to stdout even when it fails: make the file appear only when it is whole
+$(BUILD)/include/%.skel.h: $(BUILD)/bpf/%.bpf.o
+	$(call msg,SKEL,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp
+	$(Q)mv $@.tmp $@
+
+# every file under sql/ is carried inside the program, see src/clickhouse/sql_files.h
+$(BUILD)/sql_files.S: $(SQL_FILES) sql/embed.sh
+	$(call msg,SQL,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)sql/embed.sh $(SQL_FILES) > $@
+
+$(BUILD)/sql_files.o: $(BUILD)/sql_files.S $(SQL_FILES)
+	$(Q)$(CC) -c $< -o $@
+
+install: all ## install under DESTDIR and PREFIX
+	install -Dm755 $(BUILD)/underspan $(DESTDIR)$(PREFIX)/bin/underspan
+
+# ---- checks ----
+
+$(BUILD)/tests/unit/%: tests/unit/%.c $(LIB_OBJS)
+	$(call msg,TEST,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS) -lcmocka
+
+unit: $(UNIT_BINS) ## build and run the unit tests
+	@set -e; for t in $(UNIT_BINS); do $$t; done
+
+e2e: all ## the end-to-end tests: real processes, real engine (root)
+	@tests/e2e/run.sh
+
+check: ## install what is missing, build, run every test
+	@deploy/dependencies.sh build check
+	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory fmt-check
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory e2e
+
+demo: ## install what is missing, build, and show where requests' time goes
+	@deploy/dependencies.sh build demo
+	@$(MAKE) --no-print-directory all
+	@deploy/demo/demo.sh
+
+C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
+fmt: ## format the C sources
+	$(Q)$(CLANG_FORMAT) -i $(C_FILES)
+fmt-check: ## fail where a C source is not formatted
+	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+
+clean: ## remove what was built (not the downloads in build/cache)
+	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/underspan $(BUILD)/sql_files.*
+
+-include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d)

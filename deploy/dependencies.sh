@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what a purpose needs and is not there yet: `deploy/dependencies.sh build [check] [demo]`.
+# Debian and Ubuntu (apt); run as root or as a user with sudo, which is asked for only when something
+# is missing. The embedded ClickHouse engine comes from npm, pinned by its integrity hash.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+declare -A packages=(
+    [build]="clang-19 bpftool make pkg-config libbpf-dev libelf-dev zlib1g-dev libcurl4-openssl-dev
+             libjansson-dev libmicrohttpd-dev libcapstone-dev libcap-dev libc6-dev linux-libc-dev"
+    [check]="libcmocka-dev clang-format-19 git python3 python3-pytest nginx-light gunicorn
+             python3-django curl openssl iproute2 procps util-linux mmdebstrap libcap2-bin"
+    [demo]="python3 nginx-light gunicorn python3-django curl procps"
+)
+
+log() { printf 'underspan: %s\n' "$*" >&2; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else log "missing packages need root: run this as root, or install sudo"; exit 1
+    fi
+}
+
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+apt_install() {
+    local missing=() p
+    for p in "$@"; do installed "$p" || missing+=("$p"); done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || { log "no apt-get here; install by hand: ${missing[*]}"; exit 1; }
+    log "installing ${missing[*]}"
+    # a fresh machine has no package lists; one that has them may still lack these packages
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+    # no service may start by being installed: policy-rc.d is how Debian is told so
+    local policy=/usr/sbin/policy-rc.d made=
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+        as_root chmod 755 $policy
+        made=1
+    fi
+    local status=0
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+        "${missing[@]}" >/dev/null || status=$?
+    [ -z "$made" ] || as_root rm -f $policy
+    [ $status = 0 ] || { log "apt-get could not install ${missing[*]}"; exit 1; }
+}
+
+for purpose in "$@"; do
+    [ -n "${packages[$purpose]:-}" ] || { log "unknown purpose '$purpose'; use ${!packages[*]}"; exit 2; }
+    # shellcheck disable=SC2086
+    apt_install ${packages[$purpose]}
+    case $purpose in check|demo) deploy/libchdb.sh ;; esac
+done

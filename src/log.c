@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The agent's log. See log.h. */
+#include "log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static enum log_level max_level = LOG_LEVEL_INFO;
+
+void log_set_level(enum log_level level)
+{
+	max_level = level;
+}
+
+bool log_enabled(enum log_level level)
+{
+	return level <= max_level;
+}
+
+/* sd-daemon(3): journald reads "<N>" as the priority. JOURNAL_STREAM names the journal's inode. */
+static bool stderr_is_journal(void)
+{
+	static int cached = -1;
+	unsigned long long dev, ino;
+	const char *stream;
+	struct stat st;
+
+	if (cached >= 0)
+		return cached;
+	stream = getenv("JOURNAL_STREAM");
+	cached = stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 &&
+		 fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+	return cached;
+}
+
+static void log_vwrite(enum log_level level, const char *fmt, va_list ap)
+{
+	static const char *const name[] = { "error: ", "warning: ", "", "debug: " };
+	static const int priority[] = { 3, 4, 6, 7 };
+	int saved_errno = errno;
+	char line[2048];
+	int n;
+
+	if (stderr_is_journal())
+		n = snprintf(line, sizeof(line), "<%d>", priority[level]);
+	else
+		n = snprintf(line, sizeof(line), "underspan: %s", name[level]);
+	vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
+	/* a hostile thread or file name must not forge a second log line */
+	for (char *c = line; *c; c++) {
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			*c = '?';
+	}
+	strcat(line, "\n");
+	fputs(line, stderr);
+	errno = saved_errno;
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!log_enabled(level))
+		return;
+	va_start(ap, fmt);
+	log_vwrite(level, fmt, ap);
+	va_end(ap);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+void complain(struct complaint *c, const char *fmt, ...)
+{
+	uint64_t now = now_ns();
+	char text[1024];
+	va_list ap;
+
+	c->repeats++;
+	if (c->active && now < c->next_ns)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (c->active && c->repeats > 1)
+		log_warn("%s (%llu times since the last message)", text,
+			 (unsigned long long)c->repeats);
+	else
+		log_warn("%s", text);
+	c->interval_ns = !c->active ? NSEC_PER_SEC : c->interval_ns * 2;
+	if (c->interval_ns > 60 * NSEC_PER_SEC)
+		c->interval_ns = 60 * NSEC_PER_SEC;
+	c->next_ns = now + c->interval_ns;
+	c->repeats = 0;
+	c->active = true;
+}
+
+void complain_over(struct complaint *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!c->active)
+		return;
+	va_start(ap, fmt);
+	log_vwrite(LOG_LEVEL_INFO, fmt, ap);
+	va_end(ap);
+	*c = (struct complaint){ 0 };
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one ELF file, a Python executable or libpython, offers to a tracer: its version, where
+ * its runtime state lies, and where a collection begins and ends. Everything is found by looking
+ * into the file (untrusted input); what cannot be found is refused with a sentence, never guessed.
+ * Addresses named *_va are the file's own virtual addresses; a live process adds its load bias.
+ */
+#ifndef UNDERSPAN_PROBE_PYTHON_H
+#define UNDERSPAN_PROBE_PYTHON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "util.h"
+
+/* How the bounds of a collection were found; the value of ebpf_gc_pause.method. */
+enum gc_method { GC_METHOD_NONE, GC_METHOD_USDT, GC_METHOD_SYMBOL, GC_METHOD_SCAN };
+
+/* Where a probe finds an integer argument, as SDT notes and calling conventions say. */
+enum arg_place { ARG_NONE, ARG_REGISTER, ARG_MEMORY, ARG_CONSTANT };
+struct arg_spec {
+	uint8_t place;	   /* enum arg_place */
+	uint8_t reg_index; /* index of the 8-byte register in the kernel's struct pt_regs */
+	uint8_t size;	   /* bytes: 4 or 8 */
+	uint8_t is_signed;
+	int64_t value; /* ARG_MEMORY: displacement to the register; ARG_CONSTANT: the value */
+};
+
+struct probe_site {
+	uint64_t va;		 /* of the probed instruction */
+	uint64_t file_offset;	 /* what perf_event_open wants for a uprobe */
+	uint64_t ref_ctr_offset; /* file offset of the USDT semaphore; 0: none */
+	struct arg_spec arg;	 /* gc__start: generation; gc__done: collected + uncollectable */
+};
+
+enum { PYTHON_MAX_GC_ENTRIES = 16, PYTHON_MAX_GC_EXITS = 112, PYTHON_BUILD_ID_MAX = 32 };
+
+struct python_image {
+	uint8_t build_id[PYTHON_BUILD_ID_MAX];
+	uint8_t build_id_len; /* 0: the file has none */
+	uint8_t major, minor, micro;
+	bool free_threaded;   /* a Py_GIL_DISABLED build */
+	uint64_t runtime_va;  /* &_PyRuntime */
+	uint64_t runtime_file_offset; /* of the same; 0 when in .bss */
+
+	enum gc_method gc_method;
+	struct probe_site gc_entry[PYTHON_MAX_GC_ENTRIES];
+	struct probe_site gc_exit[PYTHON_MAX_GC_EXITS];
+	uint32_t n_gc_entry, n_gc_exit;
+	struct why gc_why; /* why gc_method is GC_METHOD_NONE */
+};
+
+/*
+ * Reads the ELF file behind `fd` (kept open, owned by the caller). `path_hint` is used for the
+ * version when the file itself does not tell, and in messages.
+ * Returns 0; -ENOENT when this is not a Python (no _PyRuntime: the normal answer, `why` unset);
+ * -ENOTSUP for a Python that is refused, -EINVAL for a broken file, other -errno, with `why`.
+ */
+int python_image_read(int fd, const char *path_hint, struct python_image *ret, struct why *why);
+
+/*
+ * True when the ELF file behind `fd` asks the dynamic loader for a libpython, in which case the
+ * interpreter is that library and not the executable. False for broken files.
+ */
+bool python_image_needs_libpython(int fd);
+
+#endif
