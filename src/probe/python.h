@@ -33,15 +33,29 @@ struct probe_site {
 	struct arg_spec arg;	 /* gc__start: generation; gc__done: collected + uncollectable */
 };
 
-enum { PYTHON_MAX_GC_ENTRIES = 16, PYTHON_MAX_GC_EXITS = 112, PYTHON_BUILD_ID_MAX = 32 };
+enum {
+	PYTHON_MAX_GC_ENTRIES = 16,
+	PYTHON_MAX_GC_EXITS = 112,
+	PYTHON_BUILD_ID_MAX = 32,
+	PYTHON_MICRO_UNKNOWN = 255,
+};
 
 struct python_image {
 	uint8_t build_id[PYTHON_BUILD_ID_MAX];
-	uint8_t build_id_len; /* 0: the file has none */
-	uint8_t major, minor, micro;
-	bool free_threaded;   /* a Py_GIL_DISABLED build */
-	uint64_t runtime_va;  /* &_PyRuntime */
+	uint8_t build_id_len;	      /* 0: the file has none */
+	uint16_t machine;	      /* EM_X86_64 or EM_AARCH64 */
+	uint8_t major, minor, micro;  /* micro: PYTHON_MICRO_UNKNOWN where the file does not tell */
+	bool free_threaded;	      /* a Py_GIL_DISABLED build */
+	uint64_t runtime_va;	      /* &_PyRuntime */
 	uint64_t runtime_file_offset; /* of the same; 0 when in .bss */
+
+	/*
+	 * A collection: it begins at a gc_entry and ends at the gc_exit with the same stack
+	 * pointer. USDT: the sites of gc__start and gc__done. Otherwise the first instruction of
+	 * the collecting function and of each of its clones, and all instructions that leave it:
+	 * returns, tail calls and indirect jumps (which may be mere switches: the stack pointer
+	 * tells). A collection that returns at once is among these; generation_stats tells.
+	 */
 
 	enum gc_method gc_method;
 	struct probe_site gc_entry[PYTHON_MAX_GC_ENTRIES];

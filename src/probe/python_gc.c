@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Finds where collections begin and end. See python_gc.h. */
+#include "probe/python_gc.h"
+
+#include <string.h>
+
+#include "probe/function_body.h"
+#include "probe/functions.h"
+#include "probe/gc_scan.h"
+#include "probe/stapsdt.h"
+
+/* ---- by static probes ---- */
+
+static int find_usdt(const struct elf_file *elf, struct python_image *image, struct why *why)
+{
+	size_t n_entry = stapsdt_find(elf, "python", "gc__start", image->gc_entry,
+				      PYTHON_MAX_GC_ENTRIES);
+	size_t n_exit = stapsdt_find(elf, "python", "gc__done", image->gc_exit,
+				     PYTHON_MAX_GC_EXITS);
+
+	if (!n_entry || !n_exit || n_entry > PYTHON_MAX_GC_ENTRIES || n_exit > PYTHON_MAX_GC_EXITS)
+		return why_fail(why, ENOTSUP, "no usable static probes gc__start and gc__done");
+	image->n_gc_entry = (uint32_t)n_entry;
+	image->n_gc_exit = (uint32_t)n_exit;
+	return 0;
+}
+
+/* ---- by function: its entries and all exits of each ---- */
+
+static int add_sites(const struct elf_file *elf, const uint64_t *vas, size_t n,
+		     struct probe_site *sites, uint32_t *n_sites, struct why *why)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct probe_site site = { .va = vas[i] };
+
+		if (!elf_va_to_offset(elf, site.va, &site.file_offset))
+			return why_fail(why, EINVAL, "code at %#llx is not in the file",
+					(unsigned long long)site.va);
+		sites[(*n_sites)++] = site;
+	}
+	return 0;
+}
+
+static int add_function(const struct elf_file *elf, const struct functions *functions,
+			const struct function *entry, struct python_image *image, struct why *why)
+{
+	size_t room = PYTHON_MAX_GC_EXITS - image->n_gc_exit;
+	uint64_t exits[PYTHON_MAX_GC_EXITS];
+	struct function_body body;
+	int err, n;
+
+	err = function_body_read(elf, functions, entry, &body, why);
+	if (err)
+		return err;
+	n = function_body_exits(&body, exits, room, why);
+	function_body_free(&body);
+	if (n < 0)
+		return n;
+	if (!n || (size_t)n > room || image->n_gc_entry == PYTHON_MAX_GC_ENTRIES)
+		return why_fail(why, ENOTSUP, "the collecting function at %#llx has %d exits",
+				(unsigned long long)entry->start, n);
+	err = add_sites(elf, &entry->start, 1, image->gc_entry, &image->n_gc_entry, why);
+	if (!err)
+		err = add_sites(elf, exits, (size_t)n, image->gc_exit, &image->n_gc_exit, why);
+	return err;
+}
+
+/*
+ * The function that brackets one collection: `collect` up to 3.9, `gc_collect_main` since, and
+ * `_PyGC_Collect` in the incremental collector of 3.14.0 to 3.14.4. Compilers append to the name
+ * of a clone (.constprop.0, .isra.0, .lto_priv.0, .llvm.123); a moved part is no entry.
+ */
+static bool is_collector_name(const struct python_image *image, const char *name)
+{
+	static const struct {
+		const char *name;
+		uint8_t first_minor, last_minor;
+	} collectors[] = {
+		{ "collect", 8, 9 },
+		{ "gc_collect_main", 9, UINT8_MAX },
+		{ "_PyGC_Collect", 14, 14 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(collectors); i++) {
+		size_t length = strlen(collectors[i].name);
+
+		if (strncmp(name, collectors[i].name, length) == 0 &&
+		    (name[length] == '\0' || name[length] == '.') &&
+		    image->minor >= collectors[i].first_minor &&
+		    image->minor <= collectors[i].last_minor && !strstr(name, ".cold"))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Names are not unique: another module linked into the same program may have its own `collect`.
+ * The right one prints the collector's message.
+ */
+static bool prints_message(const struct elf_file *elf, const struct functions *functions,
+			   const struct function *entry, const struct gc_texts *texts)
+{
+	struct function_body body;
+	bool prints = false;
+
+	if (function_body_read(elf, functions, entry, &body, NULL))
+		return false;
+	for (size_t i = 0; i < texts->n; i++)
+		prints |= function_body_refers_to(&body, texts->va[i]);
+	function_body_free(&body);
+	return prints;
+}
+
+static int add_named(const struct elf_file *elf, const struct elf_symbols *symbols,
+		     const struct functions *functions, const struct gc_texts *texts,
+		     struct python_image *image, struct why *why)
+{
+	for (size_t i = 0; i < symbols->n; i++) {
+		const Elf64_Sym *sym = &symbols->items[i];
+		const struct function *f;
+		int err;
+
+		if (ELF64_ST_TYPE(sym->st_info) != STT_FUNC ||
+		    !is_collector_name(image, elf_symbol_name(symbols, sym)))
+			continue;
+		f = functions_find(functions, sym->st_value);
+		if (!f || f->start != sym->st_value || !prints_message(elf, functions, f, texts))
+			continue;
+		err = add_function(elf, functions, f, image, why);
+		if (err)
+			return err;
+	}
+	if (!image->n_gc_entry)
+		return why_fail(why, ENOTSUP, "no symbol of the collecting function");
+	return 0;
+}
+
+static int find_by_symbol(struct elf_file *elf, struct python_image *image, struct why *why)
+{
+	struct functions functions = {};
+	struct elf_symbols symbols;
+	struct gc_texts texts;
+	int err;
+
+	err = elf_symbols_load(elf, SHT_SYMTAB, &symbols);
+	if (err)
+		return why_fail(why, ENOTSUP, "no symbol table");
+	err = functions_from_symbols(&symbols, &functions, why);
+	if (err)
+		goto out;
+	err = elf_load_readonly(elf, why);
+	if (err)
+		goto out;
+	gc_find_texts(elf, &texts);
+	err = add_named(elf, &symbols, &functions, &texts, image, why);
+out:
+	functions_free(&functions);
+	elf_symbols_free(&symbols);
+	return err;
+}
+
+/*
+ * A build that inlined the collector into an allocation function would have it probed at every
+ * allocation. Such a function is exported; of the exported ones only these may be the collector.
+ */
+static bool is_unrelated_export(const struct elf_symbols *dynsym, uint64_t va)
+{
+	for (size_t i = 0; i < dynsym->n; i++) {
+		const char *name = elf_symbol_name(dynsym, &dynsym->items[i]);
+
+		if (dynsym->items[i].st_shndx != SHN_UNDEF && dynsym->items[i].st_value == va &&
+		    strncmp(name, "PyGC_", 5) != 0 && strncmp(name, "_PyGC_", 6) != 0)
+			return true;
+	}
+	return false;
+}
+
+static int find_by_scan(struct elf_file *elf, struct python_image *image, struct why *why)
+{
+	struct function entries[GC_MAX_FUNCTIONS];
+	struct functions functions = {};
+	struct elf_symbols dynsym = {};
+	struct gc_texts texts;
+	int err, n;
+
+	err = elf_load_readonly(elf, why);
+	if (err)
+		return err;
+	gc_find_texts(elf, &texts);
+	if (!texts.n)
+		return why_fail(why, ENOTSUP, "the collector's message is not in the file");
+	err = functions_from_unwind_table(elf, &functions, why);
+	if (err)
+		return err;
+	elf_symbols_load(elf, SHT_DYNSYM, &dynsym); /* absent in a static program */
+	n = gc_scan(elf, &functions, &texts, entries, why);
+	err = n < 0 ? n : 0;
+	for (int i = 0; i < n && !err; i++) {
+		if (is_unrelated_export(&dynsym, entries[i].start))
+			err = why_fail(why, ENOTSUP,
+				       "the collector is inlined into another function");
+		else
+			err = add_function(elf, &functions, &entries[i], image, why);
+	}
+	elf_symbols_free(&dynsym);
+	functions_free(&functions);
+	return err;
+}
+
+void python_gc_find(struct elf_file *elf, unsigned int ways, struct python_image *image)
+{
+	static const enum gc_method order[] = { GC_METHOD_USDT, GC_METHOD_SYMBOL, GC_METHOD_SCAN };
+
+	snprintf(image->gc_why.text, sizeof(image->gc_why.text), "no way to look was allowed");
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
+		struct why *why = &image->gc_why;
+		int err;
+
+		if (!(ways & (1u << order[i])))
+			continue;
+		image->n_gc_entry = image->n_gc_exit = 0;
+		if (order[i] == GC_METHOD_USDT)
+			err = find_usdt(elf, image, why);
+		else if (order[i] == GC_METHOD_SYMBOL)
+			err = find_by_symbol(elf, image, why);
+		else
+			err = find_by_scan(elf, image, why);
+		if (!err) {
+			image->gc_method = order[i];
+			image->gc_why.text[0] = '\0';
+			return;
+		}
+	}
+	image->gc_method = GC_METHOD_NONE;
+	image->n_gc_entry = image->n_gc_exit = 0;
+}
