@@ -78,4 +78,13 @@ int python_image_read(int fd, const char *path_hint, struct python_image *ret, s
  */
 bool python_image_needs_libpython(int fd);
 
+/*
+ * Where this build keeps the state that probes read: from a table for 3.8 to 3.12, from what the
+ * file itself describes since 3.13. `fd` is the file that `image` was read from.
+ * -ENOTSUP with `why` for a build that no offsets are known for; `ret` is python_offsets.h.
+ */
+struct python_offsets;
+int python_offsets_for(const struct python_image *image, int fd, struct python_offsets *ret,
+		       struct why *why);
+
 #endif
