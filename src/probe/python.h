@@ -39,8 +39,8 @@ struct python_image {
 	uint8_t build_id[PYTHON_BUILD_ID_MAX];
 	uint8_t build_id_len; /* 0: the file has none */
 	uint8_t major, minor, micro;
-	bool free_threaded;   /* a Py_GIL_DISABLED build */
-	uint64_t runtime_va;  /* &_PyRuntime */
+	bool free_threaded;	      /* a Py_GIL_DISABLED build */
+	uint64_t runtime_va;	      /* &_PyRuntime */
 	uint64_t runtime_file_offset; /* of the same; 0 when in .bss */
 
 	enum gc_method gc_method;

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -40,6 +39,7 @@ int store_directory_make(const char *path, struct why *why)
 
 int store_directory_lock(const char *path, int *ret_fd, struct why *why)
 {
+	struct flock whole_file = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char file[PATH_MAX], pid[32] = "";
 	ssize_t n;
 	int fd, err;
@@ -50,13 +50,13 @@ int store_directory_lock(const char *path, int *ret_fd, struct why *why)
 	fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return why_fail(why, errno, "cannot open %s: %s", file, strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+	if (fcntl(fd, F_OFD_SETLK, &whole_file) < 0) {
 		err = errno;
 		n = pread(fd, pid, sizeof(pid) - 1, 0);
 		pid[n > 0 ? n : 0] = '\0';
 		pid[strcspn(pid, "\n")] = '\0';
 		close(fd);
-		if (err != EWOULDBLOCK)
+		if (err != EAGAIN && err != EACCES)
 			return why_fail(why, err, "cannot lock %s: %s", file, strerror(err));
 		return why_fail(why, EBUSY, "another store serves %s already (pid %s)", path,
 				*pid ? pid : "unknown");
@@ -71,13 +71,15 @@ int store_directory_lock(const char *path, int *ret_fd, struct why *why)
 
 bool store_directory_is_locked(const char *path)
 {
+	struct flock whole_file = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char file[PATH_MAX];
 	AUTO_CLOSE int fd = -1;
 
 	if (join(file, path, "lock", NULL))
 		return false;
+	/* asks without taking it: a store that starts in this moment must not fail */
 	fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	return fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole_file) == 0 && whole_file.l_type != F_UNLCK;
 }
 
 /* Writes `text` beside the file and moves it there when it is whole. */
@@ -161,7 +163,7 @@ int store_directory_password(const char *path, bool make, char *ret_password, st
 				strerror(-err));
 	text[strcspn(text, "\n")] = '\0';
 	if (strlen(text) < STORE_PASSWORD_LEN)
-		return why_fail(why, EINVAL,
+		return why_fail(why, EBADMSG,
 				"%s is damaged; remove it and the store makes a new password",
 				file);
 	memcpy(ret_password, text, STORE_PASSWORD_LEN);

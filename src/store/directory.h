@@ -3,7 +3,7 @@
  * The store's directory: who may enter, who serves it now, and the password.
  *
  *   DIR/            0700
- *   DIR/lock        held (flock) by the process that serves it; holds its pid
+ *   DIR/lock        locked by the process that serves it; holds its pid
  *   DIR/password    0600, user "default"
  *   DIR/endpoint    URL and pid, two lines, there while it is served
  *   DIR/data/       the engine's
