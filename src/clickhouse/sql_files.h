@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files under sql/, carried inside the program (the build makes the table with sql/embed.sh). */
+/* The files under sql/, carried inside the program (the build makes the table with sql/embed.sh).
+ */
 #ifndef UNDERSPAN_SQL_FILES_H
 #define UNDERSPAN_SQL_FILES_H
 

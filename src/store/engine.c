@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+/* libchdb: found, loaded, bounded, and its calls made safe to free in any state. See engine.h. */
+#include "store/engine.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "store/chdb_abi.h"
+
+struct engine {
+	void *library;
+	char *path_argument;
+	chdb_connection *keeper; /* holds the engine up between requests */
+	char version[64];
+	char timezone[64];
+#define X(type, name, args) type(*name) args;
+	CHDB_FUNCTIONS(X)
+#undef X
+};
+
+struct session {
+	struct engine *engine;
+	chdb_connection *connection;
+	chdb_result *stream;
+};
+
+static int program_directory(char *buf, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", buf, size - 1);
+	char *slash;
+
+	if (n <= 0)
+		return -ENOENT;
+	buf[n] = '\0';
+	slash = strrchr(buf, '/');
+	if (!slash)
+		return -ENOENT;
+	*slash = '\0';
+	return 0;
+}
+
+static bool is_file(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+int engine_find_library(const char *asked, char *ret_path, size_t size, struct why *why)
+{
+	static const char *const beside[] = { "../lib/underspan", "cache/libchdb",
+					      "../cache/libchdb" };
+	static const char *const system[] = { "/usr/lib/underspan", "/usr/local/lib/underspan" };
+	const char *env = getenv("UNDERSPAN_LIBCHDB");
+	char directory[PATH_MAX];
+
+	if (!asked && env && *env)
+		asked = env;
+	if (asked) {
+		if (!is_file(asked))
+			return why_fail(why, ENOENT, "no ClickHouse engine at %s: %s", asked,
+					strerror(errno));
+		if (snprintf(ret_path, size, "%s", asked) >= (int)size)
+			return why_fail(why, ENAMETOOLONG, "the path %s is too long", asked);
+		return 0;
+	}
+	if (program_directory(directory, sizeof(directory)) == 0) {
+		for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
+			if (snprintf(ret_path, size, "%s/%s/libchdb.so", directory, beside[i]) <
+				    (int)size &&
+			    is_file(ret_path))
+				return 0;
+		}
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(system); i++) {
+		if (snprintf(ret_path, size, "%s/libchdb.so", system[i]) < (int)size &&
+		    is_file(ret_path))
+			return 0;
+	}
+	return why_fail(why, ENOENT,
+			"the embedded ClickHouse engine (libchdb.so) is not here: run "
+			"deploy/libchdb.sh in the source tree, or name it with --libchdb=FILE");
+}
+
+static int load(struct engine *e, const char *path, struct why *why)
+{
+	const char *missing = NULL;
+
+	e->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!e->library)
+		return why_fail(why, ELIBACC, "cannot load the ClickHouse engine %s: %s", path,
+				dlerror());
+#define X(type, name, args)                                                                        \
+	*(void **)&e->name = dlsym(e->library, #name);                                             \
+	if (!e->name)                                                                              \
+		missing = #name;
+	CHDB_FUNCTIONS(X)
+#undef X
+	if (missing)
+		return why_fail(why, ELIBBAD,
+				"%s has no %s: this is not the libchdb that deploy/libchdb.sh "
+				"fetches (26.7)",
+				path, missing);
+	return 0;
+}
+
+static chdb_connection *connect_engine(struct engine *e, char **arguments, int n)
+{
+	chdb_connection *c = e->chdb_connect(n, arguments);
+
+	return c && *c ? c : NULL;
+}
+
+/*
+ * The engine's defaults are a server's: gigabytes of caches, dozens of pool threads. This one is a
+ * helper beside the workload that is being measured.
+ */
+static int boot(struct engine *e, uint64_t max_memory_bytes, struct why *why)
+{
+	char memory[64], cache[64], index_cache[64];
+	char *arguments[] = { "underspan",
+			      e->path_argument,
+			      memory,
+			      cache,
+			      index_cache,
+			      "--uncompressed_cache_size=0",
+			      "--background_pool_size=2",
+			      "--background_schedule_pool_size=4",
+			      "--max_thread_pool_size=1000",
+			      "--max_thread_pool_free_size=16",
+			      "--logger.level=none" };
+
+	snprintf(memory, sizeof(memory), "--max_server_memory_usage=%llu",
+		 (unsigned long long)max_memory_bytes);
+	snprintf(cache, sizeof(cache), "--mark_cache_size=%llu",
+		 (unsigned long long)max_memory_bytes / 16);
+	snprintf(index_cache, sizeof(index_cache), "--index_mark_cache_size=%llu",
+		 (unsigned long long)max_memory_bytes / 16);
+	e->chdb_set_signal_handlers_enabled(0);
+	e->keeper = connect_engine(e, arguments, ARRAY_SIZE(arguments));
+	if (!e->keeper)
+		return why_fail(why, EIO,
+				"the ClickHouse engine could not open %s; its own words are on "
+				"stderr",
+				e->path_argument + strlen("--path="));
+	return 0;
+}
+
+static int ask_identity(struct engine *e, struct why *why)
+{
+	static const char sql[] = "SELECT version(), timezone()";
+	struct session *session = session_new(e);
+	struct engine_params none = { 0 };
+	struct engine_result result;
+	char line[128];
+	char *tab;
+	int err = 0;
+
+	if (!session)
+		return why_fail(why, ENOMEM, "out of memory");
+	session_run(session, (struct text){ sql, strlen(sql) }, "TabSeparated", &none, &result);
+	if (result.error) {
+		err = why_fail(why, EIO, "the ClickHouse engine does not answer: %.400s",
+			       result.error);
+	} else {
+		snprintf(line, sizeof(line), "%.*s", (int)result.bytes.len, result.bytes.at);
+		line[strcspn(line, "\n")] = '\0';
+		tab = strchr(line, '\t');
+		snprintf(e->timezone, sizeof(e->timezone), "%.60s", tab ? tab + 1 : "UTC");
+		if (tab)
+			*tab = '\0';
+		snprintf(e->version, sizeof(e->version), "%.60s", line);
+	}
+	engine_result_free(&result);
+	session_free(session);
+	return err;
+}
+
+int engine_open(const struct engine_options *options, struct engine **ret_engine, struct why *why)
+{
+	struct engine *e = calloc(1, sizeof(*e));
+	int err;
+
+	if (!e || asprintf(&e->path_argument, "--path=%s", options->path) < 0) {
+		free(e);
+		return why_fail(why, ENOMEM, "out of memory");
+	}
+	err = load(e, options->libchdb, why);
+	if (!err)
+		err = boot(e, options->max_memory_bytes, why);
+	if (!err)
+		err = ask_identity(e, why);
+	if (err) {
+		engine_close(e);
+		return err;
+	}
+	*ret_engine = e;
+	return 0;
+}
+
+void engine_close(struct engine *e)
+{
+	if (!e)
+		return;
+	if (e->keeper) {
+		e->chdb_close_conn(e->keeper);
+		e->chdb_shutdown();
+	}
+	/* the library stays mapped: its threads' destructors may still run */
+	free(e->path_argument);
+	free(e);
+}
+
+const char *engine_version(const struct engine *e)
+{
+	return e->version;
+}
+
+const char *engine_timezone(const struct engine *e)
+{
+	return e->timezone;
+}
+
+void engine_cancel_all(struct engine *e)
+{
+	static const char sql[] = "KILL QUERY WHERE query NOT LIKE 'KILL QUERY%' ASYNC";
+	struct session *session = session_new(e);
+	struct engine_params none = { 0 };
+	struct engine_result result;
+
+	if (!session)
+		return;
+	session_run(session, (struct text){ sql, strlen(sql) }, "Null", &none, &result);
+	engine_result_free(&result);
+	session_free(session);
+}
+
+void engine_result_free(struct engine_result *result)
+{
+	if (result->handle)
+		result->engine->chdb_destroy_query_result(result->handle);
+	free(result->own_error);
+	*result = (struct engine_result){ 0 };
+}
+
+static void take(const struct engine *e, chdb_result *handle, struct engine_result *ret_result)
+{
+	*ret_result = (struct engine_result){ .engine = e, .handle = handle };
+	if (!handle) {
+		ret_result->error = "Code: 241. DB::Exception: The engine has no memory for a "
+				    "result. (MEMORY_LIMIT_EXCEEDED)";
+		return;
+	}
+	ret_result->error = e->chdb_result_error(handle);
+	if (ret_result->error && !*ret_result->error)
+		ret_result->error = NULL;
+	ret_result->bytes.at = e->chdb_result_buffer(handle);
+	ret_result->bytes.len = ret_result->bytes.at ? e->chdb_result_length(handle) : 0;
+	ret_result->stats = (struct engine_stats){
+		.read_rows = e->chdb_result_storage_rows_read(handle),
+		.read_bytes = e->chdb_result_storage_bytes_read(handle),
+		.written_rows = e->chdb_result_rows_written(handle),
+		.written_bytes = e->chdb_result_bytes_written(handle),
+		.result_rows = e->chdb_result_rows_read(handle),
+	};
+}
+
+struct session *session_new(struct engine *e)
+{
+	char *arguments[] = { "underspan", e->path_argument };
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->engine = e;
+	s->connection = connect_engine(e, arguments, ARRAY_SIZE(arguments));
+	if (!s->connection) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void session_free(struct session *s)
+{
+	if (!s)
+		return;
+	if (s->stream) {
+		s->engine->chdb_stream_cancel_query(*s->connection, s->stream);
+		s->engine->chdb_destroy_query_result(s->stream);
+	}
+	s->engine->chdb_close_conn(s->connection);
+	free(s);
+}
+
+void session_run(struct session *s, struct text sql, const char *format,
+		 const struct engine_params *p, struct engine_result *ret_result)
+{
+	take(s->engine,
+	     s->engine->chdb_query_with_params_n(*s->connection, sql.at, sql.len, format,
+						 strlen(format), p->names, p->name_lens, p->values,
+						 p->value_lens, p->n),
+	     ret_result);
+}
+
+void session_stream_begin(struct session *s, struct text sql, const char *format,
+			  const struct engine_params *p, struct engine_result *ret_result,
+			  bool *ret_unsupported)
+{
+	static const char refusal[] = "Streaming query is not supported";
+	chdb_result *handle = s->engine->chdb_stream_query_with_params_n(
+		*s->connection, sql.at, sql.len, format, strlen(format), p->names, p->name_lens,
+		p->values, p->value_lens, p->n);
+	const char *error = handle ? s->engine->chdb_result_error(handle) : NULL;
+
+	*ret_unsupported = false;
+	if (handle && (!error || !*error)) {
+		*ret_result = (struct engine_result){ 0 };
+		s->stream = handle;
+		return;
+	}
+	take(s->engine, handle, ret_result);
+	*ret_unsupported = ret_result->error && strstr(ret_result->error, refusal) != NULL;
+}
+
+void session_stream_next(struct session *s, struct engine_result *ret_result)
+{
+	take(s->engine, s->engine->chdb_stream_fetch_result(*s->connection, s->stream), ret_result);
+}
+
+void session_insert(struct session *s, struct text sql, const char *format,
+		    const struct engine_params *p, const struct text *parts, size_t n_parts,
+		    struct engine_result *ret_result)
+{
+	/* the engine copies what it is given: hand it over in pieces that it can drain */
+	enum { PIECE = 1 << 20 };
+	struct engine *e = s->engine;
+	chdb_insert stream = e->chdb_stream_insert_with_params_n(
+		*s->connection, sql.at, sql.len, format, strlen(format), p->names, p->name_lens,
+		p->values, p->value_lens, p->n);
+	const char *error = stream ? e->chdb_stream_insert_error(stream) : "out of memory";
+
+	if (error && *error) {
+		*ret_result = (struct engine_result){ .own_error = strdup(error) };
+		ret_result->error = ret_result->own_error ?: "out of memory";
+	} else {
+		bool going = true;
+
+		for (size_t i = 0; going && i < n_parts; i++) {
+			for (size_t at = 0; going && at < parts[i].len; at += PIECE) {
+				size_t n = parts[i].len - at;
+
+				going = e->chdb_stream_append(stream, parts[i].at + at,
+							      n < PIECE ? n : PIECE) == 0;
+			}
+		}
+		/* where it stopped early, done() has the reason */
+		take(e, e->chdb_stream_done(stream), ret_result);
+	}
+	if (stream)
+		e->chdb_destroy_insert_stream(stream);
+}

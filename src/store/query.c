@@ -1,0 +1,561 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One query over HTTP: parameters to session, statement to engine, result to reply. See query.h. */
+#include "store/query.h"
+
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "store/reply.h"
+#include "store/statement.h"
+
+enum {
+	MAX_PARAMETERS = 256,
+	/* up to here a reply is held back, so that an error can still choose the status */
+	HOLD_BACK_BYTES = 1 << 20,
+};
+
+struct query {
+	struct request_context *context;
+	struct MHD_Connection *connection;
+	bool is_get;
+	uint64_t start_ns;
+	/* from the URL and the headers */
+	struct text sql, database, default_format, query_id, readonly;
+	bool wait_end, gzip;
+	struct engine_params params; /* arrays of `capacity` entries */
+	char *settings;		     /* "SET `a` = 'x', ..." or NULL */
+	size_t settings_len, settings_size;
+	/* derived */
+	struct statement statement;
+	char *joined; /* query parameter and body in one, when they must be parsed in one */
+	char format[64];
+	struct engine_stats stats;
+	struct failure failure;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+void fail(struct failure *f, enum exception code, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	f->code = (int)code;
+	n = snprintf(f->text, sizeof(f->text), "Code: %d. DB::Exception: ", f->code);
+	va_start(ap, fmt);
+	n += vsnprintf(f->text + n, sizeof(f->text) - 64 - (size_t)n, fmt, ap);
+	va_end(ap);
+	n = (int)strlen(f->text);
+	snprintf(f->text + n, sizeof(f->text) - (size_t)n, ". (%s)", exception_name(code));
+}
+
+struct MHD_Response *failure_response(const struct request_context *context, const char *error,
+				      unsigned int *ret_status)
+{
+	char *text = exception_text(error, engine_version(context->engine));
+	struct MHD_Response *response;
+	char code[16];
+
+	if (!text)
+		return NULL;
+	snprintf(code, sizeof(code), "%d", exception_code(text, strlen(text)));
+	*ret_status = exception_http_status(exception_code(text, strlen(text)));
+	response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
+	if (!response) {
+		free(text);
+		return NULL;
+	}
+	MHD_add_response_header(response, "Content-Type", "text/plain; charset=UTF-8");
+	MHD_add_response_header(response, "X-ClickHouse-Exception-Code", code);
+	if (*ret_status == 401)
+		MHD_add_response_header(response, "WWW-Authenticate",
+					"Basic realm=\"ClickHouse server HTTP API\"");
+	return response;
+}
+
+static bool named(struct text t, const char *name)
+{
+	return t.len == strlen(name) && !memcmp(t.at, name, t.len);
+}
+
+static bool is_true(struct text t)
+{
+	return named(t, "1") || (t.len == 4 && !strncasecmp(t.at, "true", 4));
+}
+
+static bool is_setting_name(struct text t)
+{
+	for (size_t i = 0; i < t.len; i++) {
+		char c = t.at[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		      c == '_' || c == '.'))
+			return false;
+	}
+	return t.len > 0;
+}
+
+static bool append(struct query *q, const char *s)
+{
+	size_t n = strlen(s);
+
+	if (q->settings_len + n + 1 > q->settings_size) {
+		size_t size = (q->settings_len + n + 1) * 2;
+		char *grown = realloc(q->settings, size);
+
+		if (!grown)
+			return false;
+		q->settings = grown;
+		q->settings_size = size;
+	}
+	memcpy(q->settings + q->settings_len, s, n + 1);
+	q->settings_len += n;
+	return true;
+}
+
+static void add_setting(struct query *q, struct text name, struct text value)
+{
+	if (!is_setting_name(name)) {
+		fail(&q->failure, EXCEPTION_UNKNOWN_SETTING, "Unknown setting '%.*s'",
+		     (int)(name.len < 100 ? name.len : 100), name.at);
+		return;
+	}
+	if (!append(q, q->settings_len ? ", " : "SET ") ||
+	    !append_quoted(&q->settings, &q->settings_len, &q->settings_size, name, '`') ||
+	    !append(q, " = ") ||
+	    !append_quoted(&q->settings, &q->settings_len, &q->settings_size, value, '\''))
+		fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+}
+
+static void add_param(struct query *q, struct text name, struct text value)
+{
+	struct engine_params *p = &q->params;
+
+	p->names[p->n] = name.at;
+	p->name_lens[p->n] = name.len;
+	p->values[p->n] = value.at;
+	p->value_lens[p->n] = value.len;
+	p->n++;
+}
+
+/* Known to ClickHouse's HTTP interface and without meaning here: there are no sessions to keep. */
+static bool is_tolerated(struct text name)
+{
+	static const char *const names[] = { "user",	      "password",
+					     "session_id",    "session_timeout",
+					     "session_check", "close_session",
+					     "buffer_size",   "stacktrace",
+					     "quota_key",     "client_protocol_version" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (named(name, names[i]))
+			return true;
+	}
+	return false;
+}
+
+static enum MHD_Result take_parameter(void *cls, enum MHD_ValueKind kind, const char *key,
+				      size_t key_len, const char *value, size_t value_len)
+{
+	struct text name = { key, key_len };
+	struct text v = { value ?: "", value ? value_len : 0 };
+	struct query *q = cls;
+
+	(void)kind;
+	if (named(name, "query")) {
+		q->sql = v;
+	} else if (named(name, "database")) {
+		q->database = v;
+	} else if (named(name, "default_format")) {
+		q->default_format = v;
+	} else if (named(name, "query_id")) {
+		q->query_id = v;
+	} else if (named(name, "wait_end_of_query")) {
+		q->wait_end = is_true(v);
+	} else if (named(name, "readonly")) {
+		q->readonly = v;
+	} else if (named(name, "role") || named(name, "roles")) {
+		fail(&q->failure, EXCEPTION_SET_NON_GRANTED_ROLE,
+		     "Role should be granted to set as a current; this store has no roles");
+	} else if (named(name, "compress") || named(name, "decompress")) {
+		if (is_true(v))
+			fail(&q->failure, EXCEPTION_NOT_IMPLEMENTED,
+			     "%.*s=1 (ClickHouse's own compressed blocks) is not supported by this "
+			     "store; use HTTP compression: Content-Encoding: gzip, or "
+			     "enable_http_compression=1 with Accept-Encoding: gzip",
+			     (int)name.len, name.at);
+	} else if (name.len > 6 && !memcmp(name.at, "param_", 6)) {
+		if (q->params.n == MAX_PARAMETERS)
+			fail(&q->failure, EXCEPTION_BAD_ARGUMENTS, "Over %d query parameters",
+			     MAX_PARAMETERS);
+		else
+			add_param(q, (struct text){ name.at + 6, name.len - 6 }, v);
+	} else if (!is_tolerated(name)) {
+		if (named(name, "enable_http_compression"))
+			q->gzip = is_true(v);
+		add_setting(q, name, v);
+	}
+	return q->failure.code ? MHD_NO : MHD_YES;
+}
+
+static struct text header(struct query *q, const char *name)
+{
+	const char *v = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, name);
+
+	return (struct text){ v ?: "", v ? strlen(v) : 0 };
+}
+
+/* Whether "gzip" is among the names of an Accept-Encoding and not with q=0. */
+static bool accepts_gzip(const char *accept)
+{
+	const char *p = accept ? strcasestr(accept, "gzip") : NULL;
+
+	return p && strncmp(p + 4, ";q=0", 4) != 0;
+}
+
+static int read_request(struct query *q)
+{
+	struct engine_params *p = &q->params;
+
+	p->names = calloc(MAX_PARAMETERS, sizeof(*p->names));
+	p->name_lens = calloc(MAX_PARAMETERS, sizeof(*p->name_lens));
+	p->values = calloc(MAX_PARAMETERS, sizeof(*p->values));
+	p->value_lens = calloc(MAX_PARAMETERS, sizeof(*p->value_lens));
+	if (!p->names || !p->name_lens || !p->values || !p->value_lens)
+		return -ENOMEM;
+	MHD_get_connection_values_n(q->connection, MHD_GET_ARGUMENT_KIND, take_parameter, q);
+	if (q->failure.code)
+		return 0;
+	if (!q->database.len)
+		q->database = header(q, "X-ClickHouse-Database");
+	if (!q->default_format.len)
+		q->default_format = header(q, "X-ClickHouse-Format");
+	if (!q->default_format.len)
+		q->default_format = (struct text){ "TabSeparated", 12 };
+	q->gzip = q->gzip && accepts_gzip(header(q, "Accept-Encoding").at);
+	/* the last setting of all: nothing can be set after readonly=1 */
+	if (q->is_get && (!q->readonly.len || named(q->readonly, "0")))
+		q->readonly = (struct text){ "2", 1 };
+	if (q->readonly.len)
+		add_setting(q, (struct text){ "readonly", 8 }, q->readonly);
+	return 0;
+}
+
+/* As ClickHouse does: the query parameter, a line break, the body. */
+static int parse_statement(struct query *q, struct text body)
+{
+	struct text whole = q->sql.len ? q->sql : body;
+
+	statement_parse(whole, &q->statement);
+	/* an INSERT whose format is named is complete: what is in the body are data */
+	if (!q->sql.len || !body.len ||
+	    (q->statement.kind == STATEMENT_INSERT_DATA && q->statement.format.len))
+		return 0;
+	if (q->statement.kind == STATEMENT_INSERT_SELECT && q->statement.format.len) {
+		q->statement.inline_select_data = true;
+		return 0;
+	}
+	q->joined = malloc(q->sql.len + 1 + body.len);
+	if (!q->joined)
+		return -ENOMEM;
+	memcpy(q->joined, q->sql.at, q->sql.len);
+	q->joined[q->sql.len] = '\n';
+	memcpy(q->joined + q->sql.len + 1, body.at, body.len);
+	statement_parse((struct text){ q->joined, q->sql.len + 1 + body.len }, &q->statement);
+	return 0;
+}
+
+static void check_statement(struct query *q)
+{
+	struct statement *s = &q->statement;
+	struct text format = s->format.len ? s->format : q->default_format;
+
+	if (s->kind == STATEMENT_INSERT_DATA && !s->format.len)
+		format = (struct text){ "Values", 6 };
+	if (s->kind == STATEMENT_EMPTY)
+		fail(&q->failure, EXCEPTION_SYNTAX_ERROR, "Syntax error: Empty query");
+	else if (s->many)
+		fail(&q->failure, EXCEPTION_SYNTAX_ERROR,
+		     "Syntax error (Multi-statements are not allowed)");
+	else if (s->outfile)
+		fail(&q->failure, EXCEPTION_INTO_OUTFILE_NOT_ALLOWED,
+		     "INTO OUTFILE and FROM INFILE are not allowed");
+	else if (s->inline_select_data)
+		fail(&q->failure, EXCEPTION_NOT_IMPLEMENTED,
+		     "INSERT ... SELECT ... FROM input() with data is not supported by this store; "
+		     "insert the data as they are");
+	else if (!is_plain_name(format) || format.len >= sizeof(q->format))
+		fail(&q->failure, EXCEPTION_BAD_ARGUMENTS, "Bad format name '%.*s'",
+		     (int)(format.len < 100 ? format.len : 100), format.at);
+	else
+		snprintf(q->format, sizeof(q->format), "%.*s", (int)format.len, format.at);
+}
+
+/* A fresh session with this request's database and settings; on NULL `failure` tells why. */
+static struct session *open_session(struct query *q)
+{
+	struct session *session = session_new(q->context->engine);
+	struct engine_params none = { 0 };
+	struct engine_result result = { 0 };
+	AUTO_FREE char *use = NULL;
+	size_t len = 0, size = 0;
+
+	if (!session) {
+		fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "The engine takes no session");
+		return NULL;
+	}
+	if (q->database.len && !named(q->database, "default")) {
+		AUTO_FREE char *sql = NULL;
+
+		if (append_quoted(&use, &len, &size, q->database, '`') &&
+		    asprintf(&sql, "USE %s", use) > 0)
+			session_run(session, (struct text){ sql, strlen(sql) }, "Null", &none,
+				    &result);
+	}
+	if (!result.error && q->settings) {
+		engine_result_free(&result);
+		session_run(session, (struct text){ q->settings, q->settings_len }, "Null", &none,
+			    &result);
+	}
+	if (result.error) {
+		q->failure.code = exception_code(result.error, strlen(result.error)) ?: 1002;
+		snprintf(q->failure.text, sizeof(q->failure.text), "%s", result.error);
+		session_free(session);
+		session = NULL;
+	}
+	engine_result_free(&result);
+	return session;
+}
+
+static void add_stats(struct engine_stats *sum, const struct engine_stats *s)
+{
+	sum->read_rows += s->read_rows;
+	sum->read_bytes += s->read_bytes;
+	sum->written_rows += s->written_rows;
+	sum->written_bytes += s->written_bytes;
+	sum->result_rows += s->result_rows;
+}
+
+/* A piece into the reply, or its error into `failure`. Returns whether there was anything. */
+static bool keep(struct query *q, struct reply *reply, struct engine_result *result)
+{
+	bool any = result->bytes.len > 0 && !result->error;
+
+	if (result->error) {
+		q->failure.code = exception_code(result->error, strlen(result->error)) ?: 1002;
+		snprintf(q->failure.text, sizeof(q->failure.text), "%s", result->error);
+		if (q->failure.code == EXCEPTION_READONLY && q->is_get)
+			fail(&q->failure, EXCEPTION_READONLY,
+			     "default: Cannot execute query in readonly mode. For queries over "
+			     "HTTP, method GET implies readonly. You should use method POST for "
+			     "modifying queries");
+	} else {
+		add_stats(&q->stats, &result->stats);
+		if (reply_add(reply, result) < 0)
+			fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+	}
+	engine_result_free(result);
+	return any;
+}
+
+static void run_insert(struct query *q, struct session *session, struct reply *reply,
+		       struct text body)
+{
+	struct statement *s = &q->statement;
+	struct text parts[3];
+	struct engine_result result;
+	size_t n = 0;
+
+	if (s->data.len)
+		parts[n++] = s->data;
+	/* the data of a joined or a body-only statement stand behind it already */
+	if (q->sql.len && !q->joined && body.len) {
+		if (n)
+			parts[n++] = (struct text){ "\n", 1 };
+		parts[n++] = body;
+	}
+	session_insert(session, s->sql, q->format, &q->params, parts, n, &result);
+	keep(q, reply, &result);
+}
+
+/* False: this statement cannot be streamed, nothing was done. */
+static bool run_stream(struct query *q, struct session *session, struct reply *reply)
+{
+	struct engine_result result;
+	bool unsupported, going = true;
+
+	session_stream_begin(session, q->statement.sql, q->format, &q->params, &result,
+			     &unsupported);
+	if (unsupported) {
+		engine_result_free(&result);
+		return false;
+	}
+	if (result.error) {
+		keep(q, reply, &result);
+		return true;
+	}
+	while (going && !q->failure.code && (q->wait_end || reply_size(reply) < HOLD_BACK_BYTES)) {
+		session_stream_next(session, &result);
+		going = keep(q, reply, &result);
+	}
+	if (going && !q->failure.code)
+		reply_stream_rest(reply);
+	return true;
+}
+
+/* Returns the reply, or NULL with `failure` set. */
+static struct reply *run(struct query *q, struct text body)
+{
+	struct text format = { q->format, strlen(q->format) };
+	bool stream = q->statement.kind == STATEMENT_SELECT && format_can_stream(format);
+
+	/* a second round without streaming when the engine cannot stream this one */
+	while (true) {
+		struct session *session = open_session(q);
+		struct engine_result result;
+		struct reply *reply;
+		bool done = true;
+
+		if (!session)
+			return NULL;
+		reply = reply_new(session, q->context->engine, q->connection,
+				  q->context->client_timeout_s);
+		if (!reply) {
+			session_free(session);
+			fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+			return NULL;
+		}
+		if (q->statement.kind == STATEMENT_INSERT_DATA) {
+			run_insert(q, session, reply, body);
+		} else if (stream) {
+			done = run_stream(q, session, reply);
+		} else {
+			session_run(session, q->statement.sql, q->format, &q->params, &result);
+			keep(q, reply, &result);
+		}
+		if (done && !q->failure.code)
+			return reply;
+		reply_free(reply);
+		if (done)
+			return NULL;
+		stream = false;
+	}
+}
+
+static void random_hex(char *buf, size_t n)
+{
+	static const char hex[] = "0123456789abcdef";
+	unsigned char bytes[32];
+
+	if (getrandom(bytes, sizeof(bytes), 0) < 0)
+		memset(bytes, 0, sizeof(bytes));
+	for (size_t i = 0; i < n; i++)
+		buf[i] = hex[bytes[i % sizeof(bytes)] & 15];
+	buf[n] = '\0';
+}
+
+/* The caller's query_id if it can stand in a header, else one of ours in the shape of a UUID. */
+static void query_id(const struct query *q, char *buf, size_t size)
+{
+	bool clean = q->query_id.len > 0 && q->query_id.len < size;
+	char hex[33];
+
+	for (size_t i = 0; clean && i < q->query_id.len; i++)
+		clean = q->query_id.at[i] >= ' ' && q->query_id.at[i] <= '~';
+	if (clean) {
+		snprintf(buf, size, "%.*s", (int)q->query_id.len, q->query_id.at);
+		return;
+	}
+	random_hex(hex, 32);
+	snprintf(buf, size, "%.8s-%.4s-4%.3s-a%.3s-%.12s", hex, hex + 8, hex + 13, hex + 17,
+		 hex + 20);
+}
+
+static void add_headers(const struct query *q, struct MHD_Response *response)
+{
+	char id[256], summary[512];
+
+	query_id(q, id, sizeof(id));
+	snprintf(summary, sizeof(summary),
+		 "{\"read_rows\":\"%llu\",\"read_bytes\":\"%llu\",\"written_rows\":\"%llu\","
+		 "\"written_bytes\":\"%llu\",\"total_rows_to_read\":\"0\",\"result_rows\":\"%llu\","
+		 "\"result_bytes\":\"0\",\"elapsed_ns\":\"%llu\"}",
+		 (unsigned long long)q->stats.read_rows, (unsigned long long)q->stats.read_bytes,
+		 (unsigned long long)q->stats.written_rows,
+		 (unsigned long long)q->stats.written_bytes,
+		 (unsigned long long)q->stats.result_rows,
+		 (unsigned long long)(now_ns() - q->start_ns));
+	MHD_add_response_header(response, "X-ClickHouse-Query-Id", id);
+	MHD_add_response_header(response, "X-ClickHouse-Summary", summary);
+	MHD_add_response_header(response, "X-ClickHouse-Timezone",
+				engine_timezone(q->context->engine));
+	MHD_add_response_header(response, "X-ClickHouse-Server-Display-Name", q->context->hostname);
+}
+
+static struct MHD_Response *respond(struct query *q, struct reply *reply, unsigned int *ret_status)
+{
+	struct text format = { q->format, strlen(q->format) };
+	bool output = q->statement.kind != STATEMENT_INSERT_DATA &&
+		      q->statement.kind != STATEMENT_INSERT_SELECT;
+	char tag[EXCEPTION_TAG_LEN + 1];
+	struct MHD_Response *response;
+
+	random_hex(tag, EXCEPTION_TAG_LEN);
+	response = reply_response(reply, q->gzip, tag);
+	if (!response) {
+		reply_free(reply);
+		return NULL;
+	}
+	*ret_status = MHD_HTTP_OK;
+	MHD_add_response_header(response, "Content-Type",
+				output ? format_content_type(format) : "text/plain; charset=UTF-8");
+	if (output) {
+		MHD_add_response_header(response, "X-ClickHouse-Format", q->format);
+		MHD_add_response_header(response, "X-ClickHouse-Exception-Tag", tag);
+	}
+	if (q->gzip)
+		MHD_add_response_header(response, "Content-Encoding", "gzip");
+	return response;
+}
+
+struct MHD_Response *query_respond(struct request_context *context,
+				   struct MHD_Connection *connection, bool is_get, struct text body,
+				   unsigned int *ret_status)
+{
+	struct query q = {
+		.context = context, .connection = connection, .is_get = is_get, .start_ns = now_ns()
+	};
+	struct MHD_Response *response = NULL;
+	struct reply *reply = NULL;
+	int err = read_request(&q);
+
+	if (!err && !q.failure.code)
+		err = parse_statement(&q, body);
+	if (err)
+		fail(&q.failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+	if (!q.failure.code)
+		check_statement(&q);
+	if (!q.failure.code)
+		reply = run(&q, body);
+	if (reply)
+		response = respond(&q, reply, ret_status);
+	else
+		response = failure_response(context, q.failure.text, ret_status);
+	if (response)
+		add_headers(&q, response);
+	free(q.params.names);
+	free(q.params.name_lens);
+	free(q.params.values);
+	free(q.params.value_lens);
+	free(q.settings);
+	free(q.joined);
+	return response;
+}

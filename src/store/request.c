@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The life of one HTTP request: headers, body, answer. See request.h. */
+#include "store/request.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "store/query.h"
+
+enum {
+	/* a refused body is read and thrown away up to here, so that the client sees the refusal */
+	MAX_DRAINED_BYTES = 1 << 20,
+};
+
+struct request {
+	struct request_context *context;
+	struct body body;
+	struct failure failure;
+	size_t drained;
+	bool is_plain, answered;
+};
+
+static const char *request_header(struct MHD_Connection *c, const char *name)
+{
+	return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+static const char *url_parameter(struct MHD_Connection *c, const char *name)
+{
+	return MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
+}
+
+/* Headers, Basic, URL parameters: one of them, as with ClickHouse. */
+static void authenticate(struct request *r, struct MHD_Connection *c)
+{
+	const char *user = request_header(c, "X-ClickHouse-User");
+	const char *password = request_header(c, "X-ClickHouse-Key");
+	const char *basic = request_header(c, "Authorization");
+	char basic_user[256], basic_password[256];
+	bool headers = user || password;
+	bool right, known;
+
+	if (headers && basic) {
+		fail(&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
+		     "Invalid authentication: it is not allowed to use X-ClickHouse HTTP headers and "
+		     "Authorization HTTP header simultaneously");
+		return;
+	}
+	if (basic) {
+		if (!parse_basic_auth(basic, basic_user, sizeof(basic_user), basic_password,
+				      sizeof(basic_password))) {
+			fail(&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
+			     "Invalid authentication: the Authorization header is not of the form "
+			     "'Basic <base64 of user:password>'");
+			return;
+		}
+		user = basic_user;
+		password = basic_password;
+	} else if (!headers) {
+		user = url_parameter(c, "user");
+		password = url_parameter(c, "password");
+	}
+	if (!user && !password) {
+		fail(&r->failure, EXCEPTION_REQUIRED_PASSWORD,
+		     "default: Authentication failed: password is required; it is in the file "
+		     "'password' of the store's directory");
+		return;
+	}
+	/* both are compared always, so that the time tells nothing */
+	right = same_secret(password ?: "", r->context->password);
+	known = same_secret(user && *user ? user : "default", "default");
+	if (!right || !known)
+		fail(&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
+		     "%.100s: Authentication failed: password is incorrect, or there is no user "
+		     "with such name",
+		     user && *user ? user : "default");
+}
+
+static void begin_body(struct request *r, struct MHD_Connection *c)
+{
+	const char *encoding = request_header(c, "Content-Encoding");
+	const char *length = request_header(c, "Content-Length");
+	const char *type = request_header(c, "Content-Type");
+
+	if (type && !strncasecmp(type, "multipart/form-data", 19))
+		fail(&r->failure, EXCEPTION_NOT_IMPLEMENTED,
+		     "External tables (multipart/form-data) are not supported by this store");
+	else if (body_encoding_parse(encoding) == BODY_UNKNOWN)
+		fail(&r->failure, EXCEPTION_NOT_IMPLEMENTED,
+		     "Content-Encoding '%.40s' is not supported by this store; use gzip or deflate",
+		     encoding);
+	else if (length && strtoull(length, NULL, 10) > r->context->budget.max_body)
+		fail(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
+		     "The request's body has %.20s bytes, over the limit of %zu", length,
+		     r->context->budget.max_body);
+	else if (body_begin(&r->body, &r->context->budget, body_encoding_parse(encoding)) < 0)
+		fail(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+}
+
+static void fail_body(struct request *r, int err)
+{
+	switch (err) {
+	case -EFBIG:
+		fail(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
+		     "The request's body is over the limit of %zu bytes",
+		     r->context->budget.max_body);
+		break;
+	case -ENOBUFS:
+		fail(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
+		     "The bodies of all requests are over the limit of %zu bytes; try again later",
+		     r->context->budget.max_total);
+		break;
+	case -EBADMSG:
+		fail(&r->failure, EXCEPTION_ZLIB_INFLATE_FAILED,
+		     "inflate failed: the body is not what its Content-Encoding says, or is cut "
+		     "short");
+		break;
+	default:
+		fail(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+	}
+	body_free(&r->body);
+}
+
+static enum MHD_Result send_response(struct request *r, struct MHD_Connection *c,
+				     struct MHD_Response *response, unsigned int status)
+{
+	enum MHD_Result queued;
+
+	if (!response)
+		return MHD_NO;
+	if (atomic_load(&r->context->stopping))
+		MHD_add_response_header(response, "Connection", "close");
+	queued = MHD_queue_response(c, status, response);
+	MHD_destroy_response(response);
+	r->answered = true;
+	return queued;
+}
+
+static enum MHD_Result send_failure(struct request *r, struct MHD_Connection *c)
+{
+	unsigned int status = MHD_HTTP_INTERNAL_SERVER_ERROR;
+	struct MHD_Response *response = failure_response(r->context, r->failure.text, &status);
+
+	return send_response(r, c, response, status);
+}
+
+static enum MHD_Result send_text(struct request *r, struct MHD_Connection *c, unsigned int status,
+				 const char *text)
+{
+	struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), (void *)text,
+									MHD_RESPMEM_PERSISTENT);
+
+	if (response) {
+		MHD_add_response_header(response, "Content-Type", "text/html; charset=UTF-8");
+		MHD_add_response_header(response, "X-ClickHouse-Server-Display-Name",
+					r->context->hostname);
+	}
+	return send_response(r, c, response, status);
+}
+
+static bool reads(const char *method)
+{
+	return !strcmp(method, "GET") || !strcmp(method, "HEAD");
+}
+
+/* Everything but a query: /ping, /replicas_status, / without a query; answered to anybody. */
+static bool is_plain(struct MHD_Connection *c, const char *url, const char *method)
+{
+	if (strcmp(url, "/") != 0 && strcmp(url, "/query") != 0)
+		return true;
+	if (strcmp(method, "POST") != 0)
+		return !reads(method) || !url_parameter(c, "query");
+	return false;
+}
+
+static enum MHD_Result answer_plain(struct request *r, struct MHD_Connection *c, const char *url,
+				    const char *method)
+{
+	bool ping = !strcmp(url, "/ping") || !strcmp(url, "/replicas_status");
+
+	if (!ping && strcmp(url, "/") != 0 && strcmp(url, "/query") != 0)
+		return send_text(r, c, 404,
+				 "There is no such handler; use /, /ping or /replicas_status.\n");
+	if (!reads(method))
+		return send_text(r, c, 405,
+				 ping ? "Use GET or HEAD.\n" : "Use GET, HEAD or POST.\n");
+	return send_text(r, c, 200, "Ok.\n");
+}
+
+static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const char *url,
+			     const char *method)
+{
+	r->is_plain = is_plain(c, url, method);
+	if (r->is_plain)
+		return MHD_YES;
+	authenticate(r, c);
+	if (!r->failure.code)
+		begin_body(r, c);
+	if (!r->failure.code && atomic_load(&r->context->stopping))
+		fail(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
+		     "The store is shutting down");
+	return MHD_YES;
+}
+
+static enum MHD_Result take_upload(struct request *r, const char *upload, size_t *upload_size)
+{
+	size_t n = *upload_size;
+	int err;
+
+	*upload_size = 0;
+	if (r->failure.code || r->is_plain) {
+		r->drained += n;
+		return r->drained > MAX_DRAINED_BYTES ? MHD_NO : MHD_YES;
+	}
+	err = body_append(&r->body, upload, n);
+	if (err)
+		fail_body(r, err);
+	return MHD_YES;
+}
+
+static enum MHD_Result answer_query(struct request *r, struct MHD_Connection *c, const char *method)
+{
+	unsigned int status = MHD_HTTP_INTERNAL_SERVER_ERROR;
+	struct MHD_Response *response;
+	int err;
+
+	if (!r->failure.code) {
+		err = body_finish(&r->body);
+		if (err)
+			fail_body(r, err);
+	}
+	if (r->failure.code)
+		return send_failure(r, c);
+	/* microhttpd's clock is for slow clients; the engine may take its time */
+	MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
+	response = query_respond(r->context, c, strcmp(method, "POST") != 0,
+				 (struct text){ r->body.bytes ?: "", r->body.len }, &status);
+	MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, r->context->client_timeout_s);
+	body_free(&r->body);
+	return send_response(r, c, response, status);
+}
+
+enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, const char *url,
+			       const char *method, const char *version, const char *upload,
+			       size_t *upload_size, void **request_cls)
+{
+	struct request_context *context = cls;
+	struct request *r = *request_cls;
+
+	(void)version;
+	if (!r) {
+		r = calloc(1, sizeof(*r));
+		if (!r)
+			return MHD_NO;
+		r->context = context;
+		*request_cls = r;
+		atomic_fetch_add(&context->active, 1);
+		return begin(r, connection, url, method);
+	}
+	if (r->answered)
+		return MHD_NO;
+	if (*upload_size)
+		return take_upload(r, upload, upload_size);
+	return r->is_plain ? answer_plain(r, connection, url, method)
+			   : answer_query(r, connection, method);
+}
+
+void request_completed(void *cls, struct MHD_Connection *connection, void **request_cls,
+		       enum MHD_RequestTerminationCode how)
+{
+	struct request_context *context = cls;
+	struct request *r = *request_cls;
+
+	(void)connection;
+	(void)how;
+	if (!r)
+		return;
+	body_free(&r->body);
+	free(r);
+	*request_cls = NULL;
+	atomic_fetch_sub(&context->active, 1);
+}
