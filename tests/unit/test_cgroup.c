@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Containers and pods from the cgroup paths that runtimes write, and from hostile ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "probe/cgroup.h"
+
+#define ID	    "4d2f0c3a9be1786655aa0f1c2d3e4b5a69788796a5b4c3d2e1f00112233445ef"
+#define OTHER_ID    "00aa11bb22cc33dd44ee55ff66778899aabbccddeeff00112233445566778899"
+#define UID	    "1f6a3c2e-9b47-4d05-8e21-0a7b6c5d4e3f"
+#define UID_SYSTEMD "1f6a3c2e_9b47_4d05_8e21_0a7b6c5d4e3f"
+#define STATIC_UID  "c0ffee00112233445566778899aabbcc"
+#define FARGATE_ID  "0123456789abcdef0123456789abcdef-1122334455"
+
+static void check(const char *text, const char *container_id, const char *pod_uid)
+{
+	struct cgroup_identity got;
+
+	memset(&got, 'x', sizeof(got));
+	cgroup_identity(text, &got);
+	if (strcmp(got.container_id, container_id) != 0 || strcmp(got.pod_uid, pod_uid) != 0)
+		fail_msg("%s: container '%s', pod '%s'", text, got.container_id, got.pod_uid);
+}
+
+static void test_no_container(void **state)
+{
+	(void)state;
+	check("0::/\n", "", "");
+	check("0::/init.scope\n", "", "");
+	check("0::/system.slice/nginx.service\n", "", "");
+	check("0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n", "", "");
+	check("9:name=systemd:/\n8:pids:/\n7:blkio:/\n", "", "");
+}
+
+static void test_docker(void **state)
+{
+	(void)state;
+	check("0::/system.slice/docker-" ID ".scope\n", ID, "");
+	check("0::/docker/" ID "\n", ID, "");
+	check("12:pids:/docker/" ID "\n11:memory:/docker/" ID "\n1:name=systemd:/docker/" ID
+	      "\n0::/system.slice/containerd.service\n",
+	      ID, "");
+	check("0::/../docker-" ID ".scope\n", ID, "");
+	check("0::/docker/" OTHER_ID "/docker/" ID "\n", ID, "");
+	check("0::/docker/" ID "/system.slice/cron.service\n", ID, "");
+}
+
+static void test_podman(void **state)
+{
+	(void)state;
+	check("0::/machine.slice/libpod-" ID ".scope/container\n", ID, "");
+	check("0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID ".scope\n",
+	      ID, "");
+	check("0::/machine.slice/libpod-conmon-" ID ".scope\n", "", "");
+}
+
+static void test_kubernetes(void **state)
+{
+	(void)state;
+	check("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_SYSTEMD
+	      ".slice/cri-containerd-" ID ".scope\n",
+	      ID, UID);
+	check("0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" UID_SYSTEMD
+	      ".slice/crio-" ID ".scope\n",
+	      ID, UID);
+	check("0::/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice/docker-" ID ".scope\n", ID,
+	      UID);
+	check("0::/kubepods/burstable/pod" UID "/" ID "\n", ID, UID);
+	check("11:cpu,cpuacct:/kubepods/pod" UID "/" ID "\n10:pids:/kubepods/pod" UID "/" ID "\n",
+	      ID, UID);
+	check("0::/kubepods/burstable/pod" STATIC_UID "/" ID "\n", ID, STATIC_UID);
+	check("0::/kubepods/besteffort/pod" UID "\n", "", UID);
+	/* cri-o's helper is of the pod, but in no container */
+	check("0::/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice/crio-conmon-" ID ".scope\n", "",
+	      UID);
+	/* kind: a node in a container; the pod's own container is what counts */
+	check("0::/docker/" OTHER_ID
+	      "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+	      "kubelet-kubepods-burstable-pod" UID_SYSTEMD ".slice/cri-containerd-" ID ".scope\n",
+	      ID, UID);
+	/* containerd with the cgroupfs driver on systemd: colons in the last component */
+	check("0::/system.slice/containerd.service/kubepods-burstable-pod" UID_SYSTEMD
+	      ".slice:cri-containerd:" ID "\n",
+	      ID, UID);
+}
+
+static void test_ecs(void **state)
+{
+	(void)state;
+	check("9:perf_event:/ecs/0123456789abcdef0123456789abcdef/" ID "\n", ID, "");
+	check("9:perf_event:/ecs/my-cluster/0123456789abcdef0123456789abcdef/" ID "\n", ID, "");
+	check("0::/ecs/0123456789abcdef0123456789abcdef/" FARGATE_ID "\n", FARGATE_ID, "");
+	check("0::/ecstasks.slice/ecstasks-0123456789abcdef0123456789abcdef.slice/docker-" ID
+	      ".scope\n",
+	      ID, "");
+	/* what looks like one elsewhere is none */
+	check("0::/app/" FARGATE_ID "\n", "", "");
+}
+
+static void test_garbage(void **state)
+{
+	(void)state;
+	check("", "", "");
+	check("\n\n\n", "", "");
+	check("::", "", "");
+	check("0::", "", "");
+	check("0::/docker/", "", "");
+	check(ID, "", "");
+	check("0::/docker/" ID "0\n", "", "");
+	check("0::/docker/4D2F" ID "\n", "", "");
+	check("0::/docker-.scope\n0::/pod\n0::/kubepods-pod.slice\n", "", "");
+	check("0::/kubepods/pod1f6a3c2e-9b47-4d05-8e21+0a7b6c5d4e3f/" ID "\n", ID, "");
+	check("0::/kubepods/pod" UID UID "/" ID "\n", ID, "");
+	check("0::/docker/" ID, ID, "");
+}
+
+/* Every cut and every change of one byte of a real line: nothing is read or written outside. */
+static void test_mutations(void **state)
+{
+	static const char line[] = "0::/kubepods.slice/kubepods-burstable-pod" UID_SYSTEMD
+				   ".slice/cri-containerd-" ID ".scope\n";
+	static const char bytes[] = { '/', ':', '-', '.', '\n', '0', 'a', '\x01', '\xff' };
+	struct cgroup_identity got;
+
+	(void)state;
+	for (size_t cut = 0; cut < sizeof(line); cut++) {
+		char *text = strndup(line, cut); /* on the heap, so that a sanitizer sees its end */
+
+		cgroup_identity(text, &got);
+		for (size_t i = 0; i < cut; i++) {
+			for (size_t k = 0; k < sizeof(bytes); k++) {
+				char kept = text[i];
+
+				text[i] = bytes[k];
+				cgroup_identity(text, &got);
+				assert_true(strlen(got.container_id) <= CONTAINER_ID_MAX);
+				assert_true(strlen(got.pod_uid) <= POD_UID_MAX);
+				text[i] = kept;
+			}
+		}
+		free(text);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_container), cmocka_unit_test(test_docker),
+		cmocka_unit_test(test_podman),	     cmocka_unit_test(test_kubernetes),
+		cmocka_unit_test(test_ecs),	     cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_mutations),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
