@@ -32,14 +32,14 @@ ifeq ($(SANITIZE),1)
   LDFLAGS += -fsanitize=address,undefined
   BUILD   := build/sanitize
 endif
-ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-field-initializers -Wstrict-prototypes -Wmissing-prototypes \
 	-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -fstack-protector-strong -fPIE -pthread \
 	-Isrc -Iinclude -I$(BUILD)/include $(CFLAGS)
 ALL_LDFLAGS = -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
 LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
 BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-missing-declarations -D__TARGET_ARCH_$(ARCH) \
-	-Ivmlinux -Ibpf/lib -Iinclude -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
+	-Ivmlinux -Ibpf/lib -Iinclude -idirafter /usr/include/$(shell uname -m)-linux-gnu -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
 
 SRCS      := $(sort $(shell find src -name '*.c'))
 OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(BUILD)/sql_files.o
@@ -86,7 +86,7 @@ $(BUILD)/src/%.o: src/%.c | tools $(SKELETONS)
 $(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c | tools
 	$(call msg,BPF,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CLANG) $(BPF_CFLAGS) -MMD -MP -c $< -o $@.full
+	$(Q)$(CLANG) $(BPF_CFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@.full
 	$(Q)$(BPFTOOL) gen object $@ $@.full
 
 # bpftool writes to stdout even when it fails: make the file appear only when it is whole

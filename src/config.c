@@ -239,7 +239,7 @@ static int set_from_json(const struct option *o, const json_t *v, struct why *wh
 	if (o->type != OPTION_LIST && o->type != OPTION_PIDS)
 		return why_fail(why, EINVAL, "%s: takes one value, not an array", o->key);
 	clear_list(o);
-	json_array_foreach((json_t *)v, i, item) {
+	json_array_foreach ((json_t *)v, i, item) {
 		err = json_to_text(o->key, item, text, sizeof(text), why);
 		if (!err)
 			err = add_item(o, text, strlen(text), why);
@@ -255,7 +255,7 @@ static int read_object(const struct option_table *tables, const char *prefix, js
 	const char *name;
 	json_t *v;
 
-	json_object_foreach(object, name, v) {
+	json_object_foreach (object, name, v) {
 		const struct option *o;
 		char key[256];
 		int err;
@@ -299,7 +299,8 @@ int config_read_file(const struct option_table *tables, const char *path, struct
 	if (ferror(f))
 		return why_fail(why, EIO, "cannot read the configuration file %s", path);
 	if (len > CONFIG_FILE_MAX_BYTES)
-		return why_fail(why, EINVAL, "%s: larger than 1 MiB, not a configuration file", path);
+		return why_fail(why, EINVAL, "%s: larger than 1 MiB, not a configuration file",
+				path);
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
 	if (!root)
 		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s", path, error.line,

@@ -25,7 +25,8 @@ struct pid_list {
 enum option_type {
 	OPTION_BOOL,	/* bool;               --x, --x=true, --x=false */
 	OPTION_UINT,	/* uint64_t;           within min..max */
-	OPTION_SECONDS, /* uint64_t, ns;       seconds, fractions allowed, within min..max seconds */
+	OPTION_SECONDS, /* uint64_t, ns;       seconds, fractions allowed, within min..max seconds
+			 */
 	OPTION_STRING,	/* char *, heap        */
 	OPTION_CHOICE,	/* int;                index into `choices` */
 	OPTION_LIST,	/* struct string_list; --x=A,B or JSON array of strings */
@@ -51,9 +52,9 @@ struct option_table {
 
 /*
  * Parses argv[1..] against the tables. Words that are no flags are collected in order in
- * `ret_words` (pointers into argv; `*n_words` in: capacity, out: count). A `-c FILE`/`--config=FILE`
- * is read first, so that flags win. Returns 0, -EINVAL (why names the key and the fix), or
- * 1 when --help was asked for (the caller prints).
+ * `ret_words` (pointers into argv; `*n_words` in: capacity, out: count). A `-c
+ * FILE`/`--config=FILE` is read first, so that flags win. Returns 0, -EINVAL (why names the key and
+ * the fix), or 1 when --help was asked for (the caller prints).
  */
 int config_parse(const struct option_table *tables, int argc, char **argv, char **ret_words,
 		 size_t *n_words, struct why *why);
