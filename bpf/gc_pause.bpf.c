@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Garbage collections: probes at the beginning and the end of CPython's collecting function, with
+ * the interpreter's own counters (gc.get_stats()) read at both. The counter that moved tells
+ * whether anything was collected and which generation, also where the function's argument does
+ * not say (3.13 and later). No return probe: ends are probed where the function returns, and an
+ * end belongs to the beginning with the same stack pointer.
+ */
+#include "underspan.bpf.h"
+#include "compat.bpf.h"
+#include "python.bpf.h"
+#include "syscall.bpf.h"
+#include "events/gc_pause.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define METHOD_USDT 1 /* enum gc_method of src/probe/python.h */
+
+enum { MAX_SITES = 256 * 128, MAX_BINARIES = 256, MAX_THREADS = 512, GENERATIONS = 3 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_SITES);
+	__type(key, __u32);
+	__type(value, struct gc_site);
+} gc_pause_sites SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_BINARIES);
+	__type(key, __u32);
+	__type(value, struct gc_binary);
+} gc_pause_binary SEC(".maps");
+
+/* One generation's part of gc.get_stats(), as it lies in memory. */
+struct generation_stats {
+	__u64 collections, collected, uncollectable;
+};
+
+struct collection {
+	struct generation_stats before[GENERATIONS];
+	__u64 start_ns;
+	__u64 stack_pointer;
+	__u64 interp, gil; /* addresses in the target */
+	__u64 argument;
+	__u8 has_before, has_argument, method;
+};
+
+/* Collections under way, by pid_tgid. LRU: threads that are killed inside one leave theirs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct collection);
+} gc_pause_open SEC(".maps");
+
+static const struct collection empty_collection;
+
+const volatile bool only_chosen = false; /* --pid: only processes of the map `processes` */
+const volatile __u64 min_duration_ns = 0;
+
+static __always_inline bool read_stats(const struct gc_binary *binary, __u64 runtime, __u64 interp,
+				       struct generation_stats *ret)
+{
+	bool ok = true;
+
+	for (int i = 0; i < GENERATIONS; i++) {
+		__u64 address = python_gc_stats_address(&binary->offsets, runtime, interp, i);
+
+		ok &= address && !bpf_probe_read_user(&ret[i], sizeof(ret[i]), (void *)address);
+	}
+	return ok;
+}
+
+static __always_inline bool read_argument(struct pt_regs *regs, const struct gc_site *site,
+					  __u64 *ret)
+{
+	__u64 reg = 0, value = 0;
+
+	if (site->arg_place == GC_ARG_CONSTANT) {
+		*ret = site->arg_value;
+		return true;
+	}
+	if (site->arg_place == GC_ARG_NONE ||
+	    (__u64)site->arg_reg * 8 + 8 > bpf_core_type_size(struct pt_regs))
+		return false;
+	bpf_probe_read_kernel(&reg, sizeof(reg), (char *)regs + (__u64)site->arg_reg * 8);
+	if (site->arg_place == GC_ARG_REGISTER)
+		value = reg;
+	else if (bpf_probe_read_user(&value, sizeof(value), (void *)(reg + site->arg_value)))
+		return false;
+	*ret = site->arg_size == 4 ? (__u64)(__s64)(__s32)value : value;
+	return true;
+}
+
+/*
+ * Threads of the current process that sleep in a wait for this GIL right now. Nobody else can
+ * have been given it while the collection ran, so these are the threads that the collection held
+ * up: they wait inside futex() on an address within the GIL's condition variable.
+ */
+static __always_inline __u32 count_gil_waiters(const struct python_offsets *offsets, __u64 gil)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct signal_struct *signal = BPF_CORE_READ(task, signal);
+	__u64 head = (__u64)signal + bpf_core_field_offset(struct signal_struct, thread_head);
+	__u64 node_offset = bpf_core_field_offset(struct task_struct, thread_node);
+	__u64 regs_offset = user_regs_offset(), node = 0;
+	__u32 count = 0;
+
+	bpf_probe_read_kernel(&node, sizeof(node), (void *)head);
+	for (int i = 0; i < MAX_THREADS; i++) {
+		struct task_struct *sibling = (void *)(node - node_offset);
+		struct pt_regs *regs;
+
+		if (node == head || !node)
+			break;
+		regs = (void *)((__u64)BPF_CORE_READ(sibling, stack) + regs_offset);
+		count += python_futex_is_gil_wait(regs, offsets, gil);
+		if (bpf_probe_read_kernel(&node, sizeof(node), (void *)node))
+			break;
+	}
+	return count;
+}
+
+static __always_inline const struct gc_binary *binary_of(const struct gc_site *site)
+{
+	__u32 id = site->binary_id;
+
+	return bpf_map_lookup_elem(&gc_pause_binary, &id);
+}
+
+SEC("uprobe")
+int gc_pause_enter(struct pt_regs *regs)
+{
+	__u64 thread = bpf_get_current_pid_tgid(), runtime, interp, gil = 0;
+	__u32 index = attach_cookie(regs);
+	const struct gc_site *site = bpf_map_lookup_elem(&gc_pause_sites, &index);
+	const struct gc_binary *binary;
+	struct collection *open;
+
+	if (!site || (only_chosen && !process_tracked(thread >> 32)))
+		return 0;
+	binary = binary_of(site);
+	if (!binary)
+		return 0;
+	runtime = PT_REGS_IP(regs) - site->va + binary->runtime_va;
+	interp = python_current_interp(&binary->offsets, runtime, &gil);
+	if (site->method != METHOD_USDT && python_gc_returns_at_once(&binary->offsets, interp)) {
+		stat_add(STAT_SEEN, 1);
+		stat_add(STAT_FILTERED, 1);
+		return 0;
+	}
+	if (bpf_map_update_elem(&gc_pause_open, &thread, &empty_collection, BPF_ANY)) {
+		stat_add(STAT_SEEN, 1);
+		stat_add(STAT_LOST_STATE, 1);
+		return 0;
+	}
+	open = bpf_map_lookup_elem(&gc_pause_open, &thread);
+	if (!open)
+		return 0;
+	open->method = site->method;
+	open->stack_pointer = PT_REGS_SP(regs);
+	open->has_argument = read_argument(regs, site, &open->argument);
+	open->interp = interp;
+	open->gil = gil;
+	open->has_before = read_stats(binary, runtime, open->interp, open->before);
+	open->start_ns = bpf_ktime_get_ns(); /* last: what was read is not the target's time */
+	return 0;
+}
+
+/* Fills in what was collected. Returns false when nothing was: the function returned at once. */
+static __always_inline bool fill_result(struct gc_pause_event *event, struct collection *open,
+					const struct gc_binary *binary, __u64 runtime)
+{
+	struct generation_stats after[GENERATIONS];
+
+	event->generation = -1;
+	if (!open->has_before || !read_stats(binary, runtime, open->interp, after)) {
+		stat_add(STAT_READ_FAIL, 1);
+		if (open->has_argument)
+			event->generation = open->argument;
+		return true;
+	}
+	for (int i = 0; i < GENERATIONS; i++) {
+		if (after[i].collections == open->before[i].collections)
+			continue;
+		event->generation = i;
+		event->collected = after[i].collected - open->before[i].collected;
+		event->uncollectable = after[i].uncollectable - open->before[i].uncollectable;
+	}
+	return event->generation >= 0;
+}
+
+SEC("uprobe")
+int gc_pause_exit(struct pt_regs *regs)
+{
+	__u64 thread = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	struct collection *open = bpf_map_lookup_elem(&gc_pause_open, &thread);
+	__u32 index = attach_cookie(regs);
+	const struct gc_site *site = bpf_map_lookup_elem(&gc_pause_sites, &index);
+	const struct gc_binary *binary;
+	struct gc_pause_event *event;
+
+	if (!open || !site || open->method != site->method)
+		return 0;
+	if (open->method != METHOD_USDT && open->stack_pointer != PT_REGS_SP(regs))
+		return 0;
+	binary = binary_of(site);
+	if (!binary)
+		return 0;
+	stat_add(STAT_SEEN, 1);
+	event = event_reserve(sizeof(*event));
+	if (!event)
+		goto out;
+	if (!fill_result(event, open, binary, PT_REGS_IP(regs) - site->va + binary->runtime_va) ||
+	    now - open->start_ns < min_duration_ns) {
+		stat_add(STAT_FILTERED, 1);
+		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
+		goto out;
+	}
+	header_set_current(&event->header);
+	event->header.start_ns = open->start_ns;
+	event->header.end_ns = now;
+	event->binary_id = site->binary_id;
+	event->method = open->method;
+	event->frozen_threads = open->gil ? count_gil_waiters(&binary->offsets, open->gil) : 0;
+	event->sibling_threads =
+		BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), signal, nr_threads) - 1;
+	event_submit(event);
+out:
+	bpf_map_delete_elem(&gc_pause_open, &thread);
+	return 0;
+}

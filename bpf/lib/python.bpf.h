@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Reading a CPython interpreter from a probe in it, with the offsets that user space found
+ * (include/python_offsets.h). Nothing here trusts what it reads: a failed read ends in 0.
+ */
+#ifndef UNDERSPAN_PYTHON_BPF_H
+#define UNDERSPAN_PYTHON_BPF_H
+
+#include "underspan.bpf.h"
+#include "syscall.bpf.h"
+#include "python_offsets.h"
+
+/* More interpreters than this in one process are not looked through. */
+enum { PYTHON_MAX_INTERPRETERS = 32 };
+
+/* futex(2): FUTEX_WAIT_BITSET, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME */
+enum { FUTEX_CMD_MASK = 127, FUTEX_CMD_WAIT_BITSET = 9 };
+
+static __always_inline __u64 read_user_u64(__u64 address)
+{
+	__u64 value = 0;
+
+	bpf_probe_read_user(&value, sizeof(value), (void *)address);
+	return value;
+}
+
+/*
+ * The interpreter that the current thread, which must hold a GIL, runs in; its GIL in *ret_gil.
+ * A GIL names the thread state that holds it. Up to 3.11 there is one GIL for all interpreters,
+ * so that is the current thread's; later, each interpreter is asked whether the holder of its
+ * GIL is this thread.
+ */
+static __always_inline __u64 python_current_interp(const struct python_offsets *o, __u64 runtime,
+						   __u64 *ret_gil)
+{
+	__u32 tid = task_ns_id((struct task_struct *)bpf_get_current_task());
+	__u64 interp, holder;
+
+	if (o->gil_kind == PYTHON_GIL_IN_RUNTIME) {
+		*ret_gil = runtime + o->gil;
+		holder = read_user_u64(*ret_gil + o->gil_last_holder);
+		return holder ? read_user_u64(holder + o->tstate_interp) : 0;
+	}
+	interp = read_user_u64(runtime + o->runtime_interpreters_head);
+	for (int i = 0; i < PYTHON_MAX_INTERPRETERS && interp; i++) {
+		__u64 gil = read_user_u64(interp + o->gil);
+
+		holder = read_user_u64(gil + o->gil_last_holder);
+		if (read_user_u64(holder + o->tstate_native_thread_id) == tid) {
+			*ret_gil = gil;
+			return read_user_u64(holder + o->tstate_interp);
+		}
+		interp = read_user_u64(interp + o->interp_next);
+	}
+	return 0;
+}
+
+/* Where generation k is counted right now, 0 when that cannot be read. */
+static __always_inline __u64 python_gc_stats_address(const struct python_offsets *o, __u64 runtime,
+						     __u64 interp, __u32 k)
+{
+	__u64 base = interp + o->gc_stats;
+	__u8 slot = 0;
+
+	if (o->gc_stats_kind == PYTHON_GC_STATS_IN_RUNTIME)
+		return runtime + o->gc_stats + k * o->gc_stats_size + o->gc_collections;
+	if (!interp || k >= PYTHON_GENERATIONS)
+		return 0;
+	if (o->gc_stats_kind == PYTHON_GC_STATS_OF_INTERP)
+		return base + k * o->gc_stats_size + o->gc_collections;
+	base = read_user_u64(base);
+	if (!base ||
+	    bpf_probe_read_user(&slot, sizeof(slot), (void *)(base + o->gc_ring_index[k])) ||
+	    slot >= o->gc_ring_slots[k])
+		return 0;
+	return base + o->gc_ring_start[k] + slot * o->gc_stats_size + o->gc_collections;
+}
+
+/*
+ * True at the entry of a collecting function that is about to find a collection under way and
+ * return. Only since 3.13 does the function itself test the flag; before, callers did and it is
+ * always set at entry.
+ */
+static __always_inline bool python_gc_returns_at_once(const struct python_offsets *o, __u64 interp)
+{
+	__u32 collecting = 0;
+
+	if (o->minor < 13 || !interp || !o->gc_collecting_interp)
+		return false;
+	bpf_probe_read_user(&collecting, sizeof(collecting),
+			    (void *)(interp + o->gc_collecting_interp));
+	return collecting != 0;
+}
+
+/*
+ * Do these user registers show a thread that waits for this GIL? take_gil() sleeps in
+ * pthread_cond_timedwait() on gil->cond, glibc in futex() on a word inside of it.
+ */
+static __always_inline __u32 python_futex_is_gil_wait(struct pt_regs *regs,
+						      const struct python_offsets *o, __u64 gil)
+{
+	enum { PTHREAD_COND_SIZE = 48 };
+	struct pt_regs copy;
+	__u64 offset;
+
+	if (bpf_probe_read_kernel(&copy, sizeof(copy), regs))
+		return 0;
+	offset = SYSCALL_ARG1(&copy) - (gil + o->gil_cond);
+	return (SYSCALL_NR(&copy) == NR_futex) & (offset < PTHREAD_COND_SIZE) &
+	       ((SYSCALL_ARG2(&copy) & FUTEX_CMD_MASK) == FUTEX_CMD_WAIT_BITSET);
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * System calls as the raw tracepoints show them: numbers and arguments of both architectures
+ * (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
+ */
+#ifndef UNDERSPAN_SYSCALL_BPF_H
+#define UNDERSPAN_SYSCALL_BPF_H
+
+#include "vmlinux.h"
+
+#if defined(__TARGET_ARCH_x86)
+enum syscall_nr {
+	NR_read = 0,
+	NR_write = 1,
+	NR_close = 3,
+	NR_poll = 7,
+	NR_ioctl = 16,
+	NR_readv = 19,
+	NR_writev = 20,
+	NR_sendfile = 40,
+	NR_accept = 43,
+	NR_sendto = 44,
+	NR_recvfrom = 45,
+	NR_sendmsg = 46,
+	NR_recvmsg = 47,
+	NR_shutdown = 48,
+	NR_getsockname = 51,
+	NR_getpeername = 52,
+	NR_setsockopt = 54,
+	NR_getsockopt = 55,
+	NR_fcntl = 72,
+	NR_futex = 202,
+	NR_epoll_ctl = 233,
+	NR_ppoll = 271,
+	NR_accept4 = 288,
+	NR_recvmmsg = 299,
+	NR_sendmmsg = 307,
+};
+/* sys_exit has no number: the registers kept it */
+#define SYSCALL_NR(regs)   ((long)(regs)->orig_ax)
+#define SYSCALL_RET(regs)  ((long)(regs)->ax)
+#define SYSCALL_ARG1(regs) ((regs)->di)
+#define SYSCALL_ARG2(regs) ((regs)->si)
+#define SYSCALL_ARG3(regs) ((regs)->dx)
+#define SYSCALL_ARG4(regs) ((regs)->r10)
+#elif defined(__TARGET_ARCH_arm64)
+enum syscall_nr {
+	NR_read = 63,
+	NR_write = 64,
+	NR_close = 57,
+	NR_poll = -2,
+	NR_ioctl = 29,
+	NR_readv = 65,
+	NR_writev = 66,
+	NR_sendfile = 71,
+	NR_accept = 202,
+	NR_sendto = 206,
+	NR_recvfrom = 207,
+	NR_sendmsg = 211,
+	NR_recvmsg = 212,
+	NR_shutdown = 210,
+	NR_getsockname = 204,
+	NR_getpeername = 205,
+	NR_setsockopt = 208,
+	NR_getsockopt = 209,
+	NR_fcntl = 25,
+	NR_futex = 98,
+	NR_epoll_ctl = 21,
+	NR_ppoll = 73,
+	NR_accept4 = 242,
+	NR_recvmmsg = 243,
+	NR_sendmmsg = 269,
+};
+#define SYSCALL_NR(regs)   ((long)(regs)->syscallno)
+#define SYSCALL_RET(regs)  ((long)(regs)->user_regs.regs[0])
+#define SYSCALL_ARG1(regs) ((regs)->orig_x0)
+#define SYSCALL_ARG2(regs) ((regs)->user_regs.regs[1])
+#define SYSCALL_ARG3(regs) ((regs)->user_regs.regs[2])
+#define SYSCALL_ARG4(regs) ((regs)->user_regs.regs[3])
+#endif
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What every BPF object shares: its ring buffer and counters, the one way to emit an event,
+ * a thread's identity, and the map of tracked processes.
+ */
+#ifndef UNDERSPAN_BPF_H
+#define UNDERSPAN_BPF_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "events/event.h"
+#include "events/process.h"
+
+/* Sized by user space before loading; the size here is only a valid one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, STAT_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} stats SEC(".maps");
+
+/* Tracked processes by host pid. bpf/process.bpf.c owns it, the other objects are given its fd. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct process_info);
+} processes SEC(".maps");
+
+/* The reader polls every 100 ms; it is woken earlier only when this many bytes wait. */
+const volatile __u64 wakeup_bytes = 1 << 16;
+
+static __always_inline void stat_add(__u32 stat, __u64 n)
+{
+	__u64 *value = bpf_map_lookup_elem(&stats, &stat);
+
+	if (value)
+		*value += n;
+}
+
+/* A zeroed event of the ring buffer, or NULL, counted. End with event_submit() on every path. */
+static __always_inline void *event_reserve(__u64 size)
+{
+	void *event = bpf_ringbuf_reserve(&events, size, 0);
+
+	if (!event) {
+		stat_add(STAT_LOST_RING, 1);
+		return NULL;
+	}
+	__builtin_memset(event, 0, size);
+	return event;
+}
+
+/* Waking the reader for each event would preempt the very threads that are measured. */
+static __always_inline void event_submit(void *event)
+{
+	__u64 waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+
+	bpf_ringbuf_submit(event, waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline __u32 current_tgid(void)
+{
+	return bpf_get_current_pid_tgid() >> 32;
+}
+
+static __always_inline __u32 current_tid(void)
+{
+	return (__u32)bpf_get_current_pid_tgid();
+}
+
+static __always_inline bool process_tracked(__u32 tgid)
+{
+	return bpf_map_lookup_elem(&processes, &tgid) != NULL;
+}
+
+/* The task's id in its innermost PID namespace: what os.getpid() and gettid() say inside. */
+static __always_inline __u32 task_ns_id(struct task_struct *task)
+{
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	unsigned int level = BPF_CORE_READ(pid, level);
+	struct upid upid;
+
+	/* numbers[] grows with the level; PID namespaces nest 32 deep at most (MAX_PID_NS_LEVEL) */
+	if (level > 32)
+		return 0;
+	bpf_core_read(&upid, sizeof(upid),
+		      (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+			      level * bpf_core_type_size(struct upid));
+	return upid.nr;
+}
+
+/* Fills everything but the times with the current thread. */
+static __always_inline void header_set_current(struct event_header *header)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	header->host_pid = current_tgid();
+	header->host_tid = current_tid();
+	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	header->tid = task_ns_id(task);
+	header->cgroup_id = bpf_get_current_cgroup_id();
+	bpf_get_current_comm(header->comm, sizeof(header->comm));
+}
+
+#endif

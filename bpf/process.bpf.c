@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Which processes are tracked, kept right in the kernel: a child is tracked from its first
+ * instruction, a dead process is forgotten before its id can be used again. User space adds the
+ * processes in which it found an interpreter (src/probe/processes.c).
+ */
+#include "underspan.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+static __always_inline void tell(__u32 kind, __u32 host_pid, __u32 parent)
+{
+	struct process_event *event = event_reserve(sizeof(*event));
+
+	if (!event)
+		return;
+	event->kind = kind;
+	event->host_pid = host_pid;
+	event->parent_host_pid = parent;
+	/* an interpreter should be probed before it has done much: wake the reader at once */
+	bpf_ringbuf_submit(event, 0);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 parent_tgid = parent->tgid, tgid = child->tgid;
+	struct process_info *known, info;
+
+	if (child->pid != child->tgid) /* a thread */
+		return 0;
+	known = bpf_map_lookup_elem(&processes, &parent_tgid);
+	if (!known)
+		return 0;
+	info = *known;
+	stat_add(STAT_SEEN, 1);
+	if (bpf_map_update_elem(&processes, &tgid, &info, BPF_ANY))
+		stat_add(STAT_LOST_STATE, 1);
+	tell(PROCESS_FORK, tgid, parent_tgid);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(process_exec, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+	struct process_info *known = bpf_map_lookup_elem(&processes, &tgid);
+
+	stat_add(STAT_SEEN, 1);
+	if (known && !(known->flags & PROCESS_CHOSEN))
+		bpf_map_delete_elem(&processes, &tgid);
+	tell(PROCESS_EXEC, tgid, 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(process_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+
+	/* fires for each thread; do_exit() has already counted this one off */
+	if (BPF_CORE_READ(task, signal, live.counter) > 0)
+		return 0;
+	if (bpf_map_delete_elem(&processes, &tgid))
+		return 0;
+	stat_add(STAT_SEEN, 1);
+	tell(PROCESS_EXIT, tgid, 0);
+	return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
+/* A garbage collection that stopped an interpreter: bpf/gc_pause.bpf.c -> src/trackers/gc_pause.c.
+ */
+#ifndef UNDERSPAN_EVENTS_GC_PAUSE_H
+#define UNDERSPAN_EVENTS_GC_PAUSE_H
+
+#include "events/event.h"
+#include "python_offsets.h"
+
+enum gc_reason {
+	GC_REASON_UNKNOWN,
+	GC_REASON_HEAP,
+	GC_REASON_SHUTDOWN,
+	GC_REASON_MANUAL,
+	GC_REASON_MAX
+};
+
+struct gc_pause_event {
+	struct event_header header;
+	__u64 collected;       /* objects */
+	__u64 uncollectable;   /* objects */
+	__u32 binary_id;       /* of the probed file, see struct gc_site */
+	__u32 frozen_threads;  /* siblings that waited for the GIL when the collection ended */
+	__u32 sibling_threads; /* all other threads of the process */
+	__s8 generation;       /* -1: could not be read */
+	__u8 reason;	       /* enum gc_reason */
+	__u8 method;	       /* enum gc_method, src/probe/python.h */
+	__u8 pad;
+};
+
+/* Where an integer argument lies when a probe fires. Same values as enum arg_place. */
+enum gc_arg_place { GC_ARG_NONE, GC_ARG_REGISTER, GC_ARG_MEMORY, GC_ARG_CONSTANT };
+
+/* One probed instruction; user space writes it, the uprobe's cookie is its index. */
+struct gc_site {
+	__u64 va;	 /* in the ELF file; instruction pointer - va = load bias */
+	__s64 arg_value; /* displacement or constant */
+	__u32 binary_id;
+	__u8 arg_place;
+	__u8 arg_reg; /* index into struct pt_regs, in 8-byte words */
+	__u8 arg_size;
+	__u8 method;
+};
+
+/* What is read of an interpreter of one binary; user space writes it, indexed by binary_id. */
+struct gc_binary {
+	__u64 runtime_va;
+	struct python_offsets offsets;
+};
+
+#endif
