@@ -1,0 +1,42 @@
+-- Hand-offs: how long an accepted (or kept-alive) connection waited for a worker thread.
+-- pid, tid are the worker's. start_time: accept() returned, or the next request's first byte arrived;
+-- end_time: the first touch of the descriptor by a thread other than the accepting one.
+-- client_wait_ns is counted from start_time until the first byte was there (longer than
+-- duration_ns when the worker itself then waited for it); handoff_ns is the part of duration_ns in
+-- which the bytes were there and no thread was.
+CREATE TABLE IF NOT EXISTS ebpf_handoff
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    queue LowCardinality(String),
+    pickup LowCardinality(String),
+    client_wait_ns UInt64 CODEC(ZSTD),
+    handoff_ns UInt64 CODEC(ZSTD),
+    fd UInt32 CODEC(ZSTD),
+    main_tid UInt32 CODEC(Delta, ZSTD),
+    main_thread_name LowCardinality(String),
+    local_port UInt16 CODEC(ZSTD),
+    peer_ip IPv6 CODEC(ZSTD),
+    peer_port UInt16 CODEC(ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6,
+    client_wait_ms Float64 ALIAS client_wait_ns / 1e6,
+    handoff_ms Float64 ALIAS handoff_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

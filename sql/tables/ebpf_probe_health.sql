@@ -1,0 +1,22 @@
+-- What is probed in which process, how it was found, or why it is not probed. A row when a
+-- process appears.
+CREATE TABLE IF NOT EXISTS ebpf_probe_health
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    tracker LowCardinality(String),
+    live UInt8,
+    method LowCardinality(String),
+    python_version LowCardinality(String),
+    binary LowCardinality(String),
+    build_id LowCardinality(String),
+    reason LowCardinality(String)
+)
+ENGINE = MergeTree
+PARTITION BY toDate(time)
+ORDER BY (host, host_pid, time)
+TTL toDateTime(time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

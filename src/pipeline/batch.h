@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From rows to a sink: the collector adds rows, a table's batch is closed by its own number of
+ * rows, bytes and age, and the sender thread sends it, again and again if it must. Memory is
+ * bounded; what does not fit is dropped oldest first and counted.
+ */
+#ifndef UNDERSPAN_BATCH_H
+#define UNDERSPAN_BATCH_H
+
+#include "pipeline/sink.h"
+
+struct pipeline_limits {
+	uint64_t batch_rows;
+	uint64_t batch_bytes; /* uncompressed */
+	uint64_t batch_age_ns;
+	uint64_t memory_bytes; /* of all closed batches together */
+};
+
+/* Counts since the start, of one table. */
+struct pipeline_counts {
+	uint64_t rows;	   /* added */
+	uint64_t inserted; /* acknowledged by the sink */
+	uint64_t dropped_memory, dropped_refused;
+	uint64_t retries; /* batches sent once more */
+	uint64_t bytes;	  /* of acknowledged bodies, as sent */
+	uint64_t queued;  /* rows not decided about yet */
+};
+
+struct pipeline;
+
+/* Takes the sink over. `tables` is borrowed. */
+int pipeline_new(const struct table *const *tables, size_t n_tables,
+		 const struct pipeline_limits *limits, struct sink *sink,
+		 struct pipeline **ret_pipeline, struct why *why);
+
+/* Collector thread only. A row that finds no memory is counted as dropped. */
+void pipeline_add(struct pipeline *pipeline, size_t table, const void *row);
+
+/* Collector thread only: closes the batches that are old enough. */
+void pipeline_tick(struct pipeline *pipeline);
+
+void pipeline_read_counts(struct pipeline *pipeline, size_t table, struct pipeline_counts *ret);
+
+/*
+ * Closes everything, gives the sender until `deadline_ns` (CLOCK_MONOTONIC) and ends it.
+ * Returns the number of rows that could not be delivered. pipeline_free() comes after.
+ */
+uint64_t pipeline_finish(struct pipeline *pipeline, uint64_t deadline_ns);
+void pipeline_free(struct pipeline *pipeline);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A row is a column table, not code: each table lists its columns once, with the ClickHouse type
+ * and where the value lies in the row's struct. The JSON writer, the INSERT's column list, the
+ * check against sql/tables/ and stdout all walk this.
+ */
+#ifndef UNDERSPAN_COLUMN_H
+#define UNDERSPAN_COLUMN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum column_kind {
+	COLUMN_U8,
+	COLUMN_U16,
+	COLUMN_U32,
+	COLUMN_U64,
+	COLUMN_S8,
+	COLUMN_F32,
+	COLUMN_CHARS,	/* char[size], ends at NUL or size */
+	COLUMN_STRING,	/* const char *; NULL is '' */
+	COLUMN_STRINGS, /* struct column_strings */
+	COLUMN_ENUM,	/* uint8_t, index into `names` */
+	COLUMN_IP,	/* uint8_t[16] */
+	COLUMN_TIME,	/* uint64_t, CLOCK_MONOTONIC ns; sent as microseconds since the epoch */
+};
+
+struct column_strings {
+	const char *const *items;
+	size_t n;
+};
+
+struct column {
+	const char *name;
+	const char *type; /* as the DDL spells it */
+	enum column_kind kind;
+	uint32_t offset, size;
+	const char *const *names; /* COLUMN_ENUM: what the numbers mean */
+	size_t n_names;
+};
+
+#define COLUMN(kind_, row, member, name_, type_)                                                   \
+	{ .name = (name_),                                                                         \
+	  .type = (type_),                                                                         \
+	  .kind = (kind_),                                                                         \
+	  .offset = offsetof(row, member),                                                         \
+	  .size = sizeof(((row *)0)->member) }
+#define COLUMN_NAMED(row, member, name_, names_)                                                   \
+	{ .name = (name_),                                                                         \
+	  .type = "LowCardinality(String)",                                                        \
+	  .kind = COLUMN_ENUM,                                                                     \
+	  .offset = offsetof(row, member),                                                         \
+	  .size = sizeof(((row *)0)->member),                                                      \
+	  .names = (names_),                                                                       \
+	  .n_names = sizeof(names_) / sizeof((names_)[0]) }
+
+/* A table of the database: common columns first (per-thread tables), then its own. */
+struct table {
+	const char *name; /* "ebpf_handoff" */
+	const struct column *columns[2];
+	size_t n_columns[2];
+};
+
+#endif

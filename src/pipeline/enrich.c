@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From an event's header to the common columns. See enrich.h. */
+#include "pipeline/enrich.h"
+
+#include <string.h>
+#include <uthash.h>
+
+#include "probe/cgroup.h"
+#include "probe/proc.h"
+#include "util.h"
+
+enum { MAX_IDENTITIES = 8192 };
+
+/*
+ * By cgroup id where there is a unified hierarchy, which also serves threads that are gone by
+ * now; by pid (with the lowest bit of the key's upper half telling the two apart) where not.
+ */
+struct identity {
+	struct {
+		uint64_t number;
+		uint64_t is_pid;
+	} key;
+	struct cgroup_identity cgroup;
+	UT_hash_handle hh;
+};
+
+static struct identity *identities;
+static char host_name[256];
+
+void enrich_init(const char *host)
+{
+	if (host)
+		snprintf(host_name, sizeof(host_name), "%s", host);
+	else if (gethostname(host_name, sizeof(host_name) - 1))
+		snprintf(host_name, sizeof(host_name), "unknown");
+}
+
+const char *enrich_host(void)
+{
+	return host_name;
+}
+
+static void forget_all(void)
+{
+	struct identity *i, *next;
+
+	HASH_ITER(hh, identities, i, next)
+	{
+		HASH_DEL(identities, i);
+		free(i);
+	}
+}
+
+void enrich_done(void)
+{
+	forget_all();
+}
+
+static const struct cgroup_identity *look_up(uint32_t host_pid, uint64_t cgroup_id)
+{
+	static const struct cgroup_identity nothing;
+	struct identity wanted = { 0 }, *found;
+	char text[16384];
+
+	/* the root cgroup (1), where cgroup v1 leaves everybody, says nothing */
+	wanted.key.is_pid = cgroup_id <= 1;
+	wanted.key.number = wanted.key.is_pid ? host_pid : cgroup_id;
+	HASH_FIND(hh, identities, &wanted.key, sizeof(wanted.key), found);
+	if (found)
+		return &found->cgroup;
+	if (proc_read(host_pid, "cgroup", text, sizeof(text)) < 0)
+		return &nothing;
+	if (HASH_COUNT(identities) >= MAX_IDENTITIES)
+		forget_all();
+	found = calloc(1, sizeof(*found));
+	if (!found)
+		return &nothing;
+	found->key = wanted.key;
+	cgroup_identity(text, &found->cgroup);
+	HASH_ADD(hh, identities, key, sizeof(found->key), found);
+	return &found->cgroup;
+}
+
+void enrich_identity(uint32_t host_pid, uint64_t cgroup_id, const char **ret_container_id,
+		     const char **ret_pod_uid)
+{
+	const struct cgroup_identity *identity = look_up(host_pid, cgroup_id);
+
+	*ret_container_id = identity->container_id;
+	*ret_pod_uid = identity->pod_uid;
+}
+
+void enrich_process_gone(uint32_t host_pid)
+{
+	struct identity wanted = { .key = { host_pid, 1 } }, *found;
+
+	HASH_FIND(hh, identities, &wanted.key, sizeof(wanted.key), found);
+	if (!found)
+		return;
+	HASH_DEL(identities, found);
+	free(found);
+}
+
+void enrich_event(const struct event_header *header, struct row_common *ret)
+{
+	*ret = (struct row_common){
+		.host = host_name,
+		.thread_name = "",
+		.start_ns = header->start_ns,
+		.end_ns = header->end_ns,
+		.duration_ns = header->end_ns - header->start_ns,
+		.pid = header->pid,
+		.tid = header->tid,
+		.host_pid = header->host_pid,
+		.host_tid = header->host_tid,
+		.weight = 1,
+	};
+	memcpy(ret->comm, header->comm, sizeof(ret->comm));
+	enrich_identity(header->host_pid, header->cgroup_id, &ret->container_id, &ret->pod_uid);
+}
