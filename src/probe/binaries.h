@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Python binaries in use on this host: each file (executable or libpython) is read once and
+ * probed once, inode-wide, however many processes run it in however many containers. A binary
+ * that no process uses any more is let go after a while.
+ */
+#ifndef UNDERSPAN_BINARIES_H
+#define UNDERSPAN_BINARIES_H
+
+#include <bpf/libbpf.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <uthash.h>
+
+#include "probe/python.h"
+#include "python_offsets.h"
+#include "util.h"
+
+enum { MAX_BINARIES = 256, MAX_TRACKERS = 16 };
+
+/* Links that live and die together. */
+struct link_list {
+	struct bpf_link **items;
+	size_t n;
+};
+
+/* Takes the link over, also on failure (-ENOMEM: it is destroyed). */
+int link_list_add(struct link_list *list, struct bpf_link *link);
+void link_list_destroy(struct link_list *list);
+
+/* A file as the kernel tells files apart, and that it has not been rewritten in place. */
+struct file_identity {
+	uint64_t dev, ino, size, mtime_ns;
+};
+void file_identity_of(const struct stat *st, struct file_identity *ret);
+
+enum binary_kind {
+	BINARY_PYTHON,		/* an interpreter: executable or libpython */
+	BINARY_LINKS_LIBPYTHON, /* an executable whose interpreter is a shared library */
+	BINARY_REFUSED,		/* a Python that cannot be traced; see `why` */
+	BINARY_OTHER,
+};
+
+struct python_binary {
+	uint32_t id; /* index in the BPF objects' maps, < MAX_BINARIES */
+	struct file_identity identity;
+	char path[256];	      /* as the first process that uses it names it; for people */
+	char attach_path[64]; /* valid while trackers attach: /proc/self/fd/N */
+	struct python_image image;
+	struct python_offsets offsets;
+	uint32_t users; /* live processes */
+	uint64_t unused_since_ns;
+	struct link_list links[MAX_TRACKERS];
+	bool live[MAX_TRACKERS];	  /* is the tracker attached to it? */
+	struct why refused[MAX_TRACKERS]; /* why not */
+	UT_hash_handle hh;
+};
+
+struct tracker_set;
+
+/* `trackers` are asked to attach to each new binary; must outlive this. */
+void binaries_init(struct tracker_set *trackers);
+void binaries_done(void);
+
+/*
+ * What the open file is. `path` is for people. For BINARY_PYTHON *ret_binary is set: already
+ * known, or read and probed now. For BINARY_REFUSED `why` says why. Never blocks on odd files.
+ */
+enum binary_kind binaries_identify(int fd, const char *path, struct python_binary **ret_binary,
+				   struct why *why);
+
+void binary_hold(struct python_binary *binary);
+void binary_release(struct python_binary *binary);
+
+/* Lets binaries go that nobody has used for a while. */
+void binaries_tick(uint64_t now_ns);
+
+#endif

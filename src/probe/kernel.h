@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this kernel and our rights on it allow; each refusal is one sentence. */
+#ifndef UNDERSPAN_KERNEL_H
+#define UNDERSPAN_KERNEL_H
+
+#include <stdbool.h>
+
+#include "config.h"
+#include "util.h"
+
+/* Can BPF tracing work at all: capabilities, BTF, lockdown. 0 or -EPERM, -ENOTSUP with why. */
+int kernel_check(struct why *why);
+
+/* Features that are treated as missing (--degrade=A,B), so that every fallback can be tested. */
+extern struct string_list kernel_degraded;
+
+/* Does the kernel have this raw tracepoint, "sk_data_ready"? */
+bool kernel_has_tracepoint(const char *name);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Readers of /proc/PID for processes that may belong to anybody, be half-started or vanish in
+ * between. Every text is treated as hostile: bounded, never trusted to be whole.
+ */
+#ifndef UNDERSPAN_PROC_H
+#define UNDERSPAN_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Reads /proc/PID/NAME into buf, NUL-terminated, cut at size. Returns the length or -errno. */
+ssize_t proc_read(uint32_t pid, const char *name, char *buf, size_t size);
+
+/* The running program, open for reading; *ret_path names it (" (deleted)" cut). fd or -errno. */
+int proc_open_exe(uint32_t pid, char *ret_path, size_t path_size);
+
+/*
+ * The libpython that the process has mapped, open for reading, through map_files (right also for
+ * deleted files and other mount namespaces) or, where that is not permitted, through the process's
+ * root. fd, -ENOENT when none is mapped (yet), or -errno.
+ */
+int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size);
+
+/* Field 22 of /proc/PID/stat, clock ticks since boot: tells two users of one pid apart. 0: gone. */
+uint64_t proc_start_time(uint32_t pid);
+
+/* Calls `each` for every process of the host that /proc shows. */
+void proc_for_each(void (*each)(uint32_t pid, void *context), void *context);
+
+#endif

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which processes are Python, and following them. See processes.h. */
+#include "probe/processes.h"
+
+#include <bpf/bpf.h>
+#include <signal.h>
+#include <string.h>
+
+#include "log.h"
+#include "probe/clock.h"
+#include "probe/proc.h"
+
+/*
+ * When to look again at a process that has just been exec'ed: one first-in first-out queue a
+ * delay. An executable that asks for libpython has it mapped within milliseconds; any other one
+ * may still dlopen() it (uWSGI plugins, editors), which is worth two late looks and no more.
+ */
+struct pending {
+	uint32_t host_pid;
+	uint64_t start_time;
+	enum binary_kind kind;
+	uint64_t due_ns;
+	struct pending *next;
+};
+
+struct recheck {
+	uint32_t delay_ms;
+	struct pending *first, **last;
+};
+
+static struct recheck linked_rechecks[] = { { 2 },   { 5 },   { 10 },	{ 20 },	  { 50 },
+					    { 100 }, { 300 }, { 1000 }, { 3000 }, { 10000 } };
+static struct recheck other_rechecks[] = { { 5000 }, { 60000 } };
+enum { MAX_PENDING = 65536 };
+
+static struct process *processes;
+static size_t n_pending;
+static uint64_t unlooked;
+static int map_fd = -1;
+static bool only_chosen;
+static struct processes_hooks hooks;
+
+/* ---- the table ---- */
+
+static struct process *find(uint32_t host_pid)
+{
+	struct process *p;
+
+	HASH_FIND(hh, processes, &host_pid, sizeof(host_pid), p);
+	return p;
+}
+
+static void forget(struct process *p)
+{
+	if (p->binary)
+		binary_release(p->binary);
+	HASH_DEL(processes, p);
+	free(p);
+}
+
+static struct process *add(uint32_t host_pid, struct python_binary *binary, const struct why *why)
+{
+	struct process *p = find(host_pid);
+
+	if (p)
+		forget(p); /* exec'ed into another one, or the exit got lost */
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->host_pid = host_pid;
+	p->binary = binary;
+	if (why)
+		p->refused = *why;
+	if (binary)
+		binary_hold(binary);
+	HASH_ADD(hh, processes, host_pid, sizeof(p->host_pid), p);
+	return p;
+}
+
+static bool is_chosen(uint32_t host_pid)
+{
+	struct process_info info;
+
+	return bpf_map_lookup_elem(map_fd, &host_pid, &info) == 0;
+}
+
+static void track(uint32_t host_pid, struct python_binary *binary, uint64_t start_time)
+{
+	struct process_info info = { .flags = PROCESS_PYTHON };
+
+	if (!only_chosen && bpf_map_update_elem(map_fd, &host_pid, &info, BPF_ANY)) {
+		log_warn("process %u is not tracked: the map of processes is full", host_pid);
+		return;
+	}
+	/* it may have died before it stood in the map: then nobody would ever take it out */
+	if (proc_start_time(host_pid) != start_time) {
+		bpf_map_delete_elem(map_fd, &host_pid);
+		return;
+	}
+	if (add(host_pid, binary, NULL) && hooks.appeared)
+		hooks.appeared(find(host_pid));
+}
+
+/* ---- looking at a process ---- */
+
+static enum binary_kind look_at_libpython(uint32_t host_pid, struct python_binary **ret_binary,
+					  struct why *why)
+{
+	AUTO_CLOSE int fd = -1;
+	char path[4096];
+
+	fd = proc_open_libpython(host_pid, path, sizeof(path));
+	return fd < 0 ? BINARY_OTHER : binaries_identify(fd, path, ret_binary, why);
+}
+
+/* `kind`: what an earlier look said; BINARY_PYTHON for the first look. Returns what it is. */
+static enum binary_kind look(uint32_t host_pid, uint64_t start_time, enum binary_kind kind)
+{
+	struct python_binary *binary = NULL;
+	struct why why = { { 0 } };
+	enum binary_kind found;
+
+	if (kind == BINARY_PYTHON) {
+		AUTO_CLOSE int fd = -1;
+		char path[4096];
+
+		fd = proc_open_exe(host_pid, path, sizeof(path));
+		if (fd < 0) /* a kernel thread, gone, or not ours to read */
+			return BINARY_REFUSED;
+		kind = binaries_identify(fd, path, &binary, &why);
+	}
+	found = kind;
+	if (kind == BINARY_LINKS_LIBPYTHON || kind == BINARY_OTHER)
+		found = look_at_libpython(host_pid, &binary, &why);
+	if (found == BINARY_PYTHON)
+		track(host_pid, binary, start_time);
+	else if (found == BINARY_REFUSED && why.text[0] && add(host_pid, NULL, &why) &&
+		 hooks.appeared)
+		hooks.appeared(find(host_pid));
+	if (found == BINARY_PYTHON || found == BINARY_REFUSED)
+		return found;
+	return kind;
+}
+
+static struct recheck *recheck_after(enum binary_kind kind, size_t step)
+{
+	if (kind == BINARY_LINKS_LIBPYTHON)
+		return step < ARRAY_SIZE(linked_rechecks) ? &linked_rechecks[step] : NULL;
+	return step < ARRAY_SIZE(other_rechecks) ? &other_rechecks[step] : NULL;
+}
+
+/* Takes `p` over: it waits for its next look, or, after the last, is given up. */
+static void schedule(struct pending *p, size_t step, uint64_t now_ns)
+{
+	struct recheck *queue = recheck_after(p->kind, step);
+
+	if (!queue) {
+		n_pending--;
+		free(p);
+		return;
+	}
+	p->due_ns = now_ns + queue->delay_ms * NSEC_PER_MSEC;
+	p->next = NULL;
+	if (!queue->first)
+		queue->last = &queue->first;
+	*queue->last = p;
+	queue->last = &p->next;
+}
+
+static void first_look(uint32_t host_pid)
+{
+	uint64_t start_time = proc_start_time(host_pid);
+	struct pending *p;
+	enum binary_kind kind;
+
+	if (!start_time)
+		return;
+	kind = look(host_pid, start_time, BINARY_PYTHON);
+	if (kind == BINARY_PYTHON || kind == BINARY_REFUSED)
+		return;
+	if (n_pending >= MAX_PENDING || !(p = calloc(1, sizeof(*p)))) {
+		unlooked++;
+		return;
+	}
+	n_pending++;
+	p->host_pid = host_pid;
+	p->start_time = start_time;
+	p->kind = kind;
+	schedule(p, 0, clock_monotonic_ns());
+}
+
+static void look_again(struct recheck *queues, size_t n, uint64_t now_ns)
+{
+	for (size_t step = 0; step < n; step++) {
+		struct recheck *queue = &queues[step];
+
+		while (queue->first && queue->first->due_ns <= now_ns) {
+			struct pending *p = queue->first;
+			enum binary_kind kind = BINARY_REFUSED;
+
+			queue->first = p->next;
+			if (proc_start_time(p->host_pid) == p->start_time && !find(p->host_pid))
+				kind = look(p->host_pid, p->start_time, p->kind);
+			if (kind != BINARY_PYTHON && kind != BINARY_REFUSED) {
+				schedule(p, step + 1, now_ns);
+				continue;
+			}
+			n_pending--;
+			free(p);
+		}
+	}
+}
+
+void processes_tick(uint64_t now_ns)
+{
+	look_again(linked_rechecks, ARRAY_SIZE(linked_rechecks), now_ns);
+	look_again(other_rechecks, ARRAY_SIZE(other_rechecks), now_ns);
+}
+
+uint64_t processes_due_in(uint64_t now_ns, uint64_t limit_ns)
+{
+	uint64_t due_ns = now_ns + limit_ns;
+
+	for (size_t i = 0; i < ARRAY_SIZE(linked_rechecks); i++) {
+		if (linked_rechecks[i].first && linked_rechecks[i].first->due_ns < due_ns)
+			due_ns = linked_rechecks[i].first->due_ns;
+	}
+	return due_ns > now_ns ? due_ns - now_ns : 0;
+}
+
+/* ---- events ---- */
+
+void processes_handle(const struct process_event *event)
+{
+	struct process *p = find(event->host_pid), *parent;
+
+	switch (event->kind) {
+	case PROCESS_EXEC:
+		if (p && !only_chosen) {
+			/* the kernel took it out of the map; it may be another program now */
+			forget(p);
+			if (hooks.gone)
+				hooks.gone(event->host_pid);
+		}
+		if (!only_chosen || is_chosen(event->host_pid))
+			first_look(event->host_pid);
+		break;
+	case PROCESS_FORK:
+		parent = find(event->parent_host_pid);
+		if (!parent || !parent->binary)
+			break;
+		/* an exec'ed child may have been seen already: then that was the newer truth */
+		if (!p && add(event->host_pid, parent->binary, NULL) && hooks.appeared)
+			hooks.appeared(find(event->host_pid));
+		break;
+	case PROCESS_EXIT:
+		if (p)
+			forget(p);
+		if (hooks.gone)
+			hooks.gone(event->host_pid);
+		break;
+	}
+}
+
+static void scan_one(uint32_t pid, void *context)
+{
+	(void)context;
+	if (!only_chosen || is_chosen(pid))
+		first_look(pid);
+}
+
+int processes_start(int tracked_map_fd, const struct pid_list *chosen,
+		    const struct processes_hooks *with, struct why *why)
+{
+	struct process_info info = { .flags = PROCESS_CHOSEN | PROCESS_PYTHON };
+
+	map_fd = tracked_map_fd;
+	only_chosen = chosen->n > 0;
+	hooks = *with;
+	for (size_t i = 0; i < chosen->n; i++) {
+		if (bpf_map_update_elem(map_fd, &chosen->items[i], &info, BPF_ANY))
+			return why_fail(why, errno, "--pid: cannot track process %u: %s",
+					chosen->items[i], strerror(errno));
+		if (!proc_start_time(chosen->items[i]))
+			return why_fail(why, ESRCH, "--pid: there is no process %u on this host",
+					chosen->items[i]);
+	}
+	proc_for_each(scan_one, NULL);
+	return 0;
+}
+
+static void drop_pending(struct recheck *queues, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		while (queues[i].first) {
+			struct pending *p = queues[i].first;
+
+			queues[i].first = p->next;
+			n_pending--;
+			free(p);
+		}
+	}
+}
+
+void processes_stop(void)
+{
+	struct process *p, *next;
+
+	HASH_ITER(hh, processes, p, next)
+	forget(p);
+	drop_pending(linked_rechecks, ARRAY_SIZE(linked_rechecks));
+	drop_pending(other_rechecks, ARRAY_SIZE(other_rechecks));
+}
+
+size_t processes_count(void)
+{
+	return HASH_COUNT(processes);
+}
+
+uint64_t processes_unlooked(void)
+{
+	return unlooked;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Python processes of the host, in every mount and PID namespace: found at start, as they
+ * exec and fork, forgotten as they exit. Fed by bpf/process.bpf.c; a process that is gone,
+ * half-started, unreadable or no Python is no error.
+ */
+#ifndef UNDERSPAN_PROCESSES_H
+#define UNDERSPAN_PROCESSES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "events/process.h"
+#include "probe/binaries.h"
+
+struct process {
+	uint32_t host_pid;
+	struct python_binary *binary; /* NULL: refused, see `refused` */
+	struct why refused;
+	UT_hash_handle hh;
+};
+
+struct processes_hooks {
+	/* A Python process appeared; `process` lives until gone() */
+	void (*appeared)(const struct process *process);
+	void (*gone)(uint32_t host_pid);
+};
+
+/*
+ * `tracked_map_fd` is the BPF map `processes`. With `chosen`, only these processes and what they
+ * start are tracked. Returns 0, or -ESRCH when a chosen process does not exist.
+ */
+int processes_start(int tracked_map_fd, const struct pid_list *chosen,
+		    const struct processes_hooks *hooks, struct why *why);
+void processes_stop(void);
+
+/* One record of the ring buffer. */
+void processes_handle(const struct process_event *event);
+
+/* Looks again at processes that had not loaded their interpreter yet. Every 10-100 ms. */
+void processes_tick(uint64_t now_ns);
+
+/* How long until processes_tick() has something to do, at most `limit_ns`. */
+uint64_t processes_due_in(uint64_t now_ns, uint64_t limit_ns);
+
+size_t processes_count(void);
+uint64_t processes_unlooked(void); /* exec events dropped because too many were pending */
+
+#endif
