@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The collector: kernel events in, rows out. See agent.h. */
+#include "agent/agent.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+
+#include "agent/report.h"
+#include "log.h"
+#include "pipeline/enrich.h"
+#include "probe/clock.h"
+#include "probe/kernel.h"
+#include "probe/processes.h"
+#include "trackers/trackers.h"
+
+/* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
+static const uint64_t POLL_NS = 100 * NSEC_PER_MSEC;
+static const uint64_t FINISH_NS = 4 * NSEC_PER_SEC; /* SIGTERM must end the agent within 5 s */
+
+struct agent {
+	struct agent_options options;
+	struct tracker_set set;
+	bool set_open;
+	struct pipeline *pipeline;
+	/* the tables of the pipeline: the trackers' in order, then the agent's own two */
+	const struct table *tables[MAX_TRACKERS + 2];
+	struct report report;
+	bool stop, watch_fd_ended;
+};
+
+static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
+
+/* ---- an event becomes a row ---- */
+
+static void on_event(size_t index, const void *event, void *context)
+{
+	struct agent *agent = context;
+	const struct tracker *tracker = agent->set.items[index].tracker;
+	_Alignas(16) char row[TRACKER_ROW_MAX];
+
+	memset(row, 0, tracker->row_size);
+	memcpy(row + tracker->event_offset, event, tracker->event_size);
+	enrich_event(event, (struct row_common *)row);
+	if (tracker->complete)
+		tracker->complete(row);
+	pipeline_add(agent->pipeline, index, row);
+}
+
+/* ---- discovery's hooks ---- */
+
+static void on_process(const struct process *process)
+{
+	report_process(&the_agent->report, process);
+}
+
+static void on_process_gone(uint32_t host_pid)
+{
+	tracker_set_process_gone(&the_agent->set, host_pid);
+	enrich_process_gone(host_pid);
+}
+
+/* ---- life ---- */
+
+int agent_new(const struct agent_options *options, struct agent **ret_agent, struct why *why)
+{
+	struct agent *agent;
+	int err = kernel_check(why);
+
+	if (err)
+		return err;
+	agent = calloc(1, sizeof(*agent));
+	if (!agent)
+		return why_fail(why, ENOMEM, "out of memory");
+	agent->options = *options;
+	agent->set_open = true;
+	clock_calibrate();
+	enrich_init(options->host);
+	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0, on_event,
+			       agent, why);
+	if (err) {
+		agent_free(agent);
+		return err;
+	}
+	the_agent = agent;
+	*ret_agent = agent;
+	return 0;
+}
+
+static int start(struct agent *agent, struct sink *sink, struct why *why)
+{
+	static const struct processes_hooks hooks = { on_process, on_process_gone };
+	size_t n = agent->set.n;
+	int err;
+
+	for (size_t i = 0; i < n; i++)
+		agent->tables[i] = &agent->set.items[i].tracker->table;
+	agent->tables[n] = &agent_table;
+	agent->tables[n + 1] = &probe_health_table;
+	err = pipeline_new(agent->tables, n + 2, &agent->options.limits, sink, &agent->pipeline,
+			   why);
+	if (err) {
+		sink->free(sink);
+		return err;
+	}
+	report_start(&agent->report, &agent->set, agent->pipeline,
+		     agent->options.report_interval_ns);
+	binaries_init(&agent->set);
+	/* attached before the scan: what starts while /proc is read is seen by one of the two */
+	err = tracker_set_attach(&agent->set, why);
+	if (!err)
+		err = processes_start(agent->set.processes_fd, &agent->options.pids, &hooks, why);
+	return err;
+}
+
+static void stop(struct agent *agent)
+{
+	/* producers first, then what they left, then the row counts, then the sender's time */
+	tracker_set_detach(&agent->set);
+	if (agent->set.rings)
+		ring_buffer__consume(agent->set.rings);
+	processes_stop();
+	binaries_done();
+}
+
+/* ---- the loop ---- */
+
+static int watch(int epoll_fd, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static void tick(struct agent *agent, uint64_t now, uint64_t *next_second)
+{
+	ring_buffer__consume(agent->set.rings);
+	processes_tick(now);
+	pipeline_tick(agent->pipeline);
+	if (now < *next_second)
+		return;
+	*next_second = now + NSEC_PER_SEC;
+	clock_calibrate();
+	binaries_tick(now);
+	report_tick(&agent->report, now);
+}
+
+static void wait_and_handle(struct agent *agent, int epoll_fd, int signal_fd, int watch_fd,
+			    uint64_t wait_ns)
+{
+	struct epoll_event events[8];
+	int n = epoll_wait(epoll_fd, events, ARRAY_SIZE(events),
+			   (int)((wait_ns + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC));
+
+	for (int i = 0; i < n; i++) {
+		if (events[i].data.fd == signal_fd)
+			agent->stop = true;
+		else if (events[i].data.fd == watch_fd)
+			agent->stop = agent->watch_fd_ended = true;
+		/* the ring buffers' fd: the tick that follows consumes them */
+	}
+}
+
+static int loop(struct agent *agent, int signal_fd, int watch_fd, struct why *why)
+{
+	uint64_t end = agent->options.duration_ns, next_second = 0;
+	AUTO_CLOSE int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	int err = epoll_fd < 0 ? -errno : 0;
+
+	if (!err)
+		err = watch(epoll_fd, signal_fd);
+	if (!err)
+		err = watch(epoll_fd, ring_buffer__epoll_fd(agent->set.rings));
+	if (!err && watch_fd >= 0)
+		err = watch(epoll_fd, watch_fd);
+	if (err)
+		return why_fail(why, -err, "cannot wait for events: %s", strerror(-err));
+	if (end)
+		end += clock_monotonic_ns();
+	log_info("ready: watching %zu Python processes with %zu trackers", processes_count(),
+		 agent->set.n);
+	while (!agent->stop) {
+		uint64_t now = clock_monotonic_ns();
+
+		tick(agent, now, &next_second);
+		if (end && now >= end)
+			break;
+		wait_and_handle(agent, epoll_fd, signal_fd, watch_fd,
+				processes_due_in(now, POLL_NS));
+	}
+	return 0;
+}
+
+static int open_signal_fd(struct why *why)
+{
+	sigset_t signals;
+	int fd;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? why_fail(why, errno, "cannot wait for signals: %s", strerror(errno)) : fd;
+}
+
+int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why)
+{
+	AUTO_CLOSE int signal_fd = open_signal_fd(why);
+	uint64_t undelivered;
+	int err;
+
+	if (signal_fd < 0) {
+		sink->free(sink);
+		return signal_fd;
+	}
+	err = start(agent, sink, why);
+	if (!err)
+		err = loop(agent, signal_fd, watch_fd, why);
+	stop(agent);
+	if (!agent->pipeline)
+		return err;
+	report_last(&agent->report, clock_monotonic_ns());
+	undelivered = pipeline_finish(agent->pipeline, clock_monotonic_ns() + FINISH_NS);
+	if (err)
+		return err;
+	if (agent->watch_fd_ended)
+		return why_fail(why, ECHILD, "the embedded store ended; its own message is above");
+	if (undelivered)
+		return why_fail(why, EIO, "%llu rows could not be delivered",
+				(unsigned long long)undelivered);
+	return 0;
+}
+
+void agent_free(struct agent *agent)
+{
+	if (!agent)
+		return;
+	pipeline_free(agent->pipeline);
+	if (agent->set_open)
+		tracker_set_close(&agent->set);
+	enrich_done();
+	the_agent = NULL;
+	free(agent);
+}

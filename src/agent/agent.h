@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The running agent: trackers, discovery and pipeline around one epoll loop, the collector.
+ * The only other thread is the pipeline's sender.
+ */
+#ifndef UNDERSPAN_AGENT_H
+#define UNDERSPAN_AGENT_H
+
+#include "config.h"
+#include "pipeline/batch.h"
+#include "util.h"
+
+struct agent_options {
+	struct string_list trackers; /* empty: all */
+	struct pid_list pids;	     /* empty: every Python process of the host */
+	uint64_t duration_ns;	     /* 0: until a signal */
+	uint64_t report_interval_ns; /* of ebpf_agent rows */
+	const char *host;	     /* NULL: the machine's name */
+	struct pipeline_limits limits;
+};
+
+struct agent;
+
+/* Checks the host and loads the trackers; attaches nothing yet. */
+int agent_new(const struct agent_options *options, struct agent **ret_agent, struct why *why);
+
+/*
+ * Attaches, finds the Python processes, logs "ready" and runs until SIGTERM, SIGINT, the end of
+ * duration_ns, or until `watch_fd` (-1: none) becomes readable, which is an error: it is the
+ * store child. Takes `sink` over. Blocks SIGTERM and SIGINT.
+ * Returns 0, or -errno with why: something did not start, or rows could not be delivered.
+ */
+int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why);
+
+void agent_free(struct agent *agent);
+
+#endif

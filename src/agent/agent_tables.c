@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The agent's own tables as columns. See agent_tables.h. */
+#include "agent/agent_tables.h"
+
+#define LOW_STRING	   "LowCardinality(String)"
+#define AGENT_STRING(m)	   COLUMN(COLUMN_STRING, struct agent_row, m, #m, LOW_STRING)
+#define AGENT_TIME(m, n)   COLUMN(COLUMN_TIME, struct agent_row, m, n, "DateTime64(6, 'UTC')")
+#define AGENT_COUNT(m)	   COLUMN(COLUMN_U64, struct agent_row, m, #m, "UInt64")
+#define HEALTH_STRING(m)   COLUMN(COLUMN_STRING, struct probe_health_row, m, #m, LOW_STRING)
+#define HEALTH(kind, m, t) COLUMN(kind, struct probe_health_row, m, #m, t)
+
+static const struct column agent_columns[] = {
+	AGENT_STRING(host),
+	AGENT_STRING(version),
+	AGENT_STRING(tracker),
+	AGENT_TIME(start_ns, "start_time"),
+	AGENT_TIME(end_ns, "end_time"),
+	AGENT_COUNT(seen),
+	AGENT_COUNT(filtered),
+	AGENT_COUNT(lost_ring),
+	AGENT_COUNT(lost_state),
+	AGENT_COUNT(bad_event),
+	AGENT_COUNT(rows),
+	AGENT_COUNT(read_fail),
+	AGENT_COUNT(inserted),
+	AGENT_COUNT(dropped_memory),
+	AGENT_COUNT(dropped_refused),
+	AGENT_COUNT(queued_rows),
+	AGENT_COUNT(retries),
+	AGENT_COUNT(bytes_sent),
+};
+
+static const struct column probe_health_columns[] = {
+	HEALTH_STRING(host),
+	HEALTH_STRING(container_id),
+	HEALTH_STRING(pod_uid),
+	HEALTH(COLUMN_U32, host_pid, "UInt32"),
+	COLUMN(COLUMN_TIME, struct probe_health_row, time_ns, "time", "DateTime64(6, 'UTC')"),
+	HEALTH_STRING(tracker),
+	HEALTH(COLUMN_U8, live, "UInt8"),
+	HEALTH_STRING(method),
+	HEALTH_STRING(python_version),
+	HEALTH_STRING(binary),
+	HEALTH_STRING(build_id),
+	HEALTH_STRING(reason),
+};
+
+const struct table agent_table = {
+	.name = "ebpf_agent",
+	.columns = { agent_columns },
+	.n_columns = { sizeof(agent_columns) / sizeof(agent_columns[0]) },
+};
+
+const struct table probe_health_table = {
+	.name = "ebpf_probe_health",
+	.columns = { probe_health_columns },
+	.n_columns = { sizeof(probe_health_columns) / sizeof(probe_health_columns[0]) },
+};

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's rows about itself: fills ebpf_agent each interval, ebpf_probe_health per process. */
+#ifndef UNDERSPAN_REPORT_H
+#define UNDERSPAN_REPORT_H
+
+#include "agent/agent_tables.h"
+#include "pipeline/batch.h"
+#include "probe/processes.h"
+#include "trackers/trackers.h"
+
+struct report_last_counts {
+	uint64_t stats[STAT_MAX];
+	uint64_t bad_events;
+	struct pipeline_counts counts;
+};
+
+struct report {
+	struct tracker_set *set;
+	struct pipeline *pipeline;
+	uint64_t interval_ns;
+	uint64_t since_ns;
+	struct report_last_counts last[MAX_TRACKERS];
+};
+
+void report_start(struct report *report, struct tracker_set *set, struct pipeline *pipeline,
+		  uint64_t interval_ns);
+
+/* Writes the interval's rows when it is over; complains about what was lost in it. */
+void report_tick(struct report *report, uint64_t now_ns);
+
+/* Writes the rest, however short the interval. */
+void report_last(struct report *report, uint64_t now_ns);
+
+/* A process appeared: a row per tracker that has something to say about it. */
+void report_process(struct report *report, const struct process *process);
+
+#endif

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `underspan run`: the options, the sink, and the agent between them. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <bpf/libbpf.h>
+
+#include "agent/agent.h"
+#include "clickhouse/schema.h"
+#include "clickhouse/target.h"
+#include "commands/commands.h"
+#include "log.h"
+#include "probe/kernel.h"
+#include "trackers/trackers.h"
+
+static struct agent_options agent_options = {
+	.report_interval_ns = 10 * NSEC_PER_SEC,
+	.limits = { .batch_rows = 10000,
+		    .batch_bytes = 8 << 20,
+		    .batch_age_ns = 5 * NSEC_PER_SEC,
+		    .memory_bytes = 64 << 20 },
+};
+static bool to_stdout, async_insert;
+static char *host;
+static int log_level = LOG_LEVEL_INFO;
+static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
+
+static const struct option run_options[] = {
+	{ .key = "trackers",
+	  .type = OPTION_LIST,
+	  .target = &agent_options.trackers,
+	  .arg = "A,B",
+	  .help = "run these trackers only (default: all)" },
+	{ .key = "pid",
+	  .type = OPTION_PIDS,
+	  .target = &agent_options.pids,
+	  .arg = "PID",
+	  .help = "watch these processes (host pids) and what they start; repeatable" },
+	{ .key = "duration",
+	  .type = OPTION_SECONDS,
+	  .target = &agent_options.duration_ns,
+	  .arg = "S",
+	  .help = "end after this many seconds (default: run until SIGTERM)" },
+	{ .key = "stdout",
+	  .type = OPTION_BOOL,
+	  .target = &to_stdout,
+	  .help = "print rows as JSON lines instead of sending them to ClickHouse" },
+	{ .key = "host",
+	  .type = OPTION_STRING,
+	  .target = &host,
+	  .arg = "NAME",
+	  .help = "the rows' host column (default: this machine's name)" },
+	{ .key = "batch_rows",
+	  .type = OPTION_UINT,
+	  .target = &agent_options.limits.batch_rows,
+	  .arg = "N",
+	  .help = "send a table's rows when there are this many (10000)",
+	  .min = 1,
+	  .max = 1000000 },
+	{ .key = "flush_interval",
+	  .type = OPTION_SECONDS,
+	  .target = &agent_options.limits.batch_age_ns,
+	  .arg = "S",
+	  .help = "send a table's rows when the first is this old (5)",
+	  .max = 3600 },
+	{ .key = "memory_bytes",
+	  .type = OPTION_UINT,
+	  .target = &agent_options.limits.memory_bytes,
+	  .arg = "N",
+	  .help = "keep at most this much of unsent rows; the oldest are dropped, counted (64 MiB)",
+	  .min = 1 << 20 },
+	{ .key = "async_insert",
+	  .type = OPTION_BOOL,
+	  .target = &async_insert,
+	  .help = "let the server gather inserts of many agents (waits for its word either way)" },
+	{ .key = "report_interval",
+	  .type = OPTION_SECONDS,
+	  .target = &agent_options.report_interval_ns,
+	  .arg = "S",
+	  .help = "how often the agent writes its own counts to ebpf_agent (10)",
+	  .min = 1,
+	  .max = 3600 },
+	{ .key = "degrade",
+	  .type = OPTION_LIST,
+	  .target = &kernel_degraded,
+	  .arg = "FEATURE",
+	  .help = "act as if the kernel lacked it, to test a fallback: sk_data_ready" },
+	{ .key = "log_level",
+	  .type = OPTION_CHOICE,
+	  .target = &log_level,
+	  .arg = "LEVEL",
+	  .help = "error, warn, info or debug (info)",
+	  .choices = log_levels },
+};
+
+/* Fills the tables of options: the command's, the shared ones, each tracker's, {0}. */
+static void collect_tables(struct option_table tables[MAX_TRACKERS + 3])
+{
+	size_t n = 0;
+
+	tables[n++] = (struct option_table){ run_options, ARRAY_SIZE(run_options) };
+	tables[n++] = clickhouse_options;
+	for (size_t i = 0; all_trackers[i]; i++) {
+		if (all_trackers[i]->n_options)
+			tables[n++] = (struct option_table){ all_trackers[i]->options,
+							     all_trackers[i]->n_options };
+	}
+	tables[n] = (struct option_table){ 0 };
+}
+
+static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	char line[1024], *next;
+
+	/* libbpf warns of things that are decided about here; its words matter to developers */
+	(void)level;
+	if (!log_enabled(LOG_LEVEL_DEBUG))
+		return 0;
+	vsnprintf(line, sizeof(line), fmt, ap);
+	for (char *p = line; p && *p; p = next) {
+		next = strchr(p, '\n');
+		if (next)
+			*next++ = 0;
+		log_debug("%s", p);
+	}
+	return 0;
+}
+
+/* Tells this run from every other on every host, for ever: host, boot-independent clock, pid. */
+static void make_run_token(char *buf, size_t size)
+{
+	struct timespec now;
+	char name[64] = "";
+
+	gethostname(name, sizeof(name) - 1);
+	clock_gettime(CLOCK_REALTIME, &now);
+	snprintf(buf, size, "%s-%lld.%09ld-%d", name, (long long)now.tv_sec, now.tv_nsec, getpid());
+}
+
+/* Resolves the target, makes the tables of an embedded store, opens the sink. */
+static int open_clickhouse(struct clickhouse_target *target, struct sink **ret_sink,
+			   struct why *why)
+{
+	char run_token[96];
+	int err = clickhouse_resolve(&clickhouse_config, target, why);
+
+	if (err)
+		return err;
+	if (clickhouse_config.store)
+		err = clickhouse_schema_apply(&target->endpoint, why);
+	make_run_token(run_token, sizeof(run_token));
+	if (!err)
+		err = sink_clickhouse_new(&target->endpoint, run_token, async_insert, ret_sink,
+					  why);
+	if (err)
+		clickhouse_release(target);
+	return err;
+}
+
+static int check_output(struct why *why)
+{
+	int n = to_stdout + (clickhouse_config.clickhouse != NULL) +
+		(clickhouse_config.store != NULL);
+
+	if (n == 1)
+		return 0;
+	return why_fail(why, EINVAL,
+			"%s: give one of --clickhouse=URL, --store=DIR (embedded) or --stdout",
+			n ? "more than one place for the rows" : "no place for the rows");
+}
+
+static int run(struct why *why)
+{
+	struct clickhouse_target target = { .store.pidfd = -1 };
+	struct agent *agent = NULL;
+	struct sink *sink = NULL;
+	int err;
+
+	/* the host first: nothing is started where nothing can be traced */
+	err = agent_new(&agent_options, &agent, why);
+	if (err)
+		return err;
+	if (to_stdout)
+		sink = sink_stdout_new();
+	else
+		err = open_clickhouse(&target, &sink, why);
+	if (!err && !sink)
+		err = why_fail(why, ENOMEM, "out of memory");
+	if (!err)
+		err = agent_run(agent, sink, target.store.pidfd, why);
+	agent_free(agent);
+	clickhouse_release(&target);
+	return err;
+}
+
+int command_run(int argc, char **argv)
+{
+	struct option_table tables[MAX_TRACKERS + 3];
+	struct why why = { { 0 } };
+	size_t n_words = 0;
+	int err;
+
+	collect_tables(tables);
+	err = config_parse(tables, argc, argv, NULL, &n_words, &why);
+	if (err > 0) {
+		puts("usage: underspan run [OPTIONS]\n\nWatches this host and writes rows to "
+		     "ClickHouse.\n");
+		config_print_help(tables);
+		return EXIT_DONE;
+	}
+	if (!err)
+		err = check_output(&why);
+	if (!err) {
+		if (to_stdout) /* a row is shown as soon as it is known */
+			agent_options.limits.batch_age_ns = 0;
+		agent_options.host = host;
+		log_set_level((enum log_level)log_level);
+		libbpf_set_print(print_libbpf);
+		err = run(&why);
+	}
+	config_free(tables);
+	if (!err)
+		return EXIT_DONE;
+	log_error("%s", why.text);
+	return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gc_pause: which collection stopped the process, for how long. Attaches to each Python binary;
+ * the work is in bpf/gc_pause.bpf.c.
+ */
+#include "events/gc_pause.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+
+#include "gc_pause.skel.h"
+#include "trackers/tracker.h"
+
+struct gc_pause_row {
+	struct row_common common;
+	struct gc_pause_event event;
+	struct column_strings py_stack;
+};
+
+static const char *const reason_names[GC_REASON_MAX] = { "", "heap", "shutdown", "manual" };
+static const char *const method_names[] = { "", "usdt", "symbol", "scan" };
+
+#define EVENT(kind, member, type) COLUMN(kind, struct gc_pause_row, event.member, #member, type)
+static const struct column columns[] = {
+	EVENT(COLUMN_S8, generation, "Int8"),
+	COLUMN_NAMED(struct gc_pause_row, event.reason, "reason", reason_names),
+	EVENT(COLUMN_U64, collected, "UInt64"),
+	EVENT(COLUMN_U64, uncollectable, "UInt64"),
+	EVENT(COLUMN_U32, frozen_threads, "UInt32"),
+	EVENT(COLUMN_U32, sibling_threads, "UInt32"),
+	COLUMN(COLUMN_STRINGS, struct gc_pause_row, py_stack, "py_stack",
+	       "Array(LowCardinality(String))"),
+	COLUMN_NAMED(struct gc_pause_row, event.method, "method", method_names),
+};
+
+static struct gc_pause_bpf *skeleton;
+static uint64_t min_duration_us;
+
+static const struct option options[] = {
+	{ .key = "gc_pause.min_duration_us",
+	  .type = OPTION_UINT,
+	  .target = &min_duration_us,
+	  .arg = "US",
+	  .help = "leave shorter collections out (default 0: every one is a row)" },
+};
+
+static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
+			 struct why *why)
+{
+	skeleton = gc_pause_bpf__open();
+	if (!skeleton)
+		return why_fail(why, errno, "cannot open: %s", strerror(errno));
+	skeleton->rodata->only_chosen = only_chosen;
+	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	*ret_skeleton = skeleton->skeleton;
+	return 0;
+}
+
+static void gc_pause_close(void)
+{
+	gc_pause_bpf__destroy(skeleton);
+	skeleton = NULL;
+}
+
+/* A binary's sites lie together in the map: its id says where. */
+enum { SITES_PER_BINARY = PYTHON_MAX_GC_ENTRIES + PYTHON_MAX_GC_EXITS };
+
+static int attach_site(const struct python_binary *binary, const struct probe_site *site,
+		       uint32_t index, struct bpf_program *program, struct link_list *links,
+		       struct why *why)
+{
+	struct gc_site entry = {
+		.va = site->va,
+		.arg_value = site->arg.value,
+		.binary_id = binary->id,
+		.arg_place = site->arg.place,
+		.arg_reg = site->arg.reg_index,
+		.arg_size = site->arg.size,
+		.method = (uint8_t)binary->image.gc_method,
+	};
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = site->ref_ctr_offset,
+		    .bpf_cookie = index);
+	struct bpf_link *link;
+
+	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_sites), &index, &entry,
+				BPF_ANY))
+		return why_fail(why, errno, "cannot note a probe site: %s", strerror(errno));
+	/* pid -1: the probe belongs to the file, every process that runs it is covered */
+	link = bpf_program__attach_uprobe_opts(program, -1, binary->attach_path, site->file_offset,
+					       &opts);
+	if (!link)
+		return why_fail(why, errno, "the kernel refused a uprobe at offset 0x%llx: %s",
+				(unsigned long long)site->file_offset, strerror(errno));
+	return link_list_add(links, link);
+}
+
+static int gc_pause_attach_binary(const struct python_binary *binary, struct link_list *links,
+				  struct why *why)
+{
+	const struct python_image *image = &binary->image;
+	struct gc_binary description = { .runtime_va = image->runtime_va,
+					 .offsets = binary->offsets };
+	uint32_t index = binary->id * SITES_PER_BINARY;
+	int err = 0;
+
+	if (image->gc_method == GC_METHOD_NONE)
+		return why_fail(why, ENOTSUP, "%.500s", image->gc_why.text);
+	if (index + SITES_PER_BINARY > bpf_map__max_entries(skeleton->maps.gc_pause_sites) ||
+	    binary->id >= bpf_map__max_entries(skeleton->maps.gc_pause_binary))
+		return why_fail(why, ENOSPC, "too many Python binaries at once");
+	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_binary), &binary->id,
+				&description, BPF_ANY))
+		return why_fail(why, errno, "cannot describe the binary: %s", strerror(errno));
+	/* ends first: no collection shall begin whose end is not probed yet */
+	for (uint32_t i = 0; !err && i < image->n_gc_exit; i++)
+		err = attach_site(binary, &image->gc_exit[i], index++,
+				  skeleton->progs.gc_pause_exit, links, why);
+	for (uint32_t i = 0; !err && i < image->n_gc_entry; i++)
+		err = attach_site(binary, &image->gc_entry[i], index++,
+				  skeleton->progs.gc_pause_enter, links, why);
+	return err;
+}
+
+static const char *gc_pause_binary_method(const struct python_binary *binary)
+{
+	return method_names[binary->image.gc_method];
+}
+
+const struct tracker gc_pause_tracker = {
+	.name = "gc_pause",
+	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_gc_pause", columns),
+	.event_size = sizeof(struct gc_pause_event),
+	.row_size = sizeof(struct gc_pause_row),
+	.event_offset = offsetof(struct gc_pause_row, event),
+	.ring_bytes = 1 << 20,
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+	.open = gc_pause_open,
+	.close = gc_pause_close,
+	.attach_binary = gc_pause_attach_binary,
+	.binary_method = gc_pause_binary_method,
+};

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/* handoff: how long a connection waited for a worker thread. The work is in bpf/handoff.bpf.c. */
+#include "events/handoff.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+
+#include "handoff.skel.h"
+#include "probe/kernel.h"
+#include "trackers/tracker.h"
+
+struct handoff_row {
+	struct row_common common;
+	struct handoff_event event;
+	const char *main_thread_name;
+};
+
+static const char *const queue_names[HANDOFF_QUEUE_MAX] = { "accept", "keepalive" };
+static const char *const pickup_names[HANDOFF_PICKUP_MAX] = {
+#define X(name) #name,
+	HANDOFF_PICKUPS(X)
+#undef X
+};
+
+#define EVENT(kind, member, type) COLUMN(kind, struct handoff_row, event.member, #member, type)
+static const struct column columns[] = {
+	COLUMN_NAMED(struct handoff_row, event.queue, "queue", queue_names),
+	COLUMN_NAMED(struct handoff_row, event.pickup, "pickup", pickup_names),
+	EVENT(COLUMN_U64, client_wait_ns, "UInt64"),
+	EVENT(COLUMN_U64, handoff_ns, "UInt64"),
+	EVENT(COLUMN_U32, fd, "UInt32"),
+	EVENT(COLUMN_U32, main_tid, "UInt32"),
+	COLUMN(COLUMN_STRING, struct handoff_row, main_thread_name, "main_thread_name",
+	       "LowCardinality(String)"),
+	EVENT(COLUMN_U16, local_port, "UInt16"),
+	EVENT(COLUMN_IP, peer_ip, "IPv6"),
+	EVENT(COLUMN_U16, peer_port, "UInt16"),
+};
+
+static struct handoff_bpf *skeleton;
+static uint64_t min_duration_us;
+
+static const struct option options[] = {
+	{ .key = "handoff.min_duration_us",
+	  .type = OPTION_UINT,
+	  .target = &min_duration_us,
+	  .arg = "US",
+	  .help = "leave shorter hand-offs out (default 0: every one is a row)" },
+};
+
+static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
+			struct why *why)
+{
+	(void)only_chosen; /* only tracked processes have connections */
+	skeleton = handoff_bpf__open();
+	if (!skeleton)
+		return why_fail(why, errno, "cannot open: %s", strerror(errno));
+	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	bpf_program__set_autoload(kernel_has_tracepoint("sk_data_ready")
+					  ? skeleton->progs.handoff_data_ready
+					  : skeleton->progs.handoff_tcp_probe,
+				  true);
+	*ret_skeleton = skeleton->skeleton;
+	return 0;
+}
+
+static void handoff_close(void)
+{
+	handoff_bpf__destroy(skeleton);
+	skeleton = NULL;
+}
+
+static void forget_connection(uint64_t sock, uint64_t connection)
+{
+	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_conns), &connection);
+	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_picked), &connection);
+	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_socks), &sock);
+}
+
+/* Its descriptors went without close(): take their connections out before the pid comes again. */
+static void handoff_process_gone(uint32_t host_pid)
+{
+	int socks = bpf_map__fd(skeleton->maps.handoff_socks);
+	uint64_t sock, next, connection;
+	bool more = bpf_map_get_next_key(socks, NULL, &next) == 0;
+
+	while (more) {
+		sock = next;
+		/* the next one first: a deleted key has no successor */
+		more = bpf_map_get_next_key(socks, &sock, &next) == 0;
+		if (bpf_map_lookup_elem(socks, &sock, &connection) == 0 &&
+		    connection >> 32 == host_pid)
+			forget_connection(sock, connection);
+	}
+}
+
+const struct tracker handoff_tracker = {
+	.name = "handoff",
+	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_handoff", columns),
+	.event_size = sizeof(struct handoff_event),
+	.row_size = sizeof(struct handoff_row),
+	.event_offset = offsetof(struct handoff_row, event),
+	.ring_bytes = 1 << 20,
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+	.open = handoff_open,
+	.close = handoff_close,
+	.process_gone = handoff_process_gone,
+};

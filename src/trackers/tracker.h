@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract between a tracker and the core. A tracker is a BPF object, a typed event, a row
+ * and a table; everything else (loading, draining, enriching, batching, counting) is done once, for
+ * all. README.md beside this file says how to add one.
+ */
+#ifndef UNDERSPAN_TRACKER_H
+#define UNDERSPAN_TRACKER_H
+
+#include <bpf/libbpf.h>
+#include <stdbool.h>
+
+#include "config.h"
+#include "pipeline/row.h"
+#include "probe/binaries.h"
+#include "util.h"
+
+/* Big enough for every tracker's row; trackers.c checks at compile time. */
+enum { TRACKER_ROW_MAX = 1024 };
+
+struct tracker {
+	const char *name; /* the stem */
+	struct table table;
+	size_t event_size; /* exact size of a record in the ring buffer */
+	size_t row_size;   /* the row struct: struct row_common first, the event at event_offset */
+	size_t event_offset;
+	uint64_t ring_bytes; /* a power of two */
+	const struct option *options;
+	size_t n_options;
+
+	/* Opens the skeleton and sets its knobs. `only_chosen`: --pid was given. */
+	int (*open)(bool only_chosen, struct bpf_object_skeleton **ret_skeleton, struct why *why);
+	/* Frees the skeleton, with everything that was loaded and attached through it. */
+	void (*close)(void);
+
+	/* All below may be NULL. */
+
+	/* Fills what the row has and the event has not. `row` is the row struct. */
+	void (*complete)(void *row);
+	/*
+	 * A Python binary appeared: attach to it inode-wide, put the links into `links` (closed by
+	 * the core when the last process of the binary is gone). -ENOTSUP: this binary offers
+	 * nothing.
+	 */
+	int (*attach_binary)(const struct python_binary *binary, struct link_list *links,
+			     struct why *why);
+	/* How the binary's probes were found, for ebpf_probe_health.method. */
+	const char *(*binary_method)(const struct python_binary *binary);
+	/* A tracked process is gone: forget what was kept for it. */
+	void (*process_gone)(uint32_t host_pid);
+};
+
+/* All trackers, in the order of the README; ends with NULL. */
+extern const struct tracker *const all_trackers[];
+
+#endif

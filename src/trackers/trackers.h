@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trackers that run: opens, loads and attaches each by itself, so that one that cannot run
+ * says why and the others go on; attaches them to Python binaries; reads their counters.
+ */
+#ifndef UNDERSPAN_TRACKERS_H
+#define UNDERSPAN_TRACKERS_H
+
+#include "events/event.h"
+#include "trackers/tracker.h"
+
+/* Calls with each complete record of a tracker's ring buffer (size checked). */
+typedef void (*tracker_on_event)(size_t index, const void *event, void *context);
+
+struct running_tracker {
+	const struct tracker *tracker;
+	struct bpf_object_skeleton *skeleton;
+	int stats_fd;
+	uint64_t bad_events; /* records of a wrong size */
+	struct tracker_set *set;
+};
+
+struct tracker_set {
+	struct running_tracker items[MAX_TRACKERS];
+	size_t n;
+	struct ring_buffer *rings;
+	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
+	int processes_fd;
+	bool only_chosen;
+	tracker_on_event on_event;
+	void *context;
+};
+
+/*
+ * Loads the process object and then the named trackers (all when `names` is empty). A tracker
+ * that fails is logged and left out. Fails when the name is unknown (-EINVAL), the process object
+ * cannot run, or no tracker can.
+ */
+int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
+		     tracker_on_event on_event, void *context, struct why *why);
+
+/* Attaches the programs that need no binary. From here on events come. */
+int tracker_set_attach(struct tracker_set *set, struct why *why);
+
+/* Attaches all trackers that want it to a binary; fills its links, live and refused. */
+void tracker_set_attach_binary(struct tracker_set *set, struct python_binary *binary);
+
+void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
+
+/* Sums the per-CPU counters of one tracker. */
+void tracker_set_read_stats(struct tracker_set *set, size_t index, uint64_t ret[STAT_MAX]);
+
+/* Stops the producers but leaves what is in the ring buffers; then tracker_set_close(). */
+void tracker_set_detach(struct tracker_set *set);
+void tracker_set_close(struct tracker_set *set);
+
+const char *trackers_names(char *buf, size_t size); /* "handoff, gc_pause" */
+
+#endif
