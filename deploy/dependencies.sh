@@ -11,6 +11,7 @@ declare -A packages=(
              libjansson-dev libmicrohttpd-dev libcapstone-dev libcap-dev libc6-dev linux-libc-dev"
     [check]="libcmocka-dev clang-format-19 git python3 python3-pytest nginx-light gunicorn
              python3-django curl openssl iproute2 procps util-linux mmdebstrap libcap2-bin"
+    [npm]="npm nodejs ca-certificates"
     [demo]="python3 nginx-light gunicorn python3-django curl procps"
 )
 
