@@ -1,0 +1,18 @@
+-- The collections that stopped a process between two moments, for `underspan explain`.
+SELECT
+    tid,
+    thread_name,
+    generation,
+    collected,
+    frozen_threads,
+    toUnixTimestamp64Micro(start_time) AS begin_us,
+    toUnixTimestamp64Micro(end_time) AS end_us
+FROM ebpf_gc_pause
+WHERE pid = {pid:UInt32}
+    AND ({host:String} = '' OR host = {host:String})
+    AND ({container:String} = '' OR {container:String} IN (pod_uid, container_id))
+    AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+    AND end_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+ORDER BY start_time
+LIMIT 10000
