@@ -116,8 +116,9 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 
 static void stop(struct agent *agent)
 {
-	/* producers first, then what they left, then the row counts, then the sender's time */
+	/* producers first, then what they left behind */
 	tracker_set_detach(&agent->set);
+	binaries_detach();
 	if (agent->set.rings)
 		ring_buffer__consume(agent->set.rings);
 	processes_stop();

@@ -61,6 +61,8 @@ struct tracker_set;
 
 /* `trackers` are asked to attach to each new binary; must outlive this. */
 void binaries_init(struct tracker_set *trackers);
+/* Removes all probes; binaries_done() frees the rest. */
+void binaries_detach(void);
 void binaries_done(void);
 
 /*
