@@ -1,41 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ClickHouse over libcurl. See client.h. */
+/* ClickHouse over libcurl: endpoints, clients, queries and inserts. See client.h. */
 #include "clickhouse/client.h"
 
 #include <curl/curl.h>
-#include <jansson.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <strings.h>
 
-#include "version.h"
+#include "clickhouse/exchange.h"
 
-enum {
-	MAX_TEXT_BYTES = 64 << 20,
-	HEAD_BYTES = 8192, /* of a body: where an exception's text is looked for */
-	TAG_MAX = 64,
-};
-
-struct clickhouse_client {
-	CURL *curl;
-	char *url, *database, *ca_file;
-	struct curl_slist *credentials;
-	uint64_t connect_timeout_ns, stall_timeout_ns, timeout_ns;
-	atomic_bool cancelled;
-};
-
-/* One request under way. */
-struct exchange {
-	struct clickhouse_client *client;
-	struct clickhouse_reply *reply;
-	clickhouse_on_bytes on_bytes;
-	void *context;
-	int consumer_err;
-	char head[HEAD_BYTES], tail[HEAD_BYTES];
-	size_t head_len, tail_len;
-	char tag[TAG_MAX]; /* marks an exception that comes after the first bytes */
-};
+enum { MAX_TEXT_BYTES = 64 << 20, MAX_PARAMS = 64 };
 
 void clickhouse_endpoint_free(struct clickhouse_endpoint *e)
 {
@@ -221,241 +194,6 @@ int clickhouse_exception_code(const char *body, size_t len)
 	return i < len && (body[i] == '.' || body[i] == ',') ? code : 0;
 }
 
-/* ---- what comes back ---- */
-
-static void keep_sentence(struct clickhouse_reply *reply, const char *text, size_t len)
-{
-	while (len && (text[len - 1] == '\n' || text[len - 1] == '\r' || text[len - 1] == ' '))
-		len--;
-	if (len >= sizeof(reply->message))
-		len = sizeof(reply->message) - 1;
-	memcpy(reply->message, text, len);
-	reply->message[len] = '\0';
-}
-
-static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
-{
-	struct exchange *x = context;
-	size_t len = size * n;
-	size_t head = HEAD_BYTES - x->head_len;
-
-	if (head > len)
-		head = len;
-	memcpy(x->head + x->head_len, bytes, head);
-	x->head_len += head;
-	if (len >= HEAD_BYTES) {
-		memcpy(x->tail, bytes + len - HEAD_BYTES, HEAD_BYTES);
-		x->tail_len = HEAD_BYTES;
-	} else {
-		size_t keep = x->tail_len + len > HEAD_BYTES ? HEAD_BYTES - len : x->tail_len;
-
-		memmove(x->tail, x->tail + x->tail_len - keep, keep);
-		memcpy(x->tail + keep, bytes, len);
-		x->tail_len = keep + len;
-	}
-	/* an error's text is for `why`, not for the caller's output */
-	if (x->on_bytes && x->reply->http_status == 200 && !x->reply->exception_code)
-		x->consumer_err = x->on_bytes(bytes, len, x->context);
-	return x->consumer_err ? 0 : len;
-}
-
-static uint64_t summary_number(const json_t *summary, const char *name)
-{
-	const char *text = json_string_value(json_object_get(summary, name));
-
-	return text ? strtoull(text, NULL, 10) : 0;
-}
-
-static void take_summary(struct clickhouse_reply *reply, const char *text, size_t len)
-{
-	json_t *summary = json_loadb(text, len, 0, NULL);
-
-	if (!summary)
-		return;
-	reply->read_rows = summary_number(summary, "read_rows");
-	reply->read_bytes = summary_number(summary, "read_bytes");
-	reply->written_rows = summary_number(summary, "written_rows");
-	reply->written_bytes = summary_number(summary, "written_bytes");
-	json_decref(summary);
-}
-
-static size_t take_header(char *line, size_t size, size_t n, void *context)
-{
-	struct exchange *x = context;
-	size_t len = size * n;
-	char *colon, value[1024];
-	size_t name_len, value_len;
-
-	/* a new status line: what an interim answer said is over */
-	if (len > 9 && !strncmp(line, "HTTP/", 5)) {
-		const char *space = memchr(line, ' ', len);
-
-		x->reply->http_status = space ? strtol(space, NULL, 10) : 0;
-		return len;
-	}
-	colon = memchr(line, ':', len);
-	if (!colon)
-		return len;
-	name_len = (size_t)(colon - line);
-	colon++;
-	while (colon < line + len && *colon == ' ')
-		colon++;
-	value_len = (size_t)(line + len - colon);
-	if (value_len >= sizeof(value))
-		return len;
-	memcpy(value, colon, value_len);
-	value[value_len] = '\0';
-	value[strcspn(value, "\r\n")] = '\0';
-	if (name_len == 27 && !strncasecmp(line, "X-ClickHouse-Exception-Code", 27))
-		x->reply->exception_code = (int)strtol(value, NULL, 10);
-	else if (name_len == 26 && !strncasecmp(line, "X-ClickHouse-Exception-Tag", 26))
-		snprintf(x->tag, sizeof(x->tag), "%.*s", TAG_MAX - 1, value);
-	else if (name_len == 20 && !strncasecmp(line, "X-ClickHouse-Summary", 20))
-		take_summary(x->reply, value, strlen(value));
-	else if (name_len == 11 && !strncasecmp(line, "Retry-After", 11))
-		x->reply->retry_after_ns = strtoul(value, NULL, 10) * NSEC_PER_SEC;
-	return len;
-}
-
-static int check_cancelled(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
-{
-	struct exchange *x = context;
-
-	(void)a, (void)b, (void)c, (void)d;
-	return atomic_load(&x->client->cancelled);
-}
-
-/* HTTP 200 was said before the error: it stands between marks at the end of the body. */
-static void find_late_exception(struct exchange *x)
-{
-	static const char mark[] = "\r\n__exception__\r\n";
-	char start[sizeof(mark) + TAG_MAX + 2];
-	const char *at, *end;
-	size_t left;
-	int n;
-
-	if (!*x->tag)
-		return;
-	n = snprintf(start, sizeof(start), "%s%s\r\n", mark, x->tag);
-	at = memmem(x->tail, x->tail_len, start, (size_t)n);
-	if (!at)
-		return;
-	at += n;
-	left = (size_t)(x->tail + x->tail_len - at);
-	x->reply->exception_code = clickhouse_exception_code(at, left) ?: 1002;
-	/* behind the text: its length, the tag and the mark again */
-	end = memmem(at, left, mark, sizeof(mark) - 1);
-	if (end)
-		left = (size_t)(end - at);
-	end = memrchr(at, '\n', left);
-	keep_sentence(x->reply, at, end ? (size_t)(end - at) : left);
-}
-
-static int transport_error(CURLcode code, struct exchange *x, const char *said, struct why *why)
-{
-	struct clickhouse_client *c = x->client;
-	long sent = 0;
-	int err;
-
-	curl_easy_getinfo(c->curl, CURLINFO_REQUEST_SIZE, &sent);
-	if (x->consumer_err)
-		return x->consumer_err;
-	if (atomic_load(&c->cancelled))
-		return why_fail(why, ECANCELED, "cancelled");
-	switch (code) {
-	case CURLE_OPERATION_TIMEDOUT:
-		err = ETIMEDOUT;
-		break;
-	case CURLE_COULDNT_RESOLVE_HOST:
-	case CURLE_COULDNT_RESOLVE_PROXY:
-	case CURLE_COULDNT_CONNECT:
-		err = ECONNREFUSED;
-		break;
-	case CURLE_OUT_OF_MEMORY:
-		err = ENOMEM;
-		break;
-	case CURLE_SEND_ERROR:
-	case CURLE_RECV_ERROR:
-	case CURLE_GOT_NOTHING:
-	case CURLE_PARTIAL_FILE:
-		err = ECONNRESET;
-		break;
-	default:
-		err = sent ? ECONNRESET : EBADMSG;
-	}
-	if (!said || !*said)
-		said = curl_easy_strerror(code);
-	keep_sentence(x->reply, said, strlen(said));
-	return why_fail(why, err, "ClickHouse at %.120s: %.300s", c->url, said);
-}
-
-static int conclude(CURLcode code, struct exchange *x, const char *said, struct why *why)
-{
-	struct clickhouse_reply *r = x->reply;
-
-	if (!r->exception_code && (r->http_status != 200 || !x->on_bytes))
-		r->exception_code = clickhouse_exception_code(x->head, x->head_len);
-	if (r->exception_code || (r->http_status && r->http_status != 200))
-		keep_sentence(r, x->head, x->head_len);
-	else
-		find_late_exception(x);
-	if (r->exception_code)
-		return why_fail(why, EREMOTEIO, "%.500s", r->message);
-	if (code != CURLE_OK)
-		return transport_error(code, x, said, why);
-	if (r->http_status != 200)
-		return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s", x->client->url,
-				r->http_status, *r->message ? r->message : "(no text)");
-	return 0;
-}
-
-/* ---- what is sent ---- */
-
-static bool is_loopback(const char *url)
-{
-	const char *host = strstr(url, "://");
-
-	host = host ? host + 3 : url;
-	return !strncmp(host, "127.", 4) || !strncmp(host, "localhost", 9) ||
-	       !strncmp(host, "[::1]", 5);
-}
-
-static void set_options(struct exchange *x, char *said)
-{
-	struct clickhouse_client *c = x->client;
-	CURL *curl = c->curl;
-
-	/* keeps the connection, forgets the rest */
-	curl_easy_reset(curl);
-	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, said);
-	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(curl, CURLOPT_USERAGENT, "underspan/" UNDERSPAN_VERSION);
-	curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
-#if LIBCURL_VERSION_NUM >= 0x075500
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
-	/* certificates are verified (libcurl's default); redirects are not followed (likewise) */
-	if (c->ca_file)
-		curl_easy_setopt(curl, CURLOPT_CAINFO, c->ca_file);
-	if (is_loopback(c->url))
-		curl_easy_setopt(curl, CURLOPT_PROXY, "");
-	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
-			 (long)(c->connect_timeout_ns / NSEC_PER_MSEC));
-	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(c->timeout_ns / NSEC_PER_MSEC));
-	curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME,
-			 (long)((c->stall_timeout_ns + NSEC_PER_SEC - 1) / NSEC_PER_SEC));
-	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
-	curl_easy_setopt(curl, CURLOPT_WRITEDATA, x);
-	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
-	curl_easy_setopt(curl, CURLOPT_HEADERDATA, x);
-	curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, check_cancelled);
-	curl_easy_setopt(curl, CURLOPT_XFERINFODATA, x);
-	curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-}
-
 static bool add_parameter(CURL *curl, char **url, const char *name, const char *value)
 {
 	char *escaped_name = curl_easy_escape(curl, name, 0);
@@ -526,23 +264,6 @@ fail:
 	return NULL;
 }
 
-static int perform(struct exchange *x, const char *url, struct curl_slist *headers,
-		   const void *body, size_t len, struct why *why)
-{
-	char said[CURL_ERROR_SIZE] = "";
-	CURL *curl = x->client->curl;
-
-	set_options(x, said);
-	curl_easy_setopt(curl, CURLOPT_URL, url);
-	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-	if (body) {
-		curl_easy_setopt(curl, CURLOPT_POST, 1L);
-		curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)len);
-		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-	}
-	return conclude(curl_easy_perform(curl), x, said, why);
-}
-
 static int request(struct exchange *x, const char *insert_sql, const char *format,
 		   const struct clickhouse_param *params, const struct clickhouse_body *body,
 		   struct why *why)
@@ -556,7 +277,7 @@ static int request(struct exchange *x, const char *insert_sql, const char *forma
 	if (!headers || !make_url(x->client, insert_sql, format, params, &url))
 		err = why_fail(why, ENOMEM, "out of memory");
 	else
-		err = perform(x, url, headers, body->bytes, body->len, why);
+		err = exchange_perform(x, url, headers, body->bytes, body->len, why);
 	for (struct curl_slist *l = headers; l; l = l->next)
 		explicit_bzero(l->data, strlen(l->data));
 	curl_slist_free_all(headers);
@@ -610,8 +331,19 @@ int clickhouse_query_text(struct clickhouse_client *client, const char *sql, con
 			  const struct clickhouse_param *params, char **ret_text, size_t *ret_len,
 			  struct clickhouse_reply *reply, struct why *why)
 {
+	struct clickhouse_param all[MAX_PARAMS + 2] = { { "wait_end_of_query", "1" } };
 	struct text_buffer buffer = { 0 };
-	int err = clickhouse_query(client, sql, format, params, keep_bytes, &buffer, reply, why);
+	size_t n = 0;
+	int err;
+
+	while (params && params[n].name && n < MAX_PARAMS) {
+		all[n + 1] = params[n];
+		n++;
+	}
+	if (params && params[n].name)
+		return why_fail(why, E2BIG, "over %d parameters for one query", MAX_PARAMS);
+	/* it is all held here anyway: let the server hold it until the status is certain */
+	err = clickhouse_query(client, sql, format, all, keep_bytes, &buffer, reply, why);
 
 	if (err == -EFBIG)
 		why_fail(why, EFBIG, "the answer is larger than %d MiB", MAX_TEXT_BYTES >> 20);
@@ -651,5 +383,5 @@ int clickhouse_ping(struct clickhouse_client *client, struct why *why)
 		return why_fail(why, ENOMEM, "out of memory");
 	x->client = client;
 	x->reply = &reply;
-	return perform(x, url, NULL, NULL, 0, why);
+	return exchange_perform(x, url, NULL, NULL, 0, why);
 }

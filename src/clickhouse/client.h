@@ -71,7 +71,11 @@ int clickhouse_query(struct clickhouse_client *client, const char *sql, const ch
 		     const struct clickhouse_param *params, clickhouse_on_bytes on_bytes,
 		     void *context, struct clickhouse_reply *reply, struct why *why);
 
-/* The same into memory: NUL-terminated, to be freed by the caller, at most 64 MiB. */
+/*
+ * The same into memory: NUL-terminated, to be freed by the caller, at most 64 MiB. The server is
+ * told to wait for the end, so that an error late in the query is an error here, from every
+ * version.
+ */
 int clickhouse_query_text(struct clickhouse_client *client, const char *sql, const char *format,
 			  const struct clickhouse_param *params, char **ret_text, size_t *ret_len,
 			  struct clickhouse_reply *reply, struct why *why);

@@ -24,7 +24,7 @@ static const struct {
 	{ EXCEPTION_AUTHENTICATION_FAILED, "AUTHENTICATION_FAILED" },
 };
 
-const char *exception_name(enum exception code)
+static const char *exception_name(enum exception code)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(exception_names); i++) {
 		if (exception_names[i].code == (int)code)
@@ -33,17 +33,18 @@ const char *exception_name(enum exception code)
 	return "UNKNOWN_EXCEPTION";
 }
 
-int exception_code(const char *text, size_t len)
+void fail(struct failure *f, enum exception code, const char *fmt, ...)
 {
-	static const char start[] = "Code: ";
-	size_t i = sizeof(start) - 1;
-	int code = 0;
+	va_list ap;
+	int n;
 
-	if (len <= i || memcmp(text, start, i))
-		return 0;
-	for (; i < len && text[i] >= '0' && text[i] <= '9' && code < 100000; i++)
-		code = code * 10 + (text[i] - '0');
-	return i < len && text[i] == '.' ? code : 0;
+	f->code = (int)code;
+	n = snprintf(f->text, sizeof(f->text), "Code: %d. DB::Exception: ", f->code);
+	va_start(ap, fmt);
+	n += vsnprintf(f->text + n, sizeof(f->text) - 64 - (size_t)n, fmt, ap);
+	va_end(ap);
+	n = (int)strlen(f->text);
+	snprintf(f->text + n, sizeof(f->text) - (size_t)n, ". (%s)", exception_name(code));
 }
 
 /* The statuses that a ClickHouse server gives; every other code is a 500. */

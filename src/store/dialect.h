@@ -28,10 +28,13 @@ enum exception {
 	EXCEPTION_AUTHENTICATION_FAILED = 516,
 };
 
-const char *exception_name(enum exception code);
+/* An exception on its way to the client. */
+struct failure {
+	int code; /* 0: none */
+	char text[2048];
+};
 
-/* The code that a text like "Code: 62. DB::Exception: ..." starts with, 0 if it does not. */
-int exception_code(const char *text, size_t len);
+void fail(struct failure *failure, enum exception code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 unsigned int exception_http_status(int code);
 

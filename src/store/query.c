@@ -3,15 +3,15 @@
 #include "store/query.h"
 
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
 #include <time.h>
 
+#include "clickhouse/client.h"
+#include "store/parameters.h"
 #include "store/reply.h"
 #include "store/statement.h"
 
 enum {
-	MAX_PARAMETERS = 256,
 	/* up to here a reply is held back, so that an error can still choose the status */
 	HOLD_BACK_BYTES = 1 << 20,
 };
@@ -21,13 +21,7 @@ struct query {
 	struct MHD_Connection *connection;
 	bool is_get;
 	uint64_t start_ns;
-	/* from the URL and the headers */
-	struct text sql, database, default_format, query_id, readonly;
-	bool wait_end, gzip;
-	struct engine_params params; /* arrays of `capacity` entries */
-	char *settings;		     /* "SET `a` = 'x', ..." or NULL */
-	size_t settings_len, settings_size;
-	/* derived */
+	struct parameters parameters;
 	struct statement statement;
 	char *joined; /* query parameter and body in one, when they must be parsed in one */
 	char format[64];
@@ -43,20 +37,6 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-void fail(struct failure *f, enum exception code, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	f->code = (int)code;
-	n = snprintf(f->text, sizeof(f->text), "Code: %d. DB::Exception: ", f->code);
-	va_start(ap, fmt);
-	n += vsnprintf(f->text + n, sizeof(f->text) - 64 - (size_t)n, fmt, ap);
-	va_end(ap);
-	n = (int)strlen(f->text);
-	snprintf(f->text + n, sizeof(f->text) - (size_t)n, ". (%s)", exception_name(code));
-}
-
 struct MHD_Response *failure_response(const struct request_context *context, const char *error,
 				      unsigned int *ret_status)
 {
@@ -66,8 +46,8 @@ struct MHD_Response *failure_response(const struct request_context *context, con
 
 	if (!text)
 		return NULL;
-	snprintf(code, sizeof(code), "%d", exception_code(text, strlen(text)));
-	*ret_status = exception_http_status(exception_code(text, strlen(text)));
+	snprintf(code, sizeof(code), "%d", clickhouse_exception_code(text, strlen(text)));
+	*ret_status = exception_http_status(clickhouse_exception_code(text, strlen(text)));
 	response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
 	if (!response) {
 		free(text);
@@ -81,202 +61,35 @@ struct MHD_Response *failure_response(const struct request_context *context, con
 	return response;
 }
 
-static bool named(struct text t, const char *name)
-{
-	return t.len == strlen(name) && !memcmp(t.at, name, t.len);
-}
-
-static bool is_true(struct text t)
-{
-	return named(t, "1") || (t.len == 4 && !strncasecmp(t.at, "true", 4));
-}
-
-static bool is_setting_name(struct text t)
-{
-	for (size_t i = 0; i < t.len; i++) {
-		char c = t.at[i];
-
-		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-		      c == '_' || c == '.'))
-			return false;
-	}
-	return t.len > 0;
-}
-
-static bool append(struct query *q, const char *s)
-{
-	size_t n = strlen(s);
-
-	if (q->settings_len + n + 1 > q->settings_size) {
-		size_t size = (q->settings_len + n + 1) * 2;
-		char *grown = realloc(q->settings, size);
-
-		if (!grown)
-			return false;
-		q->settings = grown;
-		q->settings_size = size;
-	}
-	memcpy(q->settings + q->settings_len, s, n + 1);
-	q->settings_len += n;
-	return true;
-}
-
-static void add_setting(struct query *q, struct text name, struct text value)
-{
-	if (!is_setting_name(name)) {
-		fail(&q->failure, EXCEPTION_UNKNOWN_SETTING, "Unknown setting '%.*s'",
-		     (int)(name.len < 100 ? name.len : 100), name.at);
-		return;
-	}
-	if (!append(q, q->settings_len ? ", " : "SET ") ||
-	    !append_quoted(&q->settings, &q->settings_len, &q->settings_size, name, '`') ||
-	    !append(q, " = ") ||
-	    !append_quoted(&q->settings, &q->settings_len, &q->settings_size, value, '\''))
-		fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
-}
-
-static void add_param(struct query *q, struct text name, struct text value)
-{
-	struct engine_params *p = &q->params;
-
-	p->names[p->n] = name.at;
-	p->name_lens[p->n] = name.len;
-	p->values[p->n] = value.at;
-	p->value_lens[p->n] = value.len;
-	p->n++;
-}
-
-/* Known to ClickHouse's HTTP interface and without meaning here: there are no sessions to keep. */
-static bool is_tolerated(struct text name)
-{
-	static const char *const names[] = { "user",	      "password",
-					     "session_id",    "session_timeout",
-					     "session_check", "close_session",
-					     "buffer_size",   "stacktrace",
-					     "quota_key",     "client_protocol_version" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (named(name, names[i]))
-			return true;
-	}
-	return false;
-}
-
-static enum MHD_Result take_parameter(void *cls, enum MHD_ValueKind kind, const char *key,
-				      size_t key_len, const char *value, size_t value_len)
-{
-	struct text name = { key, key_len };
-	struct text v = { value ?: "", value ? value_len : 0 };
-	struct query *q = cls;
-
-	(void)kind;
-	if (named(name, "query")) {
-		q->sql = v;
-	} else if (named(name, "database")) {
-		q->database = v;
-	} else if (named(name, "default_format")) {
-		q->default_format = v;
-	} else if (named(name, "query_id")) {
-		q->query_id = v;
-	} else if (named(name, "wait_end_of_query")) {
-		q->wait_end = is_true(v);
-	} else if (named(name, "readonly")) {
-		q->readonly = v;
-	} else if (named(name, "role") || named(name, "roles")) {
-		fail(&q->failure, EXCEPTION_SET_NON_GRANTED_ROLE,
-		     "Role should be granted to set as a current; this store has no roles");
-	} else if (named(name, "compress") || named(name, "decompress")) {
-		if (is_true(v))
-			fail(&q->failure, EXCEPTION_NOT_IMPLEMENTED,
-			     "%.*s=1 (ClickHouse's own compressed blocks) is not supported by this "
-			     "store; use HTTP compression: Content-Encoding: gzip, or "
-			     "enable_http_compression=1 with Accept-Encoding: gzip",
-			     (int)name.len, name.at);
-	} else if (name.len > 6 && !memcmp(name.at, "param_", 6)) {
-		if (q->params.n == MAX_PARAMETERS)
-			fail(&q->failure, EXCEPTION_BAD_ARGUMENTS, "Over %d query parameters",
-			     MAX_PARAMETERS);
-		else
-			add_param(q, (struct text){ name.at + 6, name.len - 6 }, v);
-	} else if (!is_tolerated(name)) {
-		if (named(name, "enable_http_compression"))
-			q->gzip = is_true(v);
-		add_setting(q, name, v);
-	}
-	return q->failure.code ? MHD_NO : MHD_YES;
-}
-
-static struct text header(struct query *q, const char *name)
-{
-	const char *v = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, name);
-
-	return (struct text){ v ?: "", v ? strlen(v) : 0 };
-}
-
-/* Whether "gzip" is among the names of an Accept-Encoding and not with q=0. */
-static bool accepts_gzip(const char *accept)
-{
-	const char *p = accept ? strcasestr(accept, "gzip") : NULL;
-
-	return p && strncmp(p + 4, ";q=0", 4) != 0;
-}
-
-static int read_request(struct query *q)
-{
-	struct engine_params *p = &q->params;
-
-	p->names = calloc(MAX_PARAMETERS, sizeof(*p->names));
-	p->name_lens = calloc(MAX_PARAMETERS, sizeof(*p->name_lens));
-	p->values = calloc(MAX_PARAMETERS, sizeof(*p->values));
-	p->value_lens = calloc(MAX_PARAMETERS, sizeof(*p->value_lens));
-	if (!p->names || !p->name_lens || !p->values || !p->value_lens)
-		return -ENOMEM;
-	MHD_get_connection_values_n(q->connection, MHD_GET_ARGUMENT_KIND, take_parameter, q);
-	if (q->failure.code)
-		return 0;
-	if (!q->database.len)
-		q->database = header(q, "X-ClickHouse-Database");
-	if (!q->default_format.len)
-		q->default_format = header(q, "X-ClickHouse-Format");
-	if (!q->default_format.len)
-		q->default_format = (struct text){ "TabSeparated", 12 };
-	q->gzip = q->gzip && accepts_gzip(header(q, "Accept-Encoding").at);
-	/* the last setting of all: nothing can be set after readonly=1 */
-	if (q->is_get && (!q->readonly.len || named(q->readonly, "0")))
-		q->readonly = (struct text){ "2", 1 };
-	if (q->readonly.len)
-		add_setting(q, (struct text){ "readonly", 8 }, q->readonly);
-	return 0;
-}
-
 /* As ClickHouse does: the query parameter, a line break, the body. */
 static int parse_statement(struct query *q, struct text body)
 {
-	struct text whole = q->sql.len ? q->sql : body;
+	struct text whole = q->parameters.sql.len ? q->parameters.sql : body;
 
 	statement_parse(whole, &q->statement);
 	/* an INSERT whose format is named is complete: what is in the body are data */
-	if (!q->sql.len || !body.len ||
+	if (!q->parameters.sql.len || !body.len ||
 	    (q->statement.kind == STATEMENT_INSERT_DATA && q->statement.format.len))
 		return 0;
 	if (q->statement.kind == STATEMENT_INSERT_SELECT && q->statement.format.len) {
 		q->statement.inline_select_data = true;
 		return 0;
 	}
-	q->joined = malloc(q->sql.len + 1 + body.len);
+	q->joined = malloc(q->parameters.sql.len + 1 + body.len);
 	if (!q->joined)
 		return -ENOMEM;
-	memcpy(q->joined, q->sql.at, q->sql.len);
-	q->joined[q->sql.len] = '\n';
-	memcpy(q->joined + q->sql.len + 1, body.at, body.len);
-	statement_parse((struct text){ q->joined, q->sql.len + 1 + body.len }, &q->statement);
+	memcpy(q->joined, q->parameters.sql.at, q->parameters.sql.len);
+	q->joined[q->parameters.sql.len] = '\n';
+	memcpy(q->joined + q->parameters.sql.len + 1, body.at, body.len);
+	statement_parse((struct text){ q->joined, q->parameters.sql.len + 1 + body.len },
+			&q->statement);
 	return 0;
 }
 
 static void check_statement(struct query *q)
 {
 	struct statement *s = &q->statement;
-	struct text format = s->format.len ? s->format : q->default_format;
+	struct text format = s->format.len ? s->format : q->parameters.default_format;
 
 	if (s->kind == STATEMENT_INSERT_DATA && !s->format.len)
 		format = (struct text){ "Values", 6 };
@@ -312,21 +125,23 @@ static struct session *open_session(struct query *q)
 		fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "The engine takes no session");
 		return NULL;
 	}
-	if (q->database.len && !named(q->database, "default")) {
+	if (q->parameters.database.len && !text_is(q->parameters.database, "default")) {
 		AUTO_FREE char *sql = NULL;
 
-		if (append_quoted(&use, &len, &size, q->database, '`') &&
+		if (append_quoted(&use, &len, &size, q->parameters.database, '`') &&
 		    asprintf(&sql, "USE %s", use) > 0)
 			session_run(session, (struct text){ sql, strlen(sql) }, "Null", &none,
 				    &result);
 	}
-	if (!result.error && q->settings) {
+	if (!result.error && q->parameters.settings) {
 		engine_result_free(&result);
-		session_run(session, (struct text){ q->settings, q->settings_len }, "Null", &none,
-			    &result);
+		session_run(session,
+			    (struct text){ q->parameters.settings, q->parameters.settings_len },
+			    "Null", &none, &result);
 	}
 	if (result.error) {
-		q->failure.code = exception_code(result.error, strlen(result.error)) ?: 1002;
+		q->failure.code = clickhouse_exception_code(result.error, strlen(result.error))
+					  ?: 1002;
 		snprintf(q->failure.text, sizeof(q->failure.text), "%s", result.error);
 		session_free(session);
 		session = NULL;
@@ -350,7 +165,8 @@ static bool keep(struct query *q, struct reply *reply, struct engine_result *res
 	bool any = result->bytes.len > 0 && !result->error;
 
 	if (result->error) {
-		q->failure.code = exception_code(result->error, strlen(result->error)) ?: 1002;
+		q->failure.code = clickhouse_exception_code(result->error, strlen(result->error))
+					  ?: 1002;
 		snprintf(q->failure.text, sizeof(q->failure.text), "%s", result->error);
 		if (q->failure.code == EXCEPTION_READONLY && q->is_get)
 			fail(&q->failure, EXCEPTION_READONLY,
@@ -377,12 +193,12 @@ static void run_insert(struct query *q, struct session *session, struct reply *r
 	if (s->data.len)
 		parts[n++] = s->data;
 	/* the data of a joined or a body-only statement stand behind it already */
-	if (q->sql.len && !q->joined && body.len) {
+	if (q->parameters.sql.len && !q->joined && body.len) {
 		if (n)
 			parts[n++] = (struct text){ "\n", 1 };
 		parts[n++] = body;
 	}
-	session_insert(session, s->sql, q->format, &q->params, parts, n, &result);
+	session_insert(session, s->sql, q->format, &q->parameters.values, parts, n, &result);
 	keep(q, reply, &result);
 }
 
@@ -392,7 +208,7 @@ static bool run_stream(struct query *q, struct session *session, struct reply *r
 	struct engine_result result;
 	bool unsupported, going = true;
 
-	session_stream_begin(session, q->statement.sql, q->format, &q->params, &result,
+	session_stream_begin(session, q->statement.sql, q->format, &q->parameters.values, &result,
 			     &unsupported);
 	if (unsupported) {
 		engine_result_free(&result);
@@ -402,7 +218,8 @@ static bool run_stream(struct query *q, struct session *session, struct reply *r
 		keep(q, reply, &result);
 		return true;
 	}
-	while (going && !q->failure.code && (q->wait_end || reply_size(reply) < HOLD_BACK_BYTES)) {
+	while (going && !q->failure.code &&
+	       (q->parameters.wait_end || reply_size(reply) < HOLD_BACK_BYTES)) {
 		session_stream_next(session, &result);
 		going = keep(q, reply, &result);
 	}
@@ -438,7 +255,8 @@ static struct reply *run(struct query *q, struct text body)
 		} else if (stream) {
 			done = run_stream(q, session, reply);
 		} else {
-			session_run(session, q->statement.sql, q->format, &q->params, &result);
+			session_run(session, q->statement.sql, q->format, &q->parameters.values,
+				    &result);
 			keep(q, reply, &result);
 		}
 		if (done && !q->failure.code)
@@ -465,13 +283,14 @@ static void random_hex(char *buf, size_t n)
 /* The caller's query_id if it can stand in a header, else one of ours in the shape of a UUID. */
 static void query_id(const struct query *q, char *buf, size_t size)
 {
-	bool clean = q->query_id.len > 0 && q->query_id.len < size;
+	bool clean = q->parameters.query_id.len > 0 && q->parameters.query_id.len < size;
 	char hex[33];
 
-	for (size_t i = 0; clean && i < q->query_id.len; i++)
-		clean = q->query_id.at[i] >= ' ' && q->query_id.at[i] <= '~';
+	for (size_t i = 0; clean && i < q->parameters.query_id.len; i++)
+		clean = q->parameters.query_id.at[i] >= ' ' && q->parameters.query_id.at[i] <= '~';
 	if (clean) {
-		snprintf(buf, size, "%.*s", (int)q->query_id.len, q->query_id.at);
+		snprintf(buf, size, "%.*s", (int)q->parameters.query_id.len,
+			 q->parameters.query_id.at);
 		return;
 	}
 	random_hex(hex, 32);
@@ -509,7 +328,7 @@ static struct MHD_Response *respond(struct query *q, struct reply *reply, unsign
 	struct MHD_Response *response;
 
 	random_hex(tag, EXCEPTION_TAG_LEN);
-	response = reply_response(reply, q->gzip, tag);
+	response = reply_response(reply, q->parameters.gzip, tag);
 	if (!response) {
 		reply_free(reply);
 		return NULL;
@@ -521,7 +340,7 @@ static struct MHD_Response *respond(struct query *q, struct reply *reply, unsign
 		MHD_add_response_header(response, "X-ClickHouse-Format", q->format);
 		MHD_add_response_header(response, "X-ClickHouse-Exception-Tag", tag);
 	}
-	if (q->gzip)
+	if (q->parameters.gzip)
 		MHD_add_response_header(response, "Content-Encoding", "gzip");
 	return response;
 }
@@ -535,11 +354,10 @@ struct MHD_Response *query_respond(struct request_context *context,
 	};
 	struct MHD_Response *response = NULL;
 	struct reply *reply = NULL;
-	int err = read_request(&q);
 
-	if (!err && !q.failure.code)
-		err = parse_statement(&q, body);
-	if (err)
+	parameters_read(&q.parameters, connection, is_get);
+	q.failure = q.parameters.failure;
+	if (!q.failure.code && parse_statement(&q, body) < 0)
 		fail(&q.failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 	if (!q.failure.code)
 		check_statement(&q);
@@ -551,11 +369,7 @@ struct MHD_Response *query_respond(struct request_context *context,
 		response = failure_response(context, q.failure.text, ret_status);
 	if (response)
 		add_headers(&q, response);
-	free(q.params.names);
-	free(q.params.name_lens);
-	free(q.params.values);
-	free(q.params.value_lens);
-	free(q.settings);
+	parameters_free(&q.parameters);
 	free(q.joined);
 	return response;
 }

@@ -8,14 +8,6 @@
 #include "store/dialect.h"
 #include "store/request.h"
 
-/* An exception on its way to the client. */
-struct failure {
-	int code; /* 0: none */
-	char text[2048];
-};
-
-void fail(struct failure *failure, enum exception code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
 /* The response to a failure: status by its code, X-ClickHouse-Exception-Code, the text. */
 struct MHD_Response *failure_response(const struct request_context *context, const char *error,
 				      unsigned int *ret_status);

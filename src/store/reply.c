@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "clickhouse/client.h"
 #include "store/dialect.h"
 
 struct piece {
@@ -94,7 +95,8 @@ void reply_stream_rest(struct reply *r)
 char *exception_text(const char *error, const char *version)
 {
 	size_t len = strlen(error);
-	const char *start = exception_code(error, len) ? "" : "Code: 1002. DB::Exception: ";
+	const char *start = clickhouse_exception_code(error, len) ? ""
+								  : "Code: 1002. DB::Exception: ";
 	const char *end = *start ? ". (UNKNOWN_EXCEPTION)" : "";
 	char *text;
 
