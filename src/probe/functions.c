@@ -78,6 +78,31 @@ int functions_from_symbols(const struct elf_symbols *symbols, struct functions *
 	return 0;
 }
 
+/*
+ * The procedure linkage table has one entry for all of its stubs: a call of another library would
+ * look like a jump into the middle of a function.
+ */
+static void drop_linkage_table(const struct elf_file *elf, struct functions *functions)
+{
+	static const char *const names[] = { ".plt", ".plt.sec", ".plt.got", ".iplt" };
+	const Elf64_Shdr *plt[ARRAY_SIZE(names)];
+	size_t kept = 0;
+
+	for (size_t k = 0; k < ARRAY_SIZE(names); k++)
+		plt[k] = elf_section(elf, names[k]);
+	for (size_t i = 0; i < functions->n; i++) {
+		const struct function f = functions->items[i];
+		bool linkage = false;
+
+		for (size_t k = 0; k < ARRAY_SIZE(names); k++)
+			linkage |= plt[k] && f.start >= plt[k]->sh_addr &&
+				   f.start - plt[k]->sh_addr < plt[k]->sh_size;
+		if (!linkage)
+			functions->items[kept++] = f;
+	}
+	functions->n = kept;
+}
+
 int functions_from_unwind_table(const struct elf_file *elf, struct functions *ret, struct why *why)
 {
 	struct functions functions = {};
@@ -88,6 +113,7 @@ int functions_from_unwind_table(const struct elf_file *elf, struct functions *re
 		return err;
 	}
 	settle(&functions);
+	drop_linkage_table(elf, &functions);
 	*ret = functions;
 	return 0;
 }

@@ -9,23 +9,22 @@
 #include "probe/python_version.h"
 
 /*
- * &_PyRuntime, which is exported by 3.7 and later. Without any symbols the section that holds
- * nothing else tells (3.10 and later).
+ * Finds &_PyRuntime, which 3.7 and later export, and the symbol table that names it: the dynamic
+ * one, or the full one of a static program. Without symbols the section that holds nothing else
+ * tells (3.10 and later); `ret_symbols` is empty then.
  */
-static bool find_runtime(const struct elf_file *elf, const struct elf_symbols *dynsym,
+static bool find_runtime(const struct elf_file *elf, struct elf_symbols *ret_symbols,
 			 uint64_t *ret_va)
 {
+	static const uint32_t tables[] = { SHT_DYNSYM, SHT_SYMTAB };
 	const Elf64_Shdr *section;
-	struct elf_symbols symtab;
-	bool found;
 
-	if (elf_symbol_find(dynsym, "_PyRuntime", ret_va))
-		return true;
-	if (elf_symbols_load(elf, SHT_SYMTAB, &symtab) == 0) {
-		found = elf_symbol_find(&symtab, "_PyRuntime", ret_va);
-		elf_symbols_free(&symtab);
-		if (found)
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		if (elf_symbols_load(elf, tables[i], ret_symbols))
+			continue;
+		if (elf_symbol_find(ret_symbols, "_PyRuntime", ret_va))
 			return true;
+		elf_symbols_free(ret_symbols);
 	}
 	section = elf_section(elf, ".PyRuntime");
 	if (!section)
@@ -45,20 +44,19 @@ static bool names_python(const char *path_hint)
 static int read_image(struct elf_file *elf, const char *path_hint, struct python_image *image,
 		      struct why *why)
 {
-	struct elf_symbols dynsym = {};
+	struct elf_symbols symbols = {};
 	int err = -ENOENT;
 
-	elf_symbols_load(elf, SHT_DYNSYM, &dynsym); /* absent in a static program */
 	/* a program that gets the interpreter from a library may still have a copy of its symbols
 	 */
-	if (!elf_needs(elf, "libpython") && find_runtime(elf, &dynsym, &image->runtime_va)) {
+	if (!elf_needs(elf, "libpython") && find_runtime(elf, &symbols, &image->runtime_va)) {
 		elf_va_to_offset(elf, image->runtime_va, &image->runtime_file_offset);
 		image->machine = elf->machine;
 		image->build_id_len = (uint8_t)elf_build_id(elf, image->build_id,
 							    sizeof(image->build_id));
-		err = python_version_find(elf, &dynsym, path_hint, image, why);
+		err = python_version_find(elf, &symbols, path_hint, image, why);
 	}
-	elf_symbols_free(&dynsym);
+	elf_symbols_free(&symbols);
 	if (!err)
 		python_gc_find(elf, GC_TRY_ALL, image);
 	return err;

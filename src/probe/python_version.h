@@ -7,8 +7,8 @@
 #include "probe/python.h"
 
 /*
- * Fills version and free_threaded of `image`, whose runtime_* must be known. `symbols` are the
- * dynamic ones. -ENOTSUP when the version is unknown or not supported.
+ * Fills version and free_threaded of `image`, whose runtime_* must be known. `symbols` is
+ * the table that names the runtime. -ENOTSUP when the version is unknown or not supported.
  */
 int python_version_find(struct elf_file *elf, const struct elf_symbols *symbols,
 			const char *path_hint, struct python_image *image, struct why *why);
