@@ -14,7 +14,7 @@ worker_class = "gthread"
 threads = int(os.environ["DEMO_THREADS"])
 preload_app = True
 timeout = 120
-graceful_timeout = 5
+graceful_timeout = 2
 worker_tmp_dir = run_dir
 
 
