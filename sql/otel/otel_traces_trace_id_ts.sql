@@ -9,4 +9,4 @@ CREATE TABLE IF NOT EXISTS otel_traces_trace_id_ts
 ENGINE = MergeTree
 PARTITION BY toStartOfWeek(Start)
 ORDER BY TraceId
-SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1;

@@ -3,4 +3,4 @@ CREATE MATERIALIZED VIEW IF NOT EXISTS otel_traces_trace_id_ts_mv TO otel_traces
 SELECT TraceId, min(Timestamp) AS Start, max(Timestamp) AS End
 FROM otel_traces
 WHERE TraceId != ''
-GROUP BY TraceId
+GROUP BY TraceId;

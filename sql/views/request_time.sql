@@ -112,4 +112,4 @@ SELECT
     any(w.client_wait_us) / 1000 AS client_wait_ms
 FROM whole AS w
 LEFT JOIN gc AS g ON g.host = w.host AND g.container = w.container AND g.pid = w.pid
-GROUP BY w.TraceId, w.SpanId
+GROUP BY w.TraceId, w.SpanId;
