@@ -83,18 +83,19 @@ start_agent() {
         agent=$!
         { cat <&3; kill $agent; } > /dev/null 2>&1 &
         while kill -0 $agent 2> /dev/null; do wait $agent; done'
-    exec 9> >(as_root sh -c "$keeper" keeper "$underspan" run --store="$dir/store" > "$dir/underspan.log" 2>&1)
+    exec 9> >(as_root sh -c "$keeper" keeper "$underspan" run --store="$dir/store" \
+        --flush_interval=1 > "$dir/underspan.log" 2>&1)
     agent=$!
     until_true 30 agent_ready || fail "underspan did not start within 30 s" "$dir/underspan.log"
     mkdir -m 700 "$dir/client"
-    as_root cat "$dir/store/endpoint" > "$dir/client/endpoint"
+    as_root head -n 1 "$dir/store/endpoint" > "$dir/client/endpoint"
     as_root cat "$dir/store/password" > "$dir/client/password"
     DEMO_CLICKHOUSE=$(cat "$dir/client/endpoint")
     UNDERSPAN_CLICKHOUSE_PASSWORD=$(cat "$dir/client/password")
     export DEMO_CLICKHOUSE UNDERSPAN_CLICKHOUSE_PASSWORD
     local file
     for file in sql/otel/*.sql sql/views/*.sql; do
-        sql -- "$(cat "$file")" || fail "underspan sql could not apply $file" "$dir/underspan.log"
+        sql - < "$file" || fail "underspan sql could not apply $file" "$dir/underspan.log"
     done
 }
 
@@ -147,7 +148,7 @@ fetch() { curl -fs --noproxy '*' -o /dev/null --max-time 5 "http://127.0.0.1:$po
 # The shop is warm, and underspan sees it: one of its requests has become a row.
 observed() {
     fetch /price || return 1
-    [ "$(sql "SELECT count() > 0 FROM ebpf_handoff WHERE start_time >= $since AND local_port = $shop_port")" = 1 ]
+    [ "$(sql --format=TabSeparated "SELECT count() > 0 FROM ebpf_handoff WHERE start_time >= $since AND local_port = $shop_port")" = 1 ]
 }
 
 drive() { # PHASE: the same load each time

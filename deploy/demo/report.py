@@ -92,6 +92,10 @@ def story(phase, name):
         parts = [ms(row[part]) for part in ("handoff_ms", "gc_ms", "handler_ms", "rest_ms")]
         print(f"{row['trace_id']} {ms(row['total_ms']):>9} = {' '.join(f'{part:>9}' for part in parts)}   {ms(row['span_ms']):>9}")
 
+    print(
+        "hand-off: accepted, but no thread was free. GC: the process stood still. handler: the span without GC.\n"
+        "rest: nginx, the network, the accept queue, waits for the GIL."
+    )
     (row,) = ask(
         f"{REQUESTS} SELECT count() AS n, countIf(queue != '') AS found, sum(total_ms) AS total, sum(span_ms) AS span, "
         f"sum(handoff_ms) AS handoff, sum(gc_ms) AS gc, sum(gc_others_ms) AS others, sum(rest_ms) AS rest "
@@ -107,6 +111,20 @@ def story(phase, name):
         f"Hand-off was {share('handoff')}, collections {share('gc')} ({share('others')} started by others), "
         f"the rest {share('rest')}. {row['found']} of {row['n']} have their hand-off row."
     )
+    for gc in ask(
+        f"""SELECT generation, count() AS n, min(duration_ns) / 1e6 AS shortest, max(duration_ns) / 1e6 AS longest,
+            arrayStringConcat(arraySlice(argMax(py_stack, duration_ns), 1, 3), ' < ') AS set_off_by
+        FROM ebpf_gc_pause AS g
+        INNER JOIN
+        (
+            {REQUESTS} SELECT host, pid, min(sent) AS first, max(received) AS last
+            FROM requests WHERE {where} GROUP BY host, pid
+        ) AS load USING (host, pid)
+        WHERE g.start_time BETWEEN first AND last AND generation = 2
+        GROUP BY generation"""
+    ):
+        by = f", the longest set off by {gc['set_off_by']}" if gc["set_off_by"] else ""
+        print(f"Full collections: {gc['n']}, {ms(gc['shortest'])} to {ms(gc['longest'])} each{by}.")
     os.write(3, rows[0]["trace_id"].encode())
 
 
