@@ -1,0 +1,10 @@
+-- Which requests of the last hour paid for collections that others had set off?
+SELECT
+    trace_id, service, span_name,
+    round(total_ms, 1) AS total,
+    round(gc_others_ms, 1) AS gc_of_others,
+    round(100 * gc_others_ms / total_ms) AS percent
+FROM request_time(from = now() - INTERVAL 1 HOUR, to = now())
+WHERE gc_others_ms > 1
+ORDER BY gc_others_ms DESC
+LIMIT 20;
