@@ -52,14 +52,24 @@ def find_pythons():
     return sorted(found, key=lambda p: (p.path != DEBIAN_PYTHON, p.version))
 
 
+class Generation:
+    """One gunicorn: its major version, and the directory for PYTHONPATH (None: the machine's own)."""
+
+    def __init__(self, version, path):
+        self.version = version
+        self.path = path
+
+    def __repr__(self):
+        return f"gunicorn-{self.version}"
+
+
 def find_gunicorns():
-    """Directory for PYTHONPATH by major version; None stands for the machine's own."""
     own = subprocess.run([DEBIAN_PYTHON, "-c", "import gunicorn; print(gunicorn.__version__)"],
                          stdout=subprocess.PIPE, text=True, check=True).stdout
     found = {int(own.split(".")[0]): None}
     for path in glob.glob(os.path.join(CACHE, "gunicorn-[0-9]*")):
         found[int(path.rsplit("-", 1)[1])] = path
-    return dict(sorted(found.items()))
+    return [Generation(version, path) for version, path in sorted(found.items())]
 
 
 def realtime_offset_ns():
