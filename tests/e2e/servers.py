@@ -72,9 +72,10 @@ class Server:
 class Gunicorn(Server):
     """gthread with the truth of workloads/handoff_truth.py. `bind` "127.0.0.1:0" lets the kernel choose the port."""
 
-    def __init__(self, python, generation, directory, *options, bind="127.0.0.1:0", worker_class="gthread", threads=2):
+    def __init__(self, python, generation, directory, *options, bind="127.0.0.1:0", worker_class="gthread", threads=2,
+                 prefix=()):
         self.truth_path = os.path.join(directory, "truth.jsonl")
-        argv = [python.path, "-m", "gunicorn", "--bind", bind, "--worker-class", worker_class,
+        argv = [*prefix, python.path, "-m", "gunicorn", "--bind", bind, "--worker-class", worker_class,
                 "--graceful-timeout", "5", *options]
         if generation.version >= 25:
             argv.append("--no-control-socket")  # it would be one file for all gunicorns of a user
@@ -93,6 +94,7 @@ class Gunicorn(Server):
 
     @property
     def worker_pids(self):
+        """As gunicorn says them: in a PID namespace that one's."""
         return [int(m.group(1)) for m in (re.search(r"Booting worker with pid: (\d+)", l) for l in self.log) if m]
 
     def truth(self):

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from workload import Collections, listen, tell, warm_up
+from workload import Collections, listen, warm_up
 
 try:
     from _testcapi import with_tp_del  # the only way left to make garbage that is uncollectable
