@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the built agent for a test: waits until it is ready, collects its rows, stops it and
+checks that it ended as it should and left nothing behind."""
+import collections
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+UNDERSPAN = os.environ.get("UNDERSPAN", os.path.join(ROOT, "build", "underspan"))
+STOP_SECONDS = 5  # what the agent promises for SIGTERM
+READY_SECONDS = 20
+
+
+def processes_with(marker):
+    """Pids of processes that were started with `marker` in their environment."""
+    wanted = os.fsencode(marker)
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as f:
+                if wanted in f.read():
+                    found.append(int(name))
+        except OSError:
+            pass  # gone while being looked at
+    return found
+
+
+class Agent:
+    """`underspan run --stdout` with the given options. Rows are dicts with the row's columns in
+    their order (`table` is taken out); self.rows maps a table to its rows so far."""
+
+    def __init__(self, *options, trackers=(), prefix=(), stdout=True):
+        self.rows = collections.defaultdict(list)
+        self.log = []
+        self.broken_lines = []
+        self._changed = threading.Condition()
+        self._ready = False
+        self._marker = f"UNDERSPAN_E2E={uuid.uuid4()}"
+        name, value = self._marker.split("=")
+        self.argv = [*prefix, UNDERSPAN, "run"]
+        if stdout:
+            self.argv.append("--stdout")
+        if trackers:
+            self.argv.append("--trackers=" + ",".join(trackers))
+        self.argv += options
+        self.process = subprocess.Popen(
+            self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, name: value})
+        self.pid = self.process.pid
+        self._readers = [threading.Thread(target=self._read_rows, daemon=True),
+                         threading.Thread(target=self._read_log, daemon=True)]
+        for thread in self._readers:
+            thread.start()
+
+    def _read_rows(self):
+        for line in self.process.stdout:
+            try:
+                row = json.loads(line)
+                if next(iter(row)) != "table":
+                    raise ValueError("the row does not begin with its table")
+                table = row.pop("table")
+            except (ValueError, StopIteration) as e:
+                self.broken_lines.append((line, str(e)))
+                continue
+            with self._changed:
+                self.rows[table].append(row)
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _read_log(self):
+        for line in self.process.stderr:
+            text = line.decode(errors="replace").rstrip("\n")
+            with self._changed:
+                self.log.append(text)
+                self._ready = self._ready or "ready" in text
+                self._changed.notify_all()
+
+    @property
+    def stderr(self):
+        return "\n".join(self.log)
+
+    def _ended(self):
+        return self.process.poll() is not None
+
+    def wait_ready(self, timeout=READY_SECONDS):
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not self._ready:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._ended():
+                    state = f"ended with {self.process.returncode}" if self._ended() else "is not ready"
+                    raise AssertionError(f"{' '.join(self.argv)} {state}:\n{self.stderr}")
+                self._changed.wait(min(left, 0.2))
+        return self
+
+    def select(self, table, predicate=lambda row: True):
+        with self._changed:
+            return [row for row in self.rows[table] if predicate(row)]
+
+    def wait_rows(self, table, predicate=lambda row: True, n=1, timeout=10):
+        """Returns the matching rows as soon as there are `n`; fails when they do not come."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._changed:
+                found = [row for row in self.rows[table] if predicate(row)]
+                if len(found) >= n:
+                    return found
+                left = deadline - time.monotonic()
+                if left <= 0 or self._ended():
+                    raise AssertionError(
+                        f"{len(found)} of {n} {table} rows after {timeout} s "
+                        f"({len(self.rows[table])} in all); the agent said:\n{self.stderr}")
+                self._changed.wait(min(left, 0.2))
+
+    def wait_end(self, timeout):
+        """Waits until the agent ends by itself; returns its exit code, all output being read."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{' '.join(self.argv)} still runs after {timeout} s:\n{self.stderr}")
+        for thread in self._readers:
+            thread.join(5)
+        return self.process.returncode
+
+    def stop(self):
+        """SIGTERM: the agent must flush, end with 0 within its promise and leave no process."""
+        if not self._ended():
+            self.process.send_signal(signal.SIGTERM)
+        code = self.wait_end(STOP_SECONDS)
+        assert code == 0, f"exit code {code} after SIGTERM:\n{self.stderr}"
+        assert not self.broken_lines, f"lines that are no rows: {self.broken_lines[:3]}"
+        left = processes_with(self._marker)
+        assert not left, f"processes left behind: {left}"
+        return self
+
+    def kill(self):
+        if not self._ended():
+            self.process.kill()
+        self.process.wait()
+
+
+def run_underspan(*args, timeout=10, prefix=()):
+    """Runs one command to its end; returns the CompletedProcess with text output."""
+    return subprocess.run([*prefix, UNDERSPAN, *args], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures: the agent, programs under watch, the interpreters of this machine."""
+import os
+import resource
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import host  # noqa: E402
+from agent import Agent, UNDERSPAN  # noqa: E402
+
+PYTHONS = host.find_pythons()
+GUNICORNS = host.find_gunicorns()
+
+
+def pytest_configure(config):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+
+
+def pytest_collection_modifyitems(items):
+    assert os.access(UNDERSPAN, os.X_OK), f"{UNDERSPAN} is not built: run make"
+
+
+def pytest_report_header(config):
+    return ["pythons: " + ", ".join(f"{p} ({'.'.join(map(str, p.version))}, {p.gc_method})" for p in PYTHONS),
+            "gunicorns: " + ", ".join(map(str, GUNICORNS))]
+
+
+@pytest.fixture
+def cleanup():
+    """Objects appended here are killed when the test is over, the last first."""
+    things = []
+    yield things
+    for thing in reversed(things):
+        thing.kill()
+
+
+@pytest.fixture
+def start_agent(cleanup):
+    """start_agent(*options, trackers=[...]): a running agent that is ready."""
+    def start(*options, **kwargs):
+        agent = Agent(*options, **kwargs)
+        cleanup.append(agent)
+        return agent.wait_ready()
+    return start
+
+
+@pytest.fixture
+def start_workload(cleanup):
+    """start_workload(python, script, *args): see host.Workload."""
+    def start(*args, **kwargs):
+        workload = host.Workload(*args, **kwargs)
+        cleanup.append(workload)
+        return workload
+    return start
+
+
+@pytest.fixture(params=PYTHONS, ids=str)
+def python(request):
+    return request.param
+
+
+@pytest.fixture
+def debian_python():
+    return PYTHONS[0]

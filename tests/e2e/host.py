@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests find on this machine: Pythons, gunicorns, clocks, processes."""
+import glob
+import json
+import os
+import re
+import subprocess
+import time
+
+from agent import ROOT
+
+WORKLOADS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workloads")
+CACHE = os.path.join(ROOT, "build", "cache")
+DEBIAN_PYTHON = os.path.realpath("/usr/bin/python3")
+
+
+class Python:
+    """One interpreter: its path, version and the file that holds the interpreter proper."""
+
+    def __init__(self, path):
+        self.path = path
+        text = subprocess.run(
+            [path, "-c", "import sys; print(*sys.version_info[:3]);"
+             "print([l.split()[-1] for l in open('/proc/self/maps') if 'libpython' in l][:1])"],
+            stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        self.version = tuple(map(int, text[0].split()))
+        library = re.findall(r"'(.*)'", text[1])
+        self.image = os.path.realpath(library[0] if library else path)
+        self.name = ("debian" if path == DEBIAN_PYTHON else "pyenv") + "-%d.%d" % self.version[:2]
+
+    @property
+    def gc_method(self):
+        """How the agent ought to find the collections, judged by what the file contains."""
+        with open(self.image, "rb") as f:
+            content = f.read()
+        if b"python\0gc__start" in content:
+            return "usdt"
+        return "symbol" if b"\0.symtab\0" in content else "scan"
+
+    def __repr__(self):
+        return self.name
+
+
+def find_pythons():
+    """Debian's Python first, then each CPython 3.8 and newer that pyenv has here."""
+    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    found = [Python(DEBIAN_PYTHON)]
+    for path in sorted(glob.glob(os.path.join(root, "versions", "3.*", "bin", "python3"))):
+        version = re.search(r"/versions/3\.(\d+)", path)
+        if int(version.group(1)) >= 8:
+            found.append(Python(path))
+    return sorted(found, key=lambda p: (p.path != DEBIAN_PYTHON, p.version))
+
+
+class Generation:
+    """One gunicorn: its major version, and the directory for PYTHONPATH (None: the machine's own)."""
+
+    def __init__(self, version, path):
+        self.version = version
+        self.path = path
+
+    def __repr__(self):
+        return f"gunicorn-{self.version}"
+
+
+def find_gunicorns():
+    own = subprocess.run([DEBIAN_PYTHON, "-c", "import gunicorn; print(gunicorn.__version__)"],
+                         stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = {int(own.split(".")[0]): None}
+    for path in glob.glob(os.path.join(CACHE, "gunicorn-[0-9]*")):
+        found[int(path.rsplit("-", 1)[1])] = path
+    return [Generation(version, path) for version, path in sorted(found.items())]
+
+
+def realtime_offset_ns():
+    """CLOCK_REALTIME - CLOCK_MONOTONIC, from the narrowest of several readings."""
+    best = None
+    for _ in range(20):
+        before = time.monotonic_ns()
+        real = time.time_ns()
+        after = time.monotonic_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, real - (before + after) // 2)
+    return best[1]
+
+
+def monotonic_ns(microseconds):
+    """A row's DateTime64(6) on the clock that the truths are written in."""
+    return microseconds * 1000 - realtime_offset_ns()
+
+
+def wait_until(condition, timeout, what):
+    """Polls; returns the first true value of condition()."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {what}")
+        time.sleep(0.01)
+
+
+def threads_of(pid):
+    return [int(t) for t in os.listdir(f"/proc/{pid}/task")]
+
+
+def status_field(pid, field):
+    with open(f"/proc/{pid}/status") as f:
+        for line in f:
+            if line.startswith(field + ":"):
+                return line.split(":", 1)[1].split()
+    raise KeyError(field)
+
+
+def children_of(pid):
+    found = []
+    for tid in threads_of(pid):
+        with open(f"/proc/{pid}/task/{tid}/children") as f:
+            found += map(int, f.read().split())
+    return found
+
+
+class Workload:
+    """A Python program under watch that talks in lines: it prints JSON, it is told words.
+
+    Programs begin with workload.py's `Session`, which collects again and again until it is told
+    to go on, so that a test knows that the agent has found the process before anything counts.
+    """
+
+    def __init__(self, python, script, *args, prefix=(), env=None):
+        if not os.path.isabs(script):
+            script = os.path.join(WORKLOADS, script)
+        self.python = python
+        self.process = subprocess.Popen(
+            [*prefix, python.path, script, *map(str, args)], text=True, bufsize=1,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": WORKLOADS, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
+        self.pid = self.process.pid  # a prefix such as unshare is another one
+
+    def read(self):
+        line = self.process.stdout.readline()
+        assert line, f"{self.process.args} ended early with {self.process.wait()}"
+        return json.loads(line)
+
+    def say(self, word="go"):
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def wait_covered(self, agent, timeout=10):
+        """Reads the program's first line, and waits until its collections are rows."""
+        self.hello = self.read()
+        agent.wait_rows("ebpf_gc_pause", lambda r: r["pid"] == self.hello["pid"]
+                        and r["tid"] == self.hello["tid"], timeout=timeout)
+        return self
+
+    def finish(self, timeout=30):
+        self.process.stdin.close()
+        rest = self.process.stdout.read()
+        assert self.process.wait(timeout) == 0
+        return [json.loads(line) for line in rest.splitlines()]
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()

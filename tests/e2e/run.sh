@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The end-to-end tests: the built agent against real processes on this host. `make e2e` runs this; arguments go to
+# pytest (`tests/e2e/run.sh -k gc_pause`).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+fail() { printf 'e2e: %s\n' "$*" >&2; exit 1; }
+
+[ -x "${UNDERSPAN:-build/underspan}" ] || fail "build/underspan is missing: run 'make' first"
+/usr/bin/python3 -c 'import pytest, gunicorn' 2>/dev/null ||
+    fail "pytest or gunicorn is missing: run 'deploy/dependencies.sh check'"
+tests/e2e/roots.sh
+
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || fail "the agent needs root: run this as root, or install sudo"
+    # pyenv's interpreters are this user's, and they are worth testing
+    exec sudo env PYENV_ROOT="${PYENV_ROOT:-$HOME/.pyenv}" "$PWD/tests/e2e/run.sh" "$@"
+fi
+
+# containers and minimal systems come without it; without the right to mount it the agent says what it lacks
+if [ ! -e /sys/kernel/tracing/events ] && [ ! -e /sys/kernel/debug/tracing/events ]; then
+    mount -t tracefs tracefs /sys/kernel/tracing || echo "e2e: cannot mount tracefs" >&2
+fi
+
+export PYTHONDONTWRITEBYTECODE=1
+[ $# -gt 0 ] || set -- --durations=5
+exec /usr/bin/python3 -m pytest tests/e2e -p no:cacheprovider -v --tb=short -rs "$@"

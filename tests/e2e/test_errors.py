@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong is said in one clear sentence that names the thing, with the right exit code; what goes well ends in 0."""
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from agent import Agent, STOP_SECONDS, run_underspan
+
+FAILED, USAGE = 1, 2
+
+
+def check_sentence(result, code, *words):
+    """One or two lines on stderr with the words, nothing on stdout."""
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert 1 <= len(lines) <= 2, result.stderr
+    for word in words:
+        assert re.search(word, result.stderr, re.I), f"no {word!r} in: {result.stderr}"
+
+
+def with_config(tmp_path, text):
+    path = tmp_path / "underspan.json"
+    path.write_text(text)
+    return run_underspan("run", "--stdout", "-c", str(path))
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--no-such-option"], ["no-such-option"]),
+    (["--trackers=gc_pause,no_such_tracker"], ["no_such_tracker", "gc_pause"]),
+    (["--duration=never"], ["duration", "never"]),
+    (["--pid=abc"], ["pid", "abc"]),
+    (["--handoff.no_such_key=1"], ["handoff.no_such_key"]),
+    (["stray"], ["stray"]),
+    (["-c", "/no/such/file.json"], ["/no/such/file.json", "no such file"]),
+])
+def test_bad_usage(arguments, words):
+    check_sentence(run_underspan("run", "--stdout", *arguments), USAGE, *words)
+
+
+@pytest.mark.parametrize("text, words", [
+    ('{"no_such_key": 1}', ["no_such_key"]),
+    ('{"handoff": {"no_such_key": 1}}', ["handoff.no_such_key"]),
+    ('{"duration": "soon"}', ["duration", "soon"]),
+    ('{"trackers": ["no_such_tracker"]}', ["no_such_tracker"]),
+    ('{"trackers": ', ["underspan.json", "line"]),
+    ('[]', ["underspan.json"]),
+])
+def test_bad_configuration(text, words, tmp_path):
+    check_sentence(with_config(tmp_path, text), USAGE, *words)
+
+
+def test_unknown_command():
+    check_sentence(run_underspan("no-such-command"), USAGE, "no-such-command")
+
+
+def test_pid_that_does_not_exist_is_no_reason_to_stay_silent():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    check_sentence(run_underspan("run", "--stdout", f"--pid={process.pid}", "--duration=1"), FAILED, str(process.pid))
+
+
+@pytest.mark.parametrize("dropped, named", [("cap_bpf,cap_perfmon,cap_sys_admin", "CAP_BPF"),
+                                            ("cap_perfmon,cap_sys_admin", "CAP_PERFMON")])
+def test_missing_capability_is_named(dropped, named):
+    result = run_underspan("run", "--stdout", "--duration=1",
+                           prefix=["capsh", f"--drop={dropped}", "--", "-c", 'exec "$@"', "sh"])
+    check_sentence(result, FAILED, named)
+
+
+def test_kernel_without_btf():
+    result = run_underspan("run", "--stdout", "--duration=1", prefix=[
+        "unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /sys/kernel/btf && exec "$@"', "sh"])
+    check_sentence(result, FAILED, "BTF", "/sys/kernel/btf/vmlinux|CONFIG_DEBUG_INFO_BTF")
+
+
+def test_clickhouse_that_cannot_be_reached():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused, and nobody else gets the port
+        port = s.getsockname()[1]
+        result = run_underspan("run", f"--clickhouse=http://127.0.0.1:{port}", "--duration=1", timeout=20)
+    check_sentence(result, FAILED, f"127.0.0.1:{port}", "refused|connect")
+
+
+def test_store_port_in_use(tmp_path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        address = "127.0.0.1:%d" % s.getsockname()[1]
+        result = run_underspan("store", f"--path={tmp_path}/store", f"--listen={address}", timeout=30)
+    check_sentence(result, FAILED, address, "in use")
+
+
+def test_store_on_a_full_disk(tmp_path):
+    """A file system of 64 KiB holds no database."""
+    result = run_underspan("run", f"--store={tmp_path}/disk/store", "--duration=1", timeout=30, prefix=[
+        "unshare", "--mount", "sh", "-c",
+        'mkdir -p "$0" && mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"', f"{tmp_path}/disk"])
+    check_sentence(result, FAILED, "store|disk", "space|full")
+
+
+def test_store_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = run_underspan("run", f"--store={tmp_path}/file/store", "--duration=1", timeout=30)
+    check_sentence(result, FAILED, f"{tmp_path}/file")
+
+
+def test_duration_ends_by_itself(start_agent):
+    begin = time.monotonic()
+    agent = start_agent("--duration=1")
+    assert agent.wait_end(10) == 0
+    assert time.monotonic() - begin < 8
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_in_time(number, start_agent):
+    agent = start_agent()
+    begin = time.monotonic()
+    agent.process.send_signal(number)
+    assert agent.wait_end(STOP_SECONDS + 1) == 0
+    assert time.monotonic() - begin < STOP_SECONDS
+
+
+def test_signal_during_the_start(cleanup):
+    """Whatever it is doing at that moment, SIGTERM is an end with 0 and within the promise."""
+    for pause in 0.01, 0.05, 0.1, 0.2, 0.4:
+        agent = Agent()
+        cleanup.append(agent)
+        time.sleep(pause)
+        agent.process.send_signal(signal.SIGTERM)
+        code = agent.wait_end(STOP_SECONDS)
+        # before its handlers stand, the signal itself ends it
+        assert code == 0 or (code == -signal.SIGTERM and pause < 0.1), (pause, code, agent.stderr)
+
+
+def test_reader_of_stdout_that_goes_away(start_agent, start_workload, debian_python):
+    """`underspan run --stdout | head`: an end, not a crash and not a loop."""
+    agent = Agent("--duration=20", trackers=["gc_pause"]).wait_ready()
+    try:
+        workload = start_workload(debian_python, "gc_truth.py", 1, 1, 1)
+        agent.wait_rows("ebpf_gc_pause")
+        os.dup2(os.open("/dev/null", os.O_RDONLY), agent.process.stdout.fileno())  # our end closes
+        agent.process.wait(10)
+        assert agent.process.returncode in (0, FAILED, -signal.SIGPIPE)
+        workload.kill()
+    finally:
+        agent.kill()
+
+
+def test_help_and_version_go_to_stdout():
+    for arguments in (["--help"], ["--version"], ["run", "--help"], ["schema", "--help"], ["sql", "--help"]):
+        result = run_underspan(*arguments)
+        assert (result.returncode, result.stderr) == (0, "") and result.stdout, arguments
+
+
+def test_second_agent_beside_the_first(start_agent, start_workload, debian_python):
+    """Two agents watch the same process without taking anything from each other."""
+    first, second = start_agent(trackers=["gc_pause"]), start_agent(trackers=["gc_pause"])
+    workload = start_workload(debian_python, "gc_truth.py", 1, 100, 1).wait_covered(first)
+    second.wait_rows("ebpf_gc_pause", lambda r: r["pid"] == workload.pid)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    from test_gc_pause import match, rows_of
+    for agent in first, second:
+        agent.stop()
+        match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])

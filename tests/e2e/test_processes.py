@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes come, change and go: they are covered early, seen under the right ids, and leave nothing in the agent."""
+import os
+import subprocess
+import time
+
+import pytest
+
+import host
+from conftest import GUNICORNS, PYTHONS
+from servers import Gunicorn, get
+from test_gc_pause import copy_python, match, rows_of
+
+GC = "ebpf_gc_pause"
+SHORT_LIVED = 200
+IN_PID_NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+COLLECT_ONCE = "import gc; gc.collect(); gc.disable()"
+
+
+def held_by(pid):
+    """What the agent holds: descriptors, BPF maps, links and programs, memory."""
+    kinds = {"fds": 0, "maps": 0, "links": 0, "programs": 0}
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        kinds["fds"] += 1
+        for kind, name in ("maps", "bpf-map"), ("links", "bpf_link"), ("links", "bpf-link"), ("programs", "bpf-prog"):
+            kinds[kind] += f"anon_inode:{name}" == target
+    return kinds, int(host.status_field(pid, "VmRSS")[0])
+
+
+def collect_in_new_process(python):
+    process = subprocess.Popen([python.path, "-c", COLLECT_ONCE], stdin=subprocess.DEVNULL)
+    assert process.wait(20) == 0
+    return process.pid
+
+
+def test_200_short_lived_processes_are_all_rows_and_leave_nothing(start_agent, start_workload):
+    agent = start_agent(trackers=["gc_pause", "handoff"])
+    pythons = [PYTHONS[0], PYTHONS[-1]]
+    for python in pythons:  # so that the agent knows both binaries
+        start_workload(python, "gc_truth.py", 1, 1, 1).wait_covered(agent)
+
+    def run(n):
+        pids = [collect_in_new_process(pythons[i % 2]) for i in range(n)]
+        for pid in pids:
+            agent.wait_rows(GC, lambda r: r["host_pid"] == pid and r["generation"] == 2)
+        time.sleep(0.5)  # the last one's end is handled, too
+
+    run(50)
+    held, rss = held_by(agent.pid)
+    run(SHORT_LIVED - 50)
+    host.wait_until(lambda: held_by(agent.pid)[0] == held, 5, f"{held} again, not {held_by(agent.pid)[0]}")
+    rss_after = held_by(agent.pid)[1]
+    # the allocator's own granularity: one arena's top pad of 128 KiB a thread, and stdio's buffers
+    assert rss_after - rss <= 512, f"{rss} kB became {rss_after} kB"
+    agent.stop()
+
+
+def test_gunicorn_workers_are_covered_from_their_first_second(start_agent, debian_python, tmp_path, cleanup):
+    """Killed again and again, each new worker collects at once when asked, and that is a row."""
+    agent = start_agent(trackers=["gc_pause"])
+    gunicorn = Gunicorn(debian_python, GUNICORNS[-1], str(tmp_path))
+    cleanup.append(gunicorn)
+    seen = []
+    for n in range(1, 7):
+        gunicorn.wait_log("Booting worker", n)
+        pid = gunicorn.worker_pids[-1]
+        body, _ = get(gunicorn.address, "/gc")
+        assert body["pid"] == pid
+        seen.append(pid)
+        if n < 6:
+            os.kill(pid, 9)
+    for pid in seen[1:]:
+        agent.wait_rows(GC, lambda r: r["host_pid"] == pid and r["generation"] == 2)
+    gunicorn.stop()
+    agent.stop()
+
+
+def test_binary_never_seen_is_covered_within_its_first_second(python, tmp_path, start_agent, start_workload):
+    """A Python of its own files starts after the agent; every collection after its first second is a row."""
+    exe, image, env = copy_python(python, tmp_path)
+    agent = start_agent(trackers=["gc_pause"])
+    copied = host.Python.__new__(host.Python)
+    copied.__dict__.update(python.__dict__, path=str(exe), image=str(image))
+    workload = start_workload(copied, "gc_exec.py", "collect", env=env)
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    late = [r for r in truth["collections"] if r["start"] > truth["begin"] + 1_000_000_000]
+    assert len(late) >= 20
+    match(rows_of(agent, {"pid": truth["pid"]}, late[0]["start"], truth["end"]), late)
+
+
+def test_started_before_the_agent(python, start_agent, start_workload):
+    workload = start_workload(python, "gc_truth.py", 3, 300, 1)
+    agent = start_agent(trackers=["gc_pause"])
+    workload.wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])
+
+
+def test_only_the_given_pids_are_watched(debian_python, start_agent, start_workload):
+    wanted, other = (start_workload(debian_python, "gc_truth.py", 2, 50, i) for i in range(2))
+    agent = start_agent(f"--pid={wanted.pid}", trackers=["gc_pause"])
+    wanted.wait_covered(agent)
+    other.hello = other.read()
+    for workload in wanted, other:
+        workload.say()
+        workload.truth = workload.read()
+        workload.finish()
+    agent.stop()
+    match(rows_of(agent, wanted.hello, wanted.truth["begin"], wanted.truth["end"]), wanted.truth["collections"])
+    assert {r["host_pid"] for r in agent.rows[GC]} == {wanted.pid}
+
+
+def python_child_of(pid):
+    """The host's pid of the only child of a process that unshare made."""
+    return host.wait_until(lambda: host.children_of(pid), 5, f"{pid} has a child")[0]
+
+
+@pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=str)
+def test_ids_of_a_pid_namespace_and_of_the_host(python, start_agent, start_workload):
+    agent = start_agent(trackers=["gc_pause"])
+    workload = start_workload(python, "gc_truth.py", 3, 300, 1,
+                              prefix=IN_PID_NAMESPACE)
+    hello = workload.hello = workload.read()
+    host_pid = python_child_of(workload.pid)
+    nspid = host.status_field(host_pid, "NSpid")
+    assert int(nspid[-1]) == hello["pid"] == 1 and int(nspid[-2 if len(nspid) > 1 else -1]) == host_pid
+    agent.wait_rows(GC, lambda r: r["host_pid"] == host_pid)
+    host_tids = {}
+    workload.say()
+    truth = workload.read()
+    for tid in host.threads_of(host_pid):  # those that are left: the main thread
+        host_tids[int(host.status_field(f"{host_pid}/task/{tid}", "NSpid")[-1])] = tid
+    workload.process.stdin.close()
+    workload.process.wait(10)
+    agent.stop()
+    rows = rows_of(agent, {"pid": host_pid}, truth["begin"], truth["end"])
+    match(rows, truth["collections"])  # tid is compared there: the namespace's
+    assert {(r["pid"], r["host_pid"]) for r in rows} == {(1, host_pid)}
+    assert len({r["tid"] for r in rows}) == 3 and {r["tid"] for r in rows} & {2, 3}
+    by_tid = {r["tid"]: r["host_tid"] for r in rows}
+    assert by_tid[1] == host_tids[1] == host_pid
+    assert len(set(by_tid.values())) == 3 and all(t != h for t, h in by_tid.items())
+
+
+def test_handoff_in_a_pid_namespace(debian_python, start_agent, tmp_path, cleanup):
+    agent = start_agent(trackers=["handoff"])
+    gunicorn = Gunicorn(debian_python, GUNICORNS[-1], str(tmp_path), prefix=IN_PID_NAMESPACE)
+    cleanup.append(gunicorn)
+    (host_worker,) = host.children_of(python_child_of(gunicorn.pid))
+
+    def covered():
+        reply, port = get(gunicorn.address)
+        return [(reply, r) for r in agent.select("ebpf_handoff", lambda r: r["peer_port"] == port)]
+    reply, row = host.wait_until(covered, 10, "a hand-off row")[0]
+    assert reply["pid"] == gunicorn.worker_pids[0] != host_worker
+    assert (row["pid"], row["tid"], row["main_tid"]) == (reply["pid"], reply["tid"], reply["main_tid"])
+    assert row["host_pid"] == host_worker
+    namespaced = host.status_field(f"{host_worker}/task/{row['host_tid']}", "NSpid")[-1]
+    assert int(namespaced) == row["tid"]
+    gunicorn.kill()
+    agent.stop()
+
+
+@pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=str)
+def test_files_of_another_mount_namespace(python, tmp_path, start_agent, start_workload):
+    """The interpreter lies on a tmpfs that only its own mount namespace has."""
+    exe, image, env = copy_python(python, tmp_path)
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    script = 'mount -t tmpfs tmpfs "$0" && cp -a "$1" "$2" "$0" && rm -rf "$1" "$2" && shift 2 && exec "$@"'
+    agent = start_agent(trackers=["gc_pause"])
+    moved = host.Python.__new__(host.Python)
+    moved.__dict__.update(python.__dict__, path=str(hidden / "bin" / exe.name))
+    env["LD_LIBRARY_PATH"] = str(hidden / "lib")
+    workload = start_workload(moved, "gc_truth.py", 2, 200, 1, env=env,
+                              prefix=["unshare", "--mount", "sh", "-c", script, str(hidden),
+                                      str(tmp_path / "bin"), str(tmp_path / "lib")])
+    workload.wait_covered(agent)
+    assert not os.path.exists(moved.path), "the file is visible here: the test tests nothing"
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])
+
+
+def test_processes_that_vanish_while_being_looked_at(start_agent):
+    """Half-started, gone at once, not readable, not Python: none is an error or a warning."""
+    agent = start_agent(trackers=["gc_pause", "handoff"])
+    commands = [[PYTHONS[0].path, "-S", "-c", "import os; os._exit(0)"], [PYTHONS[-1].path, "--version"], ["true"],
+                [PYTHONS[0].path, "-S", "-c", "import os; os.fork(); os.fork(); os.kill(os.getpid(), 9)"]]
+    running = []
+    for i in range(200):
+        running.append(subprocess.Popen(commands[i % len(commands)], stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL))
+        if i % 3 == 0:
+            running[-1].kill()
+        if len(running) > 8:
+            running.pop(0).wait()
+    for process in running:
+        process.wait()
+    agent.stop()
+    complaints = [line for line in agent.log if "warning" in line or "error" in line]
+    assert complaints == []
+
+
+def test_python_of_another_user_that_is_not_dumpable(debian_python, start_agent, start_workload):
+    """/proc/PID belongs to root then; the agent has what it takes."""
+    agent = start_agent(trackers=["gc_pause"])
+    workload = start_workload(debian_python, "gc_truth.py", 2, 100, 1, env={"BECOME_USER": "65534"})
+    workload.wait_covered(agent)
+    assert os.stat(f"/proc/{workload.pid}").st_uid == 65534 or os.stat(f"/proc/{workload.pid}/environ").st_uid == 0
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])

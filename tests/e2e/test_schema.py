@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows have exactly the columns of the DDL, in its order and of its types."""
+import re
+
+from agent import run_underspan
+from conftest import GUNICORNS
+from servers import Gunicorn, get
+
+INTEGERS = {f"{sign}Int{bits}": ((-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if sign == "" else (0, (1 << bits) - 1))
+            for sign in ("", "U") for bits in (8, 16, 32, 64)}
+
+
+def split_columns(body):
+    """Splits at the commas that are not inside parentheses or quotes."""
+    parts, depth, quoted, current = [], 0, False, ""
+    for c in body:
+        quoted ^= c == "'"
+        depth += (c == "(") - (c == ")") if not quoted else 0
+        if c == "," and depth == 0 and not quoted:
+            parts.append(current)
+            current = ""
+        else:
+            current += c
+    return [p.strip() for p in [*parts, current] if p.strip()]
+
+
+def read_type(text):
+    """The type at the beginning of what follows a column's name."""
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if c.isspace() and depth == 0:
+            return text[:i]
+    return text
+
+
+def stored_columns(ddl):
+    """{table: [(column, type)]} of the CREATE TABLE statements, without the columns that are computed."""
+    ddl = re.sub(r"--.*", "", ddl)
+    tables = {}
+    for match in re.finditer(r"CREATE TABLE (?:IF NOT EXISTS )?(?:\w+\.)?`?(\w+)`?\s*\(", ddl):
+        depth, end = 1, match.end()
+        while depth:
+            depth += (ddl[end] == "(") - (ddl[end] == ")")
+            end += 1
+        columns = []
+        for part in split_columns(ddl[match.end():end - 1]):
+            name, _, rest = part.partition(" ")
+            if name in ("INDEX", "CONSTRAINT", "PROJECTION") or re.search(r"\b(ALIAS|MATERIALIZED|EPHEMERAL)\b", rest):
+                continue
+            columns.append((name.strip("`"), read_type(rest.strip())))
+        tables[match.group(1)] = columns
+    return tables
+
+
+def fits(value, type_name):
+    inner = re.match(r"(LowCardinality|Nullable|Array)\((.*)\)$", type_name)
+    if inner and inner.group(1) == "Array":
+        return isinstance(value, list) and all(fits(v, inner.group(2)) for v in value)
+    if inner:
+        return (value is None and inner.group(1) == "Nullable") or fits(value, inner.group(2))
+    if type_name in INTEGERS:
+        low, high = INTEGERS[type_name]
+        return type(value) is int and low <= value <= high
+    if type_name.startswith("DateTime64(6"):
+        return type(value) is int and 1_600_000_000_000_000 < value < 4_000_000_000_000_000
+    if type_name.startswith("Float"):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, str)
+
+
+def test_rows_have_the_columns_of_the_schema(start_agent, debian_python, tmp_path, cleanup):
+    result = run_underspan("schema")
+    assert result.returncode == 0 and result.stderr == ""
+    tables = stored_columns(result.stdout)
+    agent = start_agent()
+    gunicorn = Gunicorn(debian_python, GUNICORNS[0], str(tmp_path))
+    cleanup.append(gunicorn)
+    gunicorn.wait_covered(agent)
+    get(gunicorn.address, "/gc")
+    agent.wait_rows("ebpf_gc_pause", lambda r: r["host_pid"] in gunicorn.worker_pids)
+    gunicorn.stop()
+    agent.stop()
+    assert {"ebpf_handoff", "ebpf_gc_pause"} <= set(agent.rows) <= set(tables)
+    for table, rows in agent.rows.items():
+        names = [name for name, _ in tables[table]]
+        for row in rows:
+            assert list(row) == names, table
+            for name, type_name in tables[table]:
+                assert fits(row[name], type_name), (table, name, type_name, row[name])
+
+
+def test_common_columns_come_first():
+    common = """host container_id pod_uid pid tid host_pid host_tid comm thread_name start_time end_time duration_ns
+                trace_id span_id weight""".split()
+    tables = stored_columns(run_underspan("schema").stdout)
+    for table in "ebpf_handoff", "ebpf_gc_pause":
+        assert [name for name, _ in tables[table]][:len(common)] == common
+
+
+def test_cluster_schema_has_the_same_columns():
+    single = stored_columns(run_underspan("schema").stdout)
+    cluster = run_underspan("schema", "--cluster=main")
+    assert cluster.returncode == 0
+    assert "ON CLUSTER" in cluster.stdout and "Replicated" in cluster.stdout and "Distributed" in cluster.stdout
+    text = re.sub(r"ON CLUSTER '?\w+'?", "", cluster.stdout)
+    clustered = stored_columns(text)
+    for table, columns in single.items():
+        assert columns in clustered.values(), table

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collections inside an isolated and a legacy subinterpreter. Reports their generations and what they found."""
+import gc
+import os
+
+from workload import listen, now, tell, warm_up
+
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+
+def create(isolated):
+    try:
+        return interpreters.create("isolated" if isolated else "legacy")  # 3.13
+    except TypeError:
+        return interpreters.create(isolated=isolated)
+
+
+def main():
+    # what importing collects inside the new interpreters is not counted: begin is taken when they stand
+    if not warm_up():
+        return
+    gc.disable()
+    created = [create(True), create(False)]
+    for interpreter in created:
+        interpreters.run_string(interpreter, "import gc; gc.disable(); gc.collect(); gc.collect()")
+    begin = now()
+    for interpreter in created:
+        interpreters.run_string(interpreter, "a = []; a.append(a); del a\nfor g in (0, 1, 2): gc.collect(g)")
+    end = now()
+    tell(begin=begin, end=end, generations=[0, 1, 2] * 2, collected=[1, 0, 0] * 2)
+    listen()
+    os._exit(0)
+
+
+main()

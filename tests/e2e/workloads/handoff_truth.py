@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gunicorn configuration and WSGI application that measure the hand-off themselves, for all three generations of
+gthread. Each line of the file $HANDOFF_TRUTH is one pickup: when the main thread had accepted the connection, and when a
+worker thread first touched it. A system call lies between two stamps, so both are noted; all are CLOCK_MONOTONIC."""
+import gc
+import json
+import os
+import threading
+import time
+
+accuracy = time.get_clock_info("perf_counter")
+assert accuracy.implementation == "clock_gettime(CLOCK_MONOTONIC)"
+now = time.perf_counter_ns
+
+thread = threading.local()
+accepted = {}  # fd of a connection -> its stamps; an fd is used again only after its close
+
+
+def peer_port(address):
+    return address[1] if isinstance(address, tuple) else 0
+
+
+def write(line):
+    os.write(truth_fd, json.dumps(line).encode() + b"\n")
+
+
+def wrap_accept(listener):
+    accept = listener.accept
+
+    def stamping_accept():
+        before = now()
+        sock, address = accept()
+        after = now()
+        accepted[sock.fileno()] = {"accept": [before, after], "fd": sock.fileno(), "peer_port": peer_port(address),
+                                   "main_tid": threading.get_native_id(), "requests": 0}
+        return sock, address
+
+    listener.accept = stamping_accept
+
+
+def wrap_touches(gthread, unreader):
+    """Each of these is a place where a worker's first touch can be: the private epoll of newer generations,
+    else the first read."""
+
+    def stamping(function):
+        def touch(*args):
+            before = now()
+            try:
+                return function(*args)
+            finally:
+                if getattr(thread, "touch", 0) is None:
+                    thread.touch = [before, now()]
+        return touch
+
+    unreader.SocketUnreader.chunk = stamping(unreader.SocketUnreader.chunk)
+    if hasattr(gthread.TConn, "wait_for_data"):
+        gthread.TConn.wait_for_data = stamping(gthread.TConn.wait_for_data)
+
+
+def wrap_handle(worker):
+    handle = worker.handle
+
+    def stamping_handle(conn):
+        start = now()
+        record = accepted[conn.sock.fileno()]
+        record["requests"] += 1
+        thread.touch = None
+        try:
+            return handle(conn)
+        finally:
+            write({**record, "handle": start, "touch": thread.touch, "pid": os.getpid(),
+                   "tid": threading.get_native_id()})
+
+    worker.handle = stamping_handle
+
+
+def post_worker_init(worker):
+    global truth_fd
+    from gunicorn.http import unreader
+    from gunicorn.workers import gthread
+    truth_fd = os.open(os.environ["HANDOFF_TRUTH"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    wrap_touches(gthread, unreader)
+    wrap_handle(worker)
+    for listener in worker.sockets:
+        wrap_accept(listener)
+
+
+def app(environ, start_response):
+    """/sleep/SECONDS answers after that long; /gc collects; anything else answers at once."""
+    words = environ["PATH_INFO"].split("/")
+    if words[1] == "sleep":
+        time.sleep(float(words[2]))
+    elif words[1] == "gc":
+        gc.collect()
+    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id(),
+                       "main_tid": threading.main_thread().native_id}).encode()
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
