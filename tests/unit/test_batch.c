@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The pipeline: batches by rows and age, retries in order, bounded memory, counts that add up. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "pipeline/batch.h"
+#include "probe/clock.h"
+#include "log.h"
+
+struct number_row {
+	uint64_t n;
+};
+static const struct column columns[] = { COLUMN(COLUMN_U64, struct number_row, n, "n", "UInt64") };
+static const struct table table_a = { "a", { columns }, { 1 } };
+static const struct table table_b = { "b", { columns }, { 1 } };
+static const struct table *const tables[] = { &table_a, &table_b };
+
+/* A sink that keeps what it is sent and answers as told. */
+struct keeper {
+	struct sink sink;
+	pthread_mutex_t lock;
+	struct buffer got[2];
+	size_t batches, refusals; /* how often to answer SEND_RETRY yet */
+	enum send_result verdict; /* afterwards */
+	bool only_b;		  /* SEND_RETRY for table a for ever */
+};
+
+static enum send_result keep(struct sink *sink, const struct table *table, struct batch *batch,
+			     struct why *why)
+{
+	struct keeper *k = (struct keeper *)sink;
+	enum send_result result = k->verdict;
+
+	pthread_mutex_lock(&k->lock);
+	if (k->refusals || (k->only_b && table == &table_a)) {
+		k->refusals -= k->refusals > 0;
+		result = SEND_RETRY;
+		why_fail(why, EIO, "told to");
+	} else if (result == SEND_OK) {
+		buffer_append(&k->got[table == &table_b], batch->body.data, batch->body.len);
+		k->batches++;
+	}
+	pthread_mutex_unlock(&k->lock);
+	return result;
+}
+
+static void no_free(struct sink *sink)
+{
+	(void)sink;
+}
+
+static struct pipeline *start(struct keeper *k, uint64_t rows, uint64_t memory)
+{
+	const struct pipeline_limits limits = { .batch_rows = rows,
+						.batch_bytes = 1 << 20,
+						.batch_age_ns = NSEC_PER_SEC,
+						.memory_bytes = memory };
+	struct pipeline *p;
+	struct why why;
+
+	pthread_mutex_init(&k->lock, NULL);
+	k->sink = (struct sink){ .name = "keeper", .send = keep, .free = no_free };
+	assert_int_equal(pipeline_new(tables, 2, &limits, &k->sink, &p, &why), 0);
+	return p;
+}
+
+static void add_numbers(struct pipeline *p, size_t table, uint64_t from, uint64_t to)
+{
+	for (uint64_t n = from; n < to; n++)
+		pipeline_add(p, table, &(struct number_row){ n });
+}
+
+static void assert_got_in_order(const struct buffer *got, uint64_t n)
+{
+	const char *at = got->data;
+	char line[64];
+
+	for (uint64_t i = 0; i < n; i++) {
+		size_t len = (size_t)snprintf(line, sizeof(line), "{\"n\":%llu}\n",
+					      (unsigned long long)i);
+
+		if ((size_t)(at - got->data) + len > got->len || memcmp(at, line, len))
+			fail_msg("row %llu is missing or out of order", (unsigned long long)i);
+		at += len;
+	}
+	assert_int_equal(at - got->data, got->len);
+}
+
+static uint64_t finish(struct pipeline *p, uint64_t seconds)
+{
+	return pipeline_finish(p, clock_monotonic_ns() + seconds * NSEC_PER_SEC);
+}
+
+static void assert_counts_add_up(const struct pipeline_counts *c)
+{
+	assert_int_equal(c->rows, c->inserted + c->dropped_memory + c->dropped_refused + c->queued);
+}
+
+static void release(struct pipeline *p, struct keeper *k)
+{
+	pipeline_free(p);
+	buffer_free(&k->got[0]);
+	buffer_free(&k->got[1]);
+}
+
+static void rows_arrive_once_and_in_order(void **state)
+{
+	struct keeper k = { .verdict = SEND_OK };
+	struct pipeline *p = start(&k, 100, 1 << 20);
+	struct pipeline_counts c;
+
+	(void)state;
+	add_numbers(p, 0, 0, 1009);
+	add_numbers(p, 1, 0, 17);
+	assert_int_equal(finish(p, 5), 0);
+	assert_got_in_order(&k.got[0], 1009);
+	assert_got_in_order(&k.got[1], 17);
+	assert_int_equal(k.batches, 12); /* 10 full ones, two rests */
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.inserted, 1009);
+	assert_counts_add_up(&c);
+	release(p, &k);
+}
+
+static void retries_keep_the_order(void **state)
+{
+	struct keeper k = { .verdict = SEND_OK, .refusals = 3 };
+	struct pipeline *p = start(&k, 10, 1 << 20);
+	struct pipeline_counts c;
+
+	(void)state;
+	add_numbers(p, 0, 0, 101);
+	for (int i = 0; i < 100 && k.refusals; i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 50 * 1000000 }, NULL);
+	assert_int_equal(finish(p, 10), 0);
+	assert_got_in_order(&k.got[0], 101);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.retries, 3);
+	assert_counts_add_up(&c);
+	release(p, &k);
+}
+
+static void a_failing_table_holds_no_other_up(void **state)
+{
+	struct keeper k = { .verdict = SEND_OK, .only_b = true };
+	struct pipeline *p = start(&k, 10, 1 << 20);
+	struct pipeline_counts a, b;
+
+	(void)state;
+	add_numbers(p, 0, 0, 50);
+	add_numbers(p, 1, 0, 50);
+	assert_int_equal(finish(p, 1), 50); /* table a's are undelivered, and said so */
+	assert_got_in_order(&k.got[1], 50);
+	pipeline_read_counts(p, 0, &a);
+	pipeline_read_counts(p, 1, &b);
+	assert_int_equal(a.queued, 50);
+	assert_int_equal(b.inserted, 50);
+	assert_counts_add_up(&a);
+	release(p, &k);
+}
+
+static void refused_rows_are_counted(void **state)
+{
+	struct keeper k = { .verdict = SEND_DROP };
+	struct pipeline *p = start(&k, 10, 1 << 20);
+	struct pipeline_counts c;
+
+	(void)state;
+	add_numbers(p, 0, 0, 31);
+	assert_int_equal(finish(p, 5), 31);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.dropped_refused, 31);
+	assert_counts_add_up(&c);
+	release(p, &k);
+}
+
+static void memory_is_bounded_and_the_oldest_goes(void **state)
+{
+	struct keeper k = { .verdict = SEND_OK, .refusals = SIZE_MAX };
+	struct pipeline *p = start(&k, 100, 10000);
+	struct pipeline_counts c;
+
+	(void)state;
+	add_numbers(p, 0, 0, 100000); /* about 1.2 MB of JSON into 10 kB */
+	pipeline_read_counts(p, 0, &c);
+	assert_true(c.dropped_memory > 95000);
+	assert_true(c.queued > 100);
+	assert_counts_add_up(&c);
+	pthread_mutex_lock(&k.lock);
+	k.refusals = 0;
+	pthread_mutex_unlock(&k.lock);
+	assert_int_equal(finish(p, 10), c.dropped_memory);
+	assert_non_null(memmem(k.got[0].data, k.got[0].len, "{\"n\":99999}\n", 12));
+	assert_null(memmem(k.got[0].data, k.got[0].len, "{\"n\":500}\n", 10));
+	release(p, &k);
+}
+
+static void age_closes_a_batch(void **state)
+{
+	struct keeper k = { .verdict = SEND_OK };
+	struct pipeline *p = start(&k, 1000, 1 << 20);
+	struct pipeline_counts c;
+
+	(void)state;
+	add_numbers(p, 0, 0, 1);
+	pipeline_tick(p);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.inserted, 0);
+	nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 50 * 1000000 }, NULL);
+	pipeline_tick(p);
+	for (int i = 0; i < 100 && c.inserted == 0; i++) {
+		nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000000 }, NULL);
+		pipeline_read_counts(p, 0, &c);
+	}
+	assert_int_equal(c.inserted, 1);
+	assert_int_equal(finish(p, 5), 0);
+	release(p, &k);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rows_arrive_once_and_in_order),
+		cmocka_unit_test(retries_keep_the_order),
+		cmocka_unit_test(a_failing_table_holds_no_other_up),
+		cmocka_unit_test(refused_rows_are_counted),
+		cmocka_unit_test(memory_is_bounded_and_the_oldest_goes),
+		cmocka_unit_test(age_closes_a_batch),
+	};
+
+	log_set_level(LOG_LEVEL_NONE);
+	return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
+}
