@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
 /*
  * Where one build of CPython keeps the state that a tracer reads: plain numbers, shared by the
  * agent, which finds them, and the BPF programs, which get them in a map per image. Every offset

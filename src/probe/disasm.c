@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DISASM_MAX_BYTES = 1 << 20 }; /* of one function; the largest of CPython has 120 KiB */
-
 static int add(struct insns *insns, enum insn_kind kind, uint64_t va, uint64_t target)
 {
 	if (insns->n == insns->allocated) {

@@ -8,6 +8,9 @@
 
 #include "probe/elf_file.h"
 
+/* Of one range. Collectors have up to 9 KiB, in one piece or two; more would cost too much time. */
+enum { DISASM_MAX_BYTES = 64 << 10 };
+
 enum insn_kind {
 	INSN_RETURN,
 	INSN_JUMP,	    /* unconditional, to `target` */

@@ -2,7 +2,8 @@
 /* A function, its moved parts and its exits. See function_body.h. */
 #include "probe/function_body.h"
 
-enum { MAX_LEAVING_JUMPS = 256 }; /* bounds the work on hostile code; real functions have a few */
+/* These bound the work on hostile code. Real collectors are left by a few jumps at most. */
+enum { MAX_LEAVING_JUMPS = 32, MAX_PART_BYTES = 16 << 10 };
 
 static const struct function *part_at(const struct function_body *body, uint64_t va)
 {
@@ -46,7 +47,8 @@ static bool jumps_back(const struct elf_file *elf, const struct function_body *b
 	struct insns insns = {};
 	bool back = false;
 
-	if (disassemble(elf, other->start, other->end, &insns, NULL) == 0) {
+	if (other->end - other->start <= MAX_PART_BYTES &&
+	    disassemble(elf, other->start, other->end, &insns, NULL) == 0) {
 		for (size_t i = 0; i < insns.n && !back; i++) {
 			const struct insn *insn = &insns.items[i];
 			const struct function *part = is_direct_jump(insn)

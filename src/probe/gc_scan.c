@@ -195,13 +195,13 @@ int gc_scan(const struct elf_file *elf, const struct functions *functions,
 		return why_fail(why, ENOTSUP, "no function refers to the collector's message");
 	visit_code(elf, NULL, note_jump, &search);
 
-	/* first those that jump to where the message is used: it may be a moved part of theirs */
+	/*
+	 * First those that jump to where the message is used: it may be a moved part of theirs. One
+	 * that cannot be followed is none of them, or the part stays without an owner below.
+	 */
 	for (size_t i = 0; i < search.jumpers.n; i++) {
-		if (search.jumpers.items[i].is_part)
-			continue;
-		err = try_entry(elf, &search, &search.jumpers.items[i], &entries, covered, why);
-		if (err)
-			return err;
+		if (!search.jumpers.items[i].is_part)
+			try_entry(elf, &search, &search.jumpers.items[i], &entries, covered, NULL);
 	}
 	for (size_t i = 0; i < search.found.n; i++) {
 		const struct function *f = &search.found.items[i];
