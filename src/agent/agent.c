@@ -24,8 +24,10 @@ struct agent {
 	struct tracker_set set;
 	bool set_open;
 	struct pipeline *pipeline;
-	/* the tables of the pipeline: the trackers' in order, then the agent's own two */
-	const struct table *tables[MAX_TRACKERS + 2];
+	/* the pipeline's: the trackers' in order, the agent's own two, the trackers' second ones */
+	const struct table *tables[2 * MAX_TRACKERS + 2];
+	size_t n_tables;
+	size_t second_table[MAX_TRACKERS]; /* index in `tables` */
 	struct report report;
 	bool stop, watch_fd_ended;
 };
@@ -46,6 +48,21 @@ static void on_event(size_t index, const void *event, void *context)
 	if (tracker->complete)
 		tracker->complete(row);
 	pipeline_add(agent->pipeline, index, row);
+}
+
+static void add_tracker_row(const struct tracker_output *output, size_t table, const void *row)
+{
+	struct agent *agent = output->context;
+
+	pipeline_add(agent->pipeline, table ? agent->second_table[output->index] : output->index,
+		     row);
+}
+
+static void tick_trackers(struct agent *agent, uint64_t now)
+{
+	const struct tracker_output output = { .add = add_tracker_row, .context = agent };
+
+	tracker_set_tick(&agent->set, &output, now);
 }
 
 /* ---- discovery's hooks ---- */
@@ -88,18 +105,30 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	return 0;
 }
 
-static int start(struct agent *agent, struct sink *sink, struct why *why)
+static void list_tables(struct agent *agent)
 {
-	static const struct processes_hooks hooks = { on_process, on_process_gone };
 	size_t n = agent->set.n;
-	int err;
 
 	for (size_t i = 0; i < n; i++)
 		agent->tables[i] = &agent->set.items[i].tracker->table;
-	agent->tables[n] = &agent_table;
-	agent->tables[n + 1] = &probe_health_table;
-	err = pipeline_new(agent->tables, n + 2, &agent->options.limits, sink, &agent->pipeline,
-			   why);
+	agent->tables[n++] = &agent_table;
+	agent->tables[n++] = &probe_health_table;
+	for (size_t i = 0; i < agent->set.n; i++) {
+		agent->second_table[i] = n;
+		if (agent->set.items[i].tracker->second_table)
+			agent->tables[n++] = agent->set.items[i].tracker->second_table;
+	}
+	agent->n_tables = n;
+}
+
+static int start(struct agent *agent, struct sink *sink, struct why *why)
+{
+	static const struct processes_hooks hooks = { on_process, on_process_gone };
+	int err;
+
+	list_tables(agent);
+	err = pipeline_new(agent->tables, agent->n_tables, &agent->options.limits, sink,
+			   &agent->pipeline, why);
 	if (err) {
 		sink->free(sink);
 		return err;
@@ -121,6 +150,8 @@ static void stop(struct agent *agent)
 	binaries_detach();
 	if (agent->set.rings)
 		ring_buffer__consume(agent->set.rings);
+	if (agent->pipeline)
+		tick_trackers(agent, clock_monotonic_ns());
 	processes_stop();
 	binaries_done();
 }
@@ -144,6 +175,7 @@ static void tick(struct agent *agent, uint64_t now, uint64_t *next_second)
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
 	binaries_tick(now);
+	tick_trackers(agent, now);
 	report_tick(&agent->report, now);
 }
 

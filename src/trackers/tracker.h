@@ -18,6 +18,15 @@
 /* Big enough for every tracker's row; trackers.c checks at compile time. */
 enum { TRACKER_ROW_MAX = 1024 };
 
+/* Where rows go that a tracker makes by itself, outside of its events. */
+struct tracker_output {
+	/* `table` 0: .table, 1: .second_table. The row is written at once: what it borrows may go.
+	 */
+	void (*add)(const struct tracker_output *output, size_t table, const void *row);
+	size_t index; /* the core's */
+	void *context;
+};
+
 struct tracker {
 	const char *name; /* the stem */
 	struct table table;
@@ -28,12 +37,19 @@ struct tracker {
 	const struct option *options;
 	size_t n_options;
 
-	/* Opens the skeleton and sets its knobs. `only_chosen`: --pid was given. */
+	/*
+	 * Opens the skeleton and sets its knobs. `only_chosen`: --pid was given. A tracker that
+	 * needs no BPF leaves *ret_skeleton NULL; it lives from tick() alone.
+	 */
 	int (*open)(bool only_chosen, struct bpf_object_skeleton **ret_skeleton, struct why *why);
 	/* Frees the skeleton, with everything that was loaded and attached through it. */
 	void (*close)(void);
 
 	/* All below may be NULL. */
+
+	const struct table *second_table; /* rows of another shape, from tick() */
+	/* Every second, and once more when the agent stops. */
+	void (*tick)(const struct tracker_output *output, uint64_t now_ns);
 
 	/* Fills what the row has and the event has not. `row` is the row struct. */
 	void (*complete)(void *row);

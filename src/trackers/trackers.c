@@ -180,6 +180,8 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 	if (err)
 		return why_fail(why, -err, "cannot attach to process events: %s", strerror(-err));
 	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].skeleton)
+			continue;
 		err = bpf_object__attach_skeleton(set->items[i].skeleton);
 		if (err)
 			return why_fail(why, -err, "%s: cannot attach: %s",
@@ -219,13 +221,24 @@ void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid)
 	}
 }
 
+void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output, uint64_t now_ns)
+{
+	struct tracker_output to = *output;
+
+	for (size_t i = 0; i < set->n; i++) {
+		to.index = i;
+		if (set->items[i].tracker->tick)
+			set->items[i].tracker->tick(&to, now_ns);
+	}
+}
+
 void tracker_set_read_stats(struct tracker_set *set, size_t index, uint64_t ret[STAT_MAX])
 {
 	int n_cpus = libbpf_num_possible_cpus();
 	uint64_t *per_cpu = n_cpus > 0 ? calloc((size_t)n_cpus, sizeof(*per_cpu)) : NULL;
 
 	memset(ret, 0, STAT_MAX * sizeof(*ret));
-	for (uint32_t stat = 0; per_cpu && stat < STAT_MAX; stat++) {
+	for (uint32_t stat = 0; per_cpu && set->items[index].skeleton && stat < STAT_MAX; stat++) {
 		if (bpf_map_lookup_elem(set->items[index].stats_fd, &stat, per_cpu))
 			continue;
 		for (int cpu = 0; cpu < n_cpus; cpu++)
@@ -238,8 +251,10 @@ void tracker_set_read_stats(struct tracker_set *set, size_t index, uint64_t ret[
 
 void tracker_set_detach(struct tracker_set *set)
 {
-	for (size_t i = 0; i < set->n; i++)
-		bpf_object__detach_skeleton(set->items[i].skeleton);
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].skeleton)
+			bpf_object__detach_skeleton(set->items[i].skeleton);
+	}
 	if (set->process_skeleton)
 		bpf_object__detach_skeleton(set->process_skeleton);
 }

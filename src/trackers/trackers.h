@@ -47,6 +47,9 @@ void tracker_set_attach_binary(struct tracker_set *set, struct python_binary *bi
 
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
 
+void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output,
+		      uint64_t now_ns);
+
 /* Sums the per-CPU counters of one tracker. */
 void tracker_set_read_stats(struct tracker_set *set, size_t index, uint64_t ret[STAT_MAX]);
 
