@@ -94,9 +94,12 @@ start_agent() {
     UNDERSPAN_CLICKHOUSE_PASSWORD=$(cat "$dir/client/password")
     export DEMO_CLICKHOUSE UNDERSPAN_CLICKHOUSE_PASSWORD
     local file
-    for file in sql/otel/*.sql sql/views/*.sql; do
+    for file in sql/otel/*.sql; do
         sql - < "$file" || fail "underspan sql could not apply $file" "$dir/underspan.log"
     done
+    # the agent has made its tables; now that there are spans' tables, the views that join them can be made too
+    "$underspan" schema --clickhouse="$DEMO_CLICKHOUSE" --apply 2>> "$dir/underspan.log" ||
+        fail "underspan schema could not make the views" "$dir/underspan.log"
 }
 
 agent_ready() {

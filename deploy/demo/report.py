@@ -118,7 +118,7 @@ def story(phase, name):
         INNER JOIN
         (
             {REQUESTS} SELECT host, pid, min(sent) AS first, max(received) AS last
-            FROM requests WHERE {where} GROUP BY host, pid
+            FROM requests WHERE phase = '{phase}' AND story = '{name}' GROUP BY host, pid
         ) AS load USING (host, pid)
         WHERE g.start_time BETWEEN first AND last AND generation = 2
         GROUP BY generation"""
