@@ -20,7 +20,8 @@ fail() {
     exit 1
 }
 
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+as_root=() # words to put before a command that needs root
+[ "$(id -u)" = 0 ] || as_root=(sudo)
 
 # No child outlives five minutes, nor a stop by more than eight seconds, whatever happens to it or to us.
 limited() { exec timeout --foreground -k 8 300 "$@" 9>&- < /dev/null; }
@@ -47,7 +48,7 @@ finish() {
         exec 9>&- # see start_agent
         wait "$agent" 2>/dev/null || true
     fi
-    [ -z "$dir" ] || as_root rm -rf "$dir"
+    [ -z "$dir" ] || "${as_root[@]}" rm -rf "$dir"
     exit $status
 }
 trap finish EXIT
@@ -83,26 +84,29 @@ start_agent() {
         agent=$!
         { cat <&3; kill $agent; } > /dev/null 2>&1 &
         while kill -0 $agent 2> /dev/null; do wait $agent; done'
-    exec 9> >(as_root sh -c "$keeper" keeper "$underspan" run --store="$dir/store" \
+    exec 9> >(exec "${as_root[@]}" sh -c "$keeper" keeper "$underspan" run --store="$dir/store" \
         --flush_interval=1 > "$dir/underspan.log" 2>&1)
     agent=$!
     until_true 30 agent_ready || fail "underspan did not start within 30 s" "$dir/underspan.log"
     mkdir -m 700 "$dir/client"
-    as_root head -n 1 "$dir/store/endpoint" > "$dir/client/endpoint"
-    as_root cat "$dir/store/password" > "$dir/client/password"
+    "${as_root[@]}" head -n 1 "$dir/store/endpoint" > "$dir/client/endpoint"
+    "${as_root[@]}" cat "$dir/store/password" > "$dir/client/password"
     DEMO_CLICKHOUSE=$(cat "$dir/client/endpoint")
     UNDERSPAN_CLICKHOUSE_PASSWORD=$(cat "$dir/client/password")
     export DEMO_CLICKHOUSE UNDERSPAN_CLICKHOUSE_PASSWORD
     local file
-    for file in sql/otel/*.sql sql/views/*.sql; do
+    for file in sql/otel/*.sql; do
         sql - < "$file" || fail "underspan sql could not apply $file" "$dir/underspan.log"
     done
+    # the agent has made its tables; now that there are spans' tables, the views that join them can be made too
+    "$underspan" schema --clickhouse="$DEMO_CLICKHOUSE" --apply 2>> "$dir/underspan.log" ||
+        fail "underspan schema could not make the views" "$dir/underspan.log"
 }
 
 agent_ready() {
     kill -0 "$agent" 2>/dev/null || fail "underspan ended while starting" "$dir/underspan.log"
-    as_root test -e "$dir/store/endpoint" &&
-        as_root "$underspan" sql --store="$dir/store" 'SELECT count() FROM ebpf_handoff' > /dev/null 2>&1
+    "${as_root[@]}" test -e "$dir/store/endpoint" &&
+        "${as_root[@]}" "$underspan" sql --store="$dir/store" 'SELECT count() FROM ebpf_handoff' > /dev/null 2>&1
 }
 
 sql() { "$underspan" sql --clickhouse="$DEMO_CLICKHOUSE" "$@"; }

@@ -40,6 +40,10 @@ STORIES = {
             "16 requests a second for 4 s. Each spends 0.25 s on a database, so gunicorn's two threads manage 8 a",
             "second. The others are accepted at once and then wait in the worker, before any span begins.",
         ],
+        "legend": [
+            "hand-off: accepted, but no thread was free. GC: the process stood still. handler: the span without",
+            "GC. rest: nginx, the network, the accept queue, waits for the GIL.",
+        ],
     },
     "gc": {
         "title": "Story 2: somebody else's garbage collection",
@@ -92,10 +96,8 @@ def story(phase, name):
         parts = [ms(row[part]) for part in ("handoff_ms", "gc_ms", "handler_ms", "rest_ms")]
         print(f"{row['trace_id']} {ms(row['total_ms']):>9} = {' '.join(f'{part:>9}' for part in parts)}   {ms(row['span_ms']):>9}")
 
-    print(
-        "hand-off: accepted, but no thread was free. GC: the process stood still. handler: the span without GC.\n"
-        "rest: nginx, the network, the accept queue, waits for the GIL."
-    )
+    if "legend" in told:
+        print("\n".join(told["legend"]))
     (row,) = ask(
         f"{REQUESTS} SELECT count() AS n, countIf(queue != '') AS found, sum(total_ms) AS total, sum(span_ms) AS span, "
         f"sum(handoff_ms) AS handoff, sum(gc_ms) AS gc, sum(gc_others_ms) AS others, sum(rest_ms) AS rest "
@@ -118,7 +120,7 @@ def story(phase, name):
         INNER JOIN
         (
             {REQUESTS} SELECT host, pid, min(sent) AS first, max(received) AS last
-            FROM requests WHERE {where} GROUP BY host, pid
+            FROM requests WHERE phase = '{phase}' AND story = '{name}' GROUP BY host, pid
         ) AS load USING (host, pid)
         WHERE g.start_time BETWEEN first AND last AND generation = 2
         GROUP BY generation"""

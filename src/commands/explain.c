@@ -68,6 +68,16 @@ static int64_t number_of(const json_t *row, const char *name)
 	return json_integer_value(v);
 }
 
+static int64_t min_us(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int64_t max_us(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* ---- one line of the picture ---- */
 
 /* Names come from applications: nothing of them may steer the terminal. */
@@ -103,26 +113,26 @@ static void print_line(const struct explanation *e, int depth, const char *name,
 
 /* ---- spans ---- */
 
+/* The span that waited for this one: a server span's caller. NULL when it is not in the trace. */
+static const json_t *parent_of(const json_t *spans, const json_t *span)
+{
+	const char *parent = text_of(span, "parent_id");
+	const json_t *other;
+	size_t i;
+
+	json_array_foreach (spans, i, other) {
+		if (*parent && other != span && !strcmp(text_of(other, "span_id"), parent))
+			return other;
+	}
+	return NULL;
+}
+
 static int depth_of(const json_t *spans, const json_t *span)
 {
 	int depth = 0;
 
-	for (bool found = true; found && depth < 20;) {
-		const char *parent = text_of(span, "parent_id");
-		const json_t *other;
-		size_t i;
-
-		found = false;
-		json_array_foreach (spans, i, other) {
-			if (*parent && other != span &&
-			    !strcmp(text_of(other, "span_id"), parent)) {
-				span = other;
-				depth++;
-				found = true;
-				break;
-			}
-		}
-	}
+	while (depth < 20 && (span = parent_of(spans, span)))
+		depth++;
 	return depth;
 }
 
@@ -152,9 +162,10 @@ static const struct clickhouse_param *ask_about(struct question *q, const json_t
 }
 
 /* Attaches "handoff" and "gc" to each server span that says where it ran; widens the picture. */
-static int look_under(struct explanation *e, json_t *span, struct why *why)
+static int look_under(struct explanation *e, const json_t *spans, json_t *span, struct why *why)
 {
 	int64_t begin = number_of(span, "start_us"), end = number_of(span, "end_us");
+	const json_t *caller = parent_of(spans, span);
 	struct question q;
 	json_t *rows;
 	int err = 0;
@@ -170,7 +181,12 @@ static int look_under(struct explanation *e, json_t *span, struct why *why)
 			begin = number_of(handoff, "begin_us");
 		}
 		json_decref(rows);
-		err = ask(e, "explain/gc.sql", ask_about(&q, span, begin, end), &rows, why);
+		/* a stopped process delays also what is not accepted yet, or not answered yet */
+		err = ask(e, "explain/gc.sql",
+			  ask_about(&q, span,
+				    min_us(begin, caller ? number_of(caller, "start_us") : begin),
+				    max_us(end, caller ? number_of(caller, "end_us") : end)),
+			  &rows, why);
 		if (err)
 			return err;
 		json_object_set_new(span, "gc", rows);
@@ -238,24 +254,33 @@ static int64_t gc_between(const json_t *span, int64_t begin, int64_t end)
 	return sum;
 }
 
-static void print_sum(const json_t *span)
+/* As sql/views/request_time.sql counts: each moment once, a collection before everything else. */
+static void print_sum(const json_t *spans, const json_t *span)
 {
 	int64_t start = number_of(span, "start_us"), end = number_of(span, "end_us");
-	const json_t *handoff = json_object_get(span, "handoff");
+	const json_t *handoff = json_object_get(span, "handoff"), *caller = parent_of(spans, span);
 	int64_t pickup = handoff ? number_of(handoff, "end_us") : start;
-	int64_t waited = number_of(handoff, "handoff_us");
-	int64_t gc_waiting = gc_between(span, pickup - waited, pickup);
+	int64_t wait = pickup - number_of(handoff, "handoff_us");
+	int64_t begin = caller ? number_of(caller, "start_us") : wait;
+	int64_t done = caller ? number_of(caller, "end_us") : end;
+	int64_t gc = gc_between(span, min_us(begin, wait), max_us(done, end));
 	int64_t gc_handling = gc_between(span, start, end);
+	int64_t waited = pickup - wait - gc_between(span, wait, pickup);
+	int64_t handler = end - start - gc_handling;
 	char name[64];
 
 	copy_printable(name, sizeof(name), text_of(span, "name"));
-	printf("\n%s: the span says %.1f ms; underneath it:\n", name, (double)(end - start) / 1000);
-	printf("%10.1f ms  waiting for a worker thread%s\n", (double)(waited - gc_waiting) / 1000,
+	printf("\n%s: ", name);
+	if (caller)
+		printf("its caller waited %.1f ms, ", (double)(done - begin) / 1000);
+	printf("the span says %.1f ms; where the time went:\n", (double)(end - start) / 1000);
+	printf("%10.1f ms  waiting for a worker thread%s\n", (double)waited / 1000,
 	       handoff ? "" : " (no hand-off seen)");
 	printf("%10.1f ms  stopped by garbage collections, %.1f of them inside the span\n",
-	       (double)(gc_waiting + gc_handling) / 1000, (double)gc_handling / 1000);
-	printf("%10.1f ms  from pick-up to the span's start\n", (double)(start - pickup) / 1000);
-	printf("%10.1f ms  the handler itself\n", (double)(end - start - gc_handling) / 1000);
+	       (double)gc / 1000, (double)gc_handling / 1000);
+	printf("%10.1f ms  the handler itself\n", (double)handler / 1000);
+	printf("%10.1f ms  the rest: network, proxies, accept queue, waits for the GIL\n",
+	       (double)(done - begin - waited - gc - handler) / 1000);
 }
 
 static int explain(const char *trace_id, struct why *why)
@@ -276,7 +301,7 @@ static int explain(const char *trace_id, struct why *why)
 		err = why_fail(why, ENOENT, "no span of trace %.64s in otel_traces", trace_id);
 	json_array_foreach (spans, i, span) {
 		if (!err)
-			err = look_under(&e, span, why);
+			err = look_under(&e, spans, span, why);
 	}
 	if (!err)
 		printf("trace %s\n\n%10s %10s\n", trace_id, "at ms", "ms");
@@ -293,7 +318,7 @@ static int explain(const char *trace_id, struct why *why)
 	}
 	json_array_foreach (spans, i, span) {
 		if (!err && number_of(span, "is_server") && number_of(span, "tid"))
-			print_sum(span);
+			print_sum(spans, span);
 	}
 	json_decref(spans);
 	clickhouse_client_free(e.client);
