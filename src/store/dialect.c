@@ -33,7 +33,7 @@ static const char *exception_name(enum exception code)
 	return "UNKNOWN_EXCEPTION";
 }
 
-void fail(struct failure *f, enum exception code, const char *fmt, ...)
+void set_failure(struct failure *f, enum exception code, const char *fmt, ...)
 {
 	va_list ap;
 	int n;

@@ -34,7 +34,8 @@ struct failure {
 	char text[2048];
 };
 
-void fail(struct failure *failure, enum exception code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void set_failure(struct failure *failure, enum exception code, const char *fmt, ...)
+	PRINTF_LIKE(3, 4);
 
 unsigned int exception_http_status(int code);
 

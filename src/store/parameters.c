@@ -54,15 +54,15 @@ static bool append(struct parameters *p, const char *s)
 static void add_setting(struct parameters *p, struct text name, struct text value)
 {
 	if (!is_setting_name(name)) {
-		fail(&p->failure, EXCEPTION_UNKNOWN_SETTING, "Unknown setting '%.*s'",
-		     (int)(name.len < 100 ? name.len : 100), name.at);
+		set_failure(&p->failure, EXCEPTION_UNKNOWN_SETTING, "Unknown setting '%.*s'",
+			    (int)(name.len < 100 ? name.len : 100), name.at);
 		return;
 	}
 	if (!append(p, p->settings_len ? ", " : "SET ") ||
 	    !append_quoted(&p->settings, &p->settings_len, &p->settings_size, name, '`') ||
 	    !append(p, " = ") ||
 	    !append_quoted(&p->settings, &p->settings_len, &p->settings_size, value, '\''))
-		fail(&p->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+		set_failure(&p->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 }
 
 static void add_value(struct parameters *p, struct text name, struct text value)
@@ -70,7 +70,8 @@ static void add_value(struct parameters *p, struct text name, struct text value)
 	struct engine_params *v = &p->values;
 
 	if (v->n == MAX_VALUES) {
-		fail(&p->failure, EXCEPTION_BAD_ARGUMENTS, "Over %d query parameters", MAX_VALUES);
+		set_failure(&p->failure, EXCEPTION_BAD_ARGUMENTS, "Over %d query parameters",
+			    MAX_VALUES);
 		return;
 	}
 	v->names[v->n] = name.at;
@@ -121,17 +122,18 @@ static bool take_own(struct parameters *p, struct text name, struct text value)
 		return true;
 	}
 	if (text_is(name, "role") || text_is(name, "roles")) {
-		fail(&p->failure, EXCEPTION_SET_NON_GRANTED_ROLE,
-		     "Role should be granted to set as a current; this store has no roles");
+		set_failure(&p->failure, EXCEPTION_SET_NON_GRANTED_ROLE,
+			    "Role should be granted to set as a current; this store has no roles");
 		return true;
 	}
 	if (text_is(name, "compress") || text_is(name, "decompress")) {
 		if (is_true(value))
-			fail(&p->failure, EXCEPTION_NOT_IMPLEMENTED,
-			     "%.*s=1 (ClickHouse's own compressed blocks) is not supported by this "
-			     "store; use HTTP compression: Content-Encoding: gzip, or "
-			     "enable_http_compression=1 with Accept-Encoding: gzip",
-			     (int)name.len, name.at);
+			set_failure(
+				&p->failure, EXCEPTION_NOT_IMPLEMENTED,
+				"%.*s=1 (ClickHouse's own compressed blocks) is not supported by this "
+				"store; use HTTP compression: Content-Encoding: gzip, or "
+				"enable_http_compression=1 with Accept-Encoding: gzip",
+				(int)name.len, name.at);
 		return true;
 	}
 	return is_tolerated(name);
@@ -180,7 +182,7 @@ void parameters_read(struct parameters *p, struct MHD_Connection *connection, bo
 	v->values = calloc(MAX_VALUES, sizeof(*v->values));
 	v->value_lens = calloc(MAX_VALUES, sizeof(*v->value_lens));
 	if (!v->names || !v->name_lens || !v->values || !v->value_lens) {
-		fail(&p->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+		set_failure(&p->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 		return;
 	}
 	MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take, p);

@@ -94,20 +94,21 @@ static void check_statement(struct query *q)
 	if (s->kind == STATEMENT_INSERT_DATA && !s->format.len)
 		format = (struct text){ "Values", 6 };
 	if (s->kind == STATEMENT_EMPTY)
-		fail(&q->failure, EXCEPTION_SYNTAX_ERROR, "Syntax error: Empty query");
+		set_failure(&q->failure, EXCEPTION_SYNTAX_ERROR, "Syntax error: Empty query");
 	else if (s->many)
-		fail(&q->failure, EXCEPTION_SYNTAX_ERROR,
-		     "Syntax error (Multi-statements are not allowed)");
+		set_failure(&q->failure, EXCEPTION_SYNTAX_ERROR,
+			    "Syntax error (Multi-statements are not allowed)");
 	else if (s->outfile)
-		fail(&q->failure, EXCEPTION_INTO_OUTFILE_NOT_ALLOWED,
-		     "INTO OUTFILE and FROM INFILE are not allowed");
+		set_failure(&q->failure, EXCEPTION_INTO_OUTFILE_NOT_ALLOWED,
+			    "INTO OUTFILE and FROM INFILE are not allowed");
 	else if (s->inline_select_data)
-		fail(&q->failure, EXCEPTION_NOT_IMPLEMENTED,
-		     "INSERT ... SELECT ... FROM input() with data is not supported by this store; "
-		     "insert the data as they are");
+		set_failure(
+			&q->failure, EXCEPTION_NOT_IMPLEMENTED,
+			"INSERT ... SELECT ... FROM input() with data is not supported by this store; "
+			"insert the data as they are");
 	else if (!is_plain_name(format) || format.len >= sizeof(q->format))
-		fail(&q->failure, EXCEPTION_BAD_ARGUMENTS, "Bad format name '%.*s'",
-		     (int)(format.len < 100 ? format.len : 100), format.at);
+		set_failure(&q->failure, EXCEPTION_BAD_ARGUMENTS, "Bad format name '%.*s'",
+			    (int)(format.len < 100 ? format.len : 100), format.at);
 	else
 		snprintf(q->format, sizeof(q->format), "%.*s", (int)format.len, format.at);
 }
@@ -122,7 +123,8 @@ static struct session *open_session(struct query *q)
 	size_t len = 0, size = 0;
 
 	if (!session) {
-		fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "The engine takes no session");
+		set_failure(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED,
+			    "The engine takes no session");
 		return NULL;
 	}
 	if (q->parameters.database.len && !text_is(q->parameters.database, "default")) {
@@ -169,14 +171,15 @@ static bool keep(struct query *q, struct reply *reply, struct engine_result *res
 					  ?: 1002;
 		snprintf(q->failure.text, sizeof(q->failure.text), "%s", result->error);
 		if (q->failure.code == EXCEPTION_READONLY && q->is_get)
-			fail(&q->failure, EXCEPTION_READONLY,
-			     "default: Cannot execute query in readonly mode. For queries over "
-			     "HTTP, method GET implies readonly. You should use method POST for "
-			     "modifying queries");
+			set_failure(
+				&q->failure, EXCEPTION_READONLY,
+				"default: Cannot execute query in readonly mode. For queries over "
+				"HTTP, method GET implies readonly. You should use method POST for "
+				"modifying queries");
 	} else {
 		add_stats(&q->stats, &result->stats);
 		if (reply_add(reply, result) < 0)
-			fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+			set_failure(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 	}
 	engine_result_free(result);
 	return any;
@@ -247,7 +250,7 @@ static struct reply *run(struct query *q, struct text body)
 				  q->context->client_timeout_s);
 		if (!reply) {
 			session_free(session);
-			fail(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+			set_failure(&q->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 			return NULL;
 		}
 		if (q->statement.kind == STATEMENT_INSERT_DATA) {
@@ -358,7 +361,7 @@ struct MHD_Response *query_respond(struct request_context *context,
 	parameters_read(&q.parameters, connection, is_get);
 	q.failure = q.parameters.failure;
 	if (!q.failure.code && parse_statement(&q, body) < 0)
-		fail(&q.failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+		set_failure(&q.failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 	if (!q.failure.code)
 		check_statement(&q);
 	if (!q.failure.code)

@@ -41,17 +41,19 @@ static void authenticate(struct request *r, struct MHD_Connection *c)
 	bool right, known;
 
 	if (headers && basic) {
-		fail(&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
-		     "Invalid authentication: it is not allowed to use X-ClickHouse HTTP headers and "
-		     "Authorization HTTP header simultaneously");
+		set_failure(
+			&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
+			"Invalid authentication: it is not allowed to use X-ClickHouse HTTP headers and "
+			"Authorization HTTP header simultaneously");
 		return;
 	}
 	if (basic) {
 		if (!parse_basic_auth(basic, basic_user, sizeof(basic_user), basic_password,
 				      sizeof(basic_password))) {
-			fail(&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
-			     "Invalid authentication: the Authorization header is not of the form "
-			     "'Basic <base64 of user:password>'");
+			set_failure(
+				&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
+				"Invalid authentication: the Authorization header is not of the form "
+				"'Basic <base64 of user:password>'");
 			return;
 		}
 		user = basic_user;
@@ -61,19 +63,21 @@ static void authenticate(struct request *r, struct MHD_Connection *c)
 		password = url_parameter(c, "password");
 	}
 	if (!user && !password) {
-		fail(&r->failure, EXCEPTION_REQUIRED_PASSWORD,
-		     "default: Authentication failed: password is required; it is in the file "
-		     "'password' of the store's directory");
+		set_failure(
+			&r->failure, EXCEPTION_REQUIRED_PASSWORD,
+			"default: Authentication failed: password is required; it is in the file "
+			"'password' of the store's directory");
 		return;
 	}
 	/* both are compared always, so that the time tells nothing */
 	right = same_secret(password ?: "", r->context->password);
 	known = same_secret(user && *user ? user : "default", "default");
 	if (!right || !known)
-		fail(&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
-		     "%.100s: Authentication failed: password is incorrect, or there is no user "
-		     "with such name",
-		     user && *user ? user : "default");
+		set_failure(
+			&r->failure, EXCEPTION_AUTHENTICATION_FAILED,
+			"%.100s: Authentication failed: password is incorrect, or there is no user "
+			"with such name",
+			user && *user ? user : "default");
 }
 
 static void begin_body(struct request *r, struct MHD_Connection *c)
@@ -83,40 +87,44 @@ static void begin_body(struct request *r, struct MHD_Connection *c)
 	const char *type = request_header(c, "Content-Type");
 
 	if (type && !strncasecmp(type, "multipart/form-data", 19))
-		fail(&r->failure, EXCEPTION_NOT_IMPLEMENTED,
-		     "External tables (multipart/form-data) are not supported by this store");
+		set_failure(
+			&r->failure, EXCEPTION_NOT_IMPLEMENTED,
+			"External tables (multipart/form-data) are not supported by this store");
 	else if (body_encoding_parse(encoding) == BODY_UNKNOWN)
-		fail(&r->failure, EXCEPTION_NOT_IMPLEMENTED,
-		     "Content-Encoding '%.40s' is not supported by this store; use gzip or deflate",
-		     encoding);
+		set_failure(
+			&r->failure, EXCEPTION_NOT_IMPLEMENTED,
+			"Content-Encoding '%.40s' is not supported by this store; use gzip or deflate",
+			encoding);
 	else if (length && strtoull(length, NULL, 10) > r->context->budget.max_body)
-		fail(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
-		     "The request's body has %.20s bytes, over the limit of %zu", length,
-		     r->context->budget.max_body);
+		set_failure(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
+			    "The request's body has %.20s bytes, over the limit of %zu", length,
+			    r->context->budget.max_body);
 	else if (body_begin(&r->body, &r->context->budget, body_encoding_parse(encoding)) < 0)
-		fail(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+		set_failure(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 }
 
 static void fail_body(struct request *r, int err)
 {
 	switch (err) {
 	case -EFBIG:
-		fail(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
-		     "The request's body is over the limit of %zu bytes",
-		     r->context->budget.max_body);
+		set_failure(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
+			    "The request's body is over the limit of %zu bytes",
+			    r->context->budget.max_body);
 		break;
 	case -ENOBUFS:
-		fail(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
-		     "The bodies of all requests are over the limit of %zu bytes; try again later",
-		     r->context->budget.max_total);
+		set_failure(
+			&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
+			"The bodies of all requests are over the limit of %zu bytes; try again later",
+			r->context->budget.max_total);
 		break;
 	case -EBADMSG:
-		fail(&r->failure, EXCEPTION_ZLIB_INFLATE_FAILED,
-		     "inflate failed: the body is not what its Content-Encoding says, or is cut "
-		     "short");
+		set_failure(
+			&r->failure, EXCEPTION_ZLIB_INFLATE_FAILED,
+			"inflate failed: the body is not what its Content-Encoding says, or is cut "
+			"short");
 		break;
 	default:
-		fail(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
+		set_failure(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 	}
 	body_free(&r->body);
 }
@@ -197,8 +205,8 @@ static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const 
 	if (!r->failure.code)
 		begin_body(r, c);
 	if (!r->failure.code && atomic_load(&r->context->stopping))
-		fail(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
-		     "The store is shutting down");
+		set_failure(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
+			    "The store is shutting down");
 	return MHD_YES;
 }
 

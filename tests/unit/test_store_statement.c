@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the store reads off a statement before the engine sees it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "store/statement.h"
+
+static struct statement parse(const char *sql)
+{
+	struct statement s;
+
+	statement_parse((struct text){ sql, strlen(sql) }, &s);
+	return s;
+}
+
+static void assert_text(struct text t, const char *expected)
+{
+	assert_int_equal(t.len, strlen(expected));
+	assert_memory_equal(t.at, expected, t.len);
+}
+
+static void test_kinds(void **state)
+{
+	static const struct {
+		const char *sql;
+		enum statement_kind kind;
+	} cases[] = {
+		{ "", STATEMENT_EMPTY },
+		{ " \n-- only this\n/* and /* that */ */ ;; ", STATEMENT_EMPTY },
+		{ "select 1", STATEMENT_SELECT },
+		{ "/* hint */ WITH x AS (SELECT 1) SELECT * FROM x", STATEMENT_SELECT },
+		{ "(SELECT 1) UNION ALL (SELECT 2)", STATEMENT_SELECT },
+		{ "FROM t SELECT a", STATEMENT_SELECT },
+		{ "SHOW TABLES", STATEMENT_OTHER },
+		{ "create table t (a UInt8) engine = Memory", STATEMENT_OTHER },
+		{ "insert into t values (1)", STATEMENT_INSERT_DATA },
+		{ "insert into t", STATEMENT_INSERT_DATA },
+		{ "insert into t (a, b) format CSV", STATEMENT_INSERT_DATA },
+		{ "insert into t select 1", STATEMENT_INSERT_SELECT },
+		{ "insert into t (a) with x as (select 1) select * from x",
+		  STATEMENT_INSERT_SELECT },
+		{ "insert into t (select 1)", STATEMENT_INSERT_SELECT },
+		{ "insert into function null('a UInt8') values (1)", STATEMENT_INSERT_DATA },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		if (parse(cases[i].sql).kind != cases[i].kind)
+			fail_msg("%s: kind %d", cases[i].sql, parse(cases[i].sql).kind);
+	}
+}
+
+static void test_insert_data(void **state)
+{
+	struct statement s = parse(
+		"INSERT INTO t (a, `b format`) FORMAT JSONEachRow\n\n{\"a\":1}\n\n;x");
+
+	(void)state;
+	assert_text(s.sql, "INSERT INTO t (a, `b format`) ");
+	assert_text(s.format, "JSONEachRow");
+	/* one line break belongs to the clause; everything else is data, semicolons too */
+	assert_text(s.data, "\n{\"a\":1}\n\n;x");
+	assert_false(s.many);
+
+	s = parse("insert into t values (1, 'a;b'); ");
+	assert_text(s.format, "Values");
+	assert_text(s.data, " (1, 'a;b'); ");
+
+	/* a table called format */
+	s = parse("insert into format format TSV 1");
+	assert_text(s.sql, "insert into format ");
+	assert_text(s.format, "TSV");
+	assert_text(s.data, "1");
+
+	/* words in strings, comments and parentheses are no clauses */
+	s = parse("insert into t settings x = 'format CSV' /* values */ format TSV");
+	assert_text(s.format, "TSV");
+	assert_text(s.data, "");
+	s = parse("insert into t (values, format) select 1");
+	assert_int_equal(s.kind, STATEMENT_INSERT_SELECT);
+}
+
+static void test_insert_binary_data(void **state)
+{
+	static const char sql[] = "insert into t format RowBinary \0\1\2'\"`";
+	struct statement s;
+
+	(void)state;
+	statement_parse((struct text){ sql, sizeof(sql) - 1 }, &s);
+	assert_int_equal(s.data.len, 6);
+	assert_memory_equal(s.data.at, "\0\1\2'\"`", 6);
+}
+
+static void test_format(void **state)
+{
+	(void)state;
+	assert_text(parse("select 1 format JSON").format, "JSON");
+	assert_text(parse("select 1 as format from t format CSV settings a = 1;").format, "CSV");
+	assert_int_equal(parse("select 'x format JSON'").format.len, 0);
+	assert_int_equal(parse("select (select 1 format JSON)").format.len, 0);
+	assert_text(parse("select $tag$ format JSON $tag$ format TSV").format, "TSV");
+	assert_text(parse("select 1 -- format JSON\nformat XML").format, "XML");
+}
+
+static void test_many(void **state)
+{
+	(void)state;
+	assert_true(parse("select 1; select 2").many);
+	assert_false(parse("select 1;").many);
+	assert_false(parse("select 1; -- end\n ;").many);
+	assert_false(parse("select ';select 2'").many);
+	assert_true(parse("insert into t select 1; drop table t").many);
+	assert_true(parse("drop table a; drop table b").many);
+	assert_text(parse("select 1 ;").sql, "select 1 ");
+}
+
+static void test_not_for_a_server(void **state)
+{
+	(void)state;
+	assert_true(parse("select 1 into outfile '/tmp/x'").outfile);
+	assert_true(parse("select 1 INTO /* */ OUTFILE '/tmp/x'").outfile);
+	assert_true(parse("insert into t from infile 'x' format CSV").outfile);
+	assert_false(parse("select 'into outfile'").outfile);
+	assert_true(parse("insert into t select * from input('a UInt8') format CSV 1")
+			    .inline_select_data);
+	assert_false(parse("insert into t select 1 format CSV ").inline_select_data);
+}
+
+/* Cut anywhere, it must end and stay inside its text (the sanitizers watch). */
+static void test_hostile(void **state)
+{
+	static const char sql[] =
+		"/* /* */ insert into `a``b` (\"c\\\"\") settings x='\\'' , y=$$ q $$ values $t$ ; $t";
+	struct statement s;
+
+	(void)state;
+	for (size_t n = 0; n < sizeof(sql); n++) {
+		char *copy = malloc(n ?: 1);
+
+		memcpy(copy, sql, n);
+		statement_parse((struct text){ copy, n }, &s);
+		assert_true(s.sql.len <= n);
+		assert_true(s.data.len <= n);
+		statement_parse((struct text){ copy + n / 2, n - n / 2 }, &s);
+		free(copy);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_insert_data),
+		cmocka_unit_test(test_insert_binary_data),
+		cmocka_unit_test(test_format),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_not_for_a_server),
+		cmocka_unit_test(test_hostile),
+	};
+
+	return cmocka_run_group_tests_name("store/statement", tests, NULL, NULL);
+}
