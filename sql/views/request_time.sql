@@ -92,24 +92,37 @@ WITH
             greatest(begin_us + total_us, p.end_us) AS done_us
         FROM picked AS p
         LEFT JOIN client AS c ON c.TraceId = p.TraceId AND c.SpanId = p.ParentSpanId
+    ),
+    parts AS
+    (
+        SELECT
+            w.TraceId AS TraceId, w.SpanId AS SpanId, any(w.ServiceName) AS ServiceName, any(w.SpanName) AS SpanName,
+            any(w.host) AS host, any(w.container) AS container, any(w.pid) AS pid, any(w.tid) AS tid,
+            any(w.begin_us) AS begin_us, any(w.start_us) AS start_us, any(w.total_us) AS total_us,
+            any(w.queue) AS queue, any(w.client_wait_us) AS client_wait_us,
+            any(w.end_us - w.start_us) AS span_us,
+            sum(greatest(0, least(g.end_us, w.done_us) - greatest(g.start_us, w.begin_us)) AS overlap_us) AS gc_us,
+            sumIf(overlap_us, g.tid != w.tid OR g.start_us < w.pickup_us) AS gc_others_us,
+            any(w.pickup_us - w.wait_us)
+                - sum(greatest(0, least(g.end_us, w.pickup_us) - greatest(g.start_us, w.wait_us))) AS handoff_us,
+            span_us
+                - sum(greatest(0, least(g.end_us, w.end_us) - greatest(g.start_us, w.start_us))) AS handler_us
+        FROM whole AS w
+        LEFT JOIN gc AS g ON g.host = w.host AND g.container = w.container AND g.pid = w.pid
+        GROUP BY w.TraceId, w.SpanId
     )
 SELECT
-    w.TraceId AS trace_id, w.SpanId AS span_id,
-    any(w.ServiceName) AS service, any(w.SpanName) AS span_name,
-    any(w.host) AS host, any(w.container) AS container, any(w.pid) AS pid, any(w.tid) AS tid,
-    fromUnixTimestamp64Micro(any(w.begin_us), 'UTC') AS begin_time,
-    fromUnixTimestamp64Micro(any(w.start_us), 'UTC') AS span_time,
-    any(w.queue) AS queue,
-    any(w.total_us) / 1000 AS total_ms,
-    (any(w.pickup_us - w.wait_us)
-        - sum(greatest(0, least(g.end_us, w.pickup_us) - greatest(g.start_us, w.wait_us)))) / 1000 AS handoff_ms,
-    sum(greatest(0, least(g.end_us, w.done_us) - greatest(g.start_us, w.begin_us)) AS gc_us) / 1000 AS gc_ms,
-    sumIf(gc_us, g.tid != w.tid OR g.start_us < w.pickup_us) / 1000 AS gc_others_ms,
-    (any(w.end_us - w.start_us)
-        - sum(greatest(0, least(g.end_us, w.end_us) - greatest(g.start_us, w.start_us)))) / 1000 AS handler_ms,
-    total_ms - handoff_ms - gc_ms - handler_ms AS rest_ms,
-    any(w.end_us - w.start_us) / 1000 AS span_ms,
-    any(w.client_wait_us) / 1000 AS client_wait_ms
-FROM whole AS w
-LEFT JOIN gc AS g ON g.host = w.host AND g.container = w.container AND g.pid = w.pid
-GROUP BY w.TraceId, w.SpanId;
+    TraceId AS trace_id, SpanId AS span_id, ServiceName AS service, SpanName AS span_name,
+    host, container, pid, tid,
+    fromUnixTimestamp64Micro(begin_us, 'UTC') AS begin_time,
+    fromUnixTimestamp64Micro(start_us, 'UTC') AS span_time,
+    queue,
+    total_us / 1000 AS total_ms,
+    handoff_us / 1000 AS handoff_ms,
+    gc_us / 1000 AS gc_ms,
+    gc_others_us / 1000 AS gc_others_ms,
+    handler_us / 1000 AS handler_ms,
+    (total_us - handoff_us - gc_us - handler_us) / 1000 AS rest_ms,
+    span_us / 1000 AS span_ms,
+    client_wait_us / 1000 AS client_wait_ms
+FROM parts;
