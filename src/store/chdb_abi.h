@@ -14,6 +14,14 @@ typedef struct chdb_connection_handle *chdb_connection;
 typedef struct chdb_result_handle chdb_result;
 typedef struct chdb_insert_handle *chdb_insert;
 
+/* what chdb_classify_query_n() found; struct_size is for the caller to set */
+struct chdb_query_analysis {
+	uint32_t struct_size;
+	uint32_t statement_count; /* 0: empty, or it does not parse */
+	uint32_t flags;
+	uint32_t query_class;
+};
+
 /* return type, name, arguments: the store resolves exactly these */
 #define CHDB_FUNCTIONS(X)                                                                          \
 	X(const char *, chdb_version, (void))                                                      \
@@ -35,6 +43,9 @@ typedef struct chdb_insert_handle *chdb_insert;
 	  (chdb_connection, const char *query, size_t query_len, const char *format,               \
 	   size_t format_len, const char *const *names, const size_t *name_lens,                   \
 	   const char *const *values, const size_t *value_lens, size_t n_params))                  \
+	X(int, chdb_classify_query_n,                                                              \
+	  (chdb_connection, const char *query, size_t query_len, const char *database,             \
+	   size_t database_len, struct chdb_query_analysis *analysis))                             \
 	X(const char *, chdb_stream_insert_error, (chdb_insert))                                   \
 	X(int, chdb_stream_append, (chdb_insert, const void *bytes, size_t len))                   \
 	X(chdb_result *, chdb_stream_done, (chdb_insert))                                          \

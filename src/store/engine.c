@@ -305,6 +305,15 @@ void session_run(struct session *s, struct text sql, const char *format,
 	     ret_result);
 }
 
+bool session_parses(struct session *s, struct text sql)
+{
+	struct chdb_query_analysis a = { .struct_size = sizeof(a) };
+
+	return s->engine->chdb_classify_query_n(*s->connection, sql.at, sql.len, NULL, 0, &a) !=
+		       0 ||
+	       a.statement_count > 0;
+}
+
 void session_stream_begin(struct session *s, struct text sql, const char *format,
 			  const struct engine_params *p, struct engine_result *ret_result,
 			  bool *ret_unsupported)

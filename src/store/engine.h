@@ -77,6 +77,12 @@ void session_run(struct session *session, struct text sql, const char *format,
 		 const struct engine_params *params, struct engine_result *ret_result);
 
 /*
+ * Whether it is a statement at all. The engine runs some texts that are none (stray bytes) without
+ * a complaint and without an effect; a client must not take that for success.
+ */
+bool session_parses(struct session *session, struct text sql);
+
+/*
  * A SELECT in pieces: each piece is formatted on its own, so only for formats without header and
  * footer. `ret_result->error` tells whether it began; `*ret_unsupported` that this statement must
  * be run instead (nothing was executed).

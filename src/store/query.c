@@ -261,6 +261,10 @@ static struct reply *run(struct query *q, struct text body)
 			session_run(session, q->statement.sql, q->format, &q->parameters.values,
 				    &result);
 			keep(q, reply, &result);
+			if (!reply_size(reply) && !q->failure.code &&
+			    !session_parses(session, q->statement.sql))
+				set_failure(&q->failure, EXCEPTION_SYNTAX_ERROR,
+					    "Syntax error: this is no statement");
 		}
 		if (done && !q->failure.code)
 			return reply;

@@ -92,6 +92,14 @@ void reply_stream_rest(struct reply *r)
 	r->more = true;
 }
 
+/* Ends with "(version ...)" already. */
+static bool is_versioned(const char *error, size_t len)
+{
+	const char *open = memrchr(error, '(', len);
+
+	return open && !strncmp(open, "(version ", 9) && error[len - 1] == ')';
+}
+
 char *exception_text(const char *error, const char *version)
 {
 	size_t len = strlen(error);
@@ -104,8 +112,8 @@ char *exception_text(const char *error, const char *version)
 		len--;
 	if (len && error[len - 1] != ')')
 		end = *start ? end : ".";
-	if (strstr(error, "(version "))
-		return asprintf(&text, "%s%.*s%s\n", start, (int)len, error, end) < 0 ? NULL : text;
+	if (is_versioned(error, len))
+		return asprintf(&text, "%s%.*s\n", start, (int)len, error) < 0 ? NULL : text;
 	return asprintf(&text, "%s%.*s%s (version %s)\n", start, (int)len, error, end, version) < 0
 		       ? NULL
 		       : text;

@@ -8,7 +8,10 @@
 #include "store/query.h"
 
 enum {
-	/* a refused body is read and thrown away up to here, so that the client sees the refusal */
+	/*
+	 * A refused body is read and thrown away, since many a client reads the refusal only
+	 * then; up to here from strangers, up to twice the limit of bodies from others.
+	 */
 	MAX_DRAINED_BYTES = 1 << 20,
 };
 
@@ -16,7 +19,7 @@ struct request {
 	struct request_context *context;
 	struct body body;
 	struct failure failure;
-	size_t drained;
+	size_t drained, max_drained;
 	bool is_plain, answered;
 };
 
@@ -198,15 +201,23 @@ static enum MHD_Result answer_plain(struct request *r, struct MHD_Connection *c,
 static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const char *url,
 			     const char *method)
 {
+	const char *length = request_header(c, "Content-Length");
+
 	r->is_plain = is_plain(c, url, method);
+	r->max_drained = MAX_DRAINED_BYTES;
 	if (r->is_plain)
 		return MHD_YES;
 	authenticate(r, c);
-	if (!r->failure.code)
+	if (!r->failure.code) {
+		r->max_drained = 2 * r->context->budget.max_body;
 		begin_body(r, c);
+	}
 	if (!r->failure.code && atomic_load(&r->context->stopping))
 		set_failure(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
 			    "The store is shutting down");
+	/* too long to wait for */
+	if (r->failure.code && length && strtoull(length, NULL, 10) > r->max_drained)
+		return send_failure(r, c);
 	return MHD_YES;
 }
 
@@ -218,7 +229,7 @@ static enum MHD_Result take_upload(struct request *r, const char *upload, size_t
 	*upload_size = 0;
 	if (r->failure.code || r->is_plain) {
 		r->drained += n;
-		return r->drained > MAX_DRAINED_BYTES ? MHD_NO : MHD_YES;
+		return r->drained > r->max_drained ? MHD_NO : MHD_YES;
 	}
 	err = body_append(&r->body, upload, n);
 	if (err)
