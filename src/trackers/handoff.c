@@ -5,6 +5,7 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
+#include "events/process.h"
 #include "handoff.skel.h"
 #include "probe/kernel.h"
 #include "trackers/tracker.h"
@@ -39,6 +40,7 @@ static const struct column columns[] = {
 
 static struct handoff_bpf *skeleton;
 static uint64_t min_duration_us;
+static bool processes_ended;
 
 static const struct option options[] = {
 	{ .key = "handoff.min_duration_us",
@@ -70,6 +72,13 @@ static void handoff_close(void)
 	skeleton = NULL;
 }
 
+static bool is_tracked(uint32_t host_pid)
+{
+	struct process_info info;
+
+	return bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.processes), &host_pid, &info) == 0;
+}
+
 static void forget_connection(uint64_t sock, uint64_t connection)
 {
 	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_conns), &connection);
@@ -77,19 +86,34 @@ static void forget_connection(uint64_t sock, uint64_t connection)
 	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_socks), &sock);
 }
 
-/* Its descriptors went without close(): take their connections out before the pid comes again. */
+/*
+ * A process that ends gives its descriptors up without close(). One walk a second serves all that
+ * ended meanwhile: a host may start and end thousands of processes in that time.
+ */
 static void handoff_process_gone(uint32_t host_pid)
+{
+	(void)host_pid;
+	processes_ended = true;
+}
+
+static void handoff_tick(const struct tracker_output *output, uint64_t now_ns)
 {
 	int socks = bpf_map__fd(skeleton->maps.handoff_socks);
 	uint64_t sock, next, connection;
-	bool more = bpf_map_get_next_key(socks, NULL, &next) == 0;
+	bool more;
 
+	(void)output;
+	(void)now_ns;
+	if (!processes_ended)
+		return;
+	processes_ended = false;
+	more = bpf_map_get_next_key(socks, NULL, &next) == 0;
 	while (more) {
 		sock = next;
 		/* the next one first: a deleted key has no successor */
 		more = bpf_map_get_next_key(socks, &sock, &next) == 0;
 		if (bpf_map_lookup_elem(socks, &sock, &connection) == 0 &&
-		    connection >> 32 == host_pid)
+		    !is_tracked((uint32_t)(connection >> 32)))
 			forget_connection(sock, connection);
 	}
 }
@@ -106,4 +130,5 @@ const struct tracker handoff_tracker = {
 	.open = handoff_open,
 	.close = handoff_close,
 	.process_gone = handoff_process_gone,
+	.tick = handoff_tick,
 };
