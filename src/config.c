@@ -290,14 +290,14 @@ int config_read_file(const struct option_table *tables, const char *path, struct
 	int err;
 
 	if (!f)
-		return why_fail(why, errno, "cannot read the configuration file %s: %s", path,
+		return why_fail(why, EINVAL, "cannot read the configuration file %s: %s", path,
 				strerror(errno));
 	text = malloc(CONFIG_FILE_MAX_BYTES + 1);
 	if (!text)
 		return why_fail(why, ENOMEM, "out of memory");
 	len = fread(text, 1, CONFIG_FILE_MAX_BYTES + 1, f);
 	if (ferror(f))
-		return why_fail(why, EIO, "cannot read the configuration file %s", path);
+		return why_fail(why, EINVAL, "cannot read the configuration file %s", path);
 	if (len > CONFIG_FILE_MAX_BYTES)
 		return why_fail(why, EINVAL, "%s: larger than 1 MiB, not a configuration file",
 				path);

@@ -94,9 +94,9 @@ void complain(struct complaint *c, const char *fmt, ...)
 			 (unsigned long long)c->repeats);
 	else
 		log_warn("%s", text);
-	c->interval_ns = !c->active ? NSEC_PER_SEC : c->interval_ns * 2;
-	if (c->interval_ns > 60 * NSEC_PER_SEC)
-		c->interval_ns = 60 * NSEC_PER_SEC;
+	c->interval_ns = !c->active ? 10 * NSEC_PER_SEC : c->interval_ns * 2;
+	if (c->interval_ns > 300 * NSEC_PER_SEC)
+		c->interval_ns = 300 * NSEC_PER_SEC;
 	c->next_ns = now + c->interval_ns;
 	c->repeats = 0;
 	c->active = true;

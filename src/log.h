@@ -33,8 +33,8 @@ void log_write(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 	} while (0)
 
 /*
- * A complaint about something that keeps failing: logged at once, then after 1, 2, 4 ... 60 s of
- * continued failure with the number of repeats; its end is logged once. One per subject, zeroed.
+ * A complaint about something that keeps failing: logged at once, then after 10, 20, 40 ... 300 s
+ * of continued failure with the number of repeats; its end is logged once. One per subject, zeroed.
  */
 struct complaint {
 	uint64_t next_ns;

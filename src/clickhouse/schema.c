@@ -148,14 +148,27 @@ static int make_database(const struct clickhouse_endpoint *endpoint, const char 
 	return err;
 }
 
+static int apply_otel(struct application *a, struct why *why)
+{
+	int err = 0;
+
+	for (const struct sql_file *f = sql_files; !err && f->path; f++) {
+		if (!strncmp(f->path, "otel/", 5))
+			err = run_statement(a->client, f->text, why);
+	}
+	return err;
+}
+
 int clickhouse_schema_apply(const struct clickhouse_endpoint *endpoint, const char *cluster,
-			    struct why *why)
+			    bool with_otel, struct why *why)
 {
 	struct application a = { 0 };
 	int err = make_database(endpoint, cluster, why);
 
 	if (!err)
 		err = clickhouse_client_new(endpoint, &a.client, why);
+	if (!err && with_otel)
+		err = apply_otel(&a, why);
 	if (!err)
 		err = find_traces(&a, why);
 	if (!err)

@@ -148,7 +148,7 @@ static int open_clickhouse(struct clickhouse_target *target, struct sink **ret_s
 	if (err)
 		return err;
 	if (clickhouse_config.store)
-		err = clickhouse_schema_apply(&target->endpoint, NULL, why);
+		err = clickhouse_schema_apply(&target->endpoint, NULL, true, why);
 	make_run_token(run_token, sizeof(run_token));
 	if (!err)
 		err = sink_clickhouse_new(&target->endpoint, run_token, async_insert, ret_sink,

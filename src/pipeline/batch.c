@@ -20,7 +20,6 @@ struct table_queue {
 	uint64_t next_sequence;
 	uint64_t retry_at_ns; /* after a failure */
 	uint64_t retry_wait_ns;
-	struct complaint complaint;
 	struct pipeline_counts counts; /* rows: collector's; the rest under the lock */
 };
 
@@ -37,7 +36,8 @@ struct pipeline {
 	pthread_cond_t changed; /* on CLOCK_MONOTONIC */
 	uint64_t queued_bytes;
 	bool stopping;
-	bool given_up; /* past the deadline */
+	bool given_up;		    /* past the deadline */
+	struct complaint complaint; /* sender's: one, for what fails fails for all tables mostly */
 };
 
 static void batch_free(struct batch *batch)
@@ -171,6 +171,15 @@ static void back_off(struct table_queue *q, uint64_t now)
 	q->retry_at_ns = now + wait - wait / 8 + (uint64_t)random() % (wait / 4);
 }
 
+static bool anything_is_retried(const struct pipeline *p)
+{
+	for (size_t i = 0; i < p->n_tables; i++) {
+		if (p->queues[i].retry_wait_ns)
+			return true;
+	}
+	return false;
+}
+
 static void send_one(struct pipeline *p, struct table_queue *q)
 {
 	struct batch *batch = q->first;
@@ -188,13 +197,11 @@ static void send_one(struct pipeline *p, struct table_queue *q)
 	pthread_mutex_unlock(&p->lock);
 	result = p->sink->send(p->sink, table, batch, &why);
 	if (result == SEND_RETRY)
-		complain(&q->complaint, "%s: keeping rows, will try again: %s", table->name,
+		complain(&p->complaint, "%s: keeping rows, will try again: %s", table->name,
 			 why.text);
 	else if (result == SEND_DROP)
 		log_error("%s: dropping %llu rows: %s", table->name,
 			  (unsigned long long)batch->rows, why.text);
-	else
-		complain_over(&q->complaint, "%s: rows are accepted again", table->name);
 	pthread_mutex_lock(&p->lock);
 	if (result == SEND_RETRY) {
 		batch->next = q->first;
@@ -206,6 +213,8 @@ static void send_one(struct pipeline *p, struct table_queue *q)
 		return;
 	}
 	q->retry_wait_ns = q->retry_at_ns = 0;
+	if (result == SEND_OK && !anything_is_retried(p))
+		complain_over(&p->complaint, "rows are accepted again");
 	q->counts.queued -= batch->rows;
 	if (result == SEND_OK) {
 		q->counts.inserted += batch->rows;
