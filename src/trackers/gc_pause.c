@@ -89,8 +89,10 @@ static int attach_site(const struct python_binary *binary, const struct probe_si
 	link = bpf_program__attach_uprobe_opts(program, -1, binary->attach_path, site->file_offset,
 					       &opts);
 	if (!link)
-		return why_fail(why, errno, "the kernel refused a uprobe at offset 0x%llx: %s",
-				(unsigned long long)site->file_offset, strerror(errno));
+		/* CAP_PERFMON was enough from 5.8 to 6.15: see deploy/systemd/underspan.service */
+		return why_fail(why, errno, "the kernel refused a uprobe at offset 0x%llx: %s%s",
+				(unsigned long long)site->file_offset, strerror(errno),
+				errno == EACCES ? "; it wants CAP_SYS_ADMIN" : "");
 	return link_list_add(links, link);
 }
 
