@@ -290,7 +290,7 @@ int config_read_file(const struct option_table *tables, const char *path, struct
 	int err;
 
 	if (!f)
-		return why_fail(why, errno, "cannot read the configuration file %s: %s", path,
+		return why_fail(why, EINVAL, "cannot read the configuration file %s: %s", path,
 				strerror(errno));
 	text = malloc(CONFIG_FILE_MAX_BYTES + 1);
 	if (!text)

@@ -59,7 +59,10 @@ struct option_table {
 int config_parse(const struct option_table *tables, int argc, char **argv, char **ret_words,
 		 size_t *n_words, struct why *why);
 
-/* Reads one JSON configuration file into the tables' targets. Returns 0 or -EINVAL/-errno. */
+/*
+ * Reads one JSON configuration file into the tables' targets. Returns 0 or -EINVAL, also for a
+ * file that cannot be opened: naming it is bad usage; other -errno when reading it fails.
+ */
 int config_read_file(const struct option_table *tables, const char *path, struct why *why);
 
 /* Prints the tables as --help shows them. */
