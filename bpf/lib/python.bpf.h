@@ -44,9 +44,12 @@ static __always_inline __u64 python_current_interp(const struct python_offsets *
 	interp = read_user_u64(runtime + o->runtime_interpreters_head);
 	for (int i = 0; i < PYTHON_MAX_INTERPRETERS && interp; i++) {
 		__u64 gil = read_user_u64(interp + o->gil);
+		__s32 locked = 0;
 
+		/* a thread that changes interpreters stays the last holder of the GIL it leaves */
+		bpf_probe_read_user(&locked, sizeof(locked), (void *)(gil + o->gil_locked));
 		holder = read_user_u64(gil + o->gil_last_holder);
-		if (read_user_u64(holder + o->tstate_native_thread_id) == tid) {
+		if (locked == 1 && read_user_u64(holder + o->tstate_native_thread_id) == tid) {
 			*ret_gil = gil;
 			return read_user_u64(holder + o->tstate_interp);
 		}

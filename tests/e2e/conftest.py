@@ -58,9 +58,12 @@ def start_workload(cleanup):
     return start
 
 
-@pytest.fixture(params=PYTHONS, ids=str)
-def python(request):
-    return request.param
+@pytest.fixture
+def start_on_all(start_workload):
+    """start_on_all(script, *args): the same program on every Python of this machine."""
+    def start(*args, pythons=PYTHONS, **kwargs):
+        return [start_workload(python, *args, **kwargs) for python in pythons]
+    return start
 
 
 @pytest.fixture

@@ -164,3 +164,26 @@ class Workload:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+def run_together(agent, workloads):
+    """Lets all of them be found, then go on at the same time; their reports are in workload.truth."""
+    for workload in workloads:
+        workload.wait_covered(agent)
+    for workload in workloads:
+        workload.say()
+    for workload in workloads:
+        workload.truth = workload.read()
+    for workload in workloads:
+        workload.finish()
+
+
+def check_each(workloads, check):
+    """check(workload) for all of them, so that one failure does not hide the others'."""
+    failures = []
+    for workload in workloads:
+        try:
+            check(workload)
+        except AssertionError as e:
+            failures.append(f"{workload.python}: {e}")
+    assert not failures, "\n\n".join(failures)

@@ -55,17 +55,16 @@ class Server:
                 assert left > 0 and self.process.poll() is None, "\n".join(self.log[-30:])
                 self._changed.wait(min(left, 0.2))
 
-    def stop(self, timeout=15):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout)
-
     def kill(self):
-        if self.process.poll() is None:
+        """Unshare dies of nothing but SIGKILL, and takes its child along; a master of workers must be asked."""
+        if self.process.poll() is None and self.process.args[0] != "unshare":
             self.process.terminate()
             try:
                 self.process.wait(10)
             except subprocess.TimeoutExpired:
-                self.process.kill()
+                pass
+        if self.process.poll() is None:
+            self.process.kill()
         self.process.wait()
 
 
@@ -73,10 +72,10 @@ class Gunicorn(Server):
     """gthread with the truth of workloads/handoff_truth.py. `bind` "127.0.0.1:0" lets the kernel choose the port."""
 
     def __init__(self, python, generation, directory, *options, bind="127.0.0.1:0", worker_class="gthread", threads=2,
-                 prefix=()):
+                 workers=1, prefix=()):
         self.truth_path = os.path.join(directory, "truth.jsonl")
         argv = [*prefix, python.path, "-m", "gunicorn", "--bind", bind, "--worker-class", worker_class,
-                "--graceful-timeout", "5", *options]
+                "--workers", str(workers), "--graceful-timeout", "5", *options]
         if generation.version >= 25:
             argv.append("--no-control-socket")  # it would be one file for all gunicorns of a user
         if worker_class == "gthread":
@@ -90,12 +89,17 @@ class Gunicorn(Server):
         else:
             name, port = re.match(r"https?://\[?([^\]]*)\]?:(\d+)$", where).groups()
             self.address = (name, int(port))
-        self.wait_log(r"Booting worker with pid: (\d+)")
+        self.wait_log(r"Booting worker with pid: (\d+)", workers)
 
     @property
     def worker_pids(self):
         """As gunicorn says them: in a PID namespace that one's."""
         return [int(m.group(1)) for m in (re.search(r"Booting worker with pid: (\d+)", l) for l in self.log) if m]
+
+    def stop(self):
+        """SIGQUIT: at once; SIGTERM would wait for the poller's second."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(15)
 
     def truth(self):
         with open(self.truth_path) as f:
@@ -112,6 +116,10 @@ class Gunicorn(Server):
 
 
 class Nginx(Server):
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(15)
+
     def __init__(self, directory, upstream):
         port = free_port()
         conf = os.path.join(directory, "nginx.conf")

@@ -37,12 +37,11 @@ def outer_stamps(records):
 
 
 def check_durations(rows, records, version):
-    """Each duration within 100 us or 1 % of the truth. The truth is the wall time between the callbacks; where the
-    thread was preempted, perhaps between a stamp and the collection, it can only be bounded by the CPU time from below."""
+    """Each duration within 100 us or 1 % of the truth, which is the wall time between the callbacks. Where the thread was
+    preempted, perhaps between a stamp and the collection, that is only an upper bound."""
     undisturbed = worst = 0
     for row, record in zip(rows, outer_stamps(records)):
         wall = record["stop"] - record["start"]
-        cpu = record["stop_cpu"] - record["start_cpu"]
         allowed = max(100_000, wall // 100)
         difference = row["duration_ns"] - wall
         if record["undisturbed"]:
@@ -50,9 +49,9 @@ def check_durations(rows, records, version):
             worst = max(worst, abs(difference))
             assert abs(difference) <= allowed, (row, record)
         else:
-            assert row["duration_ns"] >= cpu - allowed, (row, record)
             # from 3.13 on the callbacks run inside the collection, before that outside
             assert version >= (3, 13) or difference <= allowed, (row, record)
+    assert undisturbed > len(records) / 2, "the host is too busy for this test to say much"
     return undisturbed, worst
 
 
@@ -67,144 +66,157 @@ def match(rows, records):
             assert row[column] == record[column], (column, row, record)
 
 
+def check_rows(agent, workload):
+    """The rows of this process while its truth was kept are the truth. Returns them."""
+    truth = workload.truth
+    rows = rows_of(agent, workload.hello, truth["begin"], truth["end"])
+    match(rows, truth["collections"])
+    return rows
+
+
 def test_10007_forced_and_all_automatic_collections_of_all_pythons_at_once(start_agent, start_workload, capsys):
     agent = start_agent(trackers=["gc_pause"])
     pythons = (PYTHONS * 4)[:max(4, len(PYTHONS))]
     shares = [FORCED // len(pythons) + (i < FORCED % len(pythons)) for i in range(len(pythons))]
     workloads = [start_workload(python, "gc_truth.py", 4, share, i)
                  for i, (python, share) in enumerate(zip(pythons, shares))]
-    for workload in workloads:
-        workload.wait_covered(agent)
-    for workload in workloads:
-        workload.say()
-    truths = [workload.read() for workload in workloads]
-    for workload in workloads:
-        workload.finish()
+    host.run_together(agent, workloads)
     agent.stop()
-
-    assert sum(truth["forced"] for truth in truths) == FORCED
+    assert sum(workload.truth["forced"] for workload in workloads) == FORCED
     lines = []
-    for workload, truth in zip(workloads, truths):
-        records = truth["collections"]
-        rows = rows_of(agent, workload.hello, truth["begin"], truth["end"])
-        automatic = len(records) - truth["forced"]
+
+    def check(workload):
+        records = workload.truth["collections"]
+        automatic = len(records) - workload.truth["forced"]
         assert automatic > 0 and {r["generation"] for r in records} == {0, 1, 2}
-        assert sum(r["uncollectable"] for r in records) > 0 or not truth["can_be_uncollectable"]
-        match(rows, records)
-        assert {r["method"] for r in rows} == {workload.python.gc_method}
-        assert {r["pid"] for r in rows} == {workload.hello["pid"]}
+        assert sum(r["uncollectable"] for r in records) > 0 or not workload.truth["can_be_uncollectable"]
+        rows = check_rows(agent, workload)
+        assert {(r["method"], r["pid"]) for r in rows} == {(workload.python.gc_method, workload.pid)}
         undisturbed, worst = check_durations(rows, records, workload.python.version)
-        assert undisturbed > len(records) / 2, "the host is too busy for this test to say much"
-        lines.append(f"{workload.python}: {truth['forced']} forced, {automatic} automatic, {undisturbed} undisturbed, "
-                     f"the worst {worst / 1000:.0f} us off")
+        lines.append(f"{workload.python}: {workload.truth['forced']} forced, {automatic} automatic, {undisturbed} "
+                     f"undisturbed, the worst of these {worst / 1000:.0f} us off")
+
+    host.check_each(workloads, check)
     with capsys.disabled():
         print("", *lines, sep="\n  ", end=" ")
 
 
+@pytest.mark.parametrize("python", PYTHONS, ids=str)
 def test_frozen_threads_are_those_that_wait_for_the_gil(python, start_agent, start_workload):
     agent = start_agent(trackers=["gc_pause"])
     spinning, sleeping = 3, 2
-    workload = start_workload(python, "gc_frozen.py", spinning, sleeping, 1_000_000, 3).wait_covered(agent)
-    workload.say()
-    truth = workload.read()
-    workload.finish()
+    workload = start_workload(python, "gc_frozen.py", spinning, sleeping, 1_000_000, 3)
+    host.run_together(agent, [workload])
     agent.stop()
-    rows = [r for r in rows_of(agent, workload.hello, truth["begin"], truth["end"]) if r["generation"] == 2]
-    match(rows, truth["collections"])
-    for row in rows:
+    for row in check_rows(agent, workload):
         assert (row["frozen_threads"], row["sibling_threads"]) == (spinning, spinning + sleeping), row
 
 
-def test_collections_that_return_at_once_are_no_rows(python, start_agent, start_workload):
+def test_collections_that_return_at_once_are_no_rows(start_agent, start_on_all):
     """gc.collect() inside a gc callback and inside __del__ during a collection; gc.disable() and gc.freeze()."""
     agent = start_agent(trackers=["gc_pause"])
-    workload = start_workload(python, "gc_nested.py").wait_covered(agent)
-    workload.say()
-    truth = workload.read()
-    workload.finish()
+    workloads = start_on_all("gc_nested.py")
+    host.run_together(agent, workloads)
     agent.stop()
-    assert truth["nested_calls"] == 200
-    match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])
+    assert {workload.truth["nested_calls"] for workload in workloads} == {200}
+    host.check_each(workloads, lambda workload: check_rows(agent, workload))
 
 
 @pytest.mark.parametrize("how", ["fork", "multiprocessing-fork", "multiprocessing-spawn", "multiprocessing-forkserver"])
-def test_children_have_rows_under_their_own_pids(how, python, start_agent, start_workload):
+def test_children_have_rows_under_their_own_pids(how, start_agent, start_on_all):
     agent = start_agent(trackers=["gc_pause"])
-    workload = start_workload(python, "gc_children.py", how, 4, 25).wait_covered(agent)
-    workload.say()
-    truth = workload.read()["children"]
-    workload.finish()
+    workloads = start_on_all("gc_children.py", how, 4, 25)
+    host.run_together(agent, workloads)
     agent.stop()
-    assert len(truth) == 4
-    for child in truth:
-        rows = rows_of(agent, child, child["begin"], child["end"])
-        match(rows, child["collections"])
-        assert {(r["pid"], r["tid"]) for r in rows} == {(child["pid"], child["pid"])}
+
+    def check(workload):
+        assert len(workload.truth["children"]) == 4
+        for child in workload.truth["children"]:
+            rows = rows_of(agent, child, child["begin"], child["end"])
+            match(rows, child["collections"])
+            assert {(r["pid"], r["tid"]) for r in rows} == {(child["pid"], child["pid"])}
+
+    host.check_each(workloads, check)
 
 
-@pytest.mark.parametrize("other", PYTHONS, ids=str)
-def test_exec_of_another_python_is_followed(other, debian_python, start_agent, start_workload):
-    """The same pid becomes another interpreter, of which the agent has not heard before."""
-    agent = start_agent(trackers=["gc_pause"])
-    workload = start_workload(debian_python, "gc_exec.py", other.path).wait_covered(agent)
-    workload.say()
-    truth = workload.read()
-    workload.finish()
-    agent.stop()
-    assert truth["pid"] == workload.hello["pid"]
-    rows = rows_of(agent, truth, truth["begin"], truth["end"])
-    late = [r for r in truth["collections"] if r["start"] - truth["begin"] > 1_000_000_000]
+def check_after_a_second(agent, workload):
+    """Of a process the agent was not told about: all collections but those of its first second are rows."""
+    truth = workload.truth
+    late = [r for r in truth["collections"] if r["start"] > truth["begin"] + 1_000_000_000]
     assert len(late) >= 20
-    found = [r for r in rows if host.monotonic_ns(r["start_time"]) - truth["begin"] > 1_000_000_000 - CLOCK_NS]
-    match(found[-len(late):], late)
-    assert {r["method"] for r in rows} == {other.gc_method}
+    rows = rows_of(agent, truth, late[0]["start"], truth["end"])
+    match(rows, late)
+    assert {r["method"] for r in rows} == {workload.python.gc_method}
 
 
-@pytest.mark.parametrize("python", [p for p in PYTHONS if p.version >= (3, 12)], ids=str)
-def test_collections_in_subinterpreters_are_rows(python, start_agent, start_workload):
-    """Each has a GIL and a collector of its own; legacy ones share them."""
+def test_exec_of_another_python_is_followed(start_agent, start_workload, debian_python):
+    """The same pid becomes another interpreter."""
     agent = start_agent(trackers=["gc_pause"])
-    workload = start_workload(python, "gc_subinterpreter.py").wait_covered(agent)
-    workload.say()
-    truth = workload.read()
-    workload.finish()
+    workloads = [start_workload(debian_python, "gc_exec.py", other.path) for other in PYTHONS]
+    host.run_together(agent, workloads)
     agent.stop()
-    rows = rows_of(agent, workload.hello, truth["begin"], truth["end"])
-    assert [r["generation"] for r in sorted(rows, key=lambda r: r["start_time"])] == truth["generations"]
-    assert [r["collected"] for r in sorted(rows, key=lambda r: r["start_time"])] == truth["collected"]
+    for workload, other in zip(workloads, PYTHONS):
+        assert workload.truth["pid"] == workload.pid
+        workload.python = other
+    host.check_each(workloads, lambda workload: check_after_a_second(agent, workload))
+
+
+def test_collections_in_subinterpreters_are_rows(start_agent, start_on_all):
+    """Isolated ones have a GIL and a collector of their own, legacy ones share the GIL."""
+    agent = start_agent(trackers=["gc_pause"])
+    workloads = start_on_all("gc_subinterpreter.py", pythons=[p for p in PYTHONS if p.version >= (3, 12)])
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        rows = rows_of(agent, workload.hello, workload.truth["begin"], workload.truth["end"])
+        rows.sort(key=lambda r: r["start_time"])
+        assert [(r["generation"], r["collected"]) for r in rows] == [(0, 1), (1, 0), (2, 0)] * 2
+
+    host.check_each(workloads, check)
 
 
 def copy_python(python, directory):
-    """A Python of its own files, at paths the agent has never seen. Returns the executable and where its image is."""
+    """A Python of its own files, at paths the agent has never seen, and the environment that it needs."""
     prefix = os.path.dirname(os.path.dirname(python.path))
     exe = directory / "bin" / os.path.basename(os.path.realpath(python.path))
-    (directory / "bin").mkdir()
+    (directory / "bin").mkdir(parents=True)
     (directory / "lib").mkdir()
     shutil.copy(os.path.realpath(python.path), exe)
     image = exe
     if python.image != os.path.realpath(python.path):
         image = directory / "lib" / os.path.basename(python.image)
         shutil.copy(python.image, image)
-    return exe, image, {"PYTHONHOME": prefix, "LD_LIBRARY_PATH": str(directory / "lib")}
+    copy = host.Python.__new__(host.Python)
+    copy.__dict__.update(python.__dict__, path=str(exe), image=str(image))
+    return copy, {"PYTHONHOME": prefix, "LD_LIBRARY_PATH": str(directory / "lib")}
+
+
+def strip(python, directory):
+    """A copy without symbols, and where there were USDT notes their provider is renamed: only the content is left."""
+    copy, env = copy_python(python, directory)
+    subprocess.run(["strip", copy.image], check=True)
+    with open(copy.image, "rb+") as f:
+        content = f.read().replace(b"python\0gc__", b"pythom\0gc__")
+        f.seek(0)
+        f.write(content)
+    assert copy.gc_method == "scan"
+    return copy, env
 
 
 @pytest.mark.skipif(not shutil.which("strip"), reason="no strip here")
-def test_stripped_python_is_found_by_scanning(python, tmp_path, start_agent, start_workload):
-    """No symbols, and where there were USDT notes their provider is renamed: only the content is left."""
-    exe, image, env = copy_python(python, tmp_path)
-    subprocess.run(["strip", str(image)], check=True)
-    image.write_bytes(image.read_bytes().replace(b"python\0gc__", b"pythom\0gc__"))
-    copied = host.Python.__new__(host.Python)
-    copied.__dict__.update(python.__dict__, path=str(exe), image=str(image), name=f"{python}-stripped")
-    assert copied.gc_method == "scan"
-
+def test_stripped_pythons_are_found_by_scanning(start_agent, start_workload, tmp_path):
     agent = start_agent(trackers=["gc_pause"])
-    workload = start_workload(copied, "gc_truth.py", 3, 500, 1, env=env).wait_covered(agent)
-    workload.say()
-    truth = workload.read()
-    workload.finish()
+    workloads = []
+    for python in PYTHONS:
+        copy, env = strip(python, tmp_path / python.name)
+        workloads.append(start_workload(copy, "gc_truth.py", 3, 500, 1, env=env))
+    host.run_together(agent, workloads)
     agent.stop()
-    rows = rows_of(agent, workload.hello, truth["begin"], truth["end"])
-    match(rows, truth["collections"])
-    check_durations(rows, truth["collections"], copied.version)
-    assert {r["method"] for r in rows} == {"scan"}
+
+    def check(workload):
+        rows = check_rows(agent, workload)
+        assert {r["method"] for r in rows} == {"scan"}
+        check_durations(rows, workload.truth["collections"], workload.python.version)
+
+    host.check_each(workloads, check)

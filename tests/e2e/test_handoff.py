@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gunicorn's gthread, all generations: each connection and each kept-alive request that waited for a worker thread is
 one row. The truth is what the application itself measured in the same run (workloads/handoff_truth.py)."""
+import contextlib
 import ipaddress
 import os
 import signal
@@ -20,12 +21,14 @@ MS = 1_000_000
 CLOCK_NS = 50_000  # microsecond columns, and two readings of the offset between the clocks
 CONNECTIONS = 997
 
-# Debian's own package needs Debian's Python; the unpacked ones run anywhere
 PAIRS = [(PYTHONS[0], generation) for generation in GUNICORNS]
-PAIRS += [(python, generation) for python, generation in zip(PYTHONS[:0:-1], GUNICORNS[:0:-1])]
+# Debian's own package needs Debian's Python; the unpacked ones run anywhere
+OTHER_PAIRS = list(zip(PYTHONS[:0:-1], GUNICORNS[:0:-1]))
+on_other_pythons_too = pytest.mark.parametrize("start_gunicorn", PAIRS + OTHER_PAIRS, indirect=True,
+                                               ids=lambda pair: f"{pair[1]}-{pair[0]}")
 
 
-@pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[1]}-{pair[0]}")
+@pytest.fixture(params=PAIRS, ids=lambda pair: str(pair[1]))
 def start_gunicorn(request, tmp_path, cleanup):
     """start_gunicorn(*options): that gunicorn, listening, with handoff_truth.py in it."""
     def start(*options, **kwargs):
@@ -87,6 +90,7 @@ def truth_of(gunicorn, ports):
     return [t for t in gunicorn.truth() if t["peer_port"] in wanted]
 
 
+@on_other_pythons_too
 def test_997_connections_to_two_starved_threads(agent, start_gunicorn, capsys):
     gunicorn = start_gunicorn().wait_covered(agent)
     ports = get_at_once(gunicorn.address, "/sleep/0.004", CONNECTIONS)
@@ -105,6 +109,7 @@ def test_997_connections_to_two_starved_threads(agent, start_gunicorn, capsys):
               f" the worst {differences[-1] / 1000:.0f} us", end=" ")
 
 
+@on_other_pythons_too
 def test_keepalive_requests_are_rows_of_their_own(agent, start_gunicorn):
     gunicorn = start_gunicorn("--keep-alive", "10").wait_covered(agent)
     sent = {}
@@ -172,6 +177,7 @@ def wait_busy(gunicorn, n):
 NANOSLEEP_CALLS = {"x86_64": ("230", "35", "23", "270"), "aarch64": ("115", "101", "72")}[os.uname().machine]
 
 
+@on_other_pythons_too
 def test_slow_client_is_told_from_starved_threads(agent, start_gunicorn):
     gunicorn = start_gunicorn().wait_covered(agent)
     # the threads are free, the client is slow
@@ -309,32 +315,38 @@ def test_addresses_and_names(family, agent, start_gunicorn):
     peer = ipaddress.ip_address(row["peer_ip"])
     assert str(getattr(peer, "ipv4_mapped", None) or peer) == family.strip("[]")
     assert row["local_port"] == gunicorn.address[1]
-    assert (row["pid"], row["tid"], row["main_tid"]) == (reply["pid"], reply["tid"], reply["main_tid"])
+    assert (row["pid"], row["tid"], row["main_tid"]) == (reply["pid"], reply["tid"], reply["pid"])
     assert (row["host_pid"], row["host_tid"]) == (row["pid"], row["tid"])
     assert row["comm"] == comm
     assert row["host"] == socket.gethostname()
     assert row["main_thread_name"] != "" and row["pickup"] != ""
 
 
-def load(address, stop, ports):
-    """Requests one after the other until told to stop; a connection that the server drops is the server's affair."""
-    while not stop.is_set():
-        try:
-            ports.append(get(address, "/sleep/0.002")[1])
-        except (OSError, AssertionError):
-            pass
+@contextlib.contextmanager
+def load(address):
+    """Four clients that ask and ask. A connection that the server drops is the server's affair."""
+    stop = threading.Event()
 
+    def ask():
+        while not stop.is_set():
+            try:
+                get(address, "/sleep/0.002")
+            except (OSError, AssertionError):
+                stop.wait(0.01)
 
-@pytest.mark.parametrize("how", ["HUP", "max-requests", "kill"])
-def test_replaced_workers_miss_no_connection(how, agent, start_gunicorn):
-    """From its first connection on a new worker is covered: every pickup the workers wrote down is a row."""
-    options = ["--max-requests", "60"] if how == "max-requests" else []
-    gunicorn = start_gunicorn("--workers", "2", *options).wait_covered(agent)
-    stop, ports = threading.Event(), []
-    clients = [threading.Thread(target=load, args=(gunicorn.address, stop, ports)) for _ in range(4)]
-    begin = time.monotonic_ns()
+    clients = [threading.Thread(target=ask) for _ in range(4)]
     for client in clients:
         client.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for client in clients:
+            client.join()
+
+
+def replace_workers(gunicorn, how):
+    """Until the newest of four or more workers has had work."""
     if how == "HUP":
         for n in (4, 6):
             gunicorn.process.send_signal(signal.SIGHUP)
@@ -347,9 +359,16 @@ def test_replaced_workers_miss_no_connection(how, agent, start_gunicorn):
         gunicorn.wait_log("Booting worker", 6, timeout=30)
     newest = gunicorn.worker_pids[-1]
     host.wait_until(lambda: any(t["pid"] == newest for t in gunicorn.truth()), 10, "the newest worker has work")
-    stop.set()
-    for client in clients:
-        client.join()
+
+
+@pytest.mark.parametrize("how", ["HUP", "max-requests", "kill"])
+def test_replaced_workers_miss_no_connection(how, agent, start_gunicorn):
+    """From its first connection on a new worker is covered: every pickup the workers wrote down is a row."""
+    options = ["--max-requests", "60"] if how == "max-requests" else []
+    gunicorn = start_gunicorn("--workers", "2", *options, workers=2).wait_covered(agent)
+    begin = time.monotonic_ns()
+    with load(gunicorn.address):
+        replace_workers(gunicorn, how)
     gunicorn.stop()
     agent.stop()
     truth = [t for t in gunicorn.truth() if t["accept"][0] > begin]

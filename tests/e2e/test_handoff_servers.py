@@ -26,25 +26,33 @@ def test_sync_workers_have_no_rows(generation, debian_python, start_agent, tmp_p
 
 
 @pytest.mark.parametrize("server", ["asyncio", "reader"])
-def test_servers_that_read_where_they_accept_have_no_rows(server, python, start_agent, start_workload):
+def test_servers_that_read_where_they_accept_have_no_rows(server, start_agent, start_on_all):
     agent = start_agent(trackers=["handoff", "gc_pause"])
-    workload = start_workload(python, "other_servers.py", server).wait_covered(agent)
-    workload.say()
-    get_at_once(("127.0.0.1", workload.hello["port"]), "/", 50)
-    workload.kill()
+    workloads = start_on_all("other_servers.py", server)
+    for workload in workloads:
+        workload.wait_covered(agent)
+        workload.say()
+        get_at_once(("127.0.0.1", workload.hello["port"]), "/", 50)
+        workload.kill()
     agent.stop()
-    assert [r for r in agent.rows[TABLE] if r["host_pid"] == workload.pid] == []
+    pids = {workload.pid for workload in workloads}
+    assert [r for r in agent.rows[TABLE] if r["host_pid"] in pids] == []
 
 
-def test_a_thread_made_for_the_connection_is_a_handoff(python, start_agent, start_workload):
+def test_a_thread_made_for_the_connection_is_a_handoff(start_agent, start_on_all):
     agent = start_agent(trackers=["handoff", "gc_pause"])
-    workload = start_workload(python, "other_servers.py", "threading").wait_covered(agent)
-    workload.say()
-    truth = [get(("127.0.0.1", workload.hello["port"])) for _ in range(50)]
-    workload.kill()
+    workloads = start_on_all("other_servers.py", "threading")
+    for workload in workloads:
+        workload.wait_covered(agent)
+        workload.say()
+        workload.truth = [get(("127.0.0.1", workload.hello["port"])) for _ in range(50)]
+        workload.kill()
     agent.stop()
-    rows = {r["peer_port"]: r for r in agent.rows[TABLE] if r["host_pid"] == workload.pid}
-    assert len(rows) == len([r for r in agent.rows[TABLE] if r["host_pid"] == workload.pid]) == 50
-    for reply, port in truth:
-        assert (rows[port]["tid"], rows[port]["queue"]) == (reply["tid"], "accept")
-        assert rows[port]["main_tid"] == workload.hello["tid"]
+
+    def check(workload):
+        rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid)
+        found = {(r["peer_port"], r["tid"], r["queue"], r["main_tid"]) for r in rows}
+        assert len(rows) == 50
+        assert found == {(port, reply["tid"], "accept", workload.pid) for reply, port in workload.truth}
+
+    host.check_each(workloads, check)

@@ -9,7 +9,7 @@ import pytest
 import host
 from conftest import GUNICORNS, PYTHONS
 from servers import Gunicorn, get
-from test_gc_pause import copy_python, match, rows_of
+from test_gc_pause import check_after_a_second, check_rows, copy_python, match, rows_of
 
 GC = "ebpf_gc_pause"
 SHORT_LIVED = 200
@@ -79,43 +79,40 @@ def test_gunicorn_workers_are_covered_from_their_first_second(start_agent, debia
     agent.stop()
 
 
-def test_binary_never_seen_is_covered_within_its_first_second(python, tmp_path, start_agent, start_workload):
-    """A Python of its own files starts after the agent; every collection after its first second is a row."""
-    exe, image, env = copy_python(python, tmp_path)
+def test_binaries_never_seen_are_covered_within_their_first_second(start_agent, start_workload, tmp_path):
+    """Pythons of their own files start after the agent; every collection after their first second is a row."""
     agent = start_agent(trackers=["gc_pause"])
-    copied = host.Python.__new__(host.Python)
-    copied.__dict__.update(python.__dict__, path=str(exe), image=str(image))
-    workload = start_workload(copied, "gc_exec.py", "collect", env=env)
-    truth = workload.read()
-    workload.finish()
+    workloads = []
+    for python in PYTHONS:
+        copy, env = copy_python(python, tmp_path / python.name)
+        workloads.append(start_workload(copy, "gc_exec.py", "collect", env=env))
+    for workload in workloads:
+        workload.truth = workload.read()
+    for workload in workloads:
+        workload.finish()
     agent.stop()
-    late = [r for r in truth["collections"] if r["start"] > truth["begin"] + 1_000_000_000]
-    assert len(late) >= 20
-    match(rows_of(agent, {"pid": truth["pid"]}, late[0]["start"], truth["end"]), late)
+    host.check_each(workloads, lambda workload: check_after_a_second(agent, workload))
 
 
-def test_started_before_the_agent(python, start_agent, start_workload):
-    workload = start_workload(python, "gc_truth.py", 3, 300, 1)
+def test_started_before_the_agent(start_agent, start_on_all):
+    workloads = start_on_all("gc_truth.py", 3, 300, 1)
     agent = start_agent(trackers=["gc_pause"])
-    workload.wait_covered(agent)
-    workload.say()
-    truth = workload.read()
-    workload.finish()
+    host.run_together(agent, workloads)
     agent.stop()
-    match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])
+    host.check_each(workloads, lambda workload: check_rows(agent, workload))
 
 
 def test_only_the_given_pids_are_watched(debian_python, start_agent, start_workload):
     wanted, other = (start_workload(debian_python, "gc_truth.py", 2, 50, i) for i in range(2))
     agent = start_agent(f"--pid={wanted.pid}", trackers=["gc_pause"])
     wanted.wait_covered(agent)
-    other.hello = other.read()
+    other.read()
     for workload in wanted, other:
         workload.say()
         workload.truth = workload.read()
         workload.finish()
     agent.stop()
-    match(rows_of(agent, wanted.hello, wanted.truth["begin"], wanted.truth["end"]), wanted.truth["collections"])
+    check_rows(agent, wanted)
     assert {r["host_pid"] for r in agent.rows[GC]} == {wanted.pid}
 
 
@@ -162,7 +159,7 @@ def test_handoff_in_a_pid_namespace(debian_python, start_agent, tmp_path, cleanu
         return [(reply, r) for r in agent.select("ebpf_handoff", lambda r: r["peer_port"] == port)]
     reply, row = host.wait_until(covered, 10, "a hand-off row")[0]
     assert reply["pid"] == gunicorn.worker_pids[0] != host_worker
-    assert (row["pid"], row["tid"], row["main_tid"]) == (reply["pid"], reply["tid"], reply["main_tid"])
+    assert (row["pid"], row["tid"], row["main_tid"]) == (reply["pid"], reply["tid"], reply["pid"])
     assert row["host_pid"] == host_worker
     namespaced = host.status_field(f"{host_worker}/task/{row['host_tid']}", "NSpid")[-1]
     assert int(namespaced) == row["tid"]
@@ -173,24 +170,20 @@ def test_handoff_in_a_pid_namespace(debian_python, start_agent, tmp_path, cleanu
 @pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=str)
 def test_files_of_another_mount_namespace(python, tmp_path, start_agent, start_workload):
     """The interpreter lies on a tmpfs that only its own mount namespace has."""
-    exe, image, env = copy_python(python, tmp_path)
+    copy, env = copy_python(python, tmp_path)
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     script = 'mount -t tmpfs tmpfs "$0" && cp -a "$1" "$2" "$0" && rm -rf "$1" "$2" && shift 2 && exec "$@"'
     agent = start_agent(trackers=["gc_pause"])
-    moved = host.Python.__new__(host.Python)
-    moved.__dict__.update(python.__dict__, path=str(hidden / "bin" / exe.name))
+    copy.path = str(hidden / "bin" / os.path.basename(copy.path))
     env["LD_LIBRARY_PATH"] = str(hidden / "lib")
-    workload = start_workload(moved, "gc_truth.py", 2, 200, 1, env=env,
+    workload = start_workload(copy, "gc_truth.py", 2, 200, 1, env=env,
                               prefix=["unshare", "--mount", "sh", "-c", script, str(hidden),
                                       str(tmp_path / "bin"), str(tmp_path / "lib")])
-    workload.wait_covered(agent)
-    assert not os.path.exists(moved.path), "the file is visible here: the test tests nothing"
-    workload.say()
-    truth = workload.read()
-    workload.finish()
+    host.run_together(agent, [workload])
+    assert not os.path.exists(copy.path), "the file is visible here: the test tests nothing"
     agent.stop()
-    match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])
+    check_rows(agent, workload)
 
 
 def test_processes_that_vanish_while_being_looked_at(start_agent):
@@ -218,9 +211,9 @@ def test_python_of_another_user_that_is_not_dumpable(debian_python, start_agent,
     agent = start_agent(trackers=["gc_pause"])
     workload = start_workload(debian_python, "gc_truth.py", 2, 100, 1, env={"BECOME_USER": "65534"})
     workload.wait_covered(agent)
-    assert os.stat(f"/proc/{workload.pid}").st_uid == 65534 or os.stat(f"/proc/{workload.pid}/environ").st_uid == 0
+    assert os.stat(f"/proc/{workload.pid}/environ").st_uid == 0 != os.stat(f"/proc/{workload.pid}").st_uid
     workload.say()
-    truth = workload.read()
+    workload.truth = workload.read()
     workload.finish()
     agent.stop()
-    match(rows_of(agent, workload.hello, truth["begin"], truth["end"]), truth["collections"])
+    check_rows(agent, workload)

@@ -8,8 +8,7 @@ import os
 import threading
 import time
 
-accuracy = time.get_clock_info("perf_counter")
-assert accuracy.implementation == "clock_gettime(CLOCK_MONOTONIC)"
+assert time.get_clock_info("perf_counter").implementation == "clock_gettime(CLOCK_MONOTONIC)"
 now = time.perf_counter_ns
 
 thread = threading.local()
@@ -38,23 +37,28 @@ def wrap_accept(listener):
     listener.accept = stamping_accept
 
 
-def wrap_touches(gthread, unreader):
-    """Each of these is a place where a worker's first touch can be: the private epoll of newer generations,
-    else the first read."""
+def stamping(function):
+    """Notes when a worker thread's first such call of a pickup began and ended."""
+    def touch(*args):
+        before = now()
+        try:
+            return function(*args)
+        finally:
+            if getattr(thread, "touch", 0) is None:
+                thread.touch = [before, now()]
+    return touch
 
-    def stamping(function):
-        def touch(*args):
-            before = now()
-            try:
-                return function(*args)
-            finally:
-                if getattr(thread, "touch", 0) is None:
-                    thread.touch = [before, now()]
-        return touch
 
+def wrap_touches():
+    """A worker's first touch is the private epoll of newer generations, else the first read."""
+    import selectors
+    from gunicorn.http import unreader
+
+    class Selector(selectors.DefaultSelector):
+        register = stamping(selectors.DefaultSelector.register)
+
+    selectors.DefaultSelector = Selector
     unreader.SocketUnreader.chunk = stamping(unreader.SocketUnreader.chunk)
-    if hasattr(gthread.TConn, "wait_for_data"):
-        gthread.TConn.wait_for_data = stamping(gthread.TConn.wait_for_data)
 
 
 def wrap_handle(worker):
@@ -76,10 +80,8 @@ def wrap_handle(worker):
 
 def post_worker_init(worker):
     global truth_fd
-    from gunicorn.http import unreader
-    from gunicorn.workers import gthread
     truth_fd = os.open(os.environ["HANDOFF_TRUTH"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    wrap_touches(gthread, unreader)
+    wrap_touches()
     wrap_handle(worker)
     for listener in worker.sockets:
         wrap_accept(listener)
@@ -92,7 +94,6 @@ def app(environ, start_response):
         time.sleep(float(words[2]))
     elif words[1] == "gc":
         gc.collect()
-    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id(),
-                       "main_tid": threading.main_thread().native_id}).encode()
+    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id()}).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]
