@@ -303,7 +303,7 @@ int config_read_file(const struct option_table *tables, const char *path, struct
 				path);
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
 	if (!root)
-		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s", path, error.line,
+		return why_fail(why, EINVAL, "%s: line %d is not valid JSON: %s", path, error.line,
 				error.text);
 	if (json_is_object(root))
 		err = read_object(tables, "", root, &inner);

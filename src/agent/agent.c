@@ -165,18 +165,21 @@ static int watch(int epoll_fd, int fd)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-static void tick(struct agent *agent, uint64_t now, uint64_t *next_second)
+static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct why *why)
 {
+	int err;
+
 	ring_buffer__consume(agent->set.rings);
 	processes_tick(now);
-	pipeline_tick(agent->pipeline);
-	if (now < *next_second)
-		return;
+	err = pipeline_tick(agent->pipeline, why);
+	if (err || now < *next_second)
+		return err;
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
 	binaries_tick(now);
 	tick_trackers(agent, now);
 	report_tick(&agent->report, now);
+	return 0;
 }
 
 static void wait_and_handle(struct agent *agent, int epoll_fd, int signal_fd, int watch_fd,
@@ -216,34 +219,40 @@ static int loop(struct agent *agent, int signal_fd, int watch_fd, struct why *wh
 	while (!agent->stop) {
 		uint64_t now = clock_monotonic_ns();
 
-		tick(agent, now, &next_second);
-		if (end && now >= end)
+		err = tick(agent, now, &next_second, why);
+		if (err || (end && now >= end))
 			break;
 		wait_and_handle(agent, epoll_fd, signal_fd, watch_fd,
 				processes_due_in(now, POLL_NS));
 	}
-	return 0;
+	return err;
 }
 
+/* Pending signals are seen here too: agent_block_signals() may have been called long ago. */
 static int open_signal_fd(struct why *why)
 {
+	sigset_t signals = agent_block_signals();
+	int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+
+	return fd < 0 ? why_fail(why, errno, "cannot wait for signals: %s", strerror(errno)) : fd;
+}
+
+sigset_t agent_block_signals(void)
+{
 	sigset_t signals;
-	int fd;
 
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? why_fail(why, errno, "cannot wait for signals: %s", strerror(errno)) : fd;
+	return signals;
 }
 
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why)
 {
 	AUTO_CLOSE int signal_fd = open_signal_fd(why);
-	uint64_t undelivered;
-	int err;
+	int err, undelivered;
 
 	if (signal_fd < 0) {
 		sink->free(sink);
@@ -255,16 +264,13 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 	stop(agent);
 	if (!agent->pipeline)
 		return err;
-	report_last(&agent->report, clock_monotonic_ns());
-	undelivered = pipeline_finish(agent->pipeline, clock_monotonic_ns() + FINISH_NS);
-	if (err)
-		return err;
-	if (agent->watch_fd_ended)
+	if (!err)
+		report_last(&agent->report, clock_monotonic_ns());
+	undelivered = pipeline_finish(agent->pipeline, clock_monotonic_ns() + FINISH_NS,
+				      err ? NULL : why);
+	if (!err && agent->watch_fd_ended)
 		return why_fail(why, ECHILD, "the embedded store ended; its own message is above");
-	if (undelivered)
-		return why_fail(why, EIO, "%llu rows could not be delivered",
-				(unsigned long long)undelivered);
-	return 0;
+	return err ? err : undelivered;
 }
 
 void agent_free(struct agent *agent)

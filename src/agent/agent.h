@@ -6,6 +6,8 @@
 #ifndef UNDERSPAN_AGENT_H
 #define UNDERSPAN_AGENT_H
 
+#include <signal.h>
+
 #include "config.h"
 #include "pipeline/batch.h"
 #include "util.h"
@@ -20,6 +22,12 @@ struct agent_options {
 };
 
 struct agent;
+
+/*
+ * Blocks SIGTERM and SIGINT for agent_run() to take: a signal during a long start must end the
+ * agent in the same orderly way as later. Returns the two.
+ */
+sigset_t agent_block_signals(void);
 
 /* Checks the host and loads the trackers; attaches nothing yet. */
 int agent_new(const struct agent_options *options, struct agent **ret_agent, struct why *why);

@@ -217,6 +217,7 @@ int command_run(int argc, char **argv)
 		agent_options.host = host;
 		log_set_level((enum log_level)log_level);
 		libbpf_set_print(print_libbpf);
+		agent_block_signals();
 		err = run(&why);
 	}
 	config_free(tables);

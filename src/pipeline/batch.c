@@ -36,6 +36,8 @@ struct pipeline {
 	pthread_cond_t changed; /* on CLOCK_MONOTONIC */
 	uint64_t queued_bytes;
 	bool stopping;
+	struct why broken;	    /* the sink is, for good; empty: it is not */
+	struct why failure;	    /* the last; sender's until it has ended */
 	bool given_up;		    /* past the deadline */
 	struct complaint complaint; /* sender's: one, for what fails fails for all tables mostly */
 };
@@ -115,9 +117,10 @@ void pipeline_add(struct pipeline *p, size_t table, const void *row)
 		close_batch(p, q);
 }
 
-void pipeline_tick(struct pipeline *p)
+int pipeline_tick(struct pipeline *p, struct why *why)
 {
 	uint64_t now = clock_monotonic_ns();
+	int err = 0;
 
 	for (size_t i = 0; i < p->n_tables; i++) {
 		struct batch *open = p->queues[i].open;
@@ -125,6 +128,11 @@ void pipeline_tick(struct pipeline *p)
 		if (open && now - open->opened_ns >= p->limits.batch_age_ns)
 			close_batch(p, &p->queues[i]);
 	}
+	pthread_mutex_lock(&p->lock);
+	if (p->broken.text[0])
+		err = why_fail(why, EPIPE, "%s", p->broken.text);
+	pthread_mutex_unlock(&p->lock);
+	return err;
 }
 
 void pipeline_read_counts(struct pipeline *p, size_t table, struct pipeline_counts *ret)
@@ -196,6 +204,8 @@ static void send_one(struct pipeline *p, struct table_queue *q)
 	p->queued_bytes -= batch->body.len;
 	pthread_mutex_unlock(&p->lock);
 	result = p->sink->send(p->sink, table, batch, &why);
+	if (result != SEND_OK)
+		p->failure = why;
 	if (result == SEND_RETRY)
 		complain(&p->complaint, "%s: keeping rows, will try again: %s", table->name,
 			 why.text);
@@ -222,6 +232,8 @@ static void send_one(struct pipeline *p, struct table_queue *q)
 	} else {
 		q->counts.dropped_refused += batch->rows;
 	}
+	if (result == SEND_BROKEN)
+		p->broken = why;
 	batch_free(batch);
 }
 
@@ -293,7 +305,7 @@ int pipeline_new(const struct table *const *tables, size_t n_tables,
 	return 0;
 }
 
-uint64_t pipeline_finish(struct pipeline *p, uint64_t deadline_ns)
+int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 {
 	struct timespec until = { .tv_sec = (time_t)(deadline_ns / NSEC_PER_SEC),
 				  .tv_nsec = (long)(deadline_ns % NSEC_PER_SEC) };
@@ -317,7 +329,11 @@ uint64_t pipeline_finish(struct pipeline *p, uint64_t deadline_ns)
 	for (size_t i = 0; i < p->n_tables; i++)
 		undelivered += p->queues[i].counts.queued + p->queues[i].counts.dropped_memory +
 			       p->queues[i].counts.dropped_refused;
-	return undelivered;
+	if (!undelivered)
+		return 0;
+	return why_fail(why, EIO, "%llu rows could not be delivered: %.400s",
+			(unsigned long long)undelivered,
+			p->failure.text[0] ? p->failure.text : "out of time");
 }
 
 void pipeline_free(struct pipeline *p)

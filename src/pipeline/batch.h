@@ -36,16 +36,19 @@ int pipeline_new(const struct table *const *tables, size_t n_tables,
 /* Collector thread only. A row that finds no memory is counted as dropped. */
 void pipeline_add(struct pipeline *pipeline, size_t table, const void *row);
 
-/* Collector thread only: closes the batches that are old enough. */
-void pipeline_tick(struct pipeline *pipeline);
+/*
+ * Collector thread only: closes the batches that are old enough. Returns 0, or -EPIPE with why
+ * when the sink is broken for good.
+ */
+int pipeline_tick(struct pipeline *pipeline, struct why *why);
 
 void pipeline_read_counts(struct pipeline *pipeline, size_t table, struct pipeline_counts *ret);
 
 /*
  * Closes everything, gives the sender until `deadline_ns` (CLOCK_MONOTONIC) and ends it.
- * Returns the number of rows that could not be delivered. pipeline_free() comes after.
+ * Returns 0, or -EIO with why when rows, ever, could not be delivered. pipeline_free() comes after.
  */
-uint64_t pipeline_finish(struct pipeline *pipeline, uint64_t deadline_ns);
+int pipeline_finish(struct pipeline *pipeline, uint64_t deadline_ns, struct why *why);
 void pipeline_free(struct pipeline *pipeline);
 
 #endif

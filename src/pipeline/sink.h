@@ -24,9 +24,10 @@ struct batch {
 
 /* Three outcomes, decided in one place a sink. */
 enum send_result {
-	SEND_OK,    /* the rows are where they belong */
-	SEND_RETRY, /* the same bytes may succeed later */
-	SEND_DROP,  /* they never will */
+	SEND_OK,     /* the rows are where they belong */
+	SEND_RETRY,  /* the same bytes may succeed later */
+	SEND_DROP,   /* they never will */
+	SEND_BROKEN, /* nor will any others: the sink is gone, the agent may as well end */
 };
 
 struct sink {

@@ -15,9 +15,8 @@ static enum send_result stdout_send(struct sink *sink, const struct table *table
 		if (n > 0) {
 			sent += (size_t)n;
 		} else if (n < 0 && errno != EINTR) {
-			/* a closed pipe takes nothing ever again */
 			why_fail(why, errno, "cannot write to stdout: %s", strerror(errno));
-			return SEND_DROP;
+			return SEND_BROKEN;
 		}
 	}
 	return SEND_OK;

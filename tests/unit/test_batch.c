@@ -42,6 +42,8 @@ static enum send_result keep(struct sink *sink, const struct table *table, struc
 		k->refusals -= k->refusals > 0;
 		result = SEND_RETRY;
 		why_fail(why, EIO, "told to");
+	} else if (result == SEND_BROKEN) {
+		why_fail(why, EIO, "told to");
 	} else if (result == SEND_OK) {
 		buffer_append(&k->got[table == &table_b], batch->body.data, batch->body.len);
 		k->batches++;
@@ -92,9 +94,15 @@ static void assert_got_in_order(const struct buffer *got, uint64_t n)
 	assert_int_equal(at - got->data, got->len);
 }
 
+/* How many rows it says were not delivered. */
 static uint64_t finish(struct pipeline *p, uint64_t seconds)
 {
-	return pipeline_finish(p, clock_monotonic_ns() + seconds * NSEC_PER_SEC);
+	struct why why = { "0" };
+	int err = pipeline_finish(p, clock_monotonic_ns() + seconds * NSEC_PER_SEC, &why);
+	uint64_t n = strtoull(why.text, NULL, 10);
+
+	assert_int_equal(err, n ? -EIO : 0);
+	return n;
 }
 
 static void assert_counts_add_up(const struct pipeline_counts *c)
@@ -209,17 +217,36 @@ static void age_closes_a_batch(void **state)
 
 	(void)state;
 	add_numbers(p, 0, 0, 1);
-	pipeline_tick(p);
+	assert_int_equal(pipeline_tick(p, NULL), 0);
 	pipeline_read_counts(p, 0, &c);
 	assert_int_equal(c.inserted, 0);
 	nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 50 * 1000000 }, NULL);
-	pipeline_tick(p);
+	assert_int_equal(pipeline_tick(p, NULL), 0);
 	for (int i = 0; i < 100 && c.inserted == 0; i++) {
 		nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000000 }, NULL);
 		pipeline_read_counts(p, 0, &c);
 	}
 	assert_int_equal(c.inserted, 1);
 	assert_int_equal(finish(p, 5), 0);
+	release(p, &k);
+}
+
+static void a_broken_sink_is_reported(void **state)
+{
+	struct keeper k = { .verdict = SEND_BROKEN };
+	struct pipeline *p = start(&k, 10, 1 << 20);
+	struct why why = { { 0 } };
+	int err = 0;
+
+	(void)state;
+	add_numbers(p, 0, 0, 10);
+	for (int i = 0; i < 100 && !err; i++) {
+		nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000000 }, NULL);
+		err = pipeline_tick(p, &why);
+	}
+	assert_int_equal(err, -EPIPE);
+	assert_string_equal(why.text, "told to");
+	assert_int_equal(finish(p, 5), 10);
 	release(p, &k);
 }
 
@@ -232,6 +259,7 @@ int main(void)
 		cmocka_unit_test(refused_rows_are_counted),
 		cmocka_unit_test(memory_is_bounded_and_the_oldest_goes),
 		cmocka_unit_test(age_closes_a_batch),
+		cmocka_unit_test(a_broken_sink_is_reported),
 	};
 
 	log_set_level(LOG_LEVEL_NONE);
