@@ -73,6 +73,7 @@ class Gunicorn(Server):
 
     def __init__(self, python, generation, directory, *options, bind="127.0.0.1:0", worker_class="gthread", threads=2,
                  workers=1, prefix=()):
+        self.private_epoll = generation.version >= 24  # each worker thread waits for its first byte itself
         self.truth_path = os.path.join(directory, "truth.jsonl")
         argv = [*prefix, python.path, "-m", "gunicorn", "--bind", bind, "--worker-class", worker_class,
                 "--workers", str(workers), "--graceful-timeout", "5", *options]
@@ -107,11 +108,15 @@ class Gunicorn(Server):
 
     def wait_covered(self, agent):
         """Asks until the pickup of one such request by each worker so far is a row."""
+        asked = []
         for pid in list(self.worker_pids):
             def covered():
                 get(self.address)
+                asked.append(pid)
                 return agent.select("ebpf_handoff", lambda r: r["host_pid"] == pid)
             host.wait_until(covered, 10, f"a hand-off row of worker {pid}: {agent.stderr}")
+        # a pickup is written down after the answer; what counts must not begin before
+        host.wait_until(lambda: len(self.truth()) == len(asked), 10, "the truth is complete")
         return self
 
 

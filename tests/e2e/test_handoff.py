@@ -319,7 +319,7 @@ def test_addresses_and_names(family, agent, start_gunicorn):
     assert (row["host_pid"], row["host_tid"]) == (row["pid"], row["tid"])
     assert row["comm"] == comm
     assert row["host"] == socket.gethostname()
-    assert row["main_thread_name"] != "" and row["pickup"] != ""
+    assert row["pickup"] == ("epoll_ctl" if gunicorn.private_epoll else "recvfrom")
 
 
 @contextlib.contextmanager
@@ -345,6 +345,10 @@ def load(address):
             client.join()
 
 
+def wait_work(gunicorn, pid):
+    host.wait_until(lambda: any(t["pid"] == pid for t in gunicorn.truth()), 10, f"worker {pid} has had work")
+
+
 def replace_workers(gunicorn, how):
     """Until the newest of four or more workers has had work."""
     if how == "HUP":
@@ -353,12 +357,12 @@ def replace_workers(gunicorn, how):
             gunicorn.wait_log("Booting worker", n)
     elif how == "kill":
         for n in (3, 4):
+            wait_work(gunicorn, gunicorn.worker_pids[n - 2])
             os.kill(gunicorn.worker_pids[n - 2], signal.SIGKILL)
             gunicorn.wait_log("Booting worker", n)
     else:
         gunicorn.wait_log("Booting worker", 6, timeout=30)
-    newest = gunicorn.worker_pids[-1]
-    host.wait_until(lambda: any(t["pid"] == newest for t in gunicorn.truth()), 10, "the newest worker has work")
+    wait_work(gunicorn, gunicorn.worker_pids[-1])
 
 
 @pytest.mark.parametrize("how", ["HUP", "max-requests", "kill"])

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from workload import Collections, listen, warm_up
+from workload import listen, now, tell, warm_up
 
 
 def spin(stop, started):
@@ -19,7 +19,6 @@ def spin(stop, started):
 def main():
     n_spinning, n_sleeping, n_objects, times = map(int, sys.argv[1:])
     stop, forever, started = [], threading.Event(), threading.Semaphore(0)
-    truth = Collections()
     old = [[] for _ in range(n_objects)]
     gc.disable()  # the spinning threads allocate nothing, and nothing else shall collect
     if not warm_up():
@@ -31,13 +30,16 @@ def main():
     for _ in range(n_spinning + n_sleeping):
         started.acquire()
     time.sleep(0.05)
-    truth.start()
+    # no gc.callbacks: from 3.13 on they run inside the collection, and give the GIL away there
+    collections, begin = [], now()
     for _ in range(times):
-        gc.collect()
-    truth.stop()
+        start = now()
+        collected = gc.collect()
+        collections.append({"start": start, "stop": now(), "generation": 2, "collected": collected,
+                            "uncollectable": 0, "tid": threading.get_native_id()})
     stop.append(True)
     del old
-    truth.report()
+    tell(begin=begin, end=now(), collections=collections)
     listen()
     os._exit(0)
 
