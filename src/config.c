@@ -303,7 +303,7 @@ int config_read_file(const struct option_table *tables, const char *path, struct
 				path);
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
 	if (!root)
-		return why_fail(why, EINVAL, "%s: line %d is not valid JSON: %s", path, error.line,
+		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s", path, error.line,
 				error.text);
 	if (json_is_object(root))
 		err = read_object(tables, "", root, &inner);
@@ -337,6 +337,32 @@ static int read_named_file(const struct option_table *tables, int argc, char **a
 		}
 	}
 	return 0;
+}
+
+static const struct option *find_letter(const struct option_table *tables, char letter)
+{
+	for (; tables->options; tables++) {
+		for (size_t i = 0; i < tables->n; i++) {
+			if (tables->options[i].letter == letter)
+				return &tables->options[i];
+		}
+	}
+	return NULL;
+}
+
+/* -p VALUE or -pVALUE */
+static int parse_letter(const struct option_table *tables, int argc, char **argv, int *i,
+			struct why *why)
+{
+	const struct option *o = find_letter(tables, argv[*i][1]);
+	const char *value = argv[*i][2] ? &argv[*i][2] : NULL;
+
+	if (!o)
+		return why_fail(why, EINVAL, "unknown option %s; --help lists the options",
+				argv[*i]);
+	if (!value && o->type != OPTION_BOOL && *i + 1 < argc)
+		value = argv[++*i];
+	return set_option(o, value, why);
 }
 
 static int parse_flag(const struct option_table *tables, int argc, char **argv, int *i,
@@ -380,8 +406,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 		} else if (flags && !strncmp(argv[i], "--", 2)) {
 			err = parse_flag(tables, argc, argv, &i, why);
 		} else if (flags && argv[i][0] == '-' && argv[i][1]) {
-			err = why_fail(why, EINVAL, "unknown option %s; --help lists the options",
-				       argv[i]);
+			err = parse_letter(tables, argc, argv, &i, why);
 		} else if (n == capacity) {
 			err = why_fail(why, EINVAL, "unexpected argument '%s'", argv[i]);
 		} else {
@@ -401,7 +426,8 @@ void config_print_help(const struct option_table *tables)
 			const struct option *o = &tables->options[i];
 			char flag[128];
 
-			snprintf(flag, sizeof(flag), "--%s%s%s", o->key, o->arg ? "=" : "",
+			snprintf(flag, sizeof(flag), "%.*s--%s%s%s", o->letter ? 4 : 0,
+				 (char[]){ '-', o->letter, ',', ' ', 0 }, o->key, o->arg ? "=" : "",
 				 o->arg ? o->arg : "");
 			printf("  %-33s %s\n", flag, o->help);
 		}

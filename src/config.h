@@ -42,6 +42,7 @@ struct option {
 	uint64_t min, max;	    /* OPTION_UINT, OPTION_SECONDS; max 0: no limit */
 	const char *const *choices; /* OPTION_CHOICE, NULL-terminated */
 	bool flag_only;		    /* cannot stand in the file */
+	char letter;		    /* 'p': -p is short for it; 0: none */
 };
 
 /* One table a module; an array of these ends with {0}. Options are looked up in order. */

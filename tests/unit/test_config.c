@@ -33,7 +33,7 @@ static const struct option options[] = {
 	  .arg = "C",
 	  .choices = choices },
 	{ .key = "list", .type = OPTION_LIST, .target = &list, .arg = "A,B" },
-	{ .key = "pid", .type = OPTION_PIDS, .target = &pids, .arg = "PID" },
+	{ .key = "pid", .type = OPTION_PIDS, .target = &pids, .arg = "PID", .letter = 'p' },
 	{ .key = "apply", .type = OPTION_BOOL, .target = &flag, .flag_only = true },
 };
 static const struct option_table tables[] = { { options, ARRAY_SIZE(options) }, { 0 } };
@@ -88,6 +88,15 @@ static void flags_fill_their_targets(void **state)
 	assert_string_equal(list.items[1], "b");
 	assert_int_equal(pids.n, 3);
 	assert_int_equal(pids.items[2], 3);
+}
+
+static void a_letter_is_short_for_its_flag(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("-p", "11", "-p12"), 0);
+	assert_int_equal(pids.n, 2);
+	assert_int_equal(pids.items[1], 12);
+	assert_refused(PARSE("-p"), "pid");
 }
 
 static void wrong_flags_are_named(void **state)
@@ -169,7 +178,7 @@ static void wrong_files_are_named(void **state)
 	assert_refused(parse_file("{\"some_string\": null}"), "some_string");
 	assert_refused(parse_file("{\"apply\": true}"), "apply");
 	assert_refused(parse_file("[]"), "object");
-	assert_refused(parse_file("{\"part.number\": 3"), "line 1");
+	assert_refused(parse_file("{\"part.number\": 3"), ":1:");
 	assert_refused(parse_file("{\"flag\": true, \"flag\": true}"), "duplicate");
 	assert_refused(parse_file(""), "JSON");
 }
@@ -185,6 +194,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(flags_fill_their_targets, reset),
+		cmocka_unit_test_setup(a_letter_is_short_for_its_flag, reset),
 		cmocka_unit_test_setup(wrong_flags_are_named, reset),
 		cmocka_unit_test_setup(a_file_says_the_same_dotted_or_nested, reset),
 		cmocka_unit_test_setup(a_flag_beats_the_file, reset),
