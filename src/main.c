@@ -17,6 +17,7 @@ static const struct command {
 	{ "sql", command_sql, "ask ClickHouse or a store a question" },
 	{ "schema", command_schema, "print the tables' DDL, or create them with --apply" },
 	{ "explain", command_explain, "where one request's time went, span by span" },
+	{ "doctor", command_doctor, "what works on this host and why not" },
 };
 
 static void print_usage(FILE *out)

@@ -1,5 +1,5 @@
 -- What is probed in which process, how it was found, or why it is not probed. A row when a
--- process appears.
+-- process appears; host_pid 0: whether the tracker runs on the host at all.
 CREATE TABLE IF NOT EXISTS ebpf_probe_health
 (
     host LowCardinality(String),

@@ -84,6 +84,32 @@ void report_tick(struct report *report, uint64_t now_ns)
 		report_last(report, now_ns);
 }
 
+static void report_tracker_state(struct report *report, const struct tracker *tracker,
+				 const struct why *refused)
+{
+	struct probe_health_row row = {
+		.host = enrich_host(),
+		.time_ns = clock_monotonic_ns(),
+		.tracker = tracker->name,
+		.live = !refused,
+		.reason = refused ? refused->text : "",
+	};
+
+	pipeline_add(report->pipeline, report->set->n + 1, &row);
+}
+
+void report_trackers(struct report *report)
+{
+	struct tracker_set *set = report->set;
+
+	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].dead)
+			report_tracker_state(report, set->items[i].tracker, NULL);
+	}
+	for (size_t i = 0; i < set->n_refused; i++)
+		report_tracker_state(report, set->refused[i].tracker, &set->refused[i].why);
+}
+
 static void format_build_id(const struct python_image *image, char *buf, size_t size)
 {
 	buf[0] = 0;
@@ -115,7 +141,8 @@ void report_process(struct report *report, const struct process *process)
 		const struct tracker *tracker = report->set->items[i].tracker;
 
 		row.tracker = tracker->name;
-		row.live = binary && (!tracker->attach_binary || binary->live[i]);
+		row.live = binary && !report->set->items[i].dead &&
+			   (!tracker->attach_binary || binary->live[i]);
 		row.method = row.live && tracker->binary_method ? tracker->binary_method(binary)
 								: "";
 		if (binary)

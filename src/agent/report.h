@@ -25,6 +25,9 @@ struct report {
 void report_start(struct report *report, struct tracker_set *set, struct pipeline *pipeline,
 		  uint64_t interval_ns);
 
+/* Says of each tracker that was wanted whether it runs on this host (rows with host_pid 0). */
+void report_trackers(struct report *report);
+
 /* Writes the interval's rows when it is over; complains about what was lost in it. */
 void report_tick(struct report *report, uint64_t now_ns);
 

@@ -142,6 +142,12 @@ static int open_tracker(struct tracker_set *set, struct running_tracker *running
 	return err ? why_fail(why, -err, "cannot read its ring buffer: %s", strerror(-err)) : 0;
 }
 
+static void refuse(struct tracker_set *set, const struct tracker *tracker, const struct why *why)
+{
+	set->refused[set->n_refused++] = (struct refused_tracker){ tracker, *why };
+	log_error("%s: does not run: %s; the other trackers go on", tracker->name, why->text);
+}
+
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
 		     tracker_on_event on_event, void *context, struct why *why)
 {
@@ -166,11 +172,19 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 			set->n++;
 			continue;
 		}
-		log_error("%s: does not run: %s; the other trackers go on", all_trackers[i]->name,
-			  why->text);
+		refuse(set, all_trackers[i], why);
 		all_trackers[i]->close();
 	}
 	return set->n ? 0 : why_fail(why, ENODEV, "no tracker can run on this host");
+}
+
+static bool all_dead(const struct tracker_set *set)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].dead)
+			return false;
+	}
+	return true;
 }
 
 int tracker_set_attach(struct tracker_set *set, struct why *why)
@@ -180,12 +194,19 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 	if (err)
 		return why_fail(why, -err, "cannot attach to process events: %s", strerror(-err));
 	for (size_t i = 0; i < set->n; i++) {
-		if (!set->items[i].skeleton)
+		struct running_tracker *running = &set->items[i];
+
+		if (!running->skeleton)
 			continue;
-		err = bpf_object__attach_skeleton(set->items[i].skeleton);
-		if (err)
-			return why_fail(why, -err, "%s: cannot attach: %s",
-					set->items[i].tracker->name, strerror(-err));
+		err = bpf_object__attach_skeleton(running->skeleton);
+		if (!err)
+			continue;
+		why_fail(why, -err, "the kernel refused to attach it: %s", strerror(-err));
+		bpf_object__detach_skeleton(running->skeleton);
+		running->dead = true;
+		refuse(set, running->tracker, why);
+		if (all_dead(set))
+			return why_fail(why, ENODEV, "no tracker can be attached on this host");
 	}
 	return 0;
 }
@@ -196,7 +217,7 @@ void tracker_set_attach_binary(struct tracker_set *set, struct python_binary *bi
 		const struct tracker *tracker = set->items[i].tracker;
 		int err;
 
-		if (!tracker->attach_binary)
+		if (!tracker->attach_binary || set->items[i].dead)
 			continue;
 		err = tracker->attach_binary(binary, &binary->links[i], &binary->refused[i]);
 		binary->live[i] = err == 0;
@@ -216,7 +237,7 @@ void tracker_set_attach_binary(struct tracker_set *set, struct python_binary *bi
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid)
 {
 	for (size_t i = 0; i < set->n; i++) {
-		if (set->items[i].tracker->process_gone)
+		if (set->items[i].tracker->process_gone && !set->items[i].dead)
 			set->items[i].tracker->process_gone(host_pid);
 	}
 }
@@ -227,7 +248,7 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 
 	for (size_t i = 0; i < set->n; i++) {
 		to.index = i;
-		if (set->items[i].tracker->tick)
+		if (set->items[i].tracker->tick && !set->items[i].dead)
 			set->items[i].tracker->tick(&to, now_ns);
 	}
 }

@@ -17,12 +17,21 @@ struct running_tracker {
 	struct bpf_object_skeleton *skeleton;
 	int stats_fd;
 	uint64_t bad_events; /* records of a wrong size */
+	bool dead;	     /* could not be attached: stands in `refused` */
 	struct tracker_set *set;
+};
+
+/* One that was wanted and cannot run. */
+struct refused_tracker {
+	const struct tracker *tracker;
+	struct why why;
 };
 
 struct tracker_set {
 	struct running_tracker items[MAX_TRACKERS];
 	size_t n;
+	struct refused_tracker refused[MAX_TRACKERS];
+	size_t n_refused;
 	struct ring_buffer *rings;
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
 	int processes_fd;
@@ -39,7 +48,10 @@ struct tracker_set {
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
 		     tracker_on_event on_event, void *context, struct why *why);
 
-/* Attaches the programs that need no binary. From here on events come. */
+/*
+ * Attaches the programs that need no binary. From here on events come. A tracker that cannot be
+ * attached is logged and moved to `refused`; fails when the process object cannot, or none is left.
+ */
 int tracker_set_attach(struct tracker_set *set, struct why *why);
 
 /* Attaches all trackers that want it to a binary; fills its links, live and refused. */
