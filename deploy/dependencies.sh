@@ -53,4 +53,5 @@ for purpose in "$@"; do
     # shellcheck disable=SC2086
     apt_install ${packages[$purpose]}
     case $purpose in check|demo) deploy/libchdb.sh ;; esac
+    case $purpose in check) tests/e2e/clickhouse_client.sh ;; esac
 done

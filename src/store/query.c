@@ -101,6 +101,10 @@ static void check_statement(struct query *q)
 	else if (s->outfile)
 		set_failure(&q->failure, EXCEPTION_INTO_OUTFILE_NOT_ALLOWED,
 			    "INTO OUTFILE and FROM INFILE are not allowed");
+	else if (s->kills)
+		set_failure(&q->failure, EXCEPTION_ACCESS_DENIED,
+			    "SYSTEM SHUTDOWN and SYSTEM KILL are not allowed; stop the store's "
+			    "process instead");
 	else if (s->inline_select_data)
 		set_failure(
 			&q->failure, EXCEPTION_NOT_IMPLEMENTED,

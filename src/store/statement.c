@@ -222,18 +222,20 @@ static void parse_insert(struct scanner *s, struct statement *ret)
 	}
 }
 
-static void parse_other(struct scanner *s, struct statement *ret)
+static void parse_other(struct scanner *s, struct token previous, struct statement *ret)
 {
 	size_t depth = 0;
-	struct token t, previous = { 0 };
 
-	for (t = next(s); t.type != TOKEN_END; previous = t, t = next(s)) {
+	for (struct token t = next(s); t.type != TOKEN_END; previous = t, t = next(s)) {
 		if (t.type == TOKEN_OPEN)
 			depth++;
 		else if (t.type == TOKEN_CLOSE && depth)
 			depth--;
 		if (is_keyword(&previous, "INTO") && is_keyword(&t, "OUTFILE"))
 			ret->outfile = true;
+		if (is_keyword(&previous, "SYSTEM") &&
+		    (is_keyword(&t, "SHUTDOWN") || is_keyword(&t, "KILL")))
+			ret->kills = true;
 		/* the last one counts: a column may be called format */
 		if (depth == 0 && is_keyword(&previous, "FORMAT") && t.type == TOKEN_WORD)
 			ret->format = (struct text){ t.at, t.len };
@@ -266,7 +268,7 @@ void statement_parse(struct text query, struct statement *ret_statement)
 		if (is_keyword(&first, "SELECT") || is_keyword(&first, "WITH") ||
 		    is_keyword(&first, "FROM") || first.type == TOKEN_OPEN)
 			ret.kind = STATEMENT_SELECT;
-		parse_other(&s, &ret);
+		parse_other(&s, first, &ret);
 	}
 	*ret_statement = ret;
 }

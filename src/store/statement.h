@@ -27,6 +27,7 @@ struct statement {
 	struct text format; /* of the FORMAT clause; empty: none */
 	struct text data;   /* INSERT_DATA: what follows in the same text */
 	bool outfile; /* INTO OUTFILE, FROM INFILE: for the client program, not for a server */
+	bool kills;   /* SYSTEM SHUTDOWN, SYSTEM KILL: the engine signals its whole process group */
 	bool many;    /* more than one statement */
 	bool inline_select_data; /* INSERT ... SELECT ... FORMAT f, and something after it */
 };

@@ -43,7 +43,8 @@ class Store:
             self.process = subprocess.Popen(
                 [*prefix, UNDERSPAN, "store", f"--path={path}", f"--listen={listen}",
                  f"--ready_fd={write}", *arguments],
-                pass_fds=[write], stderr=log, env={**os.environ, **(env or {})})
+                pass_fds=[write], stderr=log, env={**os.environ, **(env or {})},
+                start_new_session=True)
         os.close(write)
         with os.fdopen(read) as ready:
             word, _, rest = ready.readline().strip().partition(" ")

@@ -198,6 +198,8 @@ def test_request_compression(store, table):
     (48, 501, "INSERT INTO t SELECT * FROM input('a UInt8') FORMAT CSV 1", {}),
     (48, 501, "SELECT 1", {"compress": "1"}),
     (512, 403, "SELECT 1", {"role": "admin"}),
+    (497, 403, "SYSTEM SHUTDOWN", {}),
+    (497, 403, "system /* */ kill", {}),
 ])
 def test_errors(store, code, status, sql, params):
     answer = store.request(body=sql.encode(), **params)

@@ -128,6 +128,15 @@ static void test_not_for_a_server(void **state)
 	assert_false(parse("insert into t select 1 format CSV ").inline_select_data);
 }
 
+static void test_kills(void **state)
+{
+	(void)state;
+	assert_true(parse("system shutdown").kills);
+	assert_true(parse("SYSTEM FLUSH LOGS PARALLEL WITH SYSTEM /* */ KILL").kills);
+	assert_false(parse("SYSTEM FLUSH LOGS").kills);
+	assert_false(parse("SELECT 'system kill'").kills);
+}
+
 /* Cut anywhere, it must end and stay inside its text (the sanitizers watch). */
 static void test_hostile(void **state)
 {
@@ -157,6 +166,7 @@ int main(void)
 		cmocka_unit_test(test_format),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_not_for_a_server),
+		cmocka_unit_test(test_kills),
 		cmocka_unit_test(test_hostile),
 	};
 
