@@ -47,7 +47,7 @@ def test_bad_usage(arguments, words):
     ('{"handoff": {"no_such_key": 1}}', ["handoff.no_such_key"]),
     ('{"duration": "soon"}', ["duration", "soon"]),
     ('{"trackers": ["no_such_tracker"]}', ["no_such_tracker"]),
-    ('{"trackers": ', ["underspan.json:1:"]),
+    ('{"trackers": ', ["underspan.json", "line 1"]),
     ('[]', ["underspan.json"]),
 ])
 def test_bad_configuration(text, words, tmp_path):
@@ -83,10 +83,16 @@ def test_clickhouse_that_cannot_be_reached():
         s.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused, and nobody else gets the port
         port = s.getsockname()[1]
         result = run_underspan("run", f"--clickhouse=http://127.0.0.1:{port}", "--duration=1", timeout=20)
+    check_undelivered(result, f"http://127.0.0.1:{port}")
+
+
+def check_undelivered(result, *words):
+    """A warning with the words as soon as it is known, and in the end what became of the rows."""
     assert result.returncode == FAILED and result.stdout == ""
     warning, *_, last = [line for line in result.stderr.splitlines() if re.search("error|warning", line)]
-    assert f"127.0.0.1:{port}" in warning and "will try again" in warning, warning
-    assert re.search(r"error: \d+ rows could not be delivered", last), last
+    for word in (*words, "will try again"):
+        assert word in warning, warning
+    assert re.search(r"error: \d+ rows could not be delivered", last) and words[0] in last, last
 
 
 def test_store_port_in_use(tmp_path):
@@ -103,7 +109,7 @@ def test_store_on_a_full_disk(tmp_path):
     result = run_underspan("run", f"--store={tmp_path}/disk/store", "--duration=1", timeout=30, prefix=[
         "unshare", "--mount", "sh", "-c",
         'mkdir -p "$0" && mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"', f"{tmp_path}/disk"])
-    check_sentence(result, FAILED, "store|disk", "space|full")
+    check_undelivered(result, "not enough space")
 
 
 def test_store_directory_that_cannot_be_made(tmp_path):
@@ -150,9 +156,8 @@ def test_reader_of_stdout_that_goes_away(start_workload, debian_python):
         process.stdout.close()
         begin = time.monotonic()
         stderr = process.communicate(timeout=10)[1]
-        assert time.monotonic() - begin < 8 and process.returncode in (0, FAILED, -signal.SIGPIPE), stderr
-        assert "stdout" in stderr or process.returncode == -signal.SIGPIPE
-        assert len(stderr.splitlines()) < 10, stderr
+        assert time.monotonic() - begin < 3 and process.returncode == FAILED, stderr
+        assert "cannot write to stdout: Broken pipe" in stderr and len(stderr.splitlines()) < 12, stderr
         workload.kill()
     finally:
         process.kill()

@@ -165,6 +165,7 @@ def test_exec_of_another_python_is_followed(start_agent, start_workload, debian_
     host.check_each(workloads, lambda workload: check_after_a_second(agent, workload))
 
 
+@pytest.mark.skipif(PYTHONS[-1].version < (3, 12), reason="no Python 3.12 or newer here")
 def test_collections_in_subinterpreters_are_rows(start_agent, start_on_all):
     """Isolated ones have a GIL and a collector of their own, legacy ones share the GIL."""
     agent = start_agent(trackers=["gc_pause"])

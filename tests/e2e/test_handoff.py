@@ -44,6 +44,11 @@ def agent(start_agent):
     return start_agent(trackers=["handoff"])
 
 
+def rows_of(agent, gunicorn):
+    """Others on this host may run servers, too, on the same port numbers at other times."""
+    return agent.select(TABLE, lambda r: r["host_pid"] in gunicorn.worker_pids)
+
+
 def of_ports(rows, ports):
     """The rows of these connections by (port, number of the row on it), in the order of time."""
     found, wanted = {}, set(ports)
@@ -54,8 +59,8 @@ def of_ports(rows, ports):
 
 
 def check_pickup(row, truth):
-    """What is equal, and that the row's times lie where the application saw them. Returns by how much the duration
-    differs from the application's own."""
+    """What is equal, and that the row's times lie where the application saw them: between two stamps each, for it needs
+    the GIL to look at a clock. Returns how far apart the least and the most are that the duration can be."""
     for column in ("fd", "pid", "tid", "main_tid", "peer_port"):
         assert row[column] == truth[column], (column, row, truth)
     end = host.monotonic_ns(row["end_time"])
@@ -64,25 +69,24 @@ def check_pickup(row, truth):
         return None
     start = host.monotonic_ns(row["start_time"])
     assert truth["accept"][0] - CLOCK_NS <= start <= truth["accept"][1] + CLOCK_NS, (row, truth)
-    own = truth["touch"][0] - truth["accept"][1]
-    # the application's stamps are taken with the GIL: waiting for it belongs to neither moment
-    slack = (truth["accept"][1] - truth["accept"][0]) + (truth["touch"][1] - truth["touch"][0])
-    assert own - MS <= row["duration_ns"] <= own + MS + slack, (row, truth)
-    return abs(row["duration_ns"] - own)
+    least, most = truth["touch"][0] - truth["accept"][1], truth["touch"][1] - truth["accept"][0]
+    assert least - CLOCK_NS <= row["duration_ns"] <= most + CLOCK_NS, (row, truth)
+    return most - least
 
 
 def check_all(rows, truth):
-    """Every pickup of the truth is a row and the other way round, by the order on each connection."""
+    """Every pickup of the truth is a row and the other way round, by the order on each connection. Returns the
+    brackets of the durations."""
     ports = {t["peer_port"] for t in truth}
     rows = of_ports(rows, ports)
-    differences = []
+    brackets = []
     for port in ports:
         own = sorted((t for t in truth if t["peer_port"] == port), key=lambda t: t["handle"])
         assert len(rows.get(port, [])) == len(own), (rows.get(port), own)
         for row, pickup in zip(rows[port], own):
             assert row["queue"] == ("accept" if pickup["requests"] == 1 else "keepalive"), (row, pickup)
-            differences.append(check_pickup(row, pickup))
-    return [d for d in differences if d is not None]
+            brackets.append(check_pickup(row, pickup))
+    return [b for b in brackets if b is not None]
 
 
 def truth_of(gunicorn, ports):
@@ -96,17 +100,17 @@ def test_997_connections_to_two_starved_threads(agent, start_gunicorn, capsys):
     ports = get_at_once(gunicorn.address, "/sleep/0.004", CONNECTIONS)
     gunicorn.stop()
     agent.stop()
-    rows = [r for r in agent.rows[TABLE] if r["host_pid"] in gunicorn.worker_pids and r["peer_port"] in set(ports)]
+    rows = [r for r in rows_of(agent, gunicorn) if r["peer_port"] in set(ports)]
     assert len(rows) == CONNECTIONS
     assert {r["queue"] for r in rows} == {"accept"}
-    differences = sorted(check_all(rows, truth_of(gunicorn, ports)))
-    assert len(differences) == CONNECTIONS
+    brackets = sorted(check_all(rows, truth_of(gunicorn, ports)))
+    assert len(brackets) == CONNECTIONS
     assert max(r["handoff_ns"] for r in rows) > 1000 * MS, "nothing waited: the test tested nothing"
-    within = sum(d <= MS for d in differences)
-    assert within >= CONNECTIONS * 99 // 100, f"{within} of {CONNECTIONS} within 1 ms"
+    narrow = sum(b <= MS for b in brackets)
+    assert narrow >= CONNECTIONS * 95 // 100, "the host is too busy for this test to say much"
     with capsys.disabled():
-        print(f"\n  {len(rows)} rows, {within} within 1 ms, median {differences[CONNECTIONS // 2] / 1000:.0f} us off,"
-              f" the worst {differences[-1] / 1000:.0f} us", end=" ")
+        print(f"\n  {len(rows)} rows, all within the application's bracket; {narrow} of these are 1 ms or less, the median "
+              f"{brackets[CONNECTIONS // 2] / 1000:.0f} us", end=" ")
 
 
 @on_other_pythons_too
@@ -124,7 +128,7 @@ def test_keepalive_requests_are_rows_of_their_own(agent, start_gunicorn):
                 read_response(s)
     gunicorn.stop()
     agent.stop()
-    rows = [r for r in agent.rows[TABLE] if r["host_pid"] in gunicorn.worker_pids]
+    rows = rows_of(agent, gunicorn)
     check_all(rows, truth_of(gunicorn, sent))
     for port, stamps in sent.items():
         own = of_ports(rows, [port])[port]
@@ -142,7 +146,7 @@ def test_starved_keepalive_request_waited_for_a_thread(agent, start_gunicorn):
         port = s.getsockname()[1]
         s.sendall(request(keepalive=True))
         read_response(s)
-        wait_parked(agent, port)
+        wait_parked(agent, gunicorn, port)
         for busy in busy1, busy2:
             busy.sendall(request("/sleep/0.6"))
         wait_busy(gunicorn, 2)
@@ -151,14 +155,14 @@ def test_starved_keepalive_request_waited_for_a_thread(agent, start_gunicorn):
             read_response(waiting)
     gunicorn.stop()
     agent.stop()
-    first, second = of_ports(agent.rows[TABLE], [port])[port]
+    first, second = of_ports(rows_of(agent, gunicorn), [port])[port]
     assert (first["queue"], second["queue"]) == ("accept", "keepalive")
     assert 300 * MS < second["handoff_ns"] < 700 * MS and second["client_wait_ns"] < 5 * MS, second
 
 
-def wait_parked(agent, port):
+def wait_parked(agent, gunicorn, port):
     """A connection's first request is done once it is a row; give its thread the moment to hand it back."""
-    agent.wait_rows(TABLE, lambda r: r["peer_port"] == port)
+    agent.wait_rows(TABLE, lambda r: r["host_pid"] in gunicorn.worker_pids and r["peer_port"] == port)
     time.sleep(0.1)
 
 
@@ -207,8 +211,8 @@ def test_slow_client_is_told_from_starved_threads(agent, start_gunicorn):
     gunicorn.stop()
     agent.stop()
     ports = (slow_port, starved_port, both_port)
-    check_all(agent.rows[TABLE], truth_of(gunicorn, ports))
-    (slow,), (starved,), (both,) = (of_ports(agent.rows[TABLE], ports)[port] for port in ports)
+    check_all(rows_of(agent, gunicorn), truth_of(gunicorn, ports))
+    (slow,), (starved,), (both,) = (of_ports(rows_of(agent, gunicorn), ports)[port] for port in ports)
     assert 295 * MS < slow["client_wait_ns"] < 350 * MS and slow["handoff_ns"] < 5 * MS, slow
     assert starved["client_wait_ns"] < 5 * MS and 300 * MS < starved["handoff_ns"] < 600 * MS, starved
     assert 295 * MS < both["client_wait_ns"] < 350 * MS and 200 * MS < both["handoff_ns"] < 600 * MS, both
@@ -228,8 +232,8 @@ def test_client_that_leaves_without_a_word(agent, start_gunicorn):
     host.wait_until(lambda: len(truth_of(gunicorn, ports)) == 3, 10, "the workers saw all three")
     gunicorn.stop()
     agent.stop()
-    check_all(agent.rows[TABLE], truth_of(gunicorn, ports))
-    (left,) = of_ports(agent.rows[TABLE], ports)[ports[1]]
+    check_all(rows_of(agent, gunicorn), truth_of(gunicorn, ports))
+    (left,) = of_ports(rows_of(agent, gunicorn), ports)[ports[1]]
     assert 195 * MS < left["client_wait_ns"] < 260 * MS and left["handoff_ns"] < 10 * MS, left
 
 
@@ -238,7 +242,7 @@ def test_descriptors_used_again_do_not_mix_connections(agent, start_gunicorn):
     ports = [get(gunicorn.address)[1] for _ in range(300)]
     gunicorn.stop()
     agent.stop()
-    rows = [r for r in agent.rows[TABLE] if r["host_pid"] in gunicorn.worker_pids and r["peer_port"] in set(ports)]
+    rows = [r for r in rows_of(agent, gunicorn) if r["peer_port"] in set(ports)]
     assert len(rows) == 300 and len({r["fd"] for r in rows}) < 30
     check_all(rows, truth_of(gunicorn, ports))
 
@@ -260,7 +264,7 @@ def test_tls(agent, start_gunicorn, tmp_path):
     agent.stop()
     truth = truth_of(gunicorn, ports)
     assert len(truth) == 50
-    check_all(agent.rows[TABLE], truth)
+    check_all(rows_of(agent, gunicorn), truth)
 
 
 @pytest.mark.parametrize("bind", ["tcp", "unix"])
@@ -281,7 +285,7 @@ def test_behind_nginx(bind, agent, start_gunicorn, tmp_path, cleanup):
 def check_in_order(agent, gunicorn, truth, n):
     """Connections without a port of their own: told apart by descriptor and time."""
     assert len(truth) == n
-    rows = [r for r in agent.rows[TABLE] if r["host_pid"] in gunicorn.worker_pids]
+    rows = rows_of(agent, gunicorn)
     for pickup in truth:
         own = [r for r in rows if r["fd"] == pickup["fd"] and pickup["accept"][0] - CLOCK_NS
                <= host.monotonic_ns(r["start_time"]) <= pickup["accept"][1] + CLOCK_NS]
@@ -296,7 +300,7 @@ def test_unix_socket(agent, start_gunicorn, tmp_path):
     gunicorn.stop()
     agent.stop()
     check_in_order(agent, gunicorn, gunicorn.truth()[before:], 100)
-    rows = [r for r in agent.rows[TABLE] if r["host_pid"] in gunicorn.worker_pids]
+    rows = rows_of(agent, gunicorn)
     assert {(r["local_port"], r["peer_port"]) for r in rows} == {(0, 0)}
 
 
@@ -306,7 +310,7 @@ def test_addresses_and_names(family, agent, start_gunicorn):
         pytest.skip("no IPv6 here")
     gunicorn = start_gunicorn(bind=f"{family}:0").wait_covered(agent)
     reply, port = get(gunicorn.address)
-    (row,) = agent.wait_rows(TABLE, lambda r: r["peer_port"] == port)
+    (row,) = agent.wait_rows(TABLE, lambda r: r["host_pid"] in gunicorn.worker_pids and r["peer_port"] == port)
     pid = gunicorn.worker_pids[0]
     with open(f"/proc/{pid}/task/{row['host_tid']}/comm") as f:
         comm = f.read().strip()
@@ -377,7 +381,7 @@ def test_replaced_workers_miss_no_connection(how, agent, start_gunicorn):
     agent.stop()
     truth = [t for t in gunicorn.truth() if t["accept"][0] > begin]
     assert len({t["pid"] for t in truth}) >= 4 - (how == "kill")
-    rows = [r for r in agent.rows[TABLE] if r["host_pid"] in gunicorn.worker_pids]
+    rows = rows_of(agent, gunicorn)
     if how != "kill":  # a killed worker leaves pickups that it did not write down
         assert len([r for r in rows if host.monotonic_ns(r["start_time"]) > begin]) == len(truth)
     # a port may serve twice in a run, in different workers: the worker is part of the key
