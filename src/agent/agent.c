@@ -135,7 +135,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	}
 	report_start(&agent->report, &agent->set, agent->pipeline,
 		     agent->options.report_interval_ns);
-	binaries_init(&agent->set);
+	binaries_init(tracker_set_attach_binary, &agent->set);
 	/* attached before the scan: what starts while /proc is read is seen by one of the two */
 	err = tracker_set_attach(&agent->set, why);
 	report_trackers(&agent->report);

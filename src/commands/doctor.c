@@ -186,7 +186,7 @@ int command_doctor(int argc, char **argv)
 	ok = check_kernel();
 	if (ok) {
 		ok = check_trackers(&set);
-		binaries_init(&set);
+		binaries_init(tracker_set_attach_binary, &set);
 		for (size_t i = 0; i < pids.n; i++)
 			ok = check_process(&set, pids.items[i]) && ok;
 		binaries_done();

@@ -8,7 +8,6 @@
 
 #include "log.h"
 #include "probe/clock.h"
-#include "trackers/trackers.h"
 
 /* Long enough that a restarting service finds its probes still in place. */
 static const uint64_t UNUSED_BINARY_KEEP_NS = 30 * NSEC_PER_SEC;
@@ -25,7 +24,8 @@ enum { MAX_VERDICTS = 4096 };
 static struct python_binary *binaries;
 static struct verdict *verdicts;
 static bool id_used[MAX_BINARIES];
-static struct tracker_set *set;
+static binary_attach attach_to;
+static void *attach_context;
 
 int link_list_add(struct link_list *list, struct bpf_link *link)
 {
@@ -58,9 +58,10 @@ void file_identity_of(const struct stat *st, struct file_identity *ret)
 	ret->mtime_ns = (uint64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + (uint64_t)st->st_mtim.tv_nsec;
 }
 
-void binaries_init(struct tracker_set *trackers)
+void binaries_init(binary_attach attach, void *context)
 {
-	set = trackers;
+	attach_to = attach;
+	attach_context = context;
 }
 
 static void forget_verdicts(void)
@@ -142,7 +143,7 @@ static enum binary_kind examine(int fd, const char *path, const struct file_iden
 	snprintf(binary->path, sizeof(binary->path), "%s", path);
 	snprintf(binary->attach_path, sizeof(binary->attach_path), "/proc/self/fd/%d", fd);
 	HASH_ADD(hh, binaries, identity, sizeof(binary->identity), binary);
-	tracker_set_attach_binary(set, binary);
+	attach_to(binary, attach_context);
 	*ret_binary = binary;
 	return BINARY_PYTHON;
 }

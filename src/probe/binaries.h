@@ -57,10 +57,9 @@ struct python_binary {
 	UT_hash_handle hh;
 };
 
-struct tracker_set;
-
-/* `trackers` are asked to attach to each new binary; must outlive this. */
-void binaries_init(struct tracker_set *trackers);
+/* `attach` is called with each new binary: it fills links, live and refused. */
+typedef void (*binary_attach)(struct python_binary *binary, void *context);
+void binaries_init(binary_attach attach, void *context);
 /* Removes all probes; binaries_done() frees the rest. */
 void binaries_detach(void);
 void binaries_done(void);

@@ -211,8 +211,10 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 	return 0;
 }
 
-void tracker_set_attach_binary(struct tracker_set *set, struct python_binary *binary)
+void tracker_set_attach_binary(struct python_binary *binary, void *context)
 {
+	struct tracker_set *set = context;
+
 	for (size_t i = 0; i < set->n; i++) {
 		const struct tracker *tracker = set->items[i].tracker;
 		int err;

@@ -54,8 +54,8 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
  */
 int tracker_set_attach(struct tracker_set *set, struct why *why);
 
-/* Attaches all trackers that want it to a binary; fills its links, live and refused. */
-void tracker_set_attach_binary(struct tracker_set *set, struct python_binary *binary);
+/* Attaches all trackers that want it to a binary. A binary_attach; `set` is a tracker_set. */
+void tracker_set_attach_binary(struct python_binary *binary, void *set);
 
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
 
