@@ -54,7 +54,7 @@ UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e check demo clean help
+.PHONY: all tools deps install fmt fmt-check unit e2e check demo bench clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -132,6 +132,16 @@ demo: ## install what is missing, build, and show where requests' time goes
 	@deploy/dependencies.sh build demo
 	@$(MAKE) --no-print-directory all
 	@deploy/demo/demo.sh
+
+$(BUILD)/tests/bench/%: tests/bench/%.c $(LIB_OBJS)
+	$(call msg,BENCH,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS)
+
+bench: ## what the agent costs, as ratios in one run (root; some minutes)
+	@deploy/dependencies.sh build bench
+	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
+	@/usr/bin/python3 tests/bench/bench.py
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources

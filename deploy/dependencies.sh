@@ -12,6 +12,7 @@ declare -A packages=(
     [check]="libcmocka-dev clang-format-19 libclang-rt-19-dev git python3 python3-pytest nginx-light gunicorn
              python3-django curl openssl iproute2 procps util-linux binutils libcap2-bin"
     [npm]="npm nodejs ca-certificates"
+    [bench]="python3 gunicorn wrk"
     [demo]="python3 nginx-light gunicorn python3-django curl procps"
 )
 

@@ -131,7 +131,7 @@ void report_process(struct report *report, const struct process *process)
 		.reason = process->refused.text,
 	};
 
-	enrich_identity(process->host_pid, 0, &row.container_id, &row.pod_uid);
+	enrich_identity(process->host_pid, 0, row.time_ns, &row.container_id, &row.pod_uid);
 	if (binary) {
 		snprintf(version, sizeof(version), "%u.%u.%u", binary->image.major,
 			 binary->image.minor, binary->image.micro);

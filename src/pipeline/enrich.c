@@ -21,6 +21,7 @@ struct identity {
 		uint64_t is_pid;
 	} key;
 	struct cgroup_identity cgroup;
+	uint64_t unknown_until_ns; /* the process was gone: ask again after this; 0: known */
 	UT_hash_handle hh;
 };
 
@@ -56,35 +57,48 @@ void enrich_done(void)
 	forget_all();
 }
 
-static const struct cgroup_identity *look_up(uint32_t host_pid, uint64_t cgroup_id)
+/* Events of a process that is gone come in numbers: each must not cost an open(). */
+static void read_identity(struct identity *identity, uint32_t host_pid, uint64_t event_ns)
+{
+	char text[16384];
+
+	if (proc_read(host_pid, "cgroup", text, sizeof(text)) < 0) {
+		identity->unknown_until_ns = event_ns + NSEC_PER_SEC;
+		return;
+	}
+	identity->unknown_until_ns = 0;
+	cgroup_identity(text, &identity->cgroup);
+}
+
+static const struct cgroup_identity *look_up(uint32_t host_pid, uint64_t cgroup_id,
+					     uint64_t event_ns)
 {
 	static const struct cgroup_identity nothing;
 	struct identity wanted = { 0 }, *found;
-	char text[16384];
 
 	/* the root cgroup (1), where cgroup v1 leaves everybody, says nothing */
 	wanted.key.is_pid = cgroup_id <= 1;
 	wanted.key.number = wanted.key.is_pid ? host_pid : cgroup_id;
 	HASH_FIND(hh, identities, &wanted.key, sizeof(wanted.key), found);
-	if (found)
+	if (found && (!found->unknown_until_ns || event_ns < found->unknown_until_ns))
 		return &found->cgroup;
-	if (proc_read(host_pid, "cgroup", text, sizeof(text)) < 0)
-		return &nothing;
-	if (HASH_COUNT(identities) >= MAX_IDENTITIES)
-		forget_all();
-	found = calloc(1, sizeof(*found));
-	if (!found)
-		return &nothing;
-	found->key = wanted.key;
-	cgroup_identity(text, &found->cgroup);
-	HASH_ADD(hh, identities, key, sizeof(found->key), found);
+	if (!found) {
+		if (HASH_COUNT(identities) >= MAX_IDENTITIES)
+			forget_all();
+		found = calloc(1, sizeof(*found));
+		if (!found)
+			return &nothing;
+		found->key = wanted.key;
+		HASH_ADD(hh, identities, key, sizeof(found->key), found);
+	}
+	read_identity(found, host_pid, event_ns);
 	return &found->cgroup;
 }
 
-void enrich_identity(uint32_t host_pid, uint64_t cgroup_id, const char **ret_container_id,
-		     const char **ret_pod_uid)
+void enrich_identity(uint32_t host_pid, uint64_t cgroup_id, uint64_t event_ns,
+		     const char **ret_container_id, const char **ret_pod_uid)
 {
-	const struct cgroup_identity *identity = look_up(host_pid, cgroup_id);
+	const struct cgroup_identity *identity = look_up(host_pid, cgroup_id, event_ns);
 
 	*ret_container_id = identity->container_id;
 	*ret_pod_uid = identity->pod_uid;
@@ -116,5 +130,6 @@ void enrich_event(const struct event_header *header, struct row_common *ret)
 		.weight = 1,
 	};
 	memcpy(ret->comm, header->comm, sizeof(ret->comm));
-	enrich_identity(header->host_pid, header->cgroup_id, &ret->container_id, &ret->pod_uid);
+	enrich_identity(header->host_pid, header->cgroup_id, header->end_ns, &ret->container_id,
+			&ret->pod_uid);
 }

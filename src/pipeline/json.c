@@ -11,16 +11,28 @@
 
 #include "probe/clock.h"
 
-static int append_uint(struct buffer *b, uint64_t v)
+/*
+ * Everything is written through a bare pointer: json_append_row() first makes room for the longest
+ * that the row can become, so nothing below needs to look.
+ */
+enum { MAX_UINT = 20, MAX_FLOAT = 32, MAX_ESCAPED_BYTE = 6 /* \u00XX */ };
+
+static char *put(char *out, const char *text, size_t len)
 {
-	char digits[20];
+	memcpy(out, text, len);
+	return out + len;
+}
+
+static char *put_uint(char *out, uint64_t v)
+{
+	char digits[MAX_UINT];
 	size_t i = sizeof(digits);
 
 	do {
 		digits[--i] = (char)('0' + v % 10);
 		v /= 10;
 	} while (v);
-	return buffer_append(b, digits + i, sizeof(digits) - i);
+	return put(out, digits + i, sizeof(digits) - i);
 }
 
 /* Length of the well-formed UTF-8 sequence at s (RFC 3629), 0 if there is none. */
@@ -51,146 +63,192 @@ static size_t utf8_sequence(const unsigned char *s, size_t len)
 	return n;
 }
 
-static int append_string(struct buffer *b, const char *text, size_t len)
+/* One character that is not plain ASCII text: escaped, kept (UTF-8) or replaced. */
+static char *put_odd(char *out, const unsigned char *s, size_t len, size_t *ret_used)
+{
+	static const char hex[] = "0123456789abcdef";
+	size_t n = utf8_sequence(s, len);
+
+	*ret_used = n ? n : 1;
+	if (n > 1)
+		return put(out, (const char *)s, n);
+	if (n == 0)
+		return put(out, "\xef\xbf\xbd", 3);
+	if (*s == '"' || *s == '\\') {
+		*out++ = '\\';
+		*out++ = (char)*s;
+		return out;
+	}
+	out = put(out, "\\u00", 4);
+	*out++ = hex[*s >> 4];
+	*out++ = hex[*s & 15];
+	return out;
+}
+
+static char *put_string(char *out, const char *text, size_t len)
 {
 	const unsigned char *s = (const unsigned char *)text;
-	char *out;
+	size_t used;
 
-	/* worst case: each byte becomes \u00XX */
-	if (buffer_reserve(b, len * 6 + 2))
-		return -ENOMEM;
-	out = b->data + b->len;
 	*out++ = '"';
-	for (size_t i = 0; i < len;) {
-		size_t n = utf8_sequence(s + i, len - i);
-
-		if (n == 0) {
-			memcpy(out, "\xef\xbf\xbd", 3);
-			out += 3;
-			i++;
-		} else if (s[i] == '"' || s[i] == '\\') {
-			*out++ = '\\';
-			*out++ = (char)s[i++];
-		} else if (s[i] < 0x20 || s[i] == 0x7f) {
-			static const char hex[] = "0123456789abcdef";
-
-			memcpy(out, "\\u00", 4);
-			out[4] = hex[s[i] >> 4];
-			out[5] = hex[s[i] & 15];
-			out += 6;
-			i++;
+	for (size_t i = 0; i < len; i += used) {
+		if (s[i] >= 0x20 && s[i] < 0x7f && s[i] != '"' && s[i] != '\\') {
+			*out++ = (char)s[i];
+			used = 1;
 		} else {
-			memcpy(out, s + i, n);
-			out += n;
-			i += n;
+			out = put_odd(out, s + i, len - i, &used);
 		}
 	}
 	*out++ = '"';
-	b->len = (size_t)(out - b->data);
-	return 0;
+	return out;
 }
 
-static int append_text(struct buffer *b, const char *text)
+static char *put_text(char *out, const char *text)
 {
-	return append_string(b, text ? text : "", text ? strlen(text) : 0);
+	return put_string(out, text ? text : "", text ? strlen(text) : 0);
 }
 
-static int append_strings(struct buffer *b, const struct column_strings *list)
+static char *put_strings(char *out, const struct column_strings *list)
 {
-	int err = buffer_append(b, "[", 1);
-
-	for (size_t i = 0; !err && i < list->n; i++) {
+	*out++ = '[';
+	for (size_t i = 0; i < list->n; i++) {
 		if (i)
-			err = buffer_append(b, ",", 1);
-		if (!err)
-			err = append_text(b, list->items[i]);
+			*out++ = ',';
+		out = put_text(out, list->items[i]);
 	}
-	return err ? err : buffer_append(b, "]", 1);
+	*out++ = ']';
+	return out;
 }
 
-static int append_ip(struct buffer *b, const uint8_t *ip)
+static char *put_ip(char *out, const uint8_t *ip)
 {
-	char text[INET6_ADDRSTRLEN] = "::";
+	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
 
-	inet_ntop(AF_INET6, ip, text, sizeof(text));
-	return append_text(b, text);
+	*out++ = '"';
+	if (!memcmp(ip, mapped, sizeof(mapped))) {
+		/* by hand: inet_ntop() takes as long as the rest of the row */
+		out = put(out, "::ffff:", 7);
+		for (int i = 12; i < 16; i++) {
+			out = put_uint(out, ip[i]);
+			*out++ = '.';
+		}
+		out--;
+	} else {
+		inet_ntop(AF_INET6, ip, out, INET6_ADDRSTRLEN);
+		out += strlen(out);
+	}
+	*out++ = '"';
+	return out;
 }
 
-static int append_float(struct buffer *b, float v)
+static char *put_float(char *out, float v)
 {
-	char text[32];
-
 	if (v == 1.0f)
-		return buffer_append(b, "1", 1);
-	return buffer_append(b, text, (size_t)snprintf(text, sizeof(text), "%.9g", (double)v));
+		return put(out, "1", 1);
+	return out + snprintf(out, MAX_FLOAT, "%.9g", (double)v);
 }
 
-static int append_value(struct buffer *b, const struct column *c, const void *row)
+static char *put_value(char *out, const struct column *c, const void *row)
 {
 	const void *at = (const char *)row + c->offset;
 	uint8_t index;
 
 	switch (c->kind) {
 	case COLUMN_U8:
-		return append_uint(b, *(const uint8_t *)at);
+		return put_uint(out, *(const uint8_t *)at);
 	case COLUMN_U16:
-		return append_uint(b, *(const uint16_t *)at);
+		return put_uint(out, *(const uint16_t *)at);
 	case COLUMN_U32:
-		return append_uint(b, *(const uint32_t *)at);
+		return put_uint(out, *(const uint32_t *)at);
 	case COLUMN_U64:
-		return append_uint(b, *(const uint64_t *)at);
+		return put_uint(out, *(const uint64_t *)at);
 	case COLUMN_S8:
-		if (*(const int8_t *)at < 0 && buffer_append(b, "-", 1))
-			return -ENOMEM;
-		return append_uint(b, (uint64_t)abs(*(const int8_t *)at));
+		if (*(const int8_t *)at < 0)
+			*out++ = '-';
+		return put_uint(out, (uint64_t)abs(*(const int8_t *)at));
 	case COLUMN_F32:
-		return append_float(b, *(const float *)at);
+		return put_float(out, *(const float *)at);
 	case COLUMN_CHARS:
-		return append_string(b, at, strnlen(at, c->size));
+		return put_string(out, at, strnlen(at, c->size));
 	case COLUMN_STRING:
-		return append_text(b, *(const char *const *)at);
+		return put_text(out, *(const char *const *)at);
 	case COLUMN_STRINGS:
-		return append_strings(b, at);
+		return put_strings(out, at);
 	case COLUMN_ENUM:
 		index = *(const uint8_t *)at;
-		return append_text(b, index < c->n_names ? c->names[index] : "");
+		return put_text(out, index < c->n_names ? c->names[index] : "");
 	case COLUMN_IP:
-		return append_ip(b, at);
+		return put_ip(out, at);
 	case COLUMN_TIME:
-		return append_uint(b, clock_wall_us(*(const uint64_t *)at));
+		return put_uint(out, clock_wall_us(*(const uint64_t *)at));
 	}
-	return -EINVAL;
+	return out;
+}
+
+/* The most bytes that the value can take, quotes included. */
+static size_t longest_value(const struct column *c, const void *row)
+{
+	const void *at = (const char *)row + c->offset;
+	const struct column_strings *list = at;
+	const char *text;
+	size_t len = 2;
+
+	switch (c->kind) {
+	case COLUMN_CHARS:
+		return c->size * MAX_ESCAPED_BYTE + 2;
+	case COLUMN_STRING:
+		text = *(const char *const *)at;
+		return (text ? strlen(text) : 0) * MAX_ESCAPED_BYTE + 2;
+	case COLUMN_STRINGS:
+		for (size_t i = 0; i < list->n; i++)
+			len += strlen(list->items[i]) * MAX_ESCAPED_BYTE + 3;
+		return len;
+	case COLUMN_ENUM: /* names of our own, short ones */
+	default:
+		return 64;
+	}
+}
+
+static size_t longest_row(const struct table *table, const void *row)
+{
+	size_t len = sizeof("{\"table\":\"\",}\n") + strlen(table->name);
+
+	for (size_t part = 0; part < 2; part++) {
+		for (size_t i = 0; i < table->n_columns[part]; i++) {
+			const struct column *c = &table->columns[part][i];
+
+			len += strlen(c->name) + 4 + longest_value(c, row);
+		}
+	}
+	return len;
 }
 
 int json_append_row(struct buffer *b, const struct table *table, const void *row, bool with_table)
 {
-	size_t begin = b->len;
-	const char *separator = "{";
-	int err = 0;
+	char separator = '{', *out;
 
+	if (buffer_reserve(b, longest_row(table, row)))
+		return -ENOMEM;
+	out = b->data + b->len;
 	if (with_table) {
-		err = buffer_append(b, "{\"table\":", 9);
-		if (!err)
-			err = append_text(b, table->name);
-		separator = ",";
+		out = put(out, "{\"table\":", 9);
+		out = put_text(out, table->name);
+		separator = ',';
 	}
 	for (size_t part = 0; part < 2; part++) {
-		for (size_t i = 0; !err && i < table->n_columns[part]; i++) {
+		for (size_t i = 0; i < table->n_columns[part]; i++) {
 			const struct column *c = &table->columns[part][i];
 
-			err = buffer_append(b, separator, 1);
-			if (!err)
-				err = append_text(b, c->name);
-			if (!err)
-				err = buffer_append(b, ":", 1);
-			if (!err)
-				err = append_value(b, c, row);
-			separator = ",";
+			*out++ = separator;
+			*out++ = '"';
+			out = put(out, c->name, strlen(c->name));
+			*out++ = '"';
+			*out++ = ':';
+			out = put_value(out, c, row);
+			separator = ',';
 		}
 	}
-	if (!err)
-		err = buffer_append(b, "}\n", 2);
-	if (err)
-		b->len = begin;
-	return err;
+	out = put(out, "}\n", 2);
+	b->len = (size_t)(out - b->data);
+	return 0;
 }

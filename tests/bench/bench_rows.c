@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How many rows a second one core turns from a ring-buffer record into the bytes of an HTTP body:
+ * enrichment, row, JSON. Prints the median of several runs. Part of `make bench`.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "events/handoff.h"
+#include "pipeline/enrich.h"
+#include "pipeline/json.h"
+#include "probe/clock.h"
+#include "trackers/tracker.h"
+
+extern const struct tracker handoff_tracker;
+
+enum { ROWS = 500000, RUNS = 7 };
+
+static double run_once(void)
+{
+	const struct tracker *t = &handoff_tracker;
+	struct handoff_event event = { .header = { .cgroup_id = 4711, .comm = "gunicorn" } };
+	_Alignas(16) char row[TRACKER_ROW_MAX];
+	struct buffer body = { 0 };
+	uint64_t begin = clock_monotonic_ns();
+
+	for (uint32_t i = 0; i < ROWS; i++) {
+		event.header.start_ns = begin + i;
+		event.header.end_ns = begin + 1000ULL * i;
+		event.header.pid = event.header.host_pid = 4242;
+		event.header.tid = event.header.host_tid = 4242 + i % 16;
+		event.handoff_ns = 1000ULL * i;
+		event.peer_port = (uint16_t)i;
+		memset(row, 0, t->row_size);
+		memcpy(row + t->event_offset, &event, sizeof(event));
+		enrich_event(&event.header, (struct row_common *)row);
+		if (json_append_row(&body, &t->table, row, false))
+			abort();
+		if (body.len > 8 << 20) /* as a batch that is closed */
+			body.len = 0;
+	}
+	buffer_free(&body);
+	return ROWS / ((double)(clock_monotonic_ns() - begin) / 1e9);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+int main(void)
+{
+	double rates[RUNS];
+
+	clock_calibrate();
+	enrich_init("bench");
+	for (int i = 0; i < RUNS; i++)
+		rates[i] = run_once();
+	qsort(rates, RUNS, sizeof(rates[0]), compare);
+	printf("%.0f\n", rates[RUNS / 2]);
+	enrich_done();
+	return 0;
+}
