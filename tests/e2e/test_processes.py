@@ -117,6 +117,15 @@ def test_only_the_given_pids_are_watched(debian_python, start_agent, start_workl
     assert {r["host_pid"] for r in agent.rows[GC]} == {wanted.pid}
 
 
+def test_what_a_given_process_starts_is_watched_too(start_agent, start_on_all):
+    """This very process starts other Pythons than its own."""
+    agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause"])
+    workloads = start_on_all("gc_truth.py", 1, 20, 1)
+    host.run_together(agent, workloads)
+    agent.stop()
+    host.check_each(workloads, lambda workload: check_rows(agent, workload))
+
+
 def python_child_of(pid):
     """The host's pid of the only child of a process that unshare made."""
     return host.wait_until(lambda: host.children_of(pid), 5, f"{pid} has a child")[0]
