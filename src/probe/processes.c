@@ -236,8 +236,8 @@ void processes_handle(const struct process_event *event)
 
 	switch (event->kind) {
 	case PROCESS_EXEC:
-		if (p && !only_chosen) {
-			/* the kernel took it out of the map; it may be another program now */
+		if (p) {
+			/* it is another program now; the map has it still only when it was chosen */
 			forget(p);
 			if (hooks.gone)
 				hooks.gone(event->host_pid);

@@ -182,7 +182,10 @@ NANOSLEEP_CALLS = {"x86_64": ("230", "35", "23", "270"), "aarch64": ("115", "101
 
 
 @on_other_pythons_too
-def test_slow_client_is_told_from_starved_threads(agent, start_gunicorn):
+@pytest.mark.parametrize("kernel", ["this", "without-sk_data_ready"])
+def test_slow_client_is_told_from_starved_threads(kernel, start_agent, start_gunicorn):
+    """Kernels before 6.3 do not say when bytes arrive."""
+    agent = start_agent(*(["--degrade=sk_data_ready"] if kernel != "this" else []), trackers=["handoff"])
     gunicorn = start_gunicorn().wait_covered(agent)
     # the threads are free, the client is slow
     with connect(gunicorn.address) as s:
