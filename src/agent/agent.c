@@ -138,9 +138,10 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	binaries_init(tracker_set_attach_binary, &agent->set);
 	/* attached before the scan: what starts while /proc is read is seen by one of the two */
 	err = tracker_set_attach(&agent->set, why);
-	report_trackers(&agent->report);
 	if (!err)
 		err = processes_start(agent->set.processes_fd, &agent->options.pids, &hooks, why);
+	if (!err)
+		report_trackers(&agent->report);
 	return err;
 }
 

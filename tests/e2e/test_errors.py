@@ -47,7 +47,7 @@ def test_bad_usage(arguments, words):
     ('{"handoff": {"no_such_key": 1}}', ["handoff.no_such_key"]),
     ('{"duration": "soon"}', ["duration", "soon"]),
     ('{"trackers": ["no_such_tracker"]}', ["no_such_tracker"]),
-    ('{"trackers": ', ["underspan.json", "line 1"]),
+    ('{"trackers": ', ["underspan.json:1:"]),
     ('[]', ["underspan.json"]),
 ])
 def test_bad_configuration(text, words, tmp_path):
