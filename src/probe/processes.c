@@ -237,7 +237,7 @@ void processes_handle(const struct process_event *event)
 	switch (event->kind) {
 	case PROCESS_EXEC:
 		if (p) {
-			/* it is another program now; the map has it still only when it was chosen */
+			/* another program now; only a chosen one is still in the map */
 			forget(p);
 			if (hooks.gone)
 				hooks.gone(event->host_pid);
