@@ -148,7 +148,8 @@ def check_after_a_second(agent, workload):
     truth = workload.truth
     late = [r for r in truth["collections"] if r["start"] > truth["begin"] + 1_000_000_000]
     assert len(late) >= 20
-    rows = rows_of(agent, truth, late[0]["start"], truth["end"])
+    # they are 20 ms apart, and from 3.13 on a row begins before its callback
+    rows = rows_of(agent, truth, late[0]["start"] - 5_000_000, truth["end"])
     match(rows, late)
     assert {r["method"] for r in rows} == {workload.python.gc_method}
 

@@ -187,40 +187,46 @@ def test_slow_client_is_told_from_starved_threads(kernel, start_agent, start_gun
     """Kernels before 6.3 do not say when bytes arrive."""
     agent = start_agent(*(["--degrade=sk_data_ready"] if kernel != "this" else []), trackers=["handoff"])
     gunicorn = start_gunicorn().wait_covered(agent)
-    # the threads are free, the client is slow
-    with connect(gunicorn.address) as s:
-        slow_port = s.getsockname()[1]
-        time.sleep(0.3)
-        s.sendall(request())
-        read_response(s)
-    # the client is quick, the threads are busy
-    with connect(gunicorn.address) as busy1, connect(gunicorn.address) as busy2:
-        for busy in busy1, busy2:
-            busy.sendall(request("/sleep/0.5"))
-        wait_busy(gunicorn, 2)
-        _, starved_port = get(gunicorn.address)
-        read_response(busy1), read_response(busy2)
-    # both: the bytes come while no thread is free
-    with connect(gunicorn.address) as busy1, connect(gunicorn.address) as busy2:
-        for busy in busy1, busy2:
-            busy.sendall(request("/sleep/0.8"))
-        wait_busy(gunicorn, 2)
+    sent = {}
+
+    def ask_slowly(seconds):
         with connect(gunicorn.address) as s:
-            both_port = s.getsockname()[1]
-            time.sleep(0.3)
+            time.sleep(seconds)
+            before = time.monotonic_ns()
             s.sendall(request())
+            sent[s.getsockname()[1]] = (before, time.monotonic_ns())
             read_response(s)
-        read_response(busy1), read_response(busy2)
+
+    @contextlib.contextmanager
+    def busy_threads(seconds):
+        with connect(gunicorn.address) as busy1, connect(gunicorn.address) as busy2:
+            for busy in busy1, busy2:
+                busy.sendall(request(f"/sleep/{seconds}"))
+            wait_busy(gunicorn, 2)
+            yield
+            read_response(busy1), read_response(busy2)
+
+    ask_slowly(0.3)  # the threads are free, the client is slow
+    with busy_threads(0.6):
+        ask_slowly(0)  # the client is quick, the threads are busy
+    with busy_threads(0.9):
+        ask_slowly(0.3)  # the bytes come while no thread is free
     gunicorn.stop()
     agent.stop()
-    ports = (slow_port, starved_port, both_port)
-    check_all(rows_of(agent, gunicorn), truth_of(gunicorn, ports))
-    (slow,), (starved,), (both,) = (of_ports(rows_of(agent, gunicorn), ports)[port] for port in ports)
-    assert 295 * MS < slow["client_wait_ns"] < 350 * MS and slow["handoff_ns"] < 5 * MS, slow
-    assert starved["client_wait_ns"] < 5 * MS and 300 * MS < starved["handoff_ns"] < 600 * MS, starved
-    assert 295 * MS < both["client_wait_ns"] < 350 * MS and 200 * MS < both["handoff_ns"] < 600 * MS, both
-    for row in starved, both:
+    truths = {t["peer_port"]: t for t in truth_of(gunicorn, sent)}
+    rows = of_ports(rows_of(agent, gunicorn), sent)
+    check_all(rows_of(agent, gunicorn), list(truths.values()))
+    for port, (before, after) in sent.items():
+        (row,), truth = rows[port], truths[port]
+        accept, touch = truth["accept"], truth["touch"]
+        allowed = 5 * MS  # a jiffy where the kernel is asked for the time of the last packet
+        assert before - accept[1] - allowed <= row["client_wait_ns"] <= max(0, after - accept[0]) + allowed, row
+        assert max(0, touch[0] - after) - allowed <= row["handoff_ns"] <= max(0, touch[1] - before) + allowed, row
         assert row["handoff_ns"] <= row["duration_ns"]
+    (slow,), (starved,), (both,) = rows.values()
+    assert slow["client_wait_ns"] > 290 * MS and slow["handoff_ns"] < 100 * MS, slow
+    assert starved["client_wait_ns"] < 100 * MS and starved["handoff_ns"] > 200 * MS, starved
+    assert both["client_wait_ns"] > 290 * MS and both["handoff_ns"] > 100 * MS, both
 
 
 def test_client_that_leaves_without_a_word(agent, start_gunicorn):
