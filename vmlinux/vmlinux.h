@@ -129,6 +129,7 @@ struct sock_common {
 	__be16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;
+	unsigned long skc_flags;
 	volatile unsigned char skc_state;
 	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
 };
@@ -142,9 +143,16 @@ struct sk_buff_head {
 	__u32 qlen;
 };
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
+	atomic_t sk_drops;
+	u32 sk_ack_backlog, sk_max_ack_backlog;
+	u16 sk_protocol;
+	int sk_err;
+	struct socket *sk_socket;
 	__u8 sk_shutdown;
 };
 
@@ -155,6 +163,8 @@ struct inet_sock {
 struct tcp_sock {
 	u32 rcv_nxt, copied_seq;
 	u32 srtt_us, snd_cwnd, total_retrans;
+	u64 bytes_sent, bytes_retrans, bytes_received;
+	struct list_head tsorted_sent_queue;
 };
 
 struct socket {
@@ -163,6 +173,32 @@ struct socket {
 
 struct linux_binprm;
 
+/* ---- what programs are called with: include/linux/bpf.h, kernel/bpf/ ---- */
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	void *key;
+	void *value;
+};
+
+struct bpf_iter__task_file {
+	struct task_struct *task;
+	struct file *file;
+};
+
 #pragma clang attribute pop
+
+/* A record of tracepoint/syscalls/sys_exit_*: a format of its own, the same everywhere. */
+struct syscall_exit {
+	__u64 common;
+	long nr;
+	long ret;
+};
 
 #endif
