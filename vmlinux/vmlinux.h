@@ -109,11 +109,27 @@ struct in6_addr {
 	} in6_u;
 };
 
+/* ---- include/linux/ns_common.h, include/net/net_namespace.h ---- */
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct sock_common {
+	possible_net_t skc_net;
 	__be32 skc_daddr, skc_rcv_saddr;
 	__be16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;
+	unsigned long skc_flags;
 	volatile unsigned char skc_state;
 	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
 };
@@ -127,14 +143,28 @@ struct sk_buff_head {
 	__u32 qlen;
 };
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
+	atomic_t sk_drops;
+	u32 sk_ack_backlog, sk_max_ack_backlog;
+	u16 sk_protocol;
+	int sk_err;
+	struct socket *sk_socket;
 	__u8 sk_shutdown;
+};
+
+struct inet_sock {
+	__be16 inet_sport;
 };
 
 struct tcp_sock {
 	u32 rcv_nxt, copied_seq;
+	u32 srtt_us, snd_cwnd, total_retrans;
+	u64 bytes_sent, bytes_retrans, bytes_received;
+	struct list_head tsorted_sent_queue;
 };
 
 struct socket {
@@ -143,6 +173,32 @@ struct socket {
 
 struct linux_binprm;
 
+/* ---- what programs are called with: include/linux/bpf.h, kernel/bpf/ ---- */
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	void *key;
+	void *value;
+};
+
+struct bpf_iter__task_file {
+	struct task_struct *task;
+	struct file *file;
+};
+
 #pragma clang attribute pop
+
+/* A record of tracepoint/syscalls/sys_exit_*: a format of its own, the same everywhere. */
+struct syscall_exit {
+	__u64 common;
+	long nr;
+	long ret;
+};
 
 #endif

@@ -27,7 +27,6 @@ struct agent {
 	/* the pipeline's: the trackers' in order, the agent's own two, the trackers' second ones */
 	const struct table *tables[2 * MAX_TRACKERS + 2];
 	size_t n_tables;
-	size_t second_table[MAX_TRACKERS]; /* index in `tables` */
 	struct report report;
 	bool stop, watch_fd_ended;
 };
@@ -35,6 +34,11 @@ struct agent {
 static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
 
 /* ---- an event becomes a row ---- */
+
+static size_t pipeline_table(const struct agent *agent, size_t index, size_t table)
+{
+	return table ? agent->set.items[index].second_table : index;
+}
 
 static void on_event(size_t index, const void *event, void *context)
 {
@@ -47,15 +51,16 @@ static void on_event(size_t index, const void *event, void *context)
 	enrich_event(event, (struct row_common *)row);
 	if (tracker->complete)
 		tracker->complete(row);
-	pipeline_add(agent->pipeline, index, row);
+	pipeline_add(agent->pipeline,
+		     pipeline_table(agent, index, tracker->table_of ? tracker->table_of(row) : 0),
+		     row);
 }
 
 static void add_tracker_row(const struct tracker_output *output, size_t table, const void *row)
 {
 	struct agent *agent = output->context;
 
-	pipeline_add(agent->pipeline, table ? agent->second_table[output->index] : output->index,
-		     row);
+	pipeline_add(agent->pipeline, pipeline_table(agent, output->index, table), row);
 }
 
 static void tick_trackers(struct agent *agent, uint64_t now)
@@ -114,7 +119,7 @@ static void list_tables(struct agent *agent)
 	agent->tables[n++] = &agent_table;
 	agent->tables[n++] = &probe_health_table;
 	for (size_t i = 0; i < agent->set.n; i++) {
-		agent->second_table[i] = n;
+		agent->set.items[i].second_table = n;
 		if (agent->set.items[i].tracker->second_table)
 			agent->tables[n++] = agent->set.items[i].tracker->second_table;
 	}

@@ -33,6 +33,25 @@ static void complain_of_losses(const struct agent_row *row)
 			 (unsigned long long)row->dropped_refused);
 }
 
+/* Of both tables, where events become rows of either. */
+static void read_counts(struct report *report, size_t index, struct pipeline_counts *ret)
+{
+	const struct running_tracker *running = &report->set->items[index];
+	struct pipeline_counts second;
+
+	pipeline_read_counts(report->pipeline, index, ret);
+	if (!running->tracker->table_of)
+		return;
+	pipeline_read_counts(report->pipeline, running->second_table, &second);
+	ret->rows += second.rows;
+	ret->inserted += second.inserted;
+	ret->dropped_memory += second.dropped_memory;
+	ret->dropped_refused += second.dropped_refused;
+	ret->retries += second.retries;
+	ret->bytes += second.bytes;
+	ret->queued += second.queued;
+}
+
 static void report_tracker(struct report *report, size_t index, uint64_t now_ns)
 {
 	const struct running_tracker *running = &report->set->items[index];
@@ -40,7 +59,7 @@ static void report_tracker(struct report *report, size_t index, uint64_t now_ns)
 	struct agent_row row;
 
 	tracker_set_read_stats(report->set, index, now.stats);
-	pipeline_read_counts(report->pipeline, index, &now.counts);
+	read_counts(report, index, &now.counts);
 	now.bad_events = running->bad_events;
 #define DELTA(member)	    (now.member - last->member)
 #define DELTA_COUNT(member) DELTA(counts.member)

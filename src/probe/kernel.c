@@ -61,11 +61,30 @@ int kernel_check(struct why *why)
 	return err ? err : check_lockdown(why);
 }
 
-bool kernel_has_tracepoint(const char *name)
+static bool is_degraded(const char *name)
 {
 	for (size_t i = 0; i < kernel_degraded.n; i++) {
 		if (!strcmp(kernel_degraded.items[i], name))
-			return false;
+			return true;
 	}
-	return libbpf_find_vmlinux_btf_id(name, BPF_TRACE_RAW_TP) > 0;
+	return false;
+}
+
+bool kernel_has_tracepoint(const char *name)
+{
+	return !is_degraded(name) && libbpf_find_vmlinux_btf_id(name, BPF_TRACE_RAW_TP) > 0;
+}
+
+bool kernel_has_syscall_tracepoint(const char *name)
+{
+	/* the two places where libbpf looks */
+	static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
+	char path[256];
+
+	for (size_t i = 0; i < ARRAY_SIZE(roots) && !is_degraded(name); i++) {
+		snprintf(path, sizeof(path), "%s/events/syscalls/%s/id", roots[i], name);
+		if (access(path, R_OK) == 0)
+			return true;
+	}
+	return false;
 }

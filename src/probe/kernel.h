@@ -17,4 +17,10 @@ extern struct string_list kernel_degraded;
 /* Does the kernel have this raw tracepoint, "sk_data_ready"? */
 bool kernel_has_tracepoint(const char *name);
 
+/*
+ * Can a system call's own tracepoint, "sys_exit_accept4", be attached to? That takes a kernel with
+ * CONFIG_FTRACE_SYSCALLS and a mounted tracefs.
+ */
+bool kernel_has_syscall_tracepoint(const char *name);
+
 #endif

@@ -47,7 +47,9 @@ struct tracker {
 
 	/* All below may be NULL. */
 
-	const struct table *second_table; /* rows of another shape, from tick() */
+	const struct table *second_table; /* rows of another shape */
+	/* Which table an event's row goes to: 0 .table (all, when NULL), 1 .second_table. */
+	size_t (*table_of)(const void *row);
 	/* Every second, and once more when the agent stops. */
 	void (*tick)(const struct tracker_output *output, uint64_t now_ns);
 

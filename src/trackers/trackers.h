@@ -16,6 +16,7 @@ struct running_tracker {
 	const struct tracker *tracker;
 	struct bpf_object_skeleton *skeleton;
 	int stats_fd;
+	size_t second_table; /* the pipeline's index of the tracker's second table */
 	uint64_t bad_events; /* records of a wrong size */
 	bool dead;	     /* could not be attached: stands in `refused` */
 	struct tracker_set *set;

@@ -83,6 +83,10 @@ static void columns_agree_with_the_ddl(void **state)
 	(void)state;
 	for (size_t i = 0; all_trackers[i]; i++)
 		compare(&all_trackers[i]->table);
+	for (size_t i = 0; all_trackers[i]; i++) {
+		if (all_trackers[i]->second_table)
+			compare(all_trackers[i]->second_table);
+	}
 	compare(&agent_table);
 	compare(&probe_health_table);
 }
@@ -98,6 +102,11 @@ static void every_ddl_has_a_table(void **state)
 			continue;
 		for (size_t i = 0; all_trackers[i]; i++) {
 			snprintf(path, sizeof(path), "tables/%s.sql", all_trackers[i]->table.name);
+			known = known || !strcmp(path, f->path);
+			if (!all_trackers[i]->second_table)
+				continue;
+			snprintf(path, sizeof(path), "tables/%s.sql",
+				 all_trackers[i]->second_table->name);
 			known = known || !strcmp(path, f->path);
 		}
 		known = known || !strcmp(f->path, "tables/ebpf_agent.sql") ||

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * How long a connection sat in the accept queue: from the birth of its socket, at the last ACK
+ * of the handshake, to accept() returning it. The handshake runs in whatever context the packet
+ * came in, so the owner is known only from accept(). What a listener drops, because its queue is
+ * full or for another reason, it counts itself; that count is fetched every second.
+ */
+#include "underspan.bpf.h"
+#include "compat.bpf.h"
+#include "syscall.bpf.h"
+#include "tcp.bpf.h"
+#include "events/tcp_accept.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct waiting {
+	__u64 start_ns;
+	__u64 listener; /* struct sock *; 0: not known */
+	__u32 queue_len, queue_max;
+	__u32 handshake_rtt_us;
+	__u8 queued; /* the handshake is complete */
+	__u8 taken;  /* it has an owner: somebody accepted it */
+	__u8 pad[2];
+	struct tcp_connection connection; /* filled when it is closed while it waits */
+};
+
+struct listener {
+	struct event_header owner; /* start_ns: what was dropped until then is told */
+	struct tcp_connection connection;
+	__u32 drops; /* told */
+	__u32 known; /* user space was told of it */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64); /* struct sock * */
+	__type(value, struct waiting);
+} accept_waiting SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64); /* struct sock * */
+	__type(value, struct listener);
+} accept_listeners SEC(".maps");
+
+const volatile __u64 min_duration_ns = 0;
+const volatile bool only_chosen = false;
+
+static const struct listener empty_listener;
+
+static __always_inline bool wanted(__u32 host_pid)
+{
+	return !only_chosen || process_tracked(host_pid);
+}
+
+static __always_inline bool is_tcp(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP;
+}
+
+static __always_inline __u8 state_of(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, __sk_common.skc_state);
+}
+
+static __always_inline __u32 drops_of(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, sk_drops.counter);
+}
+
+/* ---- listeners ---- */
+
+/* A zeroed entry with what the socket tells, NULL when there is one already or no room. */
+static __always_inline struct listener *listener_new(__u64 key)
+{
+	struct sock *sk = (struct sock *)key;
+	struct listener *listener;
+
+	if (bpf_map_update_elem(&accept_listeners, &key, &empty_listener, BPF_NOEXIST))
+		return NULL;
+	listener = bpf_map_lookup_elem(&accept_listeners, &key);
+	if (!listener)
+		return NULL;
+	tcp_read_addresses(&listener->connection, sk);
+	listener->connection.state = TCP_STATE_LISTEN;
+	listener->drops = drops_of(sk);
+	listener->owner.start_ns = bpf_ktime_get_ns();
+	return listener;
+}
+
+static __always_inline void listener_set_owner(struct listener *listener)
+{
+	__u64 since = listener->owner.start_ns;
+
+	header_set_current(&listener->owner);
+	listener->owner.start_ns = since;
+}
+
+/* What the listener dropped since it was asked last; 0 drops: nothing to tell. */
+static __always_inline void fill_dropped(struct tcp_accept_event *event, struct sock *sk,
+					 const struct listener *listener)
+{
+	__builtin_memcpy(&event->header, &listener->owner, sizeof(event->header));
+	__builtin_memcpy(&event->connection, &listener->connection, sizeof(event->connection));
+	__builtin_memcpy(event->listen_ip, listener->connection.local_ip, sizeof(event->listen_ip));
+	event->header.end_ns = bpf_ktime_get_ns();
+	event->queue_len = BPF_CORE_READ(sk, sk_ack_backlog);
+	event->queue_max = BPF_CORE_READ(sk, sk_max_ack_backlog);
+	event->kind = TCP_ACCEPT_DROPPED;
+}
+
+/* It listens no more: nobody can ask it later. */
+static __always_inline void listener_stopped(struct sock *sk)
+{
+	__u64 key = (__u64)sk;
+	struct listener *listener = bpf_map_lookup_elem(&accept_listeners, &key);
+	__u32 drops = drops_of(sk);
+	struct tcp_accept_event *event;
+
+	if (!listener || drops == listener->drops || !wanted(listener->owner.host_pid))
+		return;
+	stat_add(STAT_SEEN, 1);
+	event = event_reserve(sizeof(*event));
+	if (!event)
+		return;
+	fill_dropped(event, sk, listener);
+	event->drops = drops - listener->drops;
+	event_submit(event);
+	listener->drops = drops;
+}
+
+/* Every second, for each listener. Writes records for user space. */
+SEC("iter/bpf_map_elem")
+int tcp_accept_ask(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct tcp_accept_event event = {};
+	struct listener *listener = ctx->value;
+	__u64 *key = ctx->key;
+	__u32 drops;
+
+	if (!key || !listener)
+		return 0;
+	drops = drops_of((struct sock *)*key);
+	if (drops == listener->drops && listener->known)
+		return 0;
+	if (!wanted(listener->owner.host_pid)) {
+		listener->drops = drops;
+		return 0;
+	}
+	fill_dropped(&event, (struct sock *)*key, listener);
+	event.drops = drops - listener->drops;
+	if (!event.drops)
+		event.kind = TCP_ACCEPT_LISTENING;
+	/* no room: the kernel calls again with the same element */
+	if (bpf_seq_write(ctx->meta->seq, &event, sizeof(event)))
+		return 0;
+	if (event.drops)
+		stat_add(STAT_SEEN, 1);
+	listener->owner.start_ns = event.header.end_ns;
+	listener->drops = drops;
+	listener->known = 1;
+	return 0;
+}
+
+/* Once, at the start: the listeners that were there before. */
+SEC("iter/task_file")
+int tcp_accept_find(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct listener *listener;
+	struct socket *socket;
+	struct sock *sk;
+
+	if (!task || !file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return 0;
+	socket = BPF_CORE_READ(file, private_data);
+	sk = BPF_CORE_READ(socket, sk);
+	if (!sk || state_of(sk) != TCP_STATE_LISTEN || !is_tcp(sk))
+		return 0;
+	listener = listener_new((__u64)sk);
+	if (!listener)
+		return 0;
+	listener->owner.host_pid = BPF_CORE_READ(task, tgid);
+	listener->owner.host_tid = BPF_CORE_READ(task, pid);
+	listener->owner.pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	listener->owner.tid = task_ns_id(task);
+	BPF_CORE_READ_INTO(&listener->owner.comm, task, comm);
+	return 0;
+}
+
+/* ---- connections ---- */
+
+/*
+ * The listener a new child was cloned from. The clone is told of before its lists are made anew:
+ * the head of an empty one still points at the head it was copied from, in the listener.
+ */
+static __always_inline struct sock *listener_of(struct sock *child)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)child;
+	struct sock *sk = (void *)BPF_CORE_READ(tcp, tsorted_sent_queue.next) -
+			  bpf_core_field_offset(struct tcp_sock, tsorted_sent_queue);
+
+	if (state_of(sk) != TCP_STATE_LISTEN ||
+	    BPF_CORE_READ(sk, __sk_common.skc_num) != BPF_CORE_READ(child, __sk_common.skc_num))
+		return NULL;
+	return sk;
+}
+
+static __always_inline void child_born(struct sock *sk)
+{
+	struct waiting waiting = {
+		.start_ns = bpf_ktime_get_ns(),
+		.listener = (__u64)listener_of(sk),
+	};
+	__u64 key = (__u64)sk;
+
+	if (!waiting.listener)
+		stat_add(STAT_READ_FAIL, 1);
+	if (bpf_map_update_elem(&accept_waiting, &key, &waiting, BPF_ANY)) {
+		stat_add(STAT_SEEN, 1);
+		stat_add(STAT_LOST_STATE, 1);
+	}
+}
+
+/* The listener has just counted it. (With TCP Fast Open it was already there, and may be gone.) */
+static __always_inline void child_queued(struct sock *sk, struct waiting *waiting)
+{
+	struct sock *listener = (struct sock *)waiting->listener;
+
+	waiting->queued = true;
+	waiting->handshake_rtt_us = tcp_srtt_us(sk);
+	if (!listener)
+		return;
+	waiting->queue_len = BPF_CORE_READ(listener, sk_ack_backlog);
+	waiting->queue_max = BPF_CORE_READ(listener, sk_max_ack_backlog);
+}
+
+static __always_inline void child_moved(struct sock *sk, int state)
+{
+	__u64 key = (__u64)sk;
+	struct waiting *waiting = bpf_map_lookup_elem(&accept_waiting, &key);
+
+	if (!waiting)
+		return;
+	if (BPF_CORE_READ(sk, sk_socket))
+		waiting->taken = true;
+	else if (state == TCP_STATE_ESTABLISHED)
+		child_queued(sk, waiting);
+	else if (state == TCP_STATE_CLOSE) /* the addresses will not stay */
+		tcp_read_addresses(&waiting->connection, sk);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(tcp_accept_state, struct sock *sk, int old_state, int state)
+{
+	struct listener *listener;
+
+	if (!is_tcp(sk))
+		return 0;
+	if (old_state == TCP_STATE_LISTEN && state == TCP_STATE_SYN_RECV) {
+		child_born(sk);
+	} else if (state == TCP_STATE_LISTEN) {
+		listener = listener_new((__u64)sk);
+		if (listener)
+			listener_set_owner(listener);
+	} else if (old_state == TCP_STATE_LISTEN) {
+		listener_stopped(sk);
+	} else {
+		child_moved(sk, state);
+	}
+	return 0;
+}
+
+static __always_inline void fill_waited(struct tcp_accept_event *event, struct sock *sk,
+					const struct waiting *waiting,
+					const struct listener *listener)
+{
+	event->header.start_ns = waiting->start_ns;
+	event->header.end_ns = bpf_ktime_get_ns();
+	if (waiting->connection.family)
+		__builtin_memcpy(&event->connection, &waiting->connection,
+				 sizeof(event->connection));
+	else
+		tcp_read_addresses(&event->connection, sk);
+	tcp_read_figures(&event->connection, sk, state_of(sk));
+	event->queue_len = waiting->queue_len;
+	event->queue_max = waiting->queue_max;
+	event->handshake_rtt_us = waiting->handshake_rtt_us;
+	if (listener)
+		__builtin_memcpy(event->listen_ip, listener->connection.local_ip,
+				 sizeof(event->listen_ip));
+}
+
+static __always_inline void report_accepted(struct sock *sk, const struct waiting *waiting)
+{
+	__u64 key = waiting->listener;
+	struct listener *listener = bpf_map_lookup_elem(&accept_listeners, &key);
+	struct tcp_accept_event *event;
+
+	if (!listener && key)
+		listener = listener_new(key);
+	if (listener && listener->owner.host_tid != current_tid())
+		listener_set_owner(listener);
+	stat_add(STAT_SEEN, 1);
+	if (!wanted(current_tgid()) || bpf_ktime_get_ns() - waiting->start_ns < min_duration_ns) {
+		stat_add(STAT_FILTERED, 1);
+		return;
+	}
+	event = event_reserve(sizeof(*event));
+	if (!event)
+		return;
+	header_set_current(&event->header);
+	event->kind = TCP_ACCEPT_ACCEPTED;
+	fill_waited(event, sk, waiting, listener);
+	event_submit(event);
+}
+
+static __always_inline void accept_returned(long ret)
+{
+	struct sock *sk = ret >= 0 ? fd_to_sock(ret) : NULL;
+	__u64 key = (__u64)sk;
+	struct waiting *waiting;
+
+	if (!sk)
+		return;
+	waiting = bpf_map_lookup_elem(&accept_waiting, &key);
+	if (!waiting)
+		return;
+	report_accepted(sk, waiting);
+	bpf_map_delete_elem(&accept_waiting, &key);
+}
+
+/*
+ * Every system call of the host pays for a raw sys_exit program; a system call's own tracepoint is
+ * a third of that, whatever their number. Where there is no tracefs to attach to them: the former.
+ */
+SEC("?tracepoint/syscalls/sys_exit_accept")
+int tcp_accept_exit_accept(struct syscall_exit *ctx)
+{
+	accept_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tracepoint/syscalls/sys_exit_accept4")
+int tcp_accept_exit_accept4(struct syscall_exit *ctx)
+{
+	accept_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(tcp_accept_exit, struct pt_regs *regs, long ret)
+{
+	long nr = SYSCALL_NR(regs);
+
+	if (nr == NR_accept4 || nr == NR_accept)
+		accept_returned(ret);
+	return 0;
+}
+
+static __always_inline void report_never_accepted(struct sock *sk, const struct waiting *waiting)
+{
+	__u64 key = waiting->listener;
+	struct listener *listener = bpf_map_lookup_elem(&accept_listeners, &key);
+	struct tcp_accept_event *event;
+
+	stat_add(STAT_SEEN, 1);
+	/* taken: accepted by what is no system call (io_uring), or the descriptor never came to be
+	 */
+	if (waiting->taken || (only_chosen && !(listener && wanted(listener->owner.host_pid)))) {
+		stat_add(STAT_FILTERED, 1);
+		return;
+	}
+	event = event_reserve(sizeof(*event));
+	if (!event)
+		return;
+	if (listener)
+		__builtin_memcpy(&event->header, &listener->owner, sizeof(event->header));
+	event->kind = TCP_ACCEPT_NEVER_ACCEPTED;
+	fill_waited(event, sk, waiting, listener);
+	event_submit(event);
+}
+
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(tcp_accept_destroy, struct sock *sk)
+{
+	__u64 key = (__u64)sk;
+	struct waiting *waiting = bpf_map_lookup_elem(&accept_waiting, &key);
+
+	if (waiting) {
+		/* never in the queue: its handshake failed half-way */
+		if (waiting->queued)
+			report_never_accepted(sk, waiting);
+		bpf_map_delete_elem(&accept_waiting, &key);
+		return 0;
+	}
+	bpf_map_delete_elem(&accept_listeners, &key);
+	return 0;
+}

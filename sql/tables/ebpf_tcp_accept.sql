@@ -1,0 +1,50 @@
+-- Accept queues. kind 'accepted': a connection that waited, start_time: its socket came to be with the last ACK of the
+-- handshake, end_time: accept() returned it; pid, tid are the accepting thread's. 'never_accepted': the listener was
+-- closed before. 'dropped': handshakes that a listener dropped between start_time and end_time (a second at most).
+-- For the latter two pid, tid are the thread that accepted last from this listener or called listen().
+-- queue_len is the listener's queue when the connection came, itself included, as `ss -ltn` shows it then (dropped: at
+-- end_time); the queue is full when it exceeds queue_max. handshake_rtt_us is 0 where the kernel has none (SYN cookies, a
+-- SYN-ACK sent twice). drops is the listener's share of nstat's TcpExtListenDrops, overflows its share of
+-- TcpExtListenOverflows: each exact in sum; when two listeners of one network namespace drop within one second for
+-- different reasons, which of them overflowed is not known. Connections over unix sockets are not here.
+CREATE TABLE IF NOT EXISTS ebpf_tcp_accept
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    family LowCardinality(String),
+    local_ip IPv6 CODEC(ZSTD),
+    local_port UInt16 CODEC(ZSTD),
+    remote_ip IPv6 CODEC(ZSTD),
+    remote_port UInt16 CODEC(ZSTD),
+    netns UInt32 CODEC(ZSTD),
+    srtt_us UInt32 CODEC(ZSTD),
+    snd_cwnd UInt32 CODEC(ZSTD),
+    total_retrans UInt32 CODEC(ZSTD),
+    tcp_state LowCardinality(String),
+    kind LowCardinality(String),
+    listen_ip IPv6 CODEC(ZSTD),
+    queue_len UInt32 CODEC(ZSTD),
+    queue_max UInt32 CODEC(ZSTD),
+    handshake_rtt_us UInt32 CODEC(ZSTD),
+    drops UInt32 CODEC(ZSTD),
+    overflows UInt32 CODEC(ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

@@ -1,0 +1,42 @@
+-- Outbound connections, one row each as soon as its outcome is known: from the first SYN (start_time) to ESTABLISHED or to
+-- the failure (end_time). pid, tid, comm are the connecting thread's, blocking or not.
+-- outcome: success, refused, timeout, unreachable, reset, denied (a firewall rule or policy of this host), no_port (no local port or
+-- address left), aborted (closed by the caller before there was an answer; errno 0), failed (any other errno). What fails
+-- before a SYN is sent (no route) has duration 0 and, unless bound before, no local_port. srtt_us is the handshake's
+-- round trip, total_retrans the SYNs sent again. How the connection went on: ebpf_tcp_connect_closed.
+CREATE TABLE IF NOT EXISTS ebpf_tcp_connect
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    family LowCardinality(String),
+    local_ip IPv6 CODEC(ZSTD),
+    local_port UInt16 CODEC(ZSTD),
+    remote_ip IPv6 CODEC(ZSTD),
+    remote_port UInt16 CODEC(ZSTD),
+    netns UInt32 CODEC(ZSTD),
+    srtt_us UInt32 CODEC(ZSTD),
+    snd_cwnd UInt32 CODEC(ZSTD),
+    total_retrans UInt32 CODEC(ZSTD),
+    tcp_state LowCardinality(String),
+    outcome LowCardinality(String),
+    errno UInt16 CODEC(ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

@@ -1,0 +1,43 @@
+-- Outbound connections that ended: from ESTABLISHED (start_time) to CLOSE (end_time); duration_ns is the connection's life.
+-- A table of its own, because a row at the start must not wait for the end, hours later in a pool: each connection has
+-- one row in ebpf_tcp_connect when its outcome is known, and one here when it is over.
+-- pid, tid, comm are the thread's that connected. closed_by tells who ended it first: local, remote (its FIN came
+-- first), reset, timeout. Bytes are the application's: neither retransmissions nor SYN and FIN. tcp_state is the last
+-- before CLOSE.
+CREATE TABLE IF NOT EXISTS ebpf_tcp_connect_closed
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    family LowCardinality(String),
+    local_ip IPv6 CODEC(ZSTD),
+    local_port UInt16 CODEC(ZSTD),
+    remote_ip IPv6 CODEC(ZSTD),
+    remote_port UInt16 CODEC(ZSTD),
+    netns UInt32 CODEC(ZSTD),
+    srtt_us UInt32 CODEC(ZSTD),
+    snd_cwnd UInt32 CODEC(ZSTD),
+    total_retrans UInt32 CODEC(ZSTD),
+    tcp_state LowCardinality(String),
+    closed_by LowCardinality(String),
+    bytes_sent UInt64 CODEC(ZSTD),
+    bytes_received UInt64 CODEC(ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

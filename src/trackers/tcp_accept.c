@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+/* tcp_accept: how long connections sat in accept queues, and what never got into them. */
+#include "events/tcp_accept.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "log.h"
+#include "pipeline/enrich.h"
+#include "probe/kernel.h"
+#include "probe/netstat.h"
+#include "tcp_accept.skel.h"
+#include "trackers/tcp_columns.h"
+#include "trackers/tracker.h"
+
+enum { MAX_NAMESPACES = 4096 };
+
+struct tcp_accept_row {
+	struct row_common common;
+	struct tcp_accept_event event;
+	uint32_t overflows;
+};
+
+static const char *const kind_names[TCP_ACCEPT_KIND_MAX] = { "accepted", "never_accepted",
+							     "dropped" };
+
+#define EVENT(kind, member, type) COLUMN(kind, struct tcp_accept_row, event.member, #member, type)
+static const struct column columns[] = {
+	TCP_COLUMNS(struct tcp_accept_row, event.connection),
+	COLUMN_NAMED(struct tcp_accept_row, event.kind, "kind", kind_names),
+	EVENT(COLUMN_IP, listen_ip, "IPv6"),
+	EVENT(COLUMN_U32, queue_len, "UInt32"),
+	EVENT(COLUMN_U32, queue_max, "UInt32"),
+	EVENT(COLUMN_U32, handshake_rtt_us, "UInt32"),
+	EVENT(COLUMN_U32, drops, "UInt32"),
+	COLUMN(COLUMN_U32, struct tcp_accept_row, overflows, "overflows", "UInt32"),
+};
+
+static struct tcp_accept_bpf *skeleton;
+static struct bpf_link *ask_link;
+static bool asking_failed;
+/* most connections are taken at once: rows of them would tell nothing */
+static uint64_t min_duration_us = 1000;
+
+static const struct option options[] = {
+	{ .key = "tcp_accept.min_duration_us",
+	  .type = OPTION_UINT,
+	  .target = &min_duration_us,
+	  .arg = "US",
+	  .help = "leave shorter waits in the accept queue out (default 1000; 0: every accepted "
+		  "connection is a row)" },
+};
+
+/* ---- overflows: how many of the drops came of a full queue ---- */
+
+/*
+ * A listener counts its drops, the network namespace which of all its listeners' drops were
+ * overflows. So the namespace's new overflows are given to the listeners that have new drops.
+ */
+struct netns_overflows {
+	uint32_t netns;
+	uint64_t last;	 /* the namespace's counter when it was read */
+	uint64_t credit; /* counted there, not yet found among a listener's drops */
+	UT_hash_handle hh;
+};
+
+static struct netns_overflows *namespaces;
+
+static void forget_namespaces(void)
+{
+	struct netns_overflows *i, *next;
+
+	HASH_ITER(hh, namespaces, i, next)
+	{
+		HASH_DEL(namespaces, i);
+		free(i);
+	}
+}
+
+/* The namespace's entry, made where there is none, NULL without memory. */
+static struct netns_overflows *find_namespace(uint32_t netns, uint64_t baseline)
+{
+	struct netns_overflows *found;
+
+	HASH_FIND(hh, namespaces, &netns, sizeof(netns), found);
+	if (found)
+		return found;
+	if (HASH_COUNT(namespaces) >= MAX_NAMESPACES)
+		forget_namespaces();
+	found = calloc(1, sizeof(*found));
+	if (!found)
+		return NULL;
+	found->netns = netns;
+	found->last = baseline;
+	HASH_ADD(hh, namespaces, netns, sizeof(netns), found);
+	return found;
+}
+
+static int read_overflows(const struct tcp_accept_event *event, uint64_t *ret)
+{
+	return netstat_read(event->connection.netns, event->header.host_pid, "ListenOverflows",
+			    ret);
+}
+
+/* A listener that has dropped nothing yet: from here on its namespace's overflows count. */
+static void note_listener(const struct tcp_accept_event *event)
+{
+	uint64_t now;
+
+	if (read_overflows(event, &now) == 0)
+		find_namespace(event->connection.netns, now);
+}
+
+static uint32_t overflows_of(const struct tcp_accept_event *event)
+{
+	struct netns_overflows *ns = find_namespace(event->connection.netns, 0);
+	uint64_t now, overflows = event->drops;
+
+	if (!ns)
+		return event->drops;
+	/* nobody is left to read it through: a full queue is by far the commonest reason */
+	if (read_overflows(event, &now)) {
+		ns->last += overflows;
+		return event->drops;
+	}
+	ns->credit += now > ns->last ? now - ns->last : 0;
+	ns->last = now;
+	if (overflows > ns->credit)
+		overflows = ns->credit;
+	ns->credit -= overflows;
+	return (uint32_t)overflows;
+}
+
+static void tcp_accept_complete(void *row)
+{
+	struct tcp_accept_row *r = row;
+
+	if (r->event.kind == TCP_ACCEPT_DROPPED)
+		r->overflows = overflows_of(&r->event);
+}
+
+/* ---- asking the listeners ---- */
+
+/* Runs an iterator to its end; what it writes are events. */
+static int run_iterator(struct bpf_link *link, const struct tracker_output *output)
+{
+	AUTO_CLOSE int fd = bpf_iter_create(bpf_link__fd(link));
+	struct tcp_accept_event events[64];
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	/* a read gives whole records: no more than fit, and each was written at once */
+	while ((n = read(fd, events, sizeof(events))) > 0) {
+		for (size_t i = 0; i < (size_t)n / sizeof(events[0]); i++) {
+			struct tcp_accept_row row = { .event = events[i] };
+
+			if (events[i].kind == TCP_ACCEPT_LISTENING) {
+				note_listener(&events[i]);
+				continue;
+			}
+			enrich_event(&events[i].header, &row.common);
+			tcp_accept_complete(&row);
+			output->add(output, 0, &row);
+		}
+	}
+	return n < 0 ? -errno : 0;
+}
+
+static int find_listeners(const struct tracker_output *output)
+{
+	struct bpf_link *link = bpf_program__attach_iter(skeleton->progs.tcp_accept_find, NULL);
+	int err = link ? run_iterator(link, output) : -errno;
+
+	bpf_link__destroy(link);
+	return err;
+}
+
+static int start_asking(const struct tracker_output *output)
+{
+	union bpf_iter_link_info info = {
+		.map.map_fd = (__u32)bpf_map__fd(skeleton->maps.accept_listeners),
+	};
+	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
+	int err = find_listeners(output);
+
+	if (err)
+		return err;
+	ask_link = bpf_program__attach_iter(skeleton->progs.tcp_accept_ask, &opts);
+	return ask_link ? 0 : -errno;
+}
+
+static void tcp_accept_tick(const struct tracker_output *output, uint64_t now_ns)
+{
+	int err = 0;
+
+	(void)now_ns;
+	if (asking_failed)
+		return;
+	if (!ask_link)
+		err = start_asking(output);
+	if (!err)
+		err = run_iterator(ask_link, output);
+	if (!err)
+		return;
+	asking_failed = true;
+	log_warn("tcp_accept: cannot ask the listeners for what they dropped: %s; there will be no "
+		 "rows of kind 'dropped'",
+		 strerror(-err));
+}
+
+/* ---- life ---- */
+
+static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
+			   struct why *why)
+{
+	bool cheap = kernel_has_syscall_tracepoint("sys_exit_accept") &&
+		     kernel_has_syscall_tracepoint("sys_exit_accept4");
+
+	skeleton = tcp_accept_bpf__open();
+	if (!skeleton)
+		return why_fail(why, errno, "cannot open: %s", strerror(errno));
+	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	skeleton->rodata->only_chosen = only_chosen;
+	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept, cheap);
+	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept4, cheap);
+	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit, !cheap);
+	/* these run when they are read */
+	bpf_program__set_autoattach(skeleton->progs.tcp_accept_ask, false);
+	bpf_program__set_autoattach(skeleton->progs.tcp_accept_find, false);
+	*ret_skeleton = skeleton->skeleton;
+	return 0;
+}
+
+static void tcp_accept_close(void)
+{
+	bpf_link__destroy(ask_link);
+	ask_link = NULL;
+	asking_failed = false;
+	forget_namespaces();
+	tcp_accept_bpf__destroy(skeleton);
+	skeleton = NULL;
+}
+
+const struct tracker tcp_accept_tracker = {
+	.name = "tcp_accept",
+	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_tcp_accept", columns),
+	.event_size = sizeof(struct tcp_accept_event),
+	.row_size = sizeof(struct tcp_accept_row),
+	.event_offset = offsetof(struct tcp_accept_row, event),
+	.ring_bytes = 1 << 20,
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+	.open = tcp_accept_open,
+	.close = tcp_accept_close,
+	.tick = tcp_accept_tick,
+	.complete = tcp_accept_complete,
+};
