@@ -7,16 +7,11 @@
  * accepts (sync workers, asyncio) never leaves WAITING and yields nothing.
  */
 #include "underspan.bpf.h"
+#include "socket.bpf.h"
 #include "syscall.bpf.h"
 #include "events/handoff.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-#define AF_UNIX	 1
-#define AF_INET	 2
-#define AF_INET6 10
-#define S_IFMT	 0170000
-#define S_IFSOCK 0140000
 
 #define EPOLL_CTL_ADD 1
 #define EPOLL_CTL_DEL 2
@@ -75,24 +70,6 @@ static __always_inline __u64 connection_key(__u32 tgid, __u32 fd)
 	return (__u64)tgid << 32 | fd;
 }
 
-/* The socket behind a descriptor of the current process, NULL when it is none. */
-static __always_inline struct sock *fd_to_sock(__u32 fd)
-{
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **files, *file = NULL;
-	struct socket *socket;
-
-	if (fd >= BPF_CORE_READ(table, max_fds))
-		return NULL;
-	files = BPF_CORE_READ(table, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
-	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return NULL;
-	socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk);
-}
-
 static __always_inline bool readable(__u64 sock)
 {
 	return BPF_CORE_READ((struct sock *)sock, sk_receive_queue.qlen) > 0;
@@ -102,8 +79,7 @@ static __always_inline void read_addresses(struct handoff_event *event, struct s
 {
 	event->family = BPF_CORE_READ(sock, __sk_common.skc_family);
 	if (event->family == AF_INET) {
-		event->peer_ip[10] = event->peer_ip[11] = 0xff;
-		BPF_CORE_READ_INTO((__be32 *)&event->peer_ip[12], sock, __sk_common.skc_daddr);
+		ip_set_v4(event->peer_ip, BPF_CORE_READ(sock, __sk_common.skc_daddr));
 	} else if (event->family == AF_INET6) {
 		BPF_CORE_READ_INTO((struct in6_addr *)event->peer_ip, sock,
 				   __sk_common.skc_v6_daddr);

@@ -109,7 +109,22 @@ struct in6_addr {
 	} in6_u;
 };
 
+/* ---- include/linux/ns_common.h, include/net/net_namespace.h ---- */
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct sock_common {
+	possible_net_t skc_net;
 	__be32 skc_daddr, skc_rcv_saddr;
 	__be16 skc_dport;
 	__u16 skc_num;
@@ -133,8 +148,13 @@ struct sock {
 	__u8 sk_shutdown;
 };
 
+struct inet_sock {
+	__be16 inet_sport;
+};
+
 struct tcp_sock {
 	u32 rcv_nxt, copied_seq;
+	u32 srtt_us, snd_cwnd, total_retrans;
 };
 
 struct socket {
