@@ -387,8 +387,8 @@ static __noinline int on_own_window_closed(__u64 sock, bool just_now)
 }
 
 /*
- * The timer function has run, with what it sent. The socket may be gone, and other memory be there:
- * what is not known as a socket is left alone.
+ * The timer function has run, with what it sent. The socket may be gone by now: its memory stays a
+ * socket's (SLAB_TYPESAFE_BY_RCU), but only what is known or established is looked at.
  */
 SEC("tp_btf/timer_expire_exit")
 int BPF_PROG(tcp_loss_timer_expired, struct timer_list *timer)
@@ -406,9 +406,12 @@ int BPF_PROG(tcp_loss_timer_expired, struct timer_list *timer)
 	} else if (function == delack_timer_function) {
 		sock = timer_address(timer) -
 		       bpf_core_field_offset(struct inet_connection_sock, icsk_delack_timer);
-		socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
-		if (socket && !is_open(socket, TCP_LOSS_ZERO_WINDOW_SENT) &&
-		    !BPF_CORE_READ(tcp_of(sock), rcv_wnd))
+		/* delayed ACKs are sent here; a socket that nobody has used yet is not known either
+		 */
+		if (!BPF_CORE_READ(tcp_of(sock), rcv_wnd) &&
+		    BPF_CORE_READ((struct sock *)sock, __sk_common.skc_state) ==
+			    TCP_STATE_ESTABLISHED &&
+		    !episode_find(sock, TCP_LOSS_ZERO_WINDOW_SENT))
 			on_own_window_closed(sock, true);
 	}
 	return 0;

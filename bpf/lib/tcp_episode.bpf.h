@@ -15,6 +15,8 @@ struct episode {
 	__u64 delivered_mstamp;	     /* these three as they were at the start: */
 	__u32 snd_una;
 	__u32 delivered;
+	__u8 chosen; /* its owner was tracked then; it may have ended since */
+	__u8 pad[7];
 };
 
 struct {
@@ -83,6 +85,7 @@ static __noinline struct episode *episode_begin(__u64 sock, __u32 kind, __u64 st
 			return NULL;
 		}
 		if (socket) {
+			episode->chosen = only_chosen && process_tracked(socket->owner.host_pid);
 			socket->open |= 1 << kind;
 			episode->event.header = socket->owner;
 			episode->event.owner = socket->owner_from;
@@ -125,7 +128,7 @@ static __noinline int episode_end(struct tcp_loss_key *key, struct episode *epis
 		episode->event.connection.total_retrans = BPF_CORE_READ(tcp, total_retrans);
 	}
 	stat_add(STAT_SEEN, 1);
-	if (only_chosen && !process_tracked(episode->event.header.host_pid)) {
+	if (only_chosen && !episode->chosen && !process_tracked(episode->event.header.host_pid)) {
 		stat_add(STAT_FILTERED, 1);
 		return 0;
 	}
