@@ -74,6 +74,37 @@ static uint64_t jiffy_ns(void)
 	return (uint64_t)resolution.tv_sec * NSEC_PER_SEC + (uint64_t)resolution.tv_nsec;
 }
 
+static void leave_out_what_is_missing(void)
+{
+	const struct {
+		struct bpf_program *program;
+		const char *tracepoint;
+		const char *without; /* NULL: only less precise */
+	} optional[] = {
+		{ skeleton->progs.tcp_loss_cong_state, "tcp_cong_state_set", NULL },
+		{ skeleton->progs.tcp_loss_retransmit_synack, "tcp_retransmit_synack",
+		  "retransmitted SYN-ACKs are" },
+		{ skeleton->progs.tcp_loss_rst_received, "tcp_receive_reset",
+		  "received resets are" },
+		{ skeleton->progs.tcp_loss_rst_sent, "tcp_send_reset", "sent resets are" },
+		{ skeleton->progs.tcp_loss_read, "tcp_rcv_space_adjust",
+		  "our own closed windows are" },
+		{ skeleton->progs.tcp_loss_timer_start, "timer_start",
+		  "the peers' closed windows are" },
+		{ skeleton->progs.tcp_loss_timer_expired, "timer_expire_exit",
+		  "tail-loss probes with new data are" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(optional); i++) {
+		bool there = kernel_has_tracepoint(optional[i].tracepoint);
+
+		bpf_program__set_autoload(optional[i].program, there);
+		if (!there && optional[i].without)
+			log_warn("tcp_loss: %s not seen: this kernel has no tracepoint %s",
+				 optional[i].without, optional[i].tracepoint);
+	}
+}
+
 static int tcp_loss_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			 struct why *why)
 {
@@ -83,8 +114,7 @@ static int tcp_loss_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	skeleton->rodata->only_chosen = only_chosen;
 	skeleton->rodata->jiffy_ns = jiffy_ns();
 	skeleton->rodata->merge_ns = merge_ms * NSEC_PER_MSEC;
-	bpf_program__set_autoload(skeleton->progs.tcp_loss_cong_state,
-				  kernel_has_tracepoint("tcp_cong_state_set"));
+	leave_out_what_is_missing();
 	bpf_program__set_autoattach(skeleton->progs.tcp_loss_tick, false);
 	looked_for_old_sockets = false;
 	*ret_skeleton = skeleton->skeleton;

@@ -364,10 +364,9 @@ def test_only_chosen(scene):
     assert sum(r["filtered"] for r in s.agent.rows["ebpf_agent"]) >= 1
 
 
-@pytest.mark.parametrize("missing", ["tcp_cong_state_set"])
-def test_older_kernel(scene, missing):
-    """Without that tracepoint the end of a stall is noticed later, and known to the jiffy."""
-    s = scene(options=[f"--degrade={missing}"])
+def test_without_congestion_states(scene):
+    """Before 6.0: the end of a stall is noticed later, and known to the jiffy."""
+    s = scene(options=["--degrade=tcp_cong_state_set"])
     s.listen()
     s.watch()
     s.connect()
@@ -383,3 +382,21 @@ def test_older_kernel(scene, missing):
     s.finish()
     s.check_sums()
     assert_near(s.rows(0, "rto")[0], sent["begin"], ack.time)
+
+
+def test_missing_tracepoints(scene):
+    """What the kernel lacks is left out, said, and takes nothing else with it."""
+    missing = ["tcp_retransmit_synack", "tcp_receive_reset", "tcp_send_reset", "tcp_rcv_space_adjust", "timer_start",
+               "timer_expire_exit"]
+    s = scene(options=["--degrade=" + ",".join(missing)], tcp_early_retrans=0)
+    s.listen()
+    s.watch()
+    for name in missing:
+        assert [line for line in s.agent.log if f"no tracepoint {name}" in line]
+    s.connect()
+    lose_copies(s.wire, 2)
+    s.a.do("main", "send", "c", 1000)
+    s.b.do("main", "recv", "c", 1000)
+    s.a.do("main", "abort", "c")
+    s.finish()
+    assert [(r["kind"], r["segments"]) for r in s.rows(0) + s.rows(1)] == [("rto", 2)]
