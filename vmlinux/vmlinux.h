@@ -71,6 +71,20 @@ struct signal_struct {
 
 struct file;
 
+/* ---- control groups: include/linux/kernfs.h, cgroup-defs.h ---- */
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp; /* in the unified hierarchy */
+};
+
 struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
@@ -82,6 +96,7 @@ struct files_struct {
 
 struct task_struct {
 	void *stack;
+	unsigned int flags;
 	int pid, tgid;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
@@ -89,6 +104,7 @@ struct task_struct {
 	char comm[16];
 	struct files_struct *files;
 	struct signal_struct *signal;
+	struct css_set *cgroups;
 };
 
 /* ---- files and sockets: include/linux/fs.h, net.h, include/net/sock.h ---- */
@@ -134,9 +150,20 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
 };
 
+struct timer_list {
+	void (*function)(struct timer_list *);
+};
+
+struct net_device {
+	possible_net_t nd_net;
+};
+
 struct sk_buff {
 	unsigned int len;
-	unsigned char *data;
+	__u16 transport_header, network_header; /* offsets from `head` */
+	unsigned char *head, *data;
+	struct net_device *dev;
+	char cb[48];
 };
 
 struct sk_buff_head {
@@ -145,15 +172,49 @@ struct sk_buff_head {
 
 struct socket;
 
+typedef struct {
+	int owned; /* by a thread; soft interrupts then leave the socket alone */
+} socket_lock_t;
+
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
 	atomic_t sk_drops;
 	u32 sk_ack_backlog, sk_max_ack_backlog;
-	u16 sk_protocol;
-	int sk_err;
 	struct socket *sk_socket;
+	socket_lock_t sk_lock;
+	__u16 sk_type, sk_protocol;
 	__u8 sk_shutdown;
+	int sk_err;
+};
+
+struct sock___7_2 {
+	struct timer_list tcp_retransmit_timer;
+};
+
+struct inet_connection_sock {
+	struct timer_list icsk_delack_timer;
+	__u8 icsk_ca_state : 5;
+	__u8 icsk_pending, icsk_probes_out;
+	struct {
+		__u32 lrcvtime;
+	} icsk_ack;
+};
+
+struct inet_connection_sock___7_1 {
+	struct timer_list icsk_retransmit_timer;
+};
+
+struct request_sock {
+	struct sock_common __req_common;
+};
+
+struct tcp_request_sock {
+	u64 snt_synack; /* microseconds */
+};
+
+struct tcp_skb_cb {
+	__u16 tcp_gso_segs;
 };
 
 struct inet_sock {
@@ -165,6 +226,10 @@ struct tcp_sock {
 	u32 srtt_us, snd_cwnd, total_retrans;
 	u64 bytes_sent, bytes_retrans, bytes_received;
 	struct list_head tsorted_sent_queue;
+	u32 snd_una, snd_nxt, write_seq, packets_out, lost_out, delivered, tlp_high_seq;
+	u32 snd_wnd, rcv_wnd, mss_cache;
+	u32 rcv_tstamp; /* jiffies, like icsk_ack.lrcvtime */
+	u64 tcp_mstamp, first_tx_mstamp, delivered_mstamp; /* CLOCK_MONOTONIC, microseconds */
 };
 
 struct socket {

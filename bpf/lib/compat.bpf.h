@@ -37,4 +37,15 @@ static __always_inline __u64 user_regs_offset(void)
 	return 16384 - bpf_core_type_size(struct pt_regs);
 }
 
+/*
+ * A TCP socket's timer for everything that waits for an ACK: it moved from inet_connection_sock to
+ * sock in 7.2.
+ */
+static __always_inline __u64 tcp_write_timer_offset(void)
+{
+	if (bpf_core_field_exists(struct sock___7_2, tcp_retransmit_timer))
+		return bpf_core_field_offset(struct sock___7_2, tcp_retransmit_timer);
+	return bpf_core_field_offset(struct inet_connection_sock___7_1, icsk_retransmit_timer);
+}
+
 #endif

@@ -159,6 +159,8 @@ static void stop(struct agent *agent)
 		ring_buffer__consume(agent->set.rings);
 	if (agent->pipeline)
 		tick_trackers(agent, clock_monotonic_ns());
+	if (agent->set.rings) /* a tick may make events */
+		ring_buffer__consume(agent->set.rings);
 	processes_stop();
 	binaries_done();
 }

@@ -11,11 +11,12 @@
 #include "process.skel.h"
 
 extern const struct tracker handoff_tracker, gc_pause_tracker, tcp_accept_tracker,
-	tcp_connect_tracker;
+	tcp_connect_tracker, tcp_loss_tracker;
 
 /* A new tracker: its line here. */
 const struct tracker *const all_trackers[] = {
-	&handoff_tracker, &gc_pause_tracker, &tcp_accept_tracker, &tcp_connect_tracker, NULL,
+	&handoff_tracker,     &gc_pause_tracker, &tcp_accept_tracker,
+	&tcp_connect_tracker, &tcp_loss_tracker, NULL,
 };
 
 enum { PROCESS_RING_BYTES = 1 << 20 };

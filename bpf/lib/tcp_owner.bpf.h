@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Whose socket is it: the last thread that connected, sent or received on it. A soft interrupt runs
+ * in anybody's name, so it is only asked who `current` is where a thread must hold the socket's
+ * lock: connect(), recvmsg(), and a send that (re)starts the socket's timer, which one send in each
+ * clock tick does and which costs nothing per packet.
+ */
+#ifndef UNDERSPAN_TCP_OWNER_BPF_H
+#define UNDERSPAN_TCP_OWNER_BPF_H
+
+#include "tcp.bpf.h"
+#include "events/tcp_loss.h"
+
+#define PF_KTHREAD 0x00200000
+
+struct tcp_socket {
+	struct event_header owner; /* without times */
+	__u64 connect_ns;
+	__u32 open;	   /* a bit for each enum tcp_loss_kind that is under way */
+	__u32 tlp_counted; /* tlp_high_seq of the last tail-loss probe that was counted */
+	__u8 owner_from;   /* enum tcp_loss_owner */
+	__u8 pad[7];
+};
+
+/* Without preallocation: most hosts have few connections, some have very many. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64); /* struct sock * */
+	__type(value, struct tcp_socket);
+} tcp_loss_sockets SEC(".maps");
+
+static const struct tcp_socket empty_tcp_socket;
+
+/* NULL when the map is full: the socket's intervals then have no owner. */
+static __always_inline struct tcp_socket *tcp_socket_get(__u64 sock)
+{
+	struct tcp_socket *found = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
+
+	if (found)
+		return found;
+	bpf_map_update_elem(&tcp_loss_sockets, &sock, &empty_tcp_socket, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
+}
+
+/* Call only where the current thread holds the socket's lock. */
+static __always_inline void tcp_used_by_current(struct tcp_socket *socket)
+{
+	struct task_struct *task;
+
+	if (socket->owner.host_tid == current_tid())
+		return;
+	task = (struct task_struct *)bpf_get_current_task();
+	/* kernel TLS and the like read on behalf of a thread that is not there */
+	if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
+		return;
+	header_set_current(&socket->owner);
+	socket->owner_from = TCP_LOSS_OWNER_USER;
+}
+
+/* The agent's first look at sockets older than itself: some process has this file open. */
+static __always_inline void tcp_held_by(__u64 sock, struct task_struct *task)
+{
+	struct tcp_socket *socket = tcp_socket_get(sock);
+	struct task_struct *leader;
+
+	if (!socket || socket->owner_from)
+		return;
+	leader = BPF_CORE_READ(task, group_leader);
+	socket->owner.host_pid = BPF_CORE_READ(task, tgid);
+	socket->owner.pid = task_ns_id(leader);
+	socket->owner.cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	BPF_CORE_READ_STR_INTO(&socket->owner.comm, leader, comm);
+	socket->owner_from = TCP_LOSS_OWNER_FILE;
+}
+
+#endif

@@ -1,0 +1,60 @@
+-- Where TCP connections lost packets and time. pid, tid: the last thread that used the socket (owner = 'user'), or a
+-- process that had it open when the agent started (owner = 'file', tid 0), or nobody known (owner = '', pid 0).
+-- start_time and end_time, by kind:
+--   retransmit            fast (SACK, RACK) recovery: first retransmission .. the ACK that ended the recovery; recoveries
+--                         less than tcp_loss.merge_ms apart are one row
+--   rto                   nothing moved until the retransmission timer helped: the last ACK of something new (or the
+--                         first send after a rest) .. the next one
+--   loss_recovery         what else was sent again after such a stall: first retransmission .. the ACK that ended it
+--   tlp                   tail-loss probe: as rto; segments 0: it carried new data
+--   syn_retransmit        connect(): the first SYN .. connected or given up
+--   synack_retransmit     of a listener, up to a second of them: the first SYN-ACK was sent .. the last was sent again;
+--                         the remote address is the first one's
+--   zero_window_sent      our window was closed, for nobody here read: the ACK that closed it .. the read that opened it
+--   zero_window_received  the peer's window was too small for what we had to send: nothing in flight .. it opened
+--   rst_sent, rst_received  a moment. Answers to packets without a connection are summed up for each local port.
+-- segments: retransmitted (or resets); timeouts: expiries of the retransmission timer; probes: tail-loss or window probes.
+-- tcp_state, srtt_us, snd_cwnd, lost_out and the windows are as they were when the row began to be counted.
+CREATE TABLE IF NOT EXISTS ebpf_tcp_loss
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    kind LowCardinality(String),
+    ended_by LowCardinality(String),
+    owner LowCardinality(String),
+    family LowCardinality(String),
+    local_ip IPv6 CODEC(ZSTD),
+    local_port UInt16 CODEC(ZSTD),
+    remote_ip IPv6 CODEC(ZSTD),
+    remote_port UInt16 CODEC(ZSTD),
+    netns UInt32 CODEC(ZSTD),
+    srtt_us UInt32 CODEC(ZSTD),
+    snd_cwnd UInt32 CODEC(ZSTD),
+    total_retrans UInt32 CODEC(ZSTD),
+    tcp_state LowCardinality(String),
+    segments UInt32 CODEC(ZSTD),
+    timeouts UInt32 CODEC(ZSTD),
+    probes UInt32 CODEC(ZSTD),
+    lost_out UInt32 CODEC(ZSTD),
+    snd_wnd UInt32 CODEC(ZSTD),
+    rcv_wnd UInt32 CODEC(ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

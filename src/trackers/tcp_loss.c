@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * tcp_loss: retransmissions, stalls, closed windows and resets. The work is in bpf/tcp_loss.bpf.c;
+ * here, once a second, episodes are looked at whose end no packet or timer showed.
+ */
+#include "events/tcp_loss.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "log.h"
+#include "probe/kernel.h"
+#include "tcp_loss.skel.h"
+#include "trackers/tcp_columns.h"
+#include "trackers/tracker.h"
+
+struct tcp_loss_row {
+	struct row_common common;
+	struct tcp_loss_event event;
+};
+
+static const char *const kind_names[TCP_LOSS_KIND_MAX] = {
+#define X(id, name) name,
+	TCP_LOSS_KINDS(X)
+#undef X
+};
+static const char *const end_names[TCP_LOSS_END_MAX] = {
+#define X(id, name) name,
+	TCP_LOSS_ENDS(X)
+#undef X
+};
+static const char *const owner_names[TCP_LOSS_OWNER_MAX] = {
+#define X(id, name) name,
+	TCP_LOSS_OWNERS(X)
+#undef X
+};
+
+#define EVENT(kind, member, type) COLUMN(kind, struct tcp_loss_row, event.member, #member, type)
+static const struct column columns[] = {
+	COLUMN_NAMED(struct tcp_loss_row, event.kind, "kind", kind_names),
+	COLUMN_NAMED(struct tcp_loss_row, event.ended_by, "ended_by", end_names),
+	COLUMN_NAMED(struct tcp_loss_row, event.owner, "owner", owner_names),
+	TCP_COLUMNS(struct tcp_loss_row, event.connection),
+	EVENT(COLUMN_U32, segments, "UInt32"),
+	EVENT(COLUMN_U32, timeouts, "UInt32"),
+	EVENT(COLUMN_U32, probes, "UInt32"),
+	EVENT(COLUMN_U32, lost_out, "UInt32"),
+	EVENT(COLUMN_U32, snd_wnd, "UInt32"),
+	EVENT(COLUMN_U32, rcv_wnd, "UInt32"),
+};
+
+static struct tcp_loss_bpf *skeleton;
+static bool looked_for_old_sockets;
+static uint64_t merge_ms = 100;
+
+static const struct option options[] = {
+	{ .key = "tcp_loss.merge_ms",
+	  .type = OPTION_UINT,
+	  .target = &merge_ms,
+	  .arg = "MS",
+	  .help = "fast retransmissions of a connection with less than this between them are one "
+		  "row (default 100)" },
+};
+
+static uint64_t jiffy_ns(void)
+{
+	struct timespec resolution;
+
+	/* the coarse clocks tick with the kernel's HZ */
+	if (clock_getres(CLOCK_MONOTONIC_COARSE, &resolution))
+		return 4 * NSEC_PER_MSEC;
+	return (uint64_t)resolution.tv_sec * NSEC_PER_SEC + (uint64_t)resolution.tv_nsec;
+}
+
+static void leave_out_what_is_missing(void)
+{
+	const struct {
+		struct bpf_program *program;
+		const char *tracepoint;
+		const char *without; /* NULL: only less precise */
+	} optional[] = {
+		{ skeleton->progs.tcp_loss_cong_state, "tcp_cong_state_set", NULL },
+		{ skeleton->progs.tcp_loss_retransmit_synack, "tcp_retransmit_synack",
+		  "retransmitted SYN-ACKs are" },
+		{ skeleton->progs.tcp_loss_rst_received, "tcp_receive_reset",
+		  "received resets are" },
+		{ skeleton->progs.tcp_loss_rst_sent, "tcp_send_reset", "sent resets are" },
+		{ skeleton->progs.tcp_loss_read, "tcp_rcv_space_adjust",
+		  "our own closed windows are" },
+		{ skeleton->progs.tcp_loss_timer_start, "timer_start",
+		  "the peers' closed windows are" },
+		{ skeleton->progs.tcp_loss_timer_expired, "timer_expire_exit",
+		  "tail-loss probes with new data are" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(optional); i++) {
+		bool there = kernel_has_tracepoint(optional[i].tracepoint);
+
+		bpf_program__set_autoload(optional[i].program, there);
+		if (!there && optional[i].without)
+			log_warn("tcp_loss: %s not seen: this kernel has no tracepoint %s",
+				 optional[i].without, optional[i].tracepoint);
+	}
+}
+
+static int tcp_loss_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
+			 struct why *why)
+{
+	skeleton = tcp_loss_bpf__open();
+	if (!skeleton)
+		return why_fail(why, errno, "cannot open: %s", strerror(errno));
+	skeleton->rodata->only_chosen = only_chosen;
+	skeleton->rodata->jiffy_ns = jiffy_ns();
+	skeleton->rodata->merge_ns = merge_ms * NSEC_PER_MSEC;
+	leave_out_what_is_missing();
+	bpf_program__set_autoattach(skeleton->progs.tcp_loss_tick, false);
+	looked_for_old_sockets = false;
+	*ret_skeleton = skeleton->skeleton;
+	return 0;
+}
+
+static void tcp_loss_close(void)
+{
+	tcp_loss_bpf__destroy(skeleton);
+	skeleton = NULL;
+}
+
+/* Who has the sockets open that are older than the agent? The iterator's program writes it down. */
+static void look_for_old_sockets(void)
+{
+	/* any TCP socket tells the program which timers are TCP's; there may be no other yet */
+	AUTO_CLOSE int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	AUTO_CLOSE int fd = bpf_iter_create(bpf_link__fd(skeleton->links.tcp_loss_old_sockets));
+	char nothing[64];
+	ssize_t n;
+
+	do {
+		n = fd < 0 ? fd : read(fd, nothing, sizeof(nothing));
+	} while (n > 0 || (n < 0 && errno == EAGAIN && fd >= 0));
+	if (n < 0 || socket_fd < 0)
+		log_warn("tcp_loss: cannot list the sockets that are open already (%s): their rows "
+			 "have no owner until they are used",
+			 strerror(errno));
+}
+
+static void look_at_episode(const struct tcp_loss_key *key)
+{
+	uint64_t arguments[] = { key->sock, key->kind, key->no_sock };
+	LIBBPF_OPTS(bpf_test_run_opts, run, .ctx_in = arguments, .ctx_size_in = sizeof(arguments));
+
+	bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.tcp_loss_tick), &run);
+}
+
+static void tcp_loss_tick(const struct tracker_output *output, uint64_t now_ns)
+{
+	int episodes = bpf_map__fd(skeleton->maps.tcp_loss_episodes);
+	struct tcp_loss_key key, next;
+	bool more;
+
+	(void)output;
+	(void)now_ns;
+	if (!looked_for_old_sockets)
+		look_for_old_sockets();
+	looked_for_old_sockets = true;
+	more = bpf_map_get_next_key(episodes, NULL, &next) == 0;
+	while (more) {
+		key = next;
+		/* the next one first: a deleted key has no successor */
+		more = bpf_map_get_next_key(episodes, &key, &next) == 0;
+		look_at_episode(&key);
+	}
+}
+
+const struct tracker tcp_loss_tracker = {
+	.name = "tcp_loss",
+	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_tcp_loss", columns),
+	.event_size = sizeof(struct tcp_loss_event),
+	.row_size = sizeof(struct tcp_loss_row),
+	.event_offset = offsetof(struct tcp_loss_row, event),
+	.ring_bytes = 1 << 20,
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+	.open = tcp_loss_open,
+	.close = tcp_loss_close,
+	.tick = tcp_loss_tick,
+};
