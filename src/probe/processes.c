@@ -237,7 +237,8 @@ void processes_handle(const struct process_event *event)
 	switch (event->kind) {
 	case PROCESS_EXEC:
 		if (p) {
-			/* it is another program now; the map has it still only when it was chosen */
+			/* it is another program now; the map has it still only when it was chosen
+			 */
 			forget(p);
 			if (hooks.gone)
 				hooks.gone(event->host_pid);

@@ -58,6 +58,17 @@ static int check_names(const struct string_list *names, struct why *why)
 	return 0;
 }
 
+static int check_options(const struct string_list *names, struct why *why)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && all_trackers[i]; i++) {
+		if (all_trackers[i]->check_options && is_wanted(names, all_trackers[i]))
+			err = all_trackers[i]->check_options(why);
+	}
+	return err;
+}
+
 /* ---- ring buffers ---- */
 
 static int on_process_event(void *context, void *data, size_t size)
@@ -119,7 +130,7 @@ static int open_tracker(struct tracker_set *set, struct running_tracker *running
 	struct bpf_map *map;
 	int err = tracker->open(set->only_chosen, &running->skeleton, why);
 
-	if (err)
+	if (err || !running->skeleton)
 		return err;
 	bpf_object__for_each_map (map, *running->skeleton->obj) {
 		if (!strcmp(bpf_map__name(map), "events"))
@@ -157,6 +168,8 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 				     .on_event = on_event,
 				     .context = context,
 				     .processes_fd = -1 };
+	if (!err)
+		err = check_options(names, why);
 	if (!err)
 		err = open_process_object(set, why);
 	if (err)
