@@ -109,6 +109,20 @@ struct in6_addr {
 	} in6_u;
 };
 
+/* ---- include/linux/ns_common.h, include/net/net_namespace.h ---- */
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct sock_common {
 	__be32 skc_daddr, skc_rcv_saddr;
 	__be16 skc_dport;
@@ -142,6 +156,17 @@ struct socket {
 };
 
 struct linux_binprm;
+
+/* ---- network devices: include/linux/netdevice.h, include/uapi/linux/ethtool.h ---- */
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct ethtool_stats {
+	__u32 n_stats;
+};
 
 #pragma clang attribute pop
 

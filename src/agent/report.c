@@ -151,6 +151,8 @@ void report_process(struct report *report, const struct process *process)
 	for (size_t i = 0; i < report->set->n; i++) {
 		const struct tracker *tracker = report->set->items[i].tracker;
 
+		if (tracker->of_host)
+			continue;
 		row.tracker = tracker->name;
 		row.live = binary && !report->set->items[i].dead &&
 			   (!tracker->attach_binary || binary->live[i]);

@@ -10,12 +10,13 @@
 #include "probe/processes.h"
 #include "process.skel.h"
 
-extern const struct tracker handoff_tracker, gc_pause_tracker;
+extern const struct tracker handoff_tracker, gc_pause_tracker, ena_tracker;
 
 /* A new tracker: its line here. */
 const struct tracker *const all_trackers[] = {
 	&handoff_tracker,
 	&gc_pause_tracker,
+	&ena_tracker,
 	NULL,
 };
 
