@@ -54,7 +54,7 @@ UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e check demo bench clean help
+.PHONY: all tools deps install fmt fmt-check unit e2e check check-kernels demo bench clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -120,6 +120,11 @@ unit: $(UNIT_BINS) ## build and run the unit tests
 
 e2e: all ## the end-to-end tests: real processes, real engine (root)
 	@tests/e2e/run.sh
+
+check-kernels: ## boot real kernels under QEMU, run every tracker under each (minutes; not part of check)
+	@deploy/dependencies.sh build kernels
+	@$(MAKE) --no-print-directory all
+	@tests/vm/run.sh
 
 check: ## install what is missing, build, run every test
 	@deploy/dependencies.sh build check

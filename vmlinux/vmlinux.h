@@ -155,6 +155,7 @@ struct timer_list {
 };
 
 struct net_device {
+	int ifindex;
 	possible_net_t nd_net;
 };
 
@@ -255,6 +256,12 @@ struct bpf_iter__bpf_map_elem {
 struct bpf_iter__task_file {
 	struct task_struct *task;
 	struct file *file;
+};
+
+/* ---- include/uapi/linux/ethtool.h ---- */
+
+struct ethtool_stats {
+	__u32 n_stats;
 };
 
 #pragma clang attribute pop

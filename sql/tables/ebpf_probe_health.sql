@@ -1,5 +1,6 @@
 -- What is probed in which process, how it was found, or why it is not probed. A row when a
--- process appears; host_pid 0: whether the tracker runs on the host at all.
+-- process appears; host_pid 0: whether the tracker runs on the host at all, or observes the network interface
+-- whose name is in `binary`.
 CREATE TABLE IF NOT EXISTS ebpf_probe_health
 (
     host LowCardinality(String),

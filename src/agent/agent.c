@@ -60,12 +60,24 @@ static void add_tracker_row(const struct tracker_output *output, size_t table, c
 {
 	struct agent *agent = output->context;
 
+	if (table == 0)
+		agent->set.items[output->index].own_rows++;
 	pipeline_add(agent->pipeline, pipeline_table(agent, output->index, table), row);
+}
+
+static void add_tracker_health(const struct tracker_output *output,
+			       const struct tracker_health *health)
+{
+	struct agent *agent = output->context;
+
+	report_health(&agent->report, agent->set.items[output->index].tracker->name, health);
 }
 
 static void tick_trackers(struct agent *agent, uint64_t now)
 {
-	const struct tracker_output output = { .add = add_tracker_row, .context = agent };
+	const struct tracker_output output = { .add = add_tracker_row,
+					       .health = add_tracker_health,
+					       .context = agent };
 
 	tracker_set_tick(&agent->set, &output, now);
 }

@@ -61,6 +61,7 @@ static void report_tracker(struct report *report, size_t index, uint64_t now_ns)
 	tracker_set_read_stats(report->set, index, now.stats);
 	read_counts(report, index, &now.counts);
 	now.bad_events = running->bad_events;
+	now.own_rows = running->own_rows;
 #define DELTA(member)	    (now.member - last->member)
 #define DELTA_COUNT(member) DELTA(counts.member)
 	row = (struct agent_row){
@@ -69,7 +70,7 @@ static void report_tracker(struct report *report, size_t index, uint64_t now_ns)
 		.tracker = running->tracker->name,
 		.start_ns = report->since_ns,
 		.end_ns = now_ns,
-		.seen = DELTA(stats[STAT_SEEN]),
+		.seen = DELTA(stats[STAT_SEEN]) + DELTA(own_rows),
 		.filtered = DELTA(stats[STAT_FILTERED]),
 		.lost_ring = DELTA(stats[STAT_LOST_RING]),
 		.lost_state = DELTA(stats[STAT_LOST_STATE]),
@@ -103,18 +104,28 @@ void report_tick(struct report *report, uint64_t now_ns)
 		report_last(report, now_ns);
 }
 
-static void report_tracker_state(struct report *report, const struct tracker *tracker,
-				 const struct why *refused)
+void report_health(struct report *report, const char *tracker, const struct tracker_health *health)
 {
-	struct probe_health_row row = {
+	const struct probe_health_row row = {
 		.host = enrich_host(),
 		.time_ns = clock_monotonic_ns(),
-		.tracker = tracker->name,
-		.live = !refused,
-		.reason = refused ? refused->text : "",
+		.tracker = tracker,
+		.live = health->live,
+		.method = health->method,
+		.binary = health->what,
+		.reason = health->reason,
 	};
 
 	pipeline_add(report->pipeline, report->set->n + 1, &row);
+}
+
+static void report_tracker_state(struct report *report, const struct tracker *tracker,
+				 const struct why *refused)
+{
+	const struct tracker_health health = { .live = !refused,
+					       .reason = refused ? refused->text : "" };
+
+	report_health(report, tracker->name, &health);
 }
 
 void report_trackers(struct report *report)
@@ -159,6 +170,8 @@ void report_process(struct report *report, const struct process *process)
 	for (size_t i = 0; i < report->set->n; i++) {
 		const struct tracker *tracker = report->set->items[i].tracker;
 
+		if (tracker->of_host)
+			continue;
 		row.tracker = tracker->name;
 		row.live = binary && !report->set->items[i].dead &&
 			   (!tracker->attach_binary || binary->live[i]);

@@ -10,7 +10,7 @@
 
 struct report_last_counts {
 	uint64_t stats[STAT_MAX];
-	uint64_t bad_events;
+	uint64_t bad_events, own_rows;
 	struct pipeline_counts counts;
 };
 
@@ -33,6 +33,9 @@ void report_tick(struct report *report, uint64_t now_ns);
 
 /* Writes the rest, however short the interval. */
 void report_last(struct report *report, uint64_t now_ns);
+
+/* A row about something that is no process: host_pid 0. */
+void report_health(struct report *report, const char *tracker, const struct tracker_health *health);
 
 /* A process appeared: a row per tracker that has something to say about it. */
 void report_process(struct report *report, const struct process *process);

@@ -7,6 +7,7 @@
 #ifndef UNDERSPAN_COLUMN_H
 #define UNDERSPAN_COLUMN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@ enum column_kind {
 	COLUMN_U16,
 	COLUMN_U32,
 	COLUMN_U64,
+	COLUMN_MAYBE_U64, /* struct column_maybe_u64 */
 	COLUMN_S8,
 	COLUMN_F32,
 	COLUMN_CHARS,	/* char[size], ends at NUL or size */
@@ -23,6 +25,12 @@ enum column_kind {
 	COLUMN_ENUM,	/* uint8_t, index into `names` */
 	COLUMN_IP,	/* uint8_t[16] */
 	COLUMN_TIME,	/* uint64_t, CLOCK_MONOTONIC ns; sent as microseconds since the epoch */
+};
+
+/* A Nullable(UInt64): what could not be read is NULL, never 0. */
+struct column_maybe_u64 {
+	uint64_t value;
+	bool known;
 };
 
 struct column_strings {

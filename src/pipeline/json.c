@@ -120,6 +120,11 @@ static char *put_strings(char *out, const struct column_strings *list)
 	return out;
 }
 
+static char *put_maybe_uint(char *out, const struct column_maybe_u64 *maybe)
+{
+	return maybe->known ? put_uint(out, maybe->value) : put(out, "null", 4);
+}
+
 static char *put_ip(char *out, const uint8_t *ip)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
@@ -162,6 +167,8 @@ static char *put_value(char *out, const struct column *c, const void *row)
 		return put_uint(out, *(const uint32_t *)at);
 	case COLUMN_U64:
 		return put_uint(out, *(const uint64_t *)at);
+	case COLUMN_MAYBE_U64:
+		return put_maybe_uint(out, at);
 	case COLUMN_S8:
 		if (*(const int8_t *)at < 0)
 			*out++ = '-';

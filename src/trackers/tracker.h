@@ -18,11 +18,20 @@
 /* Big enough for every tracker's row; trackers.c checks at compile time. */
 enum { TRACKER_ROW_MAX = 1024 };
 
+/* A tracker's word about what it observes beside Python processes, for ebpf_probe_health. */
+struct tracker_health {
+	bool live;
+	const char *method; /* of observing; "" when not live */
+	const char *what;   /* the thing observed, an interface; "" the host as a whole */
+	const char *reason; /* why not live */
+};
+
 /* Where rows go that a tracker makes by itself, outside of its events. */
 struct tracker_output {
 	/* `table` 0: .table, 1: .second_table. The row is written at once: what it borrows may go.
 	 */
 	void (*add)(const struct tracker_output *output, size_t table, const void *row);
+	void (*health)(const struct tracker_output *output, const struct tracker_health *health);
 	size_t index; /* the core's */
 	void *context;
 };
@@ -34,6 +43,7 @@ struct tracker {
 	size_t row_size;   /* the row struct: struct row_common first, the event at event_offset */
 	size_t event_offset;
 	uint64_t ring_bytes; /* a power of two */
+	bool of_host;	     /* observes the host, not processes: it has nothing to say about one */
 	const struct option *options;
 	size_t n_options;
 
@@ -46,6 +56,9 @@ struct tracker {
 	void (*close)(void);
 
 	/* All below may be NULL. */
+
+	/* Checks what the table of options cannot. -EINVAL with why: bad usage. */
+	int (*check_options)(struct why *why);
 
 	const struct table *second_table; /* rows of another shape */
 	/* Which table an event's row goes to: 0 .table (all, when NULL), 1 .second_table. */

@@ -11,13 +11,20 @@
 #include "process.skel.h"
 
 extern const struct tracker handoff_tracker, gc_pause_tracker, tcp_accept_tracker,
-	tcp_connect_tracker, tcp_loss_tracker;
+	tcp_connect_tracker, tcp_loss_tracker, ena_tracker;
 
 /* A new tracker: its line here. */
+/* clang-format off */
 const struct tracker *const all_trackers[] = {
-	&handoff_tracker,     &gc_pause_tracker, &tcp_accept_tracker,
-	&tcp_connect_tracker, &tcp_loss_tracker, NULL,
+	&handoff_tracker,
+	&gc_pause_tracker,
+	&tcp_accept_tracker,
+	&tcp_connect_tracker,
+	&tcp_loss_tracker,
+	&ena_tracker,
+	NULL,
 };
+/* clang-format on */
 
 enum { PROCESS_RING_BYTES = 1 << 20 };
 
@@ -56,6 +63,17 @@ static int check_names(const struct string_list *names, struct why *why)
 					names->items[i], trackers_names(all, sizeof(all)));
 	}
 	return 0;
+}
+
+static int check_options(const struct string_list *names, struct why *why)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && all_trackers[i]; i++) {
+		if (all_trackers[i]->check_options && is_wanted(names, all_trackers[i]))
+			err = all_trackers[i]->check_options(why);
+	}
+	return err;
 }
 
 /* ---- ring buffers ---- */
@@ -119,7 +137,7 @@ static int open_tracker(struct tracker_set *set, struct running_tracker *running
 	struct bpf_map *map;
 	int err = tracker->open(set->only_chosen, &running->skeleton, why);
 
-	if (err)
+	if (err || !running->skeleton)
 		return err;
 	bpf_object__for_each_map (map, *running->skeleton->obj) {
 		if (!strcmp(bpf_map__name(map), "events"))
@@ -157,6 +175,8 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 				     .on_event = on_event,
 				     .context = context,
 				     .processes_fd = -1 };
+	if (!err)
+		err = check_options(names, why);
 	if (!err)
 		err = open_process_object(set, why);
 	if (err)

@@ -18,6 +18,7 @@ struct running_tracker {
 	int stats_fd;
 	size_t second_table; /* the pipeline's index of the tracker's second table */
 	uint64_t bad_events; /* records of a wrong size */
+	uint64_t own_rows;   /* of its table, made outside of its events */
 	bool dead;	     /* could not be attached: stands in `refused` */
 	struct tracker_set *set;
 };
@@ -43,8 +44,8 @@ struct tracker_set {
 
 /*
  * Loads the process object and then the named trackers (all when `names` is empty). A tracker
- * that fails is logged and left out. Fails when the name is unknown (-EINVAL), the process object
- * cannot run, or no tracker can.
+ * that fails is logged and left out. Fails when a name or option is wrong (-EINVAL), the process
+ * object cannot run, or no tracker can.
  */
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
 		     tracker_on_event on_event, void *context, struct why *why);

@@ -13,6 +13,8 @@ import time
 
 import host
 
+PATIENCE = float(os.environ.get("UNDERSPAN_PATIENCE", 1))  # where a processor is emulated, servers start slowly
+
 NGINX_CONF = """
 daemon off; worker_processes 1; pid {dir}/nginx.pid; error_log stderr warn; {user}
 events {{ worker_connections 2048; }}
@@ -45,7 +47,7 @@ class Server:
 
     def wait_log(self, pattern, n=1, timeout=15):
         """The matches of the first n lines that match, as soon as they are there."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * PATIENCE
         with self._changed:
             while True:
                 found = [m for m in (re.search(pattern, line) for line in self.log) if m]

@@ -124,6 +124,7 @@ static void columns_fit_their_members(void **state)
 		[COLUMN_U16] = 2,
 		[COLUMN_U32] = 4,
 		[COLUMN_U64] = 8,
+		[COLUMN_MAYBE_U64] = sizeof(struct column_maybe_u64),
 		[COLUMN_S8] = 1,
 		[COLUMN_F32] = 4,
 		[COLUMN_ENUM] = 1,

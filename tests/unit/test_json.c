@@ -16,6 +16,7 @@ struct sample {
 	uint16_t u16;
 	uint32_t u32;
 	uint64_t u64, time_ns;
+	struct column_maybe_u64 known, unknown;
 	int8_t s8;
 	float f32;
 	char chars[8];
@@ -31,6 +32,8 @@ static const struct column columns[] = {
 	COLUMN(COLUMN_U16, struct sample, u16, "u16", "UInt16"),
 	COLUMN(COLUMN_U32, struct sample, u32, "u32", "UInt32"),
 	COLUMN(COLUMN_U64, struct sample, u64, "u64", "UInt64"),
+	COLUMN(COLUMN_MAYBE_U64, struct sample, known, "known", "Nullable(UInt64)"),
+	COLUMN(COLUMN_MAYBE_U64, struct sample, unknown, "unknown", "Nullable(UInt64)"),
 	COLUMN(COLUMN_S8, struct sample, s8, "s8", "Int8"),
 	COLUMN(COLUMN_F32, struct sample, f32, "f32", "Float32"),
 	COLUMN(COLUMN_CHARS, struct sample, chars, "chars", "String"),
@@ -71,6 +74,8 @@ static void every_kind_of_column_arrives(void **state)
 		.u16 = 65535,
 		.u32 = UINT32_MAX,
 		.u64 = INT64_MAX,
+		.known = { .value = 0, .known = true },
+		.unknown = { .value = 7 },
 		.s8 = -1,
 		.f32 = 2.5f,
 		.chars = "12345678", /* full: no NUL */
@@ -88,6 +93,9 @@ static void every_kind_of_column_arrives(void **state)
 	assert_int_equal(json_integer_value(json_object_get(o, "u16")), 65535);
 	assert_int_equal(json_integer_value(json_object_get(o, "u32")), UINT32_MAX);
 	assert_int_equal(json_integer_value(json_object_get(o, "u64")), INT64_MAX);
+	assert_true(json_is_integer(json_object_get(o, "known")));
+	assert_int_equal(json_integer_value(json_object_get(o, "known")), 0);
+	assert_true(json_is_null(json_object_get(o, "unknown")));
 	assert_int_equal(json_integer_value(json_object_get(o, "s8")), -1);
 	assert_true(json_real_value(json_object_get(o, "f32")) == 2.5);
 	assert_string_equal(text(o, "chars"), "12345678");

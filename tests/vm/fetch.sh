@@ -1,0 +1,111 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Fetches what the machines are made of into build/cache/vm: the newest cloud kernel of each Debian release (kernel-SUITE/),
+# the system that runs under it (root/), and QEMU (qemu/). apt itself downloads and checks signatures, with lists of its
+# own, from the mirror this machine uses; nothing is installed. What is there already is kept: remove a directory to renew it.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+cache=$PWD/build/cache/vm
+mkdir -p "$cache"
+
+declare -A updated
+
+fail() { printf 'check-kernels: %s\n' "$*" >&2; exit 1; }
+
+# $1: suite. Exact kernel versions vanish from mirrors, so everything is resolved from the suite's lists.
+suite_uri() {
+    local codename uri
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    case $1 in
+        *-security) codename=$codename-security ;;
+    esac
+    uri=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' "Codename: $codename" | head -n 1)
+    [ -n "$uri" ] || fail "apt names no mirror for $codename, so there is no way to get $1"
+    echo "$uri"
+}
+
+# $1: suite; sets apt_options. The machine's own package state does not count: nothing is installed there.
+use_suite() {
+    local state=$cache/apt-$1
+    mkdir -p "$state"/lists/partial "$state"/cache/archives/partial
+    : >"$state/status"
+    echo "deb $(suite_uri "$1") $1 main" >"$state/sources.list"
+    # the password-less _apt user may not be able to write here
+    apt_options=(-qq -o "Dir::Etc::SourceList=$state/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::Etc::Preferences=/dev/null" -o Dir::Etc::PreferencesParts=/dev/null
+        -o "Dir::State::Lists=$state/lists" -o "Dir::State::status=$state/status" -o "Dir::Cache=$state/cache"
+        -o Acquire::Languages=none -o APT::Sandbox::User= -o APT::Install-Recommends=false)
+    [ -n "${updated[$1]:-}" ] || apt-get "${apt_options[@]}" update || fail "cannot read the package lists of $1"
+    updated[$1]=1
+    archives=$state/cache/archives
+}
+
+# $1: target directory, others: packages. The directory appears only when it is whole.
+unpack() {
+    local target=$1 deb package
+    shift
+    rm -rf "$target.part"
+    mkdir -p "$target.part"
+    for deb in "$archives"/*.deb; do
+        package=$(basename "$deb"); package=${package%%_*}
+        case " $* " in *" $package "* | "  ") dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$target.part" \
+            --no-same-owner --keep-directory-symlink ;; esac
+    done
+    rm -f "$archives"/*.deb
+}
+
+dependencies() { apt-cache "${apt_options[@]}" depends --important --no-recommends "$1" | sed -n 's/^ *Depends: *//p'; }
+
+# The image package, or the parts into which newer releases split it.
+fetch_kernel() {
+    local suite=$1 target=$cache/kernel-$1 image part parts version
+    [ ! -e "$target" ] || return 0
+    use_suite "$suite"
+    image=$(dependencies linux-image-cloud-amd64 | grep -m 1 '^linux-image-[0-9]') || fail "$suite has no cloud kernel"
+    parts=$(dependencies "$image" | grep -E '^linux-(binary|modules|base)-[0-9]' || true)
+    (cd "$archives" && apt-get "${apt_options[@]}" download "$image" $parts) || fail "cannot download $image of $suite"
+    # shellcheck disable=SC2086
+    unpack "$target" "$image" $parts
+    version=${image#linux-image-}
+    part=$(find "$target.part" -name "vmlinuz*" -type f | head -n 1)
+    [ -n "$part" ] || fail "$image of $suite has no vmlinuz"
+    mv "$part" "$target.part/vmlinuz"
+    # 5.10 and 6.1 have them in /lib, plain; later ones in /usr/lib, compressed
+    mkdir "$target.part/modules"
+    for part in veth ena; do
+        find "$target.part/lib" "$target.part/usr/lib" -name "$part.ko*" -exec cp {} "$target.part/modules/" \; 2>/dev/null || true
+    done
+    find "$target.part/modules" -name '*.xz' -exec xz -d {} +
+    rm -rf "$target.part"/{lib,usr,boot}
+    echo "$version" >"$target.part/version"
+    mv "$target.part" "$target"
+}
+
+# $1: suite, $2: target, others: packages; unpacks them and all they depend on.
+fetch_tree() {
+    local suite=$1 target=$cache/$2
+    shift 2
+    [ ! -e "$target" ] || return 0
+    use_suite "$suite"
+    rm -f "$archives"/*.deb
+    apt-get "${apt_options[@]}" -y --download-only install "$@" >/dev/null || fail "cannot download $* of $suite"
+    unpack "$target"
+    rm -rf "$target.part"/usr/share/{doc,man,locale,info,i18n,lintian,bash-completion,zoneinfo} "$target.part"/usr/lib/*/{gconv,perl*}
+    find "$target.part/usr/lib" -type d \( -name test -o -name lib2to3 -o -name ensurepip \) -prune -exec rm -rf {} +
+    compile_python "$target.part"
+    mv "$target.part" "$target"
+}
+
+# $1: a tree. Debian compiles Python's modules when it installs them; under emulation each start would take seconds more.
+# Unchecked: the tree's files have no times in the machine.
+compile_python() {
+    local root=$1 lib=x86_64-linux-gnu
+    [ -e "$root/usr/bin/python3" ] || return 0
+    PYTHONHOME="$root/usr" "$root/lib/$lib/ld-linux-x86-64.so.2" --library-path "$root/lib/$lib:$root/usr/lib/$lib" \
+        "$root/usr/bin/python3" -m compileall -q --invalidation-mode unchecked-hash "$root/usr/lib" || true
+}
+
+# QEMU 10: 7.2, Debian 12's, corrupts the flags of a cmpxchg16b now and then, and with them the guest
+fetch_tree trixie qemu qemu-system-x86
+fetch_tree bookworm root python3 python3-gunicorn python3-pkg-resources iproute2 busybox-static
+for suite in "$@"; do fetch_kernel "$suite"; done
