@@ -29,7 +29,7 @@ struct agent {
 	size_t n_tables;
 	size_t second_table[MAX_TRACKERS]; /* index in `tables` */
 	struct report report;
-	bool stop, watch_fd_ended;
+	bool started, stop, watch_fd_ended;
 };
 
 static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
@@ -154,6 +154,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		err = processes_start(agent->set.processes_fd, &agent->options.pids, &hooks, why);
 	if (!err)
 		report_trackers(&agent->report);
+	agent->started = err == 0;
 	return err;
 }
 
@@ -164,7 +165,7 @@ static void stop(struct agent *agent)
 	binaries_detach();
 	if (agent->set.rings)
 		ring_buffer__consume(agent->set.rings);
-	if (agent->pipeline)
+	if (agent->started)
 		tick_trackers(agent, clock_monotonic_ns());
 	processes_stop();
 	binaries_done();
