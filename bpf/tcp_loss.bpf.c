@@ -22,12 +22,6 @@ enum { PENDING_NONE = 0, PENDING_RETRANS = 1, PENDING_PROBE0 = 3, PENDING_LOSS_P
 #define ECONNRESET   104
 #define ECONNREFUSED 111
 
-/* What is only a sum, not a wait, becomes a row when it was quiet, or had lasted, this long. */
-#define SUM_NS 1000000000ULL
-
-/* Fast retransmissions with less than this between them are one row. */
-const volatile __u64 merge_ns = 100000000;
-
 /* What a socket's timers call, learnt from the first socket: /proc/kallsyms may be closed. */
 __u64 write_timer_function, delack_timer_function;
 
@@ -82,18 +76,13 @@ static __always_inline bool peer_window_closed(__u64 sock)
 	return BPF_CORE_READ(tcp, snd_wnd) < (unsent < mss ? unsent : mss);
 }
 
-/* Fast retransmissions go on in the next recovery, if that comes soon enough. */
-static __always_inline void look_at_retransmit(struct tcp_loss_key *key, struct episode *episode,
-					       __u64 now, __u32 ca_state)
+/* What often comes again at once pauses before it becomes a row. */
+static __always_inline void pause_or_end(struct tcp_loss_key *key, struct episode *episode,
+					 __u64 end_ns, __u64 now)
 {
-	if (ca_state == CA_RECOVERY) {
-		episode->left_ns = 0;
-		return;
-	}
-	if (!episode->left_ns)
-		episode->left_ns = ack_ns(key->sock, episode, now);
-	if (now - episode->left_ns > merge_ns)
-		episode_end(key, episode, episode->left_ns, TCP_LOSS_END_PROGRESS);
+	episode_pause(episode, end_ns);
+	if (now - episode->pause_ns > merge_ns)
+		episode_end(key, episode, now, TCP_LOSS_END_PROGRESS);
 }
 
 /* Ends the episode if it is over. Called whenever the socket is seen again, and every second. */
@@ -104,7 +93,8 @@ static __noinline int look_at(struct tcp_loss_key *key, struct episode *episode,
 
 	switch (key->kind) {
 	case TCP_LOSS_RETRANSMIT:
-		look_at_retransmit(key, episode, now, ca_state);
+		if (ca_state != CA_RECOVERY)
+			pause_or_end(key, episode, ack_ns(sock, episode, now), now);
 		break;
 	case TCP_LOSS_RTO:
 	case TCP_LOSS_TLP:
@@ -120,12 +110,11 @@ static __noinline int look_at(struct tcp_loss_key *key, struct episode *episode,
 	case TCP_LOSS_ZERO_WINDOW_SENT:
 		/* reading made room: the window opened before the call that read last returned */
 		if (BPF_CORE_READ(tcp_of(sock), rcv_wnd))
-			episode_end(key, episode, episode->last_ns, TCP_LOSS_END_PROGRESS);
+			pause_or_end(key, episode, episode->last_ns, now);
 		break;
 	case TCP_LOSS_ZERO_WINDOW_RECEIVED:
 		if (pending_of(sock) != PENDING_PROBE0 && !peer_window_closed(sock))
-			episode_end(key, episode, ack_ns(sock, episode, now),
-				    TCP_LOSS_END_PROGRESS);
+			pause_or_end(key, episode, ack_ns(sock, episode, now), now);
 		break;
 	}
 	return 0;
@@ -171,11 +160,13 @@ int BPF_PROG(tcp_loss_tick, __u64 sock, __u64 kind, __u64 no_sock)
 	if (!episode || !episode->event.header.start_ns)
 		return 0;
 	if (kind == TCP_LOSS_RST_SENT || kind == TCP_LOSS_SYNACK_RETRANSMIT) {
-		if (now - episode->last_ns > SUM_NS ||
-		    now - episode->event.header.start_ns > SUM_NS)
+		if (now - episode->event.header.start_ns > EPISODE_MAX_NS)
 			episode_end(&key, episode, episode->last_ns, TCP_LOSS_END_NONE);
 		return 0;
 	}
+	/* with something in flight, an ACK or a timer will show it, under the socket's lock */
+	if (kind <= TCP_LOSS_TLP && BPF_CORE_READ(tcp_of(sock), packets_out))
+		return 0;
 	if (now > episode->last_ns + merge_ns)
 		look_at(&key, episode, now, ca_state_of(sock));
 	return 0;
@@ -255,7 +246,6 @@ static __noinline int on_retransmit(__u64 sock, __u32 segments, __u64 now)
 	episode = episode_begin(sock, kind, now, now);
 	if (!episode)
 		return 0;
-	episode->left_ns = 0;
 	episode->event.segments += segments;
 	return 0;
 }
@@ -309,7 +299,7 @@ static __always_inline void on_window_probe(__u64 sock, __u64 now)
 	struct episode *episode = episode_find(sock, TCP_LOSS_ZERO_WINDOW_RECEIVED);
 
 	/* the same timer waits out shortages of our own: pacing, memory */
-	if (!episode && peer_window_closed(sock))
+	if ((!episode || episode->pause_ns) && peer_window_closed(sock))
 		episode = episode_begin(sock, TCP_LOSS_ZERO_WINDOW_RECEIVED, now, now);
 	if (!episode)
 		return;
@@ -379,9 +369,16 @@ static __always_inline __u64 window_closed_ns(__u64 sock, __u64 now)
 
 static __noinline int on_own_window_closed(__u64 sock, bool just_now)
 {
-	__u64 now = bpf_ktime_get_ns();
-	__u64 start = just_now ? now : window_closed_ns(sock, now);
+	struct episode *episode = episode_find(sock, TCP_LOSS_ZERO_WINDOW_SENT);
+	__u64 now = bpf_ktime_get_ns(), start;
 
+	if (episode && !episode->pause_ns) {
+		episode->last_ns = now;
+		return 0;
+	}
+	start = just_now ? now : window_closed_ns(sock, now);
+	if (episode && start < episode->pause_ns)
+		start = episode->pause_ns;
 	episode_begin(sock, TCP_LOSS_ZERO_WINDOW_SENT, start, now);
 	return 0;
 }
@@ -410,10 +407,52 @@ int BPF_PROG(tcp_loss_timer_expired, struct timer_list *timer)
 		 */
 		if (!BPF_CORE_READ(tcp_of(sock), rcv_wnd) &&
 		    BPF_CORE_READ((struct sock *)sock, __sk_common.skc_state) ==
-			    TCP_STATE_ESTABLISHED &&
-		    !episode_find(sock, TCP_LOSS_ZERO_WINDOW_SENT))
+			    TCP_STATE_ESTABLISHED)
 			on_own_window_closed(sock, true);
 	}
+	return 0;
+}
+
+/*
+ * Which sockets this CPU has asked about in this jiffy: to keep the owner up to date within one
+ * costs a fast reader nothing then.
+ */
+#define RECENT 64
+struct recent {
+	__u64 sock[RECENT];
+	__u32 jiffies[RECENT];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct recent);
+} tcp_loss_recent SEC(".maps");
+
+static __always_inline bool asked_recently(__u64 sock)
+{
+	__u32 zero = 0, slot = sock >> 7 & (RECENT - 1), jiffies = bpf_jiffies64();
+	struct recent *recent = bpf_map_lookup_elem(&tcp_loss_recent, &zero);
+
+	if (!recent || (recent->sock[slot] == sock && recent->jiffies[slot] == jiffies))
+		return true;
+	recent->sock[slot] = sock;
+	recent->jiffies[slot] = jiffies;
+	return false;
+}
+
+static __noinline int on_read(__u64 sock, bool closed)
+{
+	struct tcp_socket *socket = tcp_socket_get(sock);
+
+	if (!socket)
+		return 0;
+	tcp_used_by_current(socket);
+	if (closed)
+		on_own_window_closed(sock, false);
+	else
+		look_at_kind(socket, sock, TCP_LOSS_ZERO_WINDOW_SENT, bpf_ktime_get_ns(), 0);
 	return 0;
 }
 
@@ -422,15 +461,10 @@ SEC("raw_tp/tcp_rcv_space_adjust")
 int BPF_PROG(tcp_loss_read, struct sock *sk)
 {
 	__u64 sock = (__u64)sk;
-	struct tcp_socket *socket = tcp_socket_get(sock);
+	bool closed = !BPF_CORE_READ(tcp_of(sock), rcv_wnd);
 
-	if (!socket)
-		return 0;
-	tcp_used_by_current(socket);
-	if (!BPF_CORE_READ(tcp_of(sock), rcv_wnd))
-		on_own_window_closed(sock, false);
-	else if (is_open(socket, TCP_LOSS_ZERO_WINDOW_SENT))
-		look_at_kind(socket, sock, TCP_LOSS_ZERO_WINDOW_SENT, bpf_ktime_get_ns(), 0);
+	if (closed || !asked_recently(sock))
+		on_read(sock, closed);
 	return 0;
 }
 
@@ -495,6 +529,8 @@ static __noinline int on_rst_without_socket(struct sk_buff *skb, __u64 now)
 		}
 		episode->event.connection = connection;
 		episode->event.kind = TCP_LOSS_RST_SENT;
+		episode->event.stalls = 1;
+		episode->stall_ns = now;
 		episode->event.header.start_ns = now;
 	}
 	episode->last_ns = now;
@@ -541,10 +577,7 @@ static __always_inline void close_kind(struct tcp_socket *socket, __u64 sock, __
 	if (ended_by == TCP_LOSS_END_TIMEOUT &&
 	    (kind == TCP_LOSS_RTO || kind == TCP_LOSS_SYN_RETRANSMIT))
 		episode->event.timeouts++;
-	if (kind == TCP_LOSS_RETRANSMIT && episode->left_ns)
-		episode_end(&key, episode, episode->left_ns, TCP_LOSS_END_PROGRESS);
-	else
-		episode_end(&key, episode, now, ended_by);
+	episode_end(&key, episode, now, episode->pause_ns ? TCP_LOSS_END_PROGRESS : ended_by);
 }
 
 static __always_inline __u32 why_closed(__u64 sock)

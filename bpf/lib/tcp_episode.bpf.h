@@ -11,7 +11,8 @@
 struct episode {
 	struct tcp_loss_event event; /* start_ns 0: it is just being made */
 	__u64 last_ns;		     /* last added to */
-	__u64 left_ns;		     /* it seems to be over since then; 0: it is not */
+	__u64 stall_ns;		     /* the present stall's start, or the last one's */
+	__u64 pause_ns;		     /* it is over, unless it comes back soon; 0: it is not */
 	__u64 delivered_mstamp;	     /* these three as they were at the start: */
 	__u32 snd_una;
 	__u32 delivered;
@@ -32,6 +33,11 @@ static const struct episode empty_episode;
 
 const volatile bool only_chosen = false;
 const volatile __u64 jiffy_ns = 4000000;
+
+/* Stalls and recoveries of a socket with less than this between them are one row... */
+const volatile __u64 merge_ns = 100000000;
+/* ...which gets no new ones when it is this long. */
+#define EPISODE_MAX_NS 1000000000ULL
 
 static __always_inline struct tcp_sock *tcp_of(__u64 sock)
 {
@@ -65,46 +71,19 @@ static __always_inline __u64 last_progress_ns(__u64 sock, __u64 now)
 	return ns && ns < now ? ns : now;
 }
 
-/*
- * The open episode of this kind, or a new one that begins at start_ns. `sock` must be a full
- * socket. NULL, counted: no room.
- */
-static __noinline struct episode *episode_begin(__u64 sock, __u32 kind, __u64 start_ns, __u64 now)
+/* The stall is over, its row is not yet. */
+static __always_inline void episode_pause(struct episode *episode, __u64 end_ns)
 {
-	struct tcp_loss_key key = episode_key(sock, kind);
-	struct tcp_sock *tcp = tcp_of(sock);
-	struct tcp_socket *socket = tcp_socket_get(sock);
-	struct episode *episode = bpf_map_lookup_elem(&tcp_loss_episodes, &key);
-
-	if (!episode) {
-		bpf_map_update_elem(&tcp_loss_episodes, &key, &empty_episode, BPF_NOEXIST);
-		episode = bpf_map_lookup_elem(&tcp_loss_episodes, &key);
-		if (!episode) {
-			stat_add(STAT_SEEN, 1);
-			stat_add(STAT_LOST_STATE, 1);
-			return NULL;
-		}
-		if (socket) {
-			episode->chosen = only_chosen && process_tracked(socket->owner.host_pid);
-			socket->open |= 1 << kind;
-			episode->event.header = socket->owner;
-			episode->event.owner = socket->owner_from;
-		}
-		tcp_read(&episode->event.connection, (struct sock *)sock);
-		episode->event.kind = kind;
-		episode->event.lost_out = BPF_CORE_READ(tcp, lost_out);
-		episode->event.snd_wnd = BPF_CORE_READ(tcp, snd_wnd);
-		episode->event.rcv_wnd = BPF_CORE_READ(tcp, rcv_wnd);
-		episode->delivered_mstamp = BPF_CORE_READ(tcp, delivered_mstamp);
-		episode->delivered = BPF_CORE_READ(tcp, delivered);
-		episode->snd_una = BPF_CORE_READ(tcp, snd_una);
-		episode->event.header.start_ns = start_ns;
-	}
-	episode->last_ns = now;
-	return episode;
+	if (episode->pause_ns)
+		return;
+	if (end_ns < episode->stall_ns)
+		end_ns = episode->stall_ns;
+	episode->pause_ns = end_ns;
+	episode->event.stalled_ns += end_ns - episode->stall_ns;
 }
 
-/* Makes a row of it, once: who takes it out of the map does. */
+/* Makes a row of it, once: who takes it out of the map does. In a pause, it ended when that began.
+ */
 static __noinline int episode_end(struct tcp_loss_key *key, struct episode *episode, __u64 end_ns,
 				  __u32 ended_by)
 {
@@ -114,6 +93,7 @@ static __noinline int episode_end(struct tcp_loss_key *key, struct episode *epis
 
 	if (bpf_map_delete_elem(&tcp_loss_episodes, key))
 		return 0;
+	episode_pause(episode, end_ns);
 	if (!key->no_sock)
 		socket = bpf_map_lookup_elem(&tcp_loss_sockets, &key->sock);
 	if (socket) {
@@ -136,10 +116,71 @@ static __noinline int episode_end(struct tcp_loss_key *key, struct episode *epis
 	if (!event)
 		return 0;
 	__builtin_memcpy(event, &episode->event, sizeof(*event));
-	event->header.end_ns = end_ns > event->header.start_ns ? end_ns : event->header.start_ns;
+	event->header.end_ns = episode->pause_ns;
 	event->ended_by = ended_by;
 	event_submit(event);
 	return 0;
+}
+
+static __noinline struct episode *episode_new(struct tcp_loss_key *key, __u64 start_ns)
+{
+	__u64 sock = key->sock;
+	struct tcp_sock *tcp = tcp_of(sock);
+	struct tcp_socket *socket = tcp_socket_get(sock);
+	struct episode *episode;
+
+	bpf_map_update_elem(&tcp_loss_episodes, key, &empty_episode, BPF_NOEXIST);
+	episode = bpf_map_lookup_elem(&tcp_loss_episodes, key);
+	if (!episode) {
+		stat_add(STAT_SEEN, 1);
+		stat_add(STAT_LOST_STATE, 1);
+		return NULL;
+	}
+	if (socket) {
+		episode->chosen = only_chosen && process_tracked(socket->owner.host_pid);
+		socket->open |= 1 << key->kind;
+		episode->event.header = socket->owner;
+		episode->event.owner = socket->owner_from;
+	}
+	tcp_read(&episode->event.connection, (struct sock *)sock);
+	episode->event.kind = key->kind;
+	episode->event.lost_out = BPF_CORE_READ(tcp, lost_out);
+	episode->event.snd_wnd = BPF_CORE_READ(tcp, snd_wnd);
+	episode->event.rcv_wnd = BPF_CORE_READ(tcp, rcv_wnd);
+	episode->event.header.start_ns = start_ns;
+	return episode;
+}
+
+/*
+ * The open episode of this kind, or a new one that begins at start_ns; one that paused goes on if
+ * that was not long ago. `sock` must be a full socket. NULL, counted: no room.
+ */
+static __noinline struct episode *episode_begin(__u64 sock, __u32 kind, __u64 start_ns, __u64 now)
+{
+	struct tcp_loss_key key = episode_key(sock, kind);
+	struct episode *episode = bpf_map_lookup_elem(&tcp_loss_episodes, &key);
+	struct tcp_sock *tcp = tcp_of(sock);
+
+	if (episode && episode->pause_ns &&
+	    (now - episode->pause_ns > merge_ns ||
+	     now - episode->event.header.start_ns > EPISODE_MAX_NS)) {
+		episode_end(&key, episode, now, TCP_LOSS_END_PROGRESS);
+		episode = NULL;
+	}
+	if (!episode)
+		episode = episode_new(&key, start_ns);
+	if (!episode)
+		return NULL;
+	if (!episode->event.stalls || episode->pause_ns) {
+		episode->event.stalls++;
+		episode->stall_ns = start_ns;
+		episode->pause_ns = 0;
+		episode->delivered_mstamp = BPF_CORE_READ(tcp, delivered_mstamp);
+		episode->delivered = BPF_CORE_READ(tcp, delivered);
+		episode->snd_una = BPF_CORE_READ(tcp, snd_una);
+	}
+	episode->last_ns = now;
+	return episode;
 }
 
 static __always_inline void episode_end_kind(__u64 sock, __u32 kind, __u64 end_ns, __u32 ended_by)

@@ -66,6 +66,8 @@ struct tcp_loss_key {
 struct tcp_loss_event {
 	struct event_header header;
 	struct tcp_connection connection; /* as it was at the interval's start */
+	__u64 stalled_ns;		  /* of the interval: without the pauses between stalls */
+	__u32 stalls;			  /* that became one row */
 	__u32 segments;			  /* retransmitted, or resets */
 	__u32 timeouts;			  /* of the retransmission timer */
 	__u32 probes;			  /* tail-loss or window probes */
@@ -75,7 +77,7 @@ struct tcp_loss_event {
 	__u8 kind;     /* enum tcp_loss_kind */
 	__u8 ended_by; /* enum tcp_loss_end */
 	__u8 owner;    /* enum tcp_loss_owner */
-	__u8 pad[5];
+	__u8 pad[1];
 };
 
 #endif

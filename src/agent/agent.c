@@ -28,7 +28,7 @@ struct agent {
 	const struct table *tables[2 * MAX_TRACKERS + 2];
 	size_t n_tables;
 	struct report report;
-	bool stop, watch_fd_ended;
+	bool started, stop, watch_fd_ended;
 };
 
 static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
@@ -159,6 +159,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		err = processes_start(agent->set.processes_fd, &agent->options.pids, &hooks, why);
 	if (!err)
 		report_trackers(&agent->report);
+	agent->started = err == 0;
 	return err;
 }
 
@@ -169,7 +170,7 @@ static void stop(struct agent *agent)
 	binaries_detach();
 	if (agent->set.rings)
 		ring_buffer__consume(agent->set.rings);
-	if (agent->pipeline)
+	if (agent->started)
 		tick_trackers(agent, clock_monotonic_ns());
 	if (agent->set.rings) /* a tick may make events */
 		ring_buffer__consume(agent->set.rings);

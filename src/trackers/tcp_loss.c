@@ -43,6 +43,8 @@ static const struct column columns[] = {
 	COLUMN_NAMED(struct tcp_loss_row, event.ended_by, "ended_by", end_names),
 	COLUMN_NAMED(struct tcp_loss_row, event.owner, "owner", owner_names),
 	TCP_COLUMNS(struct tcp_loss_row, event.connection),
+	EVENT(COLUMN_U64, stalled_ns, "UInt64"),
+	EVENT(COLUMN_U32, stalls, "UInt32"),
 	EVENT(COLUMN_U32, segments, "UInt32"),
 	EVENT(COLUMN_U32, timeouts, "UInt32"),
 	EVENT(COLUMN_U32, probes, "UInt32"),
@@ -60,8 +62,8 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &merge_ms,
 	  .arg = "MS",
-	  .help = "fast retransmissions of a connection with less than this between them are one "
-		  "row (default 100)" },
+	  .help = "a connection's closed windows, and its fast retransmissions, with less than "
+		  "this between them are one row (default 100)" },
 };
 
 static uint64_t jiffy_ns(void)

@@ -6,6 +6,7 @@ import array
 import collections
 import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
@@ -117,6 +118,8 @@ def ask_driver(interface):
 
 
 def check_ena(agent):
+    # 5.10 counts BPF memory against this limit; the agent, which is running already, has lifted its own
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     pair = DroppingPair("us")
     try:
         rows = agent.wait_rows("ebpf_ena", lambda r: r["interface"] == "usb")
