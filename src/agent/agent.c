@@ -58,9 +58,11 @@ static void add_tracker_row(const struct tracker_output *output, size_t table, c
 		     row);
 }
 
-static void tick_trackers(struct agent *agent, uint64_t now)
+static void tick_trackers(struct agent *agent, uint64_t now, bool last)
 {
-	const struct tracker_output output = { .add = add_tracker_row, .context = agent };
+	const struct tracker_output output = { .add = add_tracker_row,
+					       .last = last,
+					       .context = agent };
 
 	tracker_set_tick(&agent->set, &output, now);
 }
@@ -69,6 +71,7 @@ static void tick_trackers(struct agent *agent, uint64_t now)
 
 static void on_process(const struct process *process)
 {
+	tracker_set_process_appeared(&the_agent->set, process);
 	report_process(&the_agent->report, process);
 }
 
@@ -151,7 +154,7 @@ static void stop(struct agent *agent)
 	if (agent->set.rings)
 		ring_buffer__consume(agent->set.rings);
 	if (agent->pipeline)
-		tick_trackers(agent, clock_monotonic_ns());
+		tick_trackers(agent, clock_monotonic_ns(), true);
 	processes_stop();
 	binaries_done();
 }
@@ -175,7 +178,7 @@ static void tick(struct agent *agent, uint64_t now, uint64_t *next_second)
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
 	binaries_tick(now);
-	tick_trackers(agent, now);
+	tick_trackers(agent, now, false);
 	report_tick(&agent->report, now);
 }
 

@@ -108,6 +108,35 @@ static int append_strings(struct buffer *b, const struct column_strings *list)
 	return err ? err : buffer_append(b, "]", 1);
 }
 
+static int append_pair(struct buffer *b, const struct column_pair *pair, const char *const *names)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < 2; i++) {
+		err = buffer_append(b, i ? "," : "{", 1);
+		if (!err)
+			err = append_text(b, names[i]);
+		if (!err)
+			err = buffer_append(b, ":", 1);
+		if (!err)
+			err = append_uint(b, pair->values[i]);
+	}
+	return err ? err : buffer_append(b, "}", 1);
+}
+
+static int append_pairs(struct buffer *b, const struct column_pairs *list, const char *const *names)
+{
+	int err = buffer_append(b, "[", 1);
+
+	for (size_t i = 0; !err && i < list->n; i++) {
+		if (i)
+			err = buffer_append(b, ",", 1);
+		if (!err)
+			err = append_pair(b, &list->items[i], names);
+	}
+	return err ? err : buffer_append(b, "]", 1);
+}
+
 static int append_ip(struct buffer *b, const uint8_t *ip)
 {
 	char text[INET6_ADDRSTRLEN] = "::";
@@ -151,6 +180,8 @@ static int append_value(struct buffer *b, const struct column *c, const void *ro
 		return append_text(b, *(const char *const *)at);
 	case COLUMN_STRINGS:
 		return append_strings(b, at);
+	case COLUMN_PAIRS:
+		return append_pairs(b, at, c->names);
 	case COLUMN_ENUM:
 		index = *(const uint8_t *)at;
 		return append_text(b, index < c->n_names ? c->names[index] : "");

@@ -18,6 +18,7 @@ struct running_tracker {
 	int stats_fd;
 	uint64_t bad_events; /* records of a wrong size */
 	struct tracker_set *set;
+	bool failed; /* while the set is opened */
 };
 
 struct tracker_set {
@@ -45,6 +46,7 @@ int tracker_set_attach(struct tracker_set *set, struct why *why);
 /* Attaches all trackers that want it to a binary; fills its links, live and refused. */
 void tracker_set_attach_binary(struct tracker_set *set, struct python_binary *binary);
 
+void tracker_set_process_appeared(struct tracker_set *set, const struct process *process);
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
 
 void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output,
