@@ -9,9 +9,13 @@
 
 #include "gil_wait.bpf.h"
 
+/* Longer than the function takes when the GIL is free, probes and all. */
+#define QUICK_TAKE_NS 50000
+
 struct gil_take {
-	__u64 start_ns; /* 0: the GIL was free, there is nothing to wait for */
+	__u64 start_ns;
 	__u64 stack_pointer;
+	__u64 contended; /* the GIL was held when the function began */
 	struct gil_thread_ids holder;
 };
 
@@ -44,11 +48,11 @@ int gil_take_enter(struct pt_regs *regs)
 	if (!process)
 		return 0;
 	bpf_probe_read_user(&gil, sizeof(gil), (void *)process->gils[0]);
-	if (gil.locked == 1) {
-		if (holder)
-			take.holder = *holder;
-		take.start_ns = bpf_ktime_get_ns();
-	}
+	take.contended = gil.locked == 1;
+	/* itself: the next one has the GIL already, but has not left take_gil() yet */
+	if (holder && holder->host_tid != current_tid())
+		take.holder = *holder;
+	take.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&gil_takes, &thread, &take, BPF_ANY);
 	return 0;
 }
@@ -92,7 +96,8 @@ int gil_take_exit(struct pt_regs *regs)
 		return 0;
 	self.tid = task_ns_id(current_task());
 	bpf_map_update_elem(&gil_takers, &tgid, &self, BPF_ANY);
-	if (take->start_ns)
+	/* free at the beginning, but somebody was quicker */
+	if (take->contended || now - take->start_ns >= QUICK_TAKE_NS)
 		gil_take_report(take, now);
 	bpf_map_delete_elem(&gil_takes, &thread);
 	return 0;

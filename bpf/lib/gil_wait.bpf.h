@@ -36,6 +36,8 @@ enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 };
 
 /* take_gil() tries again within microseconds: what comes later on a CPU is another wait. */
 #define SAME_WAIT_GAP_NS 100000ULL
+/* From waking up in take_gil() to finding the GIL taken. */
+#define LOST_RACE_GAP_NS 8000ULL
 /* A forced drop_gil() is followed by take_gil() at once. */
 #define FORCED_GAP_NS 1000000ULL
 
@@ -204,10 +206,12 @@ static __always_inline bool gil_same_wait(struct gil_wait *w, struct gil *gil)
 {
 	/*
 	 * Dropping does not count as a switch, taking does. One more than at the wake: somebody
-	 * was quicker. Two: this thread had it, and somebody else after that.
+	 * was quicker. Two: this thread had it, and somebody else after that; or, when it got no
+	 * CPU at first, two were quicker. Then it slept again at once, having woken nobody.
 	 */
 	if (w->woken)
-		return gil->switch_number - w->switch_number <= 1;
+		return gil->switch_number - w->switch_number <= 1 ||
+		       w->gap_ns <= LOST_RACE_GAP_NS;
 	return gil->switch_number == w->switch_number || w->gap_ns <= SAME_WAIT_GAP_NS;
 }
 
