@@ -40,6 +40,23 @@ static __always_inline bool thread_wanted(struct task_struct *task)
 		bpf_get_current_ancestor_cgroup_id(off_cpu_cgroup_level) == off_cpu_cgroup_id);
 }
 
+/*
+ * Some switches are not traced (virtual machines hide those of their own threads), with them goes
+ * the return of a thread of ours. When it was woken is near enough.
+ */
+static __noinline void came_back_unseen(struct task_struct *task, struct thread *t)
+{
+	__u64 end = t->wake_ns > t->off_ns ? t->wake_ns : 0;
+
+	if (gil_wait_runs)
+		gil_switch_in(t, end);
+	if (off_cpu_runs && end)
+		off_cpu_switch_in(task, t, end, true);
+	else if (off_cpu_runs)
+		off_cpu_missed();
+	t->on_ns = 0;
+}
+
 static __always_inline void switch_out(void *ctx, struct task_struct *task, bool preempt, __u64 now)
 {
 	struct thread *t = thread_find(task);
@@ -64,13 +81,8 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 		return;
 	}
 	state = preempt ? 0 : task_state(task);
-	if (t->off_ns) { /* it came back unseen */
-		if (gil_wait_runs)
-			gil_switch_in(t, t->wake_ns > t->off_ns ? t->wake_ns : t->off_ns);
-		if (off_cpu_runs)
-			off_cpu_missed();
-		t->on_ns = 0;
-	}
+	if (t->off_ns)
+		came_back_unseen(task, t);
 	/* a wake-up can be traced just before the switch that it ends; older ones are history */
 	if (now - t->wake_ns > 10000)
 		t->wake_ns = 0;
@@ -100,7 +112,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		if (gil_wait_runs)
 			gil_switch_in(t, now);
 		if (off_cpu_runs)
-			off_cpu_switch_in(task, t, now);
+			off_cpu_switch_in(task, t, now, false);
 	}
 	t->off_ns = 0;
 	t->wake_ns = 0;

@@ -151,8 +151,12 @@ static __noinline void gil_wait_close(struct task_struct *task, struct thread *t
 
 	if (!w->start_ns)
 		return;
-	ns = w->end_ns > w->start_ns ? w->end_ns - w->start_ns : 0;
 	gil_stat(STAT_SEEN, 1);
+	if (!w->end_ns) { /* neither its wake-up nor its return was seen: nothing is known */
+		gil_stat(STAT_LOST_STATE, 1);
+		goto out;
+	}
+	ns = w->end_ns - w->start_ns;
 	gil_profile_add(task, w, ns);
 	if (ns < gil_wait_min_ns) {
 		gil_stat(STAT_FILTERED, 1);
@@ -210,8 +214,7 @@ static __always_inline bool gil_same_wait(struct gil_wait *w, struct gil *gil)
 	 * CPU at first, two were quicker. Then it slept again at once, having woken nobody.
 	 */
 	if (w->woken)
-		return gil->switch_number - w->switch_number <= 1 ||
-		       w->gap_ns <= LOST_RACE_GAP_NS;
+		return gil->switch_number - w->switch_number <= 1 || w->gap_ns <= LOST_RACE_GAP_NS;
 	return gil->switch_number == w->switch_number || w->gap_ns <= SAME_WAIT_GAP_NS;
 }
 
@@ -259,6 +262,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	gil_name_thread(task, t);
 	if (!w->start_ns) {
 		w->start_ns = now;
+		w->end_ns = w->runq_ns = 0;
 		w->n_holders = 0;
 		w->sleeps = 0;
 		w->dropper = (struct gil_thread_ids){};
@@ -335,14 +339,15 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 		gil_wait_close(waker, own);
 }
 
+/* `end` 0: it came back unseen, and it is not known when. */
 static __always_inline void gil_switch_in(struct thread *t, __u64 end)
 {
 	struct gil_wait *w = &t->gil;
 
-	if (w->word == GIL_SWITCH_COND) {
+	if (end && w->word == GIL_SWITCH_COND) {
 		w->forced_before_ns = end - t->off_ns;
 		w->forced_end_ns = end;
-	} else if (w->word != GIL_NONE) {
+	} else if (end && w->word != GIL_NONE) {
 		w->end_ns = end;
 		w->runq_ns = t->wake_ns > t->off_ns && t->wake_ns < end ? end - t->wake_ns : 0;
 		w->gap_ns = 0;

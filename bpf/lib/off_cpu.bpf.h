@@ -261,17 +261,17 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 /* ---- in ---- */
 
 static __always_inline void off_cpu_fill(struct off_cpu_event *event, struct task_struct *task,
-					 struct thread *t)
+					 struct thread *t, bool late)
 {
 	header_set_task(&event->header, task);
 	event->cpu = bpf_get_smp_processor_id();
 	__builtin_memcpy(&event->off, &t->off, sizeof(event->off));
-	if (bpf_get_task_stack(task, event->kernel, sizeof(event->kernel), 0) < 0)
+	if (late || bpf_get_task_stack(task, event->kernel, sizeof(event->kernel), 0) < 0)
 		event->kernel[0] = 0;
 }
 
 static __always_inline void off_cpu_profile_add(struct task_struct *task, struct thread *t,
-						__u64 ns, __u64 runq_ns)
+						__u64 ns, __u64 runq_ns, bool late)
 {
 	struct off_cpu_profile_key key = {
 		.host_tid = task->pid,
@@ -290,7 +290,7 @@ static __always_inline void off_cpu_profile_add(struct task_struct *task, struct
 		sum = bpf_map_lookup_elem(&off_cpu_scratch, &zero);
 		if (!sum)
 			return;
-		off_cpu_fill(&sum->first, task, t);
+		off_cpu_fill(&sum->first, task, t, late);
 		sum->count = 1;
 		sum->off_ns = sum->min_ns = sum->max_ns = ns;
 		sum->runq_ns = runq_ns;
@@ -307,16 +307,18 @@ static __always_inline void off_cpu_profile_add(struct task_struct *task, struct
 		sum->max_ns = ns;
 }
 
-static __always_inline void off_cpu_switch_in(struct task_struct *task, struct thread *t, __u64 now)
+/* The thread runs again. `late`: it does already, its kernel stack is another by now. */
+static __always_inline void off_cpu_switch_in(struct task_struct *task, struct thread *t, __u64 end,
+					      bool late)
 {
-	__u64 ns = now - t->off_ns, runq_ns = 0;
+	__u64 ns = end - t->off_ns, runq_ns = 0;
 	struct off_cpu_event *event;
 
 	if (t->off.cause == OFF_CPU_CAUSE_preempt)
 		runq_ns = ns;
 	else if (t->wake_ns)
-		runq_ns = now - (t->wake_ns > t->off_ns ? t->wake_ns : t->off_ns);
-	off_cpu_profile_add(task, t, ns, runq_ns);
+		runq_ns = end - (t->wake_ns > t->off_ns ? t->wake_ns : t->off_ns);
+	off_cpu_profile_add(task, t, ns, runq_ns, late);
 	off_cpu_stat(STAT_SEEN, 1);
 	if (ns < off_cpu_min_ns) {
 		off_cpu_stat(STAT_FILTERED, 1);
@@ -325,14 +327,14 @@ static __always_inline void off_cpu_switch_in(struct task_struct *task, struct t
 	event = event_reserve_in(&off_cpu_events, &off_cpu_stats, sizeof(*event));
 	if (!event)
 		return;
-	off_cpu_fill(event, task, t);
+	off_cpu_fill(event, task, t, late);
 	event->header.start_ns = t->off_ns;
-	event->header.end_ns = now;
+	event->header.end_ns = end;
 	event->runq_ns = runq_ns;
 	event_submit_in(&off_cpu_events, event);
 }
 
-/* Its coming back was not seen (some are not, of other schedulers' threads): no interval. */
+/* Neither its wake-up nor its return was seen: no interval. */
 static __always_inline void off_cpu_missed(void)
 {
 	off_cpu_stat(STAT_SEEN, 1);

@@ -14,10 +14,7 @@ extern const struct tracker handoff_tracker, gc_pause_tracker, gil_wait_tracker,
 
 /* A new tracker: its line here. */
 const struct tracker *const all_trackers[] = {
-	&handoff_tracker,
-	&gc_pause_tracker,
-	&gil_wait_tracker,
-	NULL,
+	&handoff_tracker, &gc_pause_tracker, &gil_wait_tracker, &off_cpu_tracker, NULL,
 };
 
 enum { PROCESS_RING_BYTES = 1 << 20 };
