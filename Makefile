@@ -96,6 +96,15 @@ $(BUILD)/include/%.skel.h: $(BUILD)/bpf/%.bpf.o
 	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp
 	$(Q)mv $@.tmp $@
 
+# the system calls of this architecture by number, as the kernel's headers list them
+$(BUILD)/include/syscall_names.inc:
+	$(call msg,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)echo '#include <asm/unistd.h>' | $(CC) -dM -E - | \
+		sed -n 's/^#define __NR_\([a-z0-9_]*\) [0-9]*$$/[__NR_\1] = "\1",/p' > $@.tmp
+	$(Q)mv $@.tmp $@
+$(BUILD)/src/probe/syscall_names.o: $(BUILD)/include/syscall_names.inc
+
 # every file under sql/ is carried inside the program, see src/clickhouse/sql_files.h
 $(BUILD)/sql_files.S: $(SQL_FILES) sql/embed.sh
 	$(call msg,SQL,$@)

@@ -94,10 +94,24 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+	unsigned long fsbase;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct thread_struct {
+	struct {
+		unsigned long tp_value;
+	} uw;
+};
+#endif
+
 struct task_struct {
 	void *stack;
+	unsigned int __state;
 	unsigned int flags;
 	int pid, tgid;
+	unsigned in_iowait : 1;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	struct list_head thread_node;
@@ -105,6 +119,12 @@ struct task_struct {
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
+	struct thread_struct thread;
+};
+
+/* before 2f064a59a11f (5.14) */
+struct task_struct___5_13 {
+	volatile long state;
 };
 
 /* ---- files and sockets: include/linux/fs.h, net.h, include/net/sock.h ---- */

@@ -9,6 +9,7 @@
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
+#include "syscall.bpf.h"
 
 /* bpf_get_attach_cookie(): 5.15 (7adfc6c9b315). Before, the answer is 0 for every probe. */
 static __always_inline __u64 attach_cookie(void *ctx)
@@ -46,6 +47,65 @@ static __always_inline __u64 tcp_write_timer_offset(void)
 	if (bpf_core_field_exists(struct sock___7_2, tcp_retransmit_timer))
 		return bpf_core_field_offset(struct sock___7_2, tcp_retransmit_timer);
 	return bpf_core_field_offset(struct inet_connection_sock___7_1, icsk_retransmit_timer);
+}
+
+/* What a thread asked of the kernel: the call it is in, with its first arguments. */
+struct user_call {
+	long nr; /* -1: in none (an exception, an interrupt) */
+	__u64 arg1, arg2, arg3;
+};
+
+/* `task` is a pointer that the verifier knows the type of, of a user thread. */
+static __always_inline void task_user_call(struct task_struct *task, struct user_call *ret)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
+		struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+
+		ret->nr = SYSCALL_NR(regs);
+		ret->arg1 = SYSCALL_ARG1(regs);
+		ret->arg2 = SYSCALL_ARG2(regs);
+		ret->arg3 = SYSCALL_ARG3(regs);
+	} else {
+		struct pt_regs regs = {};
+		char *stack = BPF_CORE_READ(task, stack);
+
+		ret->nr = -1;
+		if (bpf_probe_read_kernel(&regs, sizeof(regs), stack + user_regs_offset()))
+			return;
+		ret->nr = SYSCALL_NR(&regs);
+		ret->arg1 = SYSCALL_ARG1(&regs);
+		ret->arg2 = SYSCALL_ARG2(&regs);
+		ret->arg3 = SYSCALL_ARG3(&regs);
+	}
+}
+
+/* TASK_* bits; 0: runnable. */
+static __always_inline __u32 task_state(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return task->__state;
+	return ((struct task_struct___5_13 *)task)->state;
+}
+
+/* What pthread_self() says in the thread: its thread pointer, of a thread that is not running. */
+static __always_inline __u64 task_thread_pointer(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return task->thread.fsbase;
+#elif defined(__TARGET_ARCH_arm64)
+	return task->thread.uw.tp_value;
+#endif
+}
+
+/*
+ * bpf_get_current_task_btf(): 5.11 (3ca1032ab7ab). Before, the pointer is a mere number: read
+ * through it with BPF_CORE_READ().
+ */
+static __always_inline struct task_struct *current_task(void)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf))
+		return bpf_get_current_task_btf();
+	return (struct task_struct *)bpf_get_current_task();
 }
 
 #endif

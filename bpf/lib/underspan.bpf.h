@@ -14,18 +14,25 @@
 #include "events/event.h"
 #include "events/process.h"
 
-/* Sized by user space before loading; the size here is only a valid one. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 18);
-} events SEC(".maps");
+/*
+ * A tracker's ring buffer and counters. The ring is sized by user space before loading; the size
+ * here is only a valid one.
+ */
+#define TRACKER_MAPS(prefix)                                                                       \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_RINGBUF);                                                \
+		__uint(max_entries, 1 << 18);                                                      \
+	} prefix##events SEC(".maps");                                                             \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                           \
+		__uint(max_entries, STAT_MAX);                                                     \
+		__type(key, __u32);                                                                \
+		__type(value, __u64);                                                              \
+	} prefix##stats SEC(".maps")
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, STAT_MAX);
-	__type(key, __u32);
-	__type(value, __u64);
-} stats SEC(".maps");
+#ifndef TRACKERS_SHARE_THIS_OBJECT /* else it says TRACKER_MAPS(stem_) for each of them */
+TRACKER_MAPS();
+#endif
 
 /* Tracked processes by host pid. bpf/process.bpf.c owns it, the other objects are given its fd. */
 struct {
@@ -38,21 +45,21 @@ struct {
 /* The reader polls every 100 ms; it is woken earlier only when this many bytes wait. */
 const volatile __u64 wakeup_bytes = 1 << 16;
 
-static __always_inline void stat_add(__u32 stat, __u64 n)
+static __always_inline void stat_add_in(void *stats_map, __u32 stat, __u64 n)
 {
-	__u64 *value = bpf_map_lookup_elem(&stats, &stat);
+	__u64 *value = bpf_map_lookup_elem(stats_map, &stat);
 
 	if (value)
 		*value += n;
 }
 
 /* A zeroed event of the ring buffer, or NULL, counted. End with event_submit() on every path. */
-static __always_inline void *event_reserve(__u64 size)
+static __always_inline void *event_reserve_in(void *events_map, void *stats_map, __u64 size)
 {
-	void *event = bpf_ringbuf_reserve(&events, size, 0);
+	void *event = bpf_ringbuf_reserve(events_map, size, 0);
 
 	if (!event) {
-		stat_add(STAT_LOST_RING, 1);
+		stat_add_in(stats_map, STAT_LOST_RING, 1);
 		return NULL;
 	}
 	__builtin_memset(event, 0, size);
@@ -60,12 +67,29 @@ static __always_inline void *event_reserve(__u64 size)
 }
 
 /* Waking the reader for each event would preempt the very threads that are measured. */
-static __always_inline void event_submit(void *event)
+static __always_inline void event_submit_in(void *events_map, void *event)
 {
-	__u64 waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+	__u64 waiting = bpf_ringbuf_query(events_map, BPF_RB_AVAIL_DATA);
 
 	bpf_ringbuf_submit(event, waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
+
+#ifndef TRACKERS_SHARE_THIS_OBJECT
+static __always_inline void stat_add(__u32 stat, __u64 n)
+{
+	stat_add_in(&stats, stat, n);
+}
+
+static __always_inline void *event_reserve(__u64 size)
+{
+	return event_reserve_in(&events, &stats, size);
+}
+
+static __always_inline void event_submit(void *event)
+{
+	event_submit_in(&events, event);
+}
+#endif
 
 static __always_inline __u32 current_tgid(void)
 {
@@ -96,6 +120,17 @@ static __always_inline __u32 task_ns_id(struct task_struct *task)
 		      (void *)pid + bpf_core_field_offset(struct pid, numbers) +
 			      level * bpf_core_type_size(struct upid));
 	return upid.nr;
+}
+
+/* Fills everything but the times with a thread that need not be the current one. */
+static __always_inline void header_set_task(struct event_header *header, struct task_struct *task)
+{
+	header->host_pid = BPF_CORE_READ(task, tgid);
+	header->host_tid = BPF_CORE_READ(task, pid);
+	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	header->tid = task_ns_id(task);
+	header->cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	BPF_CORE_READ_INTO(&header->comm, task, comm);
 }
 
 /* Fills everything but the times with the current thread. */

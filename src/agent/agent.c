@@ -73,11 +73,11 @@ static void add_tracker_health(const struct tracker_output *output,
 	report_health(&agent->report, agent->set.items[output->index].tracker->name, health);
 }
 
-static void tick_trackers(struct agent *agent, uint64_t now)
+static void tick_trackers(struct agent *agent, uint64_t now, bool last)
 {
-	const struct tracker_output output = { .add = add_tracker_row,
-					       .health = add_tracker_health,
-					       .context = agent };
+	const struct tracker_output output = {
+		.add = add_tracker_row, .health = add_tracker_health, .last = last, .context = agent
+	};
 
 	tracker_set_tick(&agent->set, &output, now);
 }
@@ -86,6 +86,7 @@ static void tick_trackers(struct agent *agent, uint64_t now)
 
 static void on_process(const struct process *process)
 {
+	tracker_set_process_appeared(&the_agent->set, process);
 	report_process(&the_agent->report, process);
 }
 
@@ -171,7 +172,7 @@ static void stop(struct agent *agent)
 	if (agent->set.rings)
 		ring_buffer__consume(agent->set.rings);
 	if (agent->started)
-		tick_trackers(agent, clock_monotonic_ns());
+		tick_trackers(agent, clock_monotonic_ns(), true);
 	if (agent->set.rings) /* a tick may make events */
 		ring_buffer__consume(agent->set.rings);
 	processes_stop();
@@ -199,7 +200,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
 	binaries_tick(now);
-	tick_trackers(agent, now);
+	tick_trackers(agent, now, false);
 	report_tick(&agent->report, now);
 	return 0;
 }

@@ -85,7 +85,8 @@ static const struct option run_options[] = {
 	  .type = OPTION_LIST,
 	  .target = &kernel_degraded,
 	  .arg = "FEATURE",
-	  .help = "act as if the kernel lacked it, to test a fallback: sk_data_ready" },
+	  .help = "act as if the kernel lacked it, to test a fallback: sk_data_ready, "
+		  "task_storage" },
 	{ .key = "log_level",
 	  .type = OPTION_CHOICE,
 	  .target = &log_level,

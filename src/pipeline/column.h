@@ -22,6 +22,7 @@ enum column_kind {
 	COLUMN_CHARS,	/* char[size], ends at NUL or size */
 	COLUMN_STRING,	/* const char *; NULL is '' */
 	COLUMN_STRINGS, /* struct column_strings */
+	COLUMN_PAIRS,	/* struct column_pairs; `names` are the members' names */
 	COLUMN_ENUM,	/* uint8_t, index into `names` */
 	COLUMN_IP,	/* uint8_t[16] */
 	COLUMN_TIME,	/* uint64_t, CLOCK_MONOTONIC ns; sent as microseconds since the epoch */
@@ -35,6 +36,15 @@ struct column_maybe_u64 {
 
 struct column_strings {
 	const char *const *items;
+	size_t n;
+};
+
+/* Array(Tuple(first, second)) */
+struct column_pair {
+	uint64_t values[2];
+};
+struct column_pairs {
+	const struct column_pair *items;
 	size_t n;
 };
 
@@ -57,6 +67,15 @@ struct column {
 	{ .name = (name_),                                                                         \
 	  .type = "LowCardinality(String)",                                                        \
 	  .kind = COLUMN_ENUM,                                                                     \
+	  .offset = offsetof(row, member),                                                         \
+	  .size = sizeof(((row *)0)->member),                                                      \
+	  .names = (names_),                                                                       \
+	  .n_names = sizeof(names_) / sizeof((names_)[0]) }
+
+#define COLUMN_PAIRS_NAMED(row, member, name_, type_, names_)                                      \
+	{ .name = (name_),                                                                         \
+	  .type = (type_),                                                                         \
+	  .kind = COLUMN_PAIRS,                                                                    \
 	  .offset = offsetof(row, member),                                                         \
 	  .size = sizeof(((row *)0)->member),                                                      \
 	  .names = (names_),                                                                       \

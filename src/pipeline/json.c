@@ -120,6 +120,22 @@ static char *put_strings(char *out, const struct column_strings *list)
 	return out;
 }
 
+static char *put_pairs(char *out, const struct column_pairs *list, const char *const *names)
+{
+	*out++ = '[';
+	for (size_t i = 0; i < list->n; i++) {
+		for (size_t j = 0; j < 2; j++) {
+			out = put(out, j ? "," : i ? ",{" : "{", j || !i ? 1 : 2);
+			out = put_text(out, names[j]);
+			*out++ = ':';
+			out = put_uint(out, list->items[i].values[j]);
+		}
+		*out++ = '}';
+	}
+	*out++ = ']';
+	return out;
+}
+
 static char *put_maybe_uint(char *out, const struct column_maybe_u64 *maybe)
 {
 	return maybe->known ? put_uint(out, maybe->value) : put(out, "null", 4);
@@ -181,6 +197,8 @@ static char *put_value(char *out, const struct column *c, const void *row)
 		return put_text(out, *(const char *const *)at);
 	case COLUMN_STRINGS:
 		return put_strings(out, at);
+	case COLUMN_PAIRS:
+		return put_pairs(out, at, c->names);
 	case COLUMN_ENUM:
 		index = *(const uint8_t *)at;
 		return put_text(out, index < c->n_names ? c->names[index] : "");
@@ -210,6 +228,9 @@ static size_t longest_value(const struct column *c, const void *row)
 		for (size_t i = 0; i < list->n; i++)
 			len += strlen(list->items[i]) * MAX_ESCAPED_BYTE + 3;
 		return len;
+	case COLUMN_PAIRS:
+		return 2 + ((const struct column_pairs *)at)->n *
+				   (strlen(c->names[0]) + strlen(c->names[1]) + 2 * MAX_UINT + 9);
 	case COLUMN_ENUM: /* names of our own, short ones */
 	default:
 		return 64;

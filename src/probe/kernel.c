@@ -2,6 +2,7 @@
 /* What this kernel and our rights on it allow. See kernel.h. */
 #include "probe/kernel.h"
 
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <string.h>
 #include <sys/capability.h>
@@ -87,4 +88,33 @@ bool kernel_has_syscall_tracepoint(const char *name)
 			return true;
 	}
 	return false;
+}
+
+static bool struct_has_member(const struct btf *btf, const char *name, const char *member)
+{
+	int id = btf__find_by_name_kind(btf, name, BTF_KIND_STRUCT);
+	const struct btf_type *type = id > 0 ? btf__type_by_id(btf, (__u32)id) : NULL;
+
+	for (int i = 0; type && i < btf_vlen(type); i++) {
+		if (!strcmp(btf__name_by_offset(btf, btf_members(type)[i].name_off), member))
+			return true;
+	}
+	return false;
+}
+
+bool kernel_has_task_storage(void)
+{
+	struct btf *btf;
+	bool has;
+
+	if (is_degraded("task_storage"))
+		return false;
+	btf = btf__load_vmlinux_btf();
+	if (!btf)
+		return false;
+	/* the allocator that can be used anywhere, and what came after it */
+	has = struct_has_member(btf, "bpf_local_storage_map", "storage_ma") ||
+	      struct_has_member(btf, "bpf_local_storage_map", "use_kmalloc_nolock");
+	btf__free(btf);
+	return has;
 }

@@ -23,4 +23,10 @@ bool kernel_has_tracepoint(const char *name);
  */
 bool kernel_has_syscall_tracepoint(const char *name);
 
+/*
+ * Can task storage be created while the scheduler holds its locks? Before 6.4 it called the
+ * general allocator (08a7ce384e33), which may want to wake somebody.
+ */
+bool kernel_has_task_storage(void);
+
 #endif

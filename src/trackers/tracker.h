@@ -13,10 +13,11 @@
 #include "config.h"
 #include "pipeline/row.h"
 #include "probe/binaries.h"
+#include "probe/processes.h"
 #include "util.h"
 
 /* Big enough for every tracker's row; trackers.c checks at compile time. */
-enum { TRACKER_ROW_MAX = 1024 };
+enum { TRACKER_ROW_MAX = 2048 };
 
 /* A tracker's word about what it observes beside Python processes, for ebpf_probe_health. */
 struct tracker_health {
@@ -32,6 +33,7 @@ struct tracker_output {
 	 */
 	void (*add)(const struct tracker_output *output, size_t table, const void *row);
 	void (*health)(const struct tracker_output *output, const struct tracker_health *health);
+	bool last;    /* the agent stops: all probes are gone, there is no next time */
 	size_t index; /* the core's */
 	void *context;
 };
@@ -49,7 +51,9 @@ struct tracker {
 
 	/*
 	 * Opens the skeleton and sets its knobs. `only_chosen`: --pid was given. A tracker that
-	 * needs no BPF leaves *ret_skeleton NULL; it lives from tick() alone.
+	 * needs no BPF leaves *ret_skeleton NULL; it lives from tick() alone. Trackers that look at
+	 * the same kernel events may return the same skeleton, with maps `<name>_events` and
+	 * `<name>_stats` for each; it is loaded once, with what all of them have set.
 	 */
 	int (*open)(bool only_chosen, struct bpf_object_skeleton **ret_skeleton, struct why *why);
 	/* Frees the skeleton, with everything that was loaded and attached through it. */
@@ -77,6 +81,8 @@ struct tracker {
 			     struct why *why);
 	/* How the binary's probes were found, for ebpf_probe_health.method. */
 	const char *(*binary_method)(const struct python_binary *binary);
+	/* A Python process appeared, also by fork; process->binary may be NULL. */
+	void (*process_appeared)(const struct process *process);
 	/* A tracked process is gone: forget what was kept for it. */
 	void (*process_gone)(uint32_t host_pid);
 };

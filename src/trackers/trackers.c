@@ -10,14 +10,16 @@
 #include "probe/processes.h"
 #include "process.skel.h"
 
-extern const struct tracker handoff_tracker, gc_pause_tracker, tcp_accept_tracker,
-	tcp_connect_tracker, tcp_loss_tracker, ena_tracker;
+extern const struct tracker handoff_tracker, gc_pause_tracker, gil_wait_tracker, off_cpu_tracker,
+	tcp_accept_tracker, tcp_connect_tracker, tcp_loss_tracker, ena_tracker;
 
 /* A new tracker: its line here. */
 /* clang-format off */
 const struct tracker *const all_trackers[] = {
 	&handoff_tracker,
 	&gc_pause_tracker,
+	&gil_wait_tracker,
+	&off_cpu_tracker,
 	&tcp_accept_tracker,
 	&tcp_connect_tracker,
 	&tcp_loss_tracker,
@@ -130,40 +132,140 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 	return 0;
 }
 
-/* On failure the caller closes the tracker. */
-static int open_tracker(struct tracker_set *set, struct running_tracker *running, struct why *why)
+/* A tracker's own map `what`, by the tracker's name where several share the object. */
+static struct bpf_map *own_map(const struct running_tracker *running, const char *what)
 {
-	const struct tracker *tracker = running->tracker;
+	struct bpf_object *object = *running->skeleton->obj;
 	struct bpf_map *map;
-	int err = tracker->open(set->only_chosen, &running->skeleton, why);
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s_%s", running->tracker->name, what);
+	map = bpf_object__find_map_by_name(object, name);
+	return map ? map : bpf_object__find_map_by_name(object, what);
+}
+
+/* The first of the running trackers with this object: it stands for all that share it. */
+static bool is_first(const struct tracker_set *set, const struct running_tracker *running)
+{
+	for (const struct running_tracker *r = set->items; r < running; r++) {
+		if (r->skeleton == running->skeleton)
+			return false;
+	}
+	return running->skeleton != NULL;
+}
+
+static int open_tracker(const struct tracker_set *set, struct running_tracker *running,
+			struct why *why)
+{
+	struct bpf_map *map;
+	int err = running->tracker->open(set->only_chosen, &running->skeleton, why);
 
 	if (err || !running->skeleton)
 		return err;
-	bpf_object__for_each_map (map, *running->skeleton->obj) {
-		if (!strcmp(bpf_map__name(map), "events"))
-			err = bpf_map__set_max_entries(map, (uint32_t)tracker->ring_bytes);
-		else if (!strcmp(bpf_map__name(map), "processes"))
-			err = bpf_map__reuse_fd(map, set->processes_fd);
-		if (err)
-			return why_fail(why, -err, "cannot set up map %s: %s", bpf_map__name(map),
-					strerror(-err));
-	}
-	err = bpf_object__load_skeleton(running->skeleton);
-	if (err)
-		return why_fail(why, -err,
-				"the kernel refused its BPF programs: %s (--log_level=debug shows "
-				"the verifier's words)",
-				strerror(-err));
-	running->stats_fd = bpf_object__find_map_fd_by_name(*running->skeleton->obj, "stats");
-	err = add_ring(set, bpf_object__find_map_fd_by_name(*running->skeleton->obj, "events"),
-		       on_tracker_event, running);
-	return err ? why_fail(why, -err, "cannot read its ring buffer: %s", strerror(-err)) : 0;
+	map = bpf_object__find_map_by_name(*running->skeleton->obj, "processes");
+	err = bpf_map__set_max_entries(own_map(running, "events"),
+				       (uint32_t)running->tracker->ring_bytes);
+	if (!err && map)
+		err = bpf_map__reuse_fd(map, set->processes_fd);
+	return err ? why_fail(why, -err, "cannot set up its maps: %s", strerror(-err)) : 0;
+}
+
+static int load_object(const struct running_tracker *running, struct why *why)
+{
+	int err = bpf_object__load_skeleton(running->skeleton);
+
+	return err ? why_fail(why, -err,
+			      "the kernel refused its BPF programs: %s (--log_level=debug shows "
+			      "the verifier's words)",
+			      strerror(-err))
+		   : 0;
 }
 
 static void refuse(struct tracker_set *set, const struct tracker *tracker, const struct why *why)
 {
 	set->refused[set->n_refused++] = (struct refused_tracker){ tracker, *why };
 	log_error("%s: does not run: %s; the other trackers go on", tracker->name, why->text);
+}
+
+static void give_up(struct tracker_set *set, struct running_tracker *running, const struct why *why)
+{
+	refuse(set, running->tracker, why);
+	running->tracker->close();
+	running->skeleton = NULL;
+	running->failed = true;
+}
+
+/*
+ * The kernel refused an object that several trackers share. One of them may be to blame: each
+ * is tried alone, and the first that runs has the object.
+ */
+static void load_one_of(struct tracker_set *set, struct running_tracker *first,
+			const struct why *reason)
+{
+	struct bpf_object_skeleton *shared = first->skeleton;
+	bool sharing[MAX_TRACKERS], loaded = false;
+
+	for (size_t i = 0; i < set->n; i++) {
+		sharing[i] = !set->items[i].failed && set->items[i].skeleton == shared;
+		if (sharing[i])
+			set->items[i].tracker->close();
+	}
+	for (size_t i = 0; i < set->n; i++) {
+		struct running_tracker *running = &set->items[i];
+		struct why why = *reason;
+		int err = -EBUSY;
+
+		if (!sharing[i])
+			continue;
+		if (!loaded)
+			err = open_tracker(set, running, &why);
+		if (!err)
+			err = load_object(running, &why);
+		if (err)
+			give_up(set, running, &why);
+		loaded |= err == 0;
+	}
+}
+
+static void load_objects(struct tracker_set *set)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		struct running_tracker *running = &set->items[i];
+		struct why why;
+
+		if (!running->failed && is_first(set, running) && load_object(running, &why))
+			load_one_of(set, running, &why);
+	}
+}
+
+static int watch_rings(struct tracker_set *set, struct why *why)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		struct running_tracker *running = &set->items[i];
+		int err;
+
+		if (!running->skeleton)
+			continue;
+		running->stats_fd = bpf_map__fd(own_map(running, "stats"));
+		err = add_ring(set, bpf_map__fd(own_map(running, "events")), on_tracker_event,
+			       running);
+		if (err)
+			return why_fail(why, -err, "%s: cannot read its ring buffer: %s",
+					running->tracker->name, strerror(-err));
+	}
+	return 0;
+}
+
+/* Before watch_rings(): a ring buffer is given the tracker's place in the list. */
+static void drop_failed(struct tracker_set *set)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].failed)
+			set->items[kept++] = set->items[i];
+	}
+	set->n = kept;
 }
 
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
@@ -187,15 +289,27 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 		if (!is_wanted(names, all_trackers[i]))
 			continue;
 		*running = (struct running_tracker){ .tracker = all_trackers[i], .set = set };
+		set->n++;
 		err = open_tracker(set, running, why);
-		if (!err) {
-			set->n++;
-			continue;
-		}
-		refuse(set, all_trackers[i], why);
-		all_trackers[i]->close();
+		if (err)
+			give_up(set, running, why);
 	}
-	return set->n ? 0 : why_fail(why, ENODEV, "no tracker can run on this host");
+	load_objects(set);
+	drop_failed(set);
+	return set->n ? watch_rings(set, why)
+		      : why_fail(why, ENODEV, "no tracker can run on this host");
+}
+
+/* All trackers that share the object. */
+static void bury(struct tracker_set *set, const struct bpf_object_skeleton *skeleton,
+		 const struct why *why)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].skeleton != skeleton)
+			continue;
+		set->items[i].dead = true;
+		refuse(set, set->items[i].tracker, why);
+	}
 }
 
 static bool all_dead(const struct tracker_set *set)
@@ -216,15 +330,14 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 	for (size_t i = 0; i < set->n; i++) {
 		struct running_tracker *running = &set->items[i];
 
-		if (!running->skeleton)
+		if (!is_first(set, running))
 			continue;
 		err = bpf_object__attach_skeleton(running->skeleton);
 		if (!err)
 			continue;
 		why_fail(why, -err, "the kernel refused to attach it: %s", strerror(-err));
 		bpf_object__detach_skeleton(running->skeleton);
-		running->dead = true;
-		refuse(set, running->tracker, why);
+		bury(set, running->skeleton, why);
 		if (all_dead(set))
 			return why_fail(why, ENODEV, "no tracker can be attached on this host");
 	}
@@ -253,6 +366,14 @@ void tracker_set_attach_binary(struct python_binary *binary, void *context)
 				 binary->image.micro, binary->links[i].n,
 				 tracker->binary_method(binary));
 		}
+	}
+}
+
+void tracker_set_process_appeared(struct tracker_set *set, const struct process *process)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->process_appeared)
+			set->items[i].tracker->process_appeared(process);
 	}
 }
 

@@ -21,6 +21,7 @@ struct running_tracker {
 	uint64_t own_rows;   /* of its table, made outside of its events */
 	bool dead;	     /* could not be attached: stands in `refused` */
 	struct tracker_set *set;
+	bool failed; /* while the set is opened */
 };
 
 /* One that was wanted and cannot run. */
@@ -59,6 +60,7 @@ int tracker_set_attach(struct tracker_set *set, struct why *why);
 /* Attaches all trackers that want it to a binary. A binary_attach; `set` is a tracker_set. */
 void tracker_set_attach_binary(struct python_binary *binary, void *set);
 
+void tracker_set_process_appeared(struct tracker_set *set, const struct process *process);
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
 
 void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output,

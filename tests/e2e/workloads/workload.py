@@ -34,6 +34,28 @@ def warm_up(**more):
     return listen()
 
 
+def run_delay_ns():
+    """How long this process's threads, also those that ended, were runnable without a CPU."""
+    total = _ended_delay
+    for tid in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{tid}/schedstat") as f:
+                total += int(f.read().split()[1])
+        except FileNotFoundError:
+            pass  # it said so as its last act
+    return total
+
+
+_ended_delay = 0
+
+
+def thread_ends():
+    """For run_delay_ns(): called by a thread as its last act."""
+    global _ended_delay
+    with open("/proc/thread-self/schedstat") as f:
+        _ended_delay += int(f.read().split()[1])
+
+
 class Collections:
     """The truth about this process's collections, from gc.callbacks, between start() and stop().
 

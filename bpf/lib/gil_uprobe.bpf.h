@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * gil_wait's reference method: probes at the beginning and the ends of take_gil() itself. They
+ * cost far too much for production, but know without inference when a wait began and ended, and
+ * who had the GIL: whoever left take_gil() last. Main interpreter only.
+ */
+#ifndef UNDERSPAN_GIL_UPROBE_BPF_H
+#define UNDERSPAN_GIL_UPROBE_BPF_H
+
+#include "gil_wait.bpf.h"
+
+/* Longer than the function takes when the GIL is free, probes and all. */
+#define QUICK_TAKE_NS 50000
+
+struct gil_take {
+	__u64 start_ns;
+	__u64 stack_pointer;
+	__u64 contended; /* the GIL was held when the function began */
+	struct gil_thread_ids holder;
+};
+
+/* LRU: a thread may end inside take_gil(), when the interpreter shuts down. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct gil_take);
+} gil_takes SEC(".maps");
+
+/* Who has or had the GIL last, by host pid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct gil_thread_ids);
+} gil_takers SEC(".maps");
+
+SEC("?uprobe")
+int gil_take_enter(struct pt_regs *regs)
+{
+	__u64 thread = bpf_get_current_pid_tgid();
+	__u32 tgid = current_tgid();
+	struct gil_process *process = bpf_map_lookup_elem(&gil_processes, &tgid);
+	struct gil_thread_ids *holder = bpf_map_lookup_elem(&gil_takers, &tgid);
+	struct gil_take take = { .stack_pointer = PT_REGS_SP(regs) };
+	struct gil gil = {};
+
+	if (!process)
+		return 0;
+	bpf_probe_read_user(&gil, sizeof(gil), (void *)process->gils[0]);
+	take.contended = gil.locked == 1;
+	/* itself: the next one has the GIL already, but has not left take_gil() yet */
+	if (holder && holder->host_tid != current_tid())
+		take.holder = *holder;
+	take.start_ns = bpf_ktime_get_ns();
+	bpf_map_update_elem(&gil_takes, &thread, &take, BPF_ANY);
+	return 0;
+}
+
+static __always_inline void gil_take_report(struct gil_take *take, __u64 now)
+{
+	struct task_struct *task = current_task();
+	struct gil_wait wait = { .runq_ns = 0 };
+	struct gil_wait_event *event;
+	__u64 ns = now - take->start_ns;
+
+	gil_stat(STAT_SEEN, 1);
+	wait.holders[0].tid = take->holder.tid;
+	wait.holders[0].host_tid = take->holder.host_tid;
+	gil_profile_add(task, &wait, ns);
+	if (ns < gil_wait_min_ns)
+		return gil_stat(STAT_FILTERED, 1);
+	event = event_reserve_in(&gil_wait_events, &gil_wait_stats, sizeof(*event));
+	if (!event)
+		return;
+	header_set_current(&event->header);
+	event->header.start_ns = take->start_ns;
+	event->header.end_ns = now;
+	event->holders[0] = wait.holders[0];
+	event->holders[0].ns = ns;
+	event->n_holders = 1;
+	event->method = GIL_METHOD_UPROBE;
+	event_submit_in(&gil_wait_events, event);
+}
+
+SEC("?uprobe")
+int gil_take_exit(struct pt_regs *regs)
+{
+	__u64 thread = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	struct gil_take *take = bpf_map_lookup_elem(&gil_takes, &thread);
+	struct gil_thread_ids self = { .host_tid = current_tid() };
+	__u32 tgid = current_tgid();
+
+	/* an indirect jump may be a mere switch: only at an end is the stack as at the beginning */
+	if (!take || take->stack_pointer != PT_REGS_SP(regs))
+		return 0;
+	self.tid = task_ns_id(current_task());
+	bpf_map_update_elem(&gil_takers, &tgid, &self, BPF_ANY);
+	/* free at the beginning, but somebody was quicker */
+	if (take->contended || now - take->start_ns >= QUICK_TAKE_NS)
+		gil_take_report(take, now);
+	bpf_map_delete_elem(&gil_takes, &thread);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Waits for the GIL, read off the scheduler. take_gil() sleeps in pthread_cond_timedwait() on
+ * gil->cond: with glibc that is futex(FUTEX_WAIT_BITSET) on a word inside the condition variable,
+ * and the only such wait there is. It times out every 5 ms, and may find that another thread was
+ * quicker: the sleeps of one wait are told from those of the next by the GIL's switch_number.
+ * The thread that wakes the sleeper is the one that dropped the GIL.
+ */
+#ifndef UNDERSPAN_GIL_WAIT_BPF_H
+#define UNDERSPAN_GIL_WAIT_BPF_H
+
+#include "thread.bpf.h"
+#include "python.bpf.h"
+
+/* struct _gil_runtime_state, as all of 3.8 to 3.15 lay it out (Py_GIL_DISABLED: 8 bytes on) */
+#if defined(__TARGET_ARCH_x86)
+#define PTHREAD_MUTEX_SIZE 40
+#elif defined(__TARGET_ARCH_arm64)
+#define PTHREAD_MUTEX_SIZE 48
+#endif
+enum {
+	GIL_COND_AT = 32,
+	GIL_MUTEX_AT = GIL_COND_AT + 48,
+	GIL_SWITCH_COND_AT = GIL_MUTEX_AT + PTHREAD_MUTEX_SIZE,
+	GIL_SWITCH_MUTEX_AT = GIL_SWITCH_COND_AT + 48,
+};
+
+enum gil_word {
+	GIL_NONE,
+	GIL_COND,	 /* take_gil(): wait until it is dropped */
+	GIL_MUTEX,	 /* take_gil() and drop_gil(): the lock of the struct itself, short */
+	GIL_SWITCH_COND, /* drop_gil(): forced to drop it, wait until somebody has taken it */
+};
+
+enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 };
+
+/* take_gil() tries again within microseconds: what comes later on a CPU is another wait. */
+#define SAME_WAIT_GAP_NS 100000ULL
+/* From waking up in take_gil() to finding the GIL taken. */
+#define LOST_RACE_GAP_NS 8000ULL
+/* A forced drop_gil() is followed by take_gil() at once. */
+#define FORCED_GAP_NS 1000000ULL
+
+/* The beginning of the struct. */
+struct gil {
+	__u64 interval, last_holder;
+	__s32 locked, hole;
+	__u64 switch_number;
+};
+
+TRACKER_MAPS(gil_wait_);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32); /* host pid */
+	__type(value, struct gil_process);
+} gil_processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct gil_thread_key);
+	__type(value, struct gil_thread_ids);
+} gil_threads SEC(".maps");
+
+/* Sums of the running interval in one of two maps, while user space empties the other. */
+volatile __u32 gil_profile_side = 0;
+struct gil_profile_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct gil_profile_key);
+	__type(value, struct gil_profile);
+};
+struct gil_profile_map gil_profile_0 SEC(".maps"), gil_profile_1 SEC(".maps");
+
+const volatile bool gil_wait_runs = true;
+const volatile __u64 gil_wait_min_ns = 0;
+
+static __always_inline void gil_stat(__u32 stat, __u64 n)
+{
+	stat_add_in(&gil_wait_stats, stat, n);
+}
+
+/* ---- who is who ---- */
+
+/* Lets others find the thread by the thread pointer that its interpreter knows it by. */
+static __always_inline void gil_name_thread(struct task_struct *task, struct thread *t)
+{
+	__u64 pointer = task_thread_pointer(task);
+	struct gil_thread_key key = { .thread_pointer = pointer, .host_pid = task->tgid };
+	struct gil_thread_ids ids = { .host_tid = task->pid };
+
+	if (pointer == t->thread_pointer)
+		return;
+	ids.tid = task_ns_id(task);
+	bpf_map_update_elem(&gil_threads, &key, &ids, BPF_ANY);
+	t->thread_pointer = pointer;
+}
+
+/* The thread that a thread state of the current process belongs to. */
+static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *process, __u32 tgid,
+							   __u64 tstate)
+{
+	struct gil_thread_key key = { .host_pid = tgid };
+	struct gil_thread_ids ids = {}, *known;
+
+	key.thread_pointer = read_user_u64(tstate + process->tstate_thread_id);
+	known = bpf_map_lookup_elem(&gil_threads, &key);
+	if (known)
+		return *known;
+	/* it has not been switched out yet since there was somebody to see it */
+	if (process->tstate_native_thread_id)
+		ids.tid = read_user_u64(tstate + process->tstate_native_thread_id);
+	return ids;
+}
+
+/* ---- the end of a wait ---- */
+
+static __always_inline void gil_profile_add(struct task_struct *task, struct gil_wait *w, __u64 ns)
+{
+	struct gil_profile_key key = { .host_tid = BPF_CORE_READ(task, pid),
+				       .holder_tid = w->holders[0].tid };
+	void *map = gil_profile_side & 1 ? (void *)&gil_profile_1 : (void *)&gil_profile_0;
+	struct gil_profile *sum = bpf_map_lookup_elem(map, &key);
+
+	if (!sum) {
+		struct gil_profile fresh = { .holder_host_tid = w->holders[0].host_tid };
+
+		header_set_task(&fresh.header, task);
+		if (bpf_map_update_elem(map, &key, &fresh, BPF_ANY))
+			return gil_stat(STAT_LOST_STATE, 1);
+		sum = bpf_map_lookup_elem(map, &key);
+		if (!sum)
+			return;
+	}
+	sum->waits++;
+	sum->wait_ns += ns;
+	sum->runq_ns += w->runq_ns;
+	sum->forced_ns += w->forced_ns;
+	if (ns > sum->max_ns)
+		sum->max_ns = ns;
+}
+
+/* The open wait is over: the thread has the GIL, or is somewhere else. In its own context. */
+static __noinline void gil_wait_close(struct task_struct *task, struct thread *t)
+{
+	struct gil_wait *w = &t->gil;
+	struct gil_wait_event *event;
+	__u64 ns;
+
+	if (!w->start_ns)
+		return;
+	gil_stat(STAT_SEEN, 1);
+	if (!w->end_ns) { /* neither its wake-up nor its return was seen: nothing is known */
+		gil_stat(STAT_LOST_STATE, 1);
+		goto out;
+	}
+	ns = w->end_ns - w->start_ns;
+	gil_profile_add(task, w, ns);
+	if (ns < gil_wait_min_ns) {
+		gil_stat(STAT_FILTERED, 1);
+		goto out;
+	}
+	event = event_reserve_in(&gil_wait_events, &gil_wait_stats, sizeof(*event));
+	if (!event)
+		goto out;
+	header_set_task(&event->header, task);
+	event->header.start_ns = w->start_ns;
+	event->header.end_ns = w->start_ns + ns;
+	event->runq_ns = w->runq_ns;
+	event->forced_ns = w->forced_ns;
+	__builtin_memcpy(event->holders, w->holders, sizeof(event->holders));
+	event->n_holders = w->n_holders;
+	event->dropper_tid = w->dropper.tid;
+	event->dropper_host_tid = w->dropper.host_tid;
+	event->sleeps = w->sleeps;
+	event->method = GIL_METHOD_SCHED;
+	event_submit_in(&gil_wait_events, event);
+out:
+	w->start_ns = 0;
+}
+
+/* ---- the thread goes to sleep ---- */
+
+/* Which part of which GIL of the process a futex word lies in; *ret_gil is the GIL. */
+static __always_inline __u32 gil_word_of(struct gil_process *process, struct user_call *call,
+					 __u64 *ret_gil)
+{
+	__u32 command = call->arg2 & FUTEX_CMD_MASK;
+
+	for (int i = 0; i < GIL_MAX_PER_PROCESS; i++) {
+		__u64 gil = process->gils[i], offset = call->arg1 - gil;
+
+		if (!gil)
+			return GIL_NONE;
+		if (offset < GIL_COND_AT || offset >= GIL_SWITCH_MUTEX_AT)
+			continue;
+		*ret_gil = gil;
+		if (offset < GIL_MUTEX_AT)
+			return command == FUTEX_CMD_WAIT_BITSET ? GIL_COND : GIL_NONE;
+		if (offset < GIL_SWITCH_COND_AT)
+			return command == FUTEX_WAIT ? GIL_MUTEX : GIL_NONE;
+		return command == FUTEX_CMD_WAIT_BITSET ? GIL_SWITCH_COND : GIL_NONE;
+	}
+	return GIL_NONE;
+}
+
+static __always_inline bool gil_same_wait(struct gil_wait *w, struct gil *gil)
+{
+	/*
+	 * Dropping does not count as a switch, taking does. One more than at the wake: somebody
+	 * was quicker. Two: this thread had it, and somebody else after that; or, when it got no
+	 * CPU at first, two were quicker. Then it slept again at once, having woken nobody.
+	 */
+	if (w->woken)
+		return gil->switch_number - w->switch_number <= 1 || w->gap_ns <= LOST_RACE_GAP_NS;
+	return gil->switch_number == w->switch_number || w->gap_ns <= SAME_WAIT_GAP_NS;
+}
+
+/* The n-th holder; the compiler may not take the mask, which the verifier needs, for superfluous.
+ */
+static __always_inline struct gil_holder *gil_holder_at(struct gil_wait *w, __u32 n)
+{
+	barrier_var(n);
+	return &w->holders[n & (GIL_MAX_HOLDERS - 1)];
+}
+
+static __always_inline void gil_add_holder(struct gil_wait *w, struct gil_thread_ids ids)
+{
+	__u32 n = w->n_holders;
+	struct gil_holder *last = gil_holder_at(w, n - 1);
+
+	if (n && last->tid == ids.tid)
+		return;
+	if (n >= GIL_MAX_HOLDERS) { /* too many for one row: they share the last place */
+		last->tid = last->host_tid = 0;
+		return;
+	}
+	last = gil_holder_at(w, n);
+	last->tid = ids.tid;
+	last->host_tid = ids.host_tid;
+	last->ns = 0;
+	w->n_holders = n + 1;
+}
+
+static __always_inline void gil_wait_sleep(struct task_struct *task, struct thread *t,
+					   struct gil_process *process, __u64 address, __u64 now)
+{
+	struct gil_wait *w = &t->gil;
+	struct gil gil;
+
+	if (bpf_probe_read_user(&gil, sizeof(gil), (void *)address)) {
+		gil_stat(STAT_READ_FAIL, 1);
+		return;
+	}
+	/* an interpreter that is gone since, its memory used for something else */
+	if (gil.locked < 0 || gil.locked > 1 || gil.hole || !gil.interval || gil.interval >> 32)
+		return;
+	if (w->start_ns && (w->gil != address || !gil_same_wait(w, &gil)))
+		gil_wait_close(task, t);
+	gil_name_thread(task, t);
+	if (!w->start_ns) {
+		w->start_ns = now;
+		w->end_ns = w->runq_ns = 0;
+		w->n_holders = 0;
+		w->sleeps = 0;
+		w->dropper = (struct gil_thread_ids){};
+		__builtin_memset(w->holders, 0, sizeof(w->holders));
+		w->forced_ns = w->forced_before_ns && now - w->forced_end_ns < FORCED_GAP_NS
+				       ? w->forced_before_ns
+				       : 0;
+		w->forced_before_ns = 0;
+	}
+	gil_add_holder(w, gil_holder_of(process, task->tgid, gil.last_holder));
+	w->sleeps++;
+	w->gil = address;
+	w->switch_number = gil.switch_number;
+	w->woken = 0;
+	w->word = GIL_COND;
+}
+
+/* The thread leaves its CPU of its own will. Returns whether it waits for a GIL. */
+static __always_inline bool gil_switch_out(struct task_struct *task, struct thread *t,
+					   struct user_call *call, __u64 now)
+{
+	__u32 tgid = task->tgid, word = GIL_NONE;
+	struct gil_process *process = NULL;
+	__u64 gil = 0;
+
+	if (call->nr == NR_futex)
+		process = bpf_map_lookup_elem(&gil_processes, &tgid);
+	if (process)
+		word = gil_word_of(process, call, &gil);
+	if (word == GIL_COND && process) {
+		gil_wait_sleep(task, t, process, gil, now);
+	} else if (word == GIL_MUTEX && t->gil.start_ns) {
+		t->gil.word = GIL_MUTEX;
+	} else {
+		gil_wait_close(task, t);
+		if (word == GIL_SWITCH_COND)
+			t->gil.word = GIL_SWITCH_COND;
+	}
+	return t->gil.word != GIL_NONE;
+}
+
+/* Preempted, or about to be switched out anyhow: a wait that is long over is reported. */
+static __always_inline void gil_preempted(struct task_struct *task, struct thread *t)
+{
+	if (t->gil.start_ns && t->gil.gap_ns > 10 * SAME_WAIT_GAP_NS)
+		gil_wait_close(task, t);
+}
+
+/* ---- the thread is woken, and runs again ---- */
+
+/* `task` is woken by the current thread: did that drop the GIL that it waits for? */
+static __always_inline void gil_woken(struct task_struct *task, struct thread *t)
+{
+	struct task_struct *waker;
+	struct gil_wait *w = &t->gil;
+	struct user_call call;
+	struct thread *own;
+	struct gil gil;
+
+	if (w->word != GIL_COND || current_tgid() != (__u32)task->tgid)
+		return;
+	waker = current_task();
+	task_user_call(waker, &call);
+	if (call.nr != NR_futex || (call.arg2 & FUTEX_CMD_MASK) != FUTEX_WAKE ||
+	    call.arg1 - (w->gil + GIL_COND_AT) >= GIL_MUTEX_AT - GIL_COND_AT ||
+	    bpf_probe_read_user(&gil, sizeof(gil), (void *)w->gil))
+		return;
+	w->woken = 1;
+	w->switch_number = gil.switch_number;
+	w->dropper.host_tid = current_tid();
+	w->dropper.tid = task_ns_id(waker);
+	own = thread_find(waker);
+	if (own) /* whoever drops the GIL does not wait for it any more */
+		gil_wait_close(waker, own);
+}
+
+/* `end` 0: it came back unseen, and it is not known when. */
+static __always_inline void gil_switch_in(struct thread *t, __u64 end)
+{
+	struct gil_wait *w = &t->gil;
+
+	if (end && w->word == GIL_SWITCH_COND) {
+		w->forced_before_ns = end - t->off_ns;
+		w->forced_end_ns = end;
+	} else if (end && w->word != GIL_NONE) {
+		w->end_ns = end;
+		w->runq_ns = t->wake_ns > t->off_ns && t->wake_ns < end ? end - t->wake_ns : 0;
+		w->gap_ns = 0;
+		if (w->n_holders)
+			gil_holder_at(w, w->n_holders - 1)->ns += end - t->off_ns;
+	}
+	w->word = GIL_NONE;
+}
+
+#endif

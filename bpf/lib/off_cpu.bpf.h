@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Intervals in which a thread was off the CPU: why, for how long, how much of that it was
+ * runnable, who woke it. The user stack is taken when the thread leaves, for that is the last
+ * time that its memory is at hand; the kernel stack when it comes back, and only where it is
+ * reported. Stacks travel with the event or the sum they belong to: no table of stacks that fills.
+ */
+#ifndef UNDERSPAN_OFF_CPU_BPF_H
+#define UNDERSPAN_OFF_CPU_BPF_H
+
+#include "thread.bpf.h"
+
+TRACKER_MAPS(off_cpu_);
+
+/* Sums of the running interval in one of two maps, while user space empties the other. */
+volatile __u32 off_cpu_profile_side = 0;
+struct off_cpu_profile_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct off_cpu_profile_key);
+	__type(value, struct off_cpu_profile);
+};
+struct off_cpu_profile_map off_cpu_profile_0 SEC(".maps"), off_cpu_profile_1 SEC(".maps");
+
+/* A sum is made here before it goes into the map: too big for the BPF stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct off_cpu_profile);
+} off_cpu_scratch SEC(".maps");
+
+const volatile bool off_cpu_runs = true;
+const volatile __u64 off_cpu_min_ns = 0;
+
+static __always_inline void off_cpu_stat(__u32 stat, __u64 n)
+{
+	stat_add_in(&off_cpu_stats, stat, n);
+}
+
+/* ---- why ---- */
+
+enum {
+	S_TYPE = 0170000,
+	S_SOCKET = 0140000,
+	S_REGULAR = 0100000,
+	S_BLOCK = 0060000,
+	S_DIRECTORY = 0040000,
+	S_PIPE = 0010000,
+};
+
+static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **files, *file = NULL;
+	__u32 type;
+
+	if (fd >= BPF_CORE_READ(table, max_fds))
+		return OFF_CPU_CAUSE_other;
+	files = BPF_CORE_READ(table, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
+	if (!file)
+		return OFF_CPU_CAUSE_other;
+	type = BPF_CORE_READ(file, f_inode, i_mode) & S_TYPE;
+	if (type == S_SOCKET)
+		return OFF_CPU_CAUSE_net;
+	if (type == S_PIPE)
+		return OFF_CPU_CAUSE_pipe;
+	if (type == S_REGULAR || type == S_BLOCK || type == S_DIRECTORY)
+		return OFF_CPU_CAUSE_disk;
+	return OFF_CPU_CAUSE_other;
+}
+
+/*
+ * poll() of one descriptor is how clients wait for their server: that is the descriptor's cause.
+ * Of none, it is a sleep; of several, or epoll, an event loop with nothing to do.
+ */
+static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_call *call,
+					  __u8 *ret_idle)
+{
+	__u32 fd = 0;
+
+	if (call->arg2 == 0)
+		return OFF_CPU_CAUSE_sleep;
+	if (call->arg2 == 1 && !bpf_probe_read_user(&fd, sizeof(fd), (void *)call->arg1)) {
+		__u8 cause = cause_of_fd(task, fd);
+
+		return cause == OFF_CPU_CAUSE_other ? OFF_CPU_CAUSE_poll : cause;
+	}
+	*ret_idle = 1;
+	return OFF_CPU_CAUSE_poll;
+}
+
+static __always_inline __u8 cause_of_call(struct task_struct *task, struct user_call *call,
+					  __u8 *ret_idle)
+{
+	switch (call->nr) {
+	case NR_futex:
+	case NR_futex_wait:
+	case NR_futex_waitv:
+		return OFF_CPU_CAUSE_lock;
+	case NR_nanosleep:
+	case NR_clock_nanosleep:
+		return OFF_CPU_CAUSE_sleep;
+	case NR_poll:
+	case NR_ppoll:
+		return cause_of_poll(task, call, ret_idle);
+	case NR_select:
+	case NR_pselect6:
+		if (call->arg1 == 0)
+			return OFF_CPU_CAUSE_sleep;
+		*ret_idle = 1;
+		return OFF_CPU_CAUSE_poll;
+	case NR_epoll_wait:
+	case NR_epoll_pwait:
+	case NR_epoll_pwait2:
+		*ret_idle = 1;
+		return OFF_CPU_CAUSE_poll;
+	case NR_accept:
+	case NR_accept4:
+		*ret_idle = 1;
+		return OFF_CPU_CAUSE_net;
+	case NR_connect:
+	case NR_sendto:
+	case NR_recvfrom:
+	case NR_sendmsg:
+	case NR_recvmsg:
+	case NR_sendmmsg:
+	case NR_recvmmsg:
+		return OFF_CPU_CAUSE_net;
+	case NR_wait4:
+	case NR_waitid:
+		return OFF_CPU_CAUSE_child;
+	case NR_fsync:
+	case NR_fdatasync:
+	case NR_sync:
+	case NR_syncfs:
+	case NR_sync_file_range:
+	case NR_io_getevents:
+		return OFF_CPU_CAUSE_disk;
+	case NR_read:
+	case NR_write:
+	case NR_readv:
+	case NR_writev:
+	case NR_pread64:
+	case NR_pwrite64:
+	case NR_preadv:
+	case NR_pwritev:
+	case NR_sendfile:
+		return cause_of_fd(task, call->arg1);
+	}
+	return OFF_CPU_CAUSE_other;
+}
+
+/* The letter of /proc/PID/stat for TASK_* bits (include/linux/sched.h). */
+static __always_inline __u8 state_letter(__u32 state)
+{
+	if (!state)
+		return 'R';
+	if (state & 1)
+		return 'S';
+	if (state & 2) /* with TASK_NOLOAD (0x400) it is idle: kernel threads */
+		return state & 0x400 ? 'I' : 'D';
+	if (state & 4)
+		return 'T';
+	return state & 8 ? 't' : '?';
+}
+
+/* ---- out ---- */
+
+static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *task,
+					       struct thread *t, struct user_call *call,
+					       __u32 state, bool gil)
+{
+	struct off_cpu *off = &t->off;
+	__u32 hash = 0;
+
+	__builtin_memset(&off->waker, 0, sizeof(off->waker));
+	off->waker_user[0] = 0;
+	off->idle = 0;
+	off->state = state_letter(state);
+	off->syscall = call->nr;
+	if (!state)
+		off->cause = OFF_CPU_CAUSE_preempt;
+	else if (gil)
+		off->cause = OFF_CPU_CAUSE_gil;
+	else
+		off->cause = cause_of_call(task, call, &off->idle);
+	if (state && off->cause == OFF_CPU_CAUSE_other && (state & 2)) {
+		if (call->nr < 0)
+			off->cause = OFF_CPU_CAUSE_page_fault;
+		else if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+			off->cause = OFF_CPU_CAUSE_disk;
+	}
+	if (bpf_get_stack(ctx, off->user, sizeof(off->user), BPF_F_USER_STACK) < 0)
+		off->user[0] = 0;
+	/* where it was preempted is a matter of chance: such intervals are summed without */
+	for (int i = 0; state && i < OFF_CPU_USER_FRAMES; i++)
+		hash = (hash ^ (__u32)off->user[i] ^ (__u32)(off->user[i] >> 32)) * 0x9e3779b1;
+	off->user_hash = hash;
+}
+
+/* ---- woken ---- */
+
+/*
+ * sched_waking also fires in interrupts, where the current thread is anybody. So it must be in a
+ * system call that can end such a sleep; network traffic on the loopback device is delivered in
+ * the sender's. A kernel thread is believed: it does such work for others.
+ */
+static __always_inline bool call_wakes(long nr, __u8 cause)
+{
+	if (nr == NR_exit || nr == NR_exit_group || nr == NR_kill || nr == NR_tkill ||
+	    nr == NR_tgkill)
+		return true;
+	switch (cause) {
+	case OFF_CPU_CAUSE_sleep:
+		return false;
+	case OFF_CPU_CAUSE_lock:
+	case OFF_CPU_CAUSE_gil:
+		return nr == NR_futex;
+	case OFF_CPU_CAUSE_net:
+	case OFF_CPU_CAUSE_poll:
+	case OFF_CPU_CAUSE_pipe:
+		/* who takes bytes out makes room for who puts them in */
+		return nr == NR_sendto || nr == NR_sendmsg || nr == NR_sendmmsg || nr == NR_write ||
+		       nr == NR_writev || nr == NR_sendfile || nr == NR_connect || nr == NR_close ||
+		       nr == NR_shutdown || nr == NR_read || nr == NR_recvfrom || nr == NR_recvmsg;
+	}
+	return nr >= 0;
+}
+
+enum { PF_KTHREAD = 0x200000 };
+
+static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, struct thread *t,
+					  __u64 now)
+{
+	struct task_struct *waker = current_task();
+	struct off_cpu_waker *to = &t->off.waker;
+	struct user_call call;
+
+	if (!current_tid())
+		return;
+	if (BPF_CORE_READ(waker, flags) & PF_KTHREAD) {
+		if (t->off.cause == OFF_CPU_CAUSE_sleep)
+			return;
+	} else {
+		task_user_call(waker, &call);
+		if (!call_wakes(call.nr, t->off.cause))
+			return;
+	}
+	to->host_tid = current_tid();
+	to->host_pid = current_tgid();
+	to->tid = task_ns_id(waker);
+	to->pid = task_ns_id(BPF_CORE_READ(waker, group_leader));
+	bpf_get_current_comm(to->comm, sizeof(to->comm));
+	if (now - t->off_ns >= off_cpu_min_ns &&
+	    bpf_get_stack(ctx, t->off.waker_user, sizeof(t->off.waker_user), BPF_F_USER_STACK) < 0)
+		t->off.waker_user[0] = 0;
+}
+
+/* ---- in ---- */
+
+static __always_inline void off_cpu_fill(struct off_cpu_event *event, struct task_struct *task,
+					 struct thread *t, bool late)
+{
+	header_set_task(&event->header, task);
+	event->cpu = bpf_get_smp_processor_id();
+	__builtin_memcpy(&event->off, &t->off, sizeof(event->off));
+	if (late || bpf_get_task_stack(task, event->kernel, sizeof(event->kernel), 0) < 0)
+		event->kernel[0] = 0;
+}
+
+static __always_inline void off_cpu_profile_add(struct task_struct *task, struct thread *t,
+						__u64 ns, __u64 runq_ns, bool late)
+{
+	struct off_cpu_profile_key key = {
+		.host_tid = task->pid,
+		.waker_host_tid = t->off.waker.host_tid,
+		.user_hash = t->off.user_hash,
+		.syscall = t->off.syscall,
+		.cause = t->off.cause,
+		.state = t->off.state,
+	};
+	void *map = off_cpu_profile_side & 1 ? (void *)&off_cpu_profile_1
+					     : (void *)&off_cpu_profile_0;
+	struct off_cpu_profile *sum = bpf_map_lookup_elem(map, &key);
+	__u32 zero = 0;
+
+	if (!sum) {
+		sum = bpf_map_lookup_elem(&off_cpu_scratch, &zero);
+		if (!sum)
+			return;
+		off_cpu_fill(&sum->first, task, t, late);
+		sum->count = 1;
+		sum->off_ns = sum->min_ns = sum->max_ns = ns;
+		sum->runq_ns = runq_ns;
+		if (bpf_map_update_elem(map, &key, sum, BPF_ANY))
+			off_cpu_stat(STAT_LOST_STATE, 1);
+		return;
+	}
+	sum->count++;
+	sum->off_ns += ns;
+	sum->runq_ns += runq_ns;
+	if (ns < sum->min_ns)
+		sum->min_ns = ns;
+	if (ns > sum->max_ns)
+		sum->max_ns = ns;
+}
+
+/* The thread runs again. `late`: it does already, its kernel stack is another by now. */
+static __always_inline void off_cpu_switch_in(struct task_struct *task, struct thread *t, __u64 end,
+					      bool late)
+{
+	__u64 ns = end - t->off_ns, runq_ns = 0;
+	struct off_cpu_event *event;
+
+	if (t->off.cause == OFF_CPU_CAUSE_preempt)
+		runq_ns = ns;
+	else if (t->wake_ns)
+		runq_ns = end - (t->wake_ns > t->off_ns ? t->wake_ns : t->off_ns);
+	off_cpu_profile_add(task, t, ns, runq_ns, late);
+	off_cpu_stat(STAT_SEEN, 1);
+	if (ns < off_cpu_min_ns) {
+		off_cpu_stat(STAT_FILTERED, 1);
+		return;
+	}
+	event = event_reserve_in(&off_cpu_events, &off_cpu_stats, sizeof(*event));
+	if (!event)
+		return;
+	off_cpu_fill(event, task, t, late);
+	event->header.start_ns = t->off_ns;
+	event->header.end_ns = end;
+	event->runq_ns = runq_ns;
+	event_submit_in(&off_cpu_events, event);
+}
+
+/* Neither its wake-up nor its return was seen: no interval. */
+static __always_inline void off_cpu_missed(void)
+{
+	off_cpu_stat(STAT_SEEN, 1);
+	off_cpu_stat(STAT_LOST_STATE, 1);
+}
+
+#endif

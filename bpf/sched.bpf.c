@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The scheduler's path, shared by two trackers: gil_wait (lib/gil_wait.bpf.h) and off_cpu
+ * (lib/off_cpu.bpf.h). Both follow a thread from the switch that takes it off its CPU, through
+ * its wake-up, to the switch that brings it back. A context switch costs every process of the
+ * host, so it is looked at once: one program a tracepoint, one record a thread (lib/thread.bpf.h).
+ * Each tracker has its own ring buffer, counters and sums; either one can be off, and the
+ * verifier then removes its part. gil_wait has a reference method with programs of its own
+ * (lib/gil_uprobe.bpf.h), loaded only when asked for.
+ */
+#define TRACKERS_SHARE_THIS_OBJECT
+#include "underspan.bpf.h"
+#include "compat.bpf.h"
+#include "thread.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#include "gil_wait.bpf.h"
+#include "gil_uprobe.bpf.h"
+#include "off_cpu.bpf.h"
+
+/* off_cpu of other than tracked processes: everything, or one cgroup and what is below it */
+const volatile bool off_cpu_all = false;
+const volatile __u64 off_cpu_cgroup_id = 0;
+const volatile __u32 off_cpu_cgroup_level = 0;
+
+enum { PF_EXITING = 4 };
+
+/* Is this switched-out thread, the current one, one to follow? */
+static __always_inline bool thread_wanted(struct task_struct *task)
+{
+	if (!task->pid || task->flags & PF_EXITING)
+		return false;
+	if (process_tracked(task->tgid))
+		return true;
+	if (!off_cpu_runs)
+		return false;
+	return off_cpu_all ||
+	       (off_cpu_cgroup_id &&
+		bpf_get_current_ancestor_cgroup_id(off_cpu_cgroup_level) == off_cpu_cgroup_id);
+}
+
+/*
+ * Some switches are not traced (virtual machines hide those of their own threads), with them goes
+ * the return of a thread of ours. When it was woken is near enough.
+ */
+static __noinline void came_back_unseen(struct task_struct *task, struct thread *t)
+{
+	__u64 end = t->wake_ns > t->off_ns ? t->wake_ns : 0;
+
+	if (gil_wait_runs)
+		gil_switch_in(t, end);
+	if (off_cpu_runs && end)
+		off_cpu_switch_in(task, t, end, true);
+	else if (off_cpu_runs)
+		off_cpu_missed();
+	t->on_ns = 0;
+}
+
+static __always_inline void switch_out(void *ctx, struct task_struct *task, bool preempt, __u64 now)
+{
+	struct thread *t = thread_find(task);
+	struct user_call call;
+	bool gil = false;
+	__u32 state;
+
+	if (!t) {
+		if (!thread_wanted(task))
+			return;
+		t = thread_create(task);
+		if (!t) {
+			if (gil_wait_runs)
+				gil_stat(STAT_LOST_STATE, 1);
+			if (off_cpu_runs)
+				off_cpu_missed();
+			return;
+		}
+	}
+	if (task->flags & PF_EXITING) { /* see sched_exit() */
+		t->off_ns = 0;
+		return;
+	}
+	state = preempt ? 0 : task_state(task);
+	if (t->off_ns)
+		came_back_unseen(task, t);
+	/* a wake-up can be traced just before the switch that it ends; older ones are history */
+	if (now - t->wake_ns > 10000)
+		t->wake_ns = 0;
+	if (t->on_ns)
+		t->gil.gap_ns += now - t->on_ns;
+	t->off_ns = now;
+	task_user_call(task, &call);
+	if (gil_wait_runs) {
+		if (!t->thread_pointer)
+			gil_name_thread(task, t);
+		if (state)
+			gil = gil_switch_out(task, t, &call, now);
+		else
+			gil_preempted(task, t);
+	}
+	if (off_cpu_runs)
+		off_cpu_switch_out(ctx, task, t, &call, state, gil);
+}
+
+static __always_inline void switch_in(struct task_struct *task, __u64 now)
+{
+	struct thread *t = thread_find(task);
+
+	if (!t)
+		return;
+	if (t->off_ns) {
+		if (gil_wait_runs)
+			gil_switch_in(t, now);
+		if (off_cpu_runs)
+			off_cpu_switch_in(task, t, now, false);
+	}
+	t->off_ns = 0;
+	t->wake_ns = 0;
+	t->on_ns = now;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	switch_out(ctx, prev, preempt, now);
+	switch_in(next, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(sched_waking, struct task_struct *task)
+{
+	struct thread *t = thread_find(task);
+
+	if (!t)
+		return 0;
+	t->wake_ns = bpf_ktime_get_ns();
+	if (gil_wait_runs)
+		gil_woken(task, t);
+	if (off_cpu_runs && t->off_ns)
+		off_cpu_woken(ctx, task, t, t->wake_ns);
+	return 0;
+}
+
+/* ---- life ---- */
+
+/* The child is a copy: its interpreter lies where the parent's does. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 parent_tgid = parent->tgid, tgid = child->tgid;
+	struct gil_process *inherited;
+
+	if (tgid == parent_tgid)
+		return 0;
+	inherited = bpf_map_lookup_elem(&gil_processes, &parent_tgid);
+	if (inherited && bpf_map_update_elem(&gil_processes, &tgid, inherited, BPF_ANY))
+		gil_stat(STAT_LOST_STATE, 1);
+	return 0;
+}
+
+/* Another program: nothing lies where it did, and it may not be tracked any more. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(sched_exec, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+
+	bpf_map_delete_elem(&gil_processes, &tgid);
+	thread_delete(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sched_exit, struct task_struct *task)
+{
+	struct thread *t = thread_find(task);
+	__u32 tgid = task->tgid;
+
+	if (t) {
+		if (gil_wait_runs)
+			gil_wait_close(task, t);
+		thread_delete(task);
+	}
+	/* fires for each thread; do_exit() has already counted this one off */
+	if (BPF_CORE_READ(task, signal, live.counter) <= 0)
+		bpf_map_delete_elem(&gil_processes, &tgid);
+	return 0;
+}

@@ -1,0 +1,41 @@
+-- Waits for the GIL: pid, tid are the waiting thread's, start_time to end_time is the time inside take_gil().
+-- holder_tid held the GIL when the wait began; holders are all that held it, in order, with their shares (seen
+-- every 5 ms; a tid of 0: not known, or more than eight). dropper_tid gave it away at the end. runq_ns at the
+-- end the thread had been woken and got no CPU. forced_ns right before the wait (not within it) the thread,
+-- told to give the GIL away, waited until somebody had taken it.
+CREATE TABLE IF NOT EXISTS ebpf_gil_wait
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    runq_ns UInt64 CODEC(ZSTD),
+    forced_ns UInt64 CODEC(ZSTD),
+    holder_tid UInt32 CODEC(Delta, ZSTD),
+    holder_host_tid UInt32 CODEC(Delta, ZSTD),
+    holder_thread_name LowCardinality(String),
+    holder_py_stack Array(LowCardinality(String)) CODEC(ZSTD),
+    holders Array(Tuple(tid UInt32, ns UInt64)) CODEC(ZSTD),
+    dropper_tid UInt32 CODEC(Delta, ZSTD),
+    dropper_host_tid UInt32 CODEC(Delta, ZSTD),
+    sleeps UInt32 CODEC(ZSTD),
+    py_stack Array(LowCardinality(String)) CODEC(ZSTD),
+    method LowCardinality(String),
+    duration_ms Float64 ALIAS duration_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

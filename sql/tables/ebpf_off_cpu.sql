@@ -1,0 +1,46 @@
+-- Intervals in which a thread was off the CPU. runq_ns of them it was runnable: since its wake-up, or, when it was
+-- preempted (cause preempt, state R), all the time. state is what ps shows; cause is what it waited for: gil, lock,
+-- net, disk, page_fault, sleep, poll (several descriptors), pipe, child, preempt, other. idle: it had nothing to do
+-- (accept(), an event loop). waker_* is the thread that ended it; 0 when none did (a timer, a device). Stacks are
+-- leaf first.
+CREATE TABLE IF NOT EXISTS ebpf_off_cpu
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    runq_ns UInt64 CODEC(ZSTD),
+    state LowCardinality(String),
+    cause LowCardinality(String),
+    idle UInt8,
+    syscall LowCardinality(String),
+    kernel_stack Array(LowCardinality(String)) CODEC(ZSTD),
+    user_stack Array(LowCardinality(String)) CODEC(ZSTD),
+    py_stack Array(LowCardinality(String)) CODEC(ZSTD),
+    waker_pid UInt32 CODEC(Delta, ZSTD),
+    waker_tid UInt32 CODEC(Delta, ZSTD),
+    waker_host_tid UInt32 CODEC(Delta, ZSTD),
+    waker_comm LowCardinality(String),
+    waker_thread_name LowCardinality(String),
+    waker_stack Array(LowCardinality(String)) CODEC(ZSTD),
+    cpu UInt32 CODEC(ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6,
+    off_cpu_ms Float64 ALIAS duration_ns / 1e6,
+    runq_ms Float64 ALIAS runq_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Functions by address. See symbol_table.h. */
+#include "probe/symbol_table.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "probe/elf_file.h"
+
+enum { MAX_SYMBOLS = 1 << 20, MAX_NAMES_BYTES = 32 << 20, MAX_NAME_BYTES = 255 };
+
+static int grow(void **items, size_t *allocated, size_t wanted, size_t size)
+{
+	size_t n = *allocated ? *allocated : 1024;
+	void *grown;
+
+	if (wanted <= *allocated)
+		return 0;
+	while (n < wanted)
+		n *= 2;
+	grown = reallocarray(*items, n, size);
+	if (!grown)
+		return -ENOMEM;
+	*items = grown;
+	*allocated = n;
+	return 0;
+}
+
+int symbol_table_add(struct symbol_table *table, uint64_t start, uint64_t size, const char *name)
+{
+	size_t length = strnlen(name, MAX_NAME_BYTES);
+	int err;
+
+	if (table->n == MAX_SYMBOLS || table->names_size + length + 1 > MAX_NAMES_BYTES)
+		return -E2BIG;
+	err = grow((void **)&table->items, &table->allocated, table->n + 1, sizeof(*table->items));
+	if (!err)
+		err = grow((void **)&table->names, &table->names_allocated,
+			   table->names_size + length + 1, 1);
+	if (err)
+		return err;
+	table->items[table->n++] = (struct symbol){
+		.start = start,
+		.size = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size,
+		.name = (uint32_t)table->names_size,
+	};
+	memcpy(table->names + table->names_size, name, length);
+	table->names[table->names_size + length] = 0;
+	table->names_size += length + 1;
+	return 0;
+}
+
+static int compare(const void *left, const void *right)
+{
+	const struct symbol *a = left, *b = right;
+
+	if (a->start != b->start)
+		return a->start < b->start ? -1 : 1;
+	/* of two names the first one found */
+	return a->name < b->name ? -1 : 1;
+}
+
+void symbol_table_sort(struct symbol_table *table)
+{
+	size_t kept = 0;
+	void *fitted;
+
+	if (!table->n)
+		return;
+	qsort(table->items, table->n, sizeof(*table->items), compare);
+	for (size_t i = 1; i < table->n; i++) {
+		if (table->items[i].start != table->items[kept].start)
+			table->items[++kept] = table->items[i];
+	}
+	table->n = kept + 1;
+	fitted = reallocarray(table->items, table->n, sizeof(*table->items));
+	if (fitted) {
+		table->items = fitted;
+		table->allocated = table->n;
+	}
+	fitted = realloc(table->names, table->names_size);
+	if (fitted) {
+		table->names = fitted;
+		table->names_allocated = table->names_size;
+	}
+}
+
+const char *symbol_table_find(const struct symbol_table *table, uint64_t address)
+{
+	size_t low = 0, high = table->n;
+
+	while (low < high) { /* the first that starts behind the address */
+		size_t middle = low + (high - low) / 2;
+
+		if (table->items[middle].start > address)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	if (!low || (table->items[low - 1].size &&
+		     address - table->items[low - 1].start >= table->items[low - 1].size))
+		return NULL;
+	return table->names + table->items[low - 1].name;
+}
+
+size_t symbol_table_bytes(const struct symbol_table *table)
+{
+	return table->allocated * sizeof(*table->items) + table->names_allocated;
+}
+
+void symbol_table_free(struct symbol_table *table)
+{
+	free(table->items);
+	free(table->names);
+	*table = (struct symbol_table){ 0 };
+}
+
+/* ---- ELF ---- */
+
+static int add_elf_table(struct symbol_table *table, const struct elf_file *elf, uint32_t type)
+{
+	struct elf_symbols symbols;
+	int err = 0;
+
+	if (elf_symbols_load(elf, type, &symbols))
+		return 0;
+	for (size_t i = 0; !err && i < symbols.n; i++) {
+		const Elf64_Sym *sym = &symbols.items[i];
+		uint32_t kind = ELF64_ST_TYPE(sym->st_info);
+
+		/* without a size it is a label of hand-written code: better than nothing */
+		if ((kind == STT_FUNC || kind == STT_GNU_IFUNC) && sym->st_shndx != SHN_UNDEF &&
+		    sym->st_value)
+			err = symbol_table_add(table, sym->st_value, sym->st_size,
+					       elf_symbol_name(&symbols, sym));
+	}
+	elf_symbols_free(&symbols);
+	return err;
+}
+
+/* Where distributions put what they strip off: by build id, so that it is that build's. */
+static int open_debug_file(const struct elf_file *elf)
+{
+	uint8_t id[32];
+	char path[128] = "/usr/lib/debug/.build-id/";
+	size_t n = elf_build_id(elf, id, sizeof(id));
+
+	for (size_t i = 0; i < n; i++)
+		snprintf(path + strlen(path), sizeof(path) - strlen(path), i ? "%02x" : "%02x/",
+			 id[i]);
+	snprintf(path + strlen(path), sizeof(path) - strlen(path), ".debug");
+	return n > 1 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+}
+
+static int add_debug_file(struct symbol_table *table, const struct elf_file *elf)
+{
+	AUTO_CLOSE int fd = open_debug_file(elf);
+	struct elf_file debug;
+	int err;
+
+	if (fd < 0 || elf_file_open(fd, &debug, NULL))
+		return 0;
+	err = add_elf_table(table, &debug, SHT_SYMTAB);
+	elf_file_close(&debug);
+	return err;
+}
+
+int symbol_table_read_elf(struct symbol_table *table, int fd)
+{
+	struct elf_file elf;
+	int err = elf_file_open(fd, &elf, NULL);
+	size_t exported;
+
+	if (err)
+		return err;
+	/* first the names that the file gives to others: read(), not __GI___libc_read() */
+	err = add_elf_table(table, &elf, SHT_DYNSYM);
+	exported = table->n;
+	if (!err)
+		err = add_elf_table(table, &elf, SHT_SYMTAB);
+	if (!err && table->n == exported)
+		err = add_debug_file(table, &elf);
+	elf_file_close(&elf);
+	symbol_table_sort(table);
+	return err;
+}
+
+/* ---- the kernel ---- */
+
+int symbol_table_read_kernel(struct symbol_table *table)
+{
+	AUTO_FCLOSE FILE *f = fopen("/proc/kallsyms", "re");
+	char line[512];
+	int err = f ? 0 : -errno;
+
+	while (!err && fgets(line, sizeof(line), f)) {
+		unsigned long long address;
+		char kind, name[MAX_NAME_BYTES + 1];
+
+		/* addresses are all 0 for those who may not see them */
+		if (sscanf(line, "%llx %c %255s", &address, &kind, name) == 3 && address &&
+		    (kind == 't' || kind == 'T' || kind == 'w' || kind == 'W'))
+			err = symbol_table_add(table, address, 0, name);
+	}
+	symbol_table_sort(table);
+	return err;
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Names by address, with what it takes to remember files and processes. See symbols.h. */
+#include "probe/symbols.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "probe/binaries.h"
+#include "probe/clock.h"
+#include "probe/elf_file.h"
+#include "probe/symbol_table.h"
+
+enum {
+	MAX_FILES_BYTES = 12 << 20, /* of all symbol tables of files together */
+	MAX_PROCESSES = 512,
+	MAX_MAPPINGS = 4096, /* executable ones, of one process */
+	MAX_LINES = 65536,
+	LINE_MAX_BYTES = 4096 + 128,
+};
+/* A process that jumps about outside of its files must not have its maps read all the time. */
+static const uint64_t REREAD_NS = NSEC_PER_SEC;
+
+struct file {
+	struct file_identity identity;
+	struct symbol_table table;
+	struct elf_segment loads[ELF_MAX_SEGMENTS];
+	size_t n_loads;
+	char name[64];	   /* "[libc.so.6]" */
+	uint64_t used;	   /* number of the last call that used it */
+	UT_hash_handle hh; /* in order of use, the oldest first */
+};
+
+struct mapping {
+	uint64_t low, high, offset;
+	struct file_identity identity; /* .ino 0: not known yet */
+	char name[64];
+};
+
+struct process_maps {
+	uint32_t host_pid;
+	uint64_t read_ns;
+	struct mapping *items;
+	size_t n;
+	UT_hash_handle hh;
+};
+
+static struct symbol_table kernel;
+static struct file *files;
+static struct process_maps *processes;
+static size_t files_bytes;
+static uint64_t calls;
+
+/* ---- files ---- */
+
+static void file_free(struct file *file)
+{
+	HASH_DEL(files, file);
+	files_bytes -= symbol_table_bytes(&file->table) + sizeof(*file);
+	symbol_table_free(&file->table);
+	free(file);
+}
+
+/* Not those whose names the running call hands out. */
+static void make_room(void)
+{
+	struct file *file, *next;
+
+	HASH_ITER(hh, files, file, next)
+	{
+		if (files_bytes <= MAX_FILES_BYTES)
+			return;
+		if (file->used != calls)
+			file_free(file);
+	}
+}
+
+static void read_file(struct file *file, int fd)
+{
+	struct elf_file elf;
+
+	if (elf_file_open(fd, &elf, NULL))
+		return;
+	memcpy(file->loads, elf.loads, sizeof(elf.loads));
+	file->n_loads = elf.n_loads;
+	elf_file_close(&elf);
+	symbol_table_read_elf(&file->table, fd);
+}
+
+/* Takes no part of `fd` over. The file may be anything: then it just has no symbols. */
+static struct file *file_new(const struct file_identity *identity, int fd, const char *name)
+{
+	struct file *file = calloc(1, sizeof(*file));
+
+	if (!file)
+		return NULL;
+	file->identity = *identity;
+	snprintf(file->name, sizeof(file->name), "%s", name);
+	read_file(file, fd);
+	HASH_ADD(hh, files, identity, sizeof(file->identity), file);
+	files_bytes += symbol_table_bytes(&file->table) + sizeof(*file);
+	return file;
+}
+
+static struct file *file_find(const struct file_identity *identity)
+{
+	struct file *file;
+
+	HASH_FIND(hh, files, identity, sizeof(*identity), file);
+	return file;
+}
+
+static int open_mapping(uint32_t host_pid, const struct mapping *m)
+{
+	char link[96];
+
+	snprintf(link, sizeof(link), "/proc/%u/map_files/%llx-%llx", host_pid,
+		 (unsigned long long)m->low, (unsigned long long)m->high);
+	return open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+static struct file *file_of(uint32_t host_pid, struct mapping *m)
+{
+	struct file *file = m->identity.ino ? file_find(&m->identity) : NULL;
+
+	if (!file) {
+		AUTO_CLOSE int fd = open_mapping(host_pid, m);
+		struct stat st;
+
+		if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+			return NULL;
+		file_identity_of(&st, &m->identity);
+		file = file_find(&m->identity);
+		if (!file)
+			file = file_new(&m->identity, fd, m->name);
+		if (!file)
+			return NULL;
+	}
+	if (file->used != calls) { /* to the end of the list */
+		HASH_DEL(files, file);
+		HASH_ADD(hh, files, identity, sizeof(file->identity), file);
+		file->used = calls;
+	}
+	return file;
+}
+
+static const char *file_symbol(const struct file *file, uint64_t offset)
+{
+	for (size_t i = 0; i < file->n_loads; i++) {
+		const struct elf_segment *s = &file->loads[i];
+
+		if (offset >= s->file_offset && offset - s->file_offset < s->file_size)
+			return symbol_table_find(&file->table, s->va + offset - s->file_offset);
+	}
+	return NULL;
+}
+
+/* ---- processes ---- */
+
+static void maps_free(struct process_maps *maps)
+{
+	HASH_DEL(processes, maps);
+	free(maps->items);
+	free(maps);
+}
+
+static void forget_processes(void)
+{
+	struct process_maps *maps, *next;
+
+	HASH_ITER(hh, processes, maps, next)
+	maps_free(maps);
+}
+
+/* "55d0-55d8 r-xp 00001000 fd:01 1234   /usr/lib/libc.so.6"; false: nothing to look into. */
+static bool parse_mapping(char *line, struct mapping *ret)
+{
+	unsigned long long low, high, offset, ino;
+	char permissions[8], *path = strpbrk(line, "/[");
+	const char *base;
+
+	if (sscanf(line, "%llx-%llx %7s %llx %*s %llu", &low, &high, permissions, &offset, &ino) !=
+		    5 ||
+	    permissions[2] != 'x' || !path)
+		return false;
+	path[strcspn(path, "\n")] = 0;
+	*ret = (struct mapping){ .low = low, .high = high, .offset = offset };
+	base = strrchr(path, '/');
+	if (base)
+		snprintf(ret->name, sizeof(ret->name), "[%.60s]", base + 1);
+	else /* [vdso] */
+		snprintf(ret->name, sizeof(ret->name), "%.60s", path);
+	return true;
+}
+
+static void read_maps(struct process_maps *maps)
+{
+	AUTO_FCLOSE FILE *f = NULL;
+	char line[LINE_MAX_BYTES], name[64];
+
+	maps->n = 0;
+	maps->read_ns = clock_monotonic_ns();
+	snprintf(name, sizeof(name), "/proc/%u/maps", maps->host_pid);
+	f = fopen(name, "re");
+	for (int i = 0; f && i < MAX_LINES && fgets(line, sizeof(line), f); i++) {
+		struct mapping mapping, *grown;
+
+		if (!parse_mapping(line, &mapping))
+			continue;
+		if (maps->n == MAX_MAPPINGS)
+			break;
+		grown = reallocarray(maps->items, maps->n + 1, sizeof(*grown));
+		if (!grown)
+			break;
+		maps->items = grown;
+		maps->items[maps->n++] = mapping;
+	}
+}
+
+static struct process_maps *maps_of(uint32_t host_pid)
+{
+	struct process_maps *maps;
+
+	HASH_FIND(hh, processes, &host_pid, sizeof(host_pid), maps);
+	if (maps)
+		return maps;
+	if (HASH_COUNT(processes) >= MAX_PROCESSES)
+		forget_processes();
+	maps = calloc(1, sizeof(*maps));
+	if (!maps)
+		return NULL;
+	maps->host_pid = host_pid;
+	read_maps(maps);
+	HASH_ADD(hh, processes, host_pid, sizeof(maps->host_pid), maps);
+	return maps;
+}
+
+static struct mapping *find_mapping(struct process_maps *maps, uint64_t address)
+{
+	size_t low = 0, high = maps->n;
+
+	while (low < high) { /* the kernel lists them in order */
+		size_t middle = low + (high - low) / 2;
+		struct mapping *m = &maps->items[middle];
+
+		if (address < m->low)
+			high = middle;
+		else if (address >= m->high)
+			low = middle + 1;
+		else
+			return m;
+	}
+	return NULL;
+}
+
+static const char *user_symbol(struct process_maps *maps, uint64_t address)
+{
+	struct mapping *m = find_mapping(maps, address);
+	const char *name = NULL;
+	struct file *file;
+
+	if (!m && clock_monotonic_ns() - maps->read_ns > REREAD_NS) {
+		read_maps(maps);
+		m = find_mapping(maps, address);
+	}
+	if (!m)
+		return "[unknown]";
+	file = file_of(maps->host_pid, m);
+	if (file)
+		name = file_symbol(file, address - m->low + m->offset);
+	return name ? name : m->name;
+}
+
+/* ---- */
+
+size_t symbols_user_stack(uint32_t host_pid, const __u64 *addresses, size_t max, const char **ret)
+{
+	struct process_maps *maps;
+	size_t n = 0;
+
+	calls++;
+	make_room();
+	if (!max || !addresses[0])
+		return 0;
+	maps = maps_of(host_pid);
+	for (; n < max && addresses[n]; n++) /* all but the leaf are where a call returns to */
+		ret[n] = maps ? user_symbol(maps, addresses[n] - (n > 0)) : "[unknown]";
+	return n;
+}
+
+const char *symbols_kernel(uint64_t address)
+{
+	const char *name = symbol_table_find(&kernel, address);
+
+	return name ? name : "[kernel]";
+}
+
+void symbols_process_gone(uint32_t host_pid)
+{
+	struct process_maps *maps;
+
+	HASH_FIND(hh, processes, &host_pid, sizeof(host_pid), maps);
+	if (maps)
+		maps_free(maps);
+}
+
+void symbols_init(void)
+{
+	symbol_table_read_kernel(&kernel);
+}
+
+void symbols_done(void)
+{
+	struct file *file, *next;
+
+	forget_processes();
+	HASH_ITER(hh, files, file, next)
+	file_free(file);
+	symbol_table_free(&kernel);
+}

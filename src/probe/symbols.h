@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names of functions by address: the kernel's from /proc/kallsyms, a program's from the symbol
+ * tables of its file or, when stripped, of the debug file with the same build id. Files are
+ * untrusted and read once; what is kept is bounded, the least recently used goes first.
+ */
+#ifndef UNDERSPAN_PROBE_SYMBOLS_H
+#define UNDERSPAN_PROBE_SYMBOLS_H
+
+#include <linux/types.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Reads the kernel's symbols, which takes a tenth of a second: before events come. */
+void symbols_init(void);
+void symbols_done(void);
+
+/*
+ * The name of the function that the address lies in; else that of the file in brackets, which
+ * has no symbol there; else "[unknown]". Never NULL; lives until the next call for a process.
+ */
+const char *symbols_kernel(uint64_t address);
+
+/*
+ * Fills `ret` with the names of a user stack, up to `max` or to the first address 0; returns how
+ * many. All live until the next call.
+ */
+size_t symbols_user_stack(uint32_t host_pid, const __u64 *addresses, size_t max, const char **ret);
+
+/* A process ended or became another program. */
+void symbols_process_gone(uint32_t host_pid);
+
+#endif

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gil_wait: who waited for the GIL, how long, who held it. The work is in bpf/lib/gil_wait.bpf.h,
+ * inside the object that off_cpu shares; here the GILs of each process are found for it.
+ */
+#include "events/gil_wait.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "log.h"
+#include "pipeline/enrich.h"
+#include "probe/memory.h"
+#include "probe/python_gil.h"
+#include "trackers/sched.h"
+
+struct gil_wait_row {
+	struct row_common common;
+	struct gil_wait_event event;
+	const char *holder_thread_name;
+	struct column_strings holder_py_stack, py_stack;
+	struct column_pairs holders;
+	struct column_pair holder_pairs[GIL_MAX_HOLDERS];
+};
+
+struct gil_profile_row {
+	struct row_common common;
+	struct gil_profile profile;
+	uint32_t holder_tid;
+};
+
+static const char *const method_names[] = { "", "sched", "callsite", "uprobe" };
+static const char *const holder_members[] = { "tid", "ns" };
+
+#define STACK_TYPE			"Array(LowCardinality(String))"
+#define EVENT(kind, member, name, type) COLUMN(kind, struct gil_wait_row, event.member, name, type)
+static const struct column columns[] = {
+	EVENT(COLUMN_U64, runq_ns, "runq_ns", "UInt64"),
+	EVENT(COLUMN_U64, forced_ns, "forced_ns", "UInt64"),
+	EVENT(COLUMN_U32, holders[0].tid, "holder_tid", "UInt32"),
+	EVENT(COLUMN_U32, holders[0].host_tid, "holder_host_tid", "UInt32"),
+	COLUMN(COLUMN_STRING, struct gil_wait_row, holder_thread_name, "holder_thread_name",
+	       "LowCardinality(String)"),
+	COLUMN(COLUMN_STRINGS, struct gil_wait_row, holder_py_stack, "holder_py_stack", STACK_TYPE),
+	COLUMN_PAIRS_NAMED(struct gil_wait_row, holders, "holders",
+			   "Array(Tuple(tid UInt32, ns UInt64))", holder_members),
+	EVENT(COLUMN_U32, dropper_tid, "dropper_tid", "UInt32"),
+	EVENT(COLUMN_U32, dropper_host_tid, "dropper_host_tid", "UInt32"),
+	EVENT(COLUMN_U32, sleeps, "sleeps", "UInt32"),
+	COLUMN(COLUMN_STRINGS, struct gil_wait_row, py_stack, "py_stack", STACK_TYPE),
+	COLUMN_NAMED(struct gil_wait_row, event.method, "method", method_names),
+};
+
+#define PROFILE(kind, member, type)                                                                \
+	COLUMN(kind, struct gil_profile_row, profile.member, #member, type)
+static const struct column profile_columns[] = {
+	COLUMN(COLUMN_U32, struct gil_profile_row, holder_tid, "holder_tid", "UInt32"),
+	PROFILE(COLUMN_U32, holder_host_tid, "UInt32"),
+	PROFILE(COLUMN_U64, waits, "UInt64"),
+	PROFILE(COLUMN_U64, wait_ns, "UInt64"),
+	PROFILE(COLUMN_U64, runq_ns, "UInt64"),
+	PROFILE(COLUMN_U64, forced_ns, "UInt64"),
+	PROFILE(COLUMN_U64, max_ns, "UInt64"),
+};
+static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_gil_wait_profile",
+								    profile_columns);
+
+/* An interpreter whose GILs are looked for again and again: subinterpreters come and go. */
+struct interpreter {
+	uint32_t host_pid;
+	uint64_t runtime; /* 0: the file is not mapped yet */
+	uint64_t base_va, runtime_va;
+	struct file_identity identity;
+	struct python_offsets offsets;
+	struct gil_process known;
+	UT_hash_handle hh;
+};
+
+static struct sched_bpf *skeleton;
+static struct interpreter *interpreters;
+static uint64_t base_va[MAX_BINARIES];
+static bool usable[MAX_BINARIES];
+static struct sched_sums sums;
+
+static uint64_t min_duration_us = 1000;
+static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
+static int method = GIL_METHOD_AUTO;
+static const char *const methods[] = { "auto", "sched", "callsite", "uprobe", NULL };
+
+static const struct option options[] = {
+	{ .key = "gil_wait.min_duration_us",
+	  .type = OPTION_UINT,
+	  .target = &min_duration_us,
+	  .arg = "US",
+	  .help = "leave shorter waits out (1000); the profile counts them all" },
+	{ .key = "gil_wait.profile_interval",
+	  .type = OPTION_SECONDS,
+	  .target = &profile_interval_ns,
+	  .arg = "S",
+	  .help = "sum all waits, however short, over this long (10)",
+	  .min = 1,
+	  .max = 3600 },
+	{ .key = "gil_wait.method",
+	  .type = OPTION_CHOICE,
+	  .target = &method,
+	  .arg = "METHOD",
+	  .help = "auto, sched, callsite, or uprobe: exact and slow, to compare with (auto)",
+	  .choices = methods },
+};
+
+/* ---- rows ---- */
+
+static void gil_wait_complete(void *row_of)
+{
+	struct gil_wait_row *row = row_of;
+	size_t n = row->event.n_holders < GIL_MAX_HOLDERS ? row->event.n_holders : GIL_MAX_HOLDERS;
+
+	for (size_t i = 0; i < n; i++)
+		row->holder_pairs[i] = (struct column_pair){ { row->event.holders[i].tid,
+							       row->event.holders[i].ns } };
+	row->holders = (struct column_pairs){ row->holder_pairs, n };
+}
+
+static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
+			    const void *key, const void *value)
+{
+	struct gil_profile_row row = {
+		.holder_tid = ((const struct gil_profile_key *)key)->holder_tid,
+		.profile = *(const struct gil_profile *)value,
+	};
+
+	row.profile.header.start_ns = of->start_ns;
+	row.profile.header.end_ns = of->end_ns;
+	enrich_event(&row.profile.header, &row.common);
+	output->add(output, 1, &row);
+}
+
+/* ---- where the GILs are ---- */
+
+static void look_for_gils(struct interpreter *i)
+{
+	struct gil_process found = {
+		.tstate_thread_id = i->offsets.tstate_thread_id,
+		.tstate_native_thread_id = i->offsets.tstate_native_thread_id,
+	};
+	uint64_t base, gils[GIL_MAX_PER_PROCESS];
+	size_t n = 0;
+
+	if (!i->runtime && memory_file_base(i->host_pid, &i->identity, &base) == 0)
+		i->runtime = base + (i->runtime_va - i->base_va);
+	if (i->runtime)
+		n = python_gil_find(i->host_pid, i->runtime, &i->offsets, gils,
+				    GIL_MAX_PER_PROCESS);
+	for (size_t k = 0; k < n; k++)
+		found.gils[k] = gils[k];
+	if (!n || !memcmp(&found, &i->known, sizeof(found)))
+		return;
+	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gil_processes), &i->host_pid, &found,
+				BPF_ANY))
+		log_warn("gil_wait: process %u is not watched: %s", i->host_pid, strerror(errno));
+	else
+		i->known = found;
+}
+
+static void gil_wait_process_gone(uint32_t host_pid)
+{
+	struct interpreter *i;
+
+	HASH_FIND(hh, interpreters, &host_pid, sizeof(host_pid), i);
+	if (!i)
+		return;
+	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.gil_processes), &host_pid);
+	HASH_DEL(interpreters, i);
+	free(i);
+}
+
+static void gil_wait_process_appeared(const struct process *process)
+{
+	const struct python_binary *binary = process->binary;
+	struct interpreter *i;
+
+	gil_wait_process_gone(process->host_pid); /* its exit may have got lost */
+	if (!binary || !usable[binary->id] || !(i = calloc(1, sizeof(*i))))
+		return;
+	i->host_pid = process->host_pid;
+	i->base_va = base_va[binary->id];
+	i->runtime_va = binary->image.runtime_va;
+	i->identity = binary->identity;
+	i->offsets = binary->offsets;
+	HASH_ADD(hh, interpreters, host_pid, sizeof(i->host_pid), i);
+	look_for_gils(i);
+}
+
+static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
+{
+	struct interpreter *i, *next;
+
+	HASH_ITER(hh, interpreters, i, next)
+	{
+		if (!i->known.gils[0] || i->offsets.gil_kind == PYTHON_GIL_OF_INTERP)
+			look_for_gils(i);
+	}
+	sched_sums_tick(&sums, output, now_ns);
+}
+
+/* ---- probes ---- */
+
+static int attach_all(const struct python_binary *binary, struct bpf_program *program,
+		      const uint64_t *offsets, size_t n, struct link_list *links, struct why *why)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct bpf_link *link = bpf_program__attach_uprobe(program, false, -1,
+								   binary->attach_path, offsets[i]);
+
+		if (!link)
+			return why_fail(why, errno, "the kernel refused a uprobe: %s",
+					strerror(errno));
+		if (link_list_add(links, link))
+			return why_fail(why, ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static int gil_wait_attach_binary(const struct python_binary *binary, struct link_list *links,
+				  struct why *why)
+{
+	struct take_gil_sites sites;
+	int err = python_gil_check(binary, &base_va[binary->id], why);
+
+	usable[binary->id] = err == 0;
+	if (err || method != GIL_METHOD_UPROBE)
+		return err;
+	err = python_take_gil_find(binary, &sites, why);
+	/* ends first: no wait shall begin whose end is not probed yet */
+	if (!err)
+		err = attach_all(binary, skeleton->progs.gil_take_exit, sites.exit, sites.n_exit,
+				 links, why);
+	if (!err)
+		err = attach_all(binary, skeleton->progs.gil_take_enter, sites.entry, sites.n_entry,
+				 links, why);
+	usable[binary->id] = err == 0;
+	return err;
+}
+
+static const char *gil_wait_binary_method(const struct python_binary *binary)
+{
+	(void)binary;
+	return method == GIL_METHOD_UPROBE ? "uprobe" : "sched";
+}
+
+/* ---- life ---- */
+
+static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
+			 struct why *why)
+{
+	int err;
+
+	(void)only_chosen; /* only tracked processes have GILs here */
+	if (method == GIL_METHOD_CALLSITE)
+		return why_fail(
+			why, ENOTSUP,
+			"the method 'callsite' is not there yet: use gil_wait.method=sched");
+	err = sched_open(&skeleton, why);
+	if (err)
+		return err;
+	skeleton->rodata->gil_wait_runs = method != GIL_METHOD_UPROBE;
+	skeleton->rodata->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
+	bpf_program__set_autoload(skeleton->progs.gil_take_enter, method == GIL_METHOD_UPROBE);
+	bpf_program__set_autoload(skeleton->progs.gil_take_exit, method == GIL_METHOD_UPROBE);
+	sums = (struct sched_sums){
+		.maps = { skeleton->maps.gil_profile_0, skeleton->maps.gil_profile_1 },
+		.side = &skeleton->bss->gil_profile_side,
+		.interval_ns = profile_interval_ns,
+		.each = add_profile_row,
+	};
+	*ret_skeleton = skeleton->skeleton;
+	return 0;
+}
+
+static void gil_wait_close(void)
+{
+	struct interpreter *i, *next;
+
+	HASH_ITER(hh, interpreters, i, next)
+	{
+		HASH_DEL(interpreters, i);
+		free(i);
+	}
+	if (skeleton)
+		sched_close();
+	skeleton = NULL;
+}
+
+const struct tracker gil_wait_tracker = {
+	.name = "gil_wait",
+	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_gil_wait", columns),
+	.second_table = &profile_table,
+	.event_size = sizeof(struct gil_wait_event),
+	.row_size = sizeof(struct gil_wait_row),
+	.event_offset = offsetof(struct gil_wait_row, event),
+	.ring_bytes = 1 << 20,
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+	.open = gil_wait_open,
+	.close = gil_wait_close,
+	.tick = gil_wait_tick,
+	.complete = gil_wait_complete,
+	.attach_binary = gil_wait_attach_binary,
+	.binary_method = gil_wait_binary_method,
+	.process_appeared = gil_wait_process_appeared,
+	.process_gone = gil_wait_process_gone,
+};

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * off_cpu: where threads slept or waited for a CPU, why, for how long, who woke them. The work is
+ * in bpf/lib/off_cpu.bpf.h, inside the object that gil_wait shares; here stacks get names.
+ */
+#include "events/off_cpu.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "pipeline/enrich.h"
+#include "probe/symbols.h"
+#include "probe/syscall_names.h"
+#include "trackers/sched.h"
+
+/* What user space adds to an event, the same for an interval and for a sum of them. */
+struct off_cpu_names {
+	const char *syscall, *waker_thread_name;
+	char state[2];
+	struct column_strings kernel_stack, user_stack, py_stack, waker_stack;
+};
+
+struct off_cpu_row {
+	struct row_common common;
+	struct off_cpu_event event;
+	struct off_cpu_names names;
+};
+
+struct off_cpu_profile_row {
+	struct row_common common;
+	struct off_cpu_profile profile;
+	struct off_cpu_names names;
+};
+
+static const char *const cause_names[OFF_CPU_CAUSE_MAX] = {
+#define X(name) #name,
+	OFF_CPU_CAUSES(X)
+#undef X
+};
+
+#define LOW_STRING "LowCardinality(String)"
+#define STACK_TYPE "Array(LowCardinality(String))"
+/* The columns about what it waited for and who ended that, of a row with a member `event`. */
+#define WHY_COLUMNS(row, event)                                                                    \
+	COLUMN(COLUMN_CHARS, row, names.state, "state", LOW_STRING),                               \
+		COLUMN_NAMED(row, event.off.cause, "cause", cause_names),                          \
+		COLUMN(COLUMN_U8, row, event.off.idle, "idle", "UInt8"),                           \
+		COLUMN(COLUMN_STRING, row, names.syscall, "syscall", LOW_STRING),                  \
+		COLUMN(COLUMN_STRINGS, row, names.kernel_stack, "kernel_stack", STACK_TYPE),       \
+		COLUMN(COLUMN_STRINGS, row, names.user_stack, "user_stack", STACK_TYPE),           \
+		COLUMN(COLUMN_STRINGS, row, names.py_stack, "py_stack", STACK_TYPE),               \
+		COLUMN(COLUMN_U32, row, event.off.waker.pid, "waker_pid", "UInt32"),               \
+		COLUMN(COLUMN_U32, row, event.off.waker.tid, "waker_tid", "UInt32"),               \
+		COLUMN(COLUMN_U32, row, event.off.waker.host_tid, "waker_host_tid", "UInt32"),     \
+		COLUMN(COLUMN_CHARS, row, event.off.waker.comm, "waker_comm", LOW_STRING),         \
+		COLUMN(COLUMN_STRING, row, names.waker_thread_name, "waker_thread_name",           \
+		       LOW_STRING),                                                                \
+		COLUMN(COLUMN_STRINGS, row, names.waker_stack, "waker_stack", STACK_TYPE)
+
+static const struct column columns[] = {
+	COLUMN(COLUMN_U64, struct off_cpu_row, event.runq_ns, "runq_ns", "UInt64"),
+	WHY_COLUMNS(struct off_cpu_row, event),
+	COLUMN(COLUMN_U32, struct off_cpu_row, event.cpu, "cpu", "UInt32"),
+};
+
+#define SUM(member)                                                                                \
+	COLUMN(COLUMN_U64, struct off_cpu_profile_row, profile.member, #member, "UInt64")
+static const struct column profile_columns[] = {
+	SUM(count),  SUM(off_ns), SUM(runq_ns),
+	SUM(min_ns), SUM(max_ns), WHY_COLUMNS(struct off_cpu_profile_row, profile.first),
+};
+static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_off_cpu_profile",
+								    profile_columns);
+
+static struct sched_bpf *skeleton;
+static struct sched_sums sums;
+
+static uint64_t min_duration_us = 10000;
+static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
+static uint64_t profile_entries = 4096;
+static bool all;
+static char *cgroup;
+
+static const struct option options[] = {
+	{ .key = "off_cpu.min_duration_us",
+	  .type = OPTION_UINT,
+	  .target = &min_duration_us,
+	  .arg = "US",
+	  .help = "leave shorter intervals out (10000); the profile counts them all" },
+	{ .key = "off_cpu.all",
+	  .type = OPTION_BOOL,
+	  .target = &all,
+	  .help = "follow all threads of the host, not only those of tracked processes" },
+	{ .key = "off_cpu.cgroup",
+	  .type = OPTION_STRING,
+	  .target = &cgroup,
+	  .arg = "PATH",
+	  .help = "follow also the threads of this cgroup (a directory) and of those below it" },
+	{ .key = "off_cpu.profile_interval",
+	  .type = OPTION_SECONDS,
+	  .target = &profile_interval_ns,
+	  .arg = "S",
+	  .help = "sum all intervals, however short, over this long (10)",
+	  .min = 1,
+	  .max = 3600 },
+	{ .key = "off_cpu.profile_entries",
+	  .type = OPTION_UINT,
+	  .target = &profile_entries,
+	  .arg = "N",
+	  .help = "sums kept in the kernel at once (4096, 2 KiB each); what does not fit is counted",
+	  .min = 16,
+	  .max = 1 << 20 },
+};
+
+/* ---- rows ---- */
+
+/* The row is written before the next one is made: one set of arrays is enough. */
+static void name_stacks(const struct off_cpu_event *event, struct off_cpu_names *names)
+{
+	static const char *kernel[OFF_CPU_KERNEL_FRAMES];
+	static const char *user[OFF_CPU_USER_FRAMES + OFF_CPU_WAKER_FRAMES];
+	const struct off_cpu *off = &event->off;
+	size_t n = 0;
+
+	while (n < OFF_CPU_KERNEL_FRAMES && event->kernel[n]) {
+		kernel[n] = symbols_kernel(event->kernel[n]);
+		n++;
+	}
+	names->kernel_stack = (struct column_strings){ kernel, n };
+	n = symbols_user_stack(event->header.host_pid, off->user, OFF_CPU_USER_FRAMES, user);
+	names->user_stack = (struct column_strings){ user, n };
+	n = symbols_user_stack(off->waker.host_pid, off->waker_user, OFF_CPU_WAKER_FRAMES,
+			       user + OFF_CPU_USER_FRAMES);
+	names->waker_stack = (struct column_strings){ user + OFF_CPU_USER_FRAMES, n };
+}
+
+static void fill_names(const struct off_cpu_event *event, struct off_cpu_names *names)
+{
+	names->syscall = syscall_name(event->off.syscall);
+	names->state[0] = (char)event->off.state;
+	name_stacks(event, names);
+}
+
+static void off_cpu_complete(void *row_of)
+{
+	struct off_cpu_row *row = row_of;
+
+	fill_names(&row->event, &row->names);
+}
+
+static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
+			    const void *key, const void *value)
+{
+	struct off_cpu_profile_row row = { .profile = *(const struct off_cpu_profile *)value };
+	struct event_header *header = &row.profile.first.header;
+
+	(void)key; /* all of it is in the first of the intervals */
+	header->start_ns = of->start_ns;
+	header->end_ns = of->end_ns;
+	enrich_event(header, &row.common);
+	fill_names(&row.profile.first, &row.names);
+	output->add(output, 1, &row);
+}
+
+static void off_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
+{
+	sched_sums_tick(&sums, output, now_ns);
+}
+
+/* ---- life ---- */
+
+/* A cgroup's id is its directory's inode number; its level is how deep it lies. */
+static int choose_cgroup(const char *path, struct why *why)
+{
+	static const char root[] = "/sys/fs/cgroup";
+	char full[4096];
+	struct stat st;
+	uint32_t level = 0;
+
+	snprintf(full, sizeof(full), "%s%s%s", !strncmp(path, root, strlen(root)) ? "" : root,
+		 path[0] == '/' ? "" : "/", path);
+	if (stat(full, &st) || !S_ISDIR(st.st_mode))
+		return why_fail(why, EINVAL, "off_cpu.cgroup: there is no cgroup %s", full);
+	for (const char *p = full + strlen(root); *p; p++)
+		level += *p == '/' && p[1] && p[1] != '/';
+	skeleton->rodata->off_cpu_cgroup_id = st.st_ino;
+	skeleton->rodata->off_cpu_cgroup_level = level;
+	return 0;
+}
+
+static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
+			struct why *why)
+{
+	int err = sched_open(&skeleton, why);
+
+	if (err)
+		return err;
+	if (cgroup)
+		err = choose_cgroup(cgroup, why);
+	if (err)
+		return err;
+	skeleton->rodata->off_cpu_runs = true;
+	skeleton->rodata->off_cpu_min_ns = min_duration_us * NSEC_PER_USEC;
+	skeleton->rodata->off_cpu_all = all && !only_chosen;
+	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_0, (uint32_t)profile_entries);
+	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_1, (uint32_t)profile_entries);
+	sums = (struct sched_sums){
+		.maps = { skeleton->maps.off_cpu_profile_0, skeleton->maps.off_cpu_profile_1 },
+		.side = &skeleton->bss->off_cpu_profile_side,
+		.interval_ns = profile_interval_ns,
+		.each = add_profile_row,
+	};
+	symbols_init();
+	*ret_skeleton = skeleton->skeleton;
+	return 0;
+}
+
+static void off_cpu_close(void)
+{
+	symbols_done();
+	if (skeleton)
+		sched_close();
+	skeleton = NULL;
+}
+
+const struct tracker off_cpu_tracker = {
+	.name = "off_cpu",
+	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_off_cpu", columns),
+	.second_table = &profile_table,
+	.event_size = sizeof(struct off_cpu_event),
+	.row_size = sizeof(struct off_cpu_row),
+	.event_offset = offsetof(struct off_cpu_row, event),
+	.ring_bytes = 4 << 20,
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+	.open = off_cpu_open,
+	.close = off_cpu_close,
+	.tick = off_cpu_tick,
+	.complete = off_cpu_complete,
+	.process_gone = symbols_process_gone,
+};

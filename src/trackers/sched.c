@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What gil_wait and off_cpu share. See sched.h. */
+#include "trackers/sched.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+
+#include "probe/kernel.h"
+
+static struct sched_bpf *skeleton;
+static int users;
+
+int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
+{
+	bool storage;
+
+	if (skeleton && bpf_program__fd(skeleton->progs.sched_switch) >= 0)
+		return why_fail(why, EBUSY, "the kernel runs the other one alone");
+	if (!skeleton) {
+		skeleton = sched_bpf__open();
+		if (!skeleton)
+			return why_fail(why, errno, "cannot open: %s", strerror(errno));
+		storage = kernel_has_task_storage();
+		skeleton->rodata->has_task_storage = storage;
+		bpf_map__set_autocreate(skeleton->maps.sched_thread_storage, storage);
+		bpf_map__set_autocreate(skeleton->maps.sched_thread_hash, !storage);
+		skeleton->rodata->gil_wait_runs = false;
+		skeleton->rodata->off_cpu_runs = false;
+	}
+	users++;
+	*ret_skeleton = skeleton;
+	return 0;
+}
+
+void sched_close(void)
+{
+	if (!users || --users)
+		return;
+	sched_bpf__destroy(skeleton);
+	skeleton = NULL;
+}
+
+static void drain(struct sched_sums *sums, struct bpf_map *map, const struct tracker_output *output)
+{
+	AUTO_FREE void *value = malloc(bpf_map__value_size(map));
+	char key[64], next[64];
+	int fd = bpf_map__fd(map);
+	bool more = value && bpf_map_get_next_key(fd, NULL, next) == 0;
+
+	while (more) {
+		memcpy(key, next, bpf_map__key_size(map));
+		/* the next one first: a deleted key has no successor */
+		more = bpf_map_get_next_key(fd, key, next) == 0;
+		if (bpf_map_lookup_elem(fd, key, value) == 0)
+			sums->each(output, sums, key, value);
+		bpf_map_delete_elem(fd, key);
+	}
+}
+
+void sched_sums_tick(struct sched_sums *sums, const struct tracker_output *output, uint64_t now_ns)
+{
+	uint32_t side = *sums->side & 1;
+
+	if (!sums->since_ns)
+		sums->since_ns = now_ns;
+	/* changed sides a second ago: no probe still has that map in hand */
+	if (sums->pending)
+		drain(sums, sums->maps[!side], output);
+	sums->pending = false;
+	if (!output->last && now_ns - sums->since_ns < sums->interval_ns)
+		return;
+	sums->start_ns = sums->since_ns;
+	sums->end_ns = sums->since_ns = now_ns;
+	if (output->last) {
+		drain(sums, sums->maps[side], output);
+		return;
+	}
+	*sums->side = !side;
+	sums->pending = true;
+}
