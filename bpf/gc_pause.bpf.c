@@ -56,6 +56,8 @@ struct {
 
 static const struct collection empty_collection;
 
+bool stopping; /* set by user space: probes still fire, nothing may come of it */
+
 const volatile bool only_chosen = false; /* --pid: only processes of the map `processes` */
 const volatile __u64 min_duration_ns = 0;
 
@@ -138,7 +140,7 @@ int gc_pause_enter(struct pt_regs *regs)
 	const struct gc_binary *binary;
 	struct collection *open;
 
-	if (!site || (only_chosen && !process_tracked(thread >> 32)))
+	if (!site || stopping || (only_chosen && !process_tracked(thread >> 32)))
 		return 0;
 	binary = binary_of(site);
 	if (!binary)
@@ -201,7 +203,7 @@ int gc_pause_exit(struct pt_regs *regs)
 	const struct gc_binary *binary;
 	struct gc_pause_event *event;
 
-	if (!open || !site || open->method != site->method)
+	if (!open || !site || stopping || open->method != site->method)
 		return 0;
 	if (open->method != METHOD_USDT && open->stack_pointer != PT_REGS_SP(regs))
 		return 0;

@@ -166,17 +166,15 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 
 static void stop(struct agent *agent)
 {
-	/* producers first, then what they left behind */
+	/* producers first, then what they left behind; agent_free() removes the probes in binaries
+	 */
 	tracker_set_detach(&agent->set);
-	binaries_detach();
 	if (agent->set.rings)
 		ring_buffer__consume(agent->set.rings);
 	if (agent->started)
 		tick_trackers(agent, clock_monotonic_ns(), true);
 	if (agent->set.rings) /* a tick may make events */
 		ring_buffer__consume(agent->set.rings);
-	processes_stop();
-	binaries_done();
 }
 
 /* ---- the loop ---- */
@@ -301,6 +299,8 @@ void agent_free(struct agent *agent)
 	if (!agent)
 		return;
 	pipeline_free(agent->pipeline);
+	processes_stop();
+	binaries_done();
 	if (agent->set_open)
 		tracker_set_close(&agent->set);
 	enrich_done();

@@ -202,17 +202,6 @@ void binaries_tick(uint64_t now_ns)
 	}
 }
 
-void binaries_detach(void)
-{
-	struct python_binary *b, *next;
-
-	HASH_ITER(hh, binaries, b, next)
-	{
-		for (size_t i = 0; i < MAX_TRACKERS; i++)
-			link_list_destroy(&b->links[i]);
-	}
-}
-
 void binaries_done(void)
 {
 	struct python_binary *b, *next;

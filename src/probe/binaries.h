@@ -60,8 +60,6 @@ struct python_binary {
 /* `attach` is called with each new binary: it fills links, live and refused. */
 typedef void (*binary_attach)(struct python_binary *binary, void *context);
 void binaries_init(binary_attach attach, void *context);
-/* Removes all probes; binaries_done() frees the rest. */
-void binaries_detach(void);
 void binaries_done(void);
 
 /*

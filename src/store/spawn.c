@@ -263,6 +263,9 @@ static _Noreturn void become_store(const struct launch *l)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (l->hidden)
 		show_directory(l);
+	/* the engine asks for its working directory, which our user may see and the child's not */
+	if (chdir("/") < 0)
+		give_up(l, "cannot change to /");
 	drop_privileges(l);
 	/* behind the change of user, which would clear it */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0)

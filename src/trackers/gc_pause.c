@@ -123,6 +123,11 @@ static int gc_pause_attach_binary(const struct python_binary *binary, struct lin
 	return err;
 }
 
+static void gc_pause_quiet(void)
+{
+	skeleton->bss->stopping = true;
+}
+
 static const char *gc_pause_binary_method(const struct python_binary *binary)
 {
 	return method_names[binary->image.gc_method];
@@ -140,5 +145,6 @@ const struct tracker gc_pause_tracker = {
 	.open = gc_pause_open,
 	.close = gc_pause_close,
 	.attach_binary = gc_pause_attach_binary,
+	.quiet = gc_pause_quiet,
 	.binary_method = gc_pause_binary_method,
 };

@@ -83,6 +83,11 @@ struct tracker {
 	const char *(*binary_method)(const struct python_binary *binary);
 	/* A Python process appeared, also by fork; process->binary may be NULL. */
 	void (*process_appeared)(const struct process *process);
+	/*
+	 * The agent stops: the probes in binaries must do nothing from now on. Removing them waits
+	 * for the kernel's grace periods, one after the other, and comes when all rows are out.
+	 */
+	void (*quiet)(void);
 	/* A tracked process is gone: forget what was kept for it. */
 	void (*process_gone)(uint32_t host_pid);
 };

@@ -416,6 +416,10 @@ void tracker_set_read_stats(struct tracker_set *set, size_t index, uint64_t ret[
 void tracker_set_detach(struct tracker_set *set)
 {
 	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->quiet && !set->items[i].dead)
+			set->items[i].tracker->quiet();
+	}
+	for (size_t i = 0; i < set->n; i++) {
 		if (set->items[i].skeleton)
 			bpf_object__detach_skeleton(set->items[i].skeleton);
 	}

@@ -179,6 +179,8 @@ def test_directory_of_an_ordinary_user(tmp_path):
 
 
 def test_as_an_ordinary_user(tmp_path):
+    if not all(p.stat().st_mode & 0o001 for p in pathlib.Path(UNDERSPAN).resolve().parents):
+        pytest.skip("this checkout lies in a directory that is closed to others")
     tmp_path.chmod(0o755)
     home = tmp_path / "home"
     home.mkdir()
