@@ -94,7 +94,8 @@ def test_common_columns_come_first():
     common = """host container_id pod_uid pid tid host_pid host_tid comm thread_name start_time end_time duration_ns
                 trace_id span_id weight""".split()
     tables = stored_columns(run_underspan("schema").stdout)
-    for table in "ebpf_handoff", "ebpf_gc_pause":
+    for table in ("ebpf_handoff", "ebpf_gc_pause", "ebpf_tcp_accept", "ebpf_tcp_connect", "ebpf_tcp_connect_closed",
+                  "ebpf_tcp_loss"):
         assert [name for name, _ in tables[table]][:len(common)] == common
 
 
