@@ -76,12 +76,21 @@ static __always_inline __u32 error_of(struct sock *sk)
 }
 
 /* What the current thread called the kernel with. */
-static __always_inline bool read_call(struct pt_regs *ret)
+struct call {
+	__u64 arg1, arg2, arg3, arg4;
+};
+
+/* One by one: all registers together are more than half of a program's stack on arm64. */
+static __always_inline bool read_call(struct call *ret)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	char *stack = BPF_CORE_READ(task, stack);
+	struct pt_regs *regs = (struct pt_regs *)(stack + user_regs_offset());
 
-	return bpf_probe_read_kernel(ret, sizeof(*ret), stack + user_regs_offset()) == 0;
+	return !bpf_core_read(&ret->arg1, sizeof(ret->arg1), &SYSCALL_ARG1(regs)) &&
+	       !bpf_core_read(&ret->arg2, sizeof(ret->arg2), &SYSCALL_ARG2(regs)) &&
+	       !bpf_core_read(&ret->arg3, sizeof(ret->arg3), &SYSCALL_ARG3(regs)) &&
+	       !bpf_core_read(&ret->arg4, sizeof(ret->arg4), &SYSCALL_ARG4(regs));
 }
 
 /* ---- rows ---- */
@@ -340,20 +349,20 @@ static __always_inline void told(struct attempt *attempt, __u32 error)
 static __always_inline void connect_failed(long error)
 {
 	struct attempt *attempt;
-	struct pt_regs regs = {};
+	struct call call = {};
 	struct sock *sk;
 	__u64 key;
 
-	if ((only_chosen && !process_tracked(current_tgid())) || !read_call(&regs))
+	if ((only_chosen && !process_tracked(current_tgid())) || !read_call(&call))
 		return;
-	sk = fd_to_sock(SYSCALL_ARG1(&regs));
+	sk = fd_to_sock(call.arg1);
 	if (!sk || !is_tcp(sk))
 		return;
 	key = (__u64)sk;
 	attempt = bpf_map_lookup_elem(&connect_attempts, &key);
 	if (!attempt) {
 		if (!is_no_attempt(error))
-			report_immediate(sk, SYSCALL_ARG2(&regs), error);
+			report_immediate(sk, call.arg2, error);
 		return;
 	}
 	if (!is_no_attempt(error))
@@ -366,18 +375,17 @@ static __always_inline void connect_failed(long error)
 static __always_inline void asked_for_error(void)
 {
 	struct attempt *attempt;
-	struct pt_regs regs = {};
+	struct call call = {};
 	int error = 0;
 	__u64 key;
 
-	if (!read_call(&regs) || SYSCALL_ARG2(&regs) != SOL_SOCKET ||
-	    SYSCALL_ARG3(&regs) != SO_ERROR)
+	if (!read_call(&call) || call.arg2 != SOL_SOCKET || call.arg3 != SO_ERROR)
 		return;
-	key = (__u64)fd_to_sock(SYSCALL_ARG1(&regs));
+	key = (__u64)fd_to_sock(call.arg1);
 	attempt = bpf_map_lookup_elem(&connect_attempts, &key);
 	if (!attempt || (attempt->state != CONNECTING && attempt->state != FAILED_UNSEEN))
 		return;
-	if (!bpf_probe_read_user(&error, sizeof(error), (void *)SYSCALL_ARG4(&regs)) && error)
+	if (!bpf_probe_read_user(&error, sizeof(error), (void *)call.arg4) && error)
 		told(attempt, error & ERRNO_MAX);
 }
 

@@ -35,8 +35,12 @@ struct user_pt_regs {
 	__u64 regs[31], sp, pc, pstate;
 };
 struct pt_regs {
-	struct user_pt_regs user_regs;
-	__u64 regs[31], sp, pc, pstate;
+	union {
+		struct user_pt_regs user_regs;
+		struct {
+			__u64 regs[31], sp, pc, pstate;
+		};
+	};
 	__u64 orig_x0;
 	__s32 syscallno;
 };
