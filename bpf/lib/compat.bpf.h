@@ -11,12 +11,16 @@
 #include <bpf/bpf_helpers.h>
 #include "syscall.bpf.h"
 
-/* bpf_get_attach_cookie(): 5.15 (7adfc6c9b315). Before, the answer is 0 for every probe. */
+/*
+ * bpf_get_attach_cookie(): 5.15 (7adfc6c9b315). Before, each probe has a copy of the program with
+ * its number as a constant (src/probe/uprobe.c).
+ */
+const volatile __u64 constant_cookie = 0;
+const volatile bool has_attach_cookie = false;
+
 static __always_inline __u64 attach_cookie(void *ctx)
 {
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_attach_cookie))
-		return bpf_get_attach_cookie(ctx);
-	return 0;
+	return has_attach_cookie ? bpf_get_attach_cookie(ctx) : constant_cookie;
 }
 
 /*

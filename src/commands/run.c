@@ -86,7 +86,7 @@ static const struct option run_options[] = {
 	  .target = &kernel_degraded,
 	  .arg = "FEATURE",
 	  .help = "act as if the kernel lacked it, to test a fallback: sk_data_ready, "
-		  "task_storage" },
+		  "task_storage, attach_cookie" },
 	{ .key = "log_level",
 	  .type = OPTION_CHOICE,
 	  .target = &log_level,

@@ -118,3 +118,14 @@ bool kernel_has_task_storage(void)
 	btf__free(btf);
 	return has;
 }
+
+bool kernel_has_attach_cookie(void)
+{
+	static int answer = -1;
+
+	if (answer < 0)
+		answer = !is_degraded("attach_cookie") &&
+			 libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie,
+						 NULL) == 1;
+	return answer;
+}

@@ -29,4 +29,7 @@ bool kernel_has_syscall_tracepoint(const char *name);
  */
 bool kernel_has_task_storage(void);
 
+/* Does a uprobe carry a number for its program (5.15)? --degrade=attach_cookie */
+bool kernel_has_attach_cookie(void);
+
 #endif

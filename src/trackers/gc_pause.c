@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "gc_pause.skel.h"
+#include "probe/kernel.h"
+#include "probe/uprobe.h"
 #include "trackers/tracker.h"
 
 struct gc_pause_row {
@@ -50,6 +52,7 @@ static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	skeleton = gc_pause_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
+	skeleton->rodata->has_attach_cookie = kernel_has_attach_cookie();
 	skeleton->rodata->only_chosen = only_chosen;
 	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
 	*ret_skeleton = skeleton->skeleton;
@@ -78,21 +81,25 @@ static int attach_site(const struct python_binary *binary, const struct probe_si
 		.arg_size = site->arg.size,
 		.method = (uint8_t)binary->image.gc_method,
 	};
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = site->ref_ctr_offset,
-		    .bpf_cookie = index);
+	const struct uprobe_object object = {
+		.skeleton = skeleton->skeleton,
+		.rodata = skeleton->rodata,
+		.constant_cookie = (const uint64_t *)&skeleton->rodata->constant_cookie,
+	};
+	const struct uprobe_place place = {
+		.path = binary->attach_path,
+		.file_offset = site->file_offset,
+		.ref_ctr_offset = site->ref_ctr_offset,
+		.cookie = index,
+	};
 	struct bpf_link *link;
 
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_sites), &index, &entry,
 				BPF_ANY))
 		return why_fail(why, errno, "cannot note a probe site: %s", strerror(errno));
-	/* pid -1: the probe belongs to the file, every process that runs it is covered */
-	link = bpf_program__attach_uprobe_opts(program, -1, binary->attach_path, site->file_offset,
-					       &opts);
+	link = uprobe_attach(&object, program, &place, why);
 	if (!link)
-		/* CAP_PERFMON was enough from 5.8 to 6.15: see deploy/systemd/underspan.service */
-		return why_fail(why, errno, "the kernel refused a uprobe at offset 0x%llx: %s%s",
-				(unsigned long long)site->file_offset, strerror(errno),
-				errno == EACCES ? "; it wants CAP_SYS_ADMIN" : "");
+		return -EIO;
 	return link_list_add(links, link);
 }
 

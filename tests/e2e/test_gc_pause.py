@@ -105,6 +105,15 @@ def test_10007_forced_and_all_automatic_collections_of_all_pythons_at_once(start
         print("", *lines, sep="\n  ", end=" ")
 
 
+def test_every_python_where_uprobes_carry_no_cookie(start_agent, start_workload):
+    """Before 5.15: a copy of the program for each probe."""
+    agent = start_agent("--degrade=attach_cookie", trackers=["gc_pause"])
+    workloads = [start_workload(python, "gc_truth.py", 2, 100, 1) for python in PYTHONS]
+    host.run_together(agent, workloads)
+    agent.stop()
+    host.check_each(workloads, lambda workload: check_rows(agent, workload))
+
+
 @pytest.mark.parametrize("python", PYTHONS, ids=str)
 def test_frozen_threads_are_those_that_wait_for_the_gil(python, start_agent, start_workload):
     agent = start_agent(trackers=["gc_pause"])

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Attaching uprobes, with cookies or without. See uprobe.h. */
+#include "probe/uprobe.h"
+
+#include <string.h>
+
+#include "probe/kernel.h"
+
+enum { MAX_RODATA = 4096 };
+
+static struct bpf_link *attach(const struct bpf_program *program, const struct uprobe_place *place,
+			       uint64_t cookie, struct why *why)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = place->ref_ctr_offset,
+		    .bpf_cookie = cookie);
+	struct bpf_link *link = bpf_program__attach_uprobe_opts(program, -1, place->path,
+								place->file_offset, &opts);
+
+	if (!link)
+		why_fail(why, errno, "the kernel refused a uprobe at offset 0x%llx: %s",
+			 (unsigned long long)place->file_offset, strerror(errno));
+	return link;
+}
+
+/* The copy's maps are the original's, but for the constants, which get the cookie. */
+static int share_map(const struct uprobe_object *original, struct bpf_map *copy, uint64_t cookie)
+{
+	struct bpf_map *map = bpf_object__find_map_by_name(*original->skeleton->obj,
+							   bpf_map__name(copy));
+	size_t size, at = (size_t)((const char *)original->constant_cookie -
+				   (const char *)original->rodata);
+	char rodata[MAX_RODATA];
+
+	if (!map)
+		return -ENOENT;
+	if (!bpf_map__is_internal(copy) || !strstr(bpf_map__name(copy), ".rodata"))
+		return bpf_map__reuse_fd(copy, bpf_map__fd(map));
+	bpf_map__initial_value(copy, &size);
+	if (size > sizeof(rodata) || at + sizeof(cookie) > size)
+		return -E2BIG;
+	memcpy(rodata, original->rodata, size);
+	memcpy(rodata + at, &cookie, sizeof(cookie));
+	return bpf_map__set_initial_value(copy, rodata, size);
+}
+
+static int prepare_copy(const struct uprobe_object *original, struct bpf_object *copy,
+			const char *program, uint64_t cookie)
+{
+	struct bpf_program *p;
+	struct bpf_map *map;
+	int err = 0;
+
+	bpf_object__for_each_program (p, copy) {
+		if (strcmp(bpf_program__name(p), program))
+			bpf_program__set_autoload(p, false);
+	}
+	bpf_object__for_each_map (map, copy) {
+		if (!err)
+			err = share_map(original, map, cookie);
+	}
+	return err ? err : bpf_object__load(copy);
+}
+
+/* The link needs no more than what the kernel keeps for it: the copy goes at once. */
+static struct bpf_link *attach_copy(const struct uprobe_object *original, const char *program,
+				    const struct uprobe_place *place, struct why *why)
+{
+	/* the maps of constants are named after the object */
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = original->skeleton->name);
+	struct bpf_object *copy = bpf_object__open_mem(original->skeleton->data,
+						       original->skeleton->data_sz, &opts);
+	struct bpf_link *link = NULL;
+	int err;
+
+	if (!copy) {
+		why_fail(why, errno, "cannot copy the program: %s", strerror(errno));
+		return NULL;
+	}
+	err = prepare_copy(original, copy, program, place->cookie);
+	if (err)
+		why_fail(why, -err, "the kernel refused a copy of the program: %s", strerror(-err));
+	else
+		link = attach(bpf_object__find_program_by_name(copy, program), place, 0, why);
+	bpf_object__close(copy);
+	return link;
+}
+
+struct bpf_link *uprobe_attach(const struct uprobe_object *object, struct bpf_program *program,
+			       const struct uprobe_place *place, struct why *why)
+{
+	if (kernel_has_attach_cookie())
+		return attach(program, place, place->cookie, why);
+	return attach_copy(object, bpf_program__name(program), place, why);
+}
