@@ -139,7 +139,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	t->wake_ns = bpf_ktime_get_ns();
 	if (gil_wait_runs)
 		gil_woken(task, t);
-	if (off_cpu_runs && t->off_ns)
+	if (off_cpu_runs)
 		off_cpu_woken(ctx, task, t, t->wake_ns);
 	return 0;
 }
