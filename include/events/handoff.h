@@ -13,9 +13,10 @@ enum handoff_queue { HANDOFF_QUEUE_ACCEPT, HANDOFF_QUEUE_KEEPALIVE, HANDOFF_QUEU
 	X(recvfrom)                                                                                \
 	X(recvmsg)                                                                                 \
 	X(recvmmsg)                                                                                \
-	X(read) X(readv) X(poll) X(ppoll) X(epoll_ctl) X(ioctl) X(fcntl) X(setsockopt)             \
-		X(getsockopt) X(getsockname) X(getpeername) X(write) X(writev) X(sendto)           \
-			X(sendmsg) X(sendmmsg) X(sendfile) X(shutdown)
+	X(read)                                                                                    \
+	X(readv) X(poll) X(ppoll) X(epoll_ctl) X(ioctl) X(fcntl) X(setsockopt) X(getsockopt)       \
+		X(getsockname) X(getpeername) X(write) X(writev) X(sendto) X(sendmsg) X(sendmmsg)  \
+			X(sendfile) X(shutdown)
 
 enum handoff_pickup {
 #define X(name) HANDOFF_PICKUP_##name,

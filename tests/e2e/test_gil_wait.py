@@ -147,8 +147,8 @@ def test_forked_children_are_covered_at_once(degrade, debian_python, start_agent
     for child in children:
         rows = agent.select(TABLE, lambda r: r["host_pid"] == child["pid"])
         waited = sum(r["duration_ns"] for r in rows)
-        # two threads that compute for a second: one of them waits at any time
-        assert 0.9 * child["wall_ns"] - child["run_delay_ns"] < waited < 1.05 * child["wall_ns"], child
+        # two threads that compute for a second: one of them waits at any time, but when both lack a CPU
+        assert 0.8 * child["wall_ns"] - child["run_delay_ns"] < waited < 1.05 * child["wall_ns"], child
         assert {r["tid"] for r in rows} <= set(child["tids"])
 
 
@@ -166,10 +166,13 @@ def test_subinterpreters_have_their_own(python, start_agent, start_workload):
             if truth["begin"] + 100 * LONG_NS <= host.monotonic_ns(r["start_time"])
             and host.monotonic_ns(r["end_time"]) <= truth["begin"] + truth["wall_ns"] and r["duration_ns"] >= LONG_NS]
     waits = collections.Counter()
+    # 3.12 runs the code with the thread state that the creating thread was given, and keeps its id in it
+    holders = set(truth["inside"]) | ({workload.hello["tid"]} if python.version < (3, 13) else set())
     for row in rows:
         waits[row["tid"]] += row["duration_ns"]
         if row["tid"] in truth["inside"]:
-            assert {h["tid"] for h in row["holders"]} <= set(truth["inside"]), row
+            assert {h["tid"] for h in row["holders"]} <= holders, row
+            assert row["dropper_tid"] in (*truth["inside"], 0)
     assert set(waits) >= set(truth["inside"])
     # what the two waited, together, is the time that they ran
     assert abs(sum(waits[t] for t in truth["inside"]) - truth["wall_ns"]) < 0.1 * truth["wall_ns"] + truth["run_delay_ns"]
