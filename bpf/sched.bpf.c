@@ -41,20 +41,24 @@ static __always_inline bool thread_wanted(struct task_struct *task)
 }
 
 /*
- * Some switches are not traced (virtual machines hide those of their own threads), with them goes
- * the return of a thread of ours. When it was woken is near enough.
+ * The thread is switched out, but was never seen to come back: some kernels for virtual machines
+ * do not trace what happens while a thread of the machine's own manager is current. The scheduler
+ * counts how long it ran, so it is known when it came back.
  */
-static __noinline void came_back_unseen(struct task_struct *task, struct thread *t)
+static __noinline void came_back_unseen(struct task_struct *task, struct thread *t, __u64 now)
 {
-	__u64 end = t->wake_ns > t->off_ns ? t->wake_ns : 0;
+	__u64 ran = task->se.sum_exec_runtime - t->exec_ns;
+	__u64 end = ran < now - t->off_ns ? now - ran : 0;
 
+	if (t->wake_ns > end)
+		t->wake_ns = 0;
 	if (gil_wait_runs)
 		gil_switch_in(t, end);
 	if (off_cpu_runs && end)
 		off_cpu_switch_in(task, t, end, true);
 	else if (off_cpu_runs)
 		off_cpu_missed();
-	t->on_ns = 0;
+	t->on_ns = end;
 }
 
 static __always_inline void switch_out(void *ctx, struct task_struct *task, bool preempt, __u64 now)
@@ -82,13 +86,14 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 	}
 	state = preempt ? 0 : task_state(task);
 	if (t->off_ns)
-		came_back_unseen(task, t);
+		came_back_unseen(task, t, now);
 	/* a wake-up can be traced just before the switch that it ends; older ones are history */
 	if (now - t->wake_ns > 10000)
 		t->wake_ns = 0;
 	if (t->on_ns)
 		t->gil.gap_ns += now - t->on_ns;
 	t->off_ns = now;
+	t->exec_ns = task->se.sum_exec_runtime;
 	task_user_call(task, &call);
 	if (gil_wait_runs) {
 		if (!t->thread_pointer)
@@ -139,7 +144,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	t->wake_ns = bpf_ktime_get_ns();
 	if (gil_wait_runs)
 		gil_woken(task, t);
-	if (off_cpu_runs && t->off_ns)
+	if (off_cpu_runs)
 		off_cpu_woken(ctx, task, t, t->wake_ns);
 	return 0;
 }

@@ -110,8 +110,13 @@ struct thread_struct {
 };
 #endif
 
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
 struct task_struct {
 	void *stack;
+	struct sched_entity se;
 	unsigned int __state;
 	unsigned int flags;
 	int pid, tgid;

@@ -99,10 +99,10 @@ static __always_inline void gil_name_thread(struct task_struct *task, struct thr
 }
 
 /* The thread that a thread state of the current process belongs to. */
-static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *process, __u32 tgid,
-							   __u64 tstate)
+static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *process,
+							   struct task_struct *task, __u64 tstate)
 {
-	struct gil_thread_key key = { .host_pid = tgid };
+	struct gil_thread_key key = { .host_pid = task->tgid };
 	struct gil_thread_ids ids = {}, *known;
 
 	key.thread_pointer = read_user_u64(tstate + process->tstate_thread_id);
@@ -112,6 +112,8 @@ static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *p
 	/* it has not been switched out yet since there was somebody to see it */
 	if (process->tstate_native_thread_id)
 		ids.tid = read_user_u64(tstate + process->tstate_native_thread_id);
+	if (task_ns_id(task) == (__u32)task->pid) /* in the host's own PID namespace */
+		ids.host_tid = ids.tid;
 	return ids;
 }
 
@@ -272,7 +274,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 				       : 0;
 		w->forced_before_ns = 0;
 	}
-	gil_add_holder(w, gil_holder_of(process, task->tgid, gil.last_holder));
+	gil_add_holder(w, gil_holder_of(process, task, gil.last_holder));
 	w->sleeps++;
 	w->gil = address;
 	w->switch_number = gil.switch_number;
@@ -316,6 +318,7 @@ static __always_inline void gil_preempted(struct task_struct *task, struct threa
 /* `task` is woken by the current thread: did that drop the GIL that it waits for? */
 static __always_inline void gil_woken(struct task_struct *task, struct thread *t)
 {
+	struct gil_holder *holder;
 	struct task_struct *waker;
 	struct gil_wait *w = &t->gil;
 	struct user_call call;
@@ -334,6 +337,11 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	w->switch_number = gil.switch_number;
 	w->dropper.host_tid = current_tid();
 	w->dropper.tid = task_ns_id(waker);
+	holder = gil_holder_at(w, w->n_holders - 1);
+	if (!holder->tid) { /* nobody had seen it before */
+		holder->tid = w->dropper.tid;
+		holder->host_tid = w->dropper.host_tid;
+	}
 	own = thread_find(waker);
 	if (own) /* whoever drops the GIL does not wait for it any more */
 		gil_wait_close(waker, own);

@@ -166,6 +166,39 @@ static __always_inline __u8 state_letter(__u32 state)
 	return state & 8 ? 't' : '?';
 }
 
+/* ---- who can end it ---- */
+
+/*
+ * sched_waking also fires in interrupts, where the current thread is anybody. So it must be in a
+ * system call that can end such a sleep; network traffic on the loopback device is delivered in
+ * the sender's. A kernel thread is believed: it does such work for others.
+ */
+enum { NR_KERNEL_THREAD = -2 };
+
+static __always_inline bool call_wakes(long nr, __u8 cause)
+{
+	if (nr == NR_KERNEL_THREAD)
+		return cause != OFF_CPU_CAUSE_sleep;
+	if (nr == NR_kill || nr == NR_tkill || nr == NR_tgkill)
+		return true;
+	switch (cause) {
+	case OFF_CPU_CAUSE_sleep:
+	case OFF_CPU_CAUSE_preempt:
+		return false;
+	case OFF_CPU_CAUSE_lock:
+	case OFF_CPU_CAUSE_gil:
+		return nr == NR_futex || nr == NR_exit || nr == NR_exit_group;
+	case OFF_CPU_CAUSE_net:
+	case OFF_CPU_CAUSE_poll:
+	case OFF_CPU_CAUSE_pipe:
+		/* who takes bytes out makes room for who puts them in */
+		return nr == NR_sendto || nr == NR_sendmsg || nr == NR_sendmmsg || nr == NR_write ||
+		       nr == NR_writev || nr == NR_sendfile || nr == NR_connect || nr == NR_close ||
+		       nr == NR_shutdown || nr == NR_read || nr == NR_recvfrom || nr == NR_recvmsg;
+	}
+	return true;
+}
+
 /* ---- out ---- */
 
 static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *task,
@@ -175,7 +208,6 @@ static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *ta
 	struct off_cpu *off = &t->off;
 	__u32 hash = 0;
 
-	__builtin_memset(&off->waker, 0, sizeof(off->waker));
 	off->waker_user[0] = 0;
 	off->idle = 0;
 	off->state = state_letter(state);
@@ -192,6 +224,9 @@ static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *ta
 		else if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
 			off->cause = OFF_CPU_CAUSE_disk;
 	}
+	/* a wake-up that was traced just before: it is this one's if it can be */
+	if (!t->wake_ns || !call_wakes(off->waker_syscall, off->cause))
+		__builtin_memset(&off->waker, 0, sizeof(off->waker));
 	if (bpf_get_stack(ctx, off->user, sizeof(off->user), BPF_F_USER_STACK) < 0)
 		off->user[0] = 0;
 	/* where it was preempted is a matter of chance: such intervals are summed without */
@@ -201,33 +236,6 @@ static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *ta
 }
 
 /* ---- woken ---- */
-
-/*
- * sched_waking also fires in interrupts, where the current thread is anybody. So it must be in a
- * system call that can end such a sleep; network traffic on the loopback device is delivered in
- * the sender's. A kernel thread is believed: it does such work for others.
- */
-static __always_inline bool call_wakes(long nr, __u8 cause)
-{
-	if (nr == NR_exit || nr == NR_exit_group || nr == NR_kill || nr == NR_tkill ||
-	    nr == NR_tgkill)
-		return true;
-	switch (cause) {
-	case OFF_CPU_CAUSE_sleep:
-		return false;
-	case OFF_CPU_CAUSE_lock:
-	case OFF_CPU_CAUSE_gil:
-		return nr == NR_futex;
-	case OFF_CPU_CAUSE_net:
-	case OFF_CPU_CAUSE_poll:
-	case OFF_CPU_CAUSE_pipe:
-		/* who takes bytes out makes room for who puts them in */
-		return nr == NR_sendto || nr == NR_sendmsg || nr == NR_sendmmsg || nr == NR_write ||
-		       nr == NR_writev || nr == NR_sendfile || nr == NR_connect || nr == NR_close ||
-		       nr == NR_shutdown || nr == NR_read || nr == NR_recvfrom || nr == NR_recvmsg;
-	}
-	return nr >= 0;
-}
 
 enum { PF_KTHREAD = 0x200000 };
 
@@ -241,13 +249,16 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 	if (!current_tid())
 		return;
 	if (BPF_CORE_READ(waker, flags) & PF_KTHREAD) {
-		if (t->off.cause == OFF_CPU_CAUSE_sleep)
-			return;
+		call.nr = NR_KERNEL_THREAD;
 	} else {
 		task_user_call(waker, &call);
-		if (!call_wakes(call.nr, t->off.cause))
+		if (call.nr < 0)
 			return;
 	}
+	t->off.waker_syscall = call.nr;
+	/* not known yet what it sleeps for: see off_cpu_switch_out() */
+	if (t->off_ns && !call_wakes(call.nr, t->off.cause))
+		return;
 	to->host_tid = current_tid();
 	to->host_pid = current_tgid();
 	to->tid = task_ns_id(waker);

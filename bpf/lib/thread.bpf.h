@@ -36,6 +36,7 @@ struct thread {
 	__u64 on_ns;   /* it has been running since; 0: not seen since it was switched out */
 	__u64 off_ns;  /* it has been off the CPU since; 0: it runs */
 	__u64 wake_ns; /* it was woken; 0: not yet */
+	__u64 exec_ns; /* how long it had run, in all, when it was switched out */
 	__u64 thread_pointer;
 	struct gil_wait gil;
 	struct off_cpu off;

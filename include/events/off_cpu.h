@@ -36,7 +36,9 @@ struct off_cpu {
 	__u8 cause;    /* enum off_cpu_cause */
 	__u8 state;    /* as ps shows it: R S D T t ... */
 	__u8 idle;     /* nothing to do, rather than something that takes time */
-	__u8 pad[7];
+	__u8 pad;
+	__s16 waker_syscall;
+	__u8 pad2[4];
 };
 
 struct off_cpu_event {

@@ -6,8 +6,11 @@
 #include "events/off_cpu.h"
 
 #include <bpf/bpf.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "pipeline/enrich.h"
 #include "probe/symbols.h"
@@ -170,20 +173,44 @@ static void off_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
 
 /* ---- life ---- */
 
+static bool is_cgroup(const char *path)
+{
+	struct statfs fs;
+
+	return statfs(path, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+/* As it was given, or from the root of the unified hierarchy, wherever that is mounted. */
+static int find_cgroup(const char *path, char *ret, size_t size, struct why *why)
+{
+	static const char *const roots[] = { "", "/sys/fs/cgroup/", "/sys/fs/cgroup/unified/" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
+		snprintf(ret, size, "%s%s", roots[i], path);
+		if (is_cgroup(ret))
+			return 0;
+	}
+	return why_fail(why, EINVAL,
+			"off_cpu.cgroup: there is no cgroup '%s' in the unified hierarchy", path);
+}
+
 /* A cgroup's id is its directory's inode number; its level is how deep it lies. */
 static int choose_cgroup(const char *path, struct why *why)
 {
-	static const char root[] = "/sys/fs/cgroup";
-	char full[4096];
+	char full[PATH_MAX], real[PATH_MAX];
 	struct stat st;
 	uint32_t level = 0;
+	int err = find_cgroup(path, full, sizeof(full), why);
 
-	snprintf(full, sizeof(full), "%s%s%s", !strncmp(path, root, strlen(root)) ? "" : root,
-		 path[0] == '/' ? "" : "/", path);
-	if (stat(full, &st) || !S_ISDIR(st.st_mode))
-		return why_fail(why, EINVAL, "off_cpu.cgroup: there is no cgroup %s", full);
-	for (const char *p = full + strlen(root); *p; p++)
-		level += *p == '/' && p[1] && p[1] != '/';
+	if (err)
+		return err;
+	if (!realpath(full, real) || stat(real, &st))
+		return why_fail(why, errno, "off_cpu.cgroup: %s: %s", full, strerror(errno));
+	for (char *end; (end = strrchr(real, '/')) && end != real; level++) {
+		*end = 0;
+		if (!is_cgroup(real))
+			break;
+	}
 	skeleton->rodata->off_cpu_cgroup_id = st.st_ino;
 	skeleton->rodata->off_cpu_cgroup_level = level;
 	return 0;

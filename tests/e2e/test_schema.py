@@ -54,6 +54,10 @@ def stored_columns(ddl):
 
 
 def fits(value, type_name):
+    members = re.match(r"Tuple\((.*)\)$", type_name)
+    if members:  # of named members, as an object
+        types = dict(part.split(" ", 1) for part in split_columns(members.group(1)))
+        return list(value) == list(types) and all(fits(value[name], types[name]) for name in types)
     inner = re.match(r"(LowCardinality|Nullable|Array)\((.*)\)$", type_name)
     if inner and inner.group(1) == "Array":
         return isinstance(value, list) and all(fits(v, inner.group(2)) for v in value)

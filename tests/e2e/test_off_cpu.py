@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intervals off the CPU against what the programs themselves measured around each wait, and against the kernel's own
+counters (schedstat)."""
+import collections
+import os
+import subprocess
+
+import pytest
+
+import host
+
+TABLE = "ebpf_off_cpu"
+PROFILE = "ebpf_off_cpu_profile"
+CLOCK_NS = 50_000
+N = 101
+SECONDS = 0.02
+EVERY = "--off_cpu.min_duration_us=0"
+
+# kind: cause, system calls, idle
+KINDS = {
+    "sleep": ("sleep", {"clock_nanosleep", "select", "pselect6"}, 0),
+    "lock": ("lock", {"futex"}, 0),
+    "pair": ("net", {"recvfrom"}, 0),
+    "tcp": ("net", {"recvfrom"}, 0),
+    "poll": ("net", {"poll", "ppoll"}, 0),
+    "epoll": ("poll", {"epoll_wait", "epoll_pwait"}, 1),
+    "select": ("poll", {"select", "pselect6"}, 1),
+    "pipe": ("pipe", {"read"}, 0),
+    "child": ("child", {"wait4"}, 0),
+}
+
+
+def begin_ns(row):
+    return host.monotonic_ns(row["start_time"])
+
+
+def rows_of(agent, hello, truth, table=TABLE):
+    """Of the main thread, begun between the truth's stamps, in the order of time."""
+    rows = agent.select(table, lambda r: r["host_pid"] == hello["pid"] and r["tid"] == hello["tid"])
+    rows = [r for r in rows if truth["begin"] - CLOCK_NS <= begin_ns(r) <= truth["end"]]
+    return sorted(rows, key=lambda r: r["start_time"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_wait_is_a_row(kind, debian_python, start_agent, start_workload):
+    agent = start_agent(trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_truth.py", kind, N, SECONDS).wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    cause, calls, idle = KINDS[kind]
+    rows = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] == cause]
+    assert len(rows) == N == len(truth["waits"])
+    for row, (start, stop, child) in zip(rows, truth["waits"]):
+        assert start - CLOCK_NS <= begin_ns(row) <= stop
+        # it came back before the clock was read again; a busy machine may have taken the CPU away in between
+        assert row["duration_ns"] <= stop - start
+        # a child may have begun to sleep before its parent begins to wait
+        assert row["duration_ns"] >= SECONDS * (0.5e9 if kind == "child" else 0.99e9)
+        assert (row["state"], row["idle"]) == ("S", idle) and row["syscall"] in calls
+        assert row["kernel_stack"] and row["user_stack"]
+        assert row["runq_ns"] <= row["duration_ns"]
+        if truth["waker"]:
+            assert (row["waker_tid"], row["waker_pid"]) == (truth["waker"], workload.hello["pid"])
+        else:
+            assert row["waker_tid"] == (child or 0), row
+    # each to a hundredth, but for those that were preempted before or after the wait
+    right = sum(abs(r["duration_ns"] - (stop - start)) <= max(200_000, (stop - start) // 100)
+                for r, (start, stop, _) in zip(rows, truth["waits"]))
+    assert right >= 0.9 * N or kind == "child"
+
+
+def sums_of(agent, hello):
+    return agent.select(PROFILE, lambda r: r["host_pid"] == hello["pid"])
+
+
+@pytest.mark.parametrize("degrade", [(), ("--degrade=task_storage",)], ids=["task_storage", "hash"])
+def test_the_profile_is_the_sum_of_all_intervals(degrade, debian_python, start_agent, start_workload):
+    agent = start_agent(EVERY, *degrade, "--off_cpu.profile_interval=1", trackers=["off_cpu", "gil_wait", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_work.py", "pingpong").wait_covered(agent)
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.hello["pid"])
+    assert len(rows) > 5000
+    for columns in (("tid",), ("tid", "cause"), ("tid", "cause", "waker_tid", "syscall", "state")):
+        want, have = collections.Counter(), collections.Counter()
+        for row in rows:
+            want[tuple(row[c] for c in columns)] += 1
+            want[tuple(row[c] for c in columns) + ("ns",)] += row["duration_ns"]
+            want[tuple(row[c] for c in columns) + ("runq",)] += row["runq_ns"]
+        for row in sums_of(agent, workload.hello):
+            have[tuple(row[c] for c in columns)] += row["count"]
+            have[tuple(row[c] for c in columns) + ("ns",)] += row["off_ns"]
+            have[tuple(row[c] for c in columns) + ("runq",)] += row["runq_ns"]
+        assert +want == +have
+    counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "off_cpu"]
+    assert sum(r["seen"] for r in counts) == sum(r["filtered"] + r["rows"] + r["lost_ring"] + r["lost_state"]
+                                                 for r in counts)
+    assert not any(r["lost_ring"] for r in counts)
+
+
+def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
+    agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_work.py", "pingpong").wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    waits = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] in ("lock", "gil")]
+    assert waits and {r["waker_tid"] for r in waits} == {truth["other"]}
+    assert {r["waker_comm"] for r in waits} == {waits[0]["comm"]}
+
+
+def test_preempted_is_told_from_blocked(debian_python, start_agent, start_workload):
+    agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_work.py", "compute").wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    rows = rows_of(agent, workload.hello, truth)
+    preempted = [r for r in rows if r["cause"] == "preempt"]
+    assert {r["state"] for r in preempted} == {"R"}
+    assert all(r["runq_ns"] == r["duration_ns"] and r["waker_tid"] == 0 for r in preempted)
+    # half of the two seconds, at least, belonged to somebody else
+    assert sum(r["duration_ns"] for r in preempted) > 0.8e9
+    assert sum(r["runq_ns"] for r in rows) == pytest.approx(truth["run_delay_ns"], rel=0.02)
+    wall = truth["end"] - truth["begin"]
+    assert sum(r["duration_ns"] for r in rows) + truth["on_cpu_ns"] == pytest.approx(wall, rel=0.02)
+
+
+def test_disk(debian_python, start_agent, start_workload):
+    agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_work.py", "disk").wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    rows = rows_of(agent, workload.hello, truth)
+    synced = [r for r in rows if r["syscall"] in ("fsync", "fdatasync") and r["cause"] != "preempt"]
+    assert len(synced) >= 53 and {r["cause"] for r in synced} == {"disk"}
+    # the thread did nothing else: what it was not on a CPU, it waited for the disk, or for a CPU
+    wall = truth["end"] - truth["begin"]
+    off = sum(r["duration_ns"] for r in rows if r["cause"] in ("disk", "preempt"))
+    assert off + truth["on_cpu_ns"] == pytest.approx(wall, rel=0.03)
+
+
+def test_page_faults(debian_python, start_agent, start_workload):
+    agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_work.py", "fault").wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    if truth["major_faults"] < 50:
+        pytest.skip(f"{truth['major_faults']} major faults: the file stays in memory here")
+    faults = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] == "page_fault"]
+    assert {(r["state"], r["syscall"]) for r in faults} == {("D", "")}
+    # a fault whose page arrives at once does not sleep, one may sleep twice
+    assert 0.5 * truth["major_faults"] <= len(faults) <= 2 * truth["major_faults"]
+
+
+def test_a_cgroup_is_followed(tmp_path, debian_python, start_agent, cleanup):
+    """Any program in it, Python or not."""
+    with open("/proc/mounts") as f:
+        mounts = [line.split()[1] for line in f if line.split()[2] == "cgroup2"]
+    if not mounts:
+        pytest.skip("no unified hierarchy of cgroups here")
+    directory = f"{mounts[0]}/underspan-test-{os.getpid()}"
+    os.mkdir(directory)
+    try:
+        agent = start_agent(f"--off_cpu.cgroup={directory}", trackers=["off_cpu"])
+        script = f"echo $$ > {directory}/cgroup.procs; for i in 1 2 3 4 5; do sleep 0.05; done; echo $$"
+        shell = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, check=True)
+        agent.stop()
+    finally:
+        os.rmdir(directory)
+    waits = agent.select(TABLE, lambda r: r["host_pid"] == int(shell.stdout) and r["cause"] == "child")
+    assert len(waits) == 5
+    sleeps = [r for r in agent.rows[TABLE] if r["comm"] == "sleep" and r["cause"] == "sleep"]
+    assert len(sleeps) == 5 and all(50e6 <= r["duration_ns"] for r in sleeps)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main thread waits N times for SECONDS, always in the same way, and notes how long that was.
+off_cpu_truth.py KIND N SECONDS; another thread, or a child, ends each wait."""
+import json
+import os
+import select
+import socket
+import sys
+import threading
+import time
+
+from workload import listen, now, tell, warm_up
+
+
+class Sleep:
+    waker = False
+
+    def wait(self):
+        time.sleep(SECONDS)
+
+
+class Lock:
+    waker = True
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def wait(self):
+        self.lock.acquire()
+
+    def wake(self):
+        self.lock.release()
+
+
+class Pair:
+    """Two ends, of which one is read and the other written."""
+    waker = True
+
+    def __init__(self):
+        self.read_end, self.write_end = socket.socketpair()
+
+    def wait(self):
+        self.read_end.recv(1)
+
+    def wake(self):
+        self.write_end.send(b"x")
+
+
+class Tcp(Pair):
+    def __init__(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.write_end = socket.create_connection(server.getsockname())
+            self.read_end, _ = server.accept()
+
+
+class Poll(Tcp):
+    """How a client library waits for its server: poll() of the one descriptor."""
+
+    def wait(self):
+        self.read_end.settimeout(10)
+        self.read_end.recv(1)
+
+
+class Epoll(Tcp):
+    def wait(self):
+        with select.epoll() as epoll:
+            epoll.register(self.read_end, select.EPOLLIN)
+            epoll.poll(10)
+        self.read_end.recv(1)
+
+
+class Select(Tcp):
+    def wait(self):
+        select.select([self.read_end, 0], [], [], 10)
+        self.read_end.recv(1)
+
+
+class Pipe:
+    waker = True
+
+    def __init__(self):
+        self.read_end, self.write_end = os.pipe()
+
+    def wait(self):
+        os.read(self.read_end, 1)
+
+    def wake(self):
+        os.write(self.write_end, b"x")
+
+
+class Child:
+    waker = False
+
+    def wait(self):
+        self.pid = os.fork()
+        if self.pid == 0:
+            time.sleep(SECONDS)
+            os._exit(0)
+        os.waitpid(self.pid, 0)
+
+
+KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Epoll, Select, Pipe, Child)}
+
+
+class Waker(threading.Thread):
+    def __init__(self, kind):
+        super().__init__(daemon=True)
+        self.kind = kind
+        self.go, self.told = os.pipe()
+        self.start()
+
+    def run(self):
+        while os.read(self.go, 1):
+            time.sleep(SECONDS)
+            self.kind.wake()
+
+
+def main():
+    kind = KINDS[sys.argv[1]]()
+    if not warm_up():
+        return
+    waker = Waker(kind) if kind.waker else None
+    waits = []
+    begin = now()
+    for _ in range(N):
+        if waker:
+            os.write(waker.told, b"x")
+        start = now()
+        kind.wait()
+        waits.append((start, now(), getattr(kind, "pid", None)))
+    end = now()
+    tell(begin=begin, end=end, waits=waits, waker=waker.native_id if waker else None)
+    listen()
+    os._exit(0)
+
+
+N, SECONDS = int(sys.argv[2]), float(sys.argv[3])
+main()
