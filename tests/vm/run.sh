@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Boots real Debian kernels in QEMU (TCG: no KVM is needed), runs the built agent under each beside workloads that keep
-# their own truth (guest.py), and prints one line per kernel and tracker. `make check-kernels` runs this.
+# their own truth (checks.py), and prints one line per kernel and tracker. `make check-kernels` runs this.
 # tests/vm/run.sh [SUITE]...: only these; the consoles' words are in build/vm/SUITE.log.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One check a tracker: takes the running agent, returns a few words, raises when rows are wrong. An emulated CPU is slow
+and uneven: counts and identities must be exact, moments must lie between the truth's own stamps."""
+import array
+import errno
+import fcntl
+import os
+import resource
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+import host
+from agent import Agent
+from servers import Gunicorn, get
+from veth import DroppingPair
+
+STAMP_NS = 1_000_000  # the clocks' offset is read to a few us natively, under emulation to some 100
+PYTHON = host.Python(os.path.realpath("/usr/bin/python3"))
+ENA = ["--ena.driver=veth", "--ena.counters=pps_allowance_exceeded=rx_queue_0_xdp_drops"]
+
+
+def check_process(agent):
+    """Children are tracked from their fork on, whatever they run."""
+    code = ("import os, sys, time; pids = [os.fork() for _ in range(3)]; 0 in pids and (time.sleep(2), os._exit(0));"
+            "print(*pids, flush=True); time.sleep(2)")
+    parent = subprocess.Popen([PYTHON.path, "-c", code], stdout=subprocess.PIPE, text=True)
+    pids = {parent.pid, *map(int, parent.stdout.readline().split())}
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] in pids and r["tracker"] == "gc_pause" and r["live"],
+                    n=len(pids))
+    parent.wait()
+    return f"{len(pids)} processes covered"
+
+
+def check_gc_pause(agent):
+    workload = host.Workload(PYTHON, "gc_truth.py", 3, 300, 1)
+    workload.wait_covered(agent, 30)
+    workload.say()
+    truth = workload.read()
+    hello = workload.hello
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        mine = [r for r in agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == hello["pid"])
+                if truth["begin"] - STAMP_NS <= host.monotonic_ns(r["start_time"]) <= truth["end"] + STAMP_NS
+                and truth["begin"] <= host.monotonic_ns(r["end_time"])]
+        if len(mine) >= len(truth["collections"]):
+            break
+        time.sleep(0.2)
+    workload.say()
+    workload.finish()
+    mine.sort(key=lambda r: r["start_time"])
+    records = truth["collections"]
+    assert len(mine) == len(records), f"{len(mine)} rows for {len(records)} collections"
+    for row, record in zip(mine, records):
+        for column in ("tid", "generation", "collected", "uncollectable"):
+            assert row[column] == record[column], (column, row, record)
+        assert host.monotonic_ns(row["start_time"]) < record["stop"] + STAMP_NS, (row, record)
+        assert host.monotonic_ns(row["end_time"]) > record["start"] - STAMP_NS, (row, record)
+    frozen = sum(r["frozen_threads"] for r in mine)
+    return f"{len(mine)} collections, found by {mine[0]['method']}, {frozen} frozen threads"
+
+
+def check_handoff(agent):
+    generation = host.find_gunicorns()[0]
+    server = Gunicorn(PYTHON, generation, "/tmp", threads=2)
+    try:
+        server.wait_covered(agent)
+        covered = len(server.truth())
+        clients = [threading.Thread(target=get, args=(server.address, "/sleep/0.2")) for _ in range(8)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        truth = server.truth()[covered:]
+        ports = {t["peer_port"] for t in truth}
+        assert len(truth) == 8
+        agent.wait_rows("ebpf_handoff", lambda r: r["peer_port"] in ports, 8, 15)
+        rows = {r["peer_port"]: r for r in agent.select("ebpf_handoff", lambda r: r["peer_port"] in ports)}
+        for t in truth:
+            row = rows[t["peer_port"]]
+            assert (row["host_pid"], row["host_tid"], row["main_tid"]) == (t["pid"], t["tid"], t["main_tid"]), (row, t)
+            start, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
+            assert t["accept"][0] - STAMP_NS <= start <= t["accept"][1] + STAMP_NS, (row, t)
+            assert t["touch"][0] - STAMP_NS <= end <= t["touch"][1] + STAMP_NS, (row, t)
+        longest = max(r["handoff_ns"] for r in rows.values()) / 1e6
+        assert longest > 400, "the last two of eight waited three times 0.2 s"
+        return f"8 of 8 pickups, the longest wait {longest:.0f} ms"
+    finally:
+        server.stop()
+
+
+def check_gil_wait(agent):
+    """Four threads that compute share one GIL: at each moment one runs and three wait."""
+    workload = host.Workload(PYTHON, "gil_contention.py", "cpu4", 3)
+    workload.wait_covered(agent, 30)
+    time.sleep(1.5)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    time.sleep(1)
+    rows = agent.select("ebpf_gil_wait", lambda r: r["host_pid"] == workload.pid and r["tid"] in truth["tids"])
+    assert rows, "no rows"
+    wall = truth["end"] - truth["begin"]
+    share = sum(r["duration_ns"] for r in rows) / wall
+    # beside the waits there is time in which a thread was awake and no CPU was free, or a wait under a millisecond
+    assert 1.5 < share < 3.05, f"{share:.2f} threads waited on average"
+    strangers = [r for r in rows if r["holder_tid"] not in {*truth["tids"], workload.pid, 0}]
+    assert not strangers, strangers[0]
+    known = sum(r["holder_tid"] != 0 for r in rows)
+    assert known > len(rows) * 0.9, f"the holder is known in {known} of {len(rows)}"
+    return f"{len(rows)} waits, {share:.2f} of 3 threads waiting, holder known in {known}, method {rows[0]['method']}"
+
+
+def check_off_cpu(agent):
+    code = """if True:
+        import os, sys, time
+        sys.stdin.readline()
+        for _ in range(20):
+            time.sleep(0.03)
+        r, w = os.pipe()
+        for _ in range(7):
+            writer = os.fork()
+            if writer == 0:
+                time.sleep(0.04)
+                os.write(w, b"x")
+                os._exit(0)
+            print(writer)
+            os.read(r, 1)
+            os.wait()"""
+    child = subprocess.Popen([PYTHON.path, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == child.pid and r["tracker"] == "off_cpu", timeout=20)
+    writers = list(map(int, child.communicate("go\n", timeout=60)[0].split()))
+    time.sleep(1)
+    rows = agent.select("ebpf_off_cpu", lambda r: r["host_pid"] == child.pid)
+    slept = [r for r in rows if r["cause"] == "sleep"]
+    piped = [r for r in rows if r["cause"] == "pipe" and r["waker_pid"] in writers]
+    causes = sorted({r["cause"] for r in rows})
+    assert len(slept) == 20, f"{len(slept)} of 20 sleeps; causes {causes}"
+    # the timer is armed a little before the thread leaves the CPU
+    assert all(r["duration_ns"] > 25_000_000 for r in slept), sorted(r["duration_ns"] for r in slept)
+    assert sorted(r["waker_pid"] for r in piped) == sorted(writers), [r for r in rows if r["cause"] == "pipe"]
+    assert all(r["syscall"] == "clock_nanosleep" for r in slept), slept[0]
+    assert all(r["kernel_stack"] for r in rows), "a row has no kernel stack"
+    return f"20 sleeps, 7 waits for a pipe with their waker, of {len(rows)} rows"
+
+
+def connected_pair(backlog=16):
+    listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
+    client = socket.create_connection(listener.getsockname())
+    return listener, client
+
+
+def check_tcp_accept(agent):
+    truth = {}
+    for seconds in (0.02, 0.05, 0.1) * 2:
+        listener, client = connected_pair()
+        connected = time.monotonic_ns()
+        time.sleep(seconds)
+        accepting = time.monotonic_ns()
+        peer, _ = listener.accept()
+        truth[client.getsockname()[1]] = connected, accepting, time.monotonic_ns()
+        for s in (peer, client, listener):
+            s.close()
+    rows = agent.wait_rows("ebpf_tcp_accept", lambda r: r["host_pid"] == os.getpid() and r["remote_port"] in truth, 6)
+    assert len(rows) == 6
+    for row in rows:
+        connected, accepting, accepted = truth[row["remote_port"]]
+        assert host.monotonic_ns(row["start_time"]) <= connected + STAMP_NS, row
+        assert accepting - STAMP_NS <= host.monotonic_ns(row["end_time"]) <= accepted + STAMP_NS, row
+        assert row["queue_max"] == 16 and row["kind"] == "accepted", row
+    return "6 of 6 waits in the queue"
+
+
+def check_tcp_connect(agent):
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    closed = socket.create_server(("127.0.0.1", 0))
+    refusing = closed.getsockname()
+    closed.close()
+    ports = {listener.getsockname()[1]: ("success", 0, 10), refusing[1]: ("refused", errno.ECONNREFUSED, 5)}
+    for _ in range(10):
+        socket.create_connection(listener.getsockname()).close()
+    for _ in range(5):
+        try:
+            socket.create_connection(refusing)
+        except ConnectionRefusedError:
+            pass
+    agent.wait_rows("ebpf_tcp_connect", lambda r: r["host_pid"] == os.getpid() and r["remote_port"] in ports, 15)
+    for port, (outcome, number, n) in ports.items():
+        rows = agent.select("ebpf_tcp_connect", lambda r: r["host_pid"] == os.getpid() and r["remote_port"] == port)
+        got = [(r["outcome"], r["errno"], r["tid"]) for r in rows]
+        assert got == [(outcome, number, threading.get_native_id())] * n, got
+    return "10 connected, 5 refused"
+
+
+def tcp_counter(name):
+    with open("/proc/net/snmp") as f:
+        names, values = [line.split() for line in f if line.startswith("Tcp:")]
+    return int(values[names.index(name)])
+
+
+def check_tcp_loss(agent):
+    """A receiver that drops everything for a second, then one that does not read: stalls with a known length."""
+    drop_all = struct.pack("HBBI", 6, 0, 0, 0)
+    code = array.array("B", drop_all)
+    listener, client = connected_pair()
+    peer, _ = listener.accept()
+    before = tcp_counter("RetransSegs")
+    peer.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxP", 1, code.buffer_info()[0]))  # SO_ATTACH_FILTER
+    client.send(b"lost")
+    time.sleep(1)
+    peer.setsockopt(socket.SOL_SOCKET, 27, 0)  # SO_DETACH_FILTER
+    assert peer.recv(100) == b"lost"
+    port = client.getsockname()[1]
+    client.setblocking(False)
+    sent = 0
+    begin = time.monotonic()
+    while time.monotonic() - begin < 1.5:
+        try:
+            sent += client.send(bytes(65536))
+        except BlockingIOError:
+            time.sleep(0.05)
+    peer.settimeout(1)
+    received = 0
+    while received < sent:
+        received += len(peer.recv(1 << 20))
+    time.sleep(1)
+    lost = tcp_counter("RetransSegs") - before
+    for s in (client, peer, listener):
+        s.close()
+    kinds = ("retransmit", "rto", "loss_recovery", "tlp", "syn_retransmit", "synack_retransmit")
+    mine = lambda r: r["netns"] == os.stat("/proc/self/ns/net").st_ino and r["local_port"] == port  # noqa: E731
+    [window] = agent.wait_rows("ebpf_tcp_loss", lambda r: mine(r) and r["kind"] == "zero_window_received", timeout=15)
+    rows = agent.select("ebpf_tcp_loss", mine)
+    counted = sum(r["segments"] for r in rows if r["kind"] in kinds)
+    assert lost > 0 and counted == lost, f"{lost} segments sent again, {counted} in the rows"
+    assert any(r["kind"] == "rto" for r in rows), sorted({r["kind"] for r in rows})
+    assert window["host_pid"] == os.getpid() and 0.5e9 < window["stalled_ns"] < 3e9, window
+    return f"{lost} segments sent again, of {sorted({r['kind'] for r in rows})}; window closed for {window['stalled_ns'] / 1e6:.0f} ms"
+
+
+def ask_driver(interface):
+    """What `ethtool -S` does: {name: value}."""
+    def ioctl(command):
+        buffer = array.array("B", command)
+        request = struct.pack("16sP", interface.encode(), buffer.buffer_info()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            fcntl.ioctl(s, 0x8946, request)  # SIOCETHTOOL
+        return buffer.tobytes()
+
+    n = struct.unpack("IIQI", ioctl(struct.pack("IIQI", 0x37, 0, 1 << 1, 0)))[3]
+    names = ioctl(struct.pack("III", 0x1b, 1, n) + bytes(32 * n))[12:]
+    values = struct.unpack(f"{n}Q", ioctl(struct.pack("II", 0x1d, n) + bytes(8 * n))[8:])
+    return {names[32 * i:32 * i + 32].split(b"\0")[0].decode(): values[i] for i in range(n)}
+
+
+def fexit_health(agent):
+    """What the agent said of the BPF side."""
+    [row] = agent.select("ebpf_probe_health", lambda r: r["tracker"] == "ena" and
+                         (r["method"] == "fexit" or "_get_ethtool_stats" in r["reason"]))
+    return row
+
+
+def check_ena(agent):
+    # 5.10 counts BPF memory against this limit; the agent, which is running already, has lifted its own
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    pair = DroppingPair("us")
+    try:
+        rows = agent.wait_rows("ebpf_ena", lambda r: r["interface"] == "usb")
+        assert rows[0]["pps_allowance_exceeded"] is None
+        for _ in range(3):
+            pair.send(50)
+            time.sleep(1.1)
+        agent.wait_rows("ebpf_ena", lambda r: r["interface"] == "usb" and r["pps_allowance_exceeded_total"] == 150)
+        asked = ask_driver("usb")
+        time.sleep(1.5)
+        rows = agent.select("ebpf_ena", lambda r: r["interface"] == "usb")
+        deltas = sum(r["pps_allowance_exceeded"] or 0 for r in rows)
+        assert deltas == 150, f"150 frames, {deltas} in the deltas"
+        fexit = fexit_health(agent)
+        theirs = [r for r in rows if r["source"] == "fexit"]
+        if not fexit["live"]:
+            assert not theirs
+            return f"150 frames by ioctl; fexit: {fexit['reason']}"
+        assert len(theirs) == 1, theirs
+        assert theirs[0]["asked_by"] == "python3", theirs
+        assert theirs[0]["pps_allowance_exceeded_total"] == asked["rx_queue_0_xdp_drops"] == 150
+        return "150 frames by ioctl; fexit saw another program's reading"
+    finally:
+        pair.kill()
+
+
+def check_ena_module():
+    """The real driver is loaded, no such device is there: the program attaches to it."""
+    agent = Agent("--duration=3", trackers=["ena"]).wait_ready()
+    agent.wait_end(20)
+    assert agent.select("ebpf_probe_health", lambda r: "no interface of driver ena" in r["reason"])
+    fexit = fexit_health(agent)
+    return "fexit on the ena module" if fexit["live"] else f"ioctl only; fexit: {fexit['reason']}"
