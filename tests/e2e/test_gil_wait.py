@@ -111,6 +111,7 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
     assert blamed and blamed_right >= 0.9 * blamed
 
 
+@pytest.mark.parametrize("python", PYTHONS, ids=str)
 def test_short_waits_are_summed(python, start_agent, start_workload):
     """Rows over the threshold, and a profile that has them all."""
     agent = start_agent("--gil_wait.min_duration_us=20000", trackers=["gil_wait", "gc_pause"])
