@@ -57,7 +57,7 @@ static __noinline void came_back_unseen(struct task_struct *task, struct thread 
 	if (off_cpu_runs && end)
 		off_cpu_switch_in(task, t, end, true);
 	else if (off_cpu_runs)
-		off_cpu_missed();
+		off_cpu_lost();
 	t->on_ns = end;
 }
 
@@ -74,9 +74,9 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 		t = thread_create(task);
 		if (!t) {
 			if (gil_wait_runs)
-				gil_stat(STAT_LOST_STATE, 1);
+				gil_lost();
 			if (off_cpu_runs)
-				off_cpu_missed();
+				off_cpu_lost();
 			return;
 		}
 	}
@@ -162,7 +162,7 @@ int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	inherited = bpf_map_lookup_elem(&gil_processes, &parent_tgid);
 	if (inherited && bpf_map_update_elem(&gil_processes, &tgid, inherited, BPF_ANY))
-		gil_stat(STAT_LOST_STATE, 1);
+		gil_lost();
 	return 0;
 }
 

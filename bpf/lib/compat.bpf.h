@@ -10,6 +10,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "syscall.bpf.h"
+#include "underspan.bpf.h"
 
 /*
  * bpf_get_attach_cookie(): 5.15 (7adfc6c9b315). Before, each probe has a copy of the program with
@@ -110,6 +111,18 @@ static __always_inline struct task_struct *current_task(void)
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf))
 		return bpf_get_current_task_btf();
 	return (struct task_struct *)bpf_get_current_task();
+}
+
+/*
+ * task_ns_id() for a pointer that the verifier knows the type of, as current_task() has it where
+ * that can be: no helper is called for a thread in the host's own PID namespace.
+ */
+static __always_inline __u32 typed_task_ns_id(struct task_struct *task)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf) &&
+	    task->thread_pid->level == 0)
+		return task->pid;
+	return task_ns_id(task);
 }
 
 #endif

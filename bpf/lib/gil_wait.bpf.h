@@ -82,6 +82,13 @@ static __always_inline void gil_stat(__u32 stat, __u64 n)
 	stat_add_in(&gil_wait_stats, stat, n);
 }
 
+/* One more that happened, and no row or no sum has it. */
+static __always_inline void gil_lost(void)
+{
+	gil_stat(STAT_SEEN, 1);
+	gil_stat(STAT_LOST_STATE, 1);
+}
+
 /* ---- who is who ---- */
 
 /* Lets others find the thread by the thread pointer that its interpreter knows it by. */
@@ -131,7 +138,7 @@ static __always_inline void gil_profile_add(struct task_struct *task, struct gil
 
 		header_set_task(&fresh.header, task);
 		if (bpf_map_update_elem(map, &key, &fresh, BPF_ANY))
-			return gil_stat(STAT_LOST_STATE, 1);
+			return gil_lost();
 		sum = bpf_map_lookup_elem(map, &key);
 		if (!sum)
 			return;
@@ -153,11 +160,11 @@ static __noinline void gil_wait_close(struct task_struct *task, struct thread *t
 
 	if (!w->start_ns)
 		return;
-	gil_stat(STAT_SEEN, 1);
 	if (!w->end_ns) { /* neither its wake-up nor its return was seen: nothing is known */
-		gil_stat(STAT_LOST_STATE, 1);
+		gil_lost();
 		goto out;
 	}
+	gil_stat(STAT_SEEN, 1);
 	ns = w->end_ns - w->start_ns;
 	gil_profile_add(task, w, ns);
 	if (ns < gil_wait_min_ns) {
@@ -336,7 +343,7 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	w->woken = 1;
 	w->switch_number = gil.switch_number;
 	w->dropper.host_tid = current_tid();
-	w->dropper.tid = task_ns_id(waker);
+	w->dropper.tid = typed_task_ns_id(waker);
 	holder = gil_holder_at(w, w->n_holders - 1);
 	if (!holder->tid) { /* nobody had seen it before */
 		holder->tid = w->dropper.tid;

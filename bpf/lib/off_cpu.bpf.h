@@ -32,10 +32,18 @@ struct {
 
 const volatile bool off_cpu_runs = true;
 const volatile __u64 off_cpu_min_ns = 0;
+const volatile bool off_cpu_user_stacks = true;
 
 static __always_inline void off_cpu_stat(__u32 stat, __u64 n)
 {
 	stat_add_in(&off_cpu_stats, stat, n);
+}
+
+/* One more that happened, and no row or no sum has it. */
+static __always_inline void off_cpu_lost(void)
+{
+	off_cpu_stat(STAT_SEEN, 1);
+	off_cpu_stat(STAT_LOST_STATE, 1);
 }
 
 /* ---- why ---- */
@@ -227,7 +235,8 @@ static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *ta
 	/* a wake-up that was traced just before: it is this one's if it can be */
 	if (!t->wake_ns || !call_wakes(off->waker_syscall, off->cause))
 		__builtin_memset(&off->waker, 0, sizeof(off->waker));
-	if (bpf_get_stack(ctx, off->user, sizeof(off->user), BPF_F_USER_STACK) < 0)
+	if (!off_cpu_user_stacks ||
+	    bpf_get_stack(ctx, off->user, sizeof(off->user), BPF_F_USER_STACK) < 0)
 		off->user[0] = 0;
 	/* where it was preempted is a matter of chance: such intervals are summed without */
 	for (int i = 0; state && i < OFF_CPU_USER_FRAMES; i++)
@@ -238,6 +247,13 @@ static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *ta
 /* ---- woken ---- */
 
 enum { PF_KTHREAD = 0x200000 };
+
+static __always_inline __u32 leader_ns_id(struct task_struct *task)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf))
+		return typed_task_ns_id(task->group_leader);
+	return task_ns_id(BPF_CORE_READ(task, group_leader));
+}
 
 static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, struct thread *t,
 					  __u64 now)
@@ -261,8 +277,8 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 		return;
 	to->host_tid = current_tid();
 	to->host_pid = current_tgid();
-	to->tid = task_ns_id(waker);
-	to->pid = task_ns_id(BPF_CORE_READ(waker, group_leader));
+	to->tid = typed_task_ns_id(waker);
+	to->pid = to->host_tid == to->host_pid ? to->tid : leader_ns_id(waker);
 	bpf_get_current_comm(to->comm, sizeof(to->comm));
 	if (now - t->off_ns >= off_cpu_min_ns &&
 	    bpf_get_stack(ctx, t->off.waker_user, sizeof(t->off.waker_user), BPF_F_USER_STACK) < 0)
@@ -306,7 +322,7 @@ static __always_inline void off_cpu_profile_add(struct task_struct *task, struct
 		sum->off_ns = sum->min_ns = sum->max_ns = ns;
 		sum->runq_ns = runq_ns;
 		if (bpf_map_update_elem(map, &key, sum, BPF_ANY))
-			off_cpu_stat(STAT_LOST_STATE, 1);
+			off_cpu_lost();
 		return;
 	}
 	sum->count++;
@@ -343,13 +359,6 @@ static __always_inline void off_cpu_switch_in(struct task_struct *task, struct t
 	event->header.end_ns = end;
 	event->runq_ns = runq_ns;
 	event_submit_in(&off_cpu_events, event);
-}
-
-/* Neither its wake-up nor its return was seen: no interval. */
-static __always_inline void off_cpu_missed(void)
-{
-	off_cpu_stat(STAT_SEEN, 1);
-	off_cpu_stat(STAT_LOST_STATE, 1);
 }
 
 #endif

@@ -83,6 +83,7 @@ static uint64_t min_duration_us = 10000;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static uint64_t profile_entries = 4096;
 static bool all;
+static bool user_stacks = true;
 static char *cgroup;
 
 static const struct option options[] = {
@@ -100,6 +101,10 @@ static const struct option options[] = {
 	  .target = &cgroup,
 	  .arg = "PATH",
 	  .help = "follow also the threads of this cgroup (a directory) and of those below it" },
+	{ .key = "off_cpu.user_stacks",
+	  .type = OPTION_BOOL,
+	  .target = &user_stacks,
+	  .help = "take user stacks, three quarters of what a switch costs (true)" },
 	{ .key = "off_cpu.profile_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &profile_interval_ns,
@@ -229,6 +234,7 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 		return err;
 	skeleton->rodata->off_cpu_runs = true;
 	skeleton->rodata->off_cpu_min_ns = min_duration_us * NSEC_PER_USEC;
+	skeleton->rodata->off_cpu_user_stacks = user_stacks;
 	skeleton->rodata->off_cpu_all = all && !only_chosen;
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_0, (uint32_t)profile_entries);
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_1, (uint32_t)profile_entries);
