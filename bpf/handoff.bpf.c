@@ -302,10 +302,15 @@ static __noinline int touched(struct touch *touch)
 		touch_by_main(key, conn, touch, now);
 	else
 		touch_by_other(key, conn, touch, now);
+	if (conn->state == SERVED && touch->reads)
+		conn->first_byte_ns = 0; /* what comes after this read may be the next request */
 	/* once served, whoever gives the fd to a poller makes it idle */
 	if (conn->state == SERVED && touch->polls_on) {
 		conn->idle_tid = current_tid();
-		conn->first_byte_ns = readable(conn->sock) ? now : 0;
+		if (!readable(conn->sock))
+			conn->first_byte_ns = 0;
+		else if (!conn->first_byte_ns)
+			conn->first_byte_ns = now;
 		conn->state = IDLE;
 	}
 	return 0;
@@ -406,7 +411,7 @@ static __always_inline void data_arrived(__u64 sock)
 	if (!key)
 		return;
 	conn = bpf_map_lookup_elem(&handoff_conns, key);
-	if (!conn || conn->sock != sock || conn->first_byte_ns || conn->state == SERVED)
+	if (!conn || conn->sock != sock || conn->first_byte_ns)
 		return;
 	now = bpf_ktime_get_ns();
 	conn->first_byte_ns = now;
