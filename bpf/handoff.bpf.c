@@ -135,16 +135,37 @@ static __always_inline void accepted(__u32 fd)
 		conn->first_byte_ns = header->start_ns;
 }
 
-SEC("tp_btf/sys_exit")
-int BPF_PROG(handoff_accept, struct pt_regs *regs, long ret)
+static __always_inline void accept_returned(long ret)
+{
+	if (ret >= 0 && process_tracked(current_tgid()))
+		accepted(ret);
+}
+
+/*
+ * Every system call of the host pays for a raw sys_exit program; a system call's own tracepoint is
+ * a third of that, whatever their number. Where there is no tracefs to attach to them: the former.
+ */
+SEC("?tracepoint/syscalls/sys_exit_accept")
+int handoff_exit_accept(struct syscall_exit *ctx)
+{
+	accept_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tracepoint/syscalls/sys_exit_accept4")
+int handoff_exit_accept4(struct syscall_exit *ctx)
+{
+	accept_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(handoff_exit, struct pt_regs *regs, long ret)
 {
 	long nr = SYSCALL_NR(regs);
 
-	if (nr != NR_accept4 && nr != NR_accept)
-		return 0;
-	if (ret < 0 || !process_tracked(current_tgid()))
-		return 0;
-	accepted(ret);
+	if (nr == NR_accept4 || nr == NR_accept)
+		accept_returned(ret);
 	return 0;
 }
 

@@ -53,6 +53,9 @@ static const struct option options[] = {
 static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			struct why *why)
 {
+	bool cheap = kernel_has_syscall_tracepoint("sys_exit_accept") &&
+		     kernel_has_syscall_tracepoint("sys_exit_accept4");
+
 	(void)only_chosen; /* only tracked processes have connections */
 	skeleton = handoff_bpf__open();
 	if (!skeleton)
@@ -62,6 +65,9 @@ static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 					  ? skeleton->progs.handoff_data_ready
 					  : skeleton->progs.handoff_tcp_probe,
 				  true);
+	bpf_program__set_autoload(skeleton->progs.handoff_exit_accept, cheap);
+	bpf_program__set_autoload(skeleton->progs.handoff_exit_accept4, cheap);
+	bpf_program__set_autoload(skeleton->progs.handoff_exit, !cheap);
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
 }
