@@ -157,6 +157,7 @@ def test_rto_stall(scene, noise, family):
         truths.append((sent, ack.time, copies))
         assert received["end"] - sent["begin"] > 200 * MS
     s.finish()
+    assert s.check_sums()["TcpExtTCPTimeouts"] == 6
     rows = s.rows(0)
     assert [r["kind"] for r in rows] == ["rto"] * 3
     for row, (sent, end, copies) in zip(rows, truths):
@@ -166,7 +167,6 @@ def test_rto_stall(scene, noise, family):
         assert row["family"] == ("ipv4" if family == socket.AF_INET else "ipv6")
         assert row["remote_port"] == s.port and row["tcp_state"] == "ESTABLISHED"
         assert row["local_ip"].endswith(ADDRESSES[family][0]) and row["remote_ip"].endswith(ADDRESSES[family][1])
-    assert s.check_sums()["TcpExtTCPTimeouts"] == 6
 
 
 @pytest.mark.parametrize("family", FAMILIES)
