@@ -71,6 +71,12 @@ struct signal_struct {
 
 struct file;
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+	unsigned long fsbase;
+};
+#endif
+
 struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
@@ -89,6 +95,9 @@ struct task_struct {
 	char comm[16];
 	struct files_struct *files;
 	struct signal_struct *signal;
+#if defined(__TARGET_ARCH_x86)
+	struct thread_struct thread;
+#endif
 };
 
 /* ---- files and sockets: include/linux/fs.h, net.h, include/net/sock.h ---- */

@@ -98,6 +98,20 @@ static __always_inline __u32 task_ns_id(struct task_struct *task)
 	return upid.nr;
 }
 
+/*
+ * The thread's pthread_self(), which is threading.get_ident() of Python: on x86-64 the C libraries
+ * let the thread pointer point to it. On arm64 they have it at some distance below that they do not
+ * tell.
+ */
+static __always_inline __u64 task_ident(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return BPF_CORE_READ(task, thread.fsbase);
+#else
+	return 0;
+#endif
+}
+
 /* Fills everything but the times with the current thread. */
 static __always_inline void header_set_current(struct event_header *header)
 {
@@ -108,6 +122,7 @@ static __always_inline void header_set_current(struct event_header *header)
 	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
 	header->tid = task_ns_id(task);
 	header->cgroup_id = bpf_get_current_cgroup_id();
+	header->ident = task_ident(task);
 	bpf_get_current_comm(header->comm, sizeof(header->comm));
 }
 

@@ -13,6 +13,8 @@
 #include "probe/clock.h"
 #include "probe/kernel.h"
 #include "probe/processes.h"
+#include "python/names.h"
+#include "python/target.h"
 #include "trackers/trackers.h"
 
 /* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
@@ -69,6 +71,7 @@ static void tick_trackers(struct agent *agent, uint64_t now)
 
 static void on_process(const struct process *process)
 {
+	target_gone(process->host_pid); /* with --pid, nobody says that it was another program */
 	report_process(&the_agent->report, process);
 }
 
@@ -76,6 +79,7 @@ static void on_process_gone(uint32_t host_pid)
 {
 	tracker_set_process_gone(&the_agent->set, host_pid);
 	enrich_process_gone(host_pid);
+	target_gone(host_pid);
 }
 
 /* ---- life ---- */
@@ -123,7 +127,8 @@ static void list_tables(struct agent *agent)
 
 static int start(struct agent *agent, struct sink *sink, struct why *why)
 {
-	static const struct processes_hooks hooks = { on_process, on_process_gone };
+	static const struct processes_hooks hooks = { on_process, on_process_gone,
+						      names_thread_started };
 	int err;
 
 	list_tables(agent);
@@ -154,6 +159,8 @@ static void stop(struct agent *agent)
 		ring_buffer__consume(agent->set.rings);
 	if (agent->pipeline)
 		tick_trackers(agent, clock_monotonic_ns());
+	names_done();
+	targets_done();
 	processes_stop();
 	binaries_done();
 }
@@ -173,12 +180,14 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 
 	ring_buffer__consume(agent->set.rings);
 	processes_tick(now);
+	names_tick(now);
 	err = pipeline_tick(agent->pipeline, why);
 	if (err || now < *next_second)
 		return err;
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
 	binaries_tick(now);
+	targets_tick(now);
 	tick_trackers(agent, now);
 	report_tick(&agent->report, now);
 	return 0;
@@ -225,7 +234,7 @@ static int loop(struct agent *agent, int signal_fd, int watch_fd, struct why *wh
 		if (err || (end && now >= end))
 			break;
 		wait_and_handle(agent, epoll_fd, signal_fd, watch_fd,
-				processes_due_in(now, POLL_NS));
+				names_due_in(now, processes_due_in(now, POLL_NS)));
 	}
 	return err;
 }

@@ -237,7 +237,8 @@ void processes_handle(const struct process_event *event)
 	switch (event->kind) {
 	case PROCESS_EXEC:
 		if (p) {
-			/* it is another program now; the map has it still only when it was chosen */
+			/* it is another program now; the map has it still only when it was chosen
+			 */
 			forget(p);
 			if (hooks.gone)
 				hooks.gone(event->host_pid);
@@ -252,6 +253,10 @@ void processes_handle(const struct process_event *event)
 		/* an exec'ed child may have been seen already: then that was the newer truth */
 		if (!p && add(event->host_pid, parent->binary, NULL) && hooks.appeared)
 			hooks.appeared(find(event->host_pid));
+		break;
+	case PROCESS_THREAD:
+		if (p && hooks.thread_started)
+			hooks.thread_started(event);
 		break;
 	case PROCESS_EXIT:
 		if (p)
@@ -310,6 +315,11 @@ void processes_stop(void)
 	forget(p);
 	drop_pending(linked_rechecks, ARRAY_SIZE(linked_rechecks));
 	drop_pending(other_rechecks, ARRAY_SIZE(other_rechecks));
+}
+
+const struct process *processes_find(uint32_t host_pid)
+{
+	return find(host_pid);
 }
 
 size_t processes_count(void)

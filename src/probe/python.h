@@ -46,6 +46,7 @@ struct python_image {
 	uint16_t machine;	      /* EM_X86_64 or EM_AARCH64 */
 	uint8_t major, minor, micro;  /* micro: PYTHON_MICRO_UNKNOWN where the file does not tell */
 	bool free_threaded;	      /* a Py_GIL_DISABLED build */
+	uint64_t load_va;	      /* where the file's first byte would lie */
 	uint64_t runtime_va;	      /* &_PyRuntime */
 	uint64_t runtime_file_offset; /* of the same; 0 when in .bss */
 
