@@ -9,6 +9,7 @@
 #include "underspan.bpf.h"
 #include "compat.bpf.h"
 #include "python.bpf.h"
+#include "pystack.bpf.h"
 #include "syscall.bpf.h"
 #include "events/gc_pause.h"
 
@@ -58,6 +59,7 @@ static const struct collection empty_collection;
 
 const volatile bool only_chosen = false; /* --pid: only processes of the map `processes` */
 const volatile __u64 min_duration_ns = 0;
+const volatile __u64 stack_min_ns = 1000000;
 
 static __always_inline bool read_stats(const struct gc_binary *binary, __u64 runtime, __u64 interp,
 				       struct generation_stats *ret)
@@ -191,6 +193,47 @@ static __always_inline bool fill_result(struct gc_pause_event *event, struct col
 	return event->generation >= 0;
 }
 
+/*
+ * An event with its stack is too big for the BPF stack. A uprobe may be preempted by another one on
+ * the same CPU, which then finds `users` to be 2 and does without.
+ */
+struct event_with_stack {
+	__u64 users;
+	struct gc_pause_event event;
+	struct python_frame frames[PYTHON_STACK_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct event_with_stack);
+} gc_pause_stack SEC(".maps");
+
+static __always_inline void output_with_stack(const struct gc_pause_event *event,
+					      const struct python_offsets *offsets, __u64 gil)
+{
+	__u32 zero = 0, n;
+	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
+
+	if (!with)
+		return;
+	__sync_fetch_and_add(&with->users, 1);
+	if (*(volatile __u64 *)&with->users == 1) {
+		with->event = *event;
+		python_stack(offsets, python_gil_holder(offsets, gil), with->frames,
+			     &with->event.stack);
+		n = *(volatile __u16 *)&with->event.stack.n;
+		if (n > PYTHON_STACK_MAX)
+			n = PYTHON_STACK_MAX;
+		event_output(&with->event, sizeof(with->event) + n * sizeof(with->frames[0]));
+	} else {
+		stat_add(STAT_READ_FAIL, 1);
+		event_output((void *)event, sizeof(*event));
+	}
+	__sync_fetch_and_add(&with->users, -1);
+}
+
 SEC("uprobe")
 int gc_pause_exit(struct pt_regs *regs)
 {
@@ -199,7 +242,7 @@ int gc_pause_exit(struct pt_regs *regs)
 	__u32 index = attach_cookie(regs);
 	const struct gc_site *site = bpf_map_lookup_elem(&gc_pause_sites, &index);
 	const struct gc_binary *binary;
-	struct gc_pause_event *event;
+	struct gc_pause_event event = {};
 
 	if (!open || !site || open->method != site->method)
 		return 0;
@@ -209,24 +252,23 @@ int gc_pause_exit(struct pt_regs *regs)
 	if (!binary)
 		return 0;
 	stat_add(STAT_SEEN, 1);
-	event = event_reserve(sizeof(*event));
-	if (!event)
-		goto out;
-	if (!fill_result(event, open, binary, PT_REGS_IP(regs) - site->va + binary->runtime_va) ||
+	if (!fill_result(&event, open, binary, PT_REGS_IP(regs) - site->va + binary->runtime_va) ||
 	    now - open->start_ns < min_duration_ns) {
 		stat_add(STAT_FILTERED, 1);
-		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
 		goto out;
 	}
-	header_set_current(&event->header);
-	event->header.start_ns = open->start_ns;
-	event->header.end_ns = now;
-	event->binary_id = site->binary_id;
-	event->method = open->method;
-	event->frozen_threads = open->gil ? count_gil_waiters(&binary->offsets, open->gil) : 0;
-	event->sibling_threads =
+	header_set_current(&event.header);
+	event.header.start_ns = open->start_ns;
+	event.header.end_ns = now;
+	event.binary_id = site->binary_id;
+	event.method = open->method;
+	event.frozen_threads = open->gil ? count_gil_waiters(&binary->offsets, open->gil) : 0;
+	event.sibling_threads =
 		BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), signal, nr_threads) - 1;
-	event_submit(event);
+	if (open->gil && now - open->start_ns >= stack_min_ns)
+		output_with_stack(&event, &binary->offsets, open->gil);
+	else
+		event_output(&event, sizeof(event));
 out:
 	bpf_map_delete_elem(&gc_pause_open, &thread);
 	return 0;

@@ -67,6 +67,16 @@ static __always_inline void event_submit(void *event)
 	bpf_ringbuf_submit(event, waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
+/* Sends an event that was made elsewhere, with what follows it. */
+static __always_inline void event_output(void *event, __u64 size)
+{
+	__u64 waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+
+	if (bpf_ringbuf_output(&events, event, size,
+			       waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP))
+		stat_add(STAT_LOST_RING, 1);
+}
+
 static __always_inline __u32 current_tgid(void)
 {
 	return bpf_get_current_pid_tgid() >> 32;

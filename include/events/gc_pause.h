@@ -6,6 +6,7 @@
 
 #include "events/event.h"
 #include "python_offsets.h"
+#include "python_stack.h"
 
 enum gc_reason {
 	GC_REASON_UNKNOWN,
@@ -25,7 +26,8 @@ struct gc_pause_event {
 	__s8 generation;       /* -1: could not be read */
 	__u8 reason;	       /* enum gc_reason */
 	__u8 method;	       /* enum gc_method, src/probe/python.h */
-	__u8 pad;
+	__u8 pad[5];
+	struct python_stack_info stack; /* its frames follow: what triggered the collection */
 };
 
 /* Where an integer argument lies when a probe fires. Same values as enum arg_place. */

@@ -38,7 +38,7 @@ static struct agent *the_agent; /* for the hooks of discovery, which there is on
 
 /* ---- an event becomes a row ---- */
 
-static void on_event(size_t index, const void *event, void *context)
+static void on_event(size_t index, const void *event, size_t size, void *context)
 {
 	struct agent *agent = context;
 	const struct tracker *tracker = agent->set.items[index].tracker;
@@ -47,6 +47,9 @@ static void on_event(size_t index, const void *event, void *context)
 	memset(row, 0, tracker->row_size);
 	memcpy(row + tracker->event_offset, event, tracker->event_size);
 	enrich_event(event, (struct row_common *)row);
+	if (tracker->take_extra)
+		tracker->take_extra(row, (const char *)event + tracker->event_size,
+				    size - tracker->event_size);
 	if (tracker->complete)
 		tracker->complete(row);
 	pipeline_add(agent->pipeline, index, row);

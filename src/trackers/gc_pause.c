@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "gc_pause.skel.h"
+#include "python/stack.h"
 #include "trackers/tracker.h"
 
 struct gc_pause_row {
@@ -34,7 +35,7 @@ static const struct column columns[] = {
 };
 
 static struct gc_pause_bpf *skeleton;
-static uint64_t min_duration_us;
+static uint64_t min_duration_us, stack_min_us = 1000;
 
 static const struct option options[] = {
 	{ .key = "gc_pause.min_duration_us",
@@ -42,6 +43,11 @@ static const struct option options[] = {
 	  .target = &min_duration_us,
 	  .arg = "US",
 	  .help = "leave shorter collections out (default 0: every one is a row)" },
+	{ .key = "gc_pause.stack_min_us",
+	  .type = OPTION_UINT,
+	  .target = &stack_min_us,
+	  .arg = "US",
+	  .help = "collections this long have the Python stack that triggered them (default 1000)" },
 };
 
 static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
@@ -52,6 +58,7 @@ static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	skeleton->rodata->only_chosen = only_chosen;
 	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	skeleton->rodata->stack_min_ns = stack_min_us * NSEC_PER_USEC;
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
 }
@@ -128,10 +135,22 @@ static const char *gc_pause_binary_method(const struct python_binary *binary)
 	return method_names[binary->image.gc_method];
 }
 
+static void gc_pause_take_extra(void *row_of, const void *extra, size_t size)
+{
+	static struct stack_texts texts; /* one row is made at a time */
+	struct gc_pause_row *row = row_of;
+	const struct gc_pause_event *event = &row->event;
+
+	if (event->stack.n * sizeof(struct python_frame) == size)
+		row->py_stack = stack_resolve(event->header.host_pid, event->header.end_ns, extra,
+					      &event->stack, &texts);
+}
+
 const struct tracker gc_pause_tracker = {
 	.name = "gc_pause",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_gc_pause", columns),
 	.event_size = sizeof(struct gc_pause_event),
+	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
 	.row_size = sizeof(struct gc_pause_row),
 	.event_offset = offsetof(struct gc_pause_row, event),
 	.ring_bytes = 1 << 20,
@@ -139,6 +158,7 @@ const struct tracker gc_pause_tracker = {
 	.n_options = ARRAY_SIZE(options),
 	.open = gc_pause_open,
 	.close = gc_pause_close,
+	.take_extra = gc_pause_take_extra,
 	.attach_binary = gc_pause_attach_binary,
 	.binary_method = gc_pause_binary_method,
 };

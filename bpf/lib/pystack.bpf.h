@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Walking the Python frames of the current thread, with plain reads of its memory: some 100 ns a
+ * frame. Texts are user space's work.
+ */
+#ifndef UNDERSPAN_PYSTACK_BPF_H
+#define UNDERSPAN_PYSTACK_BPF_H
+
+#include "python.bpf.h"
+#include "python_stack.h"
+
+/* The thread state of the current thread, which must hold this GIL. */
+static __always_inline __u64 python_gil_holder(const struct python_offsets *o, __u64 gil)
+{
+	return gil ? read_user_u64(gil + o->gil_last_holder) : 0;
+}
+
+static __always_inline void read_python_frame(const struct python_offsets *o, __u64 frame,
+					      struct python_frame *ret)
+{
+	__u64 code = read_user_u64(frame + o->frame_code) & ~(__u64)o->frame_code_tags, ip = 0;
+	__u32 firstlineno = 0;
+	__u8 owner = 0;
+
+	bpf_probe_read_user(&firstlineno, sizeof(firstlineno),
+			    (void *)(code + o->code_firstlineno));
+	if (o->ip_kind == PYTHON_IP_POINTER) {
+		ip = read_user_u64(frame + o->frame_ip) - code;
+		bpf_probe_read_user(&owner, sizeof(owner), (void *)(frame + o->frame_owner));
+	} else {
+		bpf_probe_read_user(&ip, sizeof(__u32), (void *)(frame + o->frame_ip));
+	}
+	ret->code = (code & ~(__u64)PYTHON_FRAME_OWNER) | (owner & PYTHON_FRAME_OWNER);
+	ret->ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
+	ret->check = python_code_check(read_user_u64(code + o->code_name),
+				       read_user_u64(code + o->code_lines), firstlineno);
+}
+
+/*
+ * Writes the frames of a thread state of the current process, PYTHON_STACK_MAX at most, into
+ * `frames`, which is memory of a map or a ring buffer; their number into `info`, which must be
+ * such memory too (the verifier shall not follow the rest of the program once for each number).
+ * The interpreter's own frames are among them: to sort them out here costs the verifier too much.
+ */
+static __always_inline void python_stack(const struct python_offsets *o, __u64 tstate,
+					 struct python_frame *frames,
+					 struct python_stack_info *info)
+{
+	__u64 frame = 0;
+
+	info->n = 0;
+	info->cut = 0;
+	if (!tstate)
+		return;
+	if (o->tstate_cframe)
+		tstate = read_user_u64(tstate + o->tstate_cframe);
+	frame = read_user_u64(tstate + o->tstate_frame);
+	for (int i = 0; i < PYTHON_STACK_MAX && frame; i++) {
+		read_python_frame(o, frame, &frames[i]);
+		frame = read_user_u64(frame + o->frame_previous);
+		info->n = i + 1;
+	}
+	info->cut = frame != 0;
+}
+
+#endif

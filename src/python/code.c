@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Code objects of another process. See code.h. */
+#include "python/code.h"
+
+#include <string.h>
+
+#include "util.h"
+
+/* ---- lines ---- */
+
+/* 3.8, 3.9: pairs of unsigned bytes of code and signed lines that follow them. */
+static int line_lnotab(const uint8_t *table, size_t size, int line, uint32_t byte)
+{
+	uint32_t address = 0;
+
+	for (size_t i = 0; i + 1 < size; i += 2) {
+		address += table[i];
+		if (address > byte)
+			break;
+		line += (int8_t)table[i + 1];
+	}
+	return line;
+}
+
+/* 3.10: pairs of bytes of code and the signed step to their line; -128: they have none. */
+static int line_pairs(const uint8_t *table, size_t size, int line, uint32_t byte)
+{
+	enum { NO_LINE = -128 };
+	uint32_t end = 0;
+
+	for (size_t i = 0; i + 1 < size; i += 2) {
+		int step = (int8_t)table[i + 1];
+
+		end += table[i];
+		if (step != NO_LINE)
+			line += step;
+		if (byte < end)
+			return step == NO_LINE ? -1 : line;
+	}
+	return -1;
+}
+
+/* The signed number at *pos, 6 bits a byte, lowest first, bit 6: more follow; bit 0 is the sign. */
+static int read_svarint(const uint8_t *table, size_t size, size_t *pos)
+{
+	uint32_t value = 0;
+	unsigned int shift = 0;
+	uint8_t byte;
+
+	do {
+		byte = *pos < size ? table[(*pos)++] : 0;
+		value |= shift < 32 ? (uint32_t)(byte & 63) << shift : 0;
+		shift += 6;
+	} while (byte & 64);
+	return value & 1 ? -(int)(value >> 1) : (int)(value >> 1);
+}
+
+/*
+ * 3.11 and later: entries that begin with a byte of 0x80 | form << 3 | length - 1, in units of two
+ * bytes of code; the form says how the lines and columns stand in the bytes behind it.
+ */
+static int line_location(const uint8_t *table, size_t size, int line, uint32_t byte)
+{
+	enum { FIRST_ONE_LINE = 10, LAST_ONE_LINE = 12, LAST_WITH_LINE = 14, NO_LINE = 15 };
+	uint32_t end = 0;
+	size_t pos = 0;
+
+	while (pos < size) {
+		unsigned int form = table[pos] >> 3 & 15;
+
+		if (!(table[pos] & 0x80))
+			return -1;
+		end += ((table[pos] & 7u) + 1) * 2;
+		pos++;
+		if (form >= FIRST_ONE_LINE && form <= LAST_ONE_LINE)
+			line += (int)form - FIRST_ONE_LINE;
+		else if (form > LAST_ONE_LINE && form <= LAST_WITH_LINE)
+			line += read_svarint(table, size, &pos);
+		if (byte < end)
+			return form == NO_LINE ? -1 : line;
+		while (pos < size && !(table[pos] & 0x80))
+			pos++;
+	}
+	return -1;
+}
+
+int python_line(const struct python_offsets *offsets, const uint8_t *table, size_t size,
+		int firstlineno, uint32_t ip)
+{
+	switch (offsets->lines_kind) {
+	case PYTHON_LINES_LNOTAB:
+		return line_lnotab(table, size, firstlineno, ip);
+	case PYTHON_LINES_PAIRS:
+		return line_pairs(table, size, firstlineno,
+				  offsets->ip_kind == PYTHON_IP_UNITS ? ip * 2 : ip);
+	case PYTHON_LINES_LOCATION:
+		return line_location(table, size, firstlineno, ip);
+	}
+	return -1;
+}
+
+/* ---- code objects ---- */
+
+enum { CODE_HEAD_MAX = 256, LINES_MAX = 1 << 20, NAME_MAX_BYTES = 400 };
+
+/* What a code object begins with, and the members that are used. */
+struct code_head {
+	uint8_t bytes[CODE_HEAD_MAX];
+	uint64_t refcount, filename, name, lines;
+	uint32_t firstlineno;
+};
+
+static uint64_t member(const struct code_head *head, uint32_t offset)
+{
+	uint64_t v = 0;
+
+	if (offset + sizeof(v) <= sizeof(head->bytes))
+		memcpy(&v, head->bytes + offset, sizeof(v));
+	return v;
+}
+
+static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
+{
+	const struct python_offsets *o = r->offsets;
+	size_t size = o->code_lines + 8; /* the last of the members */
+	int err;
+
+	memset(ret, 0, sizeof(*ret));
+	if (size > sizeof(ret->bytes))
+		return -EINVAL;
+	err = remote_read(r, code, ret->bytes, size);
+	ret->refcount = member(ret, 0) & UINT32_MAX;
+	ret->filename = member(ret, o->code_filename);
+	ret->name = member(ret, o->code_name);
+	ret->lines = member(ret, o->code_lines);
+	ret->firstlineno = (uint32_t)member(ret, o->code_firstlineno);
+	return err;
+}
+
+static bool is_the_same(const struct code_head *head, const struct python_frame *frame)
+{
+	/* what is freed has no references, and then the next free block's address instead of them
+	 */
+	return head->refcount && head->refcount < UINT32_MAX - 1 &&
+	       python_code_check(head->name, head->lines, head->firstlineno) == frame->check;
+}
+
+static int read_line(struct remote *r, const struct code_head *head, uint32_t ip)
+{
+	const struct python_offsets *o = r->offsets;
+	AUTO_FREE uint8_t *table = NULL;
+	int size;
+
+	if (ip == PYTHON_FRAME_NO_IP)
+		return -1;
+	if (o->ip_kind == PYTHON_IP_POINTER) {
+		if (ip < o->code_bytecode)
+			return -1;
+		ip -= o->code_bytecode;
+	}
+	/* before the first instruction */
+	if ((int32_t)ip < 0)
+		return (int)head->firstlineno;
+	table = malloc(LINES_MAX);
+	size = table ? python_bytes(r, head->lines, table, LINES_MAX) : -ENOMEM;
+	return size < 0 ? -1 : python_line(o, table, (size_t)size, (int)head->firstlineno, ip);
+}
+
+int python_frame_text(struct remote *r, const struct python_frame *frame,
+		      char ret[PYTHON_FRAME_TEXT_MAX])
+{
+	uint64_t code = frame->code & ~(uint64_t)PYTHON_FRAME_OWNER, function;
+	char name[NAME_MAX_BYTES], file[NAME_MAX_BYTES];
+	struct code_head head, after;
+	int line, err = read_head(r, code, &head);
+
+	if (err)
+		return err;
+	if (!is_the_same(&head, frame))
+		return -ESTALE;
+	function = r->offsets->code_qualname ? member(&head, r->offsets->code_qualname) : head.name;
+	err = python_text(r, function, name, sizeof(name));
+	if (!err)
+		err = python_text(r, head.filename, file, sizeof(file));
+	if (err)
+		return err;
+	line = read_line(r, &head, frame->ip);
+	/* had it died meanwhile, the texts could be anybody's */
+	err = read_head(r, code, &after);
+	if (!err && (!is_the_same(&after, frame) || after.filename != head.filename))
+		err = -ESTALE;
+	if (err)
+		return err;
+	if (line >= 0)
+		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s:%d)", name, file, line);
+	else
+		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s)", name, file);
+	return 0;
+}
