@@ -30,10 +30,14 @@ struct python_stack_info {
 	__u8 pad;
 };
 
-/* Memory of a dead code object is soon another one's, at the same address. */
-static inline __u32 python_code_check(__u64 name, __u64 lines, __u32 firstlineno)
+/*
+ * Memory of a dead code object is soon another one's, at the same address. What it held stays there
+ * until then, but for the first 8 or 16 bytes, where allocators keep their lists: hence the type.
+ */
+static inline __u32 python_code_check(__u64 type, __u64 name, __u64 lines, __u32 firstlineno)
 {
-	__u64 mixed = (name ^ lines << 20 ^ (__u64)firstlineno << 44) * 0x9e3779b97f4a7c15ULL;
+	__u64 mixed = (type << 10 ^ name ^ lines << 20 ^ (__u64)firstlineno << 44) *
+		      0x9e3779b97f4a7c15ULL;
 
 	return (__u32)(mixed >> 32);
 }

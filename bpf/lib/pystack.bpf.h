@@ -9,6 +9,8 @@
 #include "python.bpf.h"
 #include "python_stack.h"
 
+enum { PYTHON_OBJECT_TYPE = 8 };
+
 /* The thread state of the current thread, which must hold this GIL. */
 static __always_inline __u64 python_gil_holder(const struct python_offsets *o, __u64 gil)
 {
@@ -32,7 +34,8 @@ static __always_inline void read_python_frame(const struct python_offsets *o, __
 	}
 	ret->code = (code & ~(__u64)PYTHON_FRAME_OWNER) | (owner & PYTHON_FRAME_OWNER);
 	ret->ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
-	ret->check = python_code_check(read_user_u64(code + o->code_name),
+	ret->check = python_code_check(read_user_u64(code + PYTHON_OBJECT_TYPE),
+				       read_user_u64(code + o->code_name),
 				       read_user_u64(code + o->code_lines), firstlineno);
 }
 

@@ -106,7 +106,7 @@ enum { CODE_HEAD_MAX = 256, LINES_MAX = 1 << 20, NAME_MAX_BYTES = 400 };
 /* What a code object begins with, and the members that are used. */
 struct code_head {
 	uint8_t bytes[CODE_HEAD_MAX];
-	uint64_t refcount, filename, name, lines;
+	uint64_t references, type, filename, name, lines;
 	uint32_t firstlineno;
 };
 
@@ -129,7 +129,8 @@ static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
 	if (size > sizeof(ret->bytes))
 		return -EINVAL;
 	err = remote_read(r, code, ret->bytes, size);
-	ret->refcount = member(ret, 0) & UINT32_MAX;
+	ret->references = member(ret, 0);
+	ret->type = member(ret, 8);
 	ret->filename = member(ret, o->code_filename);
 	ret->name = member(ret, o->code_name);
 	ret->lines = member(ret, o->code_lines);
@@ -137,12 +138,23 @@ static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
 	return err;
 }
 
+/*
+ * A freed object has no references, or the address of the next free block in their place. Since
+ * 3.12 there are immortal ones, whose number has bit 30 or 31 set; since 3.14 the upper 16 bits are
+ * flags.
+ */
+static bool is_alive(uint64_t references)
+{
+	enum { MANY = 1 << 20 };
+	uint64_t number = references & 0xffffffffffff;
+
+	return (number && number < MANY) || (number >= 1U << 30 && number <= UINT32_MAX);
+}
+
 static bool is_the_same(const struct code_head *head, const struct python_frame *frame)
 {
-	/* what is freed has no references, and then the next free block's address instead of them
-	 */
-	return head->refcount && head->refcount < UINT32_MAX - 1 &&
-	       python_code_check(head->name, head->lines, head->firstlineno) == frame->check;
+	return is_alive(head->references) && python_code_check(head->type, head->name, head->lines,
+							       head->firstlineno) == frame->check;
 }
 
 static int read_line(struct remote *r, const struct code_head *head, uint32_t ip)
@@ -191,7 +203,11 @@ int python_frame_text(struct remote *r, const struct python_frame *frame,
 		err = -ESTALE;
 	if (err)
 		return err;
-	if (line >= 0)
+	/* 3.12, 3.13: what is left of a call of a class after __init__(), with one string for both
+	 */
+	if (head.filename == head.name && !strcmp(name, "__init__"))
+		ret[0] = 0;
+	else if (line >= 0)
 		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s:%d)", name, file, line);
 	else
 		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s)", name, file);

@@ -11,7 +11,8 @@ enum { PYTHON_FRAME_TEXT_MAX = 1024 };
 
 /*
  * "function (file:line)", the function by its qualified name where the version has one; without the
- * line where the code has none there. -ESTALE: the code object is not the one that was seen.
+ * line where the code has none there; "" for code of the interpreter's own. -ESTALE: the code
+ * object is not the one that was seen.
  */
 int python_frame_text(struct remote *r, const struct python_frame *frame,
 		      char ret[PYTHON_FRAME_TEXT_MAX]);

@@ -12,7 +12,7 @@
 enum { FRAME_READS = 24, MAX_KNOWN_FRAMES = 32768 };
 
 /* A place in the code that is new costs some 10 us. */
-static struct allowance allowance = { .per_second = 1000, .burst_ms = 1000 };
+static struct allowance allowance = { .per_second = 2000, .burst_ms = 2000 };
 
 /* Frames with equal numbers are at the same place: `check` tells code at reused addresses apart. */
 struct known_frame {
@@ -92,10 +92,13 @@ struct column_strings stack_resolve(uint32_t host_pid, uint64_t event_ns,
 
 	for (size_t i = 0; target && i < info->n && i < PYTHON_STACK_MAX; i++) {
 		unsigned int owner = frames[i].code & PYTHON_FRAME_OWNER;
+		const char *text = "";
 
 		if (!target->offsets.frame_owner_internal ||
 		    owner < target->offsets.frame_owner_internal)
-			texts->items[n++] = resolve(target, &frames[i], &now_ns);
+			text = resolve(target, &frames[i], &now_ns);
+		if (text[0])
+			texts->items[n++] = text;
 	}
 	if (n && info->cut)
 		texts->items[n++] = "<cut>";
