@@ -44,7 +44,7 @@ struct collection {
 	__u64 stack_pointer;
 	__u64 interp, gil; /* addresses in the target */
 	__u64 argument;
-	__u8 has_before, has_argument, method;
+	__u8 has_before, has_argument, method, reason;
 };
 
 /* Collections under way, by pid_tgid. LRU: threads that are killed inside one leave theirs. */
@@ -74,6 +74,22 @@ static __always_inline bool read_stats(const struct gc_binary *binary, __u64 run
 	return ok;
 }
 
+static __always_inline bool read_register(struct pt_regs *regs, __u64 index, __u64 *ret)
+{
+	return index * 8 + 8 <= bpf_core_type_size(struct pt_regs) &&
+	       !bpf_probe_read_kernel(ret, sizeof(*ret), (char *)regs + index * 8);
+}
+
+static __always_inline __u8 read_reason(struct pt_regs *regs, const struct gc_site *site)
+{
+	__u64 reason;
+
+	if (!site->reason_reg || !read_register(regs, site->reason_reg, &reason))
+		return GC_REASON_UNKNOWN;
+	reason = (__u32)reason;
+	return reason < GC_REASON_MAX - 1 ? reason + 1 : GC_REASON_UNKNOWN;
+}
+
 static __always_inline bool read_argument(struct pt_regs *regs, const struct gc_site *site,
 					  __u64 *ret)
 {
@@ -83,10 +99,8 @@ static __always_inline bool read_argument(struct pt_regs *regs, const struct gc_
 		*ret = site->arg_value;
 		return true;
 	}
-	if (site->arg_place == GC_ARG_NONE ||
-	    (__u64)site->arg_reg * 8 + 8 > bpf_core_type_size(struct pt_regs))
+	if (site->arg_place == GC_ARG_NONE || !read_register(regs, site->arg_reg, &reg))
 		return false;
-	bpf_probe_read_kernel(&reg, sizeof(reg), (char *)regs + (__u64)site->arg_reg * 8);
 	if (site->arg_place == GC_ARG_REGISTER)
 		value = reg;
 	else if (bpf_probe_read_user(&value, sizeof(value), (void *)(reg + site->arg_value)))
@@ -163,6 +177,7 @@ int gc_pause_enter(struct pt_regs *regs)
 	open->method = site->method;
 	open->stack_pointer = PT_REGS_SP(regs);
 	open->has_argument = read_argument(regs, site, &open->argument);
+	open->reason = read_reason(regs, site);
 	open->interp = interp;
 	open->gil = gil;
 	open->has_before = read_stats(binary, runtime, open->interp, open->before);
@@ -262,6 +277,7 @@ int gc_pause_exit(struct pt_regs *regs)
 	event.header.end_ns = now;
 	event.binary_id = site->binary_id;
 	event.method = open->method;
+	event.reason = open->reason;
 	event.frozen_threads = open->gil ? count_gil_waiters(&binary->offsets, open->gil) : 0;
 	event.sibling_threads =
 		BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), signal, nr_threads) - 1;

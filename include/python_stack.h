@@ -10,6 +10,8 @@
 #include <linux/types.h>
 #endif
 
+#include "python_offsets.h"
+
 enum { PYTHON_STACK_MAX = 128 };
 
 enum {
@@ -31,15 +33,42 @@ struct python_stack_info {
 };
 
 /*
- * Memory of a dead code object is soon another one's, at the same address. What it held stays there
- * until then, but for the first 8 or 16 bytes, where allocators keep their lists: hence the type.
+ * By what a code object is known again. Memory of a dead one is soon another one's, with the same
+ * addresses in it, for allocators give out first what they got back last: so content counts too.
+ * Nothing here changes while the code object lives.
  */
-static inline __u32 python_code_check(__u64 type, __u64 name, __u64 lines, __u32 firstlineno)
-{
-	__u64 mixed = (type << 10 ^ name ^ lines << 20 ^ (__u64)firstlineno << 44) *
-		      0x9e3779b97f4a7c15ULL;
+struct python_code_marks {
+	__u64 type, filename, name, lines; /* addresses; the type is overwritten in freed memory */
+	__u64 firstlineno;
+	__u64 filename_length, filename_part; /* see python_text_part() */
+	__u64 name_length, name_part;
+	__u64 lines_size, lines_part; /* the first 8 bytes */
+};
 
-	return (__u32)(mixed >> 32);
+/*
+ * Where the 8 bytes of a str object are that tell it best from others of its length: the last ones
+ * of the text. `length` and `state` are members of the object. A text of less than 8 bytes is read
+ * with what follows in its block of memory.
+ */
+static inline __u64 python_text_part(const struct python_offsets *o, __u64 object, __u64 length,
+				     __u32 state)
+{
+	__u64 size = length * (state >> 2 & 7);
+
+	object += state >> 6 & 1 ? o->unicode_ascii_data : o->unicode_compact_data;
+	return size > 8 ? object + size - 8 : object;
+}
+
+static inline __u32 python_code_check(const struct python_code_marks *marks)
+{
+	const __u64 *words = (const __u64 *)marks;
+	__u64 mixed = 0;
+
+	for (unsigned int i = 0; i < sizeof(*marks) / sizeof(*words); i++) {
+		mixed = (mixed ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+		mixed ^= mixed >> 32;
+	}
+	return (__u32)mixed;
 }
 
 #endif

@@ -42,6 +42,8 @@ struct gc_site {
 	__u8 arg_reg; /* index into struct pt_regs, in 8-byte words */
 	__u8 arg_size;
 	__u8 method;
+	__u8 reason_reg; /* as arg_reg, holds enum gc_reason - 1; 0: none does */
+	__u8 pad[7];
 };
 
 /* What is read of an interpreter of one binary; user space writes it, indexed by binary_id. */

@@ -31,6 +31,7 @@ struct probe_site {
 	uint64_t file_offset;	 /* what perf_event_open wants for a uprobe */
 	uint64_t ref_ctr_offset; /* file offset of the USDT semaphore; 0: none */
 	struct arg_spec arg;	 /* gc__start: generation; gc__done: collected + uncollectable */
+	uint8_t reason_reg; /* register with the _PyGC_Reason, as reg_index; 0: none is known */
 };
 
 enum {

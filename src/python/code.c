@@ -103,11 +103,11 @@ int python_line(const struct python_offsets *offsets, const uint8_t *table, size
 
 enum { CODE_HEAD_MAX = 256, LINES_MAX = 1 << 20, NAME_MAX_BYTES = 400 };
 
-/* What a code object begins with, and the members that are used. */
+/* What a code object begins with, and what it is known by. */
 struct code_head {
 	uint8_t bytes[CODE_HEAD_MAX];
-	uint64_t references, type, filename, name, lines;
-	uint32_t firstlineno;
+	uint64_t references;
+	struct python_code_marks marks;
 };
 
 static uint64_t member(const struct code_head *head, uint32_t offset)
@@ -119,23 +119,50 @@ static uint64_t member(const struct code_head *head, uint32_t offset)
 	return v;
 }
 
+static void read_text_marks(struct remote *r, uint64_t object, __u64 *ret_length, __u64 *ret_part)
+{
+	const struct python_offsets *o = r->offsets;
+	struct {
+		uint64_t length, hash;
+		uint32_t state, pad;
+	} head = { 0 };
+
+	/* what cannot be read is 0, as in the kernel: the check is compared with that one's */
+	if (remote_read(r, object + o->unicode_length, &head, sizeof(head)))
+		memset(&head, 0, sizeof(head));
+	*ret_length = head.length;
+	object = python_text_part(o, object, head.length, head.state);
+	if (remote_read(r, object, ret_part, sizeof(*ret_part)))
+		*ret_part = 0;
+}
+
 static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
 {
 	const struct python_offsets *o = r->offsets;
+	struct python_code_marks *marks = &ret->marks;
 	size_t size = o->code_lines + 8; /* the last of the members */
+	uint64_t lines[3];
 	int err;
 
 	memset(ret, 0, sizeof(*ret));
 	if (size > sizeof(ret->bytes))
 		return -EINVAL;
 	err = remote_read(r, code, ret->bytes, size);
+	if (err)
+		return err;
 	ret->references = member(ret, 0);
-	ret->type = member(ret, 8);
-	ret->filename = member(ret, o->code_filename);
-	ret->name = member(ret, o->code_name);
-	ret->lines = member(ret, o->code_lines);
-	ret->firstlineno = (uint32_t)member(ret, o->code_firstlineno);
-	return err;
+	marks->type = member(ret, 8);
+	marks->filename = member(ret, o->code_filename);
+	marks->name = member(ret, o->code_name);
+	marks->lines = member(ret, o->code_lines);
+	marks->firstlineno = (uint32_t)member(ret, o->code_firstlineno);
+	read_text_marks(r, marks->filename, &marks->filename_length, &marks->filename_part);
+	read_text_marks(r, marks->name, &marks->name_length, &marks->name_part);
+	if (!remote_read(r, marks->lines + o->bytes_size, lines, sizeof(lines))) {
+		marks->lines_size = lines[0];
+		marks->lines_part = lines[2];
+	}
+	return 0;
 }
 
 /*
@@ -153,8 +180,7 @@ static bool is_alive(uint64_t references)
 
 static bool is_the_same(const struct code_head *head, const struct python_frame *frame)
 {
-	return is_alive(head->references) && python_code_check(head->type, head->name, head->lines,
-							       head->firstlineno) == frame->check;
+	return is_alive(head->references) && python_code_check(&head->marks) == frame->check;
 }
 
 static int read_line(struct remote *r, const struct code_head *head, uint32_t ip)
@@ -172,40 +198,48 @@ static int read_line(struct remote *r, const struct code_head *head, uint32_t ip
 	}
 	/* before the first instruction */
 	if ((int32_t)ip < 0)
-		return (int)head->firstlineno;
+		return (int)head->marks.firstlineno;
 	table = malloc(LINES_MAX);
-	size = table ? python_bytes(r, head->lines, table, LINES_MAX) : -ENOMEM;
-	return size < 0 ? -1 : python_line(o, table, (size_t)size, (int)head->firstlineno, ip);
+	size = table ? python_bytes(r, head->marks.lines, table, LINES_MAX) : -ENOMEM;
+	return size < 0 ? -1
+			: python_line(o, table, (size_t)size, (int)head->marks.firstlineno, ip);
+}
+
+/* The texts of a code object that is still the one. */
+static int read_texts(struct remote *r, const struct code_head *head, char name[NAME_MAX_BYTES],
+		      char file[NAME_MAX_BYTES])
+{
+	const struct python_offsets *o = r->offsets;
+	uint64_t function = o->code_qualname ? member(head, o->code_qualname) : head->marks.name;
+	int err = python_text(r, function, name, NAME_MAX_BYTES);
+
+	return err ? err : python_text(r, head->marks.filename, file, NAME_MAX_BYTES);
 }
 
 int python_frame_text(struct remote *r, const struct python_frame *frame,
 		      char ret[PYTHON_FRAME_TEXT_MAX])
 {
-	uint64_t code = frame->code & ~(uint64_t)PYTHON_FRAME_OWNER, function;
+	uint64_t code = frame->code & ~(uint64_t)PYTHON_FRAME_OWNER;
 	char name[NAME_MAX_BYTES], file[NAME_MAX_BYTES];
 	struct code_head head, after;
-	int line, err = read_head(r, code, &head);
+	int line = -1, text_err, err = read_head(r, code, &head);
 
 	if (err)
 		return err;
 	if (!is_the_same(&head, frame))
 		return -ESTALE;
-	function = r->offsets->code_qualname ? member(&head, r->offsets->code_qualname) : head.name;
-	err = python_text(r, function, name, sizeof(name));
-	if (!err)
-		err = python_text(r, head.filename, file, sizeof(file));
-	if (err)
-		return err;
-	line = read_line(r, &head, frame->ip);
+	text_err = read_texts(r, &head, name, file);
+	if (!text_err)
+		line = read_line(r, &head, frame->ip);
 	/* had it died meanwhile, the texts could be anybody's */
 	err = read_head(r, code, &after);
-	if (!err && (!is_the_same(&after, frame) || after.filename != head.filename))
+	if (!err && !is_the_same(&after, frame))
 		err = -ESTALE;
-	if (err)
-		return err;
+	if (err || text_err)
+		return err ? err : text_err;
 	/* 3.12, 3.13: what is left of a call of a class after __init__(), with one string for both
 	 */
-	if (head.filename == head.name && !strcmp(name, "__init__"))
+	if (head.marks.filename == head.marks.name && !strcmp(name, "__init__"))
 		ret[0] = 0;
 	else if (line >= 0)
 		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s:%d)", name, file, line);

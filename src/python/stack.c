@@ -9,7 +9,7 @@
 #include "python/target.h"
 #include "util.h"
 
-enum { FRAME_READS = 24, MAX_KNOWN_FRAMES = 32768 };
+enum { FRAME_READS = 32, MAX_KNOWN_FRAMES = 32768 };
 
 /* A place in the code that is new costs some 10 us. */
 static struct allowance allowance = { .per_second = 2000, .burst_ms = 2000 };

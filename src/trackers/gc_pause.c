@@ -84,6 +84,7 @@ static int attach_site(const struct python_binary *binary, const struct probe_si
 		.arg_reg = site->arg.reg_index,
 		.arg_size = site->arg.size,
 		.method = (uint8_t)binary->image.gc_method,
+		.reason_reg = site->reason_reg,
 	};
 	LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = site->ref_ctr_offset,
 		    .bpf_cookie = index);

@@ -142,6 +142,12 @@ def code_made_at_run_time():
     exec(compile("\n\ngc.collect(0)", "größe.py", "exec"), names)  # it does not
 
 
+def code_of_short_life():
+    for i in range(60):
+        exec(compile("\n" * (i % 7) + f"def function_{i}():\n  gc.collect(0)\nfunction_{i}()", f"made_{i}.py", "exec"),
+             {"gc": gc})
+
+
 def coroutine():
     async def leaf():
         await asyncio.sleep(0)
@@ -165,7 +171,7 @@ def long_function():
 
 
 SCENES = [recursion, deep, generator, comprehension, calls_through_c, lines, automatic, code_made_at_run_time,
-          coroutine, long_function]
+          code_of_short_life, coroutine, long_function]
 
 
 def play():
