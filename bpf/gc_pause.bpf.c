@@ -9,6 +9,7 @@
 #include "underspan.bpf.h"
 #include "compat.bpf.h"
 #include "python.bpf.h"
+#include "pystack.bpf.h"
 #include "syscall.bpf.h"
 #include "events/gc_pause.h"
 
@@ -43,7 +44,7 @@ struct collection {
 	__u64 stack_pointer;
 	__u64 interp, gil; /* addresses in the target */
 	__u64 argument;
-	__u8 has_before, has_argument, method;
+	__u8 has_before, has_argument, method, reason;
 };
 
 /* Collections under way, by pid_tgid. LRU: threads that are killed inside one leave theirs. */
@@ -60,6 +61,7 @@ bool stopping; /* set by user space: probes still fire, nothing may come of it *
 
 const volatile bool only_chosen = false; /* --pid: only processes of the map `processes` */
 const volatile __u64 min_duration_ns = 0;
+const volatile __u64 stack_min_ns = 1000000;
 
 static __always_inline bool read_stats(const struct gc_binary *binary, __u64 runtime, __u64 interp,
 				       struct generation_stats *ret)
@@ -74,6 +76,22 @@ static __always_inline bool read_stats(const struct gc_binary *binary, __u64 run
 	return ok;
 }
 
+static __always_inline bool read_register(struct pt_regs *regs, __u64 index, __u64 *ret)
+{
+	return index * 8 + 8 <= bpf_core_type_size(struct pt_regs) &&
+	       !bpf_probe_read_kernel(ret, sizeof(*ret), (char *)regs + index * 8);
+}
+
+static __always_inline __u8 read_reason(struct pt_regs *regs, const struct gc_site *site)
+{
+	__u64 reason;
+
+	if (!site->reason_reg || !read_register(regs, site->reason_reg, &reason))
+		return GC_REASON_UNKNOWN;
+	reason = (__u32)reason;
+	return reason < GC_REASON_MAX - 1 ? reason + 1 : GC_REASON_UNKNOWN;
+}
+
 static __always_inline bool read_argument(struct pt_regs *regs, const struct gc_site *site,
 					  __u64 *ret)
 {
@@ -83,10 +101,8 @@ static __always_inline bool read_argument(struct pt_regs *regs, const struct gc_
 		*ret = site->arg_value;
 		return true;
 	}
-	if (site->arg_place == GC_ARG_NONE ||
-	    (__u64)site->arg_reg * 8 + 8 > bpf_core_type_size(struct pt_regs))
+	if (site->arg_place == GC_ARG_NONE || !read_register(regs, site->arg_reg, &reg))
 		return false;
-	bpf_probe_read_kernel(&reg, sizeof(reg), (char *)regs + (__u64)site->arg_reg * 8);
 	if (site->arg_place == GC_ARG_REGISTER)
 		value = reg;
 	else if (bpf_probe_read_user(&value, sizeof(value), (void *)(reg + site->arg_value)))
@@ -163,6 +179,7 @@ int gc_pause_enter(struct pt_regs *regs)
 	open->method = site->method;
 	open->stack_pointer = PT_REGS_SP(regs);
 	open->has_argument = read_argument(regs, site, &open->argument);
+	open->reason = read_reason(regs, site);
 	open->interp = interp;
 	open->gil = gil;
 	open->has_before = read_stats(binary, runtime, open->interp, open->before);
@@ -193,6 +210,47 @@ static __always_inline bool fill_result(struct gc_pause_event *event, struct col
 	return event->generation >= 0;
 }
 
+/*
+ * An event with its stack is too big for the BPF stack. A uprobe may be preempted by another one on
+ * the same CPU, which then finds `users` to be 2 and does without.
+ */
+struct event_with_stack {
+	__u64 users;
+	struct gc_pause_event event;
+	struct python_frame frames[PYTHON_STACK_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct event_with_stack);
+} gc_pause_stack SEC(".maps");
+
+static __always_inline void output_with_stack(const struct gc_pause_event *event,
+					      const struct python_offsets *offsets, __u64 gil)
+{
+	__u32 zero = 0, n;
+	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
+
+	if (!with)
+		return;
+	__sync_fetch_and_add(&with->users, 1);
+	if (*(volatile __u64 *)&with->users == 1) {
+		with->event = *event;
+		python_stack(offsets, python_gil_holder(offsets, gil), with->frames,
+			     &with->event.stack);
+		n = *(volatile __u16 *)&with->event.stack.n;
+		if (n > PYTHON_STACK_MAX)
+			n = PYTHON_STACK_MAX;
+		event_output(&with->event, sizeof(with->event) + n * sizeof(with->frames[0]));
+	} else {
+		stat_add(STAT_READ_FAIL, 1);
+		event_output((void *)event, sizeof(*event));
+	}
+	__sync_fetch_and_add(&with->users, -1);
+}
+
 SEC("uprobe")
 int gc_pause_exit(struct pt_regs *regs)
 {
@@ -201,7 +259,7 @@ int gc_pause_exit(struct pt_regs *regs)
 	__u32 index = attach_cookie(regs);
 	const struct gc_site *site = bpf_map_lookup_elem(&gc_pause_sites, &index);
 	const struct gc_binary *binary;
-	struct gc_pause_event *event;
+	struct gc_pause_event event = {};
 
 	if (!open || !site || stopping || open->method != site->method)
 		return 0;
@@ -211,24 +269,24 @@ int gc_pause_exit(struct pt_regs *regs)
 	if (!binary)
 		return 0;
 	stat_add(STAT_SEEN, 1);
-	event = event_reserve(sizeof(*event));
-	if (!event)
-		goto out;
-	if (!fill_result(event, open, binary, PT_REGS_IP(regs) - site->va + binary->runtime_va) ||
+	if (!fill_result(&event, open, binary, PT_REGS_IP(regs) - site->va + binary->runtime_va) ||
 	    now - open->start_ns < min_duration_ns) {
 		stat_add(STAT_FILTERED, 1);
-		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
 		goto out;
 	}
-	header_set_current(&event->header);
-	event->header.start_ns = open->start_ns;
-	event->header.end_ns = now;
-	event->binary_id = site->binary_id;
-	event->method = open->method;
-	event->frozen_threads = open->gil ? count_gil_waiters(&binary->offsets, open->gil) : 0;
-	event->sibling_threads =
+	header_set_current(&event.header);
+	event.header.start_ns = open->start_ns;
+	event.header.end_ns = now;
+	event.binary_id = site->binary_id;
+	event.method = open->method;
+	event.reason = open->reason;
+	event.frozen_threads = open->gil ? count_gil_waiters(&binary->offsets, open->gil) : 0;
+	event.sibling_threads =
 		BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), signal, nr_threads) - 1;
-	event_submit(event);
+	if (open->gil && now - open->start_ns >= stack_min_ns)
+		output_with_stack(&event, &binary->offsets, open->gil);
+	else
+		event_output(&event, sizeof(event));
 out:
 	bpf_map_delete_elem(&gc_pause_open, &thread);
 	return 0;

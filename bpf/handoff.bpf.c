@@ -123,6 +123,7 @@ static __always_inline void accepted(__u32 fd)
 	header_set_current(header);
 	conn->event.main_tid = header->tid;
 	conn->event.main_host_tid = header->host_tid;
+	conn->event.main_ident = header->ident;
 	__builtin_memcpy(conn->event.main_comm, header->comm, sizeof(header->comm));
 	conn->event.fd = fd;
 	conn->event.queue = HANDOFF_QUEUE_ACCEPT;

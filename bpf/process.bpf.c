@@ -21,17 +21,48 @@ static __always_inline void tell(__u32 kind, __u32 host_pid, __u32 parent)
 	bpf_ringbuf_submit(event, 0);
 }
 
+/*
+ * A program that starts threads all the time shall not wake the reader each time: once in this
+ * while; it is awake then for as long as there are some to look at.
+ */
+static const __u64 TELL_THREADS_EVERY_NS = 5000000;
+static __u64 threads_told_ns;
+
+static __always_inline void tell_thread(struct task_struct *thread)
+{
+	struct process_event *event = event_reserve(sizeof(*event));
+	__u64 flags = BPF_RB_NO_WAKEUP;
+
+	if (!event)
+		return;
+	event->kind = PROCESS_THREAD;
+	event->host_pid = thread->tgid;
+	event->host_tid = thread->pid;
+	event->pid = task_ns_id(BPF_CORE_READ(thread, group_leader));
+	event->tid = task_ns_id(thread);
+	event->ident = task_ident(thread);
+	event->time_ns = bpf_ktime_get_ns();
+	if (event->time_ns - threads_told_ns > TELL_THREADS_EVERY_NS) {
+		threads_told_ns = event->time_ns;
+		flags = BPF_RB_FORCE_WAKEUP;
+	}
+	bpf_ringbuf_submit(event, flags);
+}
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 parent_tgid = parent->tgid, tgid = child->tgid;
 	struct process_info *known, info;
 
-	if (child->pid != child->tgid) /* a thread */
-		return 0;
 	known = bpf_map_lookup_elem(&processes, &parent_tgid);
 	if (!known)
 		return 0;
+	if (child->pid != child->tgid) {
+		if (known->flags & PROCESS_PYTHON)
+			tell_thread(child);
+		return 0;
+	}
 	info = *known;
 	stat_add(STAT_SEEN, 1);
 	if (bpf_map_update_elem(&processes, &tgid, &info, BPF_ANY))

@@ -89,6 +89,15 @@ static __always_inline void event_submit(void *event)
 {
 	event_submit_in(&events, event);
 }
+/* Sends an event that was made elsewhere, with what follows it. */
+static __always_inline void event_output(void *event, __u64 size)
+{
+	__u64 waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+
+	if (bpf_ringbuf_output(&events, event, size,
+			       waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP))
+		stat_add(STAT_LOST_RING, 1);
+}
 #endif
 
 static __always_inline __u32 current_tgid(void)
@@ -133,6 +142,20 @@ static __always_inline void header_set_task(struct event_header *header, struct 
 	BPF_CORE_READ_INTO(&header->comm, task, comm);
 }
 
+/*
+ * The thread's pthread_self(), which is threading.get_ident() of Python: on x86-64 the C libraries
+ * let the thread pointer point to it. On arm64 they have it at some distance below that they do not
+ * tell.
+ */
+static __always_inline __u64 task_ident(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return BPF_CORE_READ(task, thread.fsbase);
+#else
+	return 0;
+#endif
+}
+
 /* Fills everything but the times with the current thread. */
 static __always_inline void header_set_current(struct event_header *header)
 {
@@ -143,6 +166,7 @@ static __always_inline void header_set_current(struct event_header *header)
 	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
 	header->tid = task_ns_id(task);
 	header->cgroup_id = bpf_get_current_cgroup_id();
+	header->ident = task_ident(task);
 	bpf_get_current_comm(header->comm, sizeof(header->comm));
 }
 

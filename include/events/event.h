@@ -14,6 +14,7 @@ struct event_header {
 	__u64 start_ns;	 /* CLOCK_MONOTONIC */
 	__u64 end_ns;	 /* CLOCK_MONOTONIC */
 	__u64 cgroup_id; /* of the thread, in the unified hierarchy; 1 or 0 says nothing */
+	__u64 ident;	 /* of the thread, its pthread_self(); 0: not known */
 	__u32 pid;	 /* as the thread's innermost PID namespace counts */
 	__u32 tid;
 	__u32 host_pid; /* as the host counts */

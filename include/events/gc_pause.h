@@ -6,6 +6,7 @@
 
 #include "events/event.h"
 #include "python_offsets.h"
+#include "python_stack.h"
 
 enum gc_reason {
 	GC_REASON_UNKNOWN,
@@ -25,7 +26,8 @@ struct gc_pause_event {
 	__s8 generation;       /* -1: could not be read */
 	__u8 reason;	       /* enum gc_reason */
 	__u8 method;	       /* enum gc_method, src/probe/python.h */
-	__u8 pad;
+	__u8 pad[5];
+	struct python_stack_info stack; /* its frames follow: what triggered the collection */
 };
 
 /* Where an integer argument lies when a probe fires. Same values as enum arg_place. */
@@ -40,6 +42,8 @@ struct gc_site {
 	__u8 arg_reg; /* index into struct pt_regs, in 8-byte words */
 	__u8 arg_size;
 	__u8 method;
+	__u8 reason_reg; /* as arg_reg, holds enum gc_reason - 1; 0: none does */
+	__u8 pad[7];
 };
 
 /* What is read of an interpreter of one binary; user space writes it, indexed by binary_id. */

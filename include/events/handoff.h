@@ -28,6 +28,7 @@ struct handoff_event {
 	struct event_header header;
 	__u64 client_wait_ns; /* from start until the request's first byte was there */
 	__u64 handoff_ns;     /* of start..end: bytes there, no thread */
+	__u64 main_ident;     /* of the accepting thread, see struct event_header */
 	__u32 fd;
 	__u32 main_tid; /* the accepting thread, as its PID namespace counts */
 	__u32 main_host_tid;

@@ -6,16 +6,22 @@
 #include <linux/types.h>
 
 enum process_event_kind {
-	PROCESS_EXEC, /* any process: it may be a Python now */
-	PROCESS_FORK, /* of a tracked process; the child is tracked already */
-	PROCESS_EXIT, /* of a tracked process; it is tracked no more */
+	PROCESS_EXEC,	/* any process: it may be a Python now */
+	PROCESS_FORK,	/* of a tracked process; the child is tracked already */
+	PROCESS_EXIT,	/* of a tracked process; it is tracked no more */
+	PROCESS_THREAD, /* a tracked process started one */
 };
 
 struct process_event {
 	__u32 kind;
 	__u32 host_pid;
 	__u32 parent_host_pid; /* PROCESS_FORK */
-	__u32 pad;
+
+	/* PROCESS_THREAD: */
+	__u32 host_tid;
+	__u32 pid, tid; /* as the thread's innermost PID namespace counts */
+	__u64 ident;	/* see struct event_header */
+	__u64 time_ns;	/* CLOCK_MONOTONIC */
 };
 
 /* Value of the map `processes`, keyed by host pid: these are tracked. */

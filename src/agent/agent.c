@@ -13,6 +13,8 @@
 #include "probe/clock.h"
 #include "probe/kernel.h"
 #include "probe/processes.h"
+#include "python/names.h"
+#include "python/target.h"
 #include "trackers/trackers.h"
 
 /* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
@@ -40,7 +42,7 @@ static size_t pipeline_table(const struct agent *agent, size_t index, size_t tab
 	return table ? agent->set.items[index].second_table : index;
 }
 
-static void on_event(size_t index, const void *event, void *context)
+static void on_event(size_t index, const void *event, size_t size, void *context)
 {
 	struct agent *agent = context;
 	const struct tracker *tracker = agent->set.items[index].tracker;
@@ -49,6 +51,9 @@ static void on_event(size_t index, const void *event, void *context)
 	memset(row, 0, tracker->row_size);
 	memcpy(row + tracker->event_offset, event, tracker->event_size);
 	enrich_event(event, (struct row_common *)row);
+	if (tracker->take_extra)
+		tracker->take_extra(row, (const char *)event + tracker->event_size,
+				    size - tracker->event_size);
 	if (tracker->complete)
 		tracker->complete(row);
 	pipeline_add(agent->pipeline,
@@ -86,6 +91,7 @@ static void tick_trackers(struct agent *agent, uint64_t now, bool last)
 
 static void on_process(const struct process *process)
 {
+	target_gone(process->host_pid); /* with --pid, nobody says that it was another program */
 	tracker_set_process_appeared(&the_agent->set, process);
 	report_process(&the_agent->report, process);
 }
@@ -94,6 +100,7 @@ static void on_process_gone(uint32_t host_pid)
 {
 	tracker_set_process_gone(&the_agent->set, host_pid);
 	enrich_process_gone(host_pid);
+	target_gone(host_pid);
 }
 
 /* ---- life ---- */
@@ -141,7 +148,8 @@ static void list_tables(struct agent *agent)
 
 static int start(struct agent *agent, struct sink *sink, struct why *why)
 {
-	static const struct processes_hooks hooks = { on_process, on_process_gone };
+	static const struct processes_hooks hooks = { on_process, on_process_gone,
+						      names_thread_started };
 	int err;
 
 	list_tables(agent);
@@ -192,12 +200,14 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 
 	ring_buffer__consume(agent->set.rings);
 	processes_tick(now);
+	names_tick(now);
 	err = pipeline_tick(agent->pipeline, why);
 	if (err || now < *next_second)
 		return err;
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
 	binaries_tick(now);
+	targets_tick(now);
 	tick_trackers(agent, now, false);
 	report_tick(&agent->report, now);
 	return 0;
@@ -244,7 +254,7 @@ static int loop(struct agent *agent, int signal_fd, int watch_fd, struct why *wh
 		if (err || (end && now >= end))
 			break;
 		wait_and_handle(agent, epoll_fd, signal_fd, watch_fd,
-				processes_due_in(now, POLL_NS));
+				names_due_in(now, processes_due_in(now, POLL_NS)));
 	}
 	return err;
 }
@@ -299,6 +309,8 @@ void agent_free(struct agent *agent)
 	if (!agent)
 		return;
 	pipeline_free(agent->pipeline);
+	names_done();
+	targets_done();
 	processes_stop();
 	binaries_done();
 	if (agent->set_open)

@@ -55,10 +55,11 @@ static bool check_kernel(void)
 	return say(ok, "kernel", ok ? name.release : why.text);
 }
 
-static void no_event(size_t index, const void *event, void *context)
+static void no_event(size_t index, const void *event, size_t size, void *context)
 {
 	(void)index;
 	(void)event;
+	(void)size;
 	(void)context;
 }
 

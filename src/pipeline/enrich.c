@@ -7,6 +7,7 @@
 
 #include "probe/cgroup.h"
 #include "probe/proc.h"
+#include "python/names.h"
 #include "util.h"
 
 enum { MAX_IDENTITIES = 8192 };
@@ -119,7 +120,6 @@ void enrich_event(const struct event_header *header, struct row_common *ret)
 {
 	*ret = (struct row_common){
 		.host = host_name,
-		.thread_name = "",
 		.start_ns = header->start_ns,
 		.end_ns = header->end_ns,
 		.duration_ns = header->end_ns - header->start_ns,
@@ -132,4 +132,10 @@ void enrich_event(const struct event_header *header, struct row_common *ret)
 	memcpy(ret->comm, header->comm, sizeof(ret->comm));
 	enrich_identity(header->host_pid, header->cgroup_id, header->end_ns, &ret->container_id,
 			&ret->pod_uid);
+	ret->thread_name = names_find(&(struct thread_id){ .host_pid = header->host_pid,
+							   .host_tid = header->host_tid,
+							   .pid = header->pid,
+							   .tid = header->tid,
+							   .ident = header->ident },
+				      header->end_ns);
 }

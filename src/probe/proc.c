@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "util.h"
@@ -131,6 +132,50 @@ int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
 		if (fd >= 0)
 			snprintf(ret_path, path_size, "%s", path);
 		return fd;
+	}
+	return -ENOENT;
+}
+
+/* /proc/PID/maps may show other device numbers than stat(): the file itself is asked. */
+static bool mapping_is(uint32_t pid, uint64_t low, uint64_t high, const char *path, uint64_t dev,
+		       uint64_t ino)
+{
+	AUTO_CLOSE int fd = open_mapping(pid, low, high, path);
+	struct stat st;
+
+	return fd >= 0 && !fstat(fd, &st) && st.st_dev == dev && st.st_ino == ino;
+}
+
+int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_address)
+{
+	char line[MAPS_LINE_MAX], name[64], exe[4096];
+	AUTO_FCLOSE FILE *maps = NULL;
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "/proc/%u/exe", pid);
+	n = readlink(name, exe, sizeof(exe) - 1);
+	if (n < 0)
+		return -errno;
+	exe[n] = 0;
+	cut_deleted(exe);
+	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
+	maps = fopen(name, "re");
+	if (!maps)
+		return -errno;
+	for (int i = 0; i < MAPS_MAX_LINES && fgets(line, sizeof(line), maps); i++) {
+		unsigned long long low, high, offset;
+		char *path = strchr(line, '/');
+
+		if (!path || sscanf(line, "%llx-%llx %*s %llx", &low, &high, &offset) != 3 ||
+		    offset)
+			continue;
+		path[strcspn(path, "\n")] = 0;
+		cut_deleted(path);
+		if ((strcmp(path, exe) && !is_libpython_name(path)) ||
+		    !mapping_is(pid, low, high, path, dev, ino))
+			continue;
+		*ret_address = low;
+		return 0;
 	}
 	return -ENOENT;
 }

@@ -24,6 +24,12 @@ int proc_open_exe(uint32_t pid, char *ret_path, size_t path_size);
  */
 int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size);
 
+/*
+ * Where the first byte of a file is mapped: the running program or libpython, of which `dev` and
+ * `ino` are as stat() tells them. 0, -ENOENT or -errno.
+ */
+int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_address);
+
 /* Field 22 of /proc/PID/stat, clock ticks since boot: tells two users of one pid apart. 0: gone. */
 uint64_t proc_start_time(uint32_t pid);
 

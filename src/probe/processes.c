@@ -253,6 +253,10 @@ void processes_handle(const struct process_event *event)
 		if (!p && add(event->host_pid, parent->binary, NULL) && hooks.appeared)
 			hooks.appeared(find(event->host_pid));
 		break;
+	case PROCESS_THREAD:
+		if (p && hooks.thread_started)
+			hooks.thread_started(event);
+		break;
 	case PROCESS_EXIT:
 		if (p)
 			forget(p);
@@ -310,6 +314,11 @@ void processes_stop(void)
 	forget(p);
 	drop_pending(linked_rechecks, ARRAY_SIZE(linked_rechecks));
 	drop_pending(other_rechecks, ARRAY_SIZE(other_rechecks));
+}
+
+const struct process *processes_find(uint32_t host_pid)
+{
+	return find(host_pid);
 }
 
 size_t processes_count(void)

@@ -25,6 +25,8 @@ struct processes_hooks {
 	/* A Python process appeared; `process` lives until gone() */
 	void (*appeared)(const struct process *process);
 	void (*gone)(uint32_t host_pid);
+	/* A thread of a tracked process was started: a PROCESS_THREAD event. */
+	void (*thread_started)(const struct process_event *event);
 };
 
 /*
@@ -43,6 +45,9 @@ void processes_tick(uint64_t now_ns);
 
 /* How long until processes_tick() has something to do, at most `limit_ns`. */
 uint64_t processes_due_in(uint64_t now_ns, uint64_t limit_ns);
+
+/* The Python process of this pid, NULL when there is none. */
+const struct process *processes_find(uint32_t host_pid);
 
 size_t processes_count(void);
 uint64_t processes_unlooked(void); /* exec events dropped because too many were pending */

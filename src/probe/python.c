@@ -51,6 +51,7 @@ static int read_image(struct elf_file *elf, const char *path_hint, struct python
 	 */
 	if (!elf_needs(elf, "libpython") && find_runtime(elf, &symbols, &image->runtime_va)) {
 		elf_va_to_offset(elf, image->runtime_va, &image->runtime_file_offset);
+		image->load_va = elf->loads[0].va - elf->loads[0].file_offset;
 		image->machine = elf->machine;
 		image->build_id_len = (uint8_t)elf_build_id(elf, image->build_id,
 							    sizeof(image->build_id));

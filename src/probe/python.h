@@ -31,6 +31,7 @@ struct probe_site {
 	uint64_t file_offset;	 /* what perf_event_open wants for a uprobe */
 	uint64_t ref_ctr_offset; /* file offset of the USDT semaphore; 0: none */
 	struct arg_spec arg;	 /* gc__start: generation; gc__done: collected + uncollectable */
+	uint8_t reason_reg; /* register with the _PyGC_Reason, as reg_index; 0: none is known */
 };
 
 enum {
@@ -46,6 +47,7 @@ struct python_image {
 	uint16_t machine;	      /* EM_X86_64 or EM_AARCH64 */
 	uint8_t major, minor, micro;  /* micro: PYTHON_MICRO_UNKNOWN where the file does not tell */
 	bool free_threaded;	      /* a Py_GIL_DISABLED build */
+	uint64_t load_va;	      /* where the file's first byte would lie */
 	uint64_t runtime_va;	      /* &_PyRuntime */
 	uint64_t runtime_file_offset; /* of the same; 0 when in .bss */
 

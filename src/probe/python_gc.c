@@ -94,6 +94,19 @@ static bool is_collector_name(const struct python_image *image, const char *name
 }
 
 /*
+ * Since 3.13 the third argument says why. A function of this very name is called as the ABI says;
+ * the arguments of a clone may be others.
+ */
+static uint8_t reason_register(const struct python_image *image, const char *name)
+{
+	enum { X86_64_RDX = 12, AARCH64_X2 = 2 };
+
+	if (image->minor < 13 || strchr(name, '.'))
+		return 0;
+	return image->machine == EM_X86_64 ? X86_64_RDX : AARCH64_X2;
+}
+
+/*
  * Names are not unique: another module linked into the same program may have its own `collect`.
  * The right one prints the collector's message.
  */
@@ -129,6 +142,8 @@ static int add_named(const struct elf_file *elf, const struct elf_symbols *symbo
 		err = add_function(elf, functions, f, image, why);
 		if (err)
 			return err;
+		image->gc_entry[image->n_gc_entry - 1].reason_reg = reason_register(
+			image, elf_symbol_name(symbols, sym));
 	}
 	if (!image->n_gc_entry)
 		return why_fail(why, ENOTSUP, "no symbol of the collecting function");

@@ -11,6 +11,7 @@
 #include "gc_pause.skel.h"
 #include "probe/kernel.h"
 #include "probe/uprobe.h"
+#include "python/stack.h"
 #include "trackers/tracker.h"
 
 struct gc_pause_row {
@@ -36,7 +37,7 @@ static const struct column columns[] = {
 };
 
 static struct gc_pause_bpf *skeleton;
-static uint64_t min_duration_us;
+static uint64_t min_duration_us, stack_min_us = 1000;
 
 static const struct option options[] = {
 	{ .key = "gc_pause.min_duration_us",
@@ -44,6 +45,11 @@ static const struct option options[] = {
 	  .target = &min_duration_us,
 	  .arg = "US",
 	  .help = "leave shorter collections out (default 0: every one is a row)" },
+	{ .key = "gc_pause.stack_min_us",
+	  .type = OPTION_UINT,
+	  .target = &stack_min_us,
+	  .arg = "US",
+	  .help = "collections this long have the Python stack that triggered them (default 1000)" },
 };
 
 static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
@@ -55,6 +61,7 @@ static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	skeleton->rodata->has_attach_cookie = kernel_has_attach_cookie();
 	skeleton->rodata->only_chosen = only_chosen;
 	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	skeleton->rodata->stack_min_ns = stack_min_us * NSEC_PER_USEC;
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
 }
@@ -80,6 +87,7 @@ static int attach_site(const struct python_binary *binary, const struct probe_si
 		.arg_reg = site->arg.reg_index,
 		.arg_size = site->arg.size,
 		.method = (uint8_t)binary->image.gc_method,
+		.reason_reg = site->reason_reg,
 	};
 	const struct uprobe_object object = {
 		.skeleton = skeleton->skeleton,
@@ -140,10 +148,22 @@ static const char *gc_pause_binary_method(const struct python_binary *binary)
 	return method_names[binary->image.gc_method];
 }
 
+static void gc_pause_take_extra(void *row_of, const void *extra, size_t size)
+{
+	static struct stack_texts texts; /* one row is made at a time */
+	struct gc_pause_row *row = row_of;
+	const struct gc_pause_event *event = &row->event;
+
+	if (event->stack.n * sizeof(struct python_frame) == size)
+		row->py_stack = stack_resolve(event->header.host_pid, event->header.end_ns, extra,
+					      &event->stack, &texts);
+}
+
 const struct tracker gc_pause_tracker = {
 	.name = "gc_pause",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_gc_pause", columns),
 	.event_size = sizeof(struct gc_pause_event),
+	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
 	.row_size = sizeof(struct gc_pause_row),
 	.event_offset = offsetof(struct gc_pause_row, event),
 	.ring_bytes = 1 << 20,
@@ -151,6 +171,7 @@ const struct tracker gc_pause_tracker = {
 	.n_options = ARRAY_SIZE(options),
 	.open = gc_pause_open,
 	.close = gc_pause_close,
+	.take_extra = gc_pause_take_extra,
 	.attach_binary = gc_pause_attach_binary,
 	.quiet = gc_pause_quiet,
 	.binary_method = gc_pause_binary_method,

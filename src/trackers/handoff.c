@@ -8,6 +8,7 @@
 #include "events/process.h"
 #include "handoff.skel.h"
 #include "probe/kernel.h"
+#include "python/names.h"
 #include "trackers/tracker.h"
 
 struct handoff_row {
@@ -124,6 +125,19 @@ static void handoff_tick(const struct tracker_output *output, uint64_t now_ns)
 	}
 }
 
+static void handoff_complete(void *row_of)
+{
+	struct handoff_row *row = row_of;
+	const struct handoff_event *event = &row->event;
+
+	row->main_thread_name = names_find(&(struct thread_id){ .host_pid = event->header.host_pid,
+								.host_tid = event->main_host_tid,
+								.pid = event->header.pid,
+								.tid = event->main_tid,
+								.ident = event->main_ident },
+					   event->header.start_ns);
+}
+
 const struct tracker handoff_tracker = {
 	.name = "handoff",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_handoff", columns),
@@ -135,6 +149,7 @@ const struct tracker handoff_tracker = {
 	.n_options = ARRAY_SIZE(options),
 	.open = handoff_open,
 	.close = handoff_close,
+	.complete = handoff_complete,
 	.process_gone = handoff_process_gone,
 	.tick = handoff_tick,
 };

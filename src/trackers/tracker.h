@@ -41,7 +41,8 @@ struct tracker_output {
 struct tracker {
 	const char *name; /* the stem */
 	struct table table;
-	size_t event_size; /* exact size of a record in the ring buffer */
+	size_t event_size; /* exact size of a record in the ring buffer, or of its fixed part */
+	size_t extra_max;  /* more bytes than this never follow the fixed part; mostly 0 */
 	size_t row_size;   /* the row struct: struct row_common first, the event at event_offset */
 	size_t event_offset;
 	uint64_t ring_bytes; /* a power of two */
@@ -70,6 +71,8 @@ struct tracker {
 	/* Every second, and once more when the agent stops. */
 	void (*tick)(const struct tracker_output *output, uint64_t now_ns);
 
+	/* Gives what followed the event's fixed part in the record, before complete(). */
+	void (*take_extra)(void *row, const void *extra, size_t size);
 	/* Fills what the row has and the event has not. `row` is the row struct. */
 	void (*complete)(void *row);
 	/*

@@ -92,11 +92,13 @@ static int on_tracker_event(void *context, void *data, size_t size)
 {
 	struct running_tracker *running = context;
 
+	const struct tracker *tracker = running->tracker;
+
 	/* the ring buffer rounds nothing up: another size is another build's record */
-	if (size != running->tracker->event_size)
+	if (size < tracker->event_size || size - tracker->event_size > tracker->extra_max)
 		running->bad_events++;
 	else
-		running->set->on_event((size_t)(running - running->set->items), data,
+		running->set->on_event((size_t)(running - running->set->items), data, size,
 				       running->set->context);
 	return 0;
 }

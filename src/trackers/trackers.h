@@ -10,7 +10,7 @@
 #include "trackers/tracker.h"
 
 /* Calls with each complete record of a tracker's ring buffer (size checked). */
-typedef void (*tracker_on_event)(size_t index, const void *event, void *context);
+typedef void (*tracker_on_event)(size_t index, const void *event, size_t size, void *context);
 
 struct running_tracker {
 	const struct tracker *tracker;

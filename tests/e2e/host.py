@@ -37,6 +37,14 @@ class Python:
             return "usdt"
         return "symbol" if b"\0.symtab\0" in content else "scan"
 
+    @property
+    def tells_reason(self):
+        """Is the reason an argument of the collecting function, and that function called by its own name?"""
+        if self.version < (3, 13) or self.gc_method != "symbol":
+            return False
+        symbols = subprocess.run(["nm", self.image], stdout=subprocess.PIPE, text=True).stdout
+        return " gc_collect_main\n" in symbols
+
     def __repr__(self):
         return self.name
 

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Code objects of another process. See code.h. */
+#include "python/code.h"
+
+#include <string.h>
+
+#include "util.h"
+
+/* ---- lines ---- */
+
+/* 3.8, 3.9: pairs of unsigned bytes of code and signed lines that follow them. */
+static int line_lnotab(const uint8_t *table, size_t size, int line, uint32_t byte)
+{
+	uint32_t address = 0;
+
+	for (size_t i = 0; i + 1 < size; i += 2) {
+		address += table[i];
+		if (address > byte)
+			break;
+		line += (int8_t)table[i + 1];
+	}
+	return line;
+}
+
+/* 3.10: pairs of bytes of code and the signed step to their line; -128: they have none. */
+static int line_pairs(const uint8_t *table, size_t size, int line, uint32_t byte)
+{
+	enum { NO_LINE = -128 };
+	uint32_t end = 0;
+
+	for (size_t i = 0; i + 1 < size; i += 2) {
+		int step = (int8_t)table[i + 1];
+
+		end += table[i];
+		if (step != NO_LINE)
+			line += step;
+		if (byte < end)
+			return step == NO_LINE ? -1 : line;
+	}
+	return -1;
+}
+
+/* The signed number at *pos, 6 bits a byte, lowest first, bit 6: more follow; bit 0 is the sign. */
+static int read_svarint(const uint8_t *table, size_t size, size_t *pos)
+{
+	uint32_t value = 0;
+	unsigned int shift = 0;
+	uint8_t byte;
+
+	do {
+		byte = *pos < size ? table[(*pos)++] : 0;
+		value |= shift < 32 ? (uint32_t)(byte & 63) << shift : 0;
+		shift += 6;
+	} while (byte & 64);
+	return value & 1 ? -(int)(value >> 1) : (int)(value >> 1);
+}
+
+/*
+ * 3.11 and later: entries that begin with a byte of 0x80 | form << 3 | length - 1, in units of two
+ * bytes of code; the form says how the lines and columns stand in the bytes behind it.
+ */
+static int line_location(const uint8_t *table, size_t size, int line, uint32_t byte)
+{
+	enum { FIRST_ONE_LINE = 10, LAST_ONE_LINE = 12, LAST_WITH_LINE = 14, NO_LINE = 15 };
+	uint32_t end = 0;
+	size_t pos = 0;
+
+	while (pos < size) {
+		unsigned int form = table[pos] >> 3 & 15;
+
+		if (!(table[pos] & 0x80))
+			return -1;
+		end += ((table[pos] & 7u) + 1) * 2;
+		pos++;
+		if (form >= FIRST_ONE_LINE && form <= LAST_ONE_LINE)
+			line += (int)form - FIRST_ONE_LINE;
+		else if (form > LAST_ONE_LINE && form <= LAST_WITH_LINE)
+			line += read_svarint(table, size, &pos);
+		if (byte < end)
+			return form == NO_LINE ? -1 : line;
+		while (pos < size && !(table[pos] & 0x80))
+			pos++;
+	}
+	return -1;
+}
+
+int python_line(const struct python_offsets *offsets, const uint8_t *table, size_t size,
+		int firstlineno, uint32_t ip)
+{
+	switch (offsets->lines_kind) {
+	case PYTHON_LINES_LNOTAB:
+		return line_lnotab(table, size, firstlineno, ip);
+	case PYTHON_LINES_PAIRS:
+		return line_pairs(table, size, firstlineno,
+				  offsets->ip_kind == PYTHON_IP_UNITS ? ip * 2 : ip);
+	case PYTHON_LINES_LOCATION:
+		return line_location(table, size, firstlineno, ip);
+	}
+	return -1;
+}
+
+/* ---- code objects ---- */
+
+enum { CODE_HEAD_MAX = 256, LINES_MAX = 1 << 20, NAME_MAX_BYTES = 400 };
+
+/* What a code object begins with, and what it is known by. */
+struct code_head {
+	uint8_t bytes[CODE_HEAD_MAX];
+	uint64_t references;
+	struct python_code_marks marks;
+};
+
+static uint64_t member(const struct code_head *head, uint32_t offset)
+{
+	uint64_t v = 0;
+
+	if (offset + sizeof(v) <= sizeof(head->bytes))
+		memcpy(&v, head->bytes + offset, sizeof(v));
+	return v;
+}
+
+static void read_text_marks(struct remote *r, uint64_t object, __u64 *ret_length, __u64 *ret_part)
+{
+	const struct python_offsets *o = r->offsets;
+	struct {
+		uint64_t length, hash;
+		uint32_t state, pad;
+	} head = { 0 };
+
+	/* what cannot be read is 0, as in the kernel: the check is compared with that one's */
+	if (remote_read(r, object + o->unicode_length, &head, sizeof(head)))
+		memset(&head, 0, sizeof(head));
+	*ret_length = head.length;
+	object = python_text_part(o, object, head.length, head.state);
+	if (remote_read(r, object, ret_part, sizeof(*ret_part)))
+		*ret_part = 0;
+}
+
+static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
+{
+	const struct python_offsets *o = r->offsets;
+	struct python_code_marks *marks = &ret->marks;
+	size_t size = o->code_lines + 8; /* the last of the members */
+	uint64_t lines[3];
+	int err;
+
+	memset(ret, 0, sizeof(*ret));
+	if (size > sizeof(ret->bytes))
+		return -EINVAL;
+	err = remote_read(r, code, ret->bytes, size);
+	if (err)
+		return err;
+	ret->references = member(ret, 0);
+	marks->type = member(ret, 8);
+	marks->filename = member(ret, o->code_filename);
+	marks->name = member(ret, o->code_name);
+	marks->lines = member(ret, o->code_lines);
+	marks->firstlineno = (uint32_t)member(ret, o->code_firstlineno);
+	read_text_marks(r, marks->filename, &marks->filename_length, &marks->filename_part);
+	read_text_marks(r, marks->name, &marks->name_length, &marks->name_part);
+	if (!remote_read(r, marks->lines + o->bytes_size, lines, sizeof(lines))) {
+		marks->lines_size = lines[0];
+		marks->lines_part = lines[2];
+	}
+	return 0;
+}
+
+/*
+ * A freed object has no references, or the address of the next free block in their place. Since
+ * 3.12 there are immortal ones, whose number has bit 30 or 31 set; since 3.14 the upper 16 bits are
+ * flags.
+ */
+static bool is_alive(uint64_t references)
+{
+	enum { MANY = 1 << 20 };
+	uint64_t number = references & 0xffffffffffff;
+
+	return (number && number < MANY) || (number >= 1U << 30 && number <= UINT32_MAX);
+}
+
+static bool is_the_same(const struct code_head *head, const struct python_frame *frame)
+{
+	return is_alive(head->references) && python_code_check(&head->marks) == frame->check;
+}
+
+static int read_line(struct remote *r, const struct code_head *head, uint32_t ip)
+{
+	const struct python_offsets *o = r->offsets;
+	AUTO_FREE uint8_t *table = NULL;
+	int size;
+
+	if (ip == PYTHON_FRAME_NO_IP)
+		return -1;
+	if (o->ip_kind == PYTHON_IP_POINTER) {
+		if (ip < o->code_bytecode)
+			return -1;
+		ip -= o->code_bytecode;
+	}
+	/* before the first instruction */
+	if ((int32_t)ip < 0)
+		return (int)head->marks.firstlineno;
+	table = malloc(LINES_MAX);
+	size = table ? python_bytes(r, head->marks.lines, table, LINES_MAX) : -ENOMEM;
+	return size < 0 ? -1
+			: python_line(o, table, (size_t)size, (int)head->marks.firstlineno, ip);
+}
+
+/* The texts of a code object that is still the one. */
+static int read_texts(struct remote *r, const struct code_head *head, char name[NAME_MAX_BYTES],
+		      char file[NAME_MAX_BYTES])
+{
+	const struct python_offsets *o = r->offsets;
+	uint64_t function = o->code_qualname ? member(head, o->code_qualname) : head->marks.name;
+	int err = python_text(r, function, name, NAME_MAX_BYTES);
+
+	return err ? err : python_text(r, head->marks.filename, file, NAME_MAX_BYTES);
+}
+
+int python_frame_text(struct remote *r, const struct python_frame *frame,
+		      char ret[PYTHON_FRAME_TEXT_MAX])
+{
+	uint64_t code = frame->code & ~(uint64_t)PYTHON_FRAME_OWNER;
+	char name[NAME_MAX_BYTES], file[NAME_MAX_BYTES];
+	struct code_head head, after;
+	int line = -1, text_err, err = read_head(r, code, &head);
+
+	if (err)
+		return err;
+	if (!is_the_same(&head, frame))
+		return -ESTALE;
+	text_err = read_texts(r, &head, name, file);
+	if (!text_err)
+		line = read_line(r, &head, frame->ip);
+	/* had it died meanwhile, the texts could be anybody's */
+	err = read_head(r, code, &after);
+	if (!err && !is_the_same(&after, frame))
+		err = -ESTALE;
+	if (err || text_err)
+		return err ? err : text_err;
+	/* 3.12, 3.13: what is left of a call of a class after __init__(), with one string for both
+	 */
+	if (head.marks.filename == head.marks.name && !strcmp(name, "__init__"))
+		ret[0] = 0;
+	else if (line >= 0)
+		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s:%d)", name, file, line);
+	else
+		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s)", name, file);
+	return 0;
+}

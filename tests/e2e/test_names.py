@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows call threads as threading calls them."""
+import collections
+
+import host
+
+TABLE = "ebpf_gc_pause"
+SHORT = 60
+SLACK_NS = 2_000_000  # a truth begins and ends well before and after what it brackets
+NAME_BYTES = 511  # what the agent keeps of a name
+
+
+def shown(name):
+    """As a row has it: no lone surrogates, no NUL, cut at a character."""
+    text = "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in name)
+    return text.encode()[:NAME_BYTES].decode(errors="ignore")
+
+
+def rows_of(agent, hello, record):
+    pid = record["tid"] if record["kind"] == "forked" else hello["pid"]
+    return [r for r in agent.select(TABLE, lambda r: r["host_pid"] == pid and r["tid"] == record["tid"])
+            if record["begin"] - SLACK_NS < host.monotonic_ns(r["start_time"]) < record["end"] + SLACK_NS]
+
+
+def test_rows_have_the_names_of_threading(start_agent, start_on_all, capsys):
+    agent = start_agent(trackers=["gc_pause"])
+    workloads = start_on_all("names.py", SHORT)
+    host.run_together(agent, workloads)
+    agent.stop()
+    lines = []
+
+    def check(workload):
+        kinds, short = collections.Counter(), collections.Counter()
+        for record in workload.truth["truth"]:
+            rows = rows_of(agent, workload.hello, record)
+            assert rows, f"no rows: {record}"
+            kinds[record["kind"]] += 1
+            names = {r["thread_name"] for r in rows}
+            if record["kind"] == "short":
+                assert names <= {shown(record["name"]), ""}, f"{names} for {record['name']!r}"
+                short[names == {record["name"]}] += 1
+            else:
+                assert names == {shown(record["name"])}, f"{record['kind']}: {names} for {record['name']!r}"
+        assert set(kinds) == {"named", "before", "renamed", "subclass", "pool", "foreign", "forked", "main", "short"}
+        lines.append(f"{workload.python}: {short[True]} of {SHORT} that live 50 ms")
+        assert short[True] >= SHORT * 0.9
+
+    try:
+        host.check_each(workloads, check)
+    finally:
+        with capsys.disabled():
+            print("", *lines, sep="\n  ", end=" ")
