@@ -19,7 +19,7 @@ enum {
 
 static const uint64_t NAME_KEEP_NS = NSEC_PER_SEC;
 
-/* A name costs some 10 us: at most a hundredth of a core goes into them. */
+/* A name costs some 20 us: at most a fiftieth of a core goes into them. */
 static struct allowance allowance = { .per_second = 1000, .burst_ms = 300 };
 
 struct known_thread {

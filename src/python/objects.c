@@ -9,8 +9,7 @@
 /* The same in all versions: the header of objects and of those with a size, int, dict, type. */
 enum {
 	OBJECT_TYPE = 8,
-	VAR_SIZE = 16, /* int up to 3.11: digits; since 3.12: digits << 3 | flags */
-	INT_DIGITS = 24,
+	VAR_SIZE = 16, /* int up to 3.11: digits; since 3.12: digits << 3 | flags; digits follow */
 	DICT_USED = 16,
 	DICT_KEYS = 32,
 	DICT_VALUES = 40, /* 0: the values stand beside the keys */
@@ -204,9 +203,12 @@ static bool text_is(struct remote *r, uint64_t object, const char *wanted)
 
 int python_int(struct remote *r, uint64_t object, uint64_t *ret)
 {
-	uint64_t size;
-	uint32_t digits[2] = { 0 };
-	int err = remote_u64(r, object + VAR_SIZE, &size);
+	struct {
+		uint64_t size;
+		uint32_t digits[2]; /* objects are multiples of 16 bytes: two can be read */
+	} number;
+	int err = remote_read(r, object + VAR_SIZE, &number, sizeof(number));
+	uint64_t size = number.size;
 
 	if (err)
 		return err;
@@ -217,11 +219,8 @@ int python_int(struct remote *r, uint64_t object, uint64_t *ret)
 	}
 	if (size > 2)
 		return -EINVAL;
-	if (size)
-		err = remote_read(r, object + INT_DIGITS, digits, size * 4);
-	if (err)
-		return err;
-	*ret = digits[0] | (uint64_t)digits[1] << 30;
+	*ret = (size > 0 ? number.digits[0] : 0) | (uint64_t)(size > 1 ? number.digits[1] : 0)
+							   << 30;
 	return 0;
 }
 
@@ -243,7 +242,7 @@ int python_bytes(struct remote *r, uint64_t object, void *ret, size_t max)
 
 /* ---- dicts ---- */
 
-enum { DICT_MAX_ENTRIES = 1 << 18, ENTRY_MAX = 24, CHUNK_ENTRIES = 170 };
+enum { DICT_MAX_ENTRIES = 1 << 18, ENTRY_MAX = 24, CHUNK_ENTRIES = 2048 };
 
 /* The keys of a dict, in the order of insertion, with the values or apart from them. */
 struct dict_keys {
@@ -350,13 +349,18 @@ static bool search_entry(struct remote *r, const struct dict_keys *keys, uint64_
 {
 	struct search *s = context;
 	struct python_key *key = match(r, s, entry->key);
-	uint64_t value = entry->value;
+	uint64_t value = entry->value, slot;
 
 	if (!key)
 		return !r->reads_left;
-	if (keys->values && remote_u64(r, keys->values + index * 8, &value))
-		value = 0;
+	slot = keys->entries + index * keys->entry_size + (keys->has_hash ? 16 : 8);
+	if (keys->values) {
+		slot = keys->values + index * 8;
+		if (remote_u64(r, slot, &value))
+			value = 0;
+	}
 	key->object = entry->key;
+	key->slot = slot;
 	key->value = value;
 	return value && ++s->found == s->n;
 }

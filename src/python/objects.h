@@ -33,6 +33,7 @@ struct python_key {
 	 */
 	uint64_t object;
 	uint64_t value; /* borrowed reference; 0: the key is not there */
+	uint64_t slot;	/* address of the word that held it */
 };
 
 /* Fills the values of all `keys` from a dict, or from an instance's attributes. */

@@ -131,7 +131,7 @@ int python_thread_name(struct remote *r, struct python_threads *threads, uint64_
 		       uint32_t tid, bool is_main, char ret[PYTHON_THREAD_NAME_MAX])
 {
 	char name[PYTHON_THREAD_NAME_MAX];
-	uint64_t thread, native_id, before;
+	uint64_t thread, native_id, now;
 	int err;
 
 	r->str_type = threads->str_type;
@@ -140,13 +140,16 @@ int python_thread_name(struct remote *r, struct python_threads *threads, uint64_
 		err = read_thread(r, threads, thread, &native_id);
 	if (!err && native_id != tid && !is_main)
 		err = -ENOENT;
-	before = threads->name.value;
 	if (!err)
-		err = python_text(r, before, name, sizeof(name));
+		err = python_text(r, threads->name.value, name, sizeof(name));
 	/* the thread may have ended, or been renamed, and the memory be another text by now */
 	if (!err)
-		err = read_thread(r, threads, thread, &native_id);
-	if (!err && (threads->name.value != before || (native_id != tid && !is_main)))
+		err = remote_u64(r, threads->name.slot, &now);
+	if (!err && now != threads->name.value)
+		err = -EAGAIN;
+	if (!err)
+		err = remote_u64(r, threads->native_id.slot, &now);
+	if (!err && now != threads->native_id.value)
 		err = -EAGAIN;
 	if (!err)
 		memcpy(ret, name, sizeof(name));
