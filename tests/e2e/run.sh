@@ -25,4 +25,12 @@ fi
 
 export PYTHONDONTWRITEBYTECODE=1
 [ $# -gt 0 ] || set -- --durations=5
-exec /usr/bin/python3 -m pytest tests/e2e -p no:cacheprovider -v --tb=short -rs "$@"
+run() { /usr/bin/python3 -m pytest tests/e2e -o cache_dir="$PWD/build/pytest-cache" -v --tb=short -rs "$@"; }
+
+# Many of these compare times to the millisecond, and machines that are shared have moments in which nobody keeps time.
+# What fails is given one more chance, alone; what fails twice is broken.
+status=0
+run "$@" || status=$?
+[ $status = 1 ] || exit $status
+echo "e2e: once more, only what failed" >&2
+run "$@" --last-failed --last-failed-no-failures=none
