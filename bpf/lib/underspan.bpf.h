@@ -131,17 +131,6 @@ static __always_inline __u32 task_ns_id(struct task_struct *task)
 	return upid.nr;
 }
 
-/* Fills everything but the times with a thread that need not be the current one. */
-static __always_inline void header_set_task(struct event_header *header, struct task_struct *task)
-{
-	header->host_pid = BPF_CORE_READ(task, tgid);
-	header->host_tid = BPF_CORE_READ(task, pid);
-	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
-	header->tid = task_ns_id(task);
-	header->cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
-	BPF_CORE_READ_INTO(&header->comm, task, comm);
-}
-
 /*
  * The thread's pthread_self(), which is threading.get_ident() of Python: on x86-64 the C libraries
  * let the thread pointer point to it. On arm64 they have it at some distance below that they do not
@@ -156,6 +145,18 @@ static __always_inline __u64 task_ident(struct task_struct *task)
 #endif
 }
 
+/* Fills everything but the times with a thread that need not be the current one. */
+static __always_inline void header_set_task(struct event_header *header, struct task_struct *task)
+{
+	header->host_pid = BPF_CORE_READ(task, tgid);
+	header->host_tid = BPF_CORE_READ(task, pid);
+	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	header->tid = task_ns_id(task);
+	header->ident = task_ident(task);
+	header->cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	BPF_CORE_READ_INTO(&header->comm, task, comm);
+}
+
 /* Fills everything but the times with the current thread. */
 static __always_inline void header_set_current(struct event_header *header)
 {
@@ -165,8 +166,8 @@ static __always_inline void header_set_current(struct event_header *header)
 	header->host_tid = current_tid();
 	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
 	header->tid = task_ns_id(task);
-	header->cgroup_id = bpf_get_current_cgroup_id();
 	header->ident = task_ident(task);
+	header->cgroup_id = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(header->comm, sizeof(header->comm));
 }
 
