@@ -216,6 +216,7 @@ static __always_inline bool fill_result(struct gc_pause_event *event, struct col
  */
 struct event_with_stack {
 	__u64 users;
+	struct python_scratch scratch;
 	struct gc_pause_event event;
 	struct python_frame frames[PYTHON_STACK_MAX];
 };
@@ -239,7 +240,7 @@ static __always_inline void output_with_stack(const struct gc_pause_event *event
 	if (*(volatile __u64 *)&with->users == 1) {
 		with->event = *event;
 		python_stack(offsets, python_gil_holder(offsets, gil), with->frames,
-			     &with->event.stack);
+			     &with->event.stack, &with->scratch);
 		n = *(volatile __u16 *)&with->event.stack.n;
 		if (n > PYTHON_STACK_MAX)
 			n = PYTHON_STACK_MAX;

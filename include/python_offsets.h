@@ -99,6 +99,7 @@ struct python_offsets {
 	__u32 code_qualname; /* 0: not before 3.11 */
 	__u32 code_firstlineno;
 	__u32 code_lines;    /* pointer to a bytes object, see lines_kind */
+	__u32 code_version;  /* int, another one in each code object, or 0; 0: not known */
 	__u32 code_bytecode; /* where PYTHON_IP_POINTER counts from; 0: not before 3.11 */
 
 	__u32 unicode_length;

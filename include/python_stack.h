@@ -25,6 +25,14 @@ struct python_frame {
 	__u32 check; /* python_code_check(): is it still the same one when it is looked at? */
 };
 
+/* Memory of a map to walk with. */
+struct python_scratch {
+	__u8 frame[128 + 8];
+	__u8 code[256 + 8];
+	/* of the file's name that was read last: callers mostly are in the same file */
+	__u64 filename, filename_length, filename_hash;
+};
+
 /* Two stacks may stand in one event: each has one of these in the event's fixed part. */
 struct python_stack_info {
 	__u16 n;  /* frames that follow the event's fixed part */
@@ -34,28 +42,38 @@ struct python_stack_info {
 
 /*
  * By what a code object is known again. Memory of a dead one is soon another one's, with the same
- * addresses in it, for allocators give out first what they got back last: so content counts too.
- * Nothing here changes while the code object lives.
+ * addresses in it, for allocators give out first what they got back last: so content counts too,
+ * unless the version numbers its code objects. Nothing here changes while one lives, but for the
+ * hash of its file's name, which may be computed late.
  */
 struct python_code_marks {
 	__u64 type, filename, name, lines; /* addresses; the type is overwritten in freed memory */
 	__u64 firstlineno;
-	__u64 filename_length, filename_part; /* see python_text_part() */
-	__u64 name_length, name_part;
-	__u64 lines_size, lines_part; /* the first 8 bytes */
+	__u64 version; /* not 0: all below are 0 */
+	__u64 filename_length, filename_hash;
+	__u64 name_length, name_hash;
+	__u64 lines_size, lines_begin;
+};
+
+/* The heads of a str and of a bytes object, from where their lengths stand. */
+struct python_str_head {
+	__u64 length, hash;
+	__u32 state, pad;
+};
+struct python_bytes_head {
+	__u64 size, hash, begin;
 };
 
 /*
- * Where the 8 bytes of a str object are that tell it best from others of its length: the last ones
- * of the text. `length` and `state` are members of the object. A text of less than 8 bytes is read
- * with what follows in its block of memory.
+ * Where the last 8 bytes of a text are, which stand for its hash where that was never computed. A
+ * text of less than 8 bytes is read with what follows in its block of memory.
  */
-static inline __u64 python_text_part(const struct python_offsets *o, __u64 object, __u64 length,
-				     __u32 state)
+static inline __u64 python_text_end(const struct python_offsets *o, __u64 object,
+				    const struct python_str_head *head)
 {
-	__u64 size = length * (state >> 2 & 7);
+	__u64 size = head->length * (head->state >> 2 & 7);
 
-	object += state >> 6 & 1 ? o->unicode_ascii_data : o->unicode_compact_data;
+	object += head->state >> 6 & 1 ? o->unicode_ascii_data : o->unicode_compact_data;
 	return size > 8 ? object + size - 8 : object;
 }
 

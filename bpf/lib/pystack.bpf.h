@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Walking the Python frames of the current thread, with plain reads of its memory: some 100 ns a
- * frame. Texts are user space's work.
+ * Walking the Python frames of the current thread, with plain reads of its memory: three to six
+ * reads a frame. Texts are user space's work.
  */
 #ifndef UNDERSPAN_PYSTACK_BPF_H
 #define UNDERSPAN_PYSTACK_BPF_H
@@ -17,82 +17,118 @@ static __always_inline __u64 python_gil_holder(const struct python_offsets *o, _
 	return gil ? read_user_u64(gil + o->gil_last_holder) : 0;
 }
 
-/* The head of a str: its length, its hash, its state and what pads it. */
-struct python_str_head {
-	__u64 length, hash;
-	__u32 state, pad;
-};
-
 static __always_inline void read_text_marks(const struct python_offsets *o, __u64 object,
-					    __u64 *ret_length, __u64 *ret_part)
+					    __u64 *ret_length, __u64 *ret_hash)
 {
 	struct python_str_head head = {};
 
 	bpf_probe_read_user(&head, sizeof(head), (void *)(object + o->unicode_length));
+	if (head.hash == (__u64)-1)
+		head.hash = read_user_u64(python_text_end(o, object, &head));
 	*ret_length = head.length;
-	*ret_part = read_user_u64(python_text_part(o, object, head.length, head.state));
+	*ret_hash = head.hash;
 }
 
-static __always_inline __u32 read_code_check(const struct python_offsets *o, __u64 code)
+/* The offsets are those of a file that may be anybody's: the masks are for the verifier and them.
+ */
+static __always_inline __u64 code_u64(const struct python_scratch *scratch, __u32 offset)
+{
+	return *(__u64 *)(scratch->code + (offset & 255));
+}
+
+static __always_inline __u32 code_u32(const struct python_scratch *scratch, __u32 offset)
+{
+	return *(__u32 *)(scratch->code + (offset & 255));
+}
+
+static __always_inline __u64 frame_u64(const struct python_scratch *scratch, __u32 offset)
+{
+	return *(__u64 *)(scratch->frame + (offset & 127));
+}
+
+static __always_inline __u32 read_code_check(const struct python_offsets *o, __u64 code,
+					     struct python_scratch *scratch)
 {
 	struct python_code_marks marks = {};
-	__u64 lines[3] = {}; /* of the bytes object: its size, its hash, its first bytes */
-	__u32 firstlineno = 0;
+	struct python_bytes_head lines = {};
 
-	bpf_probe_read_user(&firstlineno, sizeof(firstlineno),
-			    (void *)(code + o->code_firstlineno));
-	marks.firstlineno = firstlineno;
-	marks.type = read_user_u64(code + PYTHON_OBJECT_TYPE);
-	marks.filename = read_user_u64(code + o->code_filename);
-	marks.name = read_user_u64(code + o->code_name);
-	marks.lines = read_user_u64(code + o->code_lines);
-	read_text_marks(o, marks.filename, &marks.filename_length, &marks.filename_part);
-	read_text_marks(o, marks.name, &marks.name_length, &marks.name_part);
-	bpf_probe_read_user(lines, sizeof(lines), (void *)(marks.lines + o->bytes_size));
-	marks.lines_size = lines[0];
-	marks.lines_part = lines[2];
+	/* their lines are the last of what is read of code objects */
+	if (bpf_probe_read_user(scratch->code, (o->code_lines + 8) & 255, (void *)code))
+		return 0;
+	marks.type = code_u64(scratch, PYTHON_OBJECT_TYPE);
+	marks.filename = code_u64(scratch, o->code_filename);
+	marks.name = code_u64(scratch, o->code_name);
+	marks.lines = code_u64(scratch, o->code_lines);
+	marks.firstlineno = code_u32(scratch, o->code_firstlineno);
+	if (o->code_version)
+		marks.version = code_u32(scratch, o->code_version);
+	if (!marks.version) {
+		if (marks.filename != scratch->filename) {
+			scratch->filename = marks.filename;
+			read_text_marks(o, marks.filename, &scratch->filename_length,
+					&scratch->filename_hash);
+		}
+		marks.filename_length = scratch->filename_length;
+		marks.filename_hash = scratch->filename_hash;
+		read_text_marks(o, marks.name, &marks.name_length, &marks.name_hash);
+		bpf_probe_read_user(&lines, sizeof(lines), (void *)(marks.lines + o->bytes_size));
+		marks.lines_size = lines.size;
+		marks.lines_begin = lines.begin;
+	}
 	return python_code_check(&marks);
 }
 
-static __always_inline void read_python_frame(const struct python_offsets *o, __u64 frame,
-					      struct python_frame *ret)
+/* Returns the frame that called this one. */
+static __always_inline __u64 read_python_frame(const struct python_offsets *o, __u64 frame,
+					       struct python_scratch *scratch,
+					       struct python_frame *ret)
 {
-	__u64 code = read_user_u64(frame + o->frame_code) & ~(__u64)o->frame_code_tags, ip = 0;
+	/* not a byte more than a frame has: the memory may end there */
+	__u32 size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
+	__u64 code, ip;
 	__u8 owner = 0;
 
-	if (o->ip_kind == PYTHON_IP_POINTER) {
-		ip = read_user_u64(frame + o->frame_ip) - code;
-		bpf_probe_read_user(&owner, sizeof(owner), (void *)(frame + o->frame_owner));
-	} else {
-		bpf_probe_read_user(&ip, sizeof(__u32), (void *)(frame + o->frame_ip));
-	}
+	ret->code = ret->ip = ret->check = 0;
+	if (bpf_probe_read_user(scratch->frame, size & 127, (void *)frame))
+		return 0; /* "<unread>" */
+	code = frame_u64(scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
+	ip = frame_u64(scratch, o->frame_ip);
+	if (o->ip_kind == PYTHON_IP_POINTER)
+		ip -= code;
+	else
+		ip = (__u32)ip;
+	if (o->frame_owner)
+		owner = scratch->frame[o->frame_owner & 127];
 	ret->code = (code & ~(__u64)PYTHON_FRAME_OWNER) | (owner & PYTHON_FRAME_OWNER);
 	ret->ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
-	ret->check = read_code_check(o, code);
+	ret->check = read_code_check(o, code, scratch);
+	return frame_u64(scratch, o->frame_previous);
 }
 
 /*
  * Writes the frames of a thread state of the current process, PYTHON_STACK_MAX at most, into
- * `frames`, which is memory of a map or a ring buffer; their number into `info`, which must be
- * such memory too (the verifier shall not follow the rest of the program once for each number).
- * The interpreter's own frames are among them: to sort them out here costs the verifier too much.
+ * `frames`, which is memory of a map or a ring buffer; their number into `info`, which must be such
+ * memory too, as `scratch` must (the verifier shall not follow the rest of the program once for
+ * each number). The interpreter's own frames are among them: to sort them out here costs the
+ * verifier too much.
  */
 static __always_inline void python_stack(const struct python_offsets *o, __u64 tstate,
 					 struct python_frame *frames,
-					 struct python_stack_info *info)
+					 struct python_stack_info *info,
+					 struct python_scratch *scratch)
 {
 	__u64 frame = 0;
 
 	info->n = 0;
 	info->cut = 0;
+	scratch->filename = 0;
 	if (!tstate)
 		return;
 	if (o->tstate_cframe)
 		tstate = read_user_u64(tstate + o->tstate_cframe);
 	frame = read_user_u64(tstate + o->tstate_frame);
 	for (int i = 0; i < PYTHON_STACK_MAX && frame; i++) {
-		read_python_frame(o, frame, &frames[i]);
-		frame = read_user_u64(frame + o->frame_previous);
+		frame = read_python_frame(o, frame, scratch, &frames[i]);
 		info->n = i + 1;
 	}
 	info->cut = frame != 0;

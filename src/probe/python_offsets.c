@@ -149,6 +149,7 @@ static const struct python_offsets x86_64_table[] = {
 		.code_qualname = 128,
 		.code_firstlineno = 68,
 		.code_lines = 136,
+		.code_version = 92,
 		.code_bytecode = 192,
 		.unicode_ascii_data = 40,
 		.unicode_compact_data = 56,
@@ -444,6 +445,9 @@ static int from_debug_offsets(const struct python_image *image, int fd, struct p
 		.code_qualname = w[CODE_QUALNAME],
 		.code_firstlineno = w[CODE_FIRSTLINENO],
 		.code_lines = w[CODE_LINETABLE],
+		/* before the two members that are before the file's name; later ones: not looked at
+		 */
+		.code_version = image->minor == 13 ? w[CODE_FILENAME] - 20 : 0,
 		.code_bytecode = w[CODE_ADAPTIVE],
 		.unicode_length = w[UNICODE_LENGTH],
 		.unicode_state = w[UNICODE_STATE],

@@ -119,21 +119,21 @@ static uint64_t member(const struct code_head *head, uint32_t offset)
 	return v;
 }
 
-static void read_text_marks(struct remote *r, uint64_t object, __u64 *ret_length, __u64 *ret_part)
+static void read_text_marks(struct remote *r, uint64_t object, __u64 *ret_length, __u64 *ret_hash)
 {
 	const struct python_offsets *o = r->offsets;
-	struct {
-		uint64_t length, hash;
-		uint32_t state, pad;
-	} head = { 0 };
+	struct python_str_head head;
+	uint64_t end;
 
 	/* what cannot be read is 0, as in the kernel: the check is compared with that one's */
 	if (remote_read(r, object + o->unicode_length, &head, sizeof(head)))
 		memset(&head, 0, sizeof(head));
+	if (head.hash == UINT64_MAX) {
+		end = python_text_end(o, object, &head);
+		head.hash = remote_u64(r, end, &end) ? 0 : end;
+	}
 	*ret_length = head.length;
-	object = python_text_part(o, object, head.length, head.state);
-	if (remote_read(r, object, ret_part, sizeof(*ret_part)))
-		*ret_part = 0;
+	*ret_hash = head.hash;
 }
 
 static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
@@ -141,7 +141,7 @@ static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
 	const struct python_offsets *o = r->offsets;
 	struct python_code_marks *marks = &ret->marks;
 	size_t size = o->code_lines + 8; /* the last of the members */
-	uint64_t lines[3];
+	struct python_bytes_head lines;
 	int err;
 
 	memset(ret, 0, sizeof(*ret));
@@ -156,11 +156,15 @@ static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
 	marks->name = member(ret, o->code_name);
 	marks->lines = member(ret, o->code_lines);
 	marks->firstlineno = (uint32_t)member(ret, o->code_firstlineno);
-	read_text_marks(r, marks->filename, &marks->filename_length, &marks->filename_part);
-	read_text_marks(r, marks->name, &marks->name_length, &marks->name_part);
-	if (!remote_read(r, marks->lines + o->bytes_size, lines, sizeof(lines))) {
-		marks->lines_size = lines[0];
-		marks->lines_part = lines[2];
+	if (o->code_version)
+		marks->version = (uint32_t)member(ret, o->code_version);
+	if (marks->version)
+		return 0;
+	read_text_marks(r, marks->filename, &marks->filename_length, &marks->filename_hash);
+	read_text_marks(r, marks->name, &marks->name_length, &marks->name_hash);
+	if (!remote_read(r, marks->lines + o->bytes_size, &lines, sizeof(lines))) {
+		marks->lines_size = lines.size;
+		marks->lines_begin = lines.begin;
 	}
 	return 0;
 }

@@ -331,6 +331,7 @@ def test_addresses_and_names(family, agent, start_gunicorn):
     assert (row["pid"], row["tid"], row["main_tid"]) == (reply["pid"], reply["tid"], reply["pid"])
     assert (row["host_pid"], row["host_tid"]) == (row["pid"], row["tid"])
     assert row["comm"] == comm
+    assert (row["thread_name"], row["main_thread_name"]) == (reply["thread_name"], "MainThread")
     assert row["host"] == socket.gethostname()
     assert row["pickup"] == ("epoll_ctl" if gunicorn.private_epoll else "recvfrom")
 

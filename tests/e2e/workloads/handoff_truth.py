@@ -94,6 +94,7 @@ def app(environ, start_response):
         time.sleep(float(words[2]))
     elif words[1] == "gc":
         gc.collect()
-    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id()}).encode()
+    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id(),
+                       "thread_name": threading.current_thread().name}).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]
