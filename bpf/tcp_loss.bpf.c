@@ -76,25 +76,21 @@ static __always_inline bool peer_window_closed(__u64 sock)
 	return BPF_CORE_READ(tcp, snd_wnd) < (unsent < mss ? unsent : mss);
 }
 
-/* What often comes again at once pauses before it becomes a row. */
-static __always_inline void pause_or_end(struct tcp_loss_key *key, struct episode *episode,
-					 __u64 end_ns, __u64 now)
-{
-	episode_pause(episode, end_ns);
-	if (now - episode->pause_ns > merge_ns)
-		episode_end(key, episode, now, TCP_LOSS_END_PROGRESS);
-}
-
 /* Ends the episode if it is over. Called whenever the socket is seen again, and every second. */
 static __noinline int look_at(struct tcp_loss_key *key, struct episode *episode, __u64 now,
 			      __u32 ca_state)
 {
 	__u64 sock = key->sock;
 
+	if (episode->pause_ns) { /* what begins again says so itself */
+		if (now - episode->pause_ns > merge_ns)
+			episode_end(key, episode, now, TCP_LOSS_END_PROGRESS);
+		return 0;
+	}
 	switch (key->kind) {
 	case TCP_LOSS_RETRANSMIT:
 		if (ca_state != CA_RECOVERY)
-			pause_or_end(key, episode, ack_ns(sock, episode, now), now);
+			episode_pause(episode, ack_ns(sock, episode, now));
 		break;
 	case TCP_LOSS_RTO:
 	case TCP_LOSS_TLP:
@@ -110,11 +106,11 @@ static __noinline int look_at(struct tcp_loss_key *key, struct episode *episode,
 	case TCP_LOSS_ZERO_WINDOW_SENT:
 		/* reading made room: the window opened before the call that read last returned */
 		if (BPF_CORE_READ(tcp_of(sock), rcv_wnd))
-			pause_or_end(key, episode, episode->last_ns, now);
+			episode_pause(episode, episode->last_ns);
 		break;
 	case TCP_LOSS_ZERO_WINDOW_RECEIVED:
 		if (pending_of(sock) != PENDING_PROBE0 && !peer_window_closed(sock))
-			pause_or_end(key, episode, ack_ns(sock, episode, now), now);
+			episode_pause(episode, ack_ns(sock, episode, now));
 		break;
 	}
 	return 0;
@@ -183,7 +179,7 @@ static __always_inline void on_syn_retransmit(__u64 sock, __u32 segments, __u64 
 	if (!episode)
 		return;
 	episode->event.segments += segments;
-	episode->event.timeouts++;
+	episode->event.timeouts += segments; /* one each */
 }
 
 static __always_inline void on_rto(struct tcp_socket *socket, __u64 sock, __u32 segments, __u64 now)
@@ -204,7 +200,7 @@ static __always_inline void on_rto(struct tcp_socket *socket, __u64 sock, __u32 
 	episode->event.segments += segments;
 	/* into a window that the peer took back it is a probe, by the kernel's own count too */
 	if (BPF_CORE_READ(tcp_of(sock), snd_wnd))
-		episode->event.timeouts++;
+		episode->event.timeouts += segments; /* one each */
 }
 
 static __always_inline void on_tlp(struct tcp_socket *socket, __u64 sock, __u32 segments, __u64 now)
@@ -218,14 +214,30 @@ static __always_inline void on_tlp(struct tcp_socket *socket, __u64 sock, __u32 
 	episode->event.probes++;
 }
 
+/* `segments`, and those that were sent before but not seen; see add_uncounted(). */
+static __always_inline __u32 count_retransmit(__u64 sock, __u32 segments)
+{
+	struct tcp_socket *socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
+	__u32 total = BPF_CORE_READ(tcp_of(sock), total_retrans);
+	__s32 missed = 0;
+
+	if (socket) {
+		missed = total - socket->retrans_counted - segments;
+		socket->retrans_counted = total;
+	}
+	return missed > 0 ? segments + missed : segments;
+}
+
 static __noinline int on_retransmit(__u64 sock, __u32 segments, __u64 now)
 {
 	__u32 state = BPF_CORE_READ((struct sock *)sock, __sk_common.skc_state);
-	struct tcp_socket *socket = tcp_socket_get(sock);
+	struct tcp_socket *socket;
 	__u32 ca_state = ca_state_of(sock), pending = pending_of(sock);
 	__u32 kind = TCP_LOSS_RETRANSMIT;
 	struct episode *episode;
 
+	segments = count_retransmit(sock, segments);
+	socket = tcp_socket_get(sock);
 	if (state == TCP_STATE_SYN_SENT) {
 		on_syn_retransmit(sock, segments, now);
 		return 0;
@@ -259,7 +271,10 @@ int BPF_PROG(tcp_loss_retransmit, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-/* `sk` is the listener. Floods come here: the SYN-ACKs of a listener are summed up. */
+/*
+ * `sk` is the listener; with TCP Fast Open the connection, which counts them among its own. Floods
+ * come here: the SYN-ACKs of a listener are summed up.
+ */
 SEC("raw_tp/tcp_retransmit_synack")
 int BPF_PROG(tcp_loss_retransmit_synack, struct sock *sk, struct request_sock *request)
 {
@@ -267,6 +282,7 @@ int BPF_PROG(tcp_loss_retransmit_synack, struct sock *sk, struct request_sock *r
 	__u64 start = BPF_CORE_READ((struct tcp_request_sock *)request, snt_synack) * 1000;
 	struct episode *episode = episode_begin(sock, TCP_LOSS_SYNACK_RETRANSMIT, now, now);
 
+	count_retransmit(sock, 1);
 	if (!episode)
 		return 0;
 	if (!episode->event.segments)
@@ -297,17 +313,23 @@ static __always_inline void on_window_probe(__u64 sock, __u64 now)
 {
 	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sock;
 	struct episode *episode = episode_find(sock, TCP_LOSS_ZERO_WINDOW_RECEIVED);
+	__u8 backoff;
 
 	/* the same timer waits out shortages of our own: pacing, memory */
 	if ((!episode || episode->pause_ns) && peer_window_closed(sock))
 		episode = episode_begin(sock, TCP_LOSS_ZERO_WINDOW_RECEIVED, now, now);
 	if (!episode)
 		return;
-	/* counted up before the timer is started again; an answer sets it back to 0 */
-	if (BPF_CORE_READ(icsk, icsk_probes_out)) {
+	/* each probe backs off further, up to a limit; it is counted until the answer is there */
+	backoff = BPF_CORE_READ(icsk, icsk_backoff);
+	if (backoff > episode->backoff)
+		episode->event.probes += backoff - episode->backoff;
+	else if (backoff && BPF_CORE_READ(icsk, icsk_probes_out))
 		episode->event.probes++;
-		episode->last_ns = now;
-	}
+	else
+		return;
+	episode->backoff = backoff;
+	episode->last_ns = now;
 }
 
 static __noinline int on_write_timer_start(__u64 sock)
@@ -354,17 +376,20 @@ int BPF_PROG(tcp_loss_timer_start, struct timer_list *timer)
 /* ---- our own window ---- */
 
 /*
- * It closed with an ACK that nothing traced: with the last data that fitted in, to the jiffy, or
- * later with a delayed ACK. tcp_mstamp is the precise time unless the peer has probed since.
+ * It closed with an ACK that nothing traced: at once with the last data that fitted in, or delayed.
+ * tcp_mstamp is the precise time until the peer probes, which it does 200 ms later or more
+ * (TCP_RTO_MIN); then the data's time is the best that is left, in jiffies.
  */
-static __always_inline __u64 window_closed_ns(__u64 sock, __u64 now)
+static __always_inline __u64 window_closed_ns(__u64 sock, __u64 now, bool just_now)
 {
+	enum { FIRST_PROBE_NS = 200000000 };
 	__u32 jiffies = BPF_CORE_READ((struct inet_connection_sock *)sock, icsk_ack.lrcvtime);
+	__u64 data = jiffies_to_ns(jiffies, now);
 	__u64 exact = BPF_CORE_READ(tcp_of(sock), tcp_mstamp) * 1000;
-	__u64 latest = jiffies_to_ns(jiffies, now) + jiffy_ns;
 
-	latest = latest < now ? latest : now;
-	return exact < latest ? exact : latest;
+	if (just_now || exact < data + FIRST_PROBE_NS)
+		return exact;
+	return data + jiffy_ns < now ? data + jiffy_ns : now;
 }
 
 static __noinline int on_own_window_closed(__u64 sock, bool just_now)
@@ -376,7 +401,7 @@ static __noinline int on_own_window_closed(__u64 sock, bool just_now)
 		episode->last_ns = now;
 		return 0;
 	}
-	start = just_now ? now : window_closed_ns(sock, now);
+	start = window_closed_ns(sock, now, just_now);
 	if (episode && start < episode->pause_ns)
 		start = episode->pause_ns;
 	episode_begin(sock, TCP_LOSS_ZERO_WINDOW_SENT, start, now);
@@ -662,6 +687,17 @@ int BPF_PROG(tcp_loss_cong_state, struct sock *sk, __u8 ca_state)
 	return 0;
 }
 
+/* Retransmissions that no row came to have: see add_uncounted(). */
+static __always_inline void count_lost(struct tcp_socket *socket, __u64 sock)
+{
+	__s32 missing = BPF_CORE_READ(tcp_of(sock), total_retrans) - socket->retrans_counted;
+
+	if (missing > 0) {
+		stat_add(STAT_SEEN, missing);
+		stat_add(STAT_LOST_STATE, missing);
+	}
+}
+
 SEC("raw_tp/tcp_destroy_sock")
 int BPF_PROG(tcp_loss_destroy, struct sock *sk)
 {
@@ -677,6 +713,7 @@ int BPF_PROG(tcp_loss_destroy, struct sock *sk)
 		close_kind(socket, sock, TCP_LOSS_ZERO_WINDOW_SENT, now, why_closed(sock));
 		episode_end_kind(sock, TCP_LOSS_SYNACK_RETRANSMIT, now, TCP_LOSS_END_CLOSED);
 	}
+	count_lost(socket, sock);
 	bpf_map_delete_elem(&tcp_loss_sockets, &sock);
 	return 0;
 }

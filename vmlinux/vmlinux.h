@@ -225,7 +225,7 @@ struct sock___7_2 {
 struct inet_connection_sock {
 	struct timer_list icsk_delack_timer;
 	__u8 icsk_ca_state : 5;
-	__u8 icsk_pending, icsk_probes_out;
+	__u8 icsk_pending, icsk_backoff, icsk_probes_out;
 	struct {
 		__u32 lrcvtime;
 	} icsk_ack;

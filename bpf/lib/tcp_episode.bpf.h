@@ -16,8 +16,9 @@ struct episode {
 	__u64 delivered_mstamp;	     /* these three as they were at the start: */
 	__u32 snd_una;
 	__u32 delivered;
-	__u8 chosen; /* its owner was tracked then; it may have ended since */
-	__u8 pad[7];
+	__u8 chosen;  /* its owner was tracked then; it may have ended since */
+	__u8 backoff; /* of the window probes, as it was last seen */
+	__u8 pad[2];
 };
 
 struct {
@@ -82,6 +83,24 @@ static __always_inline void episode_pause(struct episode *episode, __u64 end_ns)
 	episode->event.stalled_ns += end_ns - episode->stall_ns;
 }
 
+/*
+ * The kernel's own count is the measure: a retransmission that could not be sent has no tracepoint
+ * on older kernels, and some hosts run no BPF program while a process of the platform is current,
+ * which a soft interrupt may find. What is missing belongs to what was going on.
+ */
+static __always_inline void add_uncounted(struct tcp_socket *socket, struct episode *episode,
+					  __u32 kind, __u32 total)
+{
+	__s32 missing = total - socket->retrans_counted;
+
+	if (missing <= 0 || kind > TCP_LOSS_SYN_RETRANSMIT || kind == TCP_LOSS_TLP)
+		return;
+	socket->retrans_counted = total;
+	episode->event.segments += missing;
+	if (kind == TCP_LOSS_RTO || kind == TCP_LOSS_SYN_RETRANSMIT)
+		episode->event.timeouts += missing;
+}
+
 /* Makes a row of it, once: who takes it out of the map does. In a pause, it ended when that began.
  */
 static __noinline int episode_end(struct tcp_loss_key *key, struct episode *episode, __u64 end_ns,
@@ -98,7 +117,8 @@ static __noinline int episode_end(struct tcp_loss_key *key, struct episode *epis
 		socket = bpf_map_lookup_elem(&tcp_loss_sockets, &key->sock);
 	if (socket) {
 		socket->open &= ~(1 << key->kind);
-		if (!episode->event.owner) { /* nobody had used it before, somebody has now */
+		/* nobody was seen to use it before, somebody was by now */
+		if (episode->event.owner != TCP_LOSS_OWNER_USER) {
 			__u64 start_ns = episode->event.header.start_ns;
 
 			episode->event.header = socket->owner;
@@ -106,6 +126,7 @@ static __noinline int episode_end(struct tcp_loss_key *key, struct episode *epis
 			episode->event.owner = socket->owner_from;
 		}
 		episode->event.connection.total_retrans = BPF_CORE_READ(tcp, total_retrans);
+		add_uncounted(socket, episode, key->kind, episode->event.connection.total_retrans);
 	}
 	stat_add(STAT_SEEN, 1);
 	if (only_chosen && !episode->chosen && !process_tracked(episode->event.header.host_pid)) {
@@ -175,6 +196,7 @@ static __noinline struct episode *episode_begin(__u64 sock, __u32 kind, __u64 st
 		episode->event.stalls++;
 		episode->stall_ns = start_ns;
 		episode->pause_ns = 0;
+		episode->backoff = 0;
 		episode->delivered_mstamp = BPF_CORE_READ(tcp, delivered_mstamp);
 		episode->delivered = BPF_CORE_READ(tcp, delivered);
 		episode->snd_una = BPF_CORE_READ(tcp, snd_una);

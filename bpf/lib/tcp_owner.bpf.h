@@ -16,10 +16,11 @@
 struct tcp_socket {
 	struct event_header owner; /* without times */
 	__u64 connect_ns;
-	__u32 open;	   /* a bit for each enum tcp_loss_kind that is under way */
-	__u32 tlp_counted; /* tlp_high_seq of the last tail-loss probe that was counted */
-	__u8 owner_from;   /* enum tcp_loss_owner */
-	__u8 pad[7];
+	__u32 open;	       /* a bit for each enum tcp_loss_kind that is under way */
+	__u32 tlp_counted;     /* tlp_high_seq of the last tail-loss probe that was counted */
+	__u32 retrans_counted; /* total_retrans, as far as it is in rows */
+	__u8 owner_from;       /* enum tcp_loss_owner */
+	__u8 pad[3];
 };
 
 /* Without preallocation: most hosts have few connections, some have very many. */
@@ -41,7 +42,10 @@ static __always_inline struct tcp_socket *tcp_socket_get(__u64 sock)
 	if (found)
 		return found;
 	bpf_map_update_elem(&tcp_loss_sockets, &sock, &empty_tcp_socket, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
+	found = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
+	if (found)
+		found->retrans_counted = BPF_CORE_READ((struct tcp_sock *)sock, total_retrans);
+	return found;
 }
 
 /* Call only where the current thread holds the socket's lock. */
@@ -62,17 +66,18 @@ static __always_inline void tcp_used_by_current(struct tcp_socket *socket)
 /* The agent's first look at sockets older than itself: some process has this file open. */
 static __always_inline void tcp_held_by(__u64 sock, struct task_struct *task)
 {
-	struct tcp_socket *socket = tcp_socket_get(sock);
-	struct task_struct *leader;
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	struct event_header holder = {};
+	struct tcp_socket *socket;
 
+	header_set_task(&holder, leader);
+	holder.tid = holder.host_tid = 0;
+	/* its user may come in between: the shorter that takes the better */
+	socket = tcp_socket_get(sock);
 	if (!socket || socket->owner_from)
 		return;
-	leader = BPF_CORE_READ(task, group_leader);
-	socket->owner.host_pid = BPF_CORE_READ(task, tgid);
-	socket->owner.pid = task_ns_id(leader);
-	socket->owner.cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
-	BPF_CORE_READ_STR_INTO(&socket->owner.comm, leader, comm);
 	socket->owner_from = TCP_LOSS_OWNER_FILE;
+	socket->owner = holder;
 }
 
 #endif

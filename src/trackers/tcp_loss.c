@@ -54,7 +54,7 @@ static const struct column columns[] = {
 };
 
 static struct tcp_loss_bpf *skeleton;
-static bool looked_for_old_sockets;
+static bool begun;
 static uint64_t merge_ms = 100;
 
 static const struct option options[] = {
@@ -76,34 +76,49 @@ static uint64_t jiffy_ns(void)
 	return (uint64_t)resolution.tv_sec * NSEC_PER_SEC + (uint64_t)resolution.tv_nsec;
 }
 
+/* What a kernel may lack, and what is not seen then (NULL: all, but some of it less precisely). */
+static const struct {
+	const char *tracepoint, *program, *without;
+} optional[] = {
+	{ "tcp_cong_state_set", "tcp_loss_cong_state", NULL },
+	{ "tcp_retransmit_synack", "tcp_loss_retransmit_synack", "synack_retransmit" },
+	{ "tcp_receive_reset", "tcp_loss_rst_received", "rst_received" },
+	{ "tcp_send_reset", "tcp_loss_rst_sent", "rst_sent" },
+	{ "tcp_rcv_space_adjust", "tcp_loss_read", "zero_window_sent" },
+	{ "timer_start", "tcp_loss_timer_start", "zero_window_received" },
+	{ "timer_expire_exit", "tcp_loss_timer_expired", "tlp with new data" },
+};
+
 static void leave_out_what_is_missing(void)
 {
-	const struct {
-		struct bpf_program *program;
-		const char *tracepoint;
-		const char *without; /* NULL: only less precise */
-	} optional[] = {
-		{ skeleton->progs.tcp_loss_cong_state, "tcp_cong_state_set", NULL },
-		{ skeleton->progs.tcp_loss_retransmit_synack, "tcp_retransmit_synack",
-		  "retransmitted SYN-ACKs are" },
-		{ skeleton->progs.tcp_loss_rst_received, "tcp_receive_reset",
-		  "received resets are" },
-		{ skeleton->progs.tcp_loss_rst_sent, "tcp_send_reset", "sent resets are" },
-		{ skeleton->progs.tcp_loss_read, "tcp_rcv_space_adjust",
-		  "our own closed windows are" },
-		{ skeleton->progs.tcp_loss_timer_start, "timer_start",
-		  "the peers' closed windows are" },
-		{ skeleton->progs.tcp_loss_timer_expired, "timer_expire_exit",
-		  "tail-loss probes with new data are" },
-	};
-
 	for (size_t i = 0; i < ARRAY_SIZE(optional); i++) {
+		struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj,
+									       optional[i].program);
 		bool there = kernel_has_tracepoint(optional[i].tracepoint);
 
-		bpf_program__set_autoload(optional[i].program, there);
+		bpf_program__set_autoload(program, there);
 		if (!there && optional[i].without)
-			log_warn("tcp_loss: %s not seen: this kernel has no tracepoint %s",
+			log_warn("tcp_loss: %s: not seen, this kernel has no tracepoint %s",
 				 optional[i].without, optional[i].tracepoint);
+	}
+}
+
+static void tell_what_is_missing(const struct tracker_output *output)
+{
+	struct tracker_health health = {
+		.live = true, .method = "tracepoints", .what = "", .reason = ""
+	};
+	struct why why;
+
+	output->health(output, &health);
+	for (size_t i = 0; i < ARRAY_SIZE(optional); i++) {
+		if (!optional[i].without || kernel_has_tracepoint(optional[i].tracepoint))
+			continue;
+		why_fail(&why, ENOTSUP, "this kernel has no tracepoint %s", optional[i].tracepoint);
+		health = (struct tracker_health){ .method = "",
+						  .what = optional[i].without,
+						  .reason = why.text };
+		output->health(output, &health);
 	}
 }
 
@@ -118,7 +133,7 @@ static int tcp_loss_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	skeleton->rodata->merge_ns = merge_ms * NSEC_PER_MSEC;
 	leave_out_what_is_missing();
 	bpf_program__set_autoattach(skeleton->progs.tcp_loss_tick, false);
-	looked_for_old_sockets = false;
+	begun = false;
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
 }
@@ -161,11 +176,12 @@ static void tcp_loss_tick(const struct tracker_output *output, uint64_t now_ns)
 	struct tcp_loss_key key, next;
 	bool more;
 
-	(void)output;
 	(void)now_ns;
-	if (!looked_for_old_sockets)
+	if (!begun) {
 		look_for_old_sockets();
-	looked_for_old_sockets = true;
+		tell_what_is_missing(output);
+	}
+	begun = true;
 	more = bpf_map_get_next_key(episodes, NULL, &next) == 0;
 	while (more) {
 		key = next;
