@@ -118,11 +118,14 @@ def test_every_python_where_uprobes_carry_no_cookie(start_agent, start_workload)
 def test_frozen_threads_are_those_that_wait_for_the_gil(python, start_agent, start_workload):
     agent = start_agent(trackers=["gc_pause"])
     spinning, sleeping = 3, 2
-    workload = start_workload(python, "gc_frozen.py", spinning, sleeping, 1_000_000, 3)
+    workload = start_workload(python, "gc_frozen.py", spinning, sleeping, 1_000_000, 5)
     host.run_together(agent, [workload])
     agent.stop()
-    for row in check_rows(agent, workload):
-        assert (row["frozen_threads"], row["sibling_threads"]) == (spinning, spinning + sleeping), row
+    rows = check_rows(agent, workload)
+    assert {row["sibling_threads"] for row in rows} == {spinning + sleeping}
+    # every 5 ms a waiting thread looks around, and may lose its CPU just then
+    frozen = sorted(row["frozen_threads"] for row in rows)
+    assert frozen[len(frozen) // 2] == frozen[-1] == spinning, rows
 
 
 def test_collections_that_return_at_once_are_no_rows(start_agent, start_on_all):

@@ -41,7 +41,7 @@ def run_delay_ns():
         try:
             with open(f"/proc/self/task/{tid}/schedstat") as f:
                 total += int(f.read().split()[1])
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             pass  # it said so as its last act
     return total
 
