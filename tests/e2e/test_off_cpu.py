@@ -165,7 +165,8 @@ def test_disk(debian_python, start_agent, start_workload):
     # the thread did nothing else: what it was not on a CPU, it waited for the disk, or for a CPU
     wall = truth["end"] - truth["begin"]
     off = sum(r["duration_ns"] for r in rows if r["cause"] in ("disk", "preempt"))
-    assert off + truth["on_cpu_ns"] == pytest.approx(wall, rel=0.03)
+    # the scheduler's clock stops and starts a few microseconds before the tracepoint: that is much for a fast disk
+    assert off + truth["on_cpu_ns"] == pytest.approx(wall, abs=0.03 * wall + 10_000 * len(rows))
 
 
 def test_page_faults(debian_python, start_agent, start_workload):
