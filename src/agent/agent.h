@@ -9,7 +9,7 @@
 #include <signal.h>
 
 #include "config.h"
-#include "pipeline/batch.h"
+#include "pipeline/pipeline.h"
 #include "util.h"
 
 struct agent_options {

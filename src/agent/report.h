@@ -4,7 +4,7 @@
 #define UNDERSPAN_REPORT_H
 
 #include "agent/agent_tables.h"
-#include "pipeline/batch.h"
+#include "pipeline/pipeline.h"
 #include "probe/processes.h"
 #include "trackers/trackers.h"
 

@@ -4,9 +4,10 @@
  * rows, bytes and age, and the sender thread sends it, again and again if it must. Memory is
  * bounded; what does not fit is dropped oldest first and counted.
  */
-#ifndef UNDERSPAN_BATCH_H
-#define UNDERSPAN_BATCH_H
+#ifndef UNDERSPAN_PIPELINE_H
+#define UNDERSPAN_PIPELINE_H
 
+#include "pipeline/counts.h"
 #include "pipeline/sink.h"
 
 struct pipeline_limits {
@@ -14,16 +15,6 @@ struct pipeline_limits {
 	uint64_t batch_bytes; /* uncompressed */
 	uint64_t batch_age_ns;
 	uint64_t memory_bytes; /* of all closed batches together */
-};
-
-/* Counts since the start, of one table. */
-struct pipeline_counts {
-	uint64_t rows;	   /* added */
-	uint64_t inserted; /* acknowledged by the sink */
-	uint64_t dropped_memory, dropped_refused;
-	uint64_t retries; /* batches sent once more */
-	uint64_t bytes;	  /* of acknowledged bodies, as sent */
-	uint64_t queued;  /* rows not decided about yet */
 };
 
 struct pipeline;
@@ -43,6 +34,7 @@ void pipeline_add(struct pipeline *pipeline, size_t table, const void *row);
 int pipeline_tick(struct pipeline *pipeline, struct why *why);
 
 void pipeline_read_counts(struct pipeline *pipeline, size_t table, struct pipeline_counts *ret);
+void pipeline_read_state(struct pipeline *pipeline, struct pipeline_state *ret);
 
 /*
  * Closes everything, gives the sender until `deadline_ns` (CLOCK_MONOTONIC) and ends it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Batches of rows, their bounded queue, and the sender thread. See batch.h. */
-#include "pipeline/batch.h"
+/* Batches of rows, their bounded queue, and the sender thread. See pipeline.h. */
+#include "pipeline/pipeline.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -143,6 +143,24 @@ void pipeline_read_counts(struct pipeline *p, size_t table, struct pipeline_coun
 	*ret = q->counts;
 	pthread_mutex_unlock(&p->lock);
 	ret->queued += q->open ? q->open->rows : 0;
+}
+
+void pipeline_read_state(struct pipeline *p, struct pipeline_state *ret)
+{
+	uint64_t now = clock_monotonic_ns(), oldest = now;
+
+	*ret = (struct pipeline_state){ 0 };
+	pthread_mutex_lock(&p->lock);
+	ret->memory_bytes = p->queued_bytes;
+	for (size_t i = 0; i < p->n_tables; i++) {
+		const struct table_queue *q = &p->queues[i];
+
+		if (q->first && q->first->opened_ns < oldest)
+			oldest = q->first->opened_ns;
+		ret->delivery_failing |= q->retry_wait_ns != 0;
+	}
+	ret->oldest_ns = now - oldest;
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* ---- sending: the sender thread ---- */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "pipeline/batch.h"
+#include "pipeline/pipeline.h"
 #include "probe/clock.h"
 #include "log.h"
 
