@@ -234,8 +234,10 @@ static __always_inline void output_with_stack(const struct gc_pause_event *event
 	__u32 zero = 0, n;
 	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
 
-	if (!with)
+	if (!with) {
+		stat_add(STAT_LOST_STATE, 1);
 		return;
+	}
 	__sync_fetch_and_add(&with->users, 1);
 	if (*(volatile __u64 *)&with->users == 1) {
 		with->event = *event;

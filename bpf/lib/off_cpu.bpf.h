@@ -209,6 +209,22 @@ static __always_inline bool call_wakes(long nr, __u8 cause)
 
 /* ---- out ---- */
 
+/*
+ * With very many switches even looking at one costs too much: the governor then has chance choose
+ * which ones are looked at, before anything is known of them.
+ */
+static __always_inline bool off_cpu_leave_out(struct off_cpu *off)
+{
+	__u32 zero = 0, shift = 0;
+	struct sampling *sampling = bpf_map_lookup_elem(&off_cpu_sampling, &zero);
+
+	if (sampling)
+		shift = sampling->skip_shift & 31;
+	off->skip_shift = shift;
+	off->left_out = shift && bpf_get_prandom_u32() << (32 - shift);
+	return off->left_out;
+}
+
 static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *task,
 					       struct thread *t, struct user_call *call,
 					       __u32 state, bool gil)
@@ -216,6 +232,8 @@ static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *ta
 	struct off_cpu *off = &t->off;
 	__u32 hash = 0;
 
+	if (off_cpu_leave_out(off))
+		return;
 	off->waker_user[0] = 0;
 	off->idle = 0;
 	off->state = state_letter(state);
@@ -262,7 +280,7 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 	struct off_cpu_waker *to = &t->off.waker;
 	struct user_call call;
 
-	if (!current_tid())
+	if (!current_tid() || t->off.left_out)
 		return;
 	if (BPF_CORE_READ(waker, flags) & PF_KTHREAD) {
 		call.nr = NR_KERNEL_THREAD;
@@ -278,7 +296,6 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 	to->host_tid = current_tid();
 	to->host_pid = current_tgid();
 	to->tid = typed_task_ns_id(waker);
-	to->ident = task_ident(waker);
 	to->pid = to->host_tid == to->host_pid ? to->tid : leader_ns_id(waker);
 	bpf_get_current_comm(to->comm, sizeof(to->comm));
 	if (now - t->off_ns >= off_cpu_min_ns &&
@@ -312,23 +329,24 @@ static __always_inline void off_cpu_profile_add(struct task_struct *task, struct
 	void *map = off_cpu_profile_side & 1 ? (void *)&off_cpu_profile_1
 					     : (void *)&off_cpu_profile_0;
 	struct off_cpu_profile *sum = bpf_map_lookup_elem(map, &key);
-	__u32 zero = 0;
+	__u32 zero = 0, shift = t->off.skip_shift & 31;
 
 	if (!sum) {
 		sum = bpf_map_lookup_elem(&off_cpu_scratch, &zero);
 		if (!sum)
 			return;
 		off_cpu_fill(&sum->first, task, t, late);
-		sum->count = 1;
-		sum->off_ns = sum->min_ns = sum->max_ns = ns;
-		sum->runq_ns = runq_ns;
+		sum->count = 1ULL << shift; /* it stands for those that were left out, too */
+		sum->min_ns = sum->max_ns = ns;
+		sum->off_ns = ns << shift;
+		sum->runq_ns = runq_ns << shift;
 		if (bpf_map_update_elem(map, &key, sum, BPF_ANY))
 			off_cpu_lost();
 		return;
 	}
-	sum->count++;
-	sum->off_ns += ns;
-	sum->runq_ns += runq_ns;
+	sum->count += 1ULL << shift;
+	sum->off_ns += ns << shift;
+	sum->runq_ns += runq_ns << shift;
 	if (ns < sum->min_ns)
 		sum->min_ns = ns;
 	if (ns > sum->max_ns)
@@ -342,6 +360,12 @@ static __always_inline void off_cpu_switch_in(struct task_struct *task, struct t
 	__u64 ns = end - t->off_ns, runq_ns = 0;
 	struct off_cpu_event *event;
 
+	if (t->off.left_out) {
+		off_cpu_stat(STAT_SEEN, 1);
+		off_cpu_stat(STAT_SAMPLED, 1);
+		t->off.left_out = 0;
+		return;
+	}
 	if (t->off.cause == OFF_CPU_CAUSE_preempt)
 		runq_ns = ns;
 	else if (t->wake_ns)
@@ -358,8 +382,9 @@ static __always_inline void off_cpu_switch_in(struct task_struct *task, struct t
 	off_cpu_fill(event, task, t, late);
 	event->header.start_ns = t->off_ns;
 	event->header.end_ns = end;
+	event->header.skip_shift = t->off.skip_shift;
 	event->runq_ns = runq_ns;
-	event_submit_in(&off_cpu_events, event);
+	event_submit_in(&off_cpu_events, &off_cpu_stats, &off_cpu_sampling, event);
 }
 
 #endif

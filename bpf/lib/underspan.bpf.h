@@ -28,7 +28,13 @@
 		__uint(max_entries, STAT_MAX);                                                     \
 		__type(key, __u32);                                                                \
 		__type(value, __u64);                                                              \
-	} prefix##stats SEC(".maps")
+	} prefix##stats SEC(".maps");                                                              \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                  \
+		__uint(max_entries, 1);                                                            \
+		__type(key, __u32);                                                                \
+		__type(value, struct sampling);                                                    \
+	} prefix##sampling SEC(".maps")
 
 #ifndef TRACKERS_SHARE_THIS_OBJECT /* else it says TRACKER_MAPS(stem_) for each of them */
 TRACKER_MAPS();
@@ -66,11 +72,39 @@ static __always_inline void *event_reserve_in(void *events_map, void *stats_map,
 	return event;
 }
 
-/* Waking the reader for each event would preempt the very threads that are measured. */
-static __always_inline void event_submit_in(void *events_map, void *event)
+/*
+ * Does the governor leave the event in? Chance decides, and how long it lasted. Counts the others.
+ * All events begin with their header, but those of bpf/process.bpf.c, which nobody turns down.
+ */
+static __always_inline bool event_kept_in(void *sampling_map, void *stats_map,
+					  struct event_header *header)
 {
-	__u64 waiting = bpf_ringbuf_query(events_map, BPF_RB_AVAIL_DATA);
+	__u32 zero = 0;
+	struct sampling *sampling = bpf_map_lookup_elem(sampling_map, &zero);
+	__u32 level = sampling ? sampling->level : 0;
 
+	if (!level)
+		return true;
+	if (bpf_get_prandom_u32() >=
+	    sampling_probability(header->end_ns - header->start_ns, level)) {
+		stat_add_in(stats_map, STAT_SAMPLED, 1);
+		return false;
+	}
+	header->sampling_level = level;
+	return true;
+}
+
+/* Waking the reader for each event would preempt the very threads that are measured. */
+static __always_inline void event_submit_in(void *events_map, void *stats_map, void *sampling_map,
+					    void *event)
+{
+	__u64 waiting;
+
+	if (!event_kept_in(sampling_map, stats_map, event)) {
+		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
+		return;
+	}
+	waiting = bpf_ringbuf_query(events_map, BPF_RB_AVAIL_DATA);
 	bpf_ringbuf_submit(event, waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
@@ -87,13 +121,17 @@ static __always_inline void *event_reserve(__u64 size)
 
 static __always_inline void event_submit(void *event)
 {
-	event_submit_in(&events, event);
+	event_submit_in(&events, &stats, &sampling, event);
 }
+
 /* Sends an event that was made elsewhere, with what follows it. */
 static __always_inline void event_output(void *event, __u64 size)
 {
-	__u64 waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+	__u64 waiting;
 
+	if (!event_kept_in(&sampling, &stats, event))
+		return;
+	waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
 	if (bpf_ringbuf_output(&events, event, size,
 			       waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP))
 		stat_add(STAT_LOST_RING, 1);

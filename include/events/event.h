@@ -20,7 +20,38 @@ struct event_header {
 	__u32 host_pid; /* as the host counts */
 	__u32 host_tid;
 	char comm[EVENT_COMM_LEN]; /* of the thread */
+	/* how the event was chosen among others, where not all are reported: see struct sampling */
+	__u8 sampling_level;
+	__u8 skip_shift;
+	__u8 pad[6];
 };
+
+/*
+ * What the governor has turned down, per tracker (src/agent/governor.c). Of events that lasted d,
+ * one is kept with the probability p = max(d / (1 ms << level), 1 / (1 << level)), at most 1: the
+ * longer the surer. With `skip_shift`, one in (1 << skip_shift) is looked at in the first place.
+ * The row's weight is the reciprocal of both: sums of weights are right whatever the level.
+ */
+struct sampling {
+	__u32 level; /* 0: every event */
+	__u32 skip_shift;
+};
+enum { SAMPLING_LEVEL_MAX = 12, SAMPLING_FIRST_NS = 1000000 };
+
+/* The probability to keep an event, in units of 2^-32; 1 << 32: always. */
+static inline __u64 sampling_probability(__u64 duration_ns, __u32 level)
+{
+	__u64 long_ns, probability, least;
+
+	if (!level || level > SAMPLING_LEVEL_MAX)
+		return 1ULL << 32;
+	long_ns = (__u64)SAMPLING_FIRST_NS << level;
+	if (duration_ns >= long_ns)
+		return 1ULL << 32;
+	probability = (duration_ns << 32) / long_ns;
+	least = 1ULL << (32 - level);
+	return probability > least ? probability : least;
+}
 
 /* Counters each BPF object keeps per CPU in its map `stats`. */
 enum event_stat {
@@ -28,6 +59,7 @@ enum event_stat {
 	STAT_FILTERED,	 /* decided: no row (not tracked, not over the threshold, not an event) */
 	STAT_LOST_RING,	 /* rows lost: ring buffer full */
 	STAT_LOST_STATE, /* rows lost: a state map was full */
+	STAT_SAMPLED,	 /* left out by the governor; the weights of the others stand for them */
 	STAT_READ_FAIL,	 /* memory of the target could not be read; the row went without it */
 	STAT_MAX,
 };

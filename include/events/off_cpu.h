@@ -23,7 +23,6 @@ enum off_cpu_cause {
 struct off_cpu_waker {
 	__u32 tid, host_tid; /* tid: as its own PID namespace counts */
 	__u32 pid, host_pid;
-	__u64 ident; /* see struct event_header */
 	char comm[EVENT_COMM_LEN];
 };
 
@@ -33,13 +32,14 @@ struct off_cpu {
 	__u64 waker_user[OFF_CPU_WAKER_FRAMES]; /* the waker's own */
 	struct off_cpu_waker waker;
 	__u32 user_hash;
-	__s16 syscall; /* number; -1: in none */
-	__u8 cause;    /* enum off_cpu_cause */
-	__u8 state;    /* as ps shows it: R S D T t ... */
-	__u8 idle;     /* nothing to do, rather than something that takes time */
-	__u8 pad;
+	__s16 syscall;	 /* number; -1: in none */
+	__u8 cause;	 /* enum off_cpu_cause */
+	__u8 state;	 /* as ps shows it: R S D T t ... */
+	__u8 idle;	 /* nothing to do, rather than something that takes time */
+	__u8 skip_shift; /* one in (1 << skip_shift) is looked at: see struct sampling */
 	__s16 waker_syscall;
-	__u8 pad2[4];
+	__u8 left_out; /* this one is not */
+	__u8 pad[3];
 };
 
 struct off_cpu_event {

@@ -116,6 +116,16 @@ void enrich_process_gone(uint32_t host_pid)
 	free(found);
 }
 
+/* How many events this one stands for: the reciprocal of the probability that it was kept. */
+static float weight_of(const struct event_header *header)
+{
+	uint64_t probability = sampling_probability(header->end_ns - header->start_ns,
+						    header->sampling_level);
+
+	return (float)((double)(1ULL << 32) / (double)probability *
+		       (double)(1ULL << (header->skip_shift & 31)));
+}
+
 void enrich_event(const struct event_header *header, struct row_common *ret)
 {
 	*ret = (struct row_common){
@@ -127,7 +137,7 @@ void enrich_event(const struct event_header *header, struct row_common *ret)
 		.tid = header->tid,
 		.host_pid = header->host_pid,
 		.host_tid = header->host_tid,
-		.weight = 1,
+		.weight = weight_of(header),
 	};
 	memcpy(ret->comm, header->comm, sizeof(ret->comm));
 	enrich_identity(header->host_pid, header->cgroup_id, header->end_ns, &ret->container_id,
