@@ -10,8 +10,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 static __always_inline void tell(__u32 kind, __u32 host_pid, __u32 parent)
 {
-	struct process_event *event = event_reserve(sizeof(*event));
+	struct process_event *event;
 
+	stat_add(STAT_SEEN, 1);
+	event = event_reserve(sizeof(*event));
 	if (!event)
 		return;
 	event->kind = kind;
@@ -30,9 +32,11 @@ static __u64 threads_told_ns;
 
 static __always_inline void tell_thread(struct task_struct *thread)
 {
-	struct process_event *event = event_reserve(sizeof(*event));
+	struct process_event *event;
 	__u64 flags = BPF_RB_NO_WAKEUP;
 
+	stat_add(STAT_SEEN, 1);
+	event = event_reserve(sizeof(*event));
 	if (!event)
 		return;
 	event->kind = PROCESS_THREAD;
@@ -64,9 +68,10 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 		return 0;
 	}
 	info = *known;
-	stat_add(STAT_SEEN, 1);
-	if (bpf_map_update_elem(&processes, &tgid, &info, BPF_ANY))
+	if (bpf_map_update_elem(&processes, &tgid, &info, BPF_ANY)) {
+		stat_add(STAT_SEEN, 1);
 		stat_add(STAT_LOST_STATE, 1);
+	}
 	tell(PROCESS_FORK, tgid, parent_tgid);
 	return 0;
 }
@@ -77,7 +82,6 @@ int BPF_PROG(process_exec, struct task_struct *task)
 	__u32 tgid = task->tgid;
 	struct process_info *known = bpf_map_lookup_elem(&processes, &tgid);
 
-	stat_add(STAT_SEEN, 1);
 	if (known && !(known->flags & PROCESS_CHOSEN))
 		bpf_map_delete_elem(&processes, &tgid);
 	tell(PROCESS_EXEC, tgid, 0);
@@ -94,7 +98,6 @@ int BPF_PROG(process_exit, struct task_struct *task)
 		return 0;
 	if (bpf_map_delete_elem(&processes, &tgid))
 		return 0;
-	stat_add(STAT_SEEN, 1);
 	tell(PROCESS_EXIT, tgid, 0);
 	return 0;
 }

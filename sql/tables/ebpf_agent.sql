@@ -1,7 +1,8 @@
--- What the agent counted about itself, a row per tracker and interval.
--- seen = filtered + lost_ring + lost_state + bad_event + rows, and
--- rows = inserted + dropped_memory + dropped_refused + the change of queued_rows: a table without
--- rows and without losses here had no events.
+-- What the agent counted about itself, a row per tracker and interval; likewise for the tables of sums
+-- (off_cpu_profile, ...), for finding processes ("processes") and for the agent's own tables ("agent").
+-- seen = filtered + sampled + lost_ring + lost_state + bad_event + rows + the change of pending, and
+-- rows + recovered = inserted + dropped_* + the change of queued_rows (lost_crash are of another run): a table without
+-- rows and without losses here had no events. When the agent has ended in order, pending is 0.
 CREATE TABLE IF NOT EXISTS ebpf_agent
 (
     host LowCardinality(String),
@@ -11,15 +12,22 @@ CREATE TABLE IF NOT EXISTS ebpf_agent
     end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
     seen UInt64 CODEC(ZSTD),
     filtered UInt64 CODEC(ZSTD),
+    sampled UInt64 CODEC(ZSTD),
     lost_ring UInt64 CODEC(ZSTD),
     lost_state UInt64 CODEC(ZSTD),
     bad_event UInt64 CODEC(ZSTD),
     rows UInt64 CODEC(ZSTD),
+    pending UInt64 CODEC(ZSTD),
     read_fail UInt64 CODEC(ZSTD),
+    recovered UInt64 CODEC(ZSTD),
     inserted UInt64 CODEC(ZSTD),
     dropped_memory UInt64 CODEC(ZSTD),
+    dropped_spool UInt64 CODEC(ZSTD),
+    dropped_corrupt UInt64 CODEC(ZSTD),
     dropped_refused UInt64 CODEC(ZSTD),
+    lost_crash UInt64 CODEC(ZSTD),
     queued_rows UInt64 CODEC(ZSTD),
+    spooled_rows UInt64 CODEC(ZSTD),
     retries UInt64 CODEC(ZSTD),
     bytes_sent UInt64 CODEC(ZSTD)
 )

@@ -5,29 +5,18 @@
 #define LOW_STRING	   "LowCardinality(String)"
 #define AGENT_STRING(m)	   COLUMN(COLUMN_STRING, struct agent_row, m, #m, LOW_STRING)
 #define AGENT_TIME(m, n)   COLUMN(COLUMN_TIME, struct agent_row, m, n, "DateTime64(6, 'UTC')")
-#define AGENT_COUNT(m)	   COLUMN(COLUMN_U64, struct agent_row, m, #m, "UInt64")
 #define HEALTH_STRING(m)   COLUMN(COLUMN_STRING, struct probe_health_row, m, #m, LOW_STRING)
 #define HEALTH(kind, m, t) COLUMN(kind, struct probe_health_row, m, #m, t)
 
-static const struct column agent_columns[] = {
-	AGENT_STRING(host),
-	AGENT_STRING(version),
-	AGENT_STRING(tracker),
-	AGENT_TIME(start_ns, "start_time"),
-	AGENT_TIME(end_ns, "end_time"),
-	AGENT_COUNT(seen),
-	AGENT_COUNT(filtered),
-	AGENT_COUNT(lost_ring),
-	AGENT_COUNT(lost_state),
-	AGENT_COUNT(bad_event),
-	AGENT_COUNT(rows),
-	AGENT_COUNT(read_fail),
-	AGENT_COUNT(inserted),
-	AGENT_COUNT(dropped_memory),
-	AGENT_COUNT(dropped_refused),
-	AGENT_COUNT(queued_rows),
-	AGENT_COUNT(retries),
-	AGENT_COUNT(bytes_sent),
+static const struct column agent_columns[] = { AGENT_STRING(host),
+					       AGENT_STRING(version),
+					       AGENT_STRING(tracker),
+					       AGENT_TIME(start_ns, "start_time"),
+					       AGENT_TIME(end_ns, "end_time"),
+#define X(name, gauge, loss, what)                                                                 \
+	COLUMN(COLUMN_U64, struct agent_row, counts.name, #name, "UInt64"),
+					       AGENT_COUNTS(X)
+#undef X
 };
 
 static const struct column probe_health_columns[] = {

@@ -7,20 +7,16 @@
 #ifndef UNDERSPAN_AGENT_TABLES_H
 #define UNDERSPAN_AGENT_TABLES_H
 
+#include "agent/counts.h"
 #include "pipeline/column.h"
 
-/* Counts are of the interval start..end; queued_rows is at its end. */
+/* Counts are of the interval start..end; pending and queued_rows are at its end. */
 struct agent_row {
 	const char *host;
 	const char *version;
-	const char *tracker;
+	const char *tracker;	   /* or what else it is about, see counts.h */
 	uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC */
-	/* seen = filtered + lost_ring + lost_state + bad_event + rows */
-	uint64_t seen, filtered, lost_ring, lost_state, bad_event, rows;
-	uint64_t read_fail; /* rows that went without a part */
-	/* rows = inserted + dropped_memory + dropped_refused + change of queued_rows */
-	uint64_t inserted, dropped_memory, dropped_refused, queued_rows;
-	uint64_t retries, bytes_sent;
+	struct agent_counts counts;
 };
 
 struct probe_health_row {

@@ -9,100 +9,91 @@
 #include "probe/clock.h"
 #include "version.h"
 
+static const uint64_t LOG_EVERY_NS = 60 * NSEC_PER_SEC;
+
 void report_start(struct report *report, struct tracker_set *set, struct pipeline *pipeline,
 		  uint64_t interval_ns)
 {
+	uint64_t now = clock_monotonic_ns();
+
 	*report = (struct report){ .set = set,
 				   .pipeline = pipeline,
 				   .interval_ns = interval_ns,
-				   .since_ns = clock_monotonic_ns() };
+				   .since_ns = now,
+				   .logged_ns = now };
+	subjects_list(&report->subjects, set, pipeline, set->n);
 }
 
-static void complain_of_losses(const struct agent_row *row)
+/* ---- counts ---- */
+
+static void report_subject(struct report *report, size_t index, uint64_t now_ns)
 {
-	uint64_t lost = row->lost_ring + row->lost_state + row->bad_event + row->dropped_memory +
-			row->dropped_refused;
+	struct agent_counts now;
+	struct agent_row row = { .host = enrich_host(),
+				 .version = UNDERSPAN_VERSION,
+				 .tracker = report->subjects.items[index].name,
+				 .start_ns = report->since_ns,
+				 .end_ns = now_ns };
 
-	if (lost)
-		log_warn("%s: %llu events lost: %llu ring buffer full, %llu state map full, %llu "
-			 "unreadable, %llu rows dropped for want of memory, %llu refused by the "
-			 "database",
-			 row->tracker, (unsigned long long)lost, (unsigned long long)row->lost_ring,
-			 (unsigned long long)row->lost_state, (unsigned long long)row->bad_event,
-			 (unsigned long long)row->dropped_memory,
-			 (unsigned long long)row->dropped_refused);
-}
-
-/* Of both tables, where events become rows of either. */
-static void read_counts(struct report *report, size_t index, struct pipeline_counts *ret)
-{
-	const struct running_tracker *running = &report->set->items[index];
-	struct pipeline_counts second;
-
-	pipeline_read_counts(report->pipeline, index, ret);
-	if (!running->tracker->table_of)
-		return;
-	pipeline_read_counts(report->pipeline, running->second_table, &second);
-	ret->rows += second.rows;
-	ret->inserted += second.inserted;
-	ret->dropped_memory += second.dropped_memory;
-	ret->dropped_refused += second.dropped_refused;
-	ret->retries += second.retries;
-	ret->bytes += second.bytes;
-	ret->queued += second.queued;
-}
-
-static void report_tracker(struct report *report, size_t index, uint64_t now_ns)
-{
-	const struct running_tracker *running = &report->set->items[index];
-	struct report_last_counts *last = &report->last[index], now = { 0 };
-	struct agent_row row;
-
-	tracker_set_read_stats(report->set, index, now.stats);
-	read_counts(report, index, &now.counts);
-	now.bad_events = running->bad_events;
-	now.own_rows = running->own_rows;
-#define DELTA(member)	    (now.member - last->member)
-#define DELTA_COUNT(member) DELTA(counts.member)
-	row = (struct agent_row){
-		.host = enrich_host(),
-		.version = UNDERSPAN_VERSION,
-		.tracker = running->tracker->name,
-		.start_ns = report->since_ns,
-		.end_ns = now_ns,
-		.seen = DELTA(stats[STAT_SEEN]) + DELTA(own_rows),
-		.filtered = DELTA(stats[STAT_FILTERED]),
-		.lost_ring = DELTA(stats[STAT_LOST_RING]),
-		.lost_state = DELTA(stats[STAT_LOST_STATE]),
-		.bad_event = DELTA(bad_events),
-		.read_fail = DELTA(stats[STAT_READ_FAIL]),
-		.rows = DELTA_COUNT(rows),
-		.inserted = DELTA_COUNT(inserted),
-		.dropped_memory = DELTA_COUNT(dropped_memory),
-		.dropped_refused = DELTA_COUNT(dropped_refused),
-		.queued_rows = now.counts.queued,
-		.retries = DELTA_COUNT(retries),
-		.bytes_sent = DELTA_COUNT(bytes),
-	};
-#undef DELTA_COUNT
-#undef DELTA
-	*last = now;
-	complain_of_losses(&row);
+	subjects_read(&report->subjects, index, &now);
+	agent_counts_since(&now, &report->last[index], &row.counts);
+	report->last[index] = now;
 	pipeline_add(report->pipeline, report->set->n, &row);
+}
+
+static void report_all(struct report *report, uint64_t now_ns)
+{
+	for (size_t i = 0; i < report->subjects.n; i++)
+		report_subject(report, i, now_ns);
+	report->since_ns = now_ns;
+}
+
+static void log_losses(struct report *report, uint64_t now_ns)
+{
+	unsigned long long seconds = (now_ns - report->logged_ns + NSEC_PER_SEC / 2) / NSEC_PER_SEC;
+
+	for (size_t i = 0; i < report->subjects.n; i++) {
+		struct agent_counts lost;
+		char text[400];
+
+		agent_counts_since(&report->last[i], &report->logged[i], &lost);
+		report->logged[i] = report->last[i];
+		if (*agent_counts_losses(&lost, text, sizeof(text)))
+			log_warn("%s: in the last %llu s: %s", report->subjects.items[i].name,
+				 seconds, text);
+	}
+	report->logged_ns = now_ns;
+}
+
+static void check_sums(const struct report *report)
+{
+	for (size_t i = 0; i < report->subjects.n; i++) {
+		long long rest = (long long)report->last[i].pending;
+
+		if (rest)
+			log_error("%s: counts do not add up: %lld of %llu events are neither rows "
+				  "nor filtered nor lost",
+				  report->subjects.items[i].name, rest,
+				  (unsigned long long)report->last[i].seen);
+	}
 }
 
 void report_last(struct report *report, uint64_t now_ns)
 {
-	for (size_t i = 0; i < report->set->n; i++)
-		report_tracker(report, i, now_ns);
-	report->since_ns = now_ns;
+	report_all(report, now_ns);
+	log_losses(report, now_ns);
+	check_sums(report);
 }
 
 void report_tick(struct report *report, uint64_t now_ns)
 {
 	if (now_ns - report->since_ns >= report->interval_ns)
-		report_last(report, now_ns);
+		report_all(report, now_ns);
+	if (now_ns - report->logged_ns >= LOG_EVERY_NS)
+		log_losses(report, now_ns);
 }
+
+/* ---- probes ---- */
 
 void report_health(struct report *report, const char *tracker, const struct tracker_health *health)
 {

@@ -4,22 +4,18 @@
 #define UNDERSPAN_REPORT_H
 
 #include "agent/agent_tables.h"
-#include "pipeline/pipeline.h"
+#include "agent/counts.h"
 #include "probe/processes.h"
 #include "trackers/trackers.h"
-
-struct report_last_counts {
-	uint64_t stats[STAT_MAX];
-	uint64_t bad_events, own_rows;
-	struct pipeline_counts counts;
-};
 
 struct report {
 	struct tracker_set *set;
 	struct pipeline *pipeline;
 	uint64_t interval_ns;
 	uint64_t since_ns;
-	struct report_last_counts last[MAX_TRACKERS];
+	uint64_t logged_ns; /* when the log was last told of losses */
+	struct subjects subjects;
+	struct agent_counts last[MAX_SUBJECTS], logged[MAX_SUBJECTS];
 };
 
 void report_start(struct report *report, struct tracker_set *set, struct pipeline *pipeline,
@@ -28,10 +24,10 @@ void report_start(struct report *report, struct tracker_set *set, struct pipelin
 /* Says of each tracker that was wanted whether it runs on this host (rows with host_pid 0). */
 void report_trackers(struct report *report);
 
-/* Writes the interval's rows when it is over; complains about what was lost in it. */
+/* Writes the interval's rows when it is over; once a minute the log is told what was lost. */
 void report_tick(struct report *report, uint64_t now_ns);
 
-/* Writes the rest, however short the interval. */
+/* When all producers are gone: writes the rest, and says where counts do not add up. */
 void report_last(struct report *report, uint64_t now_ns);
 
 /* A row about something that is no process: host_pid 0. */

@@ -82,7 +82,9 @@ static int check_options(const struct string_list *names, struct why *why)
 
 static int on_process_event(void *context, void *data, size_t size)
 {
-	(void)context;
+	struct tracker_set *set = context;
+
+	set->process_events++;
 	if (size == sizeof(struct process_event))
 		processes_handle(data);
 	return 0;
@@ -127,7 +129,8 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 		return why_fail(why, ENODEV, "the kernel refused the process object: %s",
 				strerror(-err));
 	set->processes_fd = bpf_map__fd(process_skeleton->maps.processes);
-	err = add_ring(set, bpf_map__fd(process_skeleton->maps.events), on_process_event, NULL);
+	set->process_stats_fd = bpf_map__fd(process_skeleton->maps.stats);
+	err = add_ring(set, bpf_map__fd(process_skeleton->maps.events), on_process_event, set);
 	if (err)
 		return why_fail(why, -err, "cannot read the process object's ring buffer: %s",
 				strerror(-err));
@@ -249,6 +252,7 @@ static int watch_rings(struct tracker_set *set, struct why *why)
 		if (!running->skeleton)
 			continue;
 		running->stats_fd = bpf_map__fd(own_map(running, "stats"));
+		running->sampling_fd = bpf_map__fd(own_map(running, "sampling"));
 		err = add_ring(set, bpf_map__fd(own_map(running, "events")), on_tracker_event,
 			       running);
 		if (err)
@@ -278,7 +282,8 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 	*set = (struct tracker_set){ .only_chosen = only_chosen,
 				     .on_event = on_event,
 				     .context = context,
-				     .processes_fd = -1 };
+				     .processes_fd = -1,
+				     .process_stats_fd = -1 };
 	if (!err)
 		err = check_options(names, why);
 	if (!err)
@@ -290,7 +295,9 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 
 		if (!is_wanted(names, all_trackers[i]))
 			continue;
-		*running = (struct running_tracker){ .tracker = all_trackers[i], .set = set };
+		*running = (struct running_tracker){
+			.tracker = all_trackers[i], .stats_fd = -1, .sampling_fd = -1, .set = set
+		};
 		set->n++;
 		err = open_tracker(set, running, why);
 		if (err)
@@ -398,14 +405,15 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 	}
 }
 
-void tracker_set_read_stats(struct tracker_set *set, size_t index, uint64_t ret[STAT_MAX])
+void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX])
 {
 	int n_cpus = libbpf_num_possible_cpus();
 	uint64_t *per_cpu = n_cpus > 0 ? calloc((size_t)n_cpus, sizeof(*per_cpu)) : NULL;
 
 	memset(ret, 0, STAT_MAX * sizeof(*ret));
-	for (uint32_t stat = 0; per_cpu && set->items[index].skeleton && stat < STAT_MAX; stat++) {
-		if (bpf_map_lookup_elem(set->items[index].stats_fd, &stat, per_cpu))
+	/* STAT_SEEN, which is first counted, last: so the others are never more than it */
+	for (uint32_t stat = STAT_MAX; per_cpu && stats_fd >= 0 && stat-- > 0;) {
+		if (bpf_map_lookup_elem(stats_fd, &stat, per_cpu))
 			continue;
 		for (int cpu = 0; cpu < n_cpus; cpu++)
 			ret[stat] += per_cpu[cpu];

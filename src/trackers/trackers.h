@@ -15,11 +15,11 @@ typedef void (*tracker_on_event)(size_t index, const void *event, size_t size, v
 struct running_tracker {
 	const struct tracker *tracker;
 	struct bpf_object_skeleton *skeleton;
-	int stats_fd;
-	size_t second_table; /* the pipeline's index of the tracker's second table */
-	uint64_t bad_events; /* records of a wrong size */
-	uint64_t own_rows;   /* of its table, made outside of its events */
-	bool dead;	     /* could not be attached: stands in `refused` */
+	int stats_fd, sampling_fd; /* maps; -1: it has no BPF object */
+	size_t second_table;	   /* the pipeline's index of the tracker's second table */
+	uint64_t bad_events;	   /* records of a wrong size */
+	uint64_t own_rows;	   /* of its first table, made outside of its events */
+	bool dead;		   /* could not be attached: stands in `refused` */
 	struct tracker_set *set;
 	bool failed; /* while the set is opened */
 };
@@ -37,7 +37,8 @@ struct tracker_set {
 	size_t n_refused;
 	struct ring_buffer *rings;
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
-	int processes_fd;
+	int processes_fd, process_stats_fd;
+	uint64_t process_events; /* records of its ring buffer */
 	bool only_chosen;
 	tracker_on_event on_event;
 	void *context;
@@ -66,8 +67,8 @@ void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
 void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output,
 		      uint64_t now_ns);
 
-/* Sums the per-CPU counters of one tracker. */
-void tracker_set_read_stats(struct tracker_set *set, size_t index, uint64_t ret[STAT_MAX]);
+/* Sums the per-CPU counters of a map `stats`; all 0 when there is none (-1). */
+void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX]);
 
 /* Stops the producers but leaves what is in the ring buffers; then tracker_set_close(). */
 void tracker_set_detach(struct tracker_set *set);

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's own counts, as ebpf_agent has them, and what must hold of them when it has stopped."""
+import collections
+
+GAUGES = {"pending", "queued_rows", "spooled_rows"}
+FATES = ["filtered", "sampled", "lost_ring", "lost_state", "bad_event", "rows"]
+TABLES = {"tcp_connect": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"]}
+
+
+def totals(agent):
+    """{subject: {column: sum over the intervals, or the last value of a gauge}}"""
+    result = collections.defaultdict(collections.Counter)
+    for row in sorted(agent.rows["ebpf_agent"], key=lambda r: r["end_time"]):
+        for column, value in row.items():
+            if isinstance(value, int) and not column.endswith("_time"):
+                result[row["tracker"]][column] = value + (0 if column in GAUGES else result[row["tracker"]][column])
+    return result
+
+
+def check(agent):
+    """Every event is accounted for, every row that is counted was written. Returns the totals."""
+    found = totals(agent)
+    assert "do not add up" not in agent.stderr, agent.stderr
+    for subject, counts in found.items():
+        assert counts["pending"] == 0, (subject, counts)
+        assert counts["seen"] == sum(counts[fate] for fate in FATES), (subject, counts)
+        if subject not in ("processes", "agent"):  # the one has no rows, the other's go on
+            written = sum(len(agent.rows[t]) for t in TABLES.get(subject, ["ebpf_" + subject]))
+            assert counts["rows"] == written, (subject, counts, written)
+    return found

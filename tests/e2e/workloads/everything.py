@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""everything.py SECONDS: threads that contend for the GIL, sleep, collect garbage, and connect to each other, all the
+time. Gives every tracker that watches a process something to count."""
+import gc
+import os
+import socket
+import sys
+import threading
+import time
+
+from workload import listen, now, tell, warm_up
+
+
+def compute(until):
+    while now() < until:
+        sum(range(20000))
+
+
+def sleep(until):
+    while now() < until:
+        time.sleep(0.001)
+
+
+def collect(until):
+    while now() < until:
+        gc.collect(0)
+        time.sleep(0.002)
+
+
+def connect(until, address):
+    while now() < until:
+        with socket.create_connection(address) as s:
+            s.sendall(b"x")
+            s.recv(1)
+
+
+def serve(listener):
+    """One thread accepts, others read: a hand-off."""
+    def answer(connection):
+        with connection:
+            connection.sendall(connection.recv(1))
+
+    while True:
+        try:
+            connection = listener.accept()[0]
+        except OSError:
+            return
+        threading.Thread(target=answer, args=[connection], daemon=True).start()
+
+
+def main():
+    if not warm_up():
+        return
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=serve, args=[listener], daemon=True).start()
+    until = now() + int(float(sys.argv[1]) * 1e9)
+    threads = [threading.Thread(target=f, args=[until]) for f in (compute, compute, sleep, sleep, collect)]
+    threads.append(threading.Thread(target=connect, args=[until, listener.getsockname()]))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    tell(end=now())
+    listen()
+    os._exit(0)
+
+
+main()
