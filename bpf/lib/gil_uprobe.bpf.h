@@ -67,6 +67,7 @@ static __always_inline void gil_take_report(struct gil_take *take, __u64 now)
 	gil_stat(STAT_SEEN, 1);
 	wait.holders[0].tid = take->holder.tid;
 	wait.holders[0].host_tid = take->holder.host_tid;
+	wait.holders[0].ident = take->holder.ident;
 	gil_profile_add(task, &wait, ns);
 	if (ns < gil_wait_min_ns)
 		return gil_stat(STAT_FILTERED, 1);
@@ -95,6 +96,7 @@ int gil_take_exit(struct pt_regs *regs)
 	if (!take || take->stack_pointer != PT_REGS_SP(regs))
 		return 0;
 	self.tid = task_ns_id(current_task());
+	self.ident = task_ident(current_task());
 	bpf_map_update_elem(&gil_takers, &tgid, &self, BPF_ANY);
 	/* free at the beginning, but somebody was quicker */
 	if (take->contended || now - take->start_ns >= QUICK_TAKE_NS)

@@ -96,7 +96,7 @@ static __always_inline void gil_name_thread(struct task_struct *task, struct thr
 {
 	__u64 pointer = task_thread_pointer(task);
 	struct gil_thread_key key = { .thread_pointer = pointer, .host_pid = task->tgid };
-	struct gil_thread_ids ids = { .host_tid = task->pid };
+	struct gil_thread_ids ids = { .host_tid = task->pid, .ident = task_ident(task) };
 
 	if (pointer == t->thread_pointer)
 		return;
@@ -113,6 +113,7 @@ static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *p
 	struct gil_thread_ids ids = {}, *known;
 
 	key.thread_pointer = read_user_u64(tstate + process->tstate_thread_id);
+	ids.ident = key.thread_pointer;
 	known = bpf_map_lookup_elem(&gil_threads, &key);
 	if (known)
 		return *known;
@@ -183,6 +184,7 @@ static __noinline void gil_wait_close(struct task_struct *task, struct thread *t
 	event->n_holders = w->n_holders;
 	event->dropper_tid = w->dropper.tid;
 	event->dropper_host_tid = w->dropper.host_tid;
+	event->dropper_ident = w->dropper.ident;
 	event->sleeps = w->sleeps;
 	event->method = GIL_METHOD_SCHED;
 	event_submit_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, event);
@@ -244,11 +246,13 @@ static __always_inline void gil_add_holder(struct gil_wait *w, struct gil_thread
 		return;
 	if (n >= GIL_MAX_HOLDERS) { /* too many for one row: they share the last place */
 		last->tid = last->host_tid = 0;
+		last->ident = 0;
 		return;
 	}
 	last = gil_holder_at(w, n);
 	last->tid = ids.tid;
 	last->host_tid = ids.host_tid;
+	last->ident = ids.ident;
 	last->ns = 0;
 	w->n_holders = n + 1;
 }
@@ -344,10 +348,12 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	w->switch_number = gil.switch_number;
 	w->dropper.host_tid = current_tid();
 	w->dropper.tid = typed_task_ns_id(waker);
+	w->dropper.ident = task_ident(waker);
 	holder = gil_holder_at(w, w->n_holders - 1);
 	if (!holder->tid) { /* nobody had seen it before */
 		holder->tid = w->dropper.tid;
 		holder->host_tid = w->dropper.host_tid;
+		holder->ident = w->dropper.ident;
 	}
 	own = thread_find(waker);
 	if (own) /* whoever drops the GIL does not wait for it any more */

@@ -296,6 +296,7 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 	to->host_tid = current_tid();
 	to->host_pid = current_tgid();
 	to->tid = typed_task_ns_id(waker);
+	to->ident = task_ident(waker);
 	to->pid = to->host_tid == to->host_pid ? to->tid : leader_ns_id(waker);
 	bpf_get_current_comm(to->comm, sizeof(to->comm));
 	if (now - t->off_ns >= off_cpu_min_ns &&

@@ -16,7 +16,8 @@ enum gil_method { GIL_METHOD_AUTO, GIL_METHOD_SCHED, GIL_METHOD_CALLSITE, GIL_ME
 struct gil_holder {
 	__u32 tid; /* as its PID namespace counts; 0: not known */
 	__u32 host_tid;
-	__u64 ns; /* of the wait */
+	__u64 ident; /* see struct event_header */
+	__u64 ns;    /* of the wait */
 };
 
 struct gil_wait_event {
@@ -24,7 +25,8 @@ struct gil_wait_event {
 	__u64 runq_ns;	 /* at the end: the GIL was free and the thread woken, but no CPU */
 	__u64 forced_ns; /* right before: forced to give the GIL away, it waited for a taker */
 	struct gil_holder holders[GIL_MAX_HOLDERS]; /* in order; [0]: at the beginning */
-	__u32 dropper_tid;			    /* who gave it away at the end; 0: not known */
+	__u64 dropper_ident;
+	__u32 dropper_tid; /* who gave it away at the end; 0: not known */
 	__u32 dropper_host_tid;
 	__u32 sleeps; /* times it slept: CPython looks again every 5 ms */
 	__u8 n_holders;
@@ -64,6 +66,7 @@ struct gil_thread_key {
 
 struct gil_thread_ids {
 	__u32 tid, host_tid;
+	__u64 ident; /* see struct event_header */
 };
 
 #endif

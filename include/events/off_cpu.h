@@ -23,6 +23,7 @@ enum off_cpu_cause {
 struct off_cpu_waker {
 	__u32 tid, host_tid; /* tid: as its own PID namespace counts */
 	__u32 pid, host_pid;
+	__u64 ident; /* see struct event_header */
 	char comm[EVENT_COMM_LEN];
 };
 

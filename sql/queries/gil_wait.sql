@@ -2,7 +2,7 @@
 -- first)? Waits over the threshold; ebpf_gil_wait_profile has the sums of all.
 SELECT
     host, pid, holder.tid AS keeper_tid,
-    anyIf(holder_thread_name, holder.tid = holder_tid) AS keeper_name,
+    any(holder.thread_name) AS keeper_name,
     count() AS waits,
     uniq(tid) AS victims,
     round(sum(holder.ns) / 1e6, 1) AS kept_waiting_ms,

@@ -39,9 +39,10 @@ struct column_strings {
 	size_t n;
 };
 
-/* Array(Tuple(first, second)) */
+/* Array(Tuple(first, second)), or with a text as the third where there are three names */
 struct column_pair {
 	uint64_t values[2];
+	const char *text;
 };
 struct column_pairs {
 	const struct column_pair *items;

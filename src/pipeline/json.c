@@ -120,15 +120,21 @@ static char *put_strings(char *out, const struct column_strings *list)
 	return out;
 }
 
-static char *put_pairs(char *out, const struct column_pairs *list, const char *const *names)
+static char *put_pairs(char *out, const struct column_pairs *list, const struct column *c)
 {
 	*out++ = '[';
 	for (size_t i = 0; i < list->n; i++) {
 		for (size_t j = 0; j < 2; j++) {
 			out = put(out, j ? "," : i ? ",{" : "{", j || !i ? 1 : 2);
-			out = put_text(out, names[j]);
+			out = put_text(out, c->names[j]);
 			*out++ = ':';
 			out = put_uint(out, list->items[i].values[j]);
+		}
+		if (c->n_names > 2) {
+			*out++ = ',';
+			out = put_text(out, c->names[2]);
+			*out++ = ':';
+			out = put_text(out, list->items[i].text);
 		}
 		*out++ = '}';
 	}
@@ -198,7 +204,7 @@ static char *put_value(char *out, const struct column *c, const void *row)
 	case COLUMN_STRINGS:
 		return put_strings(out, at);
 	case COLUMN_PAIRS:
-		return put_pairs(out, at, c->names);
+		return put_pairs(out, at, c);
 	case COLUMN_ENUM:
 		index = *(const uint8_t *)at;
 		return put_text(out, index < c->n_names ? c->names[index] : "");
@@ -208,6 +214,19 @@ static char *put_value(char *out, const struct column *c, const void *row)
 		return put_uint(out, clock_wall_us(*(const uint64_t *)at));
 	}
 	return out;
+}
+
+static size_t longest_pairs(const struct column_pairs *list, const struct column *c)
+{
+	size_t len = 2;
+
+	for (size_t i = 0; i < list->n; i++) {
+		for (size_t j = 0; j < c->n_names; j++)
+			len += strlen(c->names[j]) + MAX_UINT + 6;
+		if (c->n_names > 2 && list->items[i].text)
+			len += strlen(list->items[i].text) * MAX_ESCAPED_BYTE;
+	}
+	return len;
 }
 
 /* The most bytes that the value can take, quotes included. */
@@ -229,8 +248,7 @@ static size_t longest_value(const struct column *c, const void *row)
 			len += strlen(list->items[i]) * MAX_ESCAPED_BYTE + 3;
 		return len;
 	case COLUMN_PAIRS:
-		return 2 + ((const struct column_pairs *)at)->n *
-				   (strlen(c->names[0]) + strlen(c->names[1]) + 2 * MAX_UINT + 9);
+		return longest_pairs(at, c);
 	case COLUMN_ENUM: /* names of our own, short ones */
 	default:
 		return 64;

@@ -13,12 +13,13 @@
 #include "pipeline/enrich.h"
 #include "probe/memory.h"
 #include "probe/python_gil.h"
+#include "python/names.h"
 #include "trackers/sched.h"
 
 struct gil_wait_row {
 	struct row_common common;
 	struct gil_wait_event event;
-	const char *holder_thread_name;
+	const char *holder_thread_name, *dropper_thread_name;
 	struct column_strings holder_py_stack, py_stack;
 	struct column_pairs holders;
 	struct column_pair holder_pairs[GIL_MAX_HOLDERS];
@@ -31,7 +32,7 @@ struct gil_profile_row {
 };
 
 static const char *const method_names[] = { "", "sched", "callsite", "uprobe" };
-static const char *const holder_members[] = { "tid", "ns" };
+static const char *const holder_members[] = { "tid", "ns", "thread_name" };
 
 #define STACK_TYPE			"Array(LowCardinality(String))"
 #define EVENT(kind, member, name, type) COLUMN(kind, struct gil_wait_row, event.member, name, type)
@@ -44,9 +45,12 @@ static const struct column columns[] = {
 	       "LowCardinality(String)"),
 	COLUMN(COLUMN_STRINGS, struct gil_wait_row, holder_py_stack, "holder_py_stack", STACK_TYPE),
 	COLUMN_PAIRS_NAMED(struct gil_wait_row, holders, "holders",
-			   "Array(Tuple(tid UInt32, ns UInt64))", holder_members),
+			   "Array(Tuple(tid UInt32, ns UInt64, thread_name String))",
+			   holder_members),
 	EVENT(COLUMN_U32, dropper_tid, "dropper_tid", "UInt32"),
 	EVENT(COLUMN_U32, dropper_host_tid, "dropper_host_tid", "UInt32"),
+	COLUMN(COLUMN_STRING, struct gil_wait_row, dropper_thread_name, "dropper_thread_name",
+	       "LowCardinality(String)"),
 	EVENT(COLUMN_U32, sleeps, "sleeps", "UInt32"),
 	COLUMN(COLUMN_STRINGS, struct gil_wait_row, py_stack, "py_stack", STACK_TYPE),
 	COLUMN_NAMED(struct gil_wait_row, event.method, "method", method_names),
@@ -111,14 +115,36 @@ static const struct option options[] = {
 
 /* ---- rows ---- */
 
+/* A thread of the same process as the waiter; '' where the thread itself is not known. */
+static const char *name_of(const struct event_header *waiter, uint32_t tid, uint32_t host_tid,
+			   uint64_t ident)
+{
+	const struct thread_id thread = { .host_pid = waiter->host_pid,
+					  .host_tid = host_tid,
+					  .pid = waiter->pid,
+					  .tid = tid,
+					  .ident = ident };
+
+	return host_tid ? names_find(&thread, waiter->end_ns) : "";
+}
+
 static void gil_wait_complete(void *row_of)
 {
 	struct gil_wait_row *row = row_of;
-	size_t n = row->event.n_holders < GIL_MAX_HOLDERS ? row->event.n_holders : GIL_MAX_HOLDERS;
+	const struct gil_wait_event *event = &row->event;
+	size_t n = event->n_holders < GIL_MAX_HOLDERS ? event->n_holders : GIL_MAX_HOLDERS;
 
-	for (size_t i = 0; i < n; i++)
-		row->holder_pairs[i] = (struct column_pair){ { row->event.holders[i].tid,
-							       row->event.holders[i].ns } };
+	for (size_t i = 0; i < n; i++) {
+		const struct gil_holder *holder = &event->holders[i];
+
+		row->holder_pairs[i] = (struct column_pair){
+			{ holder->tid, holder->ns },
+			name_of(&event->header, holder->tid, holder->host_tid, holder->ident),
+		};
+	}
+	row->holder_thread_name = n ? row->holder_pairs[0].text : "";
+	row->dropper_thread_name = name_of(&event->header, event->dropper_tid,
+					   event->dropper_host_tid, event->dropper_ident);
 	row->holders = (struct column_pairs){ row->holder_pairs, n };
 }
 

@@ -15,6 +15,7 @@
 #include "pipeline/enrich.h"
 #include "probe/symbols.h"
 #include "probe/syscall_names.h"
+#include "python/names.h"
 #include "trackers/sched.h"
 
 /* What user space adds to an event, the same for an interval and for a sum of them. */
@@ -145,8 +146,16 @@ static void name_stacks(const struct off_cpu_event *event, struct off_cpu_names 
 
 static void fill_names(const struct off_cpu_event *event, struct off_cpu_names *names)
 {
+	const struct off_cpu_waker *waker = &event->off.waker;
+
 	names->syscall = syscall_name(event->off.syscall);
 	names->state[0] = (char)event->off.state;
+	names->waker_thread_name = names_find(&(struct thread_id){ .host_pid = waker->host_pid,
+								   .host_tid = waker->host_tid,
+								   .pid = waker->pid,
+								   .tid = waker->tid,
+								   .ident = waker->ident },
+					      event->header.end_ns);
 	name_stacks(event, names);
 }
 
