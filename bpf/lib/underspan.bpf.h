@@ -48,7 +48,10 @@ struct {
 	__type(value, struct process_info);
 } processes SEC(".maps");
 
-/* The reader polls every 100 ms; it is woken earlier only when this many bytes wait. */
+/*
+ * The reader polls every 100 ms; it is woken earlier only when this many bytes wait, and then once
+ * for each such piece that is written, not for each event. A power of two.
+ */
 const volatile __u64 wakeup_bytes = 1 << 16;
 
 static __always_inline void stat_add_in(void *stats_map, __u32 stat, __u64 n)
@@ -94,19 +97,34 @@ static __always_inline bool event_kept_in(void *sampling_map, void *stats_map,
 	return true;
 }
 
-/* Waking the reader for each event would preempt the very threads that are measured. */
-static __always_inline void event_submit_in(void *events_map, void *stats_map, void *sampling_map,
-					    void *event)
+/*
+ * Waking the reader for each event would preempt the very threads that are measured, and in a storm
+ * of context switches be part of the storm. `size`: of the event that is about to be submitted.
+ */
+static __always_inline __u64 wakeup_flag(void *events_map, __u64 size)
 {
-	__u64 waiting;
+	__u64 written;
 
-	if (!event_kept_in(sampling_map, stats_map, event)) {
-		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
-		return;
-	}
-	waiting = bpf_ringbuf_query(events_map, BPF_RB_AVAIL_DATA);
-	bpf_ringbuf_submit(event, waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	if (bpf_ringbuf_query(events_map, BPF_RB_AVAIL_DATA) < wakeup_bytes)
+		return BPF_RB_NO_WAKEUP;
+	written = bpf_ringbuf_query(events_map, BPF_RB_PROD_POS);
+	/* did its bytes begin a piece? One that two CPUs miss together, the next makes up for */
+	return (written ^ (written - size)) & ~(wakeup_bytes - 1) ? BPF_RB_FORCE_WAKEUP
+								  : BPF_RB_NO_WAKEUP;
 }
+
+static __always_inline void event_submit_sized(void *events_map, void *stats_map,
+					       void *sampling_map, void *event, __u64 size)
+{
+	if (event_kept_in(sampling_map, stats_map, event))
+		bpf_ringbuf_submit(event, wakeup_flag(events_map, size));
+	else
+		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
+}
+
+/* `event` points to the whole struct that was reserved. */
+#define event_submit_in(events_map, stats_map, sampling_map, event)                                \
+	event_submit_sized(events_map, stats_map, sampling_map, event, sizeof(*(event)))
 
 #ifndef TRACKERS_SHARE_THIS_OBJECT
 static __always_inline void stat_add(__u32 stat, __u64 n)
@@ -119,21 +137,14 @@ static __always_inline void *event_reserve(__u64 size)
 	return event_reserve_in(&events, &stats, size);
 }
 
-static __always_inline void event_submit(void *event)
-{
-	event_submit_in(&events, &stats, &sampling, event);
-}
+#define event_submit(event) event_submit_in(&events, &stats, &sampling, event)
 
 /* Sends an event that was made elsewhere, with what follows it. */
 static __always_inline void event_output(void *event, __u64 size)
 {
-	__u64 waiting;
-
 	if (!event_kept_in(&sampling, &stats, event))
 		return;
-	waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
-	if (bpf_ringbuf_output(&events, event, size,
-			       waiting >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP))
+	if (bpf_ringbuf_output(&events, event, size, wakeup_flag(&events, size)))
 		stat_add(STAT_LOST_RING, 1);
 }
 #endif

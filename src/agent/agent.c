@@ -177,12 +177,10 @@ static void stop(struct agent *agent)
 	/* producers first, then what they left behind; agent_free() removes the probes in binaries
 	 */
 	tracker_set_detach(&agent->set);
-	if (agent->set.rings)
-		ring_buffer__consume(agent->set.rings);
+	tracker_set_consume(&agent->set, UINT64_MAX);
 	if (agent->started)
 		tick_trackers(agent, clock_monotonic_ns(), true);
-	if (agent->set.rings) /* a tick may make events */
-		ring_buffer__consume(agent->set.rings);
+	tracker_set_consume(&agent->set, UINT64_MAX); /* a tick may make events */
 }
 
 /* ---- the loop ---- */
@@ -198,7 +196,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 {
 	int err;
 
-	ring_buffer__consume(agent->set.rings);
+	tracker_set_consume(&agent->set, now + POLL_NS);
 	processes_tick(now);
 	names_tick(now);
 	err = pipeline_tick(agent->pipeline, why);
@@ -216,7 +214,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 static void wait_and_handle(struct agent *agent, int epoll_fd, int signal_fd, int watch_fd,
 			    uint64_t wait_ns)
 {
-	struct epoll_event events[8];
+	struct epoll_event events[MAX_TRACKERS + 4];
 	int n = epoll_wait(epoll_fd, events, ARRAY_SIZE(events),
 			   (int)((wait_ns + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC));
 
@@ -237,8 +235,8 @@ static int loop(struct agent *agent, int signal_fd, int watch_fd, struct why *wh
 
 	if (!err)
 		err = watch(epoll_fd, signal_fd);
-	if (!err)
-		err = watch(epoll_fd, ring_buffer__epoll_fd(agent->set.rings));
+	for (size_t i = 0; !err && i < agent->set.n_rings; i++)
+		err = watch(epoll_fd, ring_buffer__epoll_fd(agent->set.rings[i]));
 	if (!err && watch_fd >= 0)
 		err = watch(epoll_fd, watch_fd);
 	if (err)

@@ -7,6 +7,7 @@
 
 #include "events/process.h"
 #include "log.h"
+#include "probe/clock.h"
 #include "probe/processes.h"
 #include "process.skel.h"
 
@@ -28,7 +29,7 @@ const struct tracker *const all_trackers[] = {
 };
 /* clang-format on */
 
-enum { PROCESS_RING_BYTES = 1 << 20 };
+enum { PROCESS_RING_BYTES = 1 << 20, RECORDS_AT_ONCE = 256 };
 
 static struct process_bpf *process_skeleton;
 
@@ -80,6 +81,12 @@ static int check_options(const struct string_list *names, struct why *why)
 
 /* ---- ring buffers ---- */
 
+/* What libbpf ends the reading of a ring for; the record at hand is taken. */
+static int count_record(struct tracker_set *set)
+{
+	return --set->budget ? 0 : -EAGAIN;
+}
+
 static int on_process_event(void *context, void *data, size_t size)
 {
 	struct tracker_set *set = context;
@@ -87,7 +94,7 @@ static int on_process_event(void *context, void *data, size_t size)
 	set->process_events++;
 	if (size == sizeof(struct process_event))
 		processes_handle(data);
-	return 0;
+	return count_record(set);
 }
 
 static int on_tracker_event(void *context, void *data, size_t size)
@@ -102,15 +109,32 @@ static int on_tracker_event(void *context, void *data, size_t size)
 	else
 		running->set->on_event((size_t)(running - running->set->items), data, size,
 				       running->set->context);
-	return 0;
+	return count_record(running->set);
 }
 
 static int add_ring(struct tracker_set *set, int fd, ring_buffer_sample_fn fn, void *context)
 {
-	if (set->rings)
-		return ring_buffer__add(set->rings, fd, fn, context);
-	set->rings = ring_buffer__new(fd, fn, context, NULL);
-	return set->rings ? 0 : -errno;
+	struct ring_buffer *ring = ring_buffer__new(fd, fn, context, NULL);
+
+	if (!ring)
+		return -errno;
+	set->rings[set->n_rings++] = ring;
+	return 0;
+}
+
+void tracker_set_consume(struct tracker_set *set, uint64_t until_ns)
+{
+	bool more = true;
+
+	while (more) {
+		more = false;
+		for (size_t i = 0; i < set->n_rings; i++) {
+			set->budget = RECORDS_AT_ONCE;
+			ring_buffer__consume(set->rings[i]);
+			more |= set->budget == 0;
+		}
+		more = more && clock_monotonic_ns() < until_ns;
+	}
 }
 
 /* ---- opening ---- */
@@ -439,8 +463,8 @@ void tracker_set_detach(struct tracker_set *set)
 
 void tracker_set_close(struct tracker_set *set)
 {
-	ring_buffer__free(set->rings);
-	set->rings = NULL;
+	while (set->n_rings)
+		ring_buffer__free(set->rings[--set->n_rings]);
 	for (size_t i = 0; i < set->n; i++)
 		set->items[i].tracker->close();
 	set->n = 0;

@@ -35,7 +35,11 @@ struct tracker_set {
 	size_t n;
 	struct refused_tracker refused[MAX_TRACKERS];
 	size_t n_refused;
-	struct ring_buffer *rings;
+	/* one reader a ring buffer: none waits until another is empty, which in a storm it never is
+	 */
+	struct ring_buffer *rings[MAX_TRACKERS + 1]; /* the first: which processes there are */
+	size_t n_rings;
+	size_t budget; /* records that may still be taken from the ring at hand */
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
 	int processes_fd, process_stats_fd;
 	uint64_t process_events; /* records of its ring buffer */
@@ -69,6 +73,12 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 
 /* Sums the per-CPU counters of a map `stats`; all 0 when there is none (-1). */
 void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX]);
+
+/*
+ * Hands on what is in the ring buffers, a few hundred records from each in turn, until all are
+ * empty or, should that not come about, the time (CLOCK_MONOTONIC) is over.
+ */
+void tracker_set_consume(struct tracker_set *set, uint64_t until_ns);
 
 /* Stops the producers but leaves what is in the ring buffers; then tracker_set_close(). */
 void tracker_set_detach(struct tracker_set *set);
