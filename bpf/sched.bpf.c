@@ -61,7 +61,7 @@ static __noinline void came_back_unseen(struct task_struct *task, struct thread 
 	t->on_ns = end;
 }
 
-static __always_inline void switch_out(void *ctx, struct task_struct *task, bool preempt, __u64 now)
+static __always_inline void switch_out(struct task_struct *task, bool preempt, __u64 now)
 {
 	struct thread *t = thread_find(task);
 	struct user_call call;
@@ -104,7 +104,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 			gil_preempted(task, t);
 	}
 	if (off_cpu_runs)
-		off_cpu_switch_out(ctx, task, t, &call, state, gil);
+		off_cpu_switch_out(task, t, &call, state, gil);
 }
 
 static __always_inline void switch_in(struct task_struct *task, __u64 now)
@@ -129,7 +129,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 {
 	__u64 now = bpf_ktime_get_ns();
 
-	switch_out(ctx, prev, preempt, now);
+	switch_out(prev, preempt, now);
 	switch_in(next, now);
 	return 0;
 }
@@ -145,7 +145,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	if (gil_wait_runs)
 		gil_woken(task, t);
 	if (off_cpu_runs)
-		off_cpu_woken(ctx, task, t, t->wake_ns);
+		off_cpu_woken(task, t, t->wake_ns);
 	return 0;
 }
 

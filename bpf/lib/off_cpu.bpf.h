@@ -9,6 +9,7 @@
 #define UNDERSPAN_OFF_CPU_BPF_H
 
 #include "thread.bpf.h"
+#include "user_stack.bpf.h"
 
 TRACKER_MAPS(off_cpu_);
 
@@ -225,12 +226,10 @@ static __always_inline bool off_cpu_leave_out(struct off_cpu *off)
 	return off->left_out;
 }
 
-static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *task,
-					       struct thread *t, struct user_call *call,
-					       __u32 state, bool gil)
+static __always_inline void off_cpu_switch_out(struct task_struct *task, struct thread *t,
+					       struct user_call *call, __u32 state, bool gil)
 {
 	struct off_cpu *off = &t->off;
-	__u32 hash = 0;
 
 	if (off_cpu_leave_out(off))
 		return;
@@ -253,13 +252,13 @@ static __always_inline void off_cpu_switch_out(void *ctx, struct task_struct *ta
 	/* a wake-up that was traced just before: it is this one's if it can be */
 	if (!t->wake_ns || !call_wakes(off->waker_syscall, off->cause))
 		__builtin_memset(&off->waker, 0, sizeof(off->waker));
-	if (!off_cpu_user_stacks ||
-	    bpf_get_stack(ctx, off->user, sizeof(off->user), BPF_F_USER_STACK) < 0)
-		off->user[0] = 0;
+	off->user_hash = 0;
+	off->user[0] = 0;
+	if (off_cpu_user_stacks)
+		off->user_hash = user_stack(task, off->user, OFF_CPU_USER_FRAMES);
 	/* where it was preempted is a matter of chance: such intervals are summed without */
-	for (int i = 0; state && i < OFF_CPU_USER_FRAMES; i++)
-		hash = (hash ^ (__u32)off->user[i] ^ (__u32)(off->user[i] >> 32)) * 0x9e3779b1;
-	off->user_hash = hash;
+	if (!state)
+		off->user_hash = 0;
 }
 
 /* ---- woken ---- */
@@ -273,8 +272,7 @@ static __always_inline __u32 leader_ns_id(struct task_struct *task)
 	return task_ns_id(BPF_CORE_READ(task, group_leader));
 }
 
-static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, struct thread *t,
-					  __u64 now)
+static __always_inline void off_cpu_woken(struct task_struct *task, struct thread *t, __u64 now)
 {
 	struct task_struct *waker = current_task();
 	struct off_cpu_waker *to = &t->off.waker;
@@ -299,9 +297,8 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 	to->ident = task_ident(waker);
 	to->pid = to->host_tid == to->host_pid ? to->tid : leader_ns_id(waker);
 	bpf_get_current_comm(to->comm, sizeof(to->comm));
-	if (now - t->off_ns >= off_cpu_min_ns &&
-	    bpf_get_stack(ctx, t->off.waker_user, sizeof(t->off.waker_user), BPF_F_USER_STACK) < 0)
-		t->off.waker_user[0] = 0;
+	if (now - t->off_ns >= off_cpu_min_ns && call.nr != NR_KERNEL_THREAD)
+		user_stack(waker, t->off.waker_user, OFF_CPU_WAKER_FRAMES);
 }
 
 /* ---- in ---- */
@@ -309,11 +306,16 @@ static __always_inline void off_cpu_woken(void *ctx, struct task_struct *task, s
 static __always_inline void off_cpu_fill(struct off_cpu_event *event, struct task_struct *task,
 					 struct thread *t, bool late)
 {
+	__u64 n;
+	long bytes;
+
 	header_set_task(&event->header, task);
 	event->cpu = bpf_get_smp_processor_id();
 	__builtin_memcpy(&event->off, &t->off, sizeof(event->off));
-	if (late || bpf_get_task_stack(task, event->kernel, sizeof(event->kernel), 0) < 0)
-		event->kernel[0] = 0;
+	bytes = late ? 0 : bpf_get_task_stack(task, event->kernel, sizeof(event->kernel), 0);
+	n = bytes < 0 ? 0 : bytes / sizeof(event->kernel[0]);
+	if (n < OFF_CPU_KERNEL_FRAMES) /* the helper leaves the rest as it was */
+		event->kernel[n] = 0;
 }
 
 static __always_inline void off_cpu_profile_add(struct task_struct *task, struct thread *t,

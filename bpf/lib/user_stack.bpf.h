@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The native stack of the current thread, by its frame pointers, as bpf_get_stack() has it. That
+ * one takes any number in the frame pointer's register for a frame, and pays a fault (0.7 us in a
+ * virtual machine) where a program without frame pointers has it in other use. Frames lie in a
+ * stack, though, each above the one it called: what does not is none.
+ */
+#ifndef UNDERSPAN_USER_STACK_BPF_H
+#define UNDERSPAN_USER_STACK_BPF_H
+
+#include "compat.bpf.h"
+
+enum { USER_FRAME_MAX_BYTES = 1 << 17, USER_ADDRESS_MIN = 4096 };
+
+struct user_frame {
+	__u64 caller; /* its frame */
+	__u64 ret;    /* where it goes on */
+};
+
+struct user_position {
+	__u64 ip, sp, fp;
+};
+
+#if defined(__TARGET_ARCH_x86)
+/* a 32-bit program has other frames: its leaf is all that is told of it */
+enum { USER32_CODE_SEGMENT = 0x23 };
+#define USER_IP(r) ((r)->ip)
+#define USER_SP(r) ((r)->sp)
+#define USER_FP(r) ((r)->cs == USER32_CODE_SEGMENT ? 0 : (r)->bp)
+#elif defined(__TARGET_ARCH_arm64)
+#define USER_IP(r) ((r)->user_regs.pc)
+#define USER_SP(r) ((r)->user_regs.sp)
+#define USER_FP(r) ((r)->user_regs.regs[29])
+#endif
+#define USER_POSITION(r)                                                                           \
+	(struct user_position)                                                                     \
+	{                                                                                          \
+		.ip = USER_IP(r), .sp = USER_SP(r), .fp = USER_FP(r)                               \
+	}
+
+static __always_inline struct user_position task_user_position(struct task_struct *task)
+{
+	struct pt_regs copy = {}, *regs = &copy;
+	char *stack;
+
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
+		regs = (void *)bpf_task_pt_regs(task);
+		return USER_POSITION(regs);
+	}
+	stack = BPF_CORE_READ(task, stack);
+	bpf_probe_read_kernel(&copy, sizeof(copy), stack + user_regs_offset());
+	return USER_POSITION(&copy);
+}
+
+/*
+ * Writes the return addresses of `current`, which must be the current thread, into memory of a map:
+ * leaf first, then a 0 where there is room. Returns a hash of them.
+ */
+static __always_inline __u32 user_stack(struct task_struct *current, __u64 *addresses, __u32 max)
+{
+	struct user_position at = task_user_position(current);
+	__u32 hash = (__u32)at.ip ^ (__u32)(at.ip >> 32);
+	struct user_frame frame;
+
+	addresses[0] = at.ip;
+	for (__u32 i = 1; i < max; i++) {
+		addresses[i] = 0;
+		if (at.fp & 7 || at.fp - at.sp >= USER_FRAME_MAX_BYTES ||
+		    bpf_probe_read_user(&frame, sizeof(frame), (void *)at.fp) ||
+		    frame.ret < USER_ADDRESS_MIN)
+			break;
+		addresses[i] = frame.ret;
+		hash = (hash ^ (__u32)frame.ret ^ (__u32)(frame.ret >> 32)) * 0x9e3779b1;
+		at.sp = at.fp + sizeof(frame);
+		at.fp = frame.caller;
+	}
+	return hash;
+}
+
+#endif
