@@ -50,11 +50,15 @@ SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(BUILD)/include/%.skel.h)
 SQL_FILES := $(sort $(shell find sql -name '*.sql'))
 UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
+FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_BINS := $(FUZZ_SRCS:tests/fuzz/%.c=$(BUILD)/tests/fuzz/%)
+FUZZ_OBJS := $(patsubst $(BUILD)/%,$(BUILD)/fuzz/%,$(filter-out $(BUILD)/sql_files.o,$(LIB_OBJS)))
+FUZZ_SECONDS ?= 60
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e check check-kernels demo bench clean help
+.PHONY: all tools deps install fmt fmt-check unit e2e fuzz check check-kernels demo bench clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -127,6 +131,27 @@ $(BUILD)/tests/unit/%: tests/unit/%.c $(LIB_OBJS)
 unit: $(UNIT_BINS) ## build and run the unit tests
 	@set -e; for t in $(UNIT_BINS); do $$t; done
 
+# every object once more, watched by the fuzzer and the sanitizers; what a target needs of it is linked
+FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+$(BUILD)/fuzz/src/%.o: src/%.c | tools $(SKELETONS) $(BUILD)/include/syscall_names.inc
+	$(call msg,FUZZ,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CLANG) $(ALL_CFLAGS) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+
+$(BUILD)/fuzz/lib.a: $(FUZZ_OBJS)
+	$(Q)rm -f $@
+	$(Q)ar rcs $@ $(FUZZ_OBJS)
+
+$(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CLANG) $(ALL_CFLAGS) $(FUZZ_FLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP $(ALL_LDFLAGS) \
+		-o $@ $< $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o $(LDLIBS)
+
+fuzz: $(FUZZ_BINS) ## search for inputs that break the readers of untrusted data (FUZZ_SECONDS=60 each)
+	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_BINS)
+
 e2e: all ## the end-to-end tests: real processes, real engine (root)
 	@tests/e2e/run.sh
 
@@ -140,6 +165,7 @@ check: ## install what is missing, build, run every test
 	@$(MAKE) --no-print-directory all
 	@$(MAKE) --no-print-directory fmt-check
 	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=3
 	@$(MAKE) --no-print-directory e2e
 
 demo: ## install what is missing, build, and show where requests' time goes
@@ -164,6 +190,6 @@ fmt-check: ## fail where a C source is not formatted
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
 
 clean: ## remove what was built (not the downloads in build/cache)
-	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/underspan $(BUILD)/sql_files.*
+	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql_files.*
 
--include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d)
+-include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

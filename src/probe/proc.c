@@ -108,6 +108,39 @@ static int open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *p
 	return open_in_root(pid, path);
 }
 
+/* The first word after `n` words and the spaces between them. */
+static char *skip_words(char *p, int n)
+{
+	while (n--) {
+		p += strcspn(p, " ");
+		p += strspn(p, " ");
+	}
+	return p;
+}
+
+bool proc_parse_mapping(char *line, struct proc_mapping *ret)
+{
+	unsigned long long low, high, offset, ino;
+	char permissions[5], *path;
+
+	if (sscanf(line, "%llx-%llx %4s %llx %*s %llu", &low, &high, permissions, &offset, &ino) !=
+		    5 ||
+	    low >= high)
+		return false;
+	path = skip_words(line, 5);
+	path[strcspn(path, "\n")] = 0;
+	cut_deleted(path);
+	*ret = (struct proc_mapping){
+		.low = low,
+		.high = high,
+		.offset = offset,
+		.ino = ino,
+		.executable = strlen(permissions) > 2 && permissions[2] == 'x',
+		.path = *path == '/' ? path : NULL, /* others are no files: [heap], [anon:...] */
+	};
+	return true;
+}
+
 int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
 {
 	AUTO_FCLOSE FILE *maps = NULL;
@@ -118,19 +151,14 @@ int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
 	if (!maps)
 		return -errno;
 	for (int i = 0; i < MAPS_MAX_LINES && fgets(line, sizeof(line), maps); i++) {
-		unsigned long long low, high;
-		char *path = strchr(line, '/');
+		struct proc_mapping m;
 		int fd;
 
-		if (!path || sscanf(line, "%llx-%llx", &low, &high) != 2)
+		if (!proc_parse_mapping(line, &m) || !m.path || !is_libpython_name(m.path))
 			continue;
-		path[strcspn(path, "\n")] = 0;
-		cut_deleted(path);
-		if (!is_libpython_name(path))
-			continue;
-		fd = open_mapping(pid, low, high, path);
+		fd = open_mapping(pid, m.low, m.high, m.path);
 		if (fd >= 0)
-			snprintf(ret_path, path_size, "%s", path);
+			snprintf(ret_path, path_size, "%s", m.path);
 		return fd;
 	}
 	return -ENOENT;
@@ -163,30 +191,24 @@ int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_addre
 	if (!maps)
 		return -errno;
 	for (int i = 0; i < MAPS_MAX_LINES && fgets(line, sizeof(line), maps); i++) {
-		unsigned long long low, high, offset;
-		char *path = strchr(line, '/');
+		struct proc_mapping m;
 
-		if (!path || sscanf(line, "%llx-%llx %*s %llx", &low, &high, &offset) != 3 ||
-		    offset)
+		if (!proc_parse_mapping(line, &m) || !m.path || m.offset)
 			continue;
-		path[strcspn(path, "\n")] = 0;
-		cut_deleted(path);
-		if ((strcmp(path, exe) && !is_libpython_name(path)) ||
-		    !mapping_is(pid, low, high, path, dev, ino))
+		if ((strcmp(m.path, exe) && !is_libpython_name(m.path)) ||
+		    !mapping_is(pid, m.low, m.high, m.path, dev, ino))
 			continue;
-		*ret_address = low;
+		*ret_address = m.low;
 		return 0;
 	}
 	return -ENOENT;
 }
 
-uint64_t proc_start_time(uint32_t pid)
+uint64_t proc_parse_start_time(const char *stat)
 {
 	unsigned long long start;
-	char stat[1024], *p;
+	const char *p;
 
-	if (proc_read(pid, "stat", stat, sizeof(stat)) <= 0)
-		return 0;
 	/* the name, field 2, may hold anything, spaces and brackets too: count from its end */
 	p = strrchr(stat, ')');
 	for (int field = 2; p && field < 22; field++)
@@ -194,6 +216,13 @@ uint64_t proc_start_time(uint32_t pid)
 	if (!p || sscanf(p, " %llu", &start) != 1)
 		return 0;
 	return start;
+}
+
+uint64_t proc_start_time(uint32_t pid)
+{
+	char stat[1024];
+
+	return proc_read(pid, "stat", stat, sizeof(stat)) > 0 ? proc_parse_start_time(stat) : 0;
 }
 
 void proc_for_each(void (*each)(uint32_t pid, void *context), void *context)

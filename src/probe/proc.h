@@ -30,8 +30,17 @@ int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size);
  */
 int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_address);
 
+/* A line of /proc/PID/maps, of which `path` (without " (deleted)") stays a part; NULL: no file. */
+struct proc_mapping {
+	uint64_t low, high, offset, ino;
+	bool executable;
+	const char *path;
+};
+bool proc_parse_mapping(char *line, struct proc_mapping *ret);
+
 /* Field 22 of /proc/PID/stat, clock ticks since boot: tells two users of one pid apart. 0: gone. */
 uint64_t proc_start_time(uint32_t pid);
+uint64_t proc_parse_start_time(const char *stat);
 
 /* Calls `each` for every process of the host that /proc shows. */
 void proc_for_each(void (*each)(uint32_t pid, void *context), void *context);

@@ -2,6 +2,7 @@
 /* Code objects of another process. See code.h. */
 #include "python/code.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "util.h"
@@ -9,7 +10,7 @@
 /* ---- lines ---- */
 
 /* 3.8, 3.9: pairs of unsigned bytes of code and signed lines that follow them. */
-static int line_lnotab(const uint8_t *table, size_t size, int line, uint32_t byte)
+static int64_t line_lnotab(const uint8_t *table, size_t size, int64_t line, uint32_t byte)
 {
 	uint32_t address = 0;
 
@@ -23,7 +24,7 @@ static int line_lnotab(const uint8_t *table, size_t size, int line, uint32_t byt
 }
 
 /* 3.10: pairs of bytes of code and the signed step to their line; -128: they have none. */
-static int line_pairs(const uint8_t *table, size_t size, int line, uint32_t byte)
+static int64_t line_pairs(const uint8_t *table, size_t size, int64_t line, uint32_t byte)
 {
 	enum { NO_LINE = -128 };
 	uint32_t end = 0;
@@ -59,7 +60,7 @@ static int read_svarint(const uint8_t *table, size_t size, size_t *pos)
  * 3.11 and later: entries that begin with a byte of 0x80 | form << 3 | length - 1, in units of two
  * bytes of code; the form says how the lines and columns stand in the bytes behind it.
  */
-static int line_location(const uint8_t *table, size_t size, int line, uint32_t byte)
+static int64_t line_location(const uint8_t *table, size_t size, int64_t line, uint32_t byte)
 {
 	enum { FIRST_ONE_LINE = 10, LAST_ONE_LINE = 12, LAST_WITH_LINE = 14, NO_LINE = 15 };
 	uint32_t end = 0;
@@ -84,8 +85,8 @@ static int line_location(const uint8_t *table, size_t size, int line, uint32_t b
 	return -1;
 }
 
-int python_line(const struct python_offsets *offsets, const uint8_t *table, size_t size,
-		int firstlineno, uint32_t ip)
+static int64_t find_line(const struct python_offsets *offsets, const uint8_t *table, size_t size,
+			 int64_t firstlineno, uint32_t ip)
 {
 	switch (offsets->lines_kind) {
 	case PYTHON_LINES_LNOTAB:
@@ -97,6 +98,14 @@ int python_line(const struct python_offsets *offsets, const uint8_t *table, size
 		return line_location(table, size, firstlineno, ip);
 	}
 	return -1;
+}
+
+int python_line(const struct python_offsets *offsets, const uint8_t *table, size_t size,
+		int firstlineno, uint32_t ip)
+{
+	int64_t line = find_line(offsets, table, size, firstlineno, ip);
+
+	return line < 0 || line > INT_MAX ? -1 : (int)line;
 }
 
 /* ---- code objects ---- */
