@@ -79,10 +79,16 @@ struct file;
 
 struct kernfs_node {
 	__u64 id;
+	const char *name;
 };
 
 struct cgroup {
 	struct kernfs_node *kn;
+	int level;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
 };
 
 struct css_set {
@@ -114,9 +120,32 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 };
 
+/* ---- CPU quotas: kernel/sched/sched.h, include/linux/hrtimer.h ---- */
+
+struct hrtimer {
+	void *function;
+};
+
+struct cfs_bandwidth {
+	__s64 period; /* ns */
+	__u64 quota;  /* ns */
+	struct hrtimer period_timer;
+	struct list_head throttled_cfs_rq;
+	int nr_periods, nr_throttled;
+	__u64 throttled_time; /* ns */
+};
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	struct task_group *parent;
+	struct cfs_bandwidth cfs_bandwidth;
+};
+
 struct task_struct {
 	void *stack;
 	struct sched_entity se;
+	struct task_group *sched_task_group;
+	__u64 start_time; /* CLOCK_MONOTONIC */
 	unsigned int __state;
 	unsigned int flags;
 	int pid, tgid;
@@ -280,6 +309,11 @@ struct bpf_iter__bpf_map_elem {
 	struct bpf_iter_meta *meta;
 	void *key;
 	void *value;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 struct bpf_iter__task_file {

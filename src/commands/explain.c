@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * `underspan explain TRACE_ID`: the spans of one trace with what no span shows around and inside
- * them: the hand-off before, the collections during. The questions are sql/explain/.
+ * them: the hand-off before, the collections and the used up CPU quota during. The questions are
+ * sql/explain/.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -161,7 +162,8 @@ static const struct clickhouse_param *ask_about(struct question *q, const json_t
 	return q->params;
 }
 
-/* Attaches "handoff" and "gc" to each server span that says where it ran; widens the picture. */
+/* Attaches "handoff", "gc" and "throttle" to each server span that says where it ran; widens the
+ * picture. */
 static int look_under(struct explanation *e, const json_t *spans, json_t *span, struct why *why)
 {
 	int64_t begin = number_of(span, "start_us"), end = number_of(span, "end_us");
@@ -190,6 +192,14 @@ static int look_under(struct explanation *e, const json_t *spans, json_t *span, 
 		if (err)
 			return err;
 		json_object_set_new(span, "gc", rows);
+		err = ask(e, "explain/throttle.sql",
+			  ask_about(&q, span,
+				    min_us(begin, caller ? number_of(caller, "start_us") : begin),
+				    max_us(end, caller ? number_of(caller, "end_us") : end)),
+			  &rows, why);
+		if (err)
+			return err;
+		json_object_set_new(span, "throttle", rows);
 	}
 	if (begin < e->begin_us)
 		e->begin_us = begin;
@@ -232,6 +242,23 @@ static void print_gc(const struct explanation *e, const json_t *span, int depth)
 			 (long long)number_of(pause, "generation"), own ? "its own" : "sibling",
 			 (long long)number_of(pause, "tid"));
 		print_line(e, depth + 1, label, begin, end);
+	}
+}
+
+/* All threads of the process stand still then; what else they waited for contains it. */
+static void print_throttle(const struct explanation *e, const json_t *span, int depth)
+{
+	const json_t *window;
+	size_t i;
+
+	json_array_foreach (json_object_get(span, "throttle"), i, window) {
+		char label[128];
+
+		snprintf(label, sizeof(label), "throttled %.1f ms by the CPU quota of %.40s",
+			 (double)number_of(window, "throttled_us") / 1000,
+			 text_of(window, "cgroup"));
+		print_line(e, depth + 1, label, number_of(window, "begin_us"),
+			   number_of(window, "end_us"));
 	}
 }
 
@@ -315,6 +342,7 @@ static int explain(const char *trace_id, struct why *why)
 		print_line(&e, depth, text_of(span, "name"), number_of(span, "start_us"),
 			   number_of(span, "end_us"));
 		print_gc(&e, span, depth);
+		print_throttle(&e, span, depth);
 	}
 	json_array_foreach (spans, i, span) {
 		if (!err && number_of(span, "is_server") && number_of(span, "tid"))

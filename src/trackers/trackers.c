@@ -12,7 +12,8 @@
 #include "process.skel.h"
 
 extern const struct tracker handoff_tracker, gc_pause_tracker, gil_wait_tracker, off_cpu_tracker,
-	tcp_accept_tracker, tcp_connect_tracker, tcp_loss_tracker, ena_tracker;
+	tcp_accept_tracker, tcp_connect_tracker, tcp_loss_tracker, ena_tracker,
+	cpu_throttle_tracker;
 
 /* A new tracker: its line here. */
 /* clang-format off */
@@ -25,6 +26,7 @@ const struct tracker *const all_trackers[] = {
 	&tcp_connect_tracker,
 	&tcp_loss_tracker,
 	&ena_tracker,
+	&cpu_throttle_tracker,
 	NULL,
 };
 /* clang-format on */

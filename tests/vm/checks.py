@@ -14,6 +14,7 @@ import time
 
 import host
 from agent import Agent
+from cgroups import QuotaCgroup
 from servers import Gunicorn, get
 from veth import DroppingPair
 
@@ -289,6 +290,24 @@ def check_ena(agent):
         return "150 frames by ioctl; fexit saw another program's reading"
     finally:
         pair.kill()
+
+
+def check_cpu_throttle(agent):
+    """A fifth of a CPU: what it was denied is cpu.stat's number, whatever the emulated CPU makes of it."""
+    cgroup = QuotaCgroup(20_000, 100_000)
+    code = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass\ntime.sleep(3)"
+    child = subprocess.Popen([PYTHON.path, "-c", code], preexec_fn=cgroup.enter)
+    child.wait()
+    after = cgroup.stat()
+    time.sleep(1.5)
+    rows = agent.select("ebpf_cpu_throttle", lambda r: r["host_pid"] == child.pid)
+    cgroup.kill()
+    assert after["nr_throttled"] > 3, after
+    periods, ns = sum(r["throttled_periods"] for r in rows), sum(r["throttled_ns"] for r in rows)
+    assert periods == after["nr_throttled"], f"{periods} in the rows, {after}"
+    assert abs(ns - after["throttled_ns"]) <= 1000, f"{ns} in the rows, {after}"
+    assert {(r["cgroup"], r["quota_us"]) for r in rows} == {(cgroup.name, 20_000)}
+    return f"{periods} periods, {ns / 1e6:.0f} ms, in {len(rows)} windows"
 
 
 def check_ena_module():

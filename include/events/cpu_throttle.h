@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
+/* What a CPU quota did to a process: bpf/cpu_throttle.bpf.c -> src/trackers/cpu_throttle.c. */
+#ifndef UNDERSPAN_EVENTS_CPU_THROTTLE_H
+#define UNDERSPAN_EVENTS_CPU_THROTTLE_H
+
+#include "events/event.h"
+
+enum { CPU_THROTTLE_WINDOWS = 8, CPU_THROTTLE_NAME = 96 };
+
+/* The counters of a cgroup, as its cpu.stat shows them. */
+struct cpu_throttle_totals {
+	__u64 throttled_ns;
+	__u32 periods;
+	__u32 throttled_periods;
+};
+
+/* Periods of a quota, one after the other, in each of which it was used up. */
+struct cpu_throttle_window {
+	__u64 start_ns;
+	__u64 end_ns;
+	struct cpu_throttle_totals before, after;
+};
+
+/* What is known of a cgroup's periods; the window of number i lies in item i %
+ * CPU_THROTTLE_WINDOWS. */
+struct cpu_throttle_periods {
+	struct cpu_throttle_totals last; /* at the last period's end */
+	__u64 n_windows;		 /* so far */
+	__u32 open;			 /* the last window may go on */
+	__u32 start_unknown; /* of the last one: its first period is not accounted yet */
+	struct cpu_throttle_window windows[CPU_THROTTLE_WINDOWS];
+};
+
+/* A tracked process, and one cgroup with a quota that it is in; header.end_ns: when it was asked.
+ */
+struct cpu_throttle_event {
+	struct event_header header; /* of the process; tid, host_tid 0; start_ns: when it started */
+	__u64 group;		    /* struct task_group *, only a name */
+	__u64 cgroup_id;
+	__u64 quota_ns;
+	__u64 period_ns;
+	struct cpu_throttle_totals now;
+	struct cpu_throttle_periods periods;
+	__u32 level;		      /* of the cgroup, below the root */
+	__u32 ended;		      /* the process has: these are the last figures */
+	char name[CPU_THROTTLE_NAME]; /* of the cgroup's directory */
+};
+
+#endif

@@ -1,0 +1,45 @@
+-- When a CPU quota (cpu.max, cpu.cfs_quota_us, a Kubernetes limit) kept a process from running: a row per tracked process and
+-- throttled window, a second at most. The quota is that of `cgroup`, which is the process's own or one above it; all processes
+-- below it are stopped together, so each of them has such a row: take one of them (LIMIT 1 BY host, cgroup_id, end_time) for
+-- sums by cgroup. tid is 0: all threads stop.
+-- start_time: the quota was used up, end_time: the end of the period in which that was so for the last time in a row;
+-- in between, each period begins with the quota's worth of running. Where the end of a period went unseen the row spans
+-- the time between two readings, a second.
+-- throttled_ns, throttled_periods and periods are the increase of cpu.stat's throttled_usec (v1: throttled_time),
+-- nr_throttled and nr_periods since the process's last row, *_total its values. throttled_ns adds up over the CPUs on which
+-- the cgroup had something to run, and so may exceed the row's duration.
+CREATE TABLE IF NOT EXISTS ebpf_cpu_throttle
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    cgroup LowCardinality(String),
+    cgroup_id UInt64 CODEC(ZSTD),
+    cgroup_level UInt32 CODEC(ZSTD),
+    quota_us UInt64 CODEC(ZSTD),
+    period_us UInt64 CODEC(ZSTD),
+    throttled_ns UInt64 CODEC(ZSTD),
+    throttled_periods UInt32 CODEC(ZSTD),
+    periods UInt32 CODEC(ZSTD),
+    throttled_ns_total UInt64 CODEC(Delta, ZSTD),
+    throttled_periods_total UInt32 CODEC(Delta, ZSTD),
+    periods_total UInt32 CODEC(Delta, ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

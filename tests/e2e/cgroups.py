@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control groups with a CPU quota, of whichever version this host has."""
+import os
+import subprocess
+import time
+import uuid
+
+ROOT = "/sys/fs/cgroup"
+
+
+def find_cpu_controller():
+    """(directory, is it version 2), None where no CPU quota can be set."""
+    try:
+        with open(f"{ROOT}/cgroup.controllers") as f:
+            return (ROOT, True) if "cpu" in f.read().split() else None
+    except OSError:
+        pass
+    for name in "cpu", "cpu,cpuacct":
+        if os.path.exists(f"{ROOT}/{name}/cpu.cfs_quota_us"):
+            return f"{ROOT}/{name}", False
+        if os.path.exists(f"{ROOT}/{name}/cgroup.procs"):
+            return f"{ROOT}/{name}", False
+    return None
+
+
+class QuotaCgroup:
+    """A cgroup below the root or another one; quota and period in microseconds, quota None: no limit of its own."""
+
+    def __init__(self, quota_us, period_us=100_000, parent=None):
+        base, self.is_v2 = find_cpu_controller()
+        self.name = f"us-{uuid.uuid4().hex[:12]}"
+        base = parent.path if parent else base
+        self.path = f"{base}/{self.name}"
+        if self.is_v2:
+            self._write(f"{base}/cgroup.subtree_control", "+cpu")
+        os.mkdir(self.path)
+        self.set_quota(quota_us, period_us)
+
+    @staticmethod
+    def _write(path, text):
+        with open(path, "w") as f:
+            f.write(text)
+
+    def set_quota(self, quota_us, period_us=100_000):
+        if self.is_v2:
+            self._write(f"{self.path}/cpu.max", f"{quota_us or 'max'} {period_us}")
+        else:
+            self._write(f"{self.path}/cpu.cfs_period_us", str(period_us))
+            self._write(f"{self.path}/cpu.cfs_quota_us", str(quota_us or -1))
+
+    def enter(self):
+        """For Popen's preexec_fn: the program is in the cgroup from its first instruction on."""
+        self._write(f"{self.path}/cgroup.procs", "0")
+
+    def stat(self):
+        """{nr_periods, nr_throttled, throttled_ns} of cpu.stat."""
+        with open(f"{self.path}/cpu.stat") as f:
+            found = dict(line.split() for line in f)
+        ns = int(found["throttled_usec"]) * 1000 if self.is_v2 else int(found["throttled_time"])
+        return {"nr_periods": int(found["nr_periods"]), "nr_throttled": int(found["nr_throttled"]), "throttled_ns": ns}
+
+    def identity(self):
+        """The kernel's number of it, which is its directory's inode."""
+        return os.stat(self.path).st_ino
+
+    def kill(self):
+        for _ in range(50):
+            with open(f"{self.path}/cgroup.procs") as f:
+                pids = f.read().split()
+            if not pids:
+                break
+            subprocess.run(["kill", "-9", *pids], stderr=subprocess.DEVNULL)
+            time.sleep(0.1)
+        os.rmdir(self.path)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a CPU quota takes from a process is a row: in sum cpu.stat's own delta, in time as the process saw it."""
+import json
+import subprocess
+import time
+
+import pytest
+
+import counts
+from cgroups import QuotaCgroup, find_cpu_controller
+from host import DEBIAN_PYTHON, monotonic_ns
+
+TABLE = "ebpf_cpu_throttle"
+MS = 1_000_000
+# burns CPU for so many seconds of wall clock at each word, and tells the holes in which it did not run
+BURNER = """if True:
+    import json, sys, time
+    print("up", flush=True)
+    for line in sys.stdin:
+        end = time.monotonic_ns() + int(float(line) * 1e9)
+        holes, last = [], time.monotonic_ns()
+        while last < end:
+            now = time.monotonic_ns()
+            if now - last > 8_000_000:
+                holes.append((last, now))
+            last = now
+        print(json.dumps(holes), flush=True)
+"""
+
+pytestmark = pytest.mark.skipif(not find_cpu_controller(), reason="this host has no cgroup CPU controller mounted")
+
+
+class Burner:
+    def __init__(self, cgroup=None, python=DEBIAN_PYTHON):
+        self.process = subprocess.Popen([str(python), "-c", BURNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, preexec_fn=cgroup and cgroup.enter)
+        self.pid = self.process.pid
+        assert self.process.stdout.readline() == "up\n"
+
+    def start(self, seconds):
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+
+    def holes(self):
+        return json.loads(self.process.stdout.readline())
+
+    def burn(self, seconds):
+        self.start(seconds)
+        return self.holes()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def make_cgroup(cleanup):
+    def make(*args, **kwargs):
+        cgroup = QuotaCgroup(*args, **kwargs)
+        cleanup.append(cgroup)
+        return cgroup
+    return make
+
+
+@pytest.fixture
+def start_burner(cleanup):
+    def start(cgroup=None):
+        burner = Burner(cgroup)
+        cleanup.append(burner)
+        return burner
+    return start
+
+
+def rows_of(agent, pid, cgroup):
+    return sorted(agent.select(TABLE, lambda r: r["host_pid"] == pid and r["cgroup"] == cgroup.name),
+                  key=lambda r: r["end_time"])
+
+
+def sums(rows):
+    return {"nr_throttled": sum(r["throttled_periods"] for r in rows), "throttled_ns": sum(r["throttled_ns"] for r in rows)}
+
+
+def deltas(before, after, cgroup):
+    """As sums() has them; version 2 cuts the nanoseconds off."""
+    return {name: after[name] - before[name] for name in ("nr_throttled", "throttled_ns")}
+
+
+def assert_same(rows, before, after, cgroup):
+    found, truth = sums(rows), deltas(before, after, cgroup)
+    if cgroup.is_v2:
+        assert abs(found.pop("throttled_ns") - truth.pop("throttled_ns")) <= 1000
+    assert found == truth
+
+
+def test_throttled_time_is_cpu_stats(start_agent, make_cgroup, start_burner):
+    """20 ms of 100: from the process's first moment to its last, through bursts and rests."""
+    cgroup = make_cgroup(20_000, 100_000)
+    agent = start_agent(trackers=["cpu_throttle"])
+    burner = start_burner(cgroup)
+    holes = []
+    for seconds, rest in (0.35, 0.5), (1.7, 0.3), (0.15, 0.4):
+        holes += burner.burn(seconds)
+        time.sleep(rest)
+    burner.end()
+    after = cgroup.stat()
+    time.sleep(1.2)  # the agent asks once a second
+    agent.stop()
+    rows = rows_of(agent, burner.pid, cgroup)
+    assert after["nr_throttled"] >= 11
+    assert_same(rows, {"nr_throttled": 0, "throttled_ns": 0}, after, cgroup)
+    assert rows[-1]["throttled_periods_total"] == after["nr_throttled"]
+    assert sum(r["periods"] for r in rows) <= rows[-1]["periods_total"] <= after["nr_periods"]
+    for row in rows:
+        assert (row["pid"], row["tid"], row["quota_us"], row["period_us"]) == (burner.pid, 0, 20_000, 100_000)
+        assert row["cgroup_id"] == cgroup.identity() and row["cgroup_level"] == 1
+        assert row["comm"].startswith("python3")
+        assert row["duration_ns"] <= 1100 * MS
+    check_moments(rows, holes)
+    assert counts.check(agent)["cpu_throttle"]["rows"] == len(rows)
+
+
+def check_moments(rows, holes):
+    """The process did not run when the rows say so. (It may not have run at other times either, on a busy machine.)"""
+    stood_still = sum(max(0, min(end, monotonic_ns(r["end_time"])) - max(begin, monotonic_ns(r["start_time"])))
+                      for begin, end in holes for r in rows)
+    # a program that has moved from one CPU to another may be counted on both
+    throttled = sum(min(r["throttled_ns"], r["duration_ns"]) for r in rows)
+    assert stood_still > 0.6 * throttled, f"{stood_still / MS:.0f} of {throttled / MS:.0f} ms"
+
+
+def test_a_process_that_was_there_before_and_one_that_comes(start_agent, make_cgroup, start_burner):
+    """The agent starts in the middle: what was counted before is not told; two processes of a cgroup have rows alike."""
+    cgroup = make_cgroup(10_000, 50_000)
+    burner = start_burner(cgroup)
+    burner.burn(0.5)
+    time.sleep(0.3)
+    before = cgroup.stat()
+    assert before["nr_throttled"]
+    agent = start_agent(trackers=["cpu_throttle"])
+    time.sleep(1.2)
+    burner.burn(0.6)
+    time.sleep(0.3)
+    middle = cgroup.stat()
+    second = start_burner(cgroup)
+    burner.burn(0.6)
+    time.sleep(0.3)
+    after = cgroup.stat()
+    time.sleep(1.2)
+    agent.stop()
+    assert_same(rows_of(agent, burner.pid, cgroup), before, after, cgroup)
+    assert_same(rows_of(agent, second.pid, cgroup), middle, after, cgroup)
+
+
+def test_the_quota_of_a_cgroup_above(start_agent, make_cgroup, start_burner):
+    """A pod's limit over a container without one; a process outside has no rows."""
+    pod = make_cgroup(20_000, 100_000)
+    container = make_cgroup(None, parent=pod)
+    agent = start_agent(trackers=["cpu_throttle"])
+    burner, other = start_burner(container), start_burner()
+    other.start(0.5)
+    burner.burn(0.8)
+    other.holes()
+    time.sleep(0.3)
+    after = pod.stat()
+    time.sleep(1.2)
+    agent.stop()
+    assert_same(rows_of(agent, burner.pid, pod), {"nr_throttled": 0, "throttled_ns": 0}, after, pod)
+    assert {r["cgroup"] for r in agent.rows[TABLE] if r["host_pid"] == burner.pid} == {pod.name}
+    assert not agent.select(TABLE, lambda r: r["host_pid"] == other.pid)
+
+
+def test_without_the_timers_tracepoint(start_agent, make_cgroup, start_burner):
+    """The sums are right all the same, the rows span a second."""
+    cgroup = make_cgroup(20_000, 100_000)
+    agent = start_agent("--degrade=hrtimer_expire_entry", trackers=["cpu_throttle"])
+    burner = start_burner(cgroup)
+    time.sleep(1.2)
+    before = cgroup.stat()
+    burner.burn(1)
+    time.sleep(0.3)
+    after = cgroup.stat()
+    time.sleep(1.2)
+    agent.stop()
+    assert [r["reason"] for r in agent.rows["ebpf_probe_health"] if "hrtimer_expire_entry" in r["reason"]]
+    rows = [r for r in rows_of(agent, burner.pid, cgroup) if r["throttled_periods_total"] > before["nr_throttled"]]
+    assert_same(rows, before, after, cgroup)
+
+
+def test_only_the_chosen_process(start_agent, make_cgroup, start_burner):
+    cgroup = make_cgroup(20_000, 100_000)
+    burners = start_burner(cgroup), start_burner(cgroup)
+    agent = start_agent(f"--pid={burners[1].pid}", trackers=["cpu_throttle"])
+    time.sleep(1)
+    burners[0].burn(0.5)
+    time.sleep(1.2)
+    agent.stop()
+    assert {r["host_pid"] for r in agent.rows[TABLE]} == {burners[1].pid}
+    total = sum(r["seen"] for r in agent.rows["ebpf_agent"] if r["tracker"] == "cpu_throttle")
+    assert total == len(agent.rows[TABLE]) > 0
