@@ -17,7 +17,7 @@ enum { MAX_LEVELS = 16 };
 /* What the timer at a period's end calls; learnt, for /proc/kallsyms may be closed. */
 __u64 period_function;
 
-/* Only of cgroups that were throttled. One that is evicted loses its windows, not its counts. */
+/* Of cgroups with a quota. One that is evicted loses its windows, not its counts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -67,17 +67,31 @@ static __always_inline void read_totals(struct cpu_throttle_totals *ret, struct 
 
 /* ---- the end of a period ---- */
 
+static __always_inline struct cpu_throttle_window *window_new(struct cpu_throttle_periods *periods,
+							      __u64 ns, __u64 period)
+{
+	struct cpu_throttle_window *window = &periods->windows[WINDOW_OF(periods->n_windows)];
+
+	window->start_ns = ns - period;
+	window->end_ns = ns;
+	periods->n_windows++;
+	return window;
+}
+
 /* What the last period cost is known when the next one ends: other CPUs account it by themselves.
  */
 static __always_inline void account(struct cpu_throttle_periods *periods,
-				    const struct cpu_throttle_totals *now)
+				    const struct cpu_throttle_totals *now, __u64 ns, __u64 period)
 {
 	struct cpu_throttle_window *window = &periods->windows[WINDOW_OF(periods->n_windows - 1)];
 	__u64 throttled_ns = now->throttled_ns - periods->last.throttled_ns;
 
-	if (!periods->n_windows ||
-	    (!throttled_ns && now->throttled_periods == periods->last.throttled_periods))
+	if (!throttled_ns && now->throttled_periods == periods->last.throttled_periods)
 		return;
+	if (!periods->open) { /* the end of that period went unseen */
+		window = window_new(periods, ns, period);
+		window->before = periods->last;
+	}
 	/* it ran at first, then was stopped until the period's end */
 	if (periods->start_unknown && throttled_ns &&
 	    window->end_ns - window->start_ns > throttled_ns)
@@ -91,40 +105,54 @@ static __always_inline void used_up(struct cpu_throttle_periods *periods,
 {
 	struct cpu_throttle_window *window = &periods->windows[WINDOW_OF(periods->n_windows - 1)];
 
-	if (periods->n_windows && periods->open && ns - window->end_ns < period + period / 2 &&
+	if (periods->open && ns - window->end_ns < period + period / 2 &&
 	    ns - window->start_ns < WINDOW_MAX_NS) {
 		window->end_ns = ns;
 		return;
 	}
-	window = &periods->windows[WINDOW_OF(periods->n_windows)];
-	window->start_ns = ns - period;
-	window->end_ns = ns;
+	window = window_new(periods, ns, period);
 	window->before = window->after = *now;
 	periods->open = periods->start_unknown = 1;
-	periods->n_windows++;
+}
+
+static __always_inline bool is_another(const struct cpu_throttle_periods *periods,
+				       const struct cpu_throttle_totals *now)
+{
+	return now->throttled_ns < periods->last.throttled_ns ||
+	       now->periods < periods->last.periods;
+}
+
+/* Of a group that is new here; also where another one lay in memory before. */
+static __always_inline struct cpu_throttle_periods *
+periods_new(__u64 key, const struct cpu_throttle_totals *now)
+{
+	struct cpu_throttle_periods *periods;
+
+	bpf_map_update_elem(&cpu_throttle_groups, &key, &no_periods, BPF_ANY);
+	periods = bpf_map_lookup_elem(&cpu_throttle_groups, &key);
+	if (periods)
+		periods->last = *now;
+	return periods;
 }
 
 static __noinline int on_period(__u64 key, __u64 ns)
 {
 	struct task_group *group = (struct task_group *)key;
 	struct cpu_throttle_periods *periods = bpf_map_lookup_elem(&cpu_throttle_groups, &key);
+	__u64 period = BPF_CORE_READ(group, cfs_bandwidth.period);
 	__u64 list = key + bpf_core_field_offset(struct task_group, cfs_bandwidth) +
 		     bpf_core_field_offset(struct cfs_bandwidth, throttled_cfs_rq);
 	bool throttled = (__u64)BPF_CORE_READ(group, cfs_bandwidth.throttled_cfs_rq.next) != list;
 	struct cpu_throttle_totals now = {};
 
-	if (!throttled && !periods)
-		return 0;
-	if (!periods) {
-		bpf_map_update_elem(&cpu_throttle_groups, &key, &no_periods, BPF_NOEXIST);
-		periods = bpf_map_lookup_elem(&cpu_throttle_groups, &key);
-		if (!periods)
-			return 0;
-	}
 	read_totals(&now, group);
-	account(periods, &now);
+	if (!periods || is_another(periods, &now))
+		periods = periods_new(key, &now);
+	if (!periods)
+		return 0;
+	account(periods, &now, ns, period);
 	if (throttled)
-		used_up(periods, &now, ns, BPF_CORE_READ(group, cfs_bandwidth.period));
+		used_up(periods, &now, ns, period);
 	else
 		periods->open = 0;
 	periods->last = now;
