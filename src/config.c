@@ -51,6 +51,22 @@ static int parse_uint(const struct option *o, const char *s, struct why *why)
 	return 0;
 }
 
+static int parse_number(const struct option *o, const char *s, struct why *why)
+{
+	double v;
+	char *end;
+
+	v = strtod(s, &end);
+	if (end == s || *end || !isfinite(v))
+		return why_fail(why, EINVAL, "%s: '%s' is not a number", o->key, s);
+	if (v < (double)o->min || (o->max && v > (double)o->max))
+		return why_fail(why, EINVAL, "%s: %s is out of range, use %llu to %llu", o->key, s,
+				(unsigned long long)o->min,
+				(unsigned long long)(o->max ? o->max : UINT64_MAX));
+	*(double *)o->target = v;
+	return 0;
+}
+
 static int parse_seconds(const struct option *o, const char *s, struct why *why)
 {
 	uint64_t max = o->max ? o->max : 1000000000;
@@ -187,6 +203,8 @@ static int set_option(const struct option *o, const char *s, struct why *why)
 	switch (o->type) {
 	case OPTION_UINT:
 		return parse_uint(o, s, why);
+	case OPTION_NUMBER:
+		return parse_number(o, s, why);
 	case OPTION_SECONDS:
 		return parse_seconds(o, s, why);
 	case OPTION_STRING:

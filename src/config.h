@@ -25,6 +25,7 @@ struct pid_list {
 enum option_type {
 	OPTION_BOOL,	/* bool;               --x, --x=true, --x=false */
 	OPTION_UINT,	/* uint64_t;           within min..max */
+	OPTION_NUMBER,	/* double;             within min..max */
 	OPTION_SECONDS, /* uint64_t, ns;       seconds, fractions allowed, within min..max seconds
 			 */
 	OPTION_STRING,	/* char *, heap        */
@@ -42,6 +43,7 @@ struct option {
 	uint64_t min, max;	    /* OPTION_UINT, OPTION_SECONDS; max 0: no limit */
 	const char *const *choices; /* OPTION_CHOICE, NULL-terminated */
 	bool flag_only;		    /* cannot stand in the file */
+	bool reloadable;	    /* may change while the agent runs: see config_reload() */
 	char letter;		    /* 'p': -p is short for it; 0: none */
 };
 

@@ -29,7 +29,12 @@ CREATE TABLE IF NOT EXISTS ebpf_agent
     queued_rows UInt64 CODEC(ZSTD),
     spooled_rows UInt64 CODEC(ZSTD),
     retries UInt64 CODEC(ZSTD),
-    bytes_sent UInt64 CODEC(ZSTD)
+    bytes_sent UInt64 CODEC(ZSTD),
+    bpf_ns UInt64 CODEC(ZSTD),
+    bpf_hits UInt64 CODEC(ZSTD),
+    agent_ns UInt64 CODEC(ZSTD),
+    sampling_level UInt64 CODEC(ZSTD),
+    skip_shift UInt64 CODEC(ZSTD)
 )
 ENGINE = MergeTree
 PARTITION BY toDate(start_time)

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 
+#include "agent/governor.h"
 #include "agent/report.h"
 #include "log.h"
 #include "pipeline/enrich.h"
@@ -30,6 +31,7 @@ struct agent {
 	const struct table *tables[2 * MAX_TRACKERS + 2];
 	size_t n_tables;
 	struct report report;
+	struct governor governor;
 	bool started, stop, watch_fd_ended;
 };
 
@@ -48,6 +50,7 @@ static void on_event(size_t index, const void *event, size_t size, void *context
 	const struct tracker *tracker = agent->set.items[index].tracker;
 	_Alignas(16) char row[TRACKER_ROW_MAX];
 
+	agent->set.items[index].rows++;
 	memset(row, 0, tracker->row_size);
 	memcpy(row + tracker->event_offset, event, tracker->event_size);
 	enrich_event(event, (struct row_common *)row);
@@ -65,6 +68,7 @@ static void add_tracker_row(const struct tracker_output *output, size_t table, c
 {
 	struct agent *agent = output->context;
 
+	agent->set.items[output->index].rows++;
 	if (table == 0)
 		agent->set.items[output->index].own_rows++;
 	pipeline_add(agent->pipeline, pipeline_table(agent, output->index, table), row);
@@ -159,7 +163,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		sink->free(sink);
 		return err;
 	}
-	report_start(&agent->report, &agent->set, agent->pipeline,
+	report_start(&agent->report, &agent->set, &agent->governor, agent->pipeline,
 		     agent->options.report_interval_ns);
 	binaries_init(tracker_set_attach_binary, &agent->set);
 	/* attached before the scan: what starts while /proc is read is seen by one of the two */
@@ -168,12 +172,15 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		err = processes_start(agent->set.processes_fd, &agent->options.pids, &hooks, why);
 	if (!err)
 		report_trackers(&agent->report);
+	governor_start(&agent->governor, &agent->set);
 	agent->started = err == 0;
 	return err;
 }
 
 static void stop(struct agent *agent)
 {
+	if (agent->started)
+		governor_stop(&agent->governor);
 	/* producers first, then what they left behind; agent_free() removes the probes in binaries
 	 */
 	tracker_set_detach(&agent->set);
@@ -192,11 +199,23 @@ static int watch(int epoll_fd, int fd)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
+static void govern(struct agent *agent, uint64_t now)
+{
+	uint64_t rows[MAX_TRACKERS];
+
+	for (size_t i = 0; i < agent->set.n; i++)
+		rows[i] = agent->set.items[i].rows;
+	governor_tick(&agent->governor, rows, now);
+}
+
 static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct why *why)
 {
 	int err;
 
+	governor_work_begins(&agent->governor);
 	tracker_set_consume(&agent->set, now + POLL_NS);
+	governor_work_ends(&agent->governor);
+	govern(agent, now);
 	processes_tick(now);
 	names_tick(now);
 	err = pipeline_tick(agent->pipeline, why);
@@ -206,7 +225,9 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	clock_calibrate();
 	binaries_tick(now);
 	targets_tick(now);
+	governor_work_begins(&agent->governor);
 	tick_trackers(agent, now, false);
+	governor_work_ends(&agent->governor);
 	report_tick(&agent->report, now);
 	return 0;
 }

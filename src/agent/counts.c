@@ -24,12 +24,12 @@ static void add_table(struct subject *subject, size_t table)
 	subject->tables[subject->n_tables++] = table;
 }
 
-void subjects_list(struct subjects *subjects, struct tracker_set *set, struct pipeline *pipeline,
-		   size_t own_tables)
+void subjects_list(struct subjects *subjects, struct tracker_set *set,
+		   const struct governor *governor, struct pipeline *pipeline, size_t own_tables)
 {
 	struct subject *subject;
 
-	*subjects = (struct subjects){ .set = set, .pipeline = pipeline };
+	*subjects = (struct subjects){ .set = set, .governor = governor, .pipeline = pipeline };
 	for (size_t i = 0; i < set->n; i++) {
 		const struct running_tracker *running = &set->items[i];
 
@@ -84,6 +84,18 @@ static void add_stats(const uint64_t stats[STAT_MAX], struct agent_counts *to)
 	to->read_fail += stats[STAT_READ_FAIL];
 }
 
+/* The governor has the trackers in their order, and finding processes after them. */
+static void add_cost(const struct governor *governor, size_t i, struct agent_counts *to)
+{
+	const struct governor_tracker *tracker = &governor->items[i];
+
+	to->bpf_ns = tracker->cost.bpf_ns;
+	to->bpf_hits = tracker->cost.bpf_hits;
+	to->agent_ns = tracker->cost.agent_ns;
+	to->sampling_level = tracker->sampling.level;
+	to->skip_shift = tracker->sampling.skip_shift;
+}
+
 void subjects_read(const struct subjects *subjects, size_t index, struct agent_counts *ret)
 {
 	const struct subject *subject = &subjects->items[index];
@@ -98,11 +110,13 @@ void subjects_read(const struct subjects *subjects, size_t index, struct agent_c
 		counts.seen = subject->running->own_rows;
 		tracker_set_read_stats(subject->running->stats_fd, stats);
 		add_stats(stats, &counts);
+		add_cost(subjects->governor, index, &counts);
 	} else if (subject->discovery) {
 		/* no rows come of them: they have done their work when they were read */
 		counts.filtered = subjects->set->process_events;
 		tracker_set_read_stats(subjects->set->process_stats_fd, stats);
 		add_stats(stats, &counts);
+		add_cost(subjects->governor, subjects->set->n, &counts);
 	} else {
 		counts.seen = counts.rows;
 	}

@@ -14,6 +14,7 @@
 #ifndef UNDERSPAN_AGENT_COUNTS_H
 #define UNDERSPAN_AGENT_COUNTS_H
 
+#include "agent/governor.h"
 #include "pipeline/pipeline.h"
 #include "trackers/trackers.h"
 
@@ -38,7 +39,12 @@
 	X(queued_rows, true, false, "rows that wait to be sent")                                   \
 	X(spooled_rows, true, false, "of these in the spool")                                      \
 	X(retries, false, false, "batches sent once more")                                         \
-	X(bytes_sent, false, false, "bytes of acknowledged batches")
+	X(bytes_sent, false, false, "bytes of acknowledged batches")                               \
+	X(bpf_ns, false, false, "run time of its BPF programs, estimated from samples")            \
+	X(bpf_hits, false, false, "runs of its BPF programs, likewise")                            \
+	X(agent_ns, false, false, "CPU time of the agent for it")                                  \
+	X(sampling_level, true, false, "events below 1 ms << level are thinned out; 0: none")      \
+	X(skip_shift, true, false, "one in 1 << shift is looked at")
 
 struct agent_counts {
 #define X(name, gauge, loss, what) uint64_t name;
@@ -77,14 +83,15 @@ struct subject {
 
 struct subjects {
 	struct tracker_set *set;
+	const struct governor *governor;
 	struct pipeline *pipeline;
 	struct subject items[MAX_SUBJECTS];
 	size_t n;
 };
 
 /* `own_tables`: the pipeline's first of the agent's own two. */
-void subjects_list(struct subjects *subjects, struct tracker_set *set, struct pipeline *pipeline,
-		   size_t own_tables);
+void subjects_list(struct subjects *subjects, struct tracker_set *set,
+		   const struct governor *governor, struct pipeline *pipeline, size_t own_tables);
 
 /* Reads what was counted since the start. Collector thread only. */
 void subjects_read(const struct subjects *subjects, size_t index, struct agent_counts *ret);

@@ -18,8 +18,8 @@ struct report {
 	struct agent_counts last[MAX_SUBJECTS], logged[MAX_SUBJECTS];
 };
 
-void report_start(struct report *report, struct tracker_set *set, struct pipeline *pipeline,
-		  uint64_t interval_ns);
+void report_start(struct report *report, struct tracker_set *set, const struct governor *governor,
+		  struct pipeline *pipeline, uint64_t interval_ns);
 
 /* Says of each tracker that was wanted whether it runs on this host (rows with host_pid 0). */
 void report_trackers(struct report *report);

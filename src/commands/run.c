@@ -7,6 +7,7 @@
 #include <bpf/libbpf.h>
 
 #include "agent/agent.h"
+#include "agent/governor.h"
 #include "clickhouse/schema.h"
 #include "clickhouse/target.h"
 #include "commands/commands.h"
@@ -96,12 +97,13 @@ static const struct option run_options[] = {
 };
 
 /* Fills the tables of options: the command's, the shared ones, each tracker's, {0}. */
-static void collect_tables(struct option_table tables[MAX_TRACKERS + 3])
+static void collect_tables(struct option_table tables[MAX_TRACKERS + 4])
 {
 	size_t n = 0;
 
 	tables[n++] = (struct option_table){ run_options, ARRAY_SIZE(run_options) };
 	tables[n++] = clickhouse_options;
+	tables[n++] = governor_options;
 	for (size_t i = 0; all_trackers[i]; i++) {
 		if (all_trackers[i]->n_options)
 			tables[n++] = (struct option_table){ all_trackers[i]->options,
@@ -197,7 +199,7 @@ static int run(struct why *why)
 
 int command_run(int argc, char **argv)
 {
-	struct option_table tables[MAX_TRACKERS + 3];
+	struct option_table tables[MAX_TRACKERS + 4];
 	struct why why = { { 0 } };
 	size_t n_words = 0;
 	int err;

@@ -22,6 +22,16 @@ uint64_t clock_monotonic_ns(void)
 	return (uint64_t)read_clock(CLOCK_MONOTONIC);
 }
 
+uint64_t clock_thread_cpu_ns(void)
+{
+	return (uint64_t)read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
+uint64_t clock_process_cpu_ns(void)
+{
+	return (uint64_t)read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 void clock_calibrate(void)
 {
 	int64_t best_gap = INT64_MAX, offset = 0;

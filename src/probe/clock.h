@@ -16,4 +16,8 @@ uint64_t clock_wall_us(uint64_t monotonic_ns);
 
 uint64_t clock_monotonic_ns(void);
 
+/* CPU time of this thread, and of all of this process. */
+uint64_t clock_thread_cpu_ns(void);
+uint64_t clock_process_cpu_ns(void);
+
 #endif

@@ -92,10 +92,12 @@ static int count_record(struct tracker_set *set)
 static int on_process_event(void *context, void *data, size_t size)
 {
 	struct tracker_set *set = context;
+	uint64_t begin = clock_thread_cpu_ns();
 
 	set->process_events++;
 	if (size == sizeof(struct process_event))
 		processes_handle(data);
+	set->process_cpu_ns += clock_thread_cpu_ns() - begin;
 	return count_record(set);
 }
 

@@ -18,6 +18,7 @@ struct running_tracker {
 	int stats_fd, sampling_fd; /* maps; -1: it has no BPF object */
 	size_t second_table;	   /* the pipeline's index of the tracker's second table */
 	uint64_t bad_events;	   /* records of a wrong size */
+	uint64_t rows;		   /* of both its tables */
 	uint64_t own_rows;	   /* of its first table, made outside of its events */
 	bool dead;		   /* could not be attached: stands in `refused` */
 	struct tracker_set *set;
@@ -43,6 +44,7 @@ struct tracker_set {
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
 	int processes_fd, process_stats_fd;
 	uint64_t process_events; /* records of its ring buffer */
+	uint64_t process_cpu_ns; /* CPU time spent on them, by the reader of the rings */
 	bool only_chosen;
 	tracker_on_event on_event;
 	void *context;

@@ -21,7 +21,7 @@ class Agent:
 
     def __enter__(self):
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([AGENT, "run", "--stdout"], stdout=subprocess.DEVNULL, stderr=self.log)
+        self.process = subprocess.Popen([AGENT, "run", "--stdout", "--governor.cpu_percent=0"], stdout=subprocess.DEVNULL, stderr=self.log)
         while "ready" not in self.said():
             if self.process.poll() is not None:
                 sys.exit("the agent ended: " + self.said())

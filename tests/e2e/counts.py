@@ -2,7 +2,7 @@
 """The agent's own counts, as ebpf_agent has them, and what must hold of them when it has stopped."""
 import collections
 
-GAUGES = {"pending", "queued_rows", "spooled_rows"}
+GAUGES = {"pending", "queued_rows", "spooled_rows", "sampling_level", "skip_shift"}
 FATES = ["filtered", "sampled", "lost_ring", "lost_state", "bad_event", "rows"]
 TABLES = {"tcp_connect": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"]}
 

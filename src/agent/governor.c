@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Keeps the agent within its share of the CPU. See governor.h. */
+#include "agent/governor.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+
+#include "log.h"
+#include "probe/clock.h"
+
+enum {
+	SAMPLE_NS = 100 * 1000 * 1000,
+	UPROBE_TRAP_NS = 1500, /* 1-2 us on metal, some more in virtual machines */
+	INTERVALS_OVER = 2,    /* before it is believed: symbols are read once, and that costs */
+	INTERVALS_QUIET = 3,
+	MAX_STEP = 4,
+	MAX_SHIFT = 10,
+};
+
+static double cpu_percent = 1, tracker_cpu_percent = 0.5;
+static uint64_t interval_ns = 5 * NSEC_PER_SEC;
+
+static const struct option options[] = {
+	{ .key = "governor.cpu_percent",
+	  .type = OPTION_NUMBER,
+	  .target = &cpu_percent,
+	  .arg = "P",
+	  .help = "of the host's CPU, in the kernel and here; above, events are thinned out, with "
+		  "weights (1; 0: never)",
+	  .max = 100,
+	  .reloadable = true },
+	{ .key = "governor.tracker_cpu_percent",
+	  .type = OPTION_NUMBER,
+	  .target = &tracker_cpu_percent,
+	  .arg = "P",
+	  .help = "the same for each tracker alone (0.5; 0: no limit)",
+	  .max = 100,
+	  .reloadable = true },
+	{ .key = "governor.interval",
+	  .type = OPTION_SECONDS,
+	  .target = &interval_ns,
+	  .arg = "S",
+	  .help = "how often costs are measured (5)",
+	  .min = 1,
+	  .max = 3600,
+	  .reloadable = true },
+};
+const struct option_table governor_options = { options, ARRAY_SIZE(options) };
+
+/* Percent of the host's CPU that so many ns a second are. */
+static double percent_of(uint64_t rate)
+{
+	static long n_cpus;
+
+	if (!n_cpus)
+		n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	return (double)rate / 1e7 / (double)(n_cpus > 0 ? n_cpus : 1);
+}
+
+static size_t n_items(const struct governor *g)
+{
+	return g->set->n + 1;
+}
+
+static const char *name_of(const struct governor *g, size_t i)
+{
+	return i < g->set->n ? g->set->items[i].tracker->name : "processes";
+}
+
+/* ---- the kernel's part ---- */
+
+/* Whose program of an object that several trackers share: "gil_..." is gil_wait's, else the last's.
+ */
+static size_t owner_of(const struct governor *g, const struct bpf_object_skeleton *skeleton,
+		       const struct bpf_program *program)
+{
+	bool gil = !strncmp(bpf_program__name(program), "gil_", 4);
+	size_t owner = g->set->n;
+
+	for (size_t i = 0; i < g->set->n; i++) {
+		if (g->set->items[i].skeleton != skeleton)
+			continue;
+		if (owner == g->set->n || !gil)
+			owner = i;
+	}
+	return owner;
+}
+
+static void read_program(const struct bpf_program *program, uint64_t *ns, uint64_t *hits)
+{
+	struct bpf_prog_info info = { 0 };
+	__u32 size = sizeof(info);
+	int fd = bpf_program__fd(program);
+
+	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
+		return;
+	*ns += info.run_time_ns;
+	*hits += info.run_cnt;
+	if (info.type == BPF_PROG_TYPE_KPROBE)
+		*ns += info.run_cnt * UPROBE_TRAP_NS;
+}
+
+static void read_object(const struct governor *g, const struct bpf_object_skeleton *skeleton,
+			uint64_t *ns, uint64_t *hits)
+{
+	struct bpf_program *program;
+
+	bpf_object__for_each_program (program, *skeleton->obj) {
+		size_t owner = owner_of(g, skeleton, program);
+
+		read_program(program, &ns[owner], &hits[owner]);
+	}
+}
+
+static void read_programs(const struct governor *g, uint64_t ns[MAX_TRACKERS + 1],
+			  uint64_t hits[MAX_TRACKERS + 1])
+{
+	memset(ns, 0, (MAX_TRACKERS + 1) * sizeof(*ns));
+	memset(hits, 0, (MAX_TRACKERS + 1) * sizeof(*hits));
+	for (size_t i = 0; i < g->set->n; i++) {
+		const struct bpf_object_skeleton *skeleton = g->set->items[i].skeleton;
+		bool seen = !skeleton || g->set->items[i].dead;
+
+		for (size_t k = 0; k < i; k++)
+			seen |= g->set->items[k].skeleton == skeleton;
+		if (!seen)
+			read_object(g, skeleton, ns, hits);
+	}
+	read_object(g, g->set->process_skeleton, ns, hits);
+}
+
+static bool host_keeps_stats(void)
+{
+	AUTO_FCLOSE FILE *f = fopen("/proc/sys/kernel/bpf_stats_enabled", "re");
+
+	return f && fgetc(f) == '1';
+}
+
+static void begin_sample(struct governor *g, uint64_t now_ns)
+{
+	uint64_t ns[MAX_TRACKERS + 1], hits[MAX_TRACKERS + 1];
+
+	g->sample_start_ns = now_ns;
+	if (g->unmeasured)
+		return;
+	g->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	if (g->stats_fd < 0 && !host_keeps_stats()) {
+		log_info("governor: the run time of BPF programs is not measured (%s): it takes "
+			 "CAP_SYS_ADMIN, or sysctl kernel.bpf_stats_enabled=1",
+			 strerror(errno));
+		g->unmeasured = true;
+		return;
+	}
+	read_programs(g, ns, hits);
+	for (size_t i = 0; i < n_items(g); i++) {
+		g->items[i].begin_ns = ns[i];
+		g->items[i].begin_hits = hits[i];
+	}
+}
+
+static void end_sample(struct governor *g, uint64_t now_ns)
+{
+	uint64_t ns[MAX_TRACKERS + 1], hits[MAX_TRACKERS + 1];
+	double scale = (double)(now_ns - g->interval_start_ns) /
+		       (double)(now_ns - g->sample_start_ns),
+	       seconds = (double)(now_ns - g->interval_start_ns) / 1e9;
+
+	if (g->unmeasured)
+		return;
+	read_programs(g, ns, hits);
+	if (g->stats_fd >= 0)
+		close(g->stats_fd);
+	g->stats_fd = -1;
+	for (size_t i = 0; i < n_items(g); i++) {
+		struct governor_tracker *t = &g->items[i];
+		double estimate = (double)(ns[i] - t->begin_ns) * scale;
+
+		t->cost.bpf_ns += (uint64_t)estimate;
+		t->cost.bpf_hits += (uint64_t)((double)(hits[i] - t->begin_hits) * scale);
+		t->bpf_rate = (uint64_t)(estimate / seconds);
+	}
+}
+
+/* ---- our own part ---- */
+
+void governor_work_begins(struct governor *g)
+{
+	g->work_begin_ns = clock_thread_cpu_ns();
+	g->process_begin_ns = g->set->process_cpu_ns;
+}
+
+void governor_work_ends(struct governor *g)
+{
+	g->work_ns += clock_thread_cpu_ns() - g->work_begin_ns;
+	g->work_ns -= g->set->process_cpu_ns - g->process_begin_ns; /* in the same rings */
+}
+
+/* The collector's work for rows and all that the sender does, by rows; the rest finds processes. */
+static void share_out(struct governor *g, const uint64_t *rows, uint64_t now_ns)
+{
+	uint64_t process = clock_process_cpu_ns();
+	uint64_t thread = clock_thread_cpu_ns();
+	uint64_t all = process - g->process_ns, own = thread - g->thread_ns;
+	uint64_t for_rows = g->work_ns + (all > own ? all - own : 0), rest, n = 0;
+	double seconds = (double)(now_ns - g->interval_start_ns) / 1e9;
+
+	for (size_t i = 0; i < g->set->n; i++)
+		n += rows[i] - g->items[i].rows;
+	if (!n || for_rows > all)
+		for_rows = n ? all : 0;
+	rest = all - for_rows;
+	for (size_t i = 0; i < n_items(g); i++) {
+		struct governor_tracker *t = &g->items[i];
+		uint64_t ns = rest;
+
+		if (i < g->set->n) {
+			ns = n ? (uint64_t)((double)for_rows * (double)(rows[i] - t->rows) /
+					    (double)n)
+			       : 0;
+			t->rows = rows[i];
+		}
+		t->cost.agent_ns += ns;
+		t->agent_rate = (uint64_t)((double)ns / seconds);
+	}
+	g->process_ns = process;
+	g->thread_ns = thread;
+	g->work_ns = 0;
+}
+
+/* ---- what to do about it ---- */
+
+static uint64_t cost_of(const struct governor_tracker *t)
+{
+	return t->bpf_rate + t->agent_rate;
+}
+
+static double total_percent(const struct governor *g)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < n_items(g); i++)
+		total += cost_of(&g->items[i]);
+	return percent_of(total);
+}
+
+static bool skips(const struct governor *g, size_t i)
+{
+	return !strcmp(name_of(g, i), "off_cpu");
+}
+
+static void describe(const struct sampling *sampling, char *buf, size_t size)
+{
+	if (!sampling->level && !sampling->skip_shift) {
+		snprintf(buf, size, "all of them again");
+		return;
+	}
+	snprintf(buf, size, "one in %u", 1U << sampling->skip_shift);
+	if (sampling->level)
+		snprintf(buf + strlen(buf), size - strlen(buf),
+			 ", of these all that last %llu ms, the shorter the fewer, at least one in "
+			 "%u",
+			 (1ULL << sampling->level) * SAMPLING_FIRST_NS / NSEC_PER_MSEC,
+			 1U << sampling->level);
+}
+
+static void apply(struct governor *g, size_t i, const struct sampling *sampling, double limit)
+{
+	struct governor_tracker *t = &g->items[i];
+	char text[160];
+	__u32 zero = 0;
+
+	t->over = t->quiet = 0;
+	if (bpf_map_update_elem(g->set->items[i].sampling_fd, &zero, sampling, BPF_ANY)) {
+		log_warn("governor: %s: cannot set its sampling: %s", name_of(g, i),
+			 strerror(errno));
+		return;
+	}
+	describe(sampling, text, sizeof(text));
+	log_info("governor: %s costs %.2f %% of this host's CPU (%.2f in the kernel, %.2f here), "
+		 "all together %.2f, the limit is %.2f: events reported from now on: %s",
+		 name_of(g, i), percent_of(cost_of(t)), percent_of(t->bpf_rate),
+		 percent_of(t->agent_rate), total_percent(g), limit, text);
+	t->sampling = *sampling;
+}
+
+static unsigned int steps_for(double ratio)
+{
+	unsigned int steps = 1;
+
+	for (; ratio > 2 && steps < MAX_STEP; ratio /= 2)
+		steps++;
+	return steps;
+}
+
+static uint32_t at_most(uint32_t value, uint32_t limit)
+{
+	return value < limit ? value : limit;
+}
+
+/* Turns down what the larger part of its cost comes from. False: nothing there is left. */
+static bool turn_down(struct governor *g, size_t i, double percent, double limit)
+{
+	struct governor_tracker *t = &g->items[i];
+	struct sampling s = t->sampling;
+	unsigned int steps = steps_for(percent / limit);
+
+	if (g->set->items[i].sampling_fd < 0)
+		return false;
+	if (skips(g, i) && t->bpf_rate > t->agent_rate)
+		s.skip_shift = at_most(s.skip_shift + steps, MAX_SHIFT);
+	else if (t->agent_rate >= t->bpf_rate / 4)
+		s.level = at_most(s.level + steps, SAMPLING_LEVEL_MAX);
+	if (s.skip_shift == t->sampling.skip_shift && s.level == t->sampling.level)
+		return false;
+	apply(g, i, &s, limit);
+	t->at_end = false;
+	return true;
+}
+
+static void say_end(struct governor *g, size_t i, double limit)
+{
+	struct governor_tracker *t = &g->items[i];
+
+	if (t->at_end)
+		return;
+	t->at_end = true;
+	log_warn("governor: %s costs %.2f %% of this host's CPU (%.2f in the kernel, %.2f here), "
+		 "the limit is %.2f, and thinning out events does not help: leave it out of "
+		 "--trackers, or raise governor.cpu_percent",
+		 name_of(g, i), percent_of(cost_of(t)), percent_of(t->bpf_rate),
+		 percent_of(t->agent_rate), limit);
+}
+
+static size_t costliest(const struct governor *g)
+{
+	size_t best = 0;
+
+	for (size_t i = 1; i < n_items(g); i++) {
+		if (cost_of(&g->items[i]) > cost_of(&g->items[best]))
+			best = i;
+	}
+	return best;
+}
+
+static bool is_over(struct governor_tracker *t, double percent, double limit)
+{
+	if (limit <= 0 || percent <= limit)
+		return false;
+	return ++t->over >= INTERVALS_OVER;
+}
+
+/* How many steps there is room for: one at most doubles what it costs. */
+static unsigned int steps_back(double cost, double total)
+{
+	double room = MAX_STEP;
+	unsigned int steps = 0;
+
+	if (tracker_cpu_percent > 0)
+		room = 0.7 * tracker_cpu_percent / (cost + 1e-9);
+	if ((0.7 * cpu_percent - total) / (cost + 1e-9) + 1 < room)
+		room = (0.7 * cpu_percent - total) / (cost + 1e-9) + 1;
+	for (; room >= 2 && steps < MAX_STEP; room /= 2)
+		steps++;
+	return steps;
+}
+
+static void maybe_step_back(struct governor *g, size_t i, double total)
+{
+	struct governor_tracker *t = &g->items[i];
+	unsigned int steps = steps_back(percent_of(cost_of(t)), total);
+	struct sampling s = t->sampling;
+
+	if (!s.level && !s.skip_shift)
+		return;
+	t->quiet = steps ? t->quiet + 1 : 0;
+	if (t->quiet < INTERVALS_QUIET)
+		return;
+	for (; steps; steps--) {
+		if (s.skip_shift && (s.skip_shift >= s.level || !s.level))
+			s.skip_shift--;
+		else if (s.level)
+			s.level--;
+	}
+	apply(g, i, &s, tracker_cpu_percent);
+}
+
+static void judge(struct governor *g)
+{
+	double total = total_percent(g);
+	size_t most = costliest(g);
+
+	for (size_t i = 0; i < g->set->n; i++) {
+		struct governor_tracker *t = &g->items[i];
+		double percent = percent_of(cost_of(t)), limit = tracker_cpu_percent;
+		bool too_much = limit > 0 && percent > limit;
+
+		if (i == most && total > cpu_percent &&
+		    (!too_much || total / cpu_percent > percent / limit)) {
+			percent = total;
+			limit = cpu_percent;
+			too_much = true;
+		}
+		if (!too_much) {
+			t->over = 0;
+			t->at_end = false;
+			maybe_step_back(g, i, total);
+		} else if (is_over(t, percent, limit) && !turn_down(g, i, percent, limit)) {
+			say_end(g, i, limit);
+		}
+	}
+}
+
+/* ---- life ---- */
+
+static void begin_interval(struct governor *g, uint64_t now_ns)
+{
+	g->interval_start_ns = now_ns;
+	g->sample_start_ns = 0;
+}
+
+void governor_start(struct governor *g, struct tracker_set *set)
+{
+	*g = (struct governor){ .set = set, .stats_fd = -1 };
+	g->process_ns = clock_process_cpu_ns();
+	g->thread_ns = clock_thread_cpu_ns();
+	begin_interval(g, clock_monotonic_ns());
+}
+
+void governor_tick(struct governor *g, const uint64_t *rows, uint64_t now_ns)
+{
+	uint64_t age = now_ns - g->interval_start_ns;
+
+	if (cpu_percent <= 0)
+		return;
+	if (!g->sample_start_ns) {
+		if (age + SAMPLE_NS >= interval_ns)
+			begin_sample(g, now_ns);
+		return;
+	}
+	if (age < interval_ns || now_ns - g->sample_start_ns < SAMPLE_NS)
+		return;
+	end_sample(g, now_ns);
+	share_out(g, rows, now_ns);
+	judge(g);
+	begin_interval(g, now_ns);
+}
+
+void governor_stop(struct governor *g)
+{
+	if (g->stats_fd >= 0)
+		close(g->stats_fd);
+	g->stats_fd = -1;
+}

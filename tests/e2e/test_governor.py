@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under a storm of events the agent takes fewer of them, says so, and its rows' weights still add up to the truth."""
+import math
+import os
+import re
+import time
+
+import counts
+import host
+
+TICKS = os.sysconf("SC_CLK_TCK")
+SECONDS = 9
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def check_estimate(weights, truth, lost, what):
+    """Horvitz and Thompson: the sum of weights is unbiased, and the kept ones tell its variance. Six sigmas are once
+    in 500 million; 1 % is for what two clocks and a machine that hides single events may differ in."""
+    estimate = sum(weights)
+    sigma = math.sqrt(sum(w * (w - 1) for w in weights))
+    assert abs(estimate - truth) <= 6 * sigma + 0.01 * truth + lost, (what, estimate, truth, sigma, lost)
+    assert sigma < truth / 4, (what, sigma, truth)  # else nothing would have been tested
+
+
+def test_a_storm(debian_python, start_agent, start_workload):
+    workload = start_workload(debian_python, "storm.py", 12, SECONDS)
+    # it alone: other Pythons of the host shall not keep it from stepping back
+    agent = start_agent("--governor.cpu_percent=2", "--governor.tracker_cpu_percent=0.5", "--governor.interval=1",
+                        "--off_cpu.min_duration_us=0", f"--pid={workload.pid}",
+                        trackers=["off_cpu", "tcp_connect", "gc_pause"])
+    workload.wait_covered(agent)
+    at = [cpu_seconds(agent.pid)]
+    workload.say()
+    time.sleep(1)
+    at.append(cpu_seconds(agent.pid))
+    time.sleep(SECONDS - 3)
+    at.append(cpu_seconds(agent.pid))
+    truth = workload.read()
+    at.append(cpu_seconds(agent.pid))
+    host.wait_until(lambda: re.search("off_cpu costs.*all of them again", agent.stderr), 40, "the governor steps back")
+    workload.finish()
+    agent.stop()
+    found = counts.check(agent)
+
+    def rows(table):
+        return agent.select(table, lambda r: r["host_pid"] == workload.pid and
+                            truth["begin"] <= host.monotonic_ns(r["start_time"]) <= truth["end"])
+
+    sleeps = [r for r in rows("ebpf_off_cpu") if r["cause"] == "sleep"]
+    connects = rows("ebpf_tcp_connect")
+    assert max(r["weight"] for r in sleeps) >= 4 and found["off_cpu"]["sampled"] > truth["slept"] / 2
+    lost = {t: sum(found[t][c] for c in ("lost_ring", "lost_state")) for t in ("off_cpu", "tcp_connect")}
+    check_estimate([r["weight"] for r in sleeps], truth["slept"], lost["off_cpu"], "sleeps")
+    # the truth's time includes the wait for the GIL after the sleep, which is none of the row's
+    in_sleep = sum(r["weight"] * r["duration_ns"] for r in sleeps)
+    assert in_sleep <= truth["slept_ns"] * 1.2
+    assert in_sleep >= truth["slept"] * 2e6 * 0.7
+    check_estimate([r["weight"] for r in connects], truth["connected"], lost["tcp_connect"], "connects")
+    # the profile is an estimate too, scaled already
+    profile = sum(r["count"] for r in agent.select("ebpf_off_cpu_profile", lambda r: r["host_pid"] == workload.pid and
+                                                   r["cause"] == "sleep"))
+    assert 0.7 * truth["slept"] <= profile <= 1.3 * truth["slept"]
+    # it told what it did and why, and it helped: the agent's own CPU in the last seconds and in the first
+    assert "governor: off_cpu costs" in agent.stderr
+    first, last = at[1] - at[0], (at[3] - at[2]) / 2
+    assert last < first / 2, (at, agent.stderr)
+    assert found["off_cpu"]["bpf_ns"] > 0 and found["off_cpu"]["bpf_hits"] > truth["slept"]
+
+
+def test_without_a_storm_every_event_is_a_row(debian_python, start_agent, start_workload):
+    """With its usual limits, all trackers and a program that does something now and then."""
+    agent = start_agent("--governor.cpu_percent=1", "--governor.tracker_cpu_percent=0.5", "--governor.interval=1")
+    workload = start_workload(debian_python, "gc_truth.py", 1, 101, 1).wait_covered(agent)
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    found = counts.check(agent)
+    assert not any(c["sampled"] for c in found.values()), found
+    assert all(r["weight"] == 1 for r in agent.rows["ebpf_gc_pause"])
