@@ -3,6 +3,8 @@
 #include "probe/binaries.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -46,6 +48,53 @@ void link_list_destroy(struct link_list *list)
 		bpf_link__destroy(list->items[--list->n]);
 	free(list->items);
 	*list = (struct link_list){ 0 };
+}
+
+/* ---- closing ---- */
+
+struct closing {
+	struct link_list list;
+	atomic_size_t next;
+};
+
+static void *close_some(void *argument)
+{
+	struct closing *closing = argument;
+	size_t i;
+
+	while ((i = atomic_fetch_add(&closing->next, 1)) < closing->list.n)
+		bpf_link__destroy(closing->list.items[i]);
+	return NULL;
+}
+
+/*
+ * For each probe that is removed the kernel waits a tenth of a second until nobody can be in it
+ * any more, but those who wait at once wait together.
+ */
+static void close_together(struct link_list *list)
+{
+	enum { MAX_THREADS = 31 };
+	struct closing closing = { .list = *list };
+	pthread_t threads[MAX_THREADS];
+	size_t n = 0;
+
+	while (n < MAX_THREADS && n + 1 < list->n &&
+	       !pthread_create(&threads[n], NULL, close_some, &closing))
+		n++;
+	close_some(&closing);
+	while (n)
+		pthread_join(threads[--n], NULL);
+	free(list->items);
+	*list = (struct link_list){ 0 };
+}
+
+/* What does not fit is closed at once. */
+static void move_links(struct link_list *from, struct link_list *to)
+{
+	for (size_t i = 0; i < from->n; i++)
+		link_list_add(to, from->items[i]);
+	free(from->items);
+	*from = (struct link_list){ 0 };
 }
 
 void file_identity_of(const struct stat *st, struct file_identity *ret)
@@ -102,10 +151,11 @@ static int take_id(void)
 	return -1;
 }
 
-static void binary_free(struct python_binary *binary)
+/* Its links go to `links`, to be closed. */
+static void binary_free(struct python_binary *binary, struct link_list *links)
 {
 	for (size_t i = 0; i < MAX_TRACKERS; i++)
-		link_list_destroy(&binary->links[i]);
+		move_links(&binary->links[i], links);
 	id_used[binary->id] = false;
 	HASH_DEL(binaries, binary);
 	free(binary);
@@ -192,21 +242,25 @@ void binary_release(struct python_binary *binary)
 void binaries_tick(uint64_t now_ns)
 {
 	struct python_binary *b, *next;
+	struct link_list links = { 0 };
 
 	HASH_ITER(hh, binaries, b, next)
 	{
 		if (b->users || now_ns - b->unused_since_ns < UNUSED_BINARY_KEEP_NS)
 			continue;
 		log_info("%s: no process uses it any more, its probes are removed", b->path);
-		binary_free(b);
+		binary_free(b, &links);
 	}
+	close_together(&links);
 }
 
 void binaries_done(void)
 {
 	struct python_binary *b, *next;
+	struct link_list links = { 0 };
 
 	HASH_ITER(hh, binaries, b, next)
-	binary_free(b);
+	binary_free(b, &links);
+	close_together(&links);
 	forget_verdicts();
 }

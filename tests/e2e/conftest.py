@@ -12,6 +12,8 @@ import host  # noqa: E402
 from agent import Agent, UNDERSPAN  # noqa: E402
 
 PYTHONS = host.find_pythons()
+# with those of other releases: for the tests that run one program on all at once
+ALL_PYTHONS = PYTHONS + host.find_rooted_pythons()
 GUNICORNS = host.find_gunicorns()
 
 
@@ -25,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_report_header(config):
-    return ["pythons: " + ", ".join(f"{p} ({'.'.join(map(str, p.version))}, {p.gc_method})" for p in PYTHONS),
+    return ["pythons: " + ", ".join(f"{p} ({'.'.join(map(str, p.version))}, {p.gc_method})" for p in ALL_PYTHONS),
             "gunicorns: " + ", ".join(map(str, GUNICORNS))]
 
 

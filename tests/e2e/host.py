@@ -14,19 +14,35 @@ CACHE = os.path.join(ROOT, "build", "cache")
 DEBIAN_PYTHON = os.path.realpath("/usr/bin/python3")
 
 
-class Python:
-    """One interpreter: its path, version and the file that holds the interpreter proper."""
+# Runs the rest of its arguments in the tree $0, where the files of the tests are at the same places.
+ENTER_ROOT = """set -e
+mount --bind "$0" "$0"
+mount -t proc proc "$0/proc"
+mount --rbind /dev "$0/dev"
+for folder in "$1" "$2" /tmp; do mkdir -p "$0$folder"; mount --bind "$folder" "$0$folder"; done
+shift 2
+exec chroot "$0" "$@"
+"""
 
-    def __init__(self, path):
+
+class Python:
+    """One interpreter: its path (within `root`, where it has one), version and the file that holds the interpreter
+    proper. `start` is what runs a command with its files, `enter` the same for the end of another such prefix."""
+
+    def __init__(self, path, root=None):
         self.path = path
+        self.root = root
+        self.enter = ["sh", "-c", ENTER_ROOT, root, WORKLOADS, os.path.join(ROOT, "build")] if root else []
+        self.start = ["unshare", "--mount", *self.enter] if root else []
         text = subprocess.run(
-            [path, "-c", "import sys; print(*sys.version_info[:3]);"
+            [*self.start, path, "-c", "import sys; print(*sys.version_info[:3]);"
              "print([l.split()[-1] for l in open('/proc/self/maps') if 'libpython' in l][:1])"],
             stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
         self.version = tuple(map(int, text[0].split()))
         library = re.findall(r"'(.*)'", text[1])
-        self.image = os.path.realpath(library[0] if library else path)
-        self.name = ("debian" if path == DEBIAN_PYTHON else "pyenv") + "-%d.%d" % self.version[:2]
+        self.image = os.path.realpath((root or "") + (library[0] if library else path))
+        origin = os.path.basename(root)[5:] if root else "debian" if path == DEBIAN_PYTHON else "pyenv"
+        self.name = f"{origin}-%d.%d" % self.version[:2] + ("-shared" if root and library else "")
 
     @property
     def gc_method(self):
@@ -35,7 +51,8 @@ class Python:
             content = f.read()
         if b"python\0gc__start" in content:
             return "usdt"
-        return "symbol" if b"\0.symtab\0" in content else "scan"
+        sections = subprocess.run(["readelf", "-SW", self.image], stdout=subprocess.PIPE, text=True, check=True).stdout
+        return "symbol" if " SYMTAB " in sections else "scan"
 
     @property
     def tells_reason(self):
@@ -58,6 +75,16 @@ def find_pythons():
         if int(version.group(1)) >= 8:
             found.append(Python(path))
     return sorted(found, key=lambda p: (p.path != DEBIAN_PYTHON, p.version))
+
+
+def find_rooted_pythons():
+    """Those of other releases (roots.sh), each as a static program and as a library."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(CACHE, "root-*", "usr", "bin", "python3.*"))):
+        root, within = re.match(r"(.*/root-\w+)(/usr/bin/python3\.\d+(-shared)?)$", path).group(1, 2)
+        if within.endswith("-shared") or not root.endswith("-bookworm"):  # that one is this machine's own
+            found.append(Python(within, root))
+    return found
 
 
 class Generation:
@@ -141,7 +168,7 @@ class Workload:
             script = os.path.join(WORKLOADS, script)
         self.python = python
         self.process = subprocess.Popen(
-            [*prefix, python.path, script, *map(str, args)], text=True, bufsize=1,
+            [*(prefix or python.start), python.path, script, *map(str, args)], text=True, bufsize=1,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": WORKLOADS, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
         self.pid = self.process.pid  # a prefix such as unshare is another one

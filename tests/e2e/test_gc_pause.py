@@ -197,12 +197,13 @@ def test_collections_in_subinterpreters_are_rows(start_agent, start_on_all):
 def copy_python(python, directory):
     """A Python of its own files, at paths the agent has never seen, and the environment that it needs."""
     prefix = os.path.dirname(os.path.dirname(python.path))
-    exe = directory / "bin" / os.path.basename(os.path.realpath(python.path))
+    path = os.path.realpath((python.root or "") + python.path)
+    exe = directory / "bin" / os.path.basename(path)
     (directory / "bin").mkdir(parents=True)
     (directory / "lib").mkdir()
-    shutil.copy(os.path.realpath(python.path), exe)
+    shutil.copy(path, exe)
     image = exe
-    if python.image != os.path.realpath(python.path):
+    if python.image != path:
         image = directory / "lib" / os.path.basename(python.image)
         shutil.copy(python.image, image)
     copy = host.Python.__new__(host.Python)

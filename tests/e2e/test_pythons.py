@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One program on every CPython that can be had, as a static program and as a library, as it comes and stripped of all
+symbols in a PID namespace, all at once: collections, waits for the GIL, names and stacks are what the program says."""
+import host
+import pytest
+
+from conftest import ALL_PYTHONS, PYTHONS
+from test_gc_pause import strip
+
+COLLECTIONS = 23  # rounds, each with several collections, in each of three threads
+WAITS = 43
+SLEEP_NS = 3_000_000
+CLOCK_NS = 50_000
+# take_gil() is entered a little after the sleep's end, and time.sleep() returns a little after it has got the GIL
+SLACK_NS = 1_500_000
+GC, GIL = "ebpf_gc_pause", "ebpf_gil_wait"
+IN_PID_NAMESPACE = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+MOUNT_PROC = ["sh", "-c", 'mount -t proc proc /proc && exec "$@"', "sh"]
+
+
+def texts(stack):
+    return [f"{function} ({file}:{line})" for function, file, line in stack]
+
+
+def between(rows, begin, end):
+    return sorted((r for r in rows if begin - CLOCK_NS <= host.monotonic_ns(r["start_time"]) <= end + CLOCK_NS),
+                  key=lambda r: r["start_time"])
+
+
+def check_collections(rows, truth):
+    """Every one, with its figures, its thread's name and its stack."""
+    records = sorted(truth["collections"], key=lambda t: t["begin"])
+    rows = between(rows, truth["begin"], truth["middle"])
+    assert len(rows) == len(records), f"{len(rows)} rows for {len(records)} collections"
+    for row, record in zip(rows, records):
+        begin, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
+        assert begin < record["end"] + CLOCK_NS and end > record["begin"] - CLOCK_NS, (row, record)
+        for column in ("tid", "generation", "collected", "uncollectable"):
+            assert row[column] == record[column], (column, row, record)
+        assert row["thread_name"] == record["name"], (row, record)
+        assert row["py_stack"] == texts(record["stack"]), (row, record)
+    return len(rows)
+
+
+def check_waits(rows, truth):
+    """What a sleep took longer than it should, apart from the lack of a CPU, is the row's duration, and the thread that
+    had the GIL meanwhile its holder."""
+    holder, waiter = truth["tids"]
+    rows = [r for r in rows if r["tid"] == waiter]
+    compared = blamed = 0
+    off = []
+    for before, after, delay in truth["waits"]:
+        waited = after - before - SLEEP_NS
+        held = sum(min(after, end) - max(before + SLEEP_NS, begin) for begin, end in truth["calls"]
+                   if end > before + SLEEP_NS and begin < after)
+        # only where the other thread was in one of its calls for long: else it may be anybody's delay
+        if held < 4_000_000 or delay > held // 2:
+            continue
+        inside = [r for r in rows if host.monotonic_ns(r["end_time"]) > before + SLEEP_NS
+                  and host.monotonic_ns(r["start_time"]) < after]
+        compared += 1
+        total = sum(r["duration_ns"] for r in inside)
+        if not waited - delay - SLACK_NS <= total <= waited + SLACK_NS:
+            off.append((total, waited, delay, held))
+        for row in inside:
+            if row["duration_ns"] > 3_000_000:
+                blamed += 1
+                assert row["holder_tid"] == holder, row
+                assert (row["thread_name"], row["holder_thread_name"]) == ("waiter", "holder ✓"), row
+    assert compared >= WAITS // 4, f"only {compared} waits to compare"
+    assert blamed >= compared * 0.9 and len(off) <= max(1, compared // 20), (compared, blamed, off)
+    return compared
+
+
+def check(agent, workload, host_pid, method):
+    rows = agent.select(GC, lambda r: r["host_pid"] == host_pid)
+    assert {(r["pid"], r["method"]) for r in rows} == {(workload.hello["pid"], method)}
+    n = check_collections(rows, workload.truth)
+    return n, check_waits(agent.select(GIL, lambda r: r["host_pid"] == host_pid), workload.truth)
+
+
+def run(agent, workloads, pids):
+    for workload, pid in zip(workloads, pids):
+        agent.wait_rows(GC, lambda r: r["host_pid"] == pid, timeout=30)
+    for workload in workloads:
+        workload.say()
+    for workload in workloads:
+        workload.truth = workload.read()
+    for workload in workloads:
+        workload.process.stdin.close()
+        workload.process.wait(20)
+
+
+def child_of(pid):
+    return host.wait_until(lambda: host.children_of(pid), 10, f"{pid} has a child")[0]
+
+
+GROUPS = {"of this machine": PYTHONS, "of other releases": ALL_PYTHONS[len(PYTHONS):]}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("variant", ["as they come", "stripped, in PID namespaces"])
+def test_everything_on_every_python(variant, group, start_agent, start_workload, tmp_path, capsys):
+    agent = start_agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000", trackers=["gc_pause", "gil_wait"])
+    workloads = []
+    for python in GROUPS[group]:
+        if variant == "as they come":
+            workloads.append(start_workload(python, "every_python.py", COLLECTIONS, WAITS))
+        else:
+            copy, env = strip(python, tmp_path / python.name)
+            workloads.append(start_workload(copy, "every_python.py", COLLECTIONS, WAITS, env=env,
+                                            prefix=IN_PID_NAMESPACE + (copy.enter or MOUNT_PROC)))
+    for workload in workloads:
+        workload.hello = workload.read()
+    pids = [w.pid if variant == "as they come" else child_of(w.pid) for w in workloads]
+    if variant != "as they come":  # all with the same ids, and yet each with its own rows
+        assert {w.hello["pid"] for w in workloads} == {1}
+    run(agent, workloads, pids)
+    agent.stop()
+    lines, failures = [], []
+    for workload, pid in zip(workloads, pids):
+        method = workload.python.gc_method if variant == "as they come" else "scan"
+        try:
+            lines.append("%s: %d collections, %d waits" % (workload.python, *check(agent, workload, pid, method)))
+        except AssertionError as e:
+            failures.append(f"{workload.python}: {str(e)[:1500]}")
+    with capsys.disabled():
+        print("", *lines, sep="\n  ", end=" ")
+    assert not failures, "\n\n".join(failures)

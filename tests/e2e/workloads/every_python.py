@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collections and waits for the GIL of named threads, at known places in the code, and what the program itself knows
+of each: generation, figures, name, stack, who had the GIL. every_python.py COLLECTIONS WAITS."""
+import gc
+import os
+import sys
+import threading
+import time
+
+from workload import listen, now, tell, warm_up
+
+GC_NAMES = ["gc-größe", "名前-2"]
+SLEEP = 0.003
+collections = []
+begun = {}
+
+
+def frames(frame):
+    found = []
+    while frame:
+        code = frame.f_code
+        found.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno])
+        frame = frame.f_back
+    return found
+
+
+def callback(phase, info):
+    tid = threading.get_native_id()
+    if phase == "start":
+        begun[tid] = now()
+        return
+    collections.append({"begin": begun[tid], "end": now(), "tid": tid, "name": threading.current_thread().name,
+                        "stack": frames(sys._getframe(1)), **info})
+
+
+class Node:
+    def again(self, n, generation):
+        if n:
+            return self.again(n - 1, generation)
+        self.me = self
+        del self
+        return [gc.collect(generation) for _ in (1,)]
+
+
+def collect(n):
+    time.sleep(0.5)  # a thread's name is read some milliseconds after it began, on a busy machine later
+    for i in range(n):
+        Node().again(i % 5, i % 3)
+        for x in (lambda: list(map(gc.collect, [0])), lambda: sorted([2, 1], key=lambda v: gc.collect(1) or v)):
+            x()
+        time.sleep(0)
+
+
+def hold(n, calls, done):
+    """Has the GIL for milliseconds on end: sorting does not let go of it."""
+    data = [float(i * 7919 % 300007) for i in range(300007)]
+    for _ in range(n):
+        begin = now()
+        sorted(data)
+        calls.append((begin, now()))
+        time.sleep(0.004)
+    done.append(True)
+
+
+def wait(waits, done):
+    """Wakes again and again; where that takes longer than it should, the GIL was another thread's."""
+    delay = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
+    while not done:
+        delay_before = int(os.pread(delay, 100, 0).split()[1])
+        before = now()
+        time.sleep(SLEEP)
+        after = now()
+        waits.append((before, after, int(os.pread(delay, 100, 0).split()[1]) - delay_before))
+
+
+def main():
+    n_collections, n_waits = int(sys.argv[1]), int(sys.argv[2])
+    gc.freeze()
+    if not warm_up():
+        return
+    begin = now()
+    gc.disable()
+    gc.callbacks.append(callback)
+    threads = [threading.Thread(target=collect, args=(n_collections,), name=name) for name in GC_NAMES]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    collect(n_collections)
+    gc.callbacks.remove(callback)
+    middle = now()
+    calls, waits, done = [], [], []
+    holder = threading.Thread(target=hold, args=(n_waits, calls, done), name="holder ✓")
+    waiter = threading.Thread(target=wait, args=(waits, done), name="waiter")
+    for thread in holder, waiter:
+        thread.start()
+    tids = [holder.native_id, waiter.native_id]
+    for thread in holder, waiter:
+        thread.join()
+    tell(begin=begin, middle=middle, end=now(), collections=collections, calls=calls, waits=waits, tids=tids)
+    listen()
+    os._exit(0)
+
+
+main()
