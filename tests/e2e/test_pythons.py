@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One program on every CPython that can be had, as a static program and as a library, as it comes and stripped of all
 symbols in a PID namespace, all at once: collections, waits for the GIL, names and stacks are what the program says."""
+import time
+
 import host
 import pytest
 
@@ -27,18 +29,28 @@ def between(rows, begin, end):
                   key=lambda r: r["start_time"])
 
 
+def check_stack(stack, wanted):
+    """The agent reads so many new places a second and no more: what it left out it says, and it is not the leaf."""
+    assert len(stack) == len(wanted) and stack[0] == wanted[0], (stack, wanted)
+    wrong = [(s, w) for s, w in zip(stack, wanted) if s not in (w, "<unread>")]
+    assert not wrong, (stack, wanted)
+    return stack != wanted
+
+
 def check_collections(rows, truth):
     """Every one, with its figures, its thread's name and its stack."""
     records = sorted(truth["collections"], key=lambda t: t["begin"])
     rows = between(rows, truth["begin"], truth["middle"])
     assert len(rows) == len(records), f"{len(rows)} rows for {len(records)} collections"
+    unread = 0
     for row, record in zip(rows, records):
         begin, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
         assert begin < record["end"] + CLOCK_NS and end > record["begin"] - CLOCK_NS, (row, record)
         for column in ("tid", "generation", "collected", "uncollectable"):
             assert row[column] == record[column], (column, row, record)
         assert row["thread_name"] == record["name"], (row, record)
-        assert row["py_stack"] == texts(record["stack"]), (row, record)
+        unread += check_stack(row["py_stack"], texts(record["stack"]))
+    assert unread <= len(rows) // 100, f"{unread} of {len(rows)} stacks are not whole"
     return len(rows)
 
 
@@ -84,6 +96,7 @@ def run(agent, workloads, pids):
         agent.wait_rows(GC, lambda r: r["host_pid"] == pid, timeout=30)
     for workload in workloads:
         workload.say()
+        time.sleep(0.1)  # so that they do not all come to new places in the code in the same moment
     for workload in workloads:
         workload.truth = workload.read()
     for workload in workloads:
