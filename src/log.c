@@ -108,8 +108,10 @@ void complain_over(struct complaint *c, const char *fmt, ...)
 
 	if (!c->active)
 		return;
-	va_start(ap, fmt);
-	log_vwrite(LOG_LEVEL_INFO, fmt, ap);
-	va_end(ap);
+	if (log_enabled(LOG_LEVEL_INFO)) {
+		va_start(ap, fmt);
+		log_vwrite(LOG_LEVEL_INFO, fmt, ap);
+		va_end(ap);
+	}
 	*c = (struct complaint){ 0 };
 }

@@ -19,6 +19,8 @@ void clickhouse_endpoint_free(struct clickhouse_endpoint *e)
 	free(e->password);
 	free(e->database);
 	free(e->ca_file);
+	free(e->cert_file);
+	free(e->key_file);
 	*e = (struct clickhouse_endpoint){ 0 };
 }
 
@@ -107,10 +109,13 @@ static int copy_endpoint(struct clickhouse_client *c, const struct clickhouse_en
 	c->url = strdup(e->url);
 	c->database = strdup(e->database ?: "default");
 	c->ca_file = e->ca_file ? strdup(e->ca_file) : NULL;
+	c->cert_file = e->cert_file ? strdup(e->cert_file) : NULL;
+	c->key_file = e->key_file ? strdup(e->key_file) : NULL;
 	c->connect_timeout_ns = e->connect_timeout_ns ?: 5 * NSEC_PER_SEC;
 	c->stall_timeout_ns = e->stall_timeout_ns ?: 30 * NSEC_PER_SEC;
 	c->timeout_ns = e->timeout_ns ?: 300 * NSEC_PER_SEC;
 	if (!c->url || !c->database || (e->ca_file && !c->ca_file) ||
+	    (e->cert_file && !c->cert_file) || (e->key_file && !c->key_file) ||
 	    add_credential(c, "X-ClickHouse-User", e->user ?: "default") ||
 	    (e->password && add_credential(c, "X-ClickHouse-Key", e->password)))
 		return -ENOMEM;
@@ -154,7 +159,25 @@ void clickhouse_client_free(struct clickhouse_client *c)
 	free(c->url);
 	free(c->database);
 	free(c->ca_file);
+	free(c->cert_file);
+	free(c->key_file);
 	free(c);
+}
+
+const char *clickhouse_client_url(const struct clickhouse_client *c)
+{
+	return c->url;
+}
+
+void clickhouse_client_disconnect(struct clickhouse_client *c)
+{
+	CURL *fresh = curl_easy_init();
+
+	/* the connection and the address it remembers are the handle's */
+	if (!fresh)
+		return;
+	curl_easy_cleanup(c->curl);
+	c->curl = fresh;
 }
 
 void clickhouse_client_cancel(struct clickhouse_client *c)
@@ -366,11 +389,18 @@ int clickhouse_insert(struct clickhouse_client *client, const char *insert_sql,
 {
 	AUTO_FREE struct exchange *x = calloc(1, sizeof(*x));
 
+	int err;
+
 	if (!x)
 		return why_fail(why, ENOMEM, "out of memory");
 	x->client = client;
 	x->reply = reply;
-	return request(x, insert_sql, NULL, params, body, why);
+	err = request(x, insert_sql, NULL, params, body, why);
+	if (!err && !reply->from_clickhouse)
+		return why_fail(why, EBADMSG,
+				"%.200s answered 200, but is no ClickHouse: the rows are nowhere",
+				client->url);
+	return err;
 }
 
 int clickhouse_ping(struct clickhouse_client *client, struct why *why)

@@ -19,10 +19,14 @@ struct clickhouse_endpoint {
 	char *password;		     /* NULL: none; sent as a header, never in a URL */
 	char *database;		     /* NULL: "default" */
 	char *ca_file;		     /* NULL: the system's certificates */
+	char *cert_file, *key_file;  /* NULL: none; of the client, for a server that wants one */
 	uint64_t connect_timeout_ns; /* 0: 5 s, name look-up and TLS included */
 	uint64_t stall_timeout_ns;   /* 0: 30 s without a byte in either direction */
 	uint64_t timeout_ns;	     /* 0: 300 s for the whole request */
 };
+
+/* So many servers may be named. */
+enum { CLICKHOUSE_ENDPOINTS_MAX = 8 };
 
 void clickhouse_endpoint_free(struct clickhouse_endpoint *endpoint); /* its strings, not itself */
 
@@ -35,6 +39,11 @@ struct clickhouse_client;
 int clickhouse_client_new(const struct clickhouse_endpoint *endpoint,
 			  struct clickhouse_client **ret_client, struct why *why);
 void clickhouse_client_free(struct clickhouse_client *client);
+
+const char *clickhouse_client_url(const struct clickhouse_client *client);
+
+/* The next request begins anew: it asks for the address, and connects. */
+void clickhouse_client_disconnect(struct clickhouse_client *client);
 
 /*
  * From any thread (or a signal handler): a request under way and all later ones end with
@@ -54,6 +63,7 @@ struct clickhouse_reply {
 	int exception_code; /* ClickHouse's "Code: N", 0: none */
 	uint64_t read_rows, read_bytes, written_rows, written_bytes;
 	uint64_t retry_after_ns; /* a proxy's Retry-After, 0: none */
+	bool from_clickhouse;	 /* it had a header that only ClickHouse sends */
 	char message[1024];	 /* ClickHouse's sentence, or libcurl's; "" when all went well */
 };
 

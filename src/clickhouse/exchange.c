@@ -65,6 +65,16 @@ static void take_summary(struct clickhouse_reply *reply, const char *text, size_
 	json_decref(summary);
 }
 
+/* Seconds; the other form, a date, is as good as none. Whoever sends it may be anybody. */
+static uint64_t retry_after_ns(const char *value)
+{
+	size_t digits = strspn(value, "0123456789");
+
+	if (!digits || digits > 6)
+		return digits ? 999999 * NSEC_PER_SEC : 0;
+	return strtoul(value, NULL, 10) * NSEC_PER_SEC;
+}
+
 static size_t take_header(char *line, size_t size, size_t n, void *context)
 {
 	struct exchange *x = context;
@@ -83,6 +93,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *context)
 	if (!colon)
 		return len;
 	name_len = (size_t)(colon - line);
+	x->reply->from_clickhouse |= name_len > 13 && !strncasecmp(line, "X-ClickHouse-", 13);
 	colon++;
 	while (colon < line + len && *colon == ' ')
 		colon++;
@@ -99,7 +110,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *context)
 	else if (name_len == 20 && !strncasecmp(line, "X-ClickHouse-Summary", 20))
 		take_summary(x->reply, value, strlen(value));
 	else if (name_len == 11 && !strncasecmp(line, "Retry-After", 11))
-		x->reply->retry_after_ns = strtoul(value, NULL, 10) * NSEC_PER_SEC;
+		x->reply->retry_after_ns = retry_after_ns(value);
 	return len;
 }
 
@@ -205,6 +216,8 @@ static bool is_loopback(const char *url)
 	       !strncmp(host, "[::1]", 5);
 }
 
+enum { CONNECTION_MAX_SECONDS = 300 };
+
 static void set_options(struct exchange *x, char *said)
 {
 	struct clickhouse_client *c = x->client;
@@ -224,6 +237,14 @@ static void set_options(struct exchange *x, char *said)
 	/* certificates are verified (libcurl's default); redirects are not followed (likewise) */
 	if (c->ca_file)
 		curl_easy_setopt(curl, CURLOPT_CAINFO, c->ca_file);
+	if (c->cert_file)
+		curl_easy_setopt(curl, CURLOPT_SSLCERT, c->cert_file);
+	if (c->key_file)
+		curl_easy_setopt(curl, CURLOPT_SSLKEY, c->key_file);
+#if LIBCURL_VERSION_NUM >= 0x075000
+	/* a name that has moved to another machine is noticed though the old one still answers */
+	curl_easy_setopt(curl, CURLOPT_MAXLIFETIME_CONN, (long)CONNECTION_MAX_SECONDS);
+#endif
 	if (is_loopback(c->url))
 		curl_easy_setopt(curl, CURLOPT_PROXY, "");
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,

@@ -17,7 +17,7 @@ enum {
 
 struct clickhouse_client {
 	CURL *curl;
-	char *url, *database, *ca_file;
+	char *url, *database, *ca_file, *cert_file, *key_file;
 	struct curl_slist *credentials;
 	uint64_t connect_timeout_ns, stall_timeout_ns, timeout_ns;
 	atomic_bool cancelled;

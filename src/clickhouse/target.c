@@ -13,8 +13,9 @@ static const struct option options[] = {
 	{ .key = "clickhouse",
 	  .type = OPTION_STRING,
 	  .target = &clickhouse_config.clickhouse,
-	  .arg = "URL",
-	  .help = "a ClickHouse server, as in http://127.0.0.1:8123" },
+	  .arg = "URL[,URL]",
+	  .help = "a ClickHouse server, as in http://127.0.0.1:8123; if there are more, replicas "
+		  "of the same tables: the next is used when one fails" },
 	{ .key = "clickhouse_user",
 	  .type = OPTION_STRING,
 	  .target = &clickhouse_config.clickhouse_user,
@@ -35,6 +36,34 @@ static const struct option options[] = {
 	  .target = &clickhouse_config.clickhouse_ca_file,
 	  .arg = "FILE",
 	  .help = "certificates to trust instead of the system's" },
+	{ .key = "clickhouse_cert_file",
+	  .type = OPTION_STRING,
+	  .target = &clickhouse_config.clickhouse_cert_file,
+	  .arg = "FILE",
+	  .help = "the certificate to show to a server that asks for one (PEM)" },
+	{ .key = "clickhouse_key_file",
+	  .type = OPTION_STRING,
+	  .target = &clickhouse_config.clickhouse_key_file,
+	  .arg = "FILE",
+	  .help = "its private key, if not in the same file" },
+	{ .key = "clickhouse_connect_timeout",
+	  .type = OPTION_SECONDS,
+	  .target = &clickhouse_config.clickhouse_connect_timeout_ns,
+	  .arg = "S",
+	  .help = "for name, connection and TLS together (5)",
+	  .max = 600 },
+	{ .key = "clickhouse_stall_timeout",
+	  .type = OPTION_SECONDS,
+	  .target = &clickhouse_config.clickhouse_stall_timeout_ns,
+	  .arg = "S",
+	  .help = "give up when not a byte moves for so long (30)",
+	  .max = 3600 },
+	{ .key = "clickhouse_timeout",
+	  .type = OPTION_SECONDS,
+	  .target = &clickhouse_config.clickhouse_timeout_ns,
+	  .arg = "S",
+	  .help = "give up a request that takes longer (300)",
+	  .max = 86400 },
 	{ .key = "store",
 	  .type = OPTION_STRING,
 	  .target = &clickhouse_config.store,
@@ -82,37 +111,64 @@ static int copy(char **ret, const char *s, struct why *why)
 	return *ret ? 0 : why_fail(why, ENOMEM, "out of memory");
 }
 
-static int resolve_server(const struct clickhouse_config *config, struct clickhouse_endpoint *e,
-			  struct why *why)
+static int resolve_password(const struct clickhouse_config *config, char **ret_password,
+			    struct why *why)
 {
 	const char *password = getenv("UNDERSPAN_CLICKHOUSE_PASSWORD");
-	int err = clickhouse_check_url(config->clickhouse, why);
+
+	if (config->clickhouse_password_file)
+		return read_password_file(config->clickhouse_password_file, ret_password, why);
+	return password && *password ? copy(ret_password, password, why) : 0;
+}
+
+static int resolve_one(const struct clickhouse_config *config, const char *url,
+		       struct clickhouse_endpoint *e, struct why *why)
+{
+	int err = clickhouse_check_url(url, why);
 
 	if (!err)
-		err = copy(&e->url, config->clickhouse, why);
+		err = copy(&e->url, url, why);
 	if (!err)
 		err = copy(&e->user, config->clickhouse_user, why);
 	if (!err)
 		err = copy(&e->ca_file, config->clickhouse_ca_file, why);
-	if (err)
-		return err;
-	if (config->clickhouse_password_file)
-		return read_password_file(config->clickhouse_password_file, &e->password, why);
-	return password && *password ? copy(&e->password, password, why) : 0;
+	if (!err)
+		err = copy(&e->cert_file, config->clickhouse_cert_file, why);
+	if (!err)
+		err = copy(&e->key_file, config->clickhouse_key_file, why);
+	return err ? err : resolve_password(config, &e->password, why);
+}
+
+static int resolve_servers(const struct clickhouse_config *config, struct clickhouse_target *t,
+			   struct why *why)
+{
+	AUTO_FREE char *urls = NULL;
+	char *rest, *url;
+	int err = copy(&urls, config->clickhouse, why);
+
+	rest = urls;
+	while (!err && (url = strsep(&rest, ","))) {
+		if (t->n_endpoints == CLICKHOUSE_ENDPOINTS_MAX)
+			return why_fail(why, EINVAL, "clickhouse: over %d servers",
+					CLICKHOUSE_ENDPOINTS_MAX);
+		err = resolve_one(config, url, &t->endpoints[t->n_endpoints++], why);
+	}
+	return err;
 }
 
 static int resolve_store(const struct clickhouse_config *config, struct clickhouse_target *t,
 			 struct why *why)
 {
 	struct store_spawn_options o = { .path = config->store, .libchdb = config->libchdb };
+	struct clickhouse_endpoint *e = &t->endpoints[t->n_endpoints++];
 	int err = store_spawn(&o, &t->store, why);
 
 	if (!err)
-		err = copy(&t->endpoint.url, t->store.url, why);
+		err = copy(&e->url, t->store.url, why);
 	if (!err)
-		err = copy(&t->endpoint.user, t->store.user, why);
+		err = copy(&e->user, t->store.user, why);
 	if (!err)
-		err = copy(&t->endpoint.password, t->store.password, why);
+		err = copy(&e->password, t->store.password, why);
 	return err;
 }
 
@@ -128,10 +184,16 @@ int clickhouse_resolve(const struct clickhouse_config *config, struct clickhouse
 		return why_fail(why, EINVAL,
 				"which ClickHouse? --clickhouse=URL for a server, --store=DIR for "
 				"an embedded one");
-	err = config->clickhouse ? resolve_server(config, &t.endpoint, why)
+	err = config->clickhouse ? resolve_servers(config, &t, why)
 				 : resolve_store(config, &t, why);
-	if (!err)
-		err = copy(&t.endpoint.database, config->clickhouse_database, why);
+	for (size_t i = 0; !err && i < t.n_endpoints; i++) {
+		struct clickhouse_endpoint *e = &t.endpoints[i];
+
+		e->connect_timeout_ns = config->clickhouse_connect_timeout_ns;
+		e->stall_timeout_ns = config->clickhouse_stall_timeout_ns;
+		e->timeout_ns = config->clickhouse_timeout_ns;
+		err = copy(&e->database, config->clickhouse_database, why);
+	}
 	if (err) {
 		clickhouse_release(&t);
 		return err;
@@ -142,6 +204,7 @@ int clickhouse_resolve(const struct clickhouse_config *config, struct clickhouse
 
 void clickhouse_release(struct clickhouse_target *t)
 {
-	clickhouse_endpoint_free(&t->endpoint);
+	for (size_t i = 0; i < t->n_endpoints; i++)
+		clickhouse_endpoint_free(&t->endpoints[i]);
 	store_stop(&t->store);
 }

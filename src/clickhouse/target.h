@@ -12,13 +12,16 @@
 #include "util.h"
 
 struct clickhouse_config {
-	char *clickhouse;		/* URL */
+	char *clickhouse;		/* URL, or several with commas between */
 	char *clickhouse_user;		/* NULL: "default" */
 	char *clickhouse_password_file; /* NULL: $UNDERSPAN_CLICKHOUSE_PASSWORD, or none */
 	char *clickhouse_database;	/* NULL: "default" */
 	char *clickhouse_ca_file;	/* NULL: the system's certificates */
-	char *store;			/* directory of an embedded store */
-	char *libchdb;			/* NULL: searched, see store/engine.h */
+	char *clickhouse_cert_file;	/* NULL: the server wants none of us */
+	char *clickhouse_key_file;	/* NULL: in clickhouse_cert_file */
+	uint64_t clickhouse_connect_timeout_ns, clickhouse_stall_timeout_ns, clickhouse_timeout_ns;
+	char *store;   /* directory of an embedded store */
+	char *libchdb; /* NULL: searched, see store/engine.h */
 };
 
 /* Filled through clickhouse_options; put the table into the command's array of tables. */
@@ -26,7 +29,8 @@ extern struct clickhouse_config clickhouse_config;
 extern const struct option_table clickhouse_options;
 
 struct clickhouse_target {
-	struct clickhouse_endpoint endpoint;
+	struct clickhouse_endpoint endpoints[CLICKHOUSE_ENDPOINTS_MAX]; /* the first: for queries */
+	size_t n_endpoints;
 	struct store_child store; /* pid 0 when nothing was started */
 };
 

@@ -321,7 +321,7 @@ static int explain(const char *trace_id, struct why *why)
 
 	if (err)
 		return err;
-	err = clickhouse_client_new(&target.endpoint, &e.client, why);
+	err = clickhouse_client_new(&target.endpoints[0], &e.client, why);
 	if (!err)
 		err = ask(&e, "explain/spans.sql", params, &spans, why);
 	if (!err && json_array_size(spans) == 0)

@@ -12,17 +12,14 @@
 #include "clickhouse/target.h"
 #include "commands/commands.h"
 #include "log.h"
+#include "pipeline/options.h"
 #include "probe/kernel.h"
 #include "trackers/trackers.h"
 
 static struct agent_options agent_options = {
 	.report_interval_ns = 10 * NSEC_PER_SEC,
-	.limits = { .batch_rows = 10000,
-		    .batch_bytes = 8 << 20,
-		    .batch_age_ns = 5 * NSEC_PER_SEC,
-		    .memory_bytes = 64 << 20 },
 };
-static bool to_stdout, async_insert;
+static bool to_stdout;
 static char *host;
 static int log_level = LOG_LEVEL_INFO;
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
@@ -52,29 +49,6 @@ static const struct option run_options[] = {
 	  .target = &host,
 	  .arg = "NAME",
 	  .help = "the rows' host column (default: this machine's name)" },
-	{ .key = "batch_rows",
-	  .type = OPTION_UINT,
-	  .target = &agent_options.limits.batch_rows,
-	  .arg = "N",
-	  .help = "send a table's rows when there are this many (10000)",
-	  .min = 1,
-	  .max = 1000000 },
-	{ .key = "flush_interval",
-	  .type = OPTION_SECONDS,
-	  .target = &agent_options.limits.batch_age_ns,
-	  .arg = "S",
-	  .help = "send a table's rows when the first is this old (5)",
-	  .max = 3600 },
-	{ .key = "memory_bytes",
-	  .type = OPTION_UINT,
-	  .target = &agent_options.limits.memory_bytes,
-	  .arg = "N",
-	  .help = "keep at most this much of unsent rows; the oldest are dropped, counted (64 MiB)",
-	  .min = 1 << 20 },
-	{ .key = "async_insert",
-	  .type = OPTION_BOOL,
-	  .target = &async_insert,
-	  .help = "let the server gather inserts of many agents (waits for its word either way)" },
 	{ .key = "report_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &agent_options.report_interval_ns,
@@ -102,6 +76,7 @@ static void collect_tables(struct option_table tables[MAX_TRACKERS + 4])
 	size_t n = 0;
 
 	tables[n++] = (struct option_table){ run_options, ARRAY_SIZE(run_options) };
+	tables[n++] = pipeline_options;
 	tables[n++] = clickhouse_options;
 	tables[n++] = governor_options;
 	for (size_t i = 0; all_trackers[i]; i++) {
@@ -130,35 +105,39 @@ static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list 
 	return 0;
 }
 
-/* Tells this run from every other on every host, for ever: host, boot-independent clock, pid. */
-static void make_run_token(char *buf, size_t size)
-{
-	struct timespec now;
-	char name[64] = "";
-
-	gethostname(name, sizeof(name) - 1);
-	clock_gettime(CLOCK_REALTIME, &now);
-	snprintf(buf, size, "%s-%lld.%09ld-%d", name, (long long)now.tv_sec, now.tv_nsec, getpid());
-}
-
 /* Resolves the target, makes the tables of an embedded store, opens the sink. */
 static int open_clickhouse(struct clickhouse_target *target, struct sink **ret_sink,
 			   struct why *why)
 {
-	char run_token[96];
 	int err = clickhouse_resolve(&clickhouse_config, target, why);
 
 	if (err)
 		return err;
 	if (clickhouse_config.store)
-		err = clickhouse_schema_apply(&target->endpoint, NULL, true, why);
-	make_run_token(run_token, sizeof(run_token));
+		err = clickhouse_schema_apply(&target->endpoints[0], NULL, true, why);
 	if (!err)
-		err = sink_clickhouse_new(&target->endpoint, run_token, async_insert, ret_sink,
-					  why);
+		err = sink_clickhouse_new(target->endpoints, target->n_endpoints,
+					  pipeline_async_insert, ret_sink, why);
 	if (err)
 		clickhouse_release(target);
 	return err;
+}
+
+/* A name that is nobody's would be a priority that silently does not hold. */
+static int check_shed_first(struct why *why)
+{
+	const struct string_list *list = &pipeline_limits.shed_first;
+
+	for (size_t i = 0; i < list->n; i++) {
+		size_t t = 0;
+
+		while (all_trackers[t] && strcmp(all_trackers[t]->name, list->items[i]) != 0)
+			t++;
+		if (!all_trackers[t])
+			return why_fail(why, EINVAL, "shed_first: no tracker is named '%s'",
+					list->items[i]);
+	}
+	return 0;
 }
 
 static int check_output(struct why *why)
@@ -214,7 +193,10 @@ int command_run(int argc, char **argv)
 	}
 	if (!err)
 		err = check_output(&why);
+	if (!err)
+		err = check_shed_first(&why);
 	if (!err) {
+		agent_options.limits = pipeline_limits;
 		if (to_stdout) /* a row is shown as soon as it is known */
 			agent_options.limits.batch_age_ns = 0;
 		agent_options.host = host;

@@ -31,7 +31,7 @@ static int apply_schema(struct why *why)
 
 	if (err)
 		return err;
-	err = clickhouse_schema_apply(&target.endpoint, cluster, false, why);
+	err = clickhouse_schema_apply(&target.endpoints[0], cluster, false, why);
 	clickhouse_release(&target);
 	return err;
 }

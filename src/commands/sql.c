@@ -70,7 +70,7 @@ static int ask(const char *query, struct why *why)
 
 	if (err)
 		return err;
-	err = clickhouse_client_new(&target.endpoint, &client, why);
+	err = clickhouse_client_new(&target.endpoints[0], &client, why);
 	if (!err)
 		err = clickhouse_query(client, query, format ?: default_format, params, print_bytes,
 				       NULL, &reply, why);

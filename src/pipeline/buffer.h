@@ -40,6 +40,17 @@ static inline int buffer_append(struct buffer *b, const void *data, size_t len)
 	return 0;
 }
 
+/* Gives back what is not used. */
+static inline void buffer_shrink(struct buffer *b)
+{
+	char *smaller = b->len ? realloc(b->data, b->len) : NULL;
+
+	if (smaller) {
+		b->data = smaller;
+		b->capacity = b->len;
+	}
+}
+
 static inline void buffer_free(struct buffer *b)
 {
 	free(b->data);

@@ -1,53 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Batches into ClickHouse: one INSERT a batch, gzipped, every setting explicit because the
- * servers' defaults have changed between versions, and the verdict of an error by ClickHouse's
- * own exception code. The HTTP itself is src/clickhouse/client.c.
+ * servers' defaults have changed between versions. What an error means is retry.c's, which server
+ * is asked endpoints.c's, the HTTP src/clickhouse/client.c's.
  */
-#include <stdatomic.h>
 #include <string.h>
-#include <zlib.h>
 
-#include "clickhouse/client.h"
-#include "pipeline/sink.h"
+#include "pipeline/endpoints.h"
+#include "pipeline/retry.h"
 
 struct clickhouse_sink {
 	struct sink sink;
-	struct clickhouse_client *client;
-	char run_token[96];
+	struct endpoints *endpoints;
 	bool async_insert;
 };
-
-/* Replaces the body by its gzip form, once: retries must be byte-identical. */
-static int compress_body(struct batch *batch)
-{
-	z_stream z = { 0 };
-	struct buffer out = { 0 };
-	int err;
-
-	/* 15 + 16: the largest window, in gzip's wrapping; level 1: CPU is dearer than bytes here
-	 */
-	if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-		return -ENOMEM;
-	err = buffer_reserve(&out, deflateBound(&z, batch->body.len));
-	if (!err) {
-		z.next_in = (Bytef *)batch->body.data;
-		z.avail_in = (uInt)batch->body.len;
-		z.next_out = (Bytef *)out.data;
-		z.avail_out = (uInt)out.capacity;
-		err = deflate(&z, Z_FINISH) == Z_STREAM_END ? 0 : -EIO;
-		out.len = z.total_out;
-	}
-	deflateEnd(&z);
-	if (err) {
-		buffer_free(&out);
-		return err;
-	}
-	buffer_free(&batch->body);
-	batch->body = out;
-	batch->gzipped = true;
-	return 0;
-}
 
 static int insert_statement(const struct table *table, struct buffer *sql)
 {
@@ -69,32 +35,26 @@ static int insert_statement(const struct table *table, struct buffer *sql)
 	return err ? err : buffer_append(sql, ") FORMAT JSONEachRow", 21); /* with its NUL */
 }
 
-/*
- * Codes of ClickHouse's src/Common/ErrorCodes.cpp after which the same bytes may succeed: it was
- * overloaded, shutting down or cut off; or somebody has to create a table or mend a password, for
- * which the rows are kept as long as there is room.
- */
-static bool worth_a_retry(const struct clickhouse_reply *reply)
+static int insert(struct clickhouse_sink *sink, const struct batch *batch,
+		  struct clickhouse_reply *reply, struct why *why)
 {
-	static const int codes[] = {
-		3, /* UNEXPECTED_END_OF_FILE: our body was cut off on the way */
-		159, 160, 164, 202, 203, 209, 210, 236,	 241, 242, 243, 252, 279, 285,
-		290, 319, 394, 425, 439, 473, 999, 1002, 16,  60,  81,	115, /* no such column,
-										table, database,
-										setting */
-		192, 193, 194, 497, 516, /* user, password, rights */
+	const char *on = sink->async_insert ? "1" : "0";
+	const struct clickhouse_param params[] = {
+		{ "async_insert", on },
+		{ "wait_for_async_insert", "1" },
+		{ "insert_deduplicate", "1" },
+		{ "async_insert_deduplicate", on },
+		{ "insert_deduplication_token", batch->token },
+		{ "date_time_input_format", "basic" },
+		{ "input_format_skip_unknown_fields", "0" },
+		{ "input_format_allow_errors_num", "0" },
+		{ "wait_end_of_query", "1" },
+		{ 0 },
 	};
+	const struct clickhouse_body body = { batch->body.data, batch->body.len, true };
 
-	if (reply->exception_code == 0)
-		return reply->http_status == 0 || reply->http_status == 408 ||
-		       reply->http_status == 429 || reply->http_status >= 500 ||
-		       reply->http_status == 401 || reply->http_status == 403 ||
-		       reply->http_status == 404;
-	for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
-		if (codes[i] == reply->exception_code)
-			return true;
-	}
-	return false;
+	return clickhouse_insert(endpoints_choose(sink->endpoints), batch->insert, params, &body,
+				 reply, why);
 }
 
 static void explain_missing_table(const struct clickhouse_reply *reply, struct why *why)
@@ -106,76 +66,69 @@ static void explain_missing_table(const struct clickhouse_reply *reply, struct w
 			 " (`underspan schema --apply` creates the tables)");
 }
 
-static enum send_result clickhouse_send(struct sink *base, const struct table *table,
-					struct batch *batch, struct why *why)
+static enum send_result clickhouse_send(struct sink *base, const struct batch *batch,
+					struct send_reply *ret)
 {
 	struct clickhouse_sink *sink = (struct clickhouse_sink *)base;
 	struct clickhouse_reply reply = { 0 };
-	struct buffer sql = { 0 };
-	struct clickhouse_body body;
-	char token[256];
-	int err;
+	int err = insert(sink, batch, &reply, &ret->why);
+	enum send_result result;
 
-	snprintf(token, sizeof(token), "%s-%s-%llu", sink->run_token, table->name,
-		 (unsigned long long)batch->sequence);
-	const struct clickhouse_param params[] = {
-		{ "async_insert", sink->async_insert ? "1" : "0" },
-		{ "wait_for_async_insert", "1" },
-		{ "insert_deduplicate", "1" },
-		{ "insert_deduplication_token", token },
-		{ "date_time_input_format", "basic" },
-		{ "input_format_skip_unknown_fields", "0" },
-		{ "input_format_allow_errors_num", "0" },
-		{ 0 },
-	};
-
-	if ((!batch->gzipped && compress_body(batch)) || insert_statement(table, &sql)) {
-		buffer_free(&sql);
-		why_fail(why, ENOMEM, "out of memory");
-		return SEND_RETRY;
-	}
-	body = (struct clickhouse_body){ batch->body.data, batch->body.len, true };
-	err = clickhouse_insert(sink->client, sql.data, params, &body, &reply, why);
-	buffer_free(&sql);
-	if (!err)
+	if (!err) {
+		endpoints_ok(sink->endpoints);
 		return SEND_OK;
-	explain_missing_table(&reply, why);
-	return worth_a_retry(&reply) ? SEND_RETRY : SEND_DROP;
+	}
+	explain_missing_table(&reply, &ret->why);
+	ret->retry_after_ns = reply.retry_after_ns;
+	result = retry_verdict(err, &reply);
+	/* an answer about a table, and nobody else to ask: the other tables may do better */
+	if (result == SEND_RETRY_ALL && reply.exception_code &&
+	    endpoints_count(sink->endpoints) == 1)
+		result = SEND_RETRY;
+	if (result == SEND_RETRY_ALL)
+		endpoints_failed(sink->endpoints, reply.retry_after_ns);
+	else if (reply.exception_code)
+		endpoints_ok(sink->endpoints);
+	return result;
+}
+
+static uint64_t clickhouse_ready_at(struct sink *base)
+{
+	return endpoints_ready_at(((struct clickhouse_sink *)base)->endpoints);
 }
 
 static void clickhouse_sink_cancel(struct sink *base)
 {
-	clickhouse_client_cancel(((struct clickhouse_sink *)base)->client);
+	endpoints_cancel(((struct clickhouse_sink *)base)->endpoints);
 }
 
 static void clickhouse_sink_free(struct sink *base)
 {
-	struct clickhouse_sink *sink = (struct clickhouse_sink *)base;
-
-	clickhouse_client_free(sink->client);
-	free(sink);
+	endpoints_free(((struct clickhouse_sink *)base)->endpoints);
+	free(base);
 }
 
-int sink_clickhouse_new(const struct clickhouse_endpoint *endpoint, const char *run_token,
-			bool async_insert, struct sink **ret_sink, struct why *why)
+int sink_clickhouse_new(const struct clickhouse_endpoint *endpoints, size_t n, bool async_insert,
+			struct sink **ret_sink, struct why *why)
 {
 	struct clickhouse_sink *sink = calloc(1, sizeof(*sink));
 	int err;
 
 	if (!sink)
 		return why_fail(why, ENOMEM, "out of memory");
-	err = clickhouse_client_new(endpoint, &sink->client, why);
+	err = endpoints_new(endpoints, n, &sink->endpoints, why);
 	if (err) {
 		free(sink);
 		return err;
 	}
 	sink->sink = (struct sink){
 		.name = "clickhouse",
+		.statement = insert_statement,
 		.send = clickhouse_send,
+		.ready_at = clickhouse_ready_at,
 		.cancel = clickhouse_sink_cancel,
 		.free = clickhouse_sink_free,
 	};
-	snprintf(sink->run_token, sizeof(sink->run_token), "%s", run_token);
 	sink->async_insert = async_insert;
 	*ret_sink = &sink->sink;
 	return 0;

@@ -1,25 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From rows to a sink: the collector adds rows, a table's batch is closed by its own number of
- * rows, bytes and age, and the sender thread sends it, again and again if it must. Memory is
- * bounded; what does not fit is dropped oldest first and counted.
+ * From rows to a sink. The collector adds rows; a table's batch is closed by its own number of
+ * rows, bytes and age; the writer thread seals it and writes it to the spool; the sender thread
+ * sends it, again and again if it must, each table's in order. Memory and spool are bounded; what
+ * does not fit is dropped and counted (counts.h).
  */
 #ifndef UNDERSPAN_PIPELINE_H
 #define UNDERSPAN_PIPELINE_H
 
+#include "config.h"
 #include "pipeline/counts.h"
 #include "pipeline/sink.h"
+#include "pipeline/spool.h"
 
 struct pipeline_limits {
 	uint64_t batch_rows;
 	uint64_t batch_bytes; /* uncompressed */
 	uint64_t batch_age_ns;
-	uint64_t memory_bytes; /* of all closed batches together */
+	uint64_t memory_bytes;	       /* of all rows in memory, open batches and closed ones */
+	struct string_list shed_first; /* trackers whose rows go first when that is reached */
+	struct spool_options spool;
 };
 
 struct pipeline;
 
-/* Takes the sink over. `tables` is borrowed. */
+/*
+ * Takes the sink over when it returns 0. `tables` is borrowed. Opens the spool and takes up what
+ * an earlier run left there; -EBUSY: another agent's.
+ */
 int pipeline_new(const struct table *const *tables, size_t n_tables,
 		 const struct pipeline_limits *limits, struct sink *sink,
 		 struct pipeline **ret_pipeline, struct why *why);
@@ -37,8 +45,9 @@ void pipeline_read_counts(struct pipeline *pipeline, size_t table, struct pipeli
 void pipeline_read_state(struct pipeline *pipeline, struct pipeline_state *ret);
 
 /*
- * Closes everything, gives the sender until `deadline_ns` (CLOCK_MONOTONIC) and ends it.
- * Returns 0, or -EIO with why when rows, ever, could not be delivered. pipeline_free() comes after.
+ * Closes everything, gives the sender until `deadline_ns` (CLOCK_MONOTONIC) and ends it. What is
+ * in the spool by then waits for the next start. Returns 0, or -EIO with why when rows, ever, were
+ * lost. pipeline_free() comes after.
  */
 int pipeline_finish(struct pipeline *pipeline, uint64_t deadline_ns, struct why *why);
 void pipeline_free(struct pipeline *pipeline);

@@ -6,36 +6,39 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pipeline/buffer.h"
+#include "pipeline/batch.h"
 #include "pipeline/column.h"
 #include "util.h"
 
-/* Rows of one table in their final bytes: nothing is added once it has been closed. */
-struct batch {
-	struct batch *next;
-	uint32_t table; /* index in the pipeline */
-	uint64_t rows;
-	uint64_t opened_ns; /* CLOCK_MONOTONIC of the first row */
-	uint64_t sequence;  /* of this table in this run; part of the deduplication token */
-	uint32_t attempts;
-	bool gzipped;
-	struct buffer body;
+/* What became of a batch, decided in one place a sink. */
+enum send_result {
+	SEND_OK,	 /* the rows are where they belong */
+	SEND_RETRY,	 /* the same bytes may succeed later, and others may now */
+	SEND_RETRY_ALL,	 /* nothing can be sent before ready_at() */
+	SEND_RETRY_SLOW, /* when somebody has made a table or mended a password: kept till then */
+	SEND_SPLIT_DAYS, /* rows of too many days for one INSERT */
+	SEND_REFUSED,	 /* these rows, or some of them, never will succeed */
+	SEND_BROKEN,	 /* nor will any others: the sink is gone, the agent may as well end */
 };
 
-/* Three outcomes, decided in one place a sink. */
-enum send_result {
-	SEND_OK,     /* the rows are where they belong */
-	SEND_RETRY,  /* the same bytes may succeed later */
-	SEND_DROP,   /* they never will */
-	SEND_BROKEN, /* nor will any others: the sink is gone, the agent may as well end */
+struct send_reply {
+	struct why why;		 /* unless SEND_OK */
+	uint64_t retry_after_ns; /* what the other side asks for; 0: nothing */
 };
 
 struct sink {
 	const char *name;
 	bool rows_name_their_table; /* each JSON object begins with "table" */
-	enum send_result (*send)(struct sink *sink, const struct table *table, struct batch *batch,
-				 struct why *why);
-	/* From another thread: a send under way ends soon with SEND_RETRY. May be NULL. */
+	/*
+	 * The statement that a table's batches are sealed with. NULL: they are not sealed, and no
+	 * spool is of use: the bytes are sent as they are.
+	 */
+	int (*statement)(const struct table *table, struct buffer *ret_sql);
+	enum send_result (*send)(struct sink *sink, const struct batch *batch,
+				 struct send_reply *reply);
+	/* CLOCK_MONOTONIC from which on it is worth a try. May be NULL: always. */
+	uint64_t (*ready_at)(struct sink *sink);
+	/* From another thread: a send under way ends soon with a retry. May be NULL. */
 	void (*cancel)(struct sink *sink);
 	void (*free)(struct sink *sink);
 };
@@ -44,8 +47,8 @@ struct clickhouse_endpoint;
 
 struct sink *sink_stdout_new(void);
 
-/* `run_token` tells this run of the agent from every other: it begins each deduplication token. */
-int sink_clickhouse_new(const struct clickhouse_endpoint *endpoint, const char *run_token,
+/* The first endpoint that works is used until it does not. */
+int sink_clickhouse_new(const struct clickhouse_endpoint *endpoints, size_t n_endpoints,
 			bool async_insert, struct sink **ret_sink, struct why *why);
 
 #endif

@@ -4,18 +4,17 @@
 
 #include "pipeline/sink.h"
 
-static enum send_result stdout_send(struct sink *sink, const struct table *table,
-				    struct batch *batch, struct why *why)
+static enum send_result stdout_send(struct sink *sink, const struct batch *batch,
+				    struct send_reply *reply)
 {
 	(void)sink;
-	(void)table;
 	for (size_t sent = 0; sent < batch->body.len;) {
 		ssize_t n = write(STDOUT_FILENO, batch->body.data + sent, batch->body.len - sent);
 
 		if (n > 0) {
 			sent += (size_t)n;
 		} else if (n < 0 && errno != EINTR) {
-			why_fail(why, errno, "cannot write to stdout: %s", strerror(errno));
+			why_fail(&reply->why, errno, "cannot write to stdout: %s", strerror(errno));
 			return SEND_BROKEN;
 		}
 	}

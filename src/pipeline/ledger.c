@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rows that only memory holds, counted where a killed agent's successor finds it. See ledger.h. */
+#include "pipeline/ledger.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+enum { LEDGER_VERSION = 1, LEDGER_TABLES = 64, BOOT_ID_LEN = 36 };
+
+/*
+ * A kill may come between any two stores. Rows become safe and their batch stops being in doubt in
+ * one store: `current` says which of the two states holds, the other one is being written.
+ */
+struct ledger_state {
+	uint64_t secured;
+	uint64_t written; /* the last batch that is part of `secured` */
+};
+
+struct ledger_table {
+	char name[64];
+	_Atomic uint64_t added;
+	_Atomic uint64_t writing; /* in doubt unless it equals `written` */
+	struct ledger_state states[2];
+	_Atomic uint32_t current;
+	uint32_t zero;
+};
+
+struct ledger_page {
+	char magic[8];
+	char boot_id[BOOT_ID_LEN + 4];
+	struct ledger_table tables[LEDGER_TABLES];
+};
+
+struct ledger {
+	struct ledger_page *page;
+};
+
+static const char magic[8] = { 'u', 's', 'p', 'a', 'n', 'L', '0' + LEDGER_VERSION, '\n' };
+
+static void read_boot_id(char ret[BOOT_ID_LEN + 4])
+{
+	AUTO_CLOSE int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+	memset(ret, 0, BOOT_ID_LEN + 4);
+	if (fd < 0 || read(fd, ret, BOOT_ID_LEN) != BOOT_ID_LEN)
+		ret[0] = '\0';
+}
+
+static void tell_lost(struct ledger_page *page, ledger_on_lost on_lost, void *context)
+{
+	for (size_t i = 0; i < LEDGER_TABLES; i++) {
+		struct ledger_table *t = &page->tables[i];
+		const struct ledger_state *state = &t->states[t->current & 1];
+
+		t->name[sizeof(t->name) - 1] = '\0';
+		if (!*t->name || t->added <= state->secured)
+			continue;
+		on_lost(&(struct ledger_lost){ .table = t->name,
+					       .rows = t->added - state->secured,
+					       .writing = t->writing != state->written ? t->writing
+										       : 0 },
+			context);
+	}
+}
+
+struct ledger *ledger_open(int directory, const char *const *tables, size_t n_tables,
+			   ledger_on_lost on_lost, void *context)
+{
+	AUTO_CLOSE int fd = openat(directory, "ledger", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
+				   0600);
+	struct ledger *ledger = calloc(1, sizeof(*ledger));
+	char boot_id[BOOT_ID_LEN + 4];
+	struct ledger_page *page;
+	struct stat st;
+
+	/* allocated, not sparse: a store into a page that finds no room would be a signal */
+	if (!ledger || fd < 0 || fstat(fd, &st) || posix_fallocate(fd, 0, sizeof(*page))) {
+		free(ledger);
+		return NULL;
+	}
+	page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED) {
+		free(ledger);
+		return NULL;
+	}
+	read_boot_id(boot_id);
+	if (!memcmp(page->magic, magic, sizeof(magic)) &&
+	    !memcmp(page->boot_id, boot_id, sizeof(boot_id)))
+		tell_lost(page, on_lost, context);
+	memset(page, 0, sizeof(*page));
+	memcpy(page->boot_id, boot_id, sizeof(boot_id));
+	for (size_t i = 0; i < n_tables && i < LEDGER_TABLES; i++)
+		snprintf(page->tables[i].name, sizeof(page->tables[i].name), "%s", tables[i]);
+	memcpy(page->magic, magic, sizeof(magic));
+	ledger->page = page;
+	return ledger;
+}
+
+void ledger_close(struct ledger *ledger)
+{
+	if (ledger)
+		munmap(ledger->page, sizeof(*ledger->page));
+	free(ledger);
+}
+
+void ledger_add(struct ledger *ledger, size_t table, uint64_t rows)
+{
+	struct ledger_table *t;
+
+	if (!ledger || table >= LEDGER_TABLES)
+		return;
+	t = &ledger->page->tables[table];
+	/* one writer: no need for the bus */
+	atomic_store_explicit(&t->added,
+			      atomic_load_explicit(&t->added, memory_order_relaxed) + rows,
+			      memory_order_relaxed);
+}
+
+void ledger_writing(struct ledger *ledger, size_t table, uint64_t order)
+{
+	if (ledger && table < LEDGER_TABLES)
+		atomic_store(&ledger->page->tables[table].writing, order);
+}
+
+void ledger_secure(struct ledger *ledger, size_t table, uint64_t rows, uint64_t order)
+{
+	struct ledger_table *t;
+	const struct ledger_state *now;
+	uint32_t other;
+
+	if (!ledger || table >= LEDGER_TABLES)
+		return;
+	t = &ledger->page->tables[table];
+	now = &t->states[t->current & 1];
+	other = !(t->current & 1);
+	t->states[other] = (struct ledger_state){ .secured = now->secured + rows,
+						  .written = order ?: now->written };
+	atomic_store(&t->current, other);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Taking up an earlier run's spool. See recover.h. */
+#include "pipeline/recover.h"
+
+#include <string.h>
+
+#include "log.h"
+#include "pipeline/queue.h"
+#include "probe/clock.h"
+
+/* A table of an earlier run, with other trackers or of another version: it is delivered as well. */
+static struct table_queue *add_queue(struct pipeline *p, const char *table)
+{
+	struct table_queue *q = &p->queues[p->n_queues];
+
+	if (p->n_queues == p->n_tables + RECOVER_TABLES_MAX)
+		return NULL;
+	q->name = strdup(table);
+	if (!q->name)
+		return NULL;
+	q->last = &q->first;
+	p->n_queues++;
+	return q;
+}
+
+static int take_up(const struct spool_name *name, uint64_t disk_bytes, uint64_t age_ns,
+		   void *context)
+{
+	struct pipeline *p = context;
+	struct table_queue *q = queue_find(p, name->table);
+	struct batch *batch;
+	uint64_t now = clock_monotonic_ns();
+
+	if (name->order >= p->next_order)
+		p->next_order = name->order + 1;
+	if (!q)
+		q = add_queue(p, name->table);
+	if (!q) /* it stays where it is, for a run with fewer unknown tables */
+		return 0;
+	batch = batch_new();
+	if (!batch)
+		return -ENOMEM;
+	batch->order = name->order;
+	strcpy(batch->part, name->part);
+	batch->state = BATCH_READY;
+	batch->rows = name->rows;
+	batch->opened_ns = age_ns < now ? now - age_ns : 0;
+	batch->from_us = batch->to_us = clock_wall_us(now) - age_ns / NSEC_PER_USEC;
+	batch->disk_bytes = disk_bytes;
+	batch->secured = true;
+	queue_append(p, q, batch);
+	queue_spooled(p, q, batch);
+	q->counts.recovered += batch->rows;
+	return 0;
+}
+
+static void count_lost(const struct ledger_lost *lost, void *context)
+{
+	struct pipeline *p = context;
+	struct table_queue *q = queue_find(p, lost->table);
+	uint64_t rows = lost->rows;
+
+	/* the one that was being written may have become a file: whole or torn, it is counted */
+	for (const struct batch *b = q && lost->writing ? q->first : NULL; b; b = b->next) {
+		if (b->order == lost->writing && !*b->part)
+			rows -= b->rows < rows ? b->rows : rows;
+	}
+	if (!rows)
+		return;
+	if (q)
+		q->counts.lost_crash = rows;
+	log_warn("%s: the run before ended without a chance to save its last %llu rows",
+		 lost->table, (unsigned long long)rows);
+}
+
+static void open_ledger(struct pipeline *p)
+{
+	AUTO_FREE const char **names = calloc(p->n_tables, sizeof(*names));
+
+	for (size_t i = 0; names && i < p->n_tables; i++)
+		names[i] = p->queues[i].name;
+	if (names)
+		p->ledger = ledger_open(spool_directory(p->spool), names, p->n_tables, count_lost,
+					p);
+	if (!p->ledger)
+		log_warn("spool.directory: no room for a ledger in %s: rows that a crash takes "
+			 "will not be counted",
+			 p->limits.spool.directory);
+}
+
+int recover_spool(struct pipeline *p, struct why *why)
+{
+	uint64_t rows = 0;
+	int err = spool_open(&p->limits.spool, &p->spool, why);
+
+	if (!err)
+		err = spool_scan(p->spool, take_up, p, why);
+	if (err)
+		return err;
+	open_ledger(p);
+	for (size_t i = 0; i < p->n_queues; i++)
+		rows += p->queues[i].counts.recovered;
+	if (rows)
+		log_info("spool: %llu rows in %llu batches of an earlier run are to be delivered",
+			 (unsigned long long)rows, (unsigned long long)p->spool_files);
+	return 0;
+}

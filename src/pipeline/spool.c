@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The spool's directory. See spool.h; what is in a file is spool_file.c's. */
+#include "pipeline/spool.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "log.h"
+#include "probe/clock.h"
+
+enum { BLOCK = 4096, MAX_FILE_BYTES = 512 << 20, MAX_CORRUPT = 16, MAX_PARKED_BYTES = 1 << 20 };
+
+/* A file that is not on the disk for sure. */
+struct unsynced {
+	uint64_t written_ns;
+	char name[SPOOL_NAME_MAX];
+};
+
+struct spool {
+	struct spool_options options;
+	int dir;
+	/* the writer's; a ring would save a move of some kilobytes a second */
+	struct unsynced *unsynced;
+	size_t n_unsynced, unsynced_size;
+};
+
+static int make_directory(const char *path)
+{
+	AUTO_FREE char *copy = strdup(path);
+
+	if (!copy)
+		return -ENOMEM;
+	for (char *p = copy + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(copy, 0755) && errno != EEXIST && errno != EROFS)
+			return -errno;
+		*p = '/';
+	}
+	return mkdir(copy, 0700) && errno != EEXIST ? -errno : 0;
+}
+
+int spool_open(const struct spool_options *options, struct spool **ret_spool, struct why *why)
+{
+	struct spool *s;
+	int err, dir = open(options->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0 && errno == ENOENT) {
+		err = make_directory(options->directory);
+		if (err)
+			return why_fail(why, -err, "spool.directory: cannot make %s: %s",
+					options->directory, strerror(-err));
+		dir = open(options->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	if (dir < 0)
+		return why_fail(why, errno, "spool.directory: cannot open %s: %s",
+				options->directory, strerror(errno));
+	/* on the directory itself: that works on a read-only disk, and there is no file to lose */
+	if (flock(dir, LOCK_EX | LOCK_NB)) {
+		err = errno == EWOULDBLOCK ? EBUSY : errno;
+		close(dir);
+		return err == EBUSY ? why_fail(why, EBUSY,
+					       "spool.directory: %s is in use by another "
+					       "underspan; each agent needs its own",
+					       options->directory)
+				    : why_fail(why, err, "spool.directory: cannot lock %s: %s",
+					       options->directory, strerror(err));
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		close(dir);
+		return why_fail(why, ENOMEM, "out of memory");
+	}
+	s->options = *options;
+	s->dir = dir;
+	*ret_spool = s;
+	return 0;
+}
+
+void spool_close(struct spool *s)
+{
+	if (!s)
+		return;
+	close(s->dir);
+	free(s->unsynced);
+	free(s);
+}
+
+int spool_directory(const struct spool *s)
+{
+	return s->dir;
+}
+
+/* ---- what is there ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Heap, sorted: the order is what names begin with. */
+static int list_names(int dir, struct why *why, char ***ret_names, size_t *ret_n)
+{
+	AUTO_CLOSE int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	size_t n = 0, size = 0;
+	char **names = NULL;
+	struct dirent *e;
+
+	if (!d)
+		return why_fail(why, errno, "spool.directory: cannot list it: %s", strerror(errno));
+	fd = -1; /* is the DIR's now */
+	while ((e = readdir(d))) {
+		struct spool_name name;
+		char **grown = names;
+
+		if (!spool_name_parse(e->d_name, &name))
+			continue;
+		if (n == size) {
+			size = size ? size * 2 : 256;
+			grown = realloc(names, size * sizeof(*names));
+		}
+		if (grown)
+			names = grown;
+		if (!grown || !(names[n] = strdup(e->d_name)))
+			break;
+		n++;
+	}
+	closedir(d);
+	qsort(names, n, sizeof(*names), compare_names);
+	*ret_names = names;
+	*ret_n = n;
+	return e ? why_fail(why, ENOMEM, "out of memory") : 0;
+}
+
+static int found_file(struct spool *s, const char *text, const struct spool_name *name,
+		      spool_on_file on_file, void *context)
+{
+	struct timespec now;
+	struct stat st;
+	int64_t age;
+
+	if (fstatat(s->dir, text, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+		return 0;
+	clock_gettime(CLOCK_REALTIME, &now);
+	age = (int64_t)(now.tv_sec - st.st_mtim.tv_sec) * (int64_t)NSEC_PER_SEC;
+	return on_file(name, ((uint64_t)st.st_size / BLOCK + 1) * BLOCK,
+		       age > 0 ? (uint64_t)age : 0, context);
+}
+
+static bool is_whole_of(const char *text, const struct spool_name *half, bool *ret_same_order)
+{
+	struct spool_name name;
+
+	*ret_same_order = spool_name_parse(text, &name) && name.order == half->order;
+	return *ret_same_order && !strcmp(name.table, half->table) &&
+	       strlen(name.part) < strlen(half->part) &&
+	       !strncmp(name.part, half->part, strlen(name.part));
+}
+
+/*
+ * Halves are sent only when the batch they were cut from is gone: where it is still there, they
+ * never were, and it will be cut again.
+ */
+static bool has_whole(const struct spool_name *half, char **names, size_t n, size_t i)
+{
+	bool same = *half->part;
+
+	for (size_t j = i; same && j-- > 0;) {
+		if (is_whole_of(names[j], half, &same))
+			return true;
+	}
+	same = *half->part;
+	for (size_t j = i + 1; same && j < n; j++) {
+		if (is_whole_of(names[j], half, &same))
+			return true;
+	}
+	return false;
+}
+
+int spool_scan(struct spool *s, spool_on_file on_file, void *context, struct why *why)
+{
+	char **names;
+	size_t n;
+	int err = list_names(s->dir, why, &names, &n);
+
+	for (size_t i = 0; i < n; i++) {
+		struct spool_name name;
+
+		if (err || !spool_name_parse(names[i], &name))
+			continue;
+		if (has_whole(&name, names, n, i))
+			unlinkat(s->dir, names[i], 0);
+		else
+			err = found_file(s, names[i], &name, on_file, context);
+	}
+	for (size_t i = 0; i < n; i++)
+		free(names[i]);
+	free(names);
+	return err;
+}
+
+/* ---- in and out ---- */
+
+uint64_t spool_size_of(const struct batch *batch)
+{
+	/* the header with its strings is some hundred bytes: it never needs two more blocks */
+	return (batch->body.len / BLOCK + 2) * BLOCK;
+}
+
+static int check_room(struct spool *s, uint64_t size, struct why *why)
+{
+	struct statvfs fs;
+
+	if (fstatvfs(s->dir, &fs))
+		return why_fail(why, errno, "spool.directory: %s", strerror(errno));
+	if ((uint64_t)fs.f_bavail * fs.f_frsize >= s->options.min_free_bytes + size)
+		return 0;
+	return why_fail(why, ENOSPC, "spool.directory: %s: less than spool.min_free is left",
+			s->options.directory);
+}
+
+static int write_all(int fd, const struct buffer *header, const struct buffer *body)
+{
+	const char *parts[2] = { header->data, body->data };
+	const size_t lens[2] = { header->len, body->len };
+
+	for (int i = 0; i < 2; i++) {
+		for (size_t done = 0; done < lens[i];) {
+			ssize_t n = write(fd, parts[i] + done, lens[i] - done);
+
+			if (n < 0 && errno != EINTR)
+				return -errno;
+			done += n > 0 ? (size_t)n : 0;
+		}
+	}
+	return 0;
+}
+
+static int remember_unsynced(struct spool *s, const char *name)
+{
+	if (s->n_unsynced == s->unsynced_size) {
+		size_t size = s->unsynced_size ? s->unsynced_size * 2 : 16;
+		struct unsynced *grown = realloc(s->unsynced, size * sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		s->unsynced = grown;
+		s->unsynced_size = size;
+	}
+	s->unsynced[s->n_unsynced].written_ns = clock_monotonic_ns();
+	strcpy(s->unsynced[s->n_unsynced++].name, name);
+	return 0;
+}
+
+int spool_put(struct spool *s, struct batch *batch, const char *table, bool sync, struct why *why)
+{
+	char name[SPOOL_NAME_MAX];
+	struct buffer header;
+	struct stat st = { 0 };
+	int err = check_room(s, batch->body.len, why), fd;
+
+	if (err)
+		return err;
+	if (spool_file_header(batch, table, &header))
+		return why_fail(why, ENOMEM, "out of memory");
+	spool_name_print(batch, table, name);
+	fd = openat(s->dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	err = fd < 0 ? -errno : write_all(fd, &header, &batch->body);
+	buffer_free(&header);
+	if (!err && fstat(fd, &st))
+		err = -errno;
+	sync |= !s->options.sync_after_ns || (!err && !sync && remember_unsynced(s, name));
+	if (!err && sync && (fdatasync(fd) || fsync(s->dir)))
+		err = -errno;
+	if (fd >= 0 && close(fd) && !err)
+		err = -errno;
+	if (err) {
+		unlinkat(s->dir, name, 0);
+		return why_fail(why, -err, "spool.directory: cannot write to %s: %s",
+				s->options.directory, strerror(-err));
+	}
+	batch->disk_bytes = ((uint64_t)st.st_size / BLOCK + 1) * BLOCK;
+	return 0;
+}
+
+static int read_all(int fd, struct buffer *ret_file)
+{
+	struct buffer file = { 0 };
+	struct stat st;
+	ssize_t n = -1;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (st.st_size > MAX_FILE_BYTES)
+		return -EBADMSG;
+	if (buffer_reserve(&file, (size_t)st.st_size + 1))
+		return -ENOMEM;
+	while (file.len < file.capacity &&
+	       ((n = read(fd, file.data + file.len, file.capacity - file.len)) > 0 ||
+		(n < 0 && errno == EINTR)))
+		file.len += n > 0 ? (size_t)n : 0;
+	if (n < 0) {
+		int err = -errno;
+
+		buffer_free(&file);
+		return err;
+	}
+	*ret_file = file;
+	return 0;
+}
+
+int spool_load(struct spool *s, struct batch *batch, const char *table, struct why *why)
+{
+	struct spool_name name = { .order = batch->order, .rows = batch->rows };
+	char text[SPOOL_NAME_MAX];
+	struct buffer file = { 0 };
+	AUTO_CLOSE int fd = -1;
+	int err;
+
+	snprintf(name.table, sizeof(name.table), "%s", table);
+	spool_name_print(batch, table, text);
+	fd = openat(s->dir, text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		err = errno == ENOENT || errno == ELOOP ? -EBADMSG : -errno;
+	else
+		err = read_all(fd, &file);
+	if (err)
+		return why_fail(why, -err, "spool: cannot read %s: %s", text,
+				strerror(fd < 0 ? errno : -err));
+	err = spool_file_decode(&file, &name, batch, why);
+	buffer_free(&file);
+	return err;
+}
+
+void spool_remove(struct spool *s, const struct batch *batch, const char *table)
+{
+	char name[SPOOL_NAME_MAX];
+
+	spool_name_print(batch, table, name);
+	if (unlinkat(s->dir, name, 0) && errno != ENOENT)
+		log_warn("spool: cannot remove %s, it may be sent again (and be recognised) after "
+			 "a restart: %s",
+			 name, strerror(errno));
+}
+
+void spool_replace(struct spool *s, const struct batch *whole, const char *table)
+{
+	spool_remove(s, whole, table);
+	fsync(s->dir); /* it must never come back when its halves have been sent */
+}
+
+/* ---- what cannot be sent ---- */
+
+/* The youngest stay: they are what somebody may look into. */
+static void bound_corrupt(int dir)
+{
+	char **names = NULL;
+	size_t n = 0;
+
+	list_names(dir, NULL, &names, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (i + MAX_CORRUPT < n)
+			unlinkat(dir, names[i], 0);
+		free(names[i]);
+	}
+	free(names);
+}
+
+void spool_set_aside(struct spool *s, const struct batch *batch, const char *table)
+{
+	char name[SPOOL_NAME_MAX];
+	AUTO_CLOSE int dir = -1;
+
+	spool_name_print(batch, table, name);
+	mkdirat(s->dir, "corrupt", 0700);
+	dir = openat(s->dir, "corrupt", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0 || renameat(s->dir, name, dir, name))
+		unlinkat(s->dir, name, 0);
+	if (dir >= 0)
+		bound_corrupt(dir);
+}
+
+void spool_park(struct spool *s, const char *table, const char *reason, const struct buffer *rows)
+{
+	AUTO_CLOSE int fd = openat(s->dir, "refused.ndjson",
+				   O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	AUTO_FREE char *head = NULL;
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0 || fstat(fd, &st) || asprintf(&head, "# %s: %.300s\n", table, reason) < 0)
+		return;
+	for (char *p = head; p[1]; p++) /* a reason is one line */
+		*p = (unsigned char)*p < ' ' ? ' ' : *p;
+	if ((uint64_t)st.st_size + strlen(head) + rows->len > MAX_PARKED_BYTES)
+		return;
+	n = writev(fd, (struct iovec[]){ { head, strlen(head) }, { rows->data, rows->len } }, 2);
+	(void)n; /* they are counted, and logged; this is for who wants to see them */
+}
+
+/* ---- onto the disk ---- */
+
+void spool_sync(struct spool *s, bool all)
+{
+	uint64_t now = clock_monotonic_ns();
+	size_t n = 0;
+	bool any = false;
+
+	while (n < s->n_unsynced &&
+	       (all || now - s->unsynced[n].written_ns >= s->options.sync_after_ns)) {
+		int fd = openat(s->dir, s->unsynced[n++].name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (fd < 0)
+			continue; /* delivered: nothing to keep */
+		fdatasync(fd);
+		close(fd);
+		any = true;
+	}
+	s->n_unsynced -= n;
+	memmove(s->unsynced, s->unsynced + n, s->n_unsynced * sizeof(*s->unsynced));
+	if (any)
+		fsync(s->dir);
+}
