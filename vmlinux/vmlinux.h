@@ -141,11 +141,18 @@ struct task_group {
 	struct cfs_bandwidth cfs_bandwidth;
 };
 
+/* with CONFIG_SCHED_INFO */
+struct sched_info {
+	unsigned long long run_delay;
+};
+
 struct task_struct {
 	void *stack;
 	struct sched_entity se;
 	struct task_group *sched_task_group;
 	__u64 start_time; /* CLOCK_MONOTONIC */
+	struct sched_info sched_info;
+	unsigned long nvcsw;
 	unsigned int __state;
 	unsigned int flags;
 	int pid, tgid;

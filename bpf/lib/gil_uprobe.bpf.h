@@ -2,7 +2,9 @@
 /*
  * gil_wait's reference method: probes at the beginning and the ends of take_gil() itself. They
  * cost far too much for production, but know without inference when a wait began and ended, and
- * who had the GIL: whoever left take_gil() last. Main interpreter only.
+ * who had the GIL: whoever left take_gil() last. That is wall time in the function: runq_ns says
+ * how much of it the thread was runnable without a CPU, for the kernel likes to take it away at
+ * the very probe. Main interpreter only.
  */
 #ifndef UNDERSPAN_GIL_UPROBE_BPF_H
 #define UNDERSPAN_GIL_UPROBE_BPF_H
@@ -15,7 +17,8 @@
 struct gil_take {
 	__u64 start_ns;
 	__u64 stack_pointer;
-	__u64 contended; /* the GIL was held when the function began */
+	__u64 contended;	 /* the GIL was held when the function began */
+	__u64 sleeps, run_delay; /* the kernel's counts of the thread at that time */
 	struct gil_thread_ids holder;
 };
 
@@ -35,6 +38,14 @@ struct {
 	__type(value, struct gil_thread_ids);
 } gil_takers SEC(".maps");
 
+/* How long the current thread was runnable without a CPU, in all. */
+static __always_inline __u64 run_delay(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->sched_info))
+		return 0; /* without CONFIG_SCHED_INFO */
+	return BPF_CORE_READ(task, sched_info.run_delay);
+}
+
 SEC("?uprobe")
 int gil_take_enter(struct pt_regs *regs)
 {
@@ -43,14 +54,20 @@ int gil_take_enter(struct pt_regs *regs)
 	struct gil_process *process = bpf_map_lookup_elem(&gil_processes, &tgid);
 	struct gil_thread_ids *holder = bpf_map_lookup_elem(&gil_takers, &tgid);
 	struct gil_take take = { .stack_pointer = PT_REGS_SP(regs) };
+	struct task_struct *task = current_task();
 	struct gil gil = {};
 
 	if (!process)
 		return 0;
+	take.run_delay = run_delay(task);
+	take.sleeps = BPF_CORE_READ(task, nvcsw);
 	bpf_probe_read_user(&gil, sizeof(gil), (void *)process->gils[0]);
 	take.contended = gil.locked == 1;
-	/* itself: the next one has the GIL already, but has not left take_gil() yet */
-	if (holder && holder->host_tid != current_tid())
+	/* else the next one has the GIL already, but has not left take_gil() yet: nothing is sure
+	 */
+	if (holder && holder->host_tid != current_tid() &&
+	    (!holder->ident ||
+	     holder->ident == read_user_u64(gil.last_holder + process->tstate_thread_id)))
 		take.holder = *holder;
 	take.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&gil_takes, &thread, &take, BPF_ANY);
@@ -80,6 +97,8 @@ static __always_inline void gil_take_report(struct gil_take *take, __u64 now)
 	event->holders[0] = wait.holders[0];
 	event->holders[0].ns = ns;
 	event->n_holders = 1;
+	event->sleeps = BPF_CORE_READ(task, nvcsw) - take->sleeps;
+	event->runq_ns = run_delay(task) - take->run_delay;
 	event->method = GIL_METHOD_UPROBE;
 	event_submit_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, event);
 }
