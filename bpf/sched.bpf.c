@@ -53,7 +53,7 @@ static __noinline void came_back_unseen(struct task_struct *task, struct thread 
 	if (t->wake_ns > end)
 		t->wake_ns = 0;
 	if (gil_wait_runs)
-		gil_switch_in(t, end);
+		gil_switch_in(task, t, end);
 	if (off_cpu_runs && end)
 		off_cpu_switch_in(task, t, end, true);
 	else if (off_cpu_runs)
@@ -115,7 +115,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		return;
 	if (t->off_ns) {
 		if (gil_wait_runs)
-			gil_switch_in(t, now);
+			gil_switch_in(task, t, now);
 		if (off_cpu_runs)
 			off_cpu_switch_in(task, t, now, false);
 	}
@@ -191,5 +191,20 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	/* fires for each thread; do_exit() has already counted this one off */
 	if (BPF_CORE_READ(task, signal, live.counter) <= 0)
 		bpf_map_delete_elem(&gil_processes, &tgid);
+	return 0;
+}
+
+/* Once, when the agent stops and nothing else of this object runs any more: waits end there. */
+SEC("?iter/task")
+int gil_end_waits(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread *t;
+
+	if (!task)
+		return 0;
+	t = thread_find(task);
+	if (t)
+		gil_wait_end(task, t, bpf_ktime_get_ns());
 	return 0;
 }

@@ -9,8 +9,9 @@
 #ifndef UNDERSPAN_GIL_WAIT_BPF_H
 #define UNDERSPAN_GIL_WAIT_BPF_H
 
-#include "thread.bpf.h"
+#include "gil_holders.bpf.h"
 #include "python.bpf.h"
+#include "thread.bpf.h"
 
 /* struct _gil_runtime_state, as all of 3.8 to 3.15 lay it out (Py_GIL_DISABLED: 8 bytes on) */
 #if defined(__TARGET_ARCH_x86)
@@ -28,7 +29,7 @@ enum {
 enum gil_word {
 	GIL_NONE,
 	GIL_COND,	 /* take_gil(): wait until it is dropped */
-	GIL_MUTEX,	 /* take_gil() and drop_gil(): the lock of the struct itself, short */
+	GIL_LOCK,	 /* take_gil() and drop_gil(): a lock of the struct itself, short */
 	GIL_SWITCH_COND, /* drop_gil(): forced to drop it, wait until somebody has taken it */
 };
 
@@ -209,14 +210,29 @@ static __always_inline __u32 gil_word_of(struct gil_process *process, struct use
 			continue;
 		*ret_gil = gil;
 		if (offset < GIL_MUTEX_AT)
-			return command == FUTEX_CMD_WAIT_BITSET ? GIL_COND : GIL_NONE;
+			return command == FUTEX_CMD_WAIT_BITSET ? GIL_COND
+			       : command == FUTEX_WAIT		? GIL_LOCK
+								: GIL_NONE;
 		if (offset < GIL_SWITCH_COND_AT)
-			return command == FUTEX_WAIT ? GIL_MUTEX : GIL_NONE;
+			return command == FUTEX_WAIT ? GIL_LOCK : GIL_NONE;
 		return command == FUTEX_CMD_WAIT_BITSET ? GIL_SWITCH_COND : GIL_NONE;
 	}
 	return GIL_NONE;
 }
 
+/* Reads the GIL that a thread is about to wait for; false: it is none. */
+static __always_inline bool gil_read(__u64 address, struct gil *ret)
+{
+	if (bpf_probe_read_user(ret, sizeof(*ret), (void *)address)) {
+		gil_stat(STAT_READ_FAIL, 1);
+		return false;
+	}
+	/* else of an interpreter that is gone since, its memory used for something else */
+	return (ret->locked == 0 || ret->locked == 1) && !ret->hole && ret->interval &&
+	       !(ret->interval >> 32);
+}
+
+/* Does the thread that is about to sleep still wait as it did in its last sleep? */
 static __always_inline bool gil_same_wait(struct gil_wait *w, struct gil *gil)
 {
 	/*
@@ -229,46 +245,14 @@ static __always_inline bool gil_same_wait(struct gil_wait *w, struct gil *gil)
 	return gil->switch_number == w->switch_number || w->gap_ns <= SAME_WAIT_GAP_NS;
 }
 
-/* The n-th holder; the compiler may not take the mask, which the verifier needs, for superfluous.
- */
-static __always_inline struct gil_holder *gil_holder_at(struct gil_wait *w, __u32 n)
-{
-	barrier_var(n);
-	return &w->holders[n & (GIL_MAX_HOLDERS - 1)];
-}
-
-static __always_inline void gil_add_holder(struct gil_wait *w, struct gil_thread_ids ids)
-{
-	__u32 n = w->n_holders;
-	struct gil_holder *last = gil_holder_at(w, n - 1);
-
-	if (n && last->tid == ids.tid)
-		return;
-	if (n >= GIL_MAX_HOLDERS) { /* too many for one row: they share the last place */
-		last->tid = last->host_tid = 0;
-		last->ident = 0;
-		return;
-	}
-	last = gil_holder_at(w, n);
-	last->tid = ids.tid;
-	last->host_tid = ids.host_tid;
-	last->ident = ids.ident;
-	last->ns = 0;
-	w->n_holders = n + 1;
-}
-
 static __always_inline void gil_wait_sleep(struct task_struct *task, struct thread *t,
 					   struct gil_process *process, __u64 address, __u64 now)
 {
 	struct gil_wait *w = &t->gil;
+	struct gil_thread_ids holder;
 	struct gil gil;
 
-	if (bpf_probe_read_user(&gil, sizeof(gil), (void *)address)) {
-		gil_stat(STAT_READ_FAIL, 1);
-		return;
-	}
-	/* an interpreter that is gone since, its memory used for something else */
-	if (gil.locked < 0 || gil.locked > 1 || gil.hole || !gil.interval || gil.interval >> 32)
+	if (!gil_read(address, &gil))
 		return;
 	if (w->start_ns && (w->gil != address || !gil_same_wait(w, &gil)))
 		gil_wait_close(task, t);
@@ -276,7 +260,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	if (!w->start_ns) {
 		w->start_ns = now;
 		w->end_ns = w->runq_ns = 0;
-		w->n_holders = 0;
+		w->n_holders = w->holder = 0;
 		w->sleeps = 0;
 		w->dropper = (struct gil_thread_ids){};
 		__builtin_memset(w->holders, 0, sizeof(w->holders));
@@ -285,12 +269,34 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 				       : 0;
 		w->forced_before_ns = 0;
 	}
-	gil_add_holder(w, gil_holder_of(process, task, gil.last_holder));
+	holder = gil_holder_of(process, task, gil.last_holder);
+	gil_wait_held_by(w, holder);
+	if (gil.locked) /* else who was woken just now will have it */
+		gil_held_by(task->tgid, address, now, holder);
 	w->sleeps++;
 	w->gil = address;
 	w->switch_number = gil.switch_number;
 	w->woken = 0;
 	w->word = GIL_COND;
+}
+
+/*
+ * take_gil() and drop_gil() take a lock of the struct. The wait is over when the thread was the
+ * last to have the GIL: it has got it, and maybe dropped it again, since.
+ */
+static __always_inline void gil_lock_sleep(struct task_struct *task, struct thread *t,
+					   struct gil_process *process, __u64 address)
+{
+	struct gil_wait *w = &t->gil;
+	struct gil gil;
+
+	if (!w->start_ns)
+		return;
+	if (w->gil != address || !gil_read(address, &gil) || !gil_same_wait(w, &gil) ||
+	    read_user_u64(gil.last_holder + process->tstate_thread_id) == t->thread_pointer)
+		gil_wait_close(task, t);
+	else
+		w->word = GIL_LOCK;
 }
 
 /* The thread leaves its CPU of its own will. Returns whether it waits for a GIL. */
@@ -307,8 +313,8 @@ static __always_inline bool gil_switch_out(struct task_struct *task, struct thre
 		word = gil_word_of(process, call, &gil);
 	if (word == GIL_COND && process) {
 		gil_wait_sleep(task, t, process, gil, now);
-	} else if (word == GIL_MUTEX && t->gil.start_ns) {
-		t->gil.word = GIL_MUTEX;
+	} else if (word == GIL_LOCK && process) {
+		gil_lock_sleep(task, t, process, gil);
 	} else {
 		gil_wait_close(task, t);
 		if (word == GIL_SWITCH_COND)
@@ -344,12 +350,16 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	    call.arg1 - (w->gil + GIL_COND_AT) >= GIL_MUTEX_AT - GIL_COND_AT ||
 	    bpf_probe_read_user(&gil, sizeof(gil), (void *)w->gil))
 		return;
+	gil_held_by(task->tgid, w->gil, t->wake_ns,
+		    (struct gil_thread_ids){ .tid = typed_task_ns_id(task),
+					     .host_tid = task->pid,
+					     .ident = t->thread_pointer });
 	w->woken = 1;
 	w->switch_number = gil.switch_number;
 	w->dropper.host_tid = current_tid();
 	w->dropper.tid = typed_task_ns_id(waker);
 	w->dropper.ident = task_ident(waker);
-	holder = gil_holder_at(w, w->n_holders - 1);
+	holder = gil_holder_at(w, w->holder);
 	if (!holder->tid) { /* nobody had seen it before */
 		holder->tid = w->dropper.tid;
 		holder->host_tid = w->dropper.host_tid;
@@ -361,7 +371,7 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 }
 
 /* `end` 0: it came back unseen, and it is not known when. */
-static __always_inline void gil_switch_in(struct thread *t, __u64 end)
+static __always_inline void gil_switch_in(struct task_struct *task, struct thread *t, __u64 end)
 {
 	struct gil_wait *w = &t->gil;
 
@@ -373,9 +383,17 @@ static __always_inline void gil_switch_in(struct thread *t, __u64 end)
 		w->runq_ns = t->wake_ns > t->off_ns && t->wake_ns < end ? end - t->wake_ns : 0;
 		w->gap_ns = 0;
 		if (w->n_holders)
-			gil_holder_at(w, w->n_holders - 1)->ns += end - t->off_ns;
+			gil_share_out(task, w, t->off_ns, end);
 	}
 	w->word = GIL_NONE;
+}
+
+/* Nobody watches any more: an open wait is over, or goes on and is reported as far as it came. */
+static __always_inline void gil_wait_end(struct task_struct *task, struct thread *t, __u64 now)
+{
+	if (t->gil.word == GIL_COND || t->gil.word == GIL_LOCK)
+		gil_switch_in(task, t, now);
+	gil_wait_close(task, t);
 }
 
 #endif

@@ -26,10 +26,10 @@ struct gil_wait {
 	struct gil_thread_ids dropper;
 	__u32 sleeps;
 	__u8 n_holders;
-	__u8 word;  /* enum gil_word: what the thread sleeps on; GIL_NONE: it does not */
-	__u8 woken; /* the last sleep ended because somebody dropped the GIL */
-	__u8 pad;
-	__u64 gil; /* address of the GIL that it sleeps on */
+	__u8 word;   /* enum gil_word: what the thread sleeps on; GIL_NONE: it does not */
+	__u8 woken;  /* the last sleep ended because somebody dropped the GIL */
+	__u8 holder; /* place of the present one in holders[] */
+	__u64 gil;   /* address of the GIL that it sleeps on */
 };
 
 struct thread {

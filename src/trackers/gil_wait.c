@@ -7,6 +7,7 @@
 
 #include <bpf/bpf.h>
 #include <string.h>
+#include <unistd.h>
 #include <uthash.h>
 
 #include "log.h"
@@ -113,6 +114,12 @@ static const struct option options[] = {
 	  .choices = methods },
 };
 
+/* Are waits read off the scheduler, of some binaries at least? */
+static bool watches_sched(void)
+{
+	return method != GIL_METHOD_UPROBE;
+}
+
 /* ---- rows ---- */
 
 /* A thread of the same process as the waiter; '' where the thread itself is not known. */
@@ -218,6 +225,22 @@ static void gil_wait_process_appeared(const struct process *process)
 	look_for_gils(i);
 }
 
+/* Runs the iterator over all threads to its end; what it finds are events. */
+static int end_waits(void)
+{
+	struct bpf_link *link = bpf_program__attach_iter(skeleton->progs.gil_end_waits, NULL);
+	int fd = link ? bpf_iter_create(bpf_link__fd(link)) : -errno;
+	char nothing[64];
+	ssize_t n = fd;
+
+	while (fd >= 0 && ((n = read(fd, nothing, sizeof(nothing))) > 0 || errno == EAGAIN))
+		errno = 0;
+	if (fd >= 0)
+		close(fd);
+	bpf_link__destroy(link);
+	return n < 0 ? -errno : 0;
+}
+
 static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 {
 	struct interpreter *i, *next;
@@ -227,6 +250,9 @@ static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 		if (!i->known.gils[0] || i->offsets.gil_kind == PYTHON_GIL_OF_INTERP)
 			look_for_gils(i);
 	}
+	if (output->last && watches_sched() && end_waits())
+		log_warn("gil_wait: waits that were not over are not reported: %s",
+			 strerror(errno));
 	sched_sums_tick(&sums, output, now_ns);
 }
 
@@ -292,6 +318,8 @@ static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 		return err;
 	skeleton->rodata->gil_wait_runs = method != GIL_METHOD_UPROBE;
 	skeleton->rodata->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
+	bpf_program__set_autoload(skeleton->progs.gil_end_waits, watches_sched());
+	bpf_program__set_autoattach(skeleton->progs.gil_end_waits, false);
 	bpf_program__set_autoload(skeleton->progs.gil_take_enter, method == GIL_METHOD_UPROBE);
 	bpf_program__set_autoload(skeleton->progs.gil_take_exit, method == GIL_METHOD_UPROBE);
 	sums = (struct sched_sums){

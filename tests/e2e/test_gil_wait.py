@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits for the GIL against what probes on take_gil() itself see in the same run, by a second agent with the reference
 method. That truth is wall time inside the function: on a busy machine it has time in it in which the thread was
-runnable, awake and without a CPU, which is no wait for the GIL; the programs report how long that was."""
+runnable, awake and without a CPU, which is no wait for the GIL; the kernel's own count of that is the row's runq_ns."""
 import collections
 import time
 
@@ -13,7 +13,9 @@ from conftest import PYTHONS
 TABLE = "ebpf_gil_wait"
 PROFILE = "ebpf_gil_wait_profile"
 LONG_NS = 1_000_000
-KINDS = ("cpu4", "hold", "gc")
+PROBE_NS = 100_000  # of the probes themselves, and of cold caches
+KINDS = ("cpu4", "hold")  # on every Python; each of these on one:
+MORE_KINDS = ("gc", "convoy", "often", "seldom", "many", "churn", "digest", "spawn", "signals", "pinned")
 FIND_SECONDS = 1.2  # interpreters that were not up yet when their process was found are looked at every second
 
 
@@ -21,17 +23,33 @@ def has_symbol(python):
     return python.gc_method == "symbol"  # Debian's has none, and static probes instead
 
 
-def run(start_workload, agent, python, kind, seconds=1.5):
+def begin(start_workload, agent, python, kind, seconds):
     workload = start_workload(python, "gil_contention.py", kind, seconds).wait_covered(agent)
-    time.sleep(FIND_SECONDS)
+    workload.kind = kind
+    return workload
+
+
+def finish(workload):
     workload.say()
     truth = workload.read()
     workload.finish()
-    return {**workload.hello, **truth, "python": python, "kind": kind}
+    return {**workload.hello, **truth, "python": workload.python, "kind": workload.kind}
+
+
+def run(start_workload, agent, python, kind, seconds=1.5):
+    workload = begin(start_workload, agent, python, kind, seconds)
+    time.sleep(FIND_SECONDS)
+    return finish(workload)
+
+
+def begin_of(row):
+    return host.monotonic_ns(row["start_time"])
 
 
 def rows_of(agent, truth):
-    return agent.select(TABLE, lambda r: r["host_pid"] == truth["pid"] and r["tid"] in truth["tids"])
+    """Of the threads that the workload has made, and of those that these have made."""
+    return agent.select(TABLE, lambda r: r["host_pid"] == truth["pid"] and r["tid"] != truth["tid"]
+                        and (r["tid"] in truth["tids"] or truth["kind"] == "spawn"))
 
 
 def overlap(a, b):
@@ -44,24 +62,30 @@ def partner(rows_by_tid, row):
     return best if best and overlap(row, best) > 0 else None
 
 
+def equal(row, truth):
+    """Within 1 %, when what the thread lacked a CPU may count or not."""
+    return (0.99 * truth["duration_ns"] - truth["runq_ns"] - PROBE_NS <= row["duration_ns"]
+            <= 1.01 * truth["duration_ns"] + PROBE_NS)
+
+
 def compare(rows, reference, truth):
-    """Totals, counts and, where the reference knows it, the holder at the beginning."""
-    total, right = (sum(r["duration_ns"] for r in x) for x in (rows, reference))
-    n, n_right = (sum(r["duration_ns"] >= LONG_NS for r in x) for x in (rows, reference))
-    what = (truth["python"], truth["kind"], total, right, n, n_right, truth["run_delay_ns"])
-    assert right and abs(total - right) <= right // 100 + truth["run_delay_ns"], what
-    # a wait of about a millisecond may be one on one side only, and so may one in which a CPU was lacking
-    assert abs(n - n_right) <= max(3, n_right // 100) + truth["run_delay_ns"] // LONG_NS, what
+    """Totals, each wait and, where the reference knows it, its holder at the beginning."""
+    total, right, no_cpu = (sum(r[what] for r in x) for x, what in
+                            ((rows, "duration_ns"), (reference, "duration_ns"), (reference, "runq_ns")))
+    what = (truth["python"], truth["kind"], total, right, no_cpu, len(rows), len(reference))
+    # each wait costs the reference some microseconds more
+    assert right and 0.99 * right - no_cpu - 20_000 * len(reference) <= total <= 1.01 * right, what
     by_tid = collections.defaultdict(list)
     for row in rows:
         by_tid[row["tid"]].append(row)
-    known = same = 0
-    for row in reference:
-        other = partner(by_tid, row) if row["duration_ns"] >= LONG_NS else None
-        if other and row["holder_tid"] and other["holder_tid"]:
-            known += 1
-            same += row["holder_tid"] == other["holder_tid"]
-    return what, known, same
+    long = [r for r in reference if r["duration_ns"] - r["runq_ns"] >= LONG_NS]
+    pairs = [(row, partner(by_tid, row)) for row in long]
+    alike = sum(other is not None and equal(other, row) for row, other in pairs)
+    # where it changes hands every few microseconds the first sleep may have another holder than take_gil()'s first look
+    holders = [(row, other) for row, other in pairs if truth["kind"] != "often"
+               and other and row["holder_tid"] and other["start_time"] - row["start_time"] < 50]
+    same = sum(row["holder_tid"] == other["holder_tid"] for row, other in holders)
+    return what, len(long), alike, len(holders), same
 
 
 def check_row(row, truth):
@@ -73,42 +97,54 @@ def check_row(row, truth):
 
 
 def main_holder(row):
-    shares = collections.Counter()
-    for holder in row["holders"]:
-        shares[holder["tid"]] += holder["ns"]
-    return shares.most_common(1)[0][0]
+    return max(row["holders"], key=lambda h: h["ns"])["tid"]
+
+
+def held_in(row, truth):
+    """How long the first thread certainly had the GIL within the row."""
+    begin = begin_of(row)
+    end = begin + row["duration_ns"]
+    return sum(max(0, min(end, until) - max(begin, since))
+               for since, until in zip(truth["held"][::2], truth["held"][1::2]))
 
 
 def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
     agent = start_agent("--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
     reference = start_agent("--gil_wait.min_duration_us=0", "--gil_wait.method=uprobe", trackers=["gil_wait"])
-    truths = [run(start_workload, agent, python, kind) for python in PYTHONS for kind in KINDS]
+    pythons = [p for p in PYTHONS if has_symbol(p)]
+    kinds = {python: [*KINDS] for python in PYTHONS}
+    for i, kind in enumerate(MORE_KINDS):
+        kinds[pythons[i % len(pythons)]].append(kind)
+    truths = []
+    for python in PYTHONS:
+        workloads = [begin(start_workload, agent, python, kind, 1) for kind in kinds[python]]
+        time.sleep(FIND_SECONDS)
+        truths += [finish(workload) for workload in workloads]
     agent.stop()
     reference.stop()
-    known = same = blamed = blamed_right = compared = 0
+    long = alike = known = same = blamed = blamed_right = compared = 0
     lines = []
     for truth in truths:
         rows = rows_of(agent, truth)
-        assert len(rows) > 50, truth
+        assert len(rows) > 5, truth
         for row in rows:
             check_row(row, truth)
+            if held_in(row, truth) > 0.5 * row["duration_ns"] > LONG_NS / 2:
+                blamed += 1
+                blamed_right += main_holder(row) == truth["tids"][0]
         if has_symbol(truth["python"]):
-            what, k, s = compare(rows, rows_of(reference, truth), truth)
+            what, *counts = compare(rows, rows_of(reference, truth), truth)
+            long, alike, known, same = (a + b for a, b in zip((long, alike, known, same), counts))
             compared += 1
-            lines.append("%s %s: %d us of %d, %d waits of %d" % (*what[:2], what[2] // 1000, what[3] // 1000, *what[4:6]))
-            if truth["kind"] == "cpu4":  # elsewhere the GIL changes hands while the truth looks
-                known, same = known + k, same + s
-        if truth["kind"] != "cpu4":  # only the first thread keeps the GIL that long by itself
-            long = [r for r in rows if r["duration_ns"] > 3 * LONG_NS and r["tid"] != truth["tids"][0]]
-            blamed += len(long)
-            blamed_right += sum(main_holder(r) == truth["tids"][0] for r in long)
+            lines.append("%s %s: %d us of %d (%d of it without a CPU), %d waits of %d; %d of %d alike, holder %d of %d" % (
+                *what[:2], *(ns // 1000 for ns in what[2:5]), *what[5:], counts[1], counts[0], counts[3], counts[2]))
     with capsys.disabled():
-        print("", *lines, f"holder at the beginning {same} of {known}, of the longest part {blamed_right} of {blamed}",
-              sep="\n    ")
-    assert compared >= len(KINDS) * sum(map(has_symbol, PYTHONS))
+        print("", *lines, f"waits of a millisecond {alike} of {long}, holder at the beginning {same} of {known}, "
+              f"of the longest part {blamed_right} of {blamed}", sep="\n    ")
+    assert compared == len(pythons) * len(KINDS) + len(MORE_KINDS)
+    assert long and alike >= 0.96 * long
     assert known and same >= 0.98 * known
-    # on a busy machine any of them may lose its CPU while it has the GIL, and that is true too
-    assert blamed and blamed_right >= 0.9 * blamed
+    assert blamed and blamed_right >= 0.97 * blamed
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=str)
@@ -134,6 +170,23 @@ def test_short_waits_are_summed(python, start_agent, start_workload):
     counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gil_wait"]
     assert sum(r["seen"] for r in counts) == sum(r["filtered"] + r["rows"] + r["lost_state"] for r in counts)
     assert not any(r["lost_ring"] for r in counts) and sum(r["lost_state"] for r in counts) <= len(all_rows) // 100
+
+
+@pytest.mark.parametrize("degrade", [(), ("--degrade=task_storage",)], ids=["task_storage", "hash"])
+def test_open_waits_are_reported_at_the_end(degrade, debian_python, start_agent, start_workload):
+    """Four threads, of which one has the GIL for 100 ms at a time: the others wait when the agent stops."""
+    agent = start_agent(*degrade, "--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
+    workload = begin(start_workload, agent, debian_python, "seldom", 4)
+    time.sleep(FIND_SECONDS)
+    workload.say()
+    agent.wait_rows(TABLE, lambda r: r["host_pid"] == workload.pid and r["tid"] != workload.pid and r["sleeps"] > 1, n=3)
+    agent.stop()
+    rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid)
+    end = max(r["end_time"] for r in rows)
+    open_rows = [r for r in rows if end - r["end_time"] < 5000 and not r["dropper_tid"]]
+    assert len({r["tid"] for r in open_rows}) == len(open_rows) >= 2
+    counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gil_wait"]
+    assert sum(r["seen"] for r in counts) == sum(r["filtered"] + r["rows"] for r in counts) >= len(rows)
 
 
 @pytest.mark.parametrize("degrade", [(), ("--degrade=task_storage",)], ids=["task_storage", "hash"])
