@@ -17,10 +17,11 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 enum { CA_RECOVERY = 3, CA_LOSS = 4 };
 enum { PENDING_NONE = 0, PENDING_RETRANS = 1, PENDING_PROBE0 = 3, PENDING_LOSS_PROBE = 5 };
 
-#define SOCK_STREAM  1
-#define EPIPE	     32
-#define ECONNRESET   104
-#define ECONNREFUSED 111
+#define SOCK_STREAM   1
+#define SHUTDOWN_MASK 3
+#define EPIPE	      32
+#define ECONNRESET    104
+#define ECONNREFUSED  111
 
 /* What a socket's timers call, learnt from the first socket: /proc/kallsyms may be closed. */
 __u64 write_timer_function, delack_timer_function;
@@ -332,6 +333,13 @@ static __always_inline void on_window_probe(__u64 sock, __u64 now)
 	episode->last_ns = now;
 }
 
+/* A close is no use: of a process that ends, any thread may be the last to hold the socket. */
+static __always_inline bool used_by_a_thread(struct sock *sk)
+{
+	return BPF_CORE_READ(sk, sk_lock.owned) &&
+	       BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) != SHUTDOWN_MASK;
+}
+
 static __noinline int on_write_timer_start(__u64 sock)
 {
 	struct tcp_socket *socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
@@ -342,7 +350,7 @@ static __noinline int on_write_timer_start(__u64 sock)
 		now = bpf_ktime_get_ns();
 		look_at_all(socket, sock, now, ca_state_of(sock));
 	}
-	if (BPF_CORE_READ((struct sock *)sock, sk_lock.owned)) {
+	if (used_by_a_thread((struct sock *)sock)) {
 		if (!socket)
 			socket = tcp_socket_get(sock);
 		if (socket)

@@ -106,11 +106,13 @@ def twice(test):
     return run
 
 
-def assert_near(row, begin, end):
+def assert_near(row, begin, end, *answers):
+    """The programs whose stamps begin or end is may have waited for a processor: so much may be between."""
+    near = NEAR + sum(answer["delay"] for answer in answers)
     start_time, end_time = monotonic_ns(row["start_time"]), monotonic_ns(row["end_time"])
-    assert abs(start_time - begin) < NEAR, f"starts {(start_time - begin) / MS:.2f} ms off"
-    assert abs(end_time - end) < NEAR, f"ends {(end_time - end) / MS:.2f} ms off"
-    assert abs(row["duration_ns"] - (end - begin)) < NEAR
+    assert abs(start_time - begin) < near, f"starts {(start_time - begin) / MS:.2f} ms off"
+    assert abs(end_time - end) < near, f"ends {(end_time - end) / MS:.2f} ms off"
+    assert abs(row["duration_ns"] - (end - begin)) < near
 
 
 def assert_owner(row, answer):
@@ -176,7 +178,7 @@ def test_rto_stall(scene, noise, family):
     rows = s.rows(0)
     assert [r["kind"] for r in rows] == ["rto"] * 3
     for row, (sent, end, copies) in zip(rows, truths):
-        assert_near(row, sent["begin"], end)
+        assert_near(row, sent["begin"], end, sent)
         assert_owner(row, sent)
         assert (row["segments"], row["timeouts"], row["ended_by"]) == (copies, copies, "progress")
         assert row["family"] == ("ipv4" if family == socket.AF_INET else "ipv6")
@@ -207,7 +209,7 @@ def test_tail_loss_probe(scene, family):
     rows = s.rows(0)
     assert [(r["kind"], r["segments"], r["probes"]) for r in rows] == [("tlp", 1, 1)] * 5
     for row, (sent, end) in zip(rows, truths):
-        assert_near(row, sent["begin"], end)
+        assert_near(row, sent["begin"], end, sent)
         assert_owner(row, sent)
     assert s.check_sums()["TcpExtTCPLossProbes"] == 5
 
@@ -235,7 +237,7 @@ def test_syn(scene, family):
     rows = s.rows(0)
     assert ",".join(r["kind"] for r in rows) == "syn_retransmit,syn_retransmit,syn_retransmit"
     for row, answer in zip(rows, (first, second, third)):
-        assert_near(row, answer["begin"], answer["end"])
+        assert_near(row, answer["begin"], answer["end"], answer)
         assert_owner(row, answer)
     assert [r["ended_by"] for r in rows] == ["progress", "progress", "timeout"]
     assert sum(r["segments"] for r in s.rows(1, "synack_retransmit")) >= 1
@@ -285,7 +287,7 @@ def test_zero_window(scene, noise, family):
         for truth in truths:
             pause, received = truth[:2]
             # the long one, in which nobody read; reading may have closed the window again a few times
-            begin, end = next(c for c in closed if abs(c[1] - received["begin"]) < NEAR)
+            begin, end = next(c for c in closed if abs(c[1] - received["begin"]) < NEAR + received["delay"])
             assert end - begin > pause * 1e9 / 3
             near = [(monotonic_ns(r["start_time"]) - begin, r) for r in s.rows(side, kind)]
             row = next((r for offset, r in near if abs(offset) < NEAR), None)
@@ -364,7 +366,8 @@ def test_lossy_transfer(scene, noise, family):
 
 @twice
 def test_owner_of_old_sockets(scene):
-    """Connected before the agent started: the process is known at once, the thread when it moves again."""
+    """Connected before the agent started: the process is known at once, the thread when it is seen to use the socket.
+    One that was in the middle of sending may not be: rather no thread than another one."""
     s = scene()
     s.listen(16384)
     s.connect("idle")
@@ -376,10 +379,19 @@ def test_owner_of_old_sockets(scene):
     received = s.b.do("reader", "recv", "stuck", 1 << 18)
     sent = s.a.answer(sending)
     s.b.do("main", "abort", "idle")
+    time.sleep(0.3)  # everything is acknowledged: what is sent now starts the socket's timer
+    lost = lose_copies(s.wire, 1)
+    s.a.do("sender", "send", "stuck", 1)
+    s.b.do("reader", "recv", "stuck", 1)
+    assert len(lost) == 1
     s.finish()
     [reset] = s.rows(0, "rst_received")
     assert (reset["host_pid"], reset["pid"], reset["tid"], reset["owner"]) == (s.a.pid, s.a.pid, 0, "file")
-    assert_owner(s.rows(0, "zero_window_received")[0], sent)
+    stall = s.rows(0, "zero_window_received")[0]
+    assert stall["host_pid"] == s.a.pid
+    assert (stall["tid"], stall["owner"]) in ((0, "file"), (sent["tid"], "user"))
+    [again] = [r for r in s.rows(0) if r["kind"] in ("tlp", "rto")]
+    assert_owner(again, sent)
     row = s.rows(1, "zero_window_sent")[0]
     assert_owner(row, received)
     assert row["ended_by"] == "progress" and row["stalled_ns"] > 1900 * MS
@@ -421,7 +433,7 @@ def test_without_congestion_states(scene):
     s.b.do("main", "recv", "c", 1000)
     s.finish()
     s.check_sums()
-    assert_near(s.rows(0, "rto")[0], sent["begin"], ack.time)
+    assert_near(s.rows(0, "rto")[0], sent["begin"], ack.time, sent)
 
 
 @twice

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One end of TCP connections, told what to do: each line is a word for one of its threads (wire.Peer). Every answer
-has the thread's ids and when it began and ended, on the clock that the kernel stamps events with."""
+has the thread's ids and when it began and ended, on the clock that the kernel stamps events with, and for how long
+of that it had no processor."""
 import json
 import os
 import queue
@@ -100,12 +101,18 @@ WORDS = {f.__name__: f for f in
          (listen, accept, connect, send, pour, recv, drain, error, shutdown, close, abort, wait)}
 
 
+def run_delay():
+    """How long this thread has waited for a processor so far."""
+    with open("/proc/thread-self/schedstat") as f:
+        return int(f.read().split()[1])
+
+
 def work(orders):
     while True:
         order = orders.get()
-        begin = now()
+        delay, begin = run_delay(), now()
         result = WORDS[order["do"]](*order["args"])
-        answer = {"id": order["id"], "result": result, "begin": begin, "end": now(),
+        answer = {"id": order["id"], "result": result, "begin": begin, "end": now(), "delay": run_delay() - delay,
                   "pid": os.getpid(), "tid": threading.get_native_id()}
         os.write(1, json.dumps(answer).encode() + b"\n")
 
