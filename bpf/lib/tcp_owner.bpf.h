@@ -3,8 +3,8 @@
  * Whose socket is it: the last thread that connected, sent or received on it. A soft interrupt runs
  * in anybody's name, so it is only asked who `current` is where a thread must hold the socket's
  * lock: connect(), recvmsg(), and a send that starts the socket's timer, which the first after a
- * rest does and which costs nothing per packet. A thread that goes on with another's sending is seen
- * when all of it is acknowledged.
+ * rest does and which costs nothing per packet. A thread that goes on with another's sending is
+ * seen when all of it is acknowledged.
  */
 #ifndef UNDERSPAN_TCP_OWNER_BPF_H
 #define UNDERSPAN_TCP_OWNER_BPF_H
