@@ -60,7 +60,7 @@ static const struct collection empty_collection;
 bool stopping; /* set by user space: probes still fire, nothing may come of it */
 
 const volatile bool only_chosen = false; /* --pid: only processes of the map `processes` */
-const volatile __u64 min_duration_ns = 0;
+volatile __u64 min_duration_ns = 0;	 /* may change while it runs */
 const volatile __u64 stack_min_ns = 1000000;
 
 static __always_inline bool read_stats(const struct gc_binary *binary, __u64 runtime, __u64 interp,

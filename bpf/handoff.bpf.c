@@ -63,7 +63,7 @@ struct {
 /* too big for the BPF stack */
 static const struct connection empty_connection;
 
-const volatile __u64 min_duration_ns = 0;
+volatile __u64 min_duration_ns = 0; /* may change while it runs */
 
 static __always_inline __u64 connection_key(__u32 tgid, __u32 fd)
 {

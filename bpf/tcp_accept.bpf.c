@@ -47,7 +47,7 @@ struct {
 	__type(value, struct listener);
 } accept_listeners SEC(".maps");
 
-const volatile __u64 min_duration_ns = 0;
+volatile __u64 min_duration_ns = 0; /* may change while it runs */
 const volatile bool only_chosen = false;
 
 static const struct listener empty_listener;

@@ -58,7 +58,7 @@ struct {
 	__type(value, struct attempt);
 } connect_attempts SEC(".maps");
 
-const volatile __u64 min_duration_ns = 0;
+volatile __u64 min_duration_ns = 0; /* may change while it runs */
 const volatile bool only_chosen = false;
 const volatile bool report_closed = true;
 

@@ -65,6 +65,18 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 /* Reads one JSON configuration file into the tables' targets. Returns 0, -EINVAL, -ENOMEM. */
 int config_read_file(const struct option_table *tables, const char *path, struct why *why);
 
+/* Keeps what the targets hold for config_reload(). Before the first config_parse(). */
+int config_remember_defaults(const struct option_table *tables);
+void config_forget_defaults(void);
+
+/*
+ * Parses file and flags once more. Options that are `reloadable` get their new values; the keys of
+ * those that did are listed in `changed`, of those that differ but cannot in `needs_restart`. On
+ * an error nothing has changed.
+ */
+int config_reload(const struct option_table *tables, int argc, char **argv, struct why *changed,
+		  struct why *needs_restart, struct why *why);
+
 /* Prints the tables as --help shows them. */
 void config_print_help(const struct option_table *tables);
 

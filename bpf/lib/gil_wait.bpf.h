@@ -76,7 +76,7 @@ struct gil_profile_map {
 struct gil_profile_map gil_profile_0 SEC(".maps"), gil_profile_1 SEC(".maps");
 
 const volatile bool gil_wait_runs = true;
-const volatile __u64 gil_wait_min_ns = 0;
+volatile __u64 gil_wait_min_ns = 0; /* may change while it runs */
 
 static __always_inline void gil_stat(__u32 stat, __u64 n)
 {

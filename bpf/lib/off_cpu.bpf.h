@@ -32,7 +32,7 @@ struct {
 } off_cpu_scratch SEC(".maps");
 
 const volatile bool off_cpu_runs = true;
-const volatile __u64 off_cpu_min_ns = 0;
+volatile __u64 off_cpu_min_ns = 0; /* may change while it runs */
 const volatile bool off_cpu_user_stacks = true;
 
 static __always_inline void off_cpu_stat(__u32 stat, __u64 n)

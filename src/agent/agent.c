@@ -8,6 +8,7 @@
 #include <sys/signalfd.h>
 
 #include "agent/governor.h"
+#include "agent/notify.h"
 #include "agent/report.h"
 #include "log.h"
 #include "pipeline/enrich.h"
@@ -33,6 +34,7 @@ struct agent {
 	struct report report;
 	struct governor governor;
 	bool started, stop, watch_fd_ended;
+	int signal_fd, clock_fd; /* of the loop */
 };
 
 static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
@@ -218,11 +220,13 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	govern(agent, now);
 	processes_tick(now);
 	names_tick(now);
+	notify_alive(now);
 	err = pipeline_tick(agent->pipeline, why);
 	if (err || now < *next_second)
 		return err;
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
+	report_clock(&agent->report);
 	binaries_tick(now);
 	targets_tick(now);
 	governor_work_begins(&agent->governor);
@@ -232,47 +236,99 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	return 0;
 }
 
-static void wait_and_handle(struct agent *agent, int epoll_fd, int signal_fd, int watch_fd,
-			    uint64_t wait_ns)
+static void say_ready(const struct agent *agent)
 {
-	struct epoll_event events[MAX_TRACKERS + 4];
+	char words[100];
+
+	snprintf(words, sizeof(words), "watching %zu Python processes with %zu trackers",
+		 processes_count(), agent->set.n);
+	log_info("ready: %s", words);
+	notify_ready(words);
+}
+
+/* Nothing is detached meanwhile: no event is lost. */
+static void reload(struct agent *agent)
+{
+	struct why why;
+
+	if (!agent->options.reload) {
+		log_info("SIGHUP: there is nothing to reload");
+		return;
+	}
+	notify_reloading();
+	if (agent->options.reload(&agent->options, &why)) {
+		log_error("reload: nothing has changed: %s", why.text);
+	} else {
+		tracker_set_options_changed(&agent->set);
+		agent->report.interval_ns = agent->options.report_interval_ns;
+	}
+	say_ready(agent);
+}
+
+static void on_signals(struct agent *agent)
+{
+	struct signalfd_siginfo info;
+
+	while (read(agent->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGHUP)
+			reload(agent);
+		else
+			agent->stop = true;
+	}
+}
+
+static void wait_and_handle(struct agent *agent, int epoll_fd, int watch_fd, uint64_t wait_ns)
+{
+	struct epoll_event events[MAX_TRACKERS + 6];
 	int n = epoll_wait(epoll_fd, events, ARRAY_SIZE(events),
 			   (int)((wait_ns + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC));
 
 	for (int i = 0; i < n; i++) {
-		if (events[i].data.fd == signal_fd)
-			agent->stop = true;
-		else if (events[i].data.fd == watch_fd)
+		int fd = events[i].data.fd;
+
+		if (fd == agent->signal_fd) {
+			on_signals(agent);
+		} else if (fd == watch_fd) {
 			agent->stop = agent->watch_fd_ended = true;
-		/* the ring buffers' fd: the tick that follows consumes them */
+		} else if (fd == agent->clock_fd) {
+			clock_watch_fired(fd);
+			report_clock(&agent->report);
+		}
+		/* the ring buffers' fds: the tick that follows consumes them */
 	}
 }
 
-static int loop(struct agent *agent, int signal_fd, int watch_fd, struct why *why)
+static int watch_all(struct agent *agent, int epoll_fd, int watch_fd)
 {
-	uint64_t end = agent->options.duration_ns, next_second = 0;
-	AUTO_CLOSE int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	int err = epoll_fd < 0 ? -errno : 0;
+	int err = watch(epoll_fd, agent->signal_fd);
 
-	if (!err)
-		err = watch(epoll_fd, signal_fd);
 	for (size_t i = 0; !err && i < agent->set.n_rings; i++)
 		err = watch(epoll_fd, ring_buffer__epoll_fd(agent->set.rings[i]));
 	if (!err && watch_fd >= 0)
 		err = watch(epoll_fd, watch_fd);
+	if (!err && agent->clock_fd >= 0)
+		err = watch(epoll_fd, agent->clock_fd);
+	return err;
+}
+
+static int loop(struct agent *agent, int watch_fd, struct why *why)
+{
+	uint64_t end = agent->options.duration_ns, next_second = 0;
+	AUTO_CLOSE int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	int err = epoll_fd < 0 ? -errno : watch_all(agent, epoll_fd, watch_fd);
+
 	if (err)
 		return why_fail(why, -err, "cannot wait for events: %s", strerror(-err));
 	if (end)
 		end += clock_monotonic_ns();
-	log_info("ready: watching %zu Python processes with %zu trackers", processes_count(),
-		 agent->set.n);
+	say_ready(agent);
 	while (!agent->stop) {
 		uint64_t now = clock_monotonic_ns();
 
 		err = tick(agent, now, &next_second, why);
 		if (err || (end && now >= end))
 			break;
-		wait_and_handle(agent, epoll_fd, signal_fd, watch_fd,
+		wait_and_handle(agent, epoll_fd, watch_fd,
 				names_due_in(now, processes_due_in(now, POLL_NS)));
 	}
 	return err;
@@ -294,6 +350,7 @@ sigset_t agent_block_signals(void)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	return signals;
@@ -301,16 +358,20 @@ sigset_t agent_block_signals(void)
 
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why)
 {
-	AUTO_CLOSE int signal_fd = open_signal_fd(why);
+	AUTO_CLOSE int signal_fd = open_signal_fd(why), clock_fd = clock_watch();
 	int err, undelivered;
 
 	if (signal_fd < 0) {
 		sink->free(sink);
 		return signal_fd;
 	}
+	agent->signal_fd = signal_fd;
+	agent->clock_fd = clock_fd; /* or none: then steps are seen every second */
+	notify_init();
 	err = start(agent, sink, why);
 	if (!err)
-		err = loop(agent, signal_fd, watch_fd, why);
+		err = loop(agent, watch_fd, why);
+	notify_stopping();
 	stop(agent);
 	if (!agent->pipeline)
 		return err;

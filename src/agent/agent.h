@@ -19,13 +19,18 @@ struct agent_options {
 	uint64_t report_interval_ns; /* of ebpf_agent rows */
 	const char *host;	     /* NULL: the machine's name */
 	struct pipeline_limits limits;
+	/*
+	 * SIGHUP: reads the configuration once more, into these options as well; 0 or -errno with
+	 * why, and then nothing has changed. NULL: SIGHUP is ignored.
+	 */
+	int (*reload)(struct agent_options *options, struct why *why);
 };
 
 struct agent;
 
 /*
- * Blocks SIGTERM and SIGINT for agent_run() to take: a signal during a long start must end the
- * agent in the same orderly way as later. Returns the two.
+ * Blocks SIGTERM, SIGINT and SIGHUP for agent_run() to take: a signal during a long start must end
+ * the agent in the same orderly way as later. Returns the three.
  */
 sigset_t agent_block_signals(void);
 

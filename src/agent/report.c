@@ -110,6 +110,31 @@ void report_health(struct report *report, const char *tracker, const struct trac
 	pipeline_add(report->pipeline, report->set->n + 1, &row);
 }
 
+void report_clock(struct report *report)
+{
+	struct tracker_health health = { .live = true };
+	struct clock_step step;
+	struct why why;
+
+	if (!clock_take_step(&step))
+		return;
+	/* chronyd's small steps are its daily work */
+	if (llabs(step.ns) < (int64_t)NSEC_PER_MSEC) {
+		log_debug("clock: stepped by %.6f s", (double)step.ns / 1e9);
+		return;
+	}
+	if (step.slept_ns)
+		why_fail(&why, 0, "the host was suspended for %.3f s", (double)step.slept_ns / 1e9);
+	else
+		why_fail(&why, 0,
+			 "the wall clock was stepped by %.6f s; rows have the time that it showed "
+			 "when they happened, uncertain for %.3f s before this",
+			 (double)step.ns / 1e9, (double)(step.before_ns - step.after_ns) / 1e9);
+	log_warn("clock: %s", why.text);
+	health.reason = why.text;
+	report_health(report, "clock", &health);
+}
+
 static void report_tracker_state(struct report *report, const struct tracker *tracker,
 				 const struct why *refused)
 {

@@ -33,6 +33,9 @@ void report_last(struct report *report, uint64_t now_ns);
 /* A row about something that is no process: host_pid 0. */
 void report_health(struct report *report, const char *tracker, const struct tracker_health *health);
 
+/* Says when the wall clock was stepped, or the host suspended, since it was last asked. */
+void report_clock(struct report *report);
+
 /* A process appeared: a row per tracker that has something to say about it. */
 void report_process(struct report *report, const struct process *process);
 

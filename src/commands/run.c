@@ -55,7 +55,8 @@ static const struct option run_options[] = {
 	  .arg = "S",
 	  .help = "how often the agent writes its own counts to ebpf_agent (10)",
 	  .min = 1,
-	  .max = 3600 },
+	  .max = 3600,
+	  .reloadable = true },
 	{ .key = "degrade",
 	  .type = OPTION_LIST,
 	  .target = &kernel_degraded,
@@ -67,11 +68,15 @@ static const struct option run_options[] = {
 	  .target = &log_level,
 	  .arg = "LEVEL",
 	  .help = "error, warn, info or debug (info)",
-	  .choices = log_levels },
+	  .choices = log_levels,
+	  .reloadable = true },
 };
 
+/* the command's, three modules', each tracker's, the end */
+enum { MAX_TABLES = MAX_TRACKERS + 5 };
+
 /* Fills the tables of options: the command's, the shared ones, each tracker's, {0}. */
-static void collect_tables(struct option_table tables[MAX_TRACKERS + 4])
+static void collect_tables(struct option_table tables[MAX_TABLES])
 {
 	size_t n = 0;
 
@@ -140,6 +145,35 @@ static int check_shed_first(struct why *why)
 	return 0;
 }
 
+/* ---- SIGHUP ---- */
+
+static struct option_table all_tables[MAX_TABLES];
+static int the_argc;
+static char **the_argv;
+
+static void apply_output(void)
+{
+	agent_options.limits = pipeline_limits;
+	if (to_stdout) /* a row is shown as soon as it is known */
+		agent_options.limits.batch_age_ns = 0;
+	log_set_level((enum log_level)log_level);
+}
+
+static int reload(struct agent_options *ret_options, struct why *why)
+{
+	struct why changed, needs_restart;
+	int err = config_reload(all_tables, the_argc, the_argv, &changed, &needs_restart, why);
+
+	if (err)
+		return err;
+	apply_output();
+	ret_options->report_interval_ns = agent_options.report_interval_ns;
+	log_info("reloaded: %s", changed.text[0] ? changed.text : "nothing has changed");
+	if (needs_restart.text[0])
+		log_warn("reload: these take a restart: %s", needs_restart.text);
+	return 0;
+}
+
 static int check_output(struct why *why)
 {
 	int n = to_stdout + (clickhouse_config.clickhouse != NULL) +
@@ -178,12 +212,16 @@ static int run(struct why *why)
 
 int command_run(int argc, char **argv)
 {
-	struct option_table tables[MAX_TRACKERS + 4];
+	struct option_table *tables = all_tables;
 	struct why why = { { 0 } };
 	size_t n_words = 0;
 	int err;
 
 	collect_tables(tables);
+	the_argc = argc;
+	the_argv = argv;
+	if (config_remember_defaults(tables))
+		return EXIT_FAILED;
 	err = config_parse(tables, argc, argv, NULL, &n_words, &why);
 	if (err > 0) {
 		puts("usage: underspan run [OPTIONS]\n\nWatches this host and writes rows to "
@@ -196,16 +234,15 @@ int command_run(int argc, char **argv)
 	if (!err)
 		err = check_shed_first(&why);
 	if (!err) {
-		agent_options.limits = pipeline_limits;
-		if (to_stdout) /* a row is shown as soon as it is known */
-			agent_options.limits.batch_age_ns = 0;
+		apply_output();
 		agent_options.host = host;
-		log_set_level((enum log_level)log_level);
+		agent_options.reload = reload;
 		libbpf_set_print(print_libbpf);
 		agent_block_signals();
 		err = run(&why);
 	}
 	config_free(tables);
+	config_forget_defaults();
 	if (!err)
 		return EXIT_DONE;
 	log_error("%s", why.text);

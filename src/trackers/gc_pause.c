@@ -44,13 +44,19 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter collections out (default 0: every one is a row)" },
+	  .help = "leave shorter collections out (default 0: every one is a row)",
+	  .reloadable = true },
 	{ .key = "gc_pause.stack_min_us",
 	  .type = OPTION_UINT,
 	  .target = &stack_min_us,
 	  .arg = "US",
 	  .help = "collections this long have the Python stack that triggered them (default 1000)" },
 };
+
+static void gc_pause_options_changed(void)
+{
+	skeleton->bss->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+}
 
 static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			 struct why *why)
@@ -60,7 +66,7 @@ static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	skeleton->rodata->has_attach_cookie = kernel_has_attach_cookie();
 	skeleton->rodata->only_chosen = only_chosen;
-	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	gc_pause_options_changed();
 	skeleton->rodata->stack_min_ns = stack_min_us * NSEC_PER_USEC;
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
@@ -170,6 +176,7 @@ const struct tracker gc_pause_tracker = {
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = gc_pause_open,
+	.options_changed = gc_pause_options_changed,
 	.close = gc_pause_close,
 	.take_extra = gc_pause_take_extra,
 	.attach_binary = gc_pause_attach_binary,

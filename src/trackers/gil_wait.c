@@ -98,7 +98,8 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter waits out (1000); the profile counts them all" },
+	  .help = "leave shorter waits out (1000); the profile counts them all",
+	  .reloadable = true },
 	{ .key = "gil_wait.profile_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &profile_interval_ns,
@@ -303,6 +304,11 @@ static const char *gil_wait_binary_method(const struct python_binary *binary)
 
 /* ---- life ---- */
 
+static void gil_wait_options_changed(void)
+{
+	skeleton->bss->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
+}
+
 static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			 struct why *why)
 {
@@ -317,7 +323,7 @@ static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	if (err)
 		return err;
 	skeleton->rodata->gil_wait_runs = method != GIL_METHOD_UPROBE;
-	skeleton->rodata->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
+	gil_wait_options_changed();
 	bpf_program__set_autoload(skeleton->progs.gil_end_waits, watches_sched());
 	bpf_program__set_autoattach(skeleton->progs.gil_end_waits, false);
 	bpf_program__set_autoload(skeleton->progs.gil_take_enter, method == GIL_METHOD_UPROBE);
@@ -357,6 +363,7 @@ const struct tracker gil_wait_tracker = {
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = gil_wait_open,
+	.options_changed = gil_wait_options_changed,
 	.close = gil_wait_close,
 	.tick = gil_wait_tick,
 	.complete = gil_wait_complete,

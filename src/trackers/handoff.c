@@ -48,8 +48,14 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter hand-offs out (default 0: every one is a row)" },
+	  .help = "leave shorter hand-offs out (default 0: every one is a row)",
+	  .reloadable = true },
 };
+
+static void handoff_options_changed(void)
+{
+	skeleton->bss->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+}
 
 static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			struct why *why)
@@ -61,7 +67,7 @@ static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	skeleton = handoff_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
-	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	handoff_options_changed();
 	bpf_program__set_autoload(kernel_has_tracepoint("sk_data_ready")
 					  ? skeleton->progs.handoff_data_ready
 					  : skeleton->progs.handoff_tcp_probe,
@@ -148,6 +154,7 @@ const struct tracker handoff_tracker = {
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = handoff_open,
+	.options_changed = handoff_options_changed,
 	.close = handoff_close,
 	.complete = handoff_complete,
 	.process_gone = handoff_process_gone,

@@ -92,7 +92,8 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter intervals out (10000); the profile counts them all" },
+	  .help = "leave shorter intervals out (10000); the profile counts them all",
+	  .reloadable = true },
 	{ .key = "off_cpu.all",
 	  .type = OPTION_BOOL,
 	  .target = &all,
@@ -230,6 +231,11 @@ static int choose_cgroup(const char *path, struct why *why)
 	return 0;
 }
 
+static void off_cpu_options_changed(void)
+{
+	skeleton->bss->off_cpu_min_ns = min_duration_us * NSEC_PER_USEC;
+}
+
 static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			struct why *why)
 {
@@ -242,7 +248,7 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	if (err)
 		return err;
 	skeleton->rodata->off_cpu_runs = true;
-	skeleton->rodata->off_cpu_min_ns = min_duration_us * NSEC_PER_USEC;
+	off_cpu_options_changed();
 	skeleton->rodata->off_cpu_user_stacks = user_stacks;
 	skeleton->rodata->off_cpu_all = all && !only_chosen;
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_0, (uint32_t)profile_entries);
@@ -277,6 +283,7 @@ const struct tracker off_cpu_tracker = {
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = off_cpu_open,
+	.options_changed = off_cpu_options_changed,
 	.close = off_cpu_close,
 	.tick = off_cpu_tick,
 	.complete = off_cpu_complete,

@@ -49,7 +49,8 @@ static const struct option options[] = {
 	  .target = &min_duration_us,
 	  .arg = "US",
 	  .help = "leave shorter waits in the accept queue out (default 1000; 0: every accepted "
-		  "connection is a row)" },
+		  "connection is a row)",
+	  .reloadable = true },
 };
 
 /* ---- overflows: how many of the drops came of a full queue ---- */
@@ -212,6 +213,11 @@ static void tcp_accept_tick(const struct tracker_output *output, uint64_t now_ns
 
 /* ---- life ---- */
 
+static void tcp_accept_options_changed(void)
+{
+	skeleton->bss->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+}
+
 static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			   struct why *why)
 {
@@ -221,7 +227,7 @@ static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_sk
 	skeleton = tcp_accept_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
-	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	tcp_accept_options_changed();
 	skeleton->rodata->only_chosen = only_chosen;
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept, cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept4, cheap);
@@ -253,6 +259,7 @@ const struct tracker tcp_accept_tracker = {
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = tcp_accept_open,
+	.options_changed = tcp_accept_options_changed,
 	.close = tcp_accept_close,
 	.tick = tcp_accept_tick,
 	.complete = tcp_accept_complete,

@@ -51,12 +51,18 @@ static const struct option options[] = {
 	  .target = &min_duration_us,
 	  .arg = "US",
 	  .help = "leave shorter successful handshakes out (default 0: every one is a row; "
-		  "failures always are)" },
+		  "failures always are)",
+	  .reloadable = true },
 	{ .key = "tcp_connect.closed",
 	  .type = OPTION_BOOL,
 	  .target = &report_closed,
 	  .help = "a row in ebpf_tcp_connect_closed when a connection ends (default true)" },
 };
+
+static void tcp_connect_options_changed(void)
+{
+	skeleton->bss->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+}
 
 static int tcp_connect_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			    struct why *why)
@@ -67,7 +73,7 @@ static int tcp_connect_open(bool only_chosen, struct bpf_object_skeleton **ret_s
 	skeleton = tcp_connect_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
-	skeleton->rodata->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	tcp_connect_options_changed();
 	skeleton->rodata->only_chosen = only_chosen;
 	skeleton->rodata->report_closed = report_closed;
 	bpf_program__set_autoload(skeleton->progs.tcp_connect_exit_connect, cheap);
@@ -134,6 +140,7 @@ const struct tracker tcp_connect_tracker = {
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = tcp_connect_open,
+	.options_changed = tcp_connect_options_changed,
 	.close = tcp_connect_close,
 	.complete = tcp_connect_complete,
 	.table_of = tcp_connect_table_of,

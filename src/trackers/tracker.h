@@ -62,6 +62,9 @@ struct tracker {
 
 	/* All below may be NULL. */
 
+	/* Options that are `reloadable` have changed, while it runs. */
+	void (*options_changed)(void);
+
 	/* Checks what the table of options cannot. -EINVAL with why: bad usage. */
 	int (*check_options)(struct why *why);
 

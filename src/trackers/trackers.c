@@ -433,6 +433,14 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 	}
 }
 
+void tracker_set_options_changed(struct tracker_set *set)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->options_changed)
+			set->items[i].tracker->options_changed();
+	}
+}
+
 void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX])
 {
 	int n_cpus = libbpf_num_possible_cpus();

@@ -73,6 +73,9 @@ void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
 void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output,
 		      uint64_t now_ns);
 
+/* Options have changed: tells those that run. */
+void tracker_set_options_changed(struct tracker_set *set);
+
 /* Sums the per-CPU counters of a map `stats`; all 0 when there is none (-1). */
 void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX]);
 
