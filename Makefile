@@ -58,7 +58,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e fuzz check check-kernels demo bench clean help
+.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz check check-kernels demo bench clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -152,7 +152,16 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o
 fuzz: $(FUZZ_BINS) ## search for inputs that break the readers of untrusted data (FUZZ_SECONDS=60 each)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_BINS)
 
-e2e: all ## the end-to-end tests: real processes, real engine (root)
+# programs that stand in for the agent in a test, where what goes in must be known to the row
+E2E_PROGRAMS := $(patsubst tests/e2e/programs/%.c,$(BUILD)/tests/e2e/%,$(wildcard tests/e2e/programs/*.c))
+$(BUILD)/tests/e2e/%: tests/e2e/programs/%.c $(LIB_OBJS)
+	$(call msg,TEST,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS)
+
+e2e-programs: $(E2E_PROGRAMS)
+
+e2e: all e2e-programs ## the end-to-end tests: real processes, real engine (root)
 	@tests/e2e/run.sh
 
 check-kernels: ## boot real kernels under QEMU, run every tracker under each (minutes; not part of check)
@@ -192,4 +201,4 @@ fmt-check: ## fail where a C source is not formatted
 clean: ## remove what was built (not the downloads in build/cache)
 	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql_files.*
 
--include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)
+-include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

@@ -8,6 +8,7 @@ cd "$(dirname "$0")/../.."
 fail() { printf 'e2e: %s\n' "$*" >&2; exit 1; }
 
 [ -x "${UNDERSPAN:-build/underspan}" ] || fail "build/underspan is missing: run 'make' first"
+make -s e2e-programs
 /usr/bin/python3 -c 'import pytest, gunicorn' 2>/dev/null ||
     fail "pytest or gunicorn is missing: run 'deploy/dependencies.sh check'"
 tests/e2e/roots.sh

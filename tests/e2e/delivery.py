@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows by number through the agent's pipeline into a real store: what went in is known, what arrived is counted there."""
+import json
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import threading
+
+from agent import ROOT
+from store_fixture import Store
+
+PROGRAM = os.path.join(os.environ.get("UNDERSPAN_E2E_PROGRAMS", os.path.join(ROOT, "build", "tests", "e2e")), "deliver_rows")
+TABLES = ("ebpf_handoff", "ebpf_off_cpu", "ebpf_gil_wait")
+DDL = ("CREATE TABLE {}.{} (n UInt64, start_time DateTime64(6, 'UTC'), note UInt8, text String) ENGINE = MergeTree "
+       "PARTITION BY toDate(start_time) ORDER BY n SETTINGS non_replicated_deduplication_window = 10000")
+
+
+class Database:
+    """A database of a store, new for each test."""
+    count = 0
+
+    def __init__(self, store, tables=TABLES):
+        Database.count += 1
+        self.store, self.name = store, f"delivery_{os.getpid()}_{Database.count}"
+        store.ask(f"CREATE DATABASE {self.name}")
+        for table in tables:
+            self.create(table)
+
+    def create(self, table):
+        self.store.ask(DDL.format(self.name, table))
+
+    def numbers(self, table=TABLES[0]):
+        """(rows, different rows, the largest number)"""
+        text = self.store.ask(f"SELECT count(), uniqExact(n), max(n) FROM {self.name}.{table} FORMAT TSV")
+        return tuple(map(int, text.split()))
+
+    def check(self, expected, table=TABLES[0], gaps=0):
+        """All rows from 0 on are there, but for `gaps`, and none twice."""
+        rows, different, largest = self.numbers(table)
+        assert rows == different, f"{table}: {rows - different} rows are there twice"
+        assert rows == expected, f"{table}: {rows} of {expected} rows are there"
+        assert largest == expected + gaps - 1
+
+
+class Sender:
+    """deliver_rows, running."""
+
+    def __init__(self, url, database, *options, spool=None, truth=None, prefix=(), password=None):
+        self.truth_path = truth
+        self.argv = [*prefix, PROGRAM, f"--clickhouse={url}", f"--clickhouse_database={database.name}",
+                     "--flush_interval=0.2", "--spool.min_free=0", *options]
+        if spool:
+            self.argv.append(f"--spool.directory={spool}")
+        if truth:
+            self.argv.append(f"--truth={truth}")
+        self.process = subprocess.Popen(
+            self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": password or database.store.password})
+        self.counts, self.lines, self.log = {}, [], []
+        self.added = threading.Event()
+        self.readers = [threading.Thread(target=self._read, daemon=True),
+                        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)]
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                row = json.loads(line)
+                self.counts[row.pop("table")] = row
+            else:
+                self.added.set()
+        self.added.set()
+
+    @property
+    def stderr(self):
+        return "".join(self.log)
+
+    def wait_added(self, timeout=20):
+        assert self.added.wait(timeout) and self.process.poll() is None, self.stderr
+        return self
+
+    def end(self, code=0, timeout=30):
+        """Waits for its end; its counts must add up. Returns those of the first table."""
+        try:
+            assert self.process.wait(timeout) == code, self.stderr
+        finally:
+            self.kill()
+        for name, c in self.counts.items():
+            settled = sum(v for k, v in c.items() if k.startswith("dropped_")) + c["inserted"] + c["queued"]
+            assert c["rows"] + c["recovered"] == settled, f"{name}: {c}"
+        return self.counts[TABLES[0]]
+
+    def terminate(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for reader in self.readers:
+            reader.join(5)
+
+    def truth(self):
+        """How many rows it handed to the pipeline, as it counted itself, even when it was killed."""
+        with open(self.truth_path, "rb") as f:
+            return struct.unpack("3Q", mmap.mmap(f.fileno(), 4096, access=mmap.ACCESS_READ)[:24])
+
+
+__all__ = ["Database", "Sender", "Store", "TABLES"]

@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever breaks between the agent and the database: every row arrives once, or is counted. The store is the real engine;
+a proxy before it breaks what the test says. Rows come by number through the agent's own pipeline."""
+import re
+import subprocess
+import threading
+import time
+
+import pytest
+
+import fault_proxy as fault
+from delivery import Database, Sender, Store, TABLES
+from host import wait_until
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("delivery") / "store") as s:
+        yield s
+
+
+@pytest.fixture
+def database(store):
+    d = Database(store)
+    yield d
+    store.ask(f"DROP DATABASE {d.name}")
+
+
+@pytest.fixture
+def proxy(store, cleanup):
+    p = fault.FaultProxy(store.address)
+    cleanup.append(p)
+    yield p
+    assert not p.failures, p.failures
+
+
+@pytest.fixture
+def sender(database, proxy, cleanup):
+    """sender(*options, spool=...): deliver_rows, through the proxy unless told otherwise."""
+    def start(*options, url=None, **more):
+        s = Sender(url or proxy.url, database, *options, **more)
+        cleanup.append(s)
+        return s
+    return start
+
+
+def first(n, action):
+    """The first n inserts fare so, the others well."""
+    return lambda request: action if request.number < n else None
+
+
+ONCE = {
+    "500": fault.answer(500, "Internal error"),
+    "502": fault.answer(502, "<html>bad gateway</html>"),
+    "503": fault.answer(503, "unavailable"),
+    "429": fault.answer(429, "slow down", Retry_After="1"),
+    "403": fault.answer(403, "who are you?"),
+    "200 of something else": fault.answer(200, "<html>log in to the WiFi</html>"),
+    "200, then an exception": fault.exception(241, status=200, header=False),
+    "241 memory": fault.exception(241),
+    "252 parts": fault.exception(252, text="Too many parts (3001). Merges are processing significantly slower than inserts"),
+    "202 queries": fault.exception(202),
+    "242 read-only": fault.exception(242),
+    "60 no table": fault.exception(60, status=404),
+    "999 keeper": fault.exception(999),
+    "a code of tomorrow": fault.exception(98765),
+    "reply lost": fault.lose_reply,
+    "half a reply": fault.half_a_reply,
+    "slowloris": fault.trickle,
+    "no answer": fault.never_answer,
+    "half-open": fault.never_read,
+    "cut off in the header": fault.cut_off_at(0),
+    "cut off in the body": fault.cut_off_at(5000),
+    "cut off before the last byte": fault.cut_off_at(-1),
+}
+
+
+@pytest.mark.parametrize("action", ONCE.values(), ids=ONCE.keys())
+def test_fault(action, proxy, sender, database):
+    proxy.plan = first(1, action)
+    s = sender("--rows=1009", "--batch_rows=499", "--clickhouse_timeout=1")
+    counts = s.end()
+    database.check(1009)
+    assert counts["inserted"] == 1009 and counts["retries"] >= 1
+    assert "will try again" in s.stderr and "accepted again" in s.stderr
+
+
+def test_reset_at_every_kilobyte(proxy, sender, database):
+    """Each batch's first attempt breaks a kilobyte further on."""
+    seen, limits = {}, []
+
+    def plan(request):
+        token = request.query["insert_deduplication_token"]
+        if token in seen:
+            return None
+        seen[token] = len(limits) * 1024
+        limits.append(request.length)
+        return fault.reset_at(seen[token])
+    proxy.plan = plan
+    sender("--rows=10007", "--batch_rows=500").end()
+    database.check(10007)
+    assert len(seen) == 21 and max(seen.values()) > min(limits[:-1]), "the whole of a body was gone through"
+
+
+def test_retry_after_is_heeded(proxy, sender, database):
+    at = []
+
+    def plan(request):
+        at.append(time.monotonic())
+        return fault.answer(503, "", Retry_After="2") if len(at) == 1 else None
+    proxy.plan = plan
+    sender("--rows=101").end()
+    assert at[1] - at[0] >= 2
+    database.check(101)
+
+
+def test_server_down_for_long(proxy, sender, database, tmp_path):
+    """Ten minutes, compressed: down at the start, rows pile up in the spool, in order, and nothing in memory."""
+    target, proxy.target = proxy.target, ("127.0.0.1", 1)
+    s = sender("--rows=30011", "--rate=10000", "--batch_rows=500", "--tables=3", "--wait=40", spool=tmp_path / "spool").wait_added()
+    assert len(list((tmp_path / "spool").glob("*.ebpf_*"))) > 50
+    order = []
+    proxy.plan = lambda request: order.append((request.table, request.query["insert_deduplication_token"]))
+    proxy.target = target
+    s.end()
+    for i, table in enumerate(TABLES):
+        database.check(10004 - (i > 1), table)
+        sequence = [int(token.split("-")[-2]) for name, token in order if name == table]
+        assert sequence == sorted(sequence)
+    assert s.counts[TABLES[0]]["memory_max"] < 3 << 20
+    assert not list((tmp_path / "spool").glob("*.ebpf_*"))
+
+
+@pytest.mark.parametrize("when", ["in the middle of an insert", "after it"])
+def test_store_killed(when, tmp_path, cleanup):
+    """kill -9 of the database while, or just after, it works on an insert; and started again."""
+    stores = [Store(tmp_path / "store")]
+    proxy = fault.FaultProxy(stores[0].address)
+    cleanup += [stores[0], proxy]
+    database = Database(stores[0])
+
+    def kill_it(p, request):
+        if when == "after it":
+            p.ask_store(request)
+            stores[0].kill()
+        else:
+            threading.Timer(0.004, stores[0].kill).start()
+            try:
+                p.ask_store(request)
+            except OSError:
+                pass
+            stores[0].process.wait()
+        fault.hang_up(request.connection)
+        return False
+    proxy.plan = lambda request: kill_it if len(proxy.inserts()) == 3 else None
+    s = Sender(proxy.url, database, "--rows=20011", "--batch_rows=5000", "--wait=40", spool=tmp_path / "spool")
+    cleanup.append(s)
+    stores[0].process.wait(20)
+    stores.append(Store(tmp_path / "store", listen="%s:%d" % stores[0].address))
+    cleanup.append(stores[1])
+    database.store = stores[1]
+    s.end()
+    database.check(20011)
+    assert not proxy.failures, proxy.failures
+    stores[1].stop()
+
+
+def kill_before(process, proxy, request):
+    process.kill()
+
+
+def kill_in_body(process, proxy, request):
+    request.read(request.length // 2)
+    process.kill()
+
+
+def kill_before_store(process, proxy, request):
+    request.read()
+    process.kill()
+    process.wait()
+    proxy.ask_store(request)
+
+
+def kill_before_reply(process, proxy, request):
+    status, headers, body = proxy.ask_store(request)
+    process.kill()
+
+
+def kill_after_reply(process, proxy, request):
+    status, headers, body = proxy.ask_store(request)
+    fault.reply(request, status, headers, body)
+    process.kill()
+
+
+@pytest.mark.parametrize("phase", [kill_before, kill_in_body, kill_before_store, kill_before_reply, kill_after_reply])
+def test_agent_killed(phase, proxy, sender, database, tmp_path):
+    """kill -9 in every phase of a batch; the next run delivers what is in the spool, and knows what was not."""
+    killed = []
+
+    def act(p, request):
+        phase(s.process, p, request)
+        s.process.wait()
+        killed.append(True)
+        fault.hang_up(request.connection)
+        return False
+    proxy.plan = lambda request: act if request.number == 2 else None
+    s = sender("--rows=1000003", "--rate=20000", "--batch_rows=1000", "--hold", spool=tmp_path / "spool", truth=tmp_path / "truth")
+    wait_until(lambda: killed, 20, "the kill")
+    proxy.plan = lambda request: None
+    handed = s.truth()[0]
+    counts = sender("--rows=0", spool=tmp_path / "spool").end()
+    rows, different, _ = database.numbers()
+    assert rows == different, "rows are there twice"
+    # the kill may come between the test's own count and the pipeline's
+    assert rows + counts["lost_crash"] in (handed, handed - 1), counts
+    assert counts["recovered"] == counts["inserted"] and counts["lost_crash"] <= 1000
+
+
+def test_agent_killed_at_random(proxy, sender, database, tmp_path):
+    """Ten times, somewhere; each run goes on with new numbers."""
+    lost = handed = 0
+    for i in range(10):
+        s = sender("--rows=1000003", f"--first={handed}", "--rate=50000", "--batch_rows=331", "--hold",
+                   spool=tmp_path / "spool", truth=tmp_path / f"truth{i}")
+        time.sleep(0.1 + 0.037 * i)
+        s.kill()
+        handed += s.truth()[0] if (tmp_path / f"truth{i}").exists() else 0
+        # what the killed run lost, its successor tells in its log
+    counts = sender("--rows=0", spool=tmp_path / "spool").end()
+    rows, different, _ = database.numbers()
+    assert rows == different and counts["queued"] == 0
+    assert 0 <= handed - rows <= 10 * 332 + 10, "more than one open batch each is gone"
+
+
+def test_sigterm_with_100000_rows_pending(proxy, sender, database, tmp_path):
+    proxy.plan = lambda request: fault.answer(503)
+    s = sender("--rows=100003", "--hold", "--flush_interval=60", spool=tmp_path / "spool").wait_added()
+    begin = time.monotonic()
+    counts = s.terminate().end()
+    assert time.monotonic() - begin < 5
+    assert counts["spooled"] == counts["queued"] == 100003
+    assert "rows wait in" in s.stderr
+    proxy.plan = lambda request: None
+    sender("--rows=0", spool=tmp_path / "spool").end()
+    database.check(100003)
+
+
+def test_sigterm_delivers_what_it_can(sender, database):
+    s = sender("--rows=100003", "--hold", "--flush_interval=60").wait_added()
+    s.terminate().end()
+    database.check(100003)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", path], check=True)
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_disk_full(small_disk, proxy, sender, database):
+    """The spool takes what the disk takes, memory the rest; when rows leave the disk, those in memory go there."""
+    proxy.plan = lambda request: fault.answer(503)
+    s = sender("--rows=20011", "--batch_rows=500", "--hold", spool=small_disk / "spool").wait_added()
+    wait_until(lambda: "kept in memory" in s.stderr, 10, "the warning")
+    proxy.plan = lambda request: None
+    wait_until(lambda: database.numbers()[0] == 20011, 20, "all rows")
+    assert "go to the spool again" in s.stderr
+    s.terminate().end()
+    database.check(20011)
+
+
+def test_read_only_disk(small_disk, proxy, sender, database):
+    """Rows stay in memory; as soon as the disk can be written they are there, and outlive a kill -9."""
+    spool = small_disk / "spool"
+    spool.mkdir()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    proxy.plan = lambda request: fault.answer(503)
+    s = sender("--rows=2003", "--batch_rows=100", "--hold", spool=spool).wait_added()
+    wait_until(lambda: "Read-only file system; rows are kept in memory" in s.stderr, 10, "the warning")
+    assert not list(spool.glob("*.ebpf_*"))
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    wait_until(lambda: len(list(spool.glob("*.ebpf_*"))) == 21, 10, "the spool's files")
+    wait_until(lambda: "go to the spool again" in s.stderr, 10, "the word of it")
+    s.kill()
+    proxy.plan = lambda request: None
+    assert sender("--rows=0", spool=spool).end()["recovered"] == 2003
+    database.check(2003)
+
+
+def test_two_agents_do_not_share_a_spool(proxy, sender, tmp_path):
+    s = sender("--rows=10", "--hold", spool=tmp_path / "spool").wait_added()
+    second = sender("--rows=10", spool=tmp_path / "spool")
+    assert second.process.wait(10) == 1
+    second.kill()
+    assert "in use by another" in second.stderr
+    s.terminate().end()
+
+
+def test_rows_that_are_refused(sender, database, tmp_path):
+    """27: each bad row is found and put aside, with the reason; all others arrive."""
+    s = sender("--rows=5003", "--batch_rows=1000", "--bad_every=997", spool=tmp_path / "spool")
+    counts = s.end(code=1)
+    database.check(4998, gaps=5)
+    assert counts["dropped_refused"] == 5 and counts["inserted"] == 4998
+    parked = (tmp_path / "spool" / "refused.ndjson").read_text()
+    assert parked.count('"note":"bad"') == 5 and parked.count("# ebpf_handoff: Code: ") == 5
+
+
+def test_killed_while_a_bad_row_is_looked_for(proxy, sender, database, tmp_path):
+    """A batch that is being cut is cut again, and what of it arrived is not doubled."""
+    for number in 3, 9:
+        killed = []
+
+        def act(p, request):
+            kill_after_reply(s.process, p, request)
+            s.process.wait()
+            killed.append(True)
+            return False
+        start = len(proxy.requests)
+        proxy.plan = lambda request: act if request.number == start + number else None
+        s = sender("--rows=1000", f"--first={1000 * (number == 9)}", "--batch_rows=1000", "--bad_every=331", spool=tmp_path / "spool")
+        wait_until(lambda: killed, 20, "the kill")
+    proxy.plan = lambda request: None
+    counts = sender("--rows=0", spool=tmp_path / "spool").end(code=1)
+    rows, different, _ = database.numbers()
+    assert rows == different
+    assert 2000 - 6 <= rows + counts["lost_crash"] <= 2000
+
+
+def test_too_many_days_for_one_insert(sender, database):
+    """252 for its partitions: cut by days, into what one INSERT may have."""
+    s = sender("--rows=1009", "--days=250")
+    counts = s.end()
+    database.check(1009)
+    assert counts["dropped_refused"] == 0
+    assert int(database.store.ask(f"SELECT uniqExact(toDate(start_time)) FROM {database.name}.{TABLES[0]}")) == 250
+
+
+def test_table_that_comes_later(store, proxy, cleanup):
+    database = Database(store, tables=TABLES[1:])
+    s = Sender(proxy.url, database, "--rows=2003", "--tables=2", "--wait=20")
+    cleanup.append(s)
+    wait_until(lambda: "schema --apply" in s.stderr, 10, "the hint")
+    wait_until(lambda: database.numbers(TABLES[1])[0] == 1001, 10, "the other table's rows")
+    database.create(TABLES[0])
+    s.end()
+    database.check(1002)
+
+
+def test_wrong_password(sender, database, tmp_path):
+    s = sender("--rows=1009", "--wait=1", spool=tmp_path / "spool", password="s3cret-of-nobody")
+    assert s.end()["spooled"] == 1009
+    assert "s3cret" not in s.stderr and "will try again" in s.stderr
+    sender("--rows=0", spool=tmp_path / "spool").end()
+    database.check(1009)
+
+
+def test_what_is_shed_first(proxy, sender, database):
+    """Memory is full and there is no spool: off_cpu's rows go first, then gil_wait's, and each is counted."""
+    proxy.plan = lambda request: fault.answer(503)
+    # 30,000 rows of each, some 20 bytes each when compressed and 120 before
+    s = sender("--rows=90000", "--rate=100000", "--tables=3", "--batch_rows=1000", "--memory_bytes=1500000", "--hold").wait_added()
+    proxy.plan = lambda request: None
+    wait_until(lambda: "accepted again" in s.stderr, 30, "the end of the outage")
+    s.terminate()
+    handoff = s.end(code=1)
+    off_cpu, gil_wait = s.counts["ebpf_off_cpu"], s.counts["ebpf_gil_wait"]
+    assert off_cpu["dropped_memory"] > 1000
+    assert handoff["dropped_memory"] <= gil_wait["dropped_memory"] <= off_cpu["dropped_memory"]
+    assert handoff["memory_max"] <= 1500000
+    for table, c in s.counts.items():
+        rows, different, _ = database.numbers(table)
+        assert rows == different == c["inserted"] == 30000 - c["dropped_memory"]
+
+
+def test_async_insert(proxy, sender, database):
+    proxy.plan = first(1, fault.lose_reply)
+    sender("--rows=1009", "--async_insert").end()
+    database.check(1009)
+    assert all(r.query["async_insert"] == "1" and r.query["wait_for_async_insert"] == "1" for r in proxy.inserts())
+
+
+def test_one_connection_for_all(proxy, sender, database):
+    sender("--rows=20011", "--batch_rows=500").end()
+    assert len(proxy.inserts()) >= 41 and proxy.connections == 1
+    assert all(r.query["async_insert"] == "0" and r.headers["content-encoding"] == "gzip" for r in proxy.inserts())
+    database.check(20011)
+
+
+def test_busy_table_does_not_hurry_the_others(proxy, sender, database):
+    """handoff fills batches of 100, the other two tables wait for their own rows or age."""
+    s = sender("--rows=3000", "--batch_rows=100", "--flush_interval=30", "--hold").wait_added()
+    wait_until(lambda: database.numbers()[0] == 3000, 10, "the full batches")
+    assert {r.table for r in proxy.inserts()} == {TABLES[0]} and len(proxy.inserts()) == 30
+    s.terminate().end()
+
+
+def test_next_server_when_one_fails(store, proxy, sender, database, cleanup):
+    other = fault.FaultProxy(store.address)
+    cleanup.append(other)
+    bad = []
+    proxy.plan = lambda request: fault.exception(242) if bad else None
+    s = sender("--rows=6007", "--rate=3000", "--batch_rows=300", "--wait=10", url=f"{proxy.url},{other.url}")
+    wait_until(lambda: len(proxy.inserts()) > 3, 10, "some inserts")
+    assert not other.requests
+    bad.append(True)
+    wait_until(lambda: len(other.inserts()) > 3, 10, "inserts into the other")
+    other.close()
+    bad.clear()
+    s.end()
+    database.check(6007)
+    assert s.stderr.count("from now on") >= 2
+    assert not other.failures
+
+
+def test_name_that_moves(store, database, tmp_path, cleanup):
+    """DNS: the old server goes away, the name means another address."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.2 clickhouse.test\n")
+    old = fault.FaultProxy(store.address, host="127.0.0.2")
+    new = fault.FaultProxy(store.address, host="127.0.0.3", port=old.address[1])
+    cleanup += [old, new]
+    s = Sender(f"http://clickhouse.test:{old.address[1]}", database, "--rows=4001", "--rate=2000", "--batch_rows=200", "--wait=10",
+               prefix=["unshare", "--mount", "sh", "-c", f'mount --bind "{hosts}" /etc/hosts && exec "$@"', "sh"])
+    cleanup.append(s)
+    wait_until(lambda: len(old.inserts()) > 2, 10, "some inserts")
+    hosts.write_text("127.0.0.3 clickhouse.test\n")
+    old.close()
+    s.end()
+    database.check(4001)
+    assert new.inserts() and not old.failures + new.failures
+
+
+# ---- TLS ----
+
+def openssl(*arguments, cwd):
+    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority, a server certificate of it that is good and one that has expired, a client's."""
+    d = tmp_path_factory.mktemp("tls")
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
+            "-days", "2", "-subj", "/CN=test authority", cwd=d)
+    (d / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    for name, days in ("server", 2), ("expired", 0), ("client", 2):
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr",
+                "-subj", f"/CN={name}", cwd=d)
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem",
+                "-days", str(days), "-extfile", "names", cwd=d)
+        (d / f"{name}.both").write_text((d / f"{name}.pem").read_text() + (d / f"{name}.key").read_text())
+    return d
+
+
+def test_tls(store, database, certificates, cleanup):
+    """With a CA file, the client's certificate, and the server's name in the greeting."""
+    d, names = certificates, []
+    p = fault.FaultProxy(store.address, tls=fault.tls_context(d / "server.pem", d / "server.key", d / "ca.pem", names))
+    cleanup.append(p)
+    s = Sender(p.url.replace("127.0.0.1", "localhost"), database, "--rows=1009", f"--clickhouse_ca_file={d}/ca.pem",
+               f"--clickhouse_cert_file={d}/client.pem", f"--clickhouse_key_file={d}/client.key")
+    cleanup.append(s)
+    s.end()
+    database.check(1009)
+    assert set(names) == {"localhost"}
+
+
+@pytest.mark.parametrize("what, said", [("expired", "expired|certificate"), ("unknown", "certificate"), ("no client", "will try again")])
+def test_tls_refused(what, said, store, database, certificates, tmp_path, cleanup):
+    """Nothing is sent to whom it is not meant for; the rows wait for a good certificate."""
+    d = certificates
+    time.sleep(1.1 if what == "expired" else 0)  # one of zero days ends in the second in which it was made
+    bad = "expired" if what == "expired" else "server"
+    p = fault.FaultProxy(store.address, tls=fault.tls_context(d / f"{bad}.pem", d / f"{bad}.key", d / "ca.pem" if what == "no client" else None))
+    cleanup.append(p)
+    ca = [] if what == "unknown" else [f"--clickhouse_ca_file={d}/ca.pem"]
+    s = Sender(p.url, database, "--rows=1009", "--wait=1", *ca, spool=tmp_path / "spool")
+    cleanup.append(s)
+    assert s.end()["spooled"] == 1009
+    assert re.search(said, s.stderr), s.stderr
+    assert not p.requests
+    s = Sender(store.url, database, "--rows=0", spool=tmp_path / "spool")
+    cleanup.append(s)
+    s.end()
+    database.check(1009)
