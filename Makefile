@@ -22,7 +22,7 @@ else
   msg = @printf '  %-8s %s\n' "$(1)" "$(2)";
 endif
 
-LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd capstone libcap
+LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd capstone libcap liblzma
 CFLAGS   ?= -O2 -g
 ifeq ($(DEBUG),1)
   CFLAGS := -O0 -g3

@@ -93,11 +93,11 @@ static enum binary_kind identify(uint32_t pid, struct python_binary **ret_binary
 		why_fail(why, -exe, "/proc/%u/exe cannot be opened: %s", pid, strerror(-exe));
 		return BINARY_REFUSED;
 	}
-	kind = binaries_identify(exe, path, ret_binary, why);
+	kind = binaries_identify(exe, path, pid, ret_binary, why);
 	if (kind == BINARY_PYTHON || kind == BINARY_REFUSED)
 		return kind;
 	library = proc_open_libpython(pid, path, sizeof(path));
-	return library < 0 ? BINARY_OTHER : binaries_identify(library, path, ret_binary, why);
+	return library < 0 ? BINARY_OTHER : binaries_identify(library, path, pid, ret_binary, why);
 }
 
 static void describe_container(uint32_t pid)

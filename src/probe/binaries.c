@@ -162,7 +162,8 @@ static void binary_free(struct python_binary *binary, struct link_list *links)
 }
 
 /* Reads the file as a Python. BINARY_PYTHON: *ret_binary is new, in the table, and probed. */
-static enum binary_kind examine(int fd, const char *path, const struct file_identity *identity,
+static enum binary_kind examine(int fd, const char *path, uint32_t host_pid,
+				const struct file_identity *identity,
 				struct python_binary **ret_binary, struct why *why)
 {
 	struct python_binary *binary;
@@ -173,7 +174,7 @@ static enum binary_kind examine(int fd, const char *path, const struct file_iden
 		why_fail(why, ENOMEM, "out of memory");
 		return BINARY_REFUSED;
 	}
-	err = python_image_read(fd, path, &binary->image, why);
+	err = python_image_read_of(host_pid, fd, path, &binary->image, why);
 	if (!err)
 		err = python_offsets_for(&binary->image, fd, &binary->offsets, why);
 	if (err) {
@@ -198,8 +199,8 @@ static enum binary_kind examine(int fd, const char *path, const struct file_iden
 	return BINARY_PYTHON;
 }
 
-enum binary_kind binaries_identify(int fd, const char *path, struct python_binary **ret_binary,
-				   struct why *why)
+enum binary_kind binaries_identify(int fd, const char *path, uint32_t host_pid,
+				   struct python_binary **ret_binary, struct why *why)
 {
 	struct file_identity identity;
 	struct why reason = { { 0 } };
@@ -218,7 +219,7 @@ enum binary_kind binaries_identify(int fd, const char *path, struct python_binar
 		*why = v->why;
 		return v->kind;
 	}
-	kind = examine(fd, path, &identity, ret_binary, &reason);
+	kind = examine(fd, path, host_pid, &identity, ret_binary, &reason);
 	if (kind == BINARY_PYTHON)
 		return kind;
 	if (kind == BINARY_REFUSED)

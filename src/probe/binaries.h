@@ -63,11 +63,12 @@ void binaries_init(binary_attach attach, void *context);
 void binaries_done(void);
 
 /*
- * What the open file is. `path` is for people. For BINARY_PYTHON *ret_binary is set: already
+ * What the open file is. `path` is for people; `host_pid` runs it, so that what was stripped off
+ * it is looked for among that process's files, too. For BINARY_PYTHON *ret_binary is set: already
  * known, or read and probed now. For BINARY_REFUSED `why` says why. Never blocks on odd files.
  */
-enum binary_kind binaries_identify(int fd, const char *path, struct python_binary **ret_binary,
-				   struct why *why);
+enum binary_kind binaries_identify(int fd, const char *path, uint32_t host_pid,
+				   struct python_binary **ret_binary, struct why *why);
 
 void binary_hold(struct python_binary *binary);
 void binary_release(struct python_binary *binary);

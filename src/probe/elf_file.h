@@ -27,7 +27,8 @@ struct elf_segment {
 };
 
 struct elf_file {
-	int fd; /* owned by the caller */
+	int fd;		   /* owned by the caller */
+	uint32_t host_pid; /* a process that uses it, set by who knows one: for debug_symbols.h */
 	uint64_t file_size;
 	uint16_t machine; /* EM_X86_64, EM_AARCH64 */
 	Elf64_Phdr phdrs[ELF_MAX_SEGMENTS];

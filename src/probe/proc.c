@@ -49,24 +49,6 @@ static void cut_deleted(char *path)
 		path[len - cut] = 0;
 }
 
-int proc_open_exe(uint32_t pid, char *ret_path, size_t path_size)
-{
-	char link[64];
-	ssize_t n;
-	int fd;
-
-	snprintf(link, sizeof(link), "/proc/%u/exe", pid);
-	fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0)
-		return -errno;
-	n = readlink(link, ret_path, path_size - 1);
-	if (n < 0)
-		n = 0;
-	ret_path[n] = 0;
-	cut_deleted(ret_path);
-	return fd;
-}
-
 /* "libpython3.11.so.1.0", "libpython3.13t.so"; not "libpython_helper.so" of somebody else. */
 static bool is_libpython_name(const char *path)
 {
@@ -76,25 +58,103 @@ static bool is_libpython_name(const char *path)
 	return !strncmp(base, "libpython3.", 11) && strstr(base, ".so");
 }
 
-static int open_in_root(uint32_t pid, const char *path)
+/*
+ * Is the file in a file system that a program serves (FUSE)? Opening or reading one waits for that
+ * program as long as it likes. Which mount it is in, the kernel knows without asking it.
+ */
+static bool is_served(uint32_t mount_id, uint32_t pid)
 {
-	struct open_how how = {
-		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-	};
-	AUTO_CLOSE int root = -1;
-	char root_path[64];
-	int fd;
+	AUTO_FCLOSE FILE *f = NULL;
+	char line[MAPS_LINE_MAX], name[64] = "/proc/self/mountinfo";
+	unsigned int id;
 
-	snprintf(root_path, sizeof(root_path), "/proc/%u/root", pid);
-	root = open(root_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root < 0)
-		return -errno;
-	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	if (pid)
+		snprintf(name, sizeof(name), "/proc/%u/mountinfo", pid);
+	f = fopen(name, "re");
+	for (int i = 0; f && i < MAPS_MAX_LINES && fgets(line, sizeof(line), f); i++) {
+		const char *type = strstr(line, " - ");
+
+		if (sscanf(line, "%u", &id) == 1 && id == mount_id)
+			return type && !strncmp(type + 3, "fuse", 4);
+	}
+	return false; /* a mount outside of its root: none of its own making */
+}
+
+/* -ENOTSUP for what lies in such a file system; what is on a block device is the kernel's own. */
+static int check_served(const struct statx *st, uint32_t pid)
+{
+	if (st->stx_dev_major)
+		return 0;
+	return is_served((uint32_t)st->stx_mnt_id, pid) ||
+			       (pid && is_served((uint32_t)st->stx_mnt_id, 0))
+		       ? -ENOTSUP
+		       : 0;
+}
+
+static int look(int path_fd, struct statx *ret)
+{
+	return statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID,
+		     ret)
+		       ? -errno
+		       : 0;
+}
+
+/*
+ * Opens for reading what `path_fd` (O_PATH) stands for, if it is a regular file that can be read
+ * without waiting for anybody. A device may act when it is opened, a FIFO waits.
+ */
+static int open_regular(int path_fd, uint32_t pid)
+{
+	char link[64];
+	struct statx st;
+	int fd, err = look(path_fd, &st);
+
+	if (err)
+		return err;
+	if (!S_ISREG(st.stx_mode))
+		return -EINVAL;
+	err = check_served(&st, pid);
+	if (err)
+		return err;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
+	fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *path)
+static int open_link(const char *link, uint32_t pid)
+{
+	AUTO_CLOSE int path_fd = open(link, O_PATH | O_CLOEXEC);
+
+	return path_fd < 0 ? -errno : open_regular(path_fd, pid);
+}
+
+int proc_open_in_root(uint32_t pid, const char *path)
+{
+	/* a way through another mount could be one through a program's file system */
+	struct open_how how = {
+		.flags = O_PATH | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | (pid ? RESOLVE_NO_XDEV : 0),
+	};
+	AUTO_CLOSE int root = -1, fd = -1;
+	char root_path[64] = "/";
+	struct statx st;
+	int err;
+
+	if (pid)
+		snprintf(root_path, sizeof(root_path), "/proc/%u/root", pid);
+	root = open(root_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return -errno;
+	err = look(root, &st);
+	if (!err)
+		err = check_served(&st, pid);
+	if (err)
+		return err;
+	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	return fd < 0 ? -errno : open_regular(fd, pid);
+}
+
+int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *path)
 {
 	char link[96];
 	int fd;
@@ -102,10 +162,28 @@ static int open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *p
 	/* these names have no leading zeros, unlike the lines of maps */
 	snprintf(link, sizeof(link), "/proc/%u/map_files/%llx-%llx", pid, (unsigned long long)low,
 		 (unsigned long long)high);
-	fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (fd >= 0)
+	fd = open_link(link, pid);
+	if ((fd != -EPERM && fd != -EACCES) || !path) /* may not look into map_files */
 		return fd;
-	return open_in_root(pid, path);
+	return proc_open_in_root(pid, path);
+}
+
+int proc_open_exe(uint32_t pid, char *ret_path, size_t path_size)
+{
+	char link[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(link, sizeof(link), "/proc/%u/exe", pid);
+	fd = open_link(link, pid);
+	if (fd < 0)
+		return fd;
+	n = readlink(link, ret_path, path_size - 1);
+	if (n < 0)
+		n = 0;
+	ret_path[n] = 0;
+	cut_deleted(ret_path);
+	return fd;
 }
 
 /* The first word after `n` words and the spaces between them. */
@@ -156,7 +234,7 @@ int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
 
 		if (!proc_parse_mapping(line, &m) || !m.path || !is_libpython_name(m.path))
 			continue;
-		fd = open_mapping(pid, m.low, m.high, m.path);
+		fd = proc_open_mapping(pid, m.low, m.high, m.path);
 		if (fd >= 0)
 			snprintf(ret_path, path_size, "%s", m.path);
 		return fd;
@@ -168,7 +246,7 @@ int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
 static bool mapping_is(uint32_t pid, uint64_t low, uint64_t high, const char *path, uint64_t dev,
 		       uint64_t ino)
 {
-	AUTO_CLOSE int fd = open_mapping(pid, low, high, path);
+	AUTO_CLOSE int fd = proc_open_mapping(pid, low, high, path);
 	struct stat st;
 
 	return fd >= 0 && !fstat(fd, &st) && st.st_dev == dev && st.st_ino == ino;

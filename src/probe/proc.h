@@ -18,6 +18,15 @@ ssize_t proc_read(uint32_t pid, const char *name, char *buf, size_t size);
 int proc_open_exe(uint32_t pid, char *ret_path, size_t path_size);
 
 /*
+ * The regular file of this path as the process (0: the agent) sees it, links resolved within its
+ * root: fd, -ENOTSUP for what cannot be read without waiting for a program, or -errno.
+ */
+int proc_open_in_root(uint32_t pid, const char *path);
+
+/* The same of a file that is mapped. `path`: where map_files is not permitted; NULL: not known. */
+int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *path);
+
+/*
  * The libpython that the process has mapped, open for reading, through map_files (right also for
  * deleted files and other mount namespaces) or, where that is not permitted, through the process's
  * root. fd, -ENOENT when none is mapped (yet), or -errno.

@@ -110,7 +110,7 @@ static enum binary_kind look_at_libpython(uint32_t host_pid, struct python_binar
 	char path[4096];
 
 	fd = proc_open_libpython(host_pid, path, sizeof(path));
-	return fd < 0 ? BINARY_OTHER : binaries_identify(fd, path, ret_binary, why);
+	return fd < 0 ? BINARY_OTHER : binaries_identify(fd, path, host_pid, ret_binary, why);
 }
 
 /* `kind`: what an earlier look said; BINARY_PYTHON for the first look. Returns what it is. */
@@ -127,7 +127,7 @@ static enum binary_kind look(uint32_t host_pid, uint64_t start_time, enum binary
 		fd = proc_open_exe(host_pid, path, sizeof(path));
 		if (fd < 0) /* a kernel thread, gone, or not ours to read */
 			return BINARY_REFUSED;
-		kind = binaries_identify(fd, path, &binary, &why);
+		kind = binaries_identify(fd, path, host_pid, &binary, &why);
 	}
 	found = kind;
 	if (kind == BINARY_LINKS_LIBPYTHON || kind == BINARY_OTHER)

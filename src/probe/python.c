@@ -63,7 +63,8 @@ static int read_image(struct elf_file *elf, const char *path_hint, struct python
 	return err;
 }
 
-int python_image_read(int fd, const char *path_hint, struct python_image *ret, struct why *why)
+int python_image_read_of(uint32_t host_pid, int fd, const char *path_hint, struct python_image *ret,
+			 struct why *why)
 {
 	struct python_image image = {};
 	struct elf_file elf;
@@ -75,11 +76,17 @@ int python_image_read(int fd, const char *path_hint, struct python_image *ret, s
 		return -ENOENT; /* some program for another machine: not worth a word */
 	if (err)
 		return why_fail(why, -err, "%s: %s", path_hint ? path_hint : "a file", reason.text);
+	elf.host_pid = host_pid;
 	err = read_image(&elf, path_hint, &image, why);
 	elf_file_close(&elf);
 	if (!err)
 		*ret = image;
 	return err;
+}
+
+int python_image_read(int fd, const char *path_hint, struct python_image *ret, struct why *why)
+{
+	return python_image_read_of(0, fd, path_hint, ret, why);
 }
 
 bool python_image_needs_libpython(int fd)

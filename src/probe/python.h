@@ -63,15 +63,18 @@ struct python_image {
 	struct probe_site gc_entry[PYTHON_MAX_GC_ENTRIES];
 	struct probe_site gc_exit[PYTHON_MAX_GC_EXITS];
 	uint32_t n_gc_entry, n_gc_exit;
-	struct why gc_why; /* why gc_method is GC_METHOD_NONE */
+	const char *gc_symbols; /* GC_METHOD_SYMBOL: where the name was found; static text */
+	struct why gc_why;	/* why gc_method is GC_METHOD_NONE */
 };
 
 /*
  * Reads the ELF file behind `fd` (kept open, owned by the caller). `path_hint` is used for the
- * version when the file itself does not tell, and in messages.
+ * version when the file itself does not tell, and in messages; `host_pid` as elf_file.h has it.
  * Returns 0; -ENOENT when this is not a Python (no _PyRuntime: the normal answer, `why` unset);
  * -ENOTSUP for a Python that is refused, -EINVAL for a broken file, other -errno, with `why`.
  */
+int python_image_read_of(uint32_t host_pid, int fd, const char *path_hint, struct python_image *ret,
+			 struct why *why);
 int python_image_read(int fd, const char *path_hint, struct python_image *ret, struct why *why);
 
 /*

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "probe/debug_symbols.h"
 #include "probe/function_body.h"
 #include "probe/functions.h"
 #include "probe/gc_scan.h"
@@ -150,27 +151,42 @@ static int add_named(const struct elf_file *elf, const struct elf_symbols *symbo
 	return 0;
 }
 
-static int find_by_symbol(struct elf_file *elf, struct python_image *image, struct why *why)
+/*
+ * `functions`: of its own symbol table all; what else has symbols may have only those that the file
+ * does not export, and then the unwind table has all.
+ */
+static int find_with(struct elf_file *elf, const struct elf_symbols *symbols, bool are_all,
+		     struct python_image *image, struct why *why)
 {
 	struct functions functions = {};
-	struct elf_symbols symbols;
 	struct gc_texts texts;
-	int err;
+	int err = elf_load_readonly(elf, why);
 
-	err = elf_symbols_load(elf, SHT_SYMTAB, &symbols);
 	if (err)
-		return why_fail(why, ENOTSUP, "no symbol table");
-	err = functions_from_symbols(&symbols, &functions, why);
+		return err;
+	err = are_all ? functions_from_symbols(symbols, &functions, why)
+		      : functions_from_unwind_table(elf, &functions, why);
 	if (err)
-		goto out;
-	err = elf_load_readonly(elf, why);
-	if (err)
-		goto out;
+		return err;
 	gc_find_texts(elf, &texts);
-	err = add_named(elf, &symbols, &functions, &texts, image, why);
-out:
+	err = add_named(elf, symbols, &functions, &texts, image, why);
 	functions_free(&functions);
-	elf_symbols_free(&symbols);
+	return err;
+}
+
+static int find_by_symbol(struct elf_file *elf, struct python_image *image, struct why *why)
+{
+	struct elf_symbols symbols;
+	int err = why_fail(why, ENOTSUP, "no symbol table");
+
+	for (int i = 0; err && i < N_DEBUG_SOURCES; i++) {
+		if (debug_symbols_load(elf, (enum debug_source)i, &symbols))
+			continue;
+		image->n_gc_entry = image->n_gc_exit = 0;
+		err = find_with(elf, &symbols, i == DEBUG_OWN, image, why);
+		elf_symbols_free(&symbols);
+		image->gc_symbols = debug_source_text((enum debug_source)i);
+	}
 	return err;
 }
 

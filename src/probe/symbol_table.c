@@ -2,9 +2,9 @@
 /* Functions by address. See symbol_table.h. */
 #include "probe/symbol_table.h"
 
-#include <fcntl.h>
 #include <string.h>
 
+#include "probe/debug_symbols.h"
 #include "probe/elf_file.h"
 
 enum { MAX_SYMBOLS = 1 << 20, MAX_NAMES_BYTES = 32 << 20, MAX_NAME_BYTES = 255 };
@@ -117,69 +117,53 @@ void symbol_table_free(struct symbol_table *table)
 
 /* ---- ELF ---- */
 
-static int add_elf_table(struct symbol_table *table, const struct elf_file *elf, uint32_t type)
+static int add_symbols(struct symbol_table *table, const struct elf_symbols *symbols)
 {
-	struct elf_symbols symbols;
 	int err = 0;
 
-	if (elf_symbols_load(elf, type, &symbols))
-		return 0;
-	for (size_t i = 0; !err && i < symbols.n; i++) {
-		const Elf64_Sym *sym = &symbols.items[i];
+	for (size_t i = 0; !err && i < symbols->n; i++) {
+		const Elf64_Sym *sym = &symbols->items[i];
 		uint32_t kind = ELF64_ST_TYPE(sym->st_info);
 
 		/* without a size it is a label of hand-written code: better than nothing */
 		if ((kind == STT_FUNC || kind == STT_GNU_IFUNC) && sym->st_shndx != SHN_UNDEF &&
 		    sym->st_value)
 			err = symbol_table_add(table, sym->st_value, sym->st_size,
-					       elf_symbol_name(&symbols, sym));
+					       elf_symbol_name(symbols, sym));
 	}
-	elf_symbols_free(&symbols);
 	return err;
 }
 
-/* Where distributions put what they strip off: by build id, so that it is that build's. */
-static int open_debug_file(const struct elf_file *elf)
+static int add_elf(struct symbol_table *table, const struct elf_file *elf)
 {
-	uint8_t id[32];
-	char path[128] = "/usr/lib/debug/.build-id/";
-	size_t n = elf_build_id(elf, id, sizeof(id));
+	struct elf_symbols symbols;
+	size_t exported;
+	int err = 0;
 
-	for (size_t i = 0; i < n; i++)
-		snprintf(path + strlen(path), sizeof(path) - strlen(path), i ? "%02x" : "%02x/",
-			 id[i]);
-	snprintf(path + strlen(path), sizeof(path) - strlen(path), ".debug");
-	return n > 1 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-}
-
-static int add_debug_file(struct symbol_table *table, const struct elf_file *elf)
-{
-	AUTO_CLOSE int fd = open_debug_file(elf);
-	struct elf_file debug;
-	int err;
-
-	if (fd < 0 || elf_file_open(fd, &debug, NULL))
-		return 0;
-	err = add_elf_table(table, &debug, SHT_SYMTAB);
-	elf_file_close(&debug);
+	/* first the names that the file gives to others: read(), not __GI___libc_read() */
+	if (!elf_symbols_load(elf, SHT_DYNSYM, &symbols)) {
+		err = add_symbols(table, &symbols);
+		elf_symbols_free(&symbols);
+	}
+	exported = table->n;
+	for (int i = 0; !err && i < N_DEBUG_SOURCES && table->n == exported; i++) {
+		if (debug_symbols_load(elf, (enum debug_source)i, &symbols))
+			continue;
+		err = add_symbols(table, &symbols);
+		elf_symbols_free(&symbols);
+	}
 	return err;
 }
 
-int symbol_table_read_elf(struct symbol_table *table, int fd)
+int symbol_table_read_elf(struct symbol_table *table, int fd, uint32_t host_pid)
 {
 	struct elf_file elf;
 	int err = elf_file_open(fd, &elf, NULL);
-	size_t exported;
 
 	if (err)
 		return err;
-	/* first the names that the file gives to others: read(), not __GI___libc_read() */
-	err = add_elf_table(table, &elf, SHT_DYNSYM);
-	exported = table->n;
-	if (!err)
-		err = add_elf_table(table, &elf, SHT_SYMTAB);
-	if (!err && table->n == exported)
-		err = add_debug_file(table, &elf);
+	elf.host_pid = host_pid;
+	err = add_elf(table, &elf);
 	elf_file_close(&elf);
 	symbol_table_sort(table);
 	return err;

@@ -26,8 +26,11 @@ const char *symbol_table_find(const struct symbol_table *table, uint64_t address
 size_t symbol_table_bytes(const struct symbol_table *table);
 void symbol_table_free(struct symbol_table *table);
 
-/* Fills it with the functions of the ELF file behind `fd`. A file without any is no error. */
-int symbol_table_read_elf(struct symbol_table *table, int fd);
+/*
+ * Fills it with the functions of the ELF file behind `fd`, or of what was stripped off it; see
+ * elf_file.h for `host_pid`. A file without any is no error.
+ */
+int symbol_table_read_elf(struct symbol_table *table, int fd, uint32_t host_pid);
 int symbol_table_read_kernel(struct symbol_table *table);
 
 #endif

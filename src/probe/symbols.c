@@ -2,13 +2,13 @@
 /* Names by address, with what it takes to remember files and processes. See symbols.h. */
 #include "probe/symbols.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <uthash.h>
 
 #include "probe/binaries.h"
 #include "probe/clock.h"
 #include "probe/elf_file.h"
+#include "probe/proc.h"
 #include "probe/symbol_table.h"
 
 enum {
@@ -75,7 +75,7 @@ static void make_room(void)
 	}
 }
 
-static void read_file(struct file *file, int fd)
+static void read_file(struct file *file, int fd, uint32_t host_pid)
 {
 	struct elf_file elf;
 
@@ -84,11 +84,12 @@ static void read_file(struct file *file, int fd)
 	memcpy(file->loads, elf.loads, sizeof(elf.loads));
 	file->n_loads = elf.n_loads;
 	elf_file_close(&elf);
-	symbol_table_read_elf(&file->table, fd);
+	symbol_table_read_elf(&file->table, fd, host_pid);
 }
 
 /* Takes no part of `fd` over. The file may be anything: then it just has no symbols. */
-static struct file *file_new(const struct file_identity *identity, int fd, const char *name)
+static struct file *file_new(const struct file_identity *identity, int fd, uint32_t host_pid,
+			     const char *name)
 {
 	struct file *file = calloc(1, sizeof(*file));
 
@@ -96,7 +97,7 @@ static struct file *file_new(const struct file_identity *identity, int fd, const
 		return NULL;
 	file->identity = *identity;
 	snprintf(file->name, sizeof(file->name), "%s", name);
-	read_file(file, fd);
+	read_file(file, fd, host_pid);
 	HASH_ADD(hh, files, identity, sizeof(file->identity), file);
 	files_bytes += symbol_table_bytes(&file->table) + sizeof(*file);
 	return file;
@@ -110,21 +111,12 @@ static struct file *file_find(const struct file_identity *identity)
 	return file;
 }
 
-static int open_mapping(uint32_t host_pid, const struct mapping *m)
-{
-	char link[96];
-
-	snprintf(link, sizeof(link), "/proc/%u/map_files/%llx-%llx", host_pid,
-		 (unsigned long long)m->low, (unsigned long long)m->high);
-	return open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-}
-
 static struct file *file_of(uint32_t host_pid, struct mapping *m)
 {
 	struct file *file = m->identity.ino ? file_find(&m->identity) : NULL;
 
 	if (!file) {
-		AUTO_CLOSE int fd = open_mapping(host_pid, m);
+		AUTO_CLOSE int fd = proc_open_mapping(host_pid, m->low, m->high, NULL);
 		struct stat st;
 
 		if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
@@ -132,7 +124,7 @@ static struct file *file_of(uint32_t host_pid, struct mapping *m)
 		file_identity_of(&st, &m->identity);
 		file = file_find(&m->identity);
 		if (!file)
-			file = file_new(&m->identity, fd, m->name);
+			file = file_new(&m->identity, fd, host_pid, m->name);
 		if (!file)
 			return NULL;
 	}

@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct symbol_table table = { 0 };
 
 	read_python(fd);
-	if (!symbol_table_read_elf(&table, fd)) {
+	if (!symbol_table_read_elf(&table, fd, 0)) {
 		for (uint64_t va = 0; va < 1 << 20; va += 997)
 			symbol_table_find(&table, va);
 	}

@@ -83,3 +83,8 @@ dict_of(0x880, 0x980, 0x900, 0xa00)
 dict_of(0xa00, 0xa80, 0xb00, 0xc00)
 open(sys.argv[1], "wb").write(bytes([4]) + memory)
 END
+
+# symbols that are compressed in the file, as in mini debug information
+strip --strip-debug -o "$work/mini" "$to/elf/old-static"
+xz -c "$work/mini" >"$work/mini.xz"
+objcopy --add-section .gnu_debugdata="$work/mini.xz" "$to/elf/old-static-stripped" "$to/elf/old-static-mini"
