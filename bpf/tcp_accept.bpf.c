@@ -121,6 +121,10 @@ static __always_inline void listener_stopped(struct sock *sk)
 	__u32 drops = drops_of(sk);
 	struct tcp_accept_event *event;
 
+	if (!listener && drops) { /* there was no room for it */
+		stat_add(STAT_SEEN, 1);
+		stat_add(STAT_LOST_STATE, 1);
+	}
 	if (!listener || drops == listener->drops || !wanted(listener->owner.host_pid))
 		return;
 	stat_add(STAT_SEEN, 1);

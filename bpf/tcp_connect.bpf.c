@@ -58,6 +58,23 @@ struct {
 	__type(value, struct attempt);
 } connect_attempts SEC(".maps");
 
+/*
+ * Attempts that found no room above: what is made of them later shall be counted as lost too, and
+ * their errors are no new attempts. The oldest give way.
+ */
+struct lost_attempt {
+	__u32 connected;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64); /* struct sock * */
+	__type(value, struct lost_attempt);
+} connect_lost SEC(".maps");
+
+bool any_lost; /* most hosts never look */
+
 volatile __u64 min_duration_ns = 0; /* may change while it runs */
 const volatile bool only_chosen = false;
 const volatile bool report_closed = true;
@@ -166,6 +183,32 @@ static __always_inline void report_end(struct sock *sk, const struct attempt *at
 
 /* ---- states ---- */
 
+static __always_inline void lost(__u64 key)
+{
+	struct lost_attempt lost = {};
+
+	stat_add(STAT_SEEN, 1);
+	stat_add(STAT_LOST_STATE, 1);
+	any_lost = true;
+	bpf_map_update_elem(&connect_lost, &key, &lost, BPF_ANY);
+}
+
+/* A connection without an attempt that is known: its end has no row either. */
+static __always_inline void lost_moved(__u64 key, int old_state, int state)
+{
+	struct lost_attempt *attempt = any_lost ? bpf_map_lookup_elem(&connect_lost, &key) : NULL;
+
+	if (!attempt)
+		return;
+	if (old_state == TCP_STATE_SYN_SENT && state == TCP_STATE_ESTABLISHED) {
+		attempt->connected = true;
+	} else if (state == TCP_STATE_CLOSE && attempt->connected && report_closed) {
+		attempt->connected = false;
+		stat_add(STAT_SEEN, 1);
+		stat_add(STAT_LOST_STATE, 1);
+	}
+}
+
 static __always_inline void started(struct sock *sk)
 {
 	struct attempt attempt = { .state = CONNECTING };
@@ -175,10 +218,10 @@ static __always_inline void started(struct sock *sk)
 		return;
 	header_set_current(&attempt.header);
 	attempt.header.start_ns = bpf_ktime_get_ns();
-	if (bpf_map_update_elem(&connect_attempts, &key, &attempt, BPF_ANY)) {
-		stat_add(STAT_SEEN, 1);
-		stat_add(STAT_LOST_STATE, 1);
-	}
+	if (any_lost)
+		bpf_map_delete_elem(&connect_lost, &key);
+	if (bpf_map_update_elem(&connect_attempts, &key, &attempt, BPF_ANY))
+		lost(key);
 }
 
 static __always_inline void established(struct sock *sk, struct attempt *attempt)
@@ -250,8 +293,10 @@ int BPF_PROG(tcp_connect_state, struct sock *sk, int old_state, int state)
 		return 0;
 	}
 	attempt = bpf_map_lookup_elem(&connect_attempts, &key);
-	if (!attempt)
+	if (!attempt) {
+		lost_moved(key, old_state, state);
 		return 0;
+	}
 	if (attempt->state == CONNECTING && state == TCP_STATE_ESTABLISHED)
 		established(sk, attempt);
 	else if (attempt->state == CONNECTING && state == TCP_STATE_CLOSE)
@@ -272,6 +317,8 @@ int BPF_PROG(tcp_connect_destroy, struct sock *sk)
 	__u64 key = (__u64)sk;
 	struct attempt *attempt = bpf_map_lookup_elem(&connect_attempts, &key);
 
+	if (any_lost)
+		bpf_map_delete_elem(&connect_lost, &key);
 	if (!attempt)
 		return 0;
 	if (attempt->state == FAILED_UNSEEN)
@@ -346,6 +393,12 @@ static __always_inline void told(struct attempt *attempt, __u32 error)
 		report_unseen(attempt, TCP_CONNECT_failed, error);
 }
 
+/* Once: a further attempt on the socket may fail before it begins. */
+static __always_inline bool is_lost(__u64 key)
+{
+	return any_lost && bpf_map_delete_elem(&connect_lost, &key) == 0;
+}
+
 static __always_inline void connect_failed(long error)
 {
 	struct attempt *attempt;
@@ -361,7 +414,7 @@ static __always_inline void connect_failed(long error)
 	key = (__u64)sk;
 	attempt = bpf_map_lookup_elem(&connect_attempts, &key);
 	if (!attempt) {
-		if (!is_no_attempt(error))
+		if (!is_no_attempt(error) && !is_lost(key))
 			report_immediate(sk, call.arg2, error);
 		return;
 	}

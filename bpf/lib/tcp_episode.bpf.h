@@ -143,6 +143,20 @@ static __noinline int episode_end(struct tcp_loss_key *key, struct episode *epis
 	return 0;
 }
 
+/* The others end by themselves. */
+static __always_inline bool ends_with_the_socket(__u32 kind)
+{
+	return kind != TCP_LOSS_RST_SENT && kind != TCP_LOSS_RST_RECEIVED &&
+	       kind != TCP_LOSS_SYNACK_RETRANSMIT;
+}
+
+/* A map is full: `n` retransmitted segments, or what else rows of the kind count, have none. */
+static __always_inline void count_no_room(__u32 n)
+{
+	stat_add(STAT_SEEN, n);
+	stat_add(STAT_LOST_STATE, n);
+}
+
 static __noinline struct episode *episode_new(struct tcp_loss_key *key, __u64 start_ns)
 {
 	__u64 sock = key->sock;
@@ -150,13 +164,12 @@ static __noinline struct episode *episode_new(struct tcp_loss_key *key, __u64 st
 	struct tcp_socket *socket = tcp_socket_get(sock);
 	struct episode *episode;
 
+	if (!socket && ends_with_the_socket(key->kind))
+		return NULL;
 	bpf_map_update_elem(&tcp_loss_episodes, key, &empty_episode, BPF_NOEXIST);
 	episode = bpf_map_lookup_elem(&tcp_loss_episodes, key);
-	if (!episode) {
-		stat_add(STAT_SEEN, 1);
-		stat_add(STAT_LOST_STATE, 1);
+	if (!episode)
 		return NULL;
-	}
 	if (socket) {
 		episode->chosen = only_chosen && process_tracked(socket->owner.host_pid);
 		socket->open |= 1 << key->kind;
@@ -174,7 +187,8 @@ static __noinline struct episode *episode_new(struct tcp_loss_key *key, __u64 st
 
 /*
  * The open episode of this kind, or a new one that begins at start_ns; one that paused goes on if
- * that was not long ago. `sock` must be a full socket. NULL, counted: no room.
+ * that was not long ago. `sock` must be a full socket. NULL: no room, the caller counts what is
+ * lost.
  */
 static __noinline struct episode *episode_begin(__u64 sock, __u32 kind, __u64 start_ns, __u64 now)
 {

@@ -21,7 +21,8 @@ struct tcp_socket {
 	__u32 tlp_counted;     /* tlp_high_seq of the last tail-loss probe that was counted */
 	__u32 retrans_counted; /* total_retrans, as far as it is in rows */
 	__u8 owner_from;       /* enum tcp_loss_owner */
-	__u8 pad[3];
+	__u8 window_lost;      /* our window is closed, and there was no room to remember it */
+	__u8 pad[2];
 };
 
 /* Without preallocation: most hosts have few connections, some have very many. */
@@ -35,7 +36,7 @@ struct {
 
 static const struct tcp_socket empty_tcp_socket;
 
-/* NULL when the map is full: the socket's intervals then have no owner. */
+/* NULL when the map is full: then nobody would see how the socket's intervals end. */
 static __always_inline struct tcp_socket *tcp_socket_get(__u64 sock)
 {
 	struct tcp_socket *found = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);

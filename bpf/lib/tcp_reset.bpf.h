@@ -11,8 +11,10 @@ int BPF_PROG(tcp_loss_rst_received, struct sock *sk)
 	__u64 sock = (__u64)sk, now = bpf_ktime_get_ns();
 	struct episode *episode = episode_begin(sock, TCP_LOSS_RST_RECEIVED, now, now);
 
-	if (!episode)
+	if (!episode) {
+		count_no_room(1);
 		return 0;
+	}
 	episode->event.segments++;
 	episode_end_kind(sock, TCP_LOSS_RST_RECEIVED, now, TCP_LOSS_END_NONE);
 	return 0;
@@ -58,8 +60,7 @@ static __noinline int on_rst_without_socket(struct sk_buff *skb, __u64 now)
 		bpf_map_update_elem(&tcp_loss_episodes, &key, &empty_episode, BPF_NOEXIST);
 		episode = bpf_map_lookup_elem(&tcp_loss_episodes, &key);
 		if (!episode) {
-			stat_add(STAT_SEEN, 1);
-			stat_add(STAT_LOST_STATE, 1);
+			count_no_room(1);
 			return 0;
 		}
 		episode->event.connection = connection;
@@ -88,8 +89,10 @@ int BPF_PROG(tcp_loss_rst_sent, struct sock *sk, struct sk_buff *skb)
 		return 0;
 	}
 	episode = episode_begin(sock, TCP_LOSS_RST_SENT, now, now);
-	if (!episode)
+	if (!episode) {
+		count_no_room(1);
 		return 0;
+	}
 	episode->event.segments++;
 	episode_end_kind(sock, TCP_LOSS_RST_SENT, now, TCP_LOSS_END_NONE);
 	return 0;

@@ -11,8 +11,10 @@ static __always_inline void on_syn_retransmit(__u64 sock, __u32 segments, __u64 
 	__u64 start = socket && socket->connect_ns ? socket->connect_ns : now;
 	struct episode *episode = episode_begin(sock, TCP_LOSS_SYN_RETRANSMIT, start, now);
 
-	if (!episode)
+	if (!episode) {
+		count_no_room(segments);
 		return;
+	}
 	episode->event.segments += segments;
 	episode->event.timeouts += segments; /* one each */
 }
@@ -30,8 +32,10 @@ static __always_inline void on_rto(struct tcp_socket *socket, __u64 sock, __u32 
 	if (is_open(socket, TCP_LOSS_LOSS_RECOVERY))
 		episode_end_kind(sock, TCP_LOSS_LOSS_RECOVERY, start, TCP_LOSS_END_RTO);
 	episode = episode_begin(sock, TCP_LOSS_RTO, start, now);
-	if (!episode)
+	if (!episode) {
+		count_no_room(segments);
 		return;
+	}
 	episode->event.segments += segments;
 	/* into a window that the peer took back it is a probe, by the kernel's own count too */
 	if (BPF_CORE_READ(tcp_of(sock), snd_wnd))
@@ -43,8 +47,10 @@ static __always_inline void on_tlp(struct tcp_socket *socket, __u64 sock, __u32 
 	struct episode *episode = episode_begin(sock, TCP_LOSS_TLP, last_progress_ns(sock, now),
 						now);
 
-	if (!episode)
+	if (!episode) {
+		count_no_room(segments ? segments : 1);
 		return;
+	}
 	episode->event.segments += segments;
 	episode->event.probes++;
 }
@@ -91,9 +97,10 @@ static __noinline int on_retransmit(__u64 sock, __u32 segments, __u64 now)
 	if (ca_state == CA_LOSS)
 		kind = TCP_LOSS_LOSS_RECOVERY;
 	episode = episode_begin(sock, kind, now, now);
-	if (!episode)
-		return 0;
-	episode->event.segments += segments;
+	if (episode)
+		episode->event.segments += segments;
+	else
+		count_no_room(segments);
 	return 0;
 }
 
@@ -118,8 +125,10 @@ int BPF_PROG(tcp_loss_retransmit_synack, struct sock *sk, struct request_sock *r
 	struct episode *episode = episode_begin(sock, TCP_LOSS_SYNACK_RETRANSMIT, now, now);
 
 	count_retransmit(sock, 1);
-	if (!episode)
+	if (!episode) {
+		count_no_room(1);
 		return 0;
+	}
 	if (!episode->event.segments)
 		tcp_read_addresses(&episode->event.connection, (struct sock *)request);
 	if (start && start < episode->event.header.start_ns)

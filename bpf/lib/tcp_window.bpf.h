@@ -45,15 +45,17 @@ static __always_inline void on_window_probe(__u64 sock, __u64 now)
 {
 	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sock;
 	struct episode *episode = episode_find(sock, TCP_LOSS_ZERO_WINDOW_RECEIVED);
-	__u8 backoff;
+	__u8 backoff = BPF_CORE_READ(icsk, icsk_backoff);
 
 	/* the same timer waits out shortages of our own: pacing, memory */
-	if ((!episode || episode->pause_ns) && peer_window_closed(sock))
+	if ((!episode || episode->pause_ns) && peer_window_closed(sock)) {
 		episode = episode_begin(sock, TCP_LOSS_ZERO_WINDOW_RECEIVED, now, now);
+		if (!episode && !backoff) /* once for each closed window */
+			count_no_room(1);
+	}
 	if (!episode)
 		return;
 	/* each probe backs off further, up to a limit; it is counted until the answer is there */
-	backoff = BPF_CORE_READ(icsk, icsk_backoff);
 	if (backoff > episode->backoff)
 		episode->event.probes += backoff - episode->backoff;
 	else if (backoff && BPF_CORE_READ(icsk, icsk_probes_out))
@@ -143,7 +145,14 @@ static __noinline int on_own_window_closed(__u64 sock, bool just_now)
 	start = window_closed_ns(sock, now, just_now);
 	if (episode && start < episode->pause_ns)
 		start = episode->pause_ns;
-	episode_begin(sock, TCP_LOSS_ZERO_WINDOW_SENT, start, now);
+	if (!episode_begin(sock, TCP_LOSS_ZERO_WINDOW_SENT, start, now)) {
+		struct tcp_socket *socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
+
+		if (!socket || !socket->window_lost)
+			count_no_room(1);
+		if (socket)
+			socket->window_lost = true;
+	}
 	return 0;
 }
 
@@ -210,13 +219,18 @@ static __noinline int on_read(__u64 sock, bool closed)
 {
 	struct tcp_socket *socket = tcp_socket_get(sock);
 
-	if (!socket)
+	if (!socket) { /* nor is it known whether this window has been counted */
+		if (closed && !asked_recently(sock))
+			count_no_room(1);
 		return 0;
+	}
 	tcp_used_by_current(socket);
-	if (closed)
+	if (closed) {
 		on_own_window_closed(sock, false);
-	else
-		look_at_kind(socket, sock, TCP_LOSS_ZERO_WINDOW_SENT, bpf_ktime_get_ns(), 0);
+		return 0;
+	}
+	socket->window_lost = false;
+	look_at_kind(socket, sock, TCP_LOSS_ZERO_WINDOW_SENT, bpf_ktime_get_ns(), 0);
 	return 0;
 }
 

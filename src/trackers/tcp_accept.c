@@ -41,7 +41,7 @@ static struct tcp_accept_bpf *skeleton;
 static struct bpf_link *ask_link;
 static bool asking_failed;
 /* most connections are taken at once: rows of them would tell nothing */
-static uint64_t min_duration_us = 1000;
+static uint64_t min_duration_us = 1000, max_waiting = 262144, max_listeners = 65536;
 
 static const struct option options[] = {
 	{ .key = "tcp_accept.min_duration_us",
@@ -51,6 +51,21 @@ static const struct option options[] = {
 	  .help = "leave shorter waits in the accept queue out (default 1000; 0: every accepted "
 		  "connection is a row)",
 	  .reloadable = true },
+	{ .key = "tcp_accept.max_waiting",
+	  .type = OPTION_UINT,
+	  .target = &max_waiting,
+	  .arg = "N",
+	  .help = "connections in accept queues at once (262144, some 150 bytes each); what does "
+		  "not fit is counted as lost",
+	  .min = 1,
+	  .max = 1 << 24 },
+	{ .key = "tcp_accept.max_listeners",
+	  .type = OPTION_UINT,
+	  .target = &max_listeners,
+	  .arg = "N",
+	  .help = "listeners known at once (65536, some 200 bytes each)",
+	  .min = 1,
+	  .max = 1 << 24 },
 };
 
 /* ---- overflows: how many of the drops came of a full queue ---- */
@@ -229,6 +244,8 @@ static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_sk
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	tcp_accept_options_changed();
 	skeleton->rodata->only_chosen = only_chosen;
+	bpf_map__set_max_entries(skeleton->maps.accept_waiting, (uint32_t)max_waiting);
+	bpf_map__set_max_entries(skeleton->maps.accept_listeners, (uint32_t)max_listeners);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept, cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept4, cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit, !cheap);

@@ -42,7 +42,7 @@ static const struct table closed_table = TABLE_WITH_COMMON_COLUMNS("ebpf_tcp_con
 								   closed_columns);
 
 static struct tcp_connect_bpf *skeleton;
-static uint64_t min_duration_us;
+static uint64_t min_duration_us, max_connections = 262144;
 static bool report_closed = true;
 
 static const struct option options[] = {
@@ -53,6 +53,14 @@ static const struct option options[] = {
 	  .help = "leave shorter successful handshakes out (default 0: every one is a row; "
 		  "failures always are)",
 	  .reloadable = true },
+	{ .key = "tcp_connect.max_connections",
+	  .type = OPTION_UINT,
+	  .target = &max_connections,
+	  .arg = "N",
+	  .help = "outbound connections known at once (262144, some 250 bytes each); what does "
+		  "not fit is counted as lost",
+	  .min = 1,
+	  .max = 1 << 24 },
 	{ .key = "tcp_connect.closed",
 	  .type = OPTION_BOOL,
 	  .target = &report_closed,
@@ -76,6 +84,7 @@ static int tcp_connect_open(bool only_chosen, struct bpf_object_skeleton **ret_s
 	tcp_connect_options_changed();
 	skeleton->rodata->only_chosen = only_chosen;
 	skeleton->rodata->report_closed = report_closed;
+	bpf_map__set_max_entries(skeleton->maps.connect_attempts, (uint32_t)max_connections);
 	bpf_program__set_autoload(skeleton->progs.tcp_connect_exit_connect, cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_connect_exit_getsockopt, cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_connect_exit, !cheap);

@@ -55,7 +55,7 @@ static const struct column columns[] = {
 
 static struct tcp_loss_bpf *skeleton;
 static bool begun;
-static uint64_t merge_ms = 100;
+static uint64_t merge_ms = 100, max_sockets = 262144, max_intervals = 65536;
 
 static const struct option options[] = {
 	{ .key = "tcp_loss.merge_ms",
@@ -64,6 +64,22 @@ static const struct option options[] = {
 	  .arg = "MS",
 	  .help = "a connection's closed windows, and its fast retransmissions, with less than "
 		  "this between them are one row (default 100)" },
+	{ .key = "tcp_loss.max_sockets",
+	  .type = OPTION_UINT,
+	  .target = &max_sockets,
+	  .arg = "N",
+	  .help = "sockets known at once (262144, some 150 bytes each); what does not fit is "
+		  "counted as lost",
+	  .min = 1,
+	  .max = 1 << 24 },
+	{ .key = "tcp_loss.max_intervals",
+	  .type = OPTION_UINT,
+	  .target = &max_intervals,
+	  .arg = "N",
+	  .help = "intervals under way at once (65536, some 350 bytes each); what does not fit is "
+		  "counted as lost",
+	  .min = 1,
+	  .max = 1 << 24 },
 };
 
 static uint64_t jiffy_ns(void)
@@ -131,6 +147,8 @@ static int tcp_loss_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	skeleton->rodata->only_chosen = only_chosen;
 	skeleton->rodata->jiffy_ns = jiffy_ns();
 	skeleton->rodata->merge_ns = merge_ms * NSEC_PER_MSEC;
+	bpf_map__set_max_entries(skeleton->maps.tcp_loss_sockets, (uint32_t)max_sockets);
+	bpf_map__set_max_entries(skeleton->maps.tcp_loss_episodes, (uint32_t)max_intervals);
 	leave_out_what_is_missing();
 	bpf_program__set_autoattach(skeleton->progs.tcp_loss_tick, false);
 	begun = false;

@@ -10,10 +10,12 @@ import time
 
 import pytest
 
+import counts
 from host import WORKLOADS, monotonic_ns
 from netns import Netns, enter
 from servers import Gunicorn, get
 from test_tcp_connect import SLACK_NS, check_sums, plain
+from test_tcp_loss import twice
 
 TABLE = "ebpf_tcp_accept"
 ALL = "--tcp_accept.min_duration_us=0"
@@ -302,3 +304,33 @@ def test_only_the_chosen_process(start_agent, cleanup):
     assert agents[0].rows[TABLE] == []
     assert len(rows_of(agents[1], port)) == 5
     assert {r["host_pid"] for r in agents[1].rows[TABLE]} == {os.getpid()}
+
+
+@twice  # what else the host accepts in the meantime takes room, and is lost, too
+def test_what_finds_no_room_is_counted(start_agent, cleanup):
+    """rows + lost = what happened, exactly."""
+    netns = Netns()
+    cleanup.append(netns)
+    agent = start_agent(ALL, "--tcp_accept.max_waiting=11", trackers=["tcp_accept"])
+    ports = []
+
+    def inside():
+        enter(netns)
+        listener, address = listen(backlog=200)
+        clients = [socket.create_connection(address) for _ in range(97)]
+        for client in clients[:50]:
+            listener.accept()[0].close()
+            client.close()
+        listener.close()  # the others are never accepted
+        ports.append(address[1])
+        for client in clients:
+            client.close()
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    agent.stop()
+    rows = [r for r in agent.rows[TABLE] if r["netns"] == netns.inode]
+    found = counts.check(agent)["tcp_accept"]
+    assert len(rows) <= 11 and {r["local_port"] for r in rows} == set(ports)
+    assert len(rows) + found["lost_state"] == 97

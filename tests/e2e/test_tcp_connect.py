@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+import counts
 from host import WORKLOADS, monotonic_ns
 from netns import Netns, enter
 
@@ -276,3 +277,35 @@ def test_without_the_calls_own_tracepoint(start_agent, two_namespaces):
     agent.stop()
     assert error == errno.ENETUNREACH
     assert [(r["outcome"], r["errno"]) for r in agent.rows[TABLE] if r["host_tid"] == tid] == [("unreachable", error)]
+
+
+def test_what_finds_no_room_is_counted(start_agent, two_namespaces):
+    """rows + lost = what happened, exactly: an outcome for each connect(), an end for each connection."""
+    here, _ = two_namespaces
+
+    def connect_many():
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as server, socket.socket() as refusing:
+            refusing.bind(("127.0.0.1", 0))
+            kept, errors = [], []
+            for i in range(101):
+                address = server.getsockname() if i % 3 else refusing.getsockname()
+                if i % 10 == 0:
+                    address = "198.51.100.1", 80  # no route: fails before it begins
+                s = socket.socket()
+                errors.append(s.connect_ex(address))
+                kept.append(s)
+            for s in kept:
+                s.close()
+        return errors
+    agent = start_agent("--tcp_connect.max_connections=13", f"--pid={os.getpid()}", trackers=["tcp_connect"])
+    tid, errors = in_namespace(here, connect_many)
+    time.sleep(0.2)
+    agent.stop()
+    found = counts.check(agent)["tcp_connect"]
+    rows = [r for r in agent.rows[TABLE] if r["netns"] == here.inode]
+    ends = [r for r in agent.rows[CLOSED] if r["netns"] == here.inode]
+    immediate = errors.count(errno.ENETUNREACH)
+    assert immediate == 11 and errors.count(0) > 50 and errors.count(errno.ECONNREFUSED) > 20
+    assert len([r for r in rows if r["outcome"] == "unreachable"]) == immediate
+    assert len(ends) <= 13 < found["lost_state"]
+    assert len(rows) + len(ends) + found["lost_state"] == len(errors) + errors.count(0), (len(rows), len(ends))

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import counts
 from host import DEBIAN_PYTHON, monotonic_ns, wait_until
 from wire import ACK, ADDRESSES, Peer, RST, SYN, Wire
 
@@ -455,3 +456,30 @@ def test_missing_tracepoints(scene):
     assert [(r["kind"], r["segments"]) for r in s.rows(0) + s.rows(1)] == [("rto", 2)]
     said = [r["reason"] for r in s.agent.rows["ebpf_probe_health"] if r["tracker"] == "tcp_loss" and not r["live"] and not r["host_pid"]]
     assert sorted(said) == sorted(f"this kernel has no tracepoint {name}" for name in missing)
+
+
+@pytest.mark.parametrize("option", ["max_intervals=2", "max_sockets=3"])
+@twice
+def test_what_finds_no_room_is_counted(scene, option):
+    """Five connections stall at once: retransmitted segments in rows + lost = the kernel's count."""
+    s = scene(options=[f"--tcp_loss.{option}"], tcp_early_retrans=0)
+    s.listen()
+    s.watch()
+    names = [f"c{i}" for i in range(5)]
+    for name in names:
+        s.connect(name, name)
+    s.wire.drop = lambda packet: packet.side == 0 and packet.length
+    for name in names:
+        s.a.do(name, "send", name, 1000)
+    time.sleep(1)
+    s.wire.drop = lambda packet: False
+    for name in names:
+        s.b.do("main", "recv", name, 1000)
+    s.finish()
+    found = counts.check(s.agent)["tcp_loss"]
+    delta = s.after[0]["TcpRetransSegs"] - s.before[0]["TcpRetransSegs"]
+    rows = s.rows(0)
+    # other programs of this host may have taken all the room for sockets
+    assert {r["kind"] for r in rows} <= {"rto", "loss_recovery"} and len(rows) < 5
+    assert delta - sum(r["segments"] for r in rows) >= 3
+    assert sum(r["segments"] for r in rows) + found["lost_state"] == delta
