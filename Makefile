@@ -58,7 +58,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz check check-kernels demo bench clean help
+.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz check check-kernels demo bench storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -168,6 +168,9 @@ check-kernels: ## boot real kernels under QEMU, run every tracker under each (mi
 	@deploy/dependencies.sh build kernels
 	@$(MAKE) --no-print-directory all
 	@tests/vm/run.sh
+
+storm: all ## ten million context switches: each is counted, nothing grows (root; minutes; not part of check)
+	@UNDERSPAN_STORM=10000000 tests/e2e/run.sh -k test_off_cpu_storm -s
 
 check: ## install what is missing, build, run every test
 	@deploy/dependencies.sh build check

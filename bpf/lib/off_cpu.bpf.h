@@ -23,6 +23,14 @@ struct off_cpu_profile_map {
 };
 struct off_cpu_profile_map off_cpu_profile_0 SEC(".maps"), off_cpu_profile_1 SEC(".maps");
 
+/* Those whose own sum finds no room, by side and cause: details are lost then, time is not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * OFF_CPU_CAUSE_MAX);
+	__type(key, __u32);
+	__type(value, struct off_cpu_sum);
+} off_cpu_profile_rest SEC(".maps");
+
 /* A sum is made here before it goes into the map: too big for the BPF stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -318,6 +326,19 @@ static __always_inline void off_cpu_fill(struct off_cpu_event *event, struct tas
 		event->kernel[n] = 0;
 }
 
+/* `shift`: one in so many is looked at, and stands for those that are not. */
+static __always_inline void off_cpu_sum_add(struct off_cpu_sum *sum, __u64 ns, __u64 runq_ns,
+					    __u32 shift)
+{
+	if (!sum->count || ns < sum->min_ns)
+		sum->min_ns = ns;
+	if (ns > sum->max_ns)
+		sum->max_ns = ns;
+	sum->count += 1ULL << shift;
+	sum->off_ns += ns << shift;
+	sum->runq_ns += runq_ns << shift;
+}
+
 static __always_inline void off_cpu_profile_add(struct task_struct *task, struct thread *t,
 						__u64 ns, __u64 runq_ns, bool late)
 {
@@ -329,31 +350,27 @@ static __always_inline void off_cpu_profile_add(struct task_struct *task, struct
 		.cause = t->off.cause,
 		.state = t->off.state,
 	};
-	void *map = off_cpu_profile_side & 1 ? (void *)&off_cpu_profile_1
-					     : (void *)&off_cpu_profile_0;
-	struct off_cpu_profile *sum = bpf_map_lookup_elem(map, &key);
-	__u32 zero = 0, shift = t->off.skip_shift & 31;
+	__u32 side = off_cpu_profile_side & 1, shift = t->off.skip_shift & 31, zero = 0, rest;
+	void *map = side ? (void *)&off_cpu_profile_1 : (void *)&off_cpu_profile_0;
+	struct off_cpu_profile *profile = bpf_map_lookup_elem(map, &key);
+	struct off_cpu_sum *sum;
 
-	if (!sum) {
-		sum = bpf_map_lookup_elem(&off_cpu_scratch, &zero);
-		if (!sum)
-			return;
-		off_cpu_fill(&sum->first, task, t, late);
-		sum->count = 1ULL << shift; /* it stands for those that were left out, too */
-		sum->min_ns = sum->max_ns = ns;
-		sum->off_ns = ns << shift;
-		sum->runq_ns = runq_ns << shift;
-		if (bpf_map_update_elem(map, &key, sum, BPF_ANY))
-			off_cpu_lost();
+	if (profile) {
+		off_cpu_sum_add(&profile->sum, ns, runq_ns, shift);
 		return;
 	}
-	sum->count += 1ULL << shift;
-	sum->off_ns += ns << shift;
-	sum->runq_ns += runq_ns << shift;
-	if (ns < sum->min_ns)
-		sum->min_ns = ns;
-	if (ns > sum->max_ns)
-		sum->max_ns = ns;
+	profile = bpf_map_lookup_elem(&off_cpu_scratch, &zero);
+	if (!profile)
+		return;
+	off_cpu_fill(&profile->first, task, t, late);
+	__builtin_memset(&profile->sum, 0, sizeof(profile->sum));
+	off_cpu_sum_add(&profile->sum, ns, runq_ns, shift);
+	if (!bpf_map_update_elem(map, &key, profile, BPF_ANY))
+		return;
+	rest = side * OFF_CPU_CAUSE_MAX + t->off.cause;
+	sum = bpf_map_lookup_elem(&off_cpu_profile_rest, &rest);
+	if (sum)
+		off_cpu_sum_add(sum, ns, runq_ns, shift);
 }
 
 /* The thread runs again. `late`: it does already, its kernel stack is another by now. */

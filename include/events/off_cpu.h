@@ -62,9 +62,13 @@ struct off_cpu_profile_key {
 	__u8 state;
 };
 
+struct off_cpu_sum {
+	__u64 count, off_ns, runq_ns, min_ns, max_ns;
+};
+
 struct off_cpu_profile {
 	struct off_cpu_event first; /* of the intervals; without times */
-	__u64 count, off_ns, runq_ns, min_ns, max_ns;
+	struct off_cpu_sum sum;
 };
 
 #endif

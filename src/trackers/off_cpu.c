@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include "log.h"
 #include "pipeline/enrich.h"
 #include "probe/symbols.h"
 #include "probe/syscall_names.h"
@@ -69,7 +70,7 @@ static const struct column columns[] = {
 };
 
 #define SUM(member)                                                                                \
-	COLUMN(COLUMN_U64, struct off_cpu_profile_row, profile.member, #member, "UInt64")
+	COLUMN(COLUMN_U64, struct off_cpu_profile_row, profile.sum.member, #member, "UInt64")
 static const struct column profile_columns[] = {
 	SUM(count),  SUM(off_ns), SUM(runq_ns),
 	SUM(min_ns), SUM(max_ns), WHY_COLUMNS(struct off_cpu_profile_row, profile.first),
@@ -79,6 +80,7 @@ static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_off_cp
 
 static struct sched_bpf *skeleton;
 static struct sched_sums sums;
+static struct complaint no_room;
 
 static uint64_t min_duration_us = 10000;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
@@ -118,7 +120,7 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &profile_entries,
 	  .arg = "N",
-	  .help = "sums kept in the kernel at once (4096, 2 KiB each); what does not fit is counted",
+	  .help = "sums kept in the kernel at once (4096, 2 KiB each); the rest is summed by cause",
 	  .min = 16,
 	  .max = 1 << 20 },
 };
@@ -179,6 +181,63 @@ static void add_profile_row(const struct tracker_output *output, const struct sc
 	enrich_event(header, &row.common);
 	fill_names(&row.profile.first, &row.names);
 	output->add(output, 1, &row);
+}
+
+static void add_sum(struct off_cpu_sum *to, const struct off_cpu_sum *more)
+{
+	if (!to->count || more->min_ns < to->min_ns)
+		to->min_ns = more->min_ns;
+	if (more->max_ns > to->max_ns)
+		to->max_ns = more->max_ns;
+	to->count += more->count;
+	to->off_ns += more->off_ns;
+	to->runq_ns += more->runq_ns;
+}
+
+/* Sums up what is in the per-CPU map under `key`, and sets it to 0. */
+static void take_rest(uint32_t key, struct off_cpu_sum *ret)
+{
+	static const struct off_cpu_sum nothing;
+	int n_cpus = libbpf_num_possible_cpus(),
+	    fd = bpf_map__fd(skeleton->maps.off_cpu_profile_rest);
+	AUTO_FREE struct off_cpu_sum *sums_of_cpus = NULL;
+
+	*ret = nothing;
+	if (n_cpus <= 0)
+		return;
+	sums_of_cpus = calloc((size_t)n_cpus, sizeof(*sums_of_cpus));
+	if (!sums_of_cpus || bpf_map_lookup_elem(fd, &key, sums_of_cpus))
+		return;
+	for (int cpu = 0; cpu < n_cpus; cpu++) {
+		if (sums_of_cpus[cpu].count)
+			add_sum(ret, &sums_of_cpus[cpu]);
+	}
+	memset(sums_of_cpus, 0, (size_t)n_cpus * sizeof(*sums_of_cpus));
+	if (ret->count)
+		bpf_map_update_elem(fd, &key, sums_of_cpus, BPF_ANY);
+}
+
+/* What found no room, as rows of nobody: a row a cause. */
+static void add_rest(const struct tracker_output *output, const struct sched_sums *of,
+		     uint32_t side)
+{
+	uint64_t count = 0;
+
+	for (uint8_t cause = 0; cause < OFF_CPU_CAUSE_MAX; cause++) {
+		struct off_cpu_profile rest = { .first.off.cause = cause,
+						.first.off.syscall = -1,
+						.first.header.cgroup_id = 1 };
+
+		take_rest(side * OFF_CPU_CAUSE_MAX + cause, &rest.sum);
+		count += rest.sum.count;
+		if (rest.sum.count)
+			add_profile_row(output, of, NULL, &rest);
+	}
+	if (count)
+		complain(&no_room,
+			 "off_cpu: the profile has %llu intervals without their thread and stack: "
+			 "they found no room; off_cpu.profile_entries (%llu) makes more",
+			 (unsigned long long)count, (unsigned long long)profile_entries);
 }
 
 static void off_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
@@ -258,6 +317,7 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 		.side = &skeleton->bss->off_cpu_profile_side,
 		.interval_ns = profile_interval_ns,
 		.each = add_profile_row,
+		.drained = add_rest,
 	};
 	symbols_init();
 	*ret_skeleton = skeleton->skeleton;

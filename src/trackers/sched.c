@@ -40,8 +40,9 @@ void sched_close(void)
 	skeleton = NULL;
 }
 
-static void drain(struct sched_sums *sums, struct bpf_map *map, const struct tracker_output *output)
+static void drain(struct sched_sums *sums, uint32_t side, const struct tracker_output *output)
 {
+	struct bpf_map *map = sums->maps[side];
 	AUTO_FREE void *value = malloc(bpf_map__value_size(map));
 	char key[64], next[64];
 	int fd = bpf_map__fd(map);
@@ -55,6 +56,8 @@ static void drain(struct sched_sums *sums, struct bpf_map *map, const struct tra
 			sums->each(output, sums, key, value);
 		bpf_map_delete_elem(fd, key);
 	}
+	if (sums->drained)
+		sums->drained(output, sums, side);
 }
 
 void sched_sums_tick(struct sched_sums *sums, const struct tracker_output *output, uint64_t now_ns)
@@ -65,14 +68,14 @@ void sched_sums_tick(struct sched_sums *sums, const struct tracker_output *outpu
 		sums->since_ns = now_ns;
 	/* changed sides a second ago: no probe still has that map in hand */
 	if (sums->pending)
-		drain(sums, sums->maps[!side], output);
+		drain(sums, !side, output);
 	sums->pending = false;
 	if (!output->last && now_ns - sums->since_ns < sums->interval_ns)
 		return;
 	sums->start_ns = sums->since_ns;
 	sums->end_ns = sums->since_ns = now_ns;
 	if (output->last) {
-		drain(sums, sums->maps[side], output);
+		drain(sums, side, output);
 		return;
 	}
 	*sums->side = !side;

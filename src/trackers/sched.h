@@ -24,6 +24,9 @@ struct sched_sums {
 	/* Sees every entry of the interval start_ns..end_ns once. */
 	void (*each)(const struct tracker_output *output, const struct sched_sums *sums,
 		     const void *key, const void *value);
+	/* May be NULL: sees that a side is drained, for what the tracker has beside the maps. */
+	void (*drained)(const struct tracker_output *output, const struct sched_sums *sums,
+			uint32_t side);
 
 	uint64_t since_ns; /* the probes have been filling their map since */
 	uint64_t start_ns, end_ns;

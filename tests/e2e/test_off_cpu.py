@@ -104,21 +104,6 @@ def test_the_profile_is_the_sum_of_all_intervals(degrade, debian_python, start_a
     assert not any(r["lost_ring"] for r in counts)
 
 
-def test_sums_that_find_no_room_are_counted(debian_python, start_agent, start_workload):
-    """16 sums at most: what does not fit is lost from the profile, not from the rows, and is counted."""
-    agent = start_agent(EVERY, "--off_cpu.profile_entries=16", trackers=["off_cpu", "gc_pause"])
-    workload = start_workload(debian_python, "off_cpu_work.py", "pingpong").wait_covered(agent)
-    workload.say()
-    workload.read()
-    workload.finish()
-    agent.stop()
-    seen = len(agent.rows[TABLE])
-    counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "off_cpu"]
-    lost = sum(r["lost_state"] for r in counts)
-    assert sum(r["seen"] for r in counts) == seen + lost
-    assert lost and sum(r["count"] for r in agent.rows[PROFILE]) + lost == seen
-
-
 def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
     agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
     workload = start_workload(debian_python, "off_cpu_work.py", "pingpong").wait_covered(agent)
