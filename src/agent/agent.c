@@ -2,6 +2,7 @@
 /* The collector: kernel events in, rows out. See agent.h. */
 #include "agent/agent.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -175,6 +176,8 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	if (!err)
 		report_trackers(&agent->report);
 	governor_start(&agent->governor, &agent->set);
+	/* loading objects and reading symbols took many times what is kept */
+	malloc_trim(0);
 	agent->started = err == 0;
 	return err;
 }

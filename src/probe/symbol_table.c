@@ -181,9 +181,13 @@ int symbol_table_read_kernel(struct symbol_table *table)
 		unsigned long long address;
 		char kind, name[MAX_NAME_BYTES + 1];
 
-		/* addresses are all 0 for those who may not see them */
+		/*
+		 * Addresses are all 0 for those who may not see them. Half of the symbols are the
+		 * paddings before functions (__pfx_), which nothing runs.
+		 */
 		if (sscanf(line, "%llx %c %255s", &address, &kind, name) == 3 && address &&
-		    (kind == 't' || kind == 'T' || kind == 'w' || kind == 'W'))
+		    (kind == 't' || kind == 'T' || kind == 'w' || kind == 'W') &&
+		    strncmp(name, "__pfx_", 6) != 0)
 			err = symbol_table_add(table, address, 0, name);
 	}
 	symbol_table_sort(table);

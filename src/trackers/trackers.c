@@ -31,7 +31,7 @@ const struct tracker *const all_trackers[] = {
 };
 /* clang-format on */
 
-enum { PROCESS_RING_BYTES = 1 << 20, RECORDS_AT_ONCE = 256 };
+enum { PROCESS_RING_BYTES = 256 << 10, RECORDS_AT_ONCE = 256 };
 
 static struct process_bpf *process_skeleton;
 
