@@ -17,6 +17,7 @@
 #include "probe/symbols.h"
 #include "probe/syscall_names.h"
 #include "python/names.h"
+#include "trackers/off_cpu_idle.h"
 #include "trackers/sched.h"
 
 /* What user space adds to an event, the same for an interval and for a sum of them. */
@@ -165,8 +166,11 @@ static void fill_names(const struct off_cpu_event *event, struct off_cpu_names *
 static void off_cpu_complete(void *row_of)
 {
 	struct off_cpu_row *row = row_of;
+	struct off_cpu *off = &row->event.off;
 
 	fill_names(&row->event, &row->names);
+	if (off->cause == OFF_CPU_CAUSE_lock || off->cause == OFF_CPU_CAUSE_pipe)
+		off->idle = off_cpu_waits_for_work(&row->names.py_stack);
 }
 
 static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
@@ -339,7 +343,7 @@ const struct tracker off_cpu_tracker = {
 	.event_size = sizeof(struct off_cpu_event),
 	.row_size = sizeof(struct off_cpu_row),
 	.event_offset = offsetof(struct off_cpu_row, event),
-	.ring_bytes = 4 << 20,
+	.ring_bytes = 2 << 20,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = off_cpu_open,
