@@ -93,7 +93,8 @@ static bool parse_pod_uid(struct word w, char ret[POD_UID_MAX + 1])
 /* "docker-<id>.scope", "cri-containerd-<id>.scope", "crio-<id>", "libpod-<id>.scope", "<id>". */
 static bool parse_container(struct word w, char ret[CONTAINER_ID_MAX + 1])
 {
-	static const char *const prefixes[] = { "docker-", "cri-containerd-", "crio-", "libpod-" };
+	static const char *const prefixes[] = { "docker-", "cri-containerd-", "crio-", "libpod-",
+						"nerdctl-" };
 
 	w = trim(w, ".scope");
 	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {

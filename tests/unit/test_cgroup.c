@@ -58,6 +58,16 @@ static void test_podman(void **state)
 	check("0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID ".scope\n",
 	      ID, "");
 	check("0::/machine.slice/libpod-conmon-" ID ".scope\n", "", "");
+	/* the cgroupfs driver */
+	check("0::/libpod_parent/libpod-" ID "\n", ID, "");
+	check("4:memory:/libpod_parent/libpod-" ID "/init\n", ID, "");
+}
+
+static void test_nerdctl(void **state)
+{
+	(void)state;
+	check("0::/system.slice/nerdctl-" ID ".scope\n", ID, "");
+	check("0::/default/" ID "\n", ID, "");
 }
 
 static void test_kubernetes(void **state)
@@ -153,8 +163,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_container), cmocka_unit_test(test_docker),
 		cmocka_unit_test(test_podman),	     cmocka_unit_test(test_kubernetes),
-		cmocka_unit_test(test_ecs),	     cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_nerdctl),	     cmocka_unit_test(test_ecs),
+		cmocka_unit_test(test_garbage),	     cmocka_unit_test(test_mutations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

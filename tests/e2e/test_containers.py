@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pythons in containers: namespaces and an overlay of their own, equal pids, programs that an upgrade has deleted, and
+files that would let the agent wait for good."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import host
+from test_pythons import COLLECTIONS, GC, WAITS, check, child_of
+
+ROOT = os.path.join(host.CACHE, "root-trixie")
+CONTAINER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container.py")
+IDS = [digit * 64 for digit in "abcd"]
+
+
+def start(start_workload, python, container_id, *args):
+    workload = start_workload(python, *args, prefix=[
+        sys.executable, CONTAINER, container_id, python.root, host.WORKLOADS, "--"])
+    workload.hello = workload.read()
+    workload.host_pid = child_of(child_of(workload.pid))
+    assert workload.hello["pid"] == 1
+    return workload
+
+
+@pytest.fixture(scope="module")
+def pythons():
+    return [host.Python("/usr/bin/python3.13", ROOT), host.Python("/usr/bin/python3.13-shared", ROOT)]
+
+
+def play(agent, workloads):
+    for workload in workloads:
+        agent.wait_rows(GC, lambda r: r["host_pid"] == workload.host_pid, timeout=20)
+    for workload in workloads:
+        workload.say()
+        workload.truth = workload.read()
+        workload.process.stdin.close()
+
+
+def check_all(agent, workloads):
+    for workload, container_id in zip(workloads, IDS):
+        check(agent, workload, workload.host_pid, "usdt")
+        for table in GC, "ebpf_gil_wait", "ebpf_probe_health":
+            ids = {r["container_id"] for r in agent.select(table, lambda r: r["host_pid"] == workload.host_pid)}
+            assert ids == {container_id}, (table, ids)
+
+
+def trackers(start_agent):
+    return start_agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000", trackers=["gc_pause", "gil_wait"])
+
+
+def test_containers_of_one_image_stay_apart(pythons, start_agent, start_workload):
+    """All are pid 1, and run the same files through overlays of their own."""
+    agent = trackers(start_agent)
+    workloads = [start(start_workload, python, container_id, "every_python.py", COLLECTIONS, WAITS)
+                 for python, container_id in zip(pythons + pythons, IDS)]
+    play(agent, workloads)
+    agent.stop()
+    check_all(agent, workloads)
+    # each collection came to the agent once, though its code is probed for several containers
+    counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gc_pause"]
+    assert sum(r["seen"] for r in counts) == sum(r["rows"] + r["filtered"] for r in counts)
+
+
+def test_programs_that_an_upgrade_has_deleted(pythons, start_agent, start_workload):
+    workloads = [start(start_workload, python, container_id, "every_python.py", COLLECTIONS, WAITS)
+                 for python, container_id in zip(pythons, IDS)]
+    for workload in workloads:
+        image = workload.python.image[len(ROOT):]
+        os.unlink(f"/proc/{workload.host_pid}/root{image}")
+        with open(f"/proc/{workload.host_pid}/maps") as f:
+            assert f"{image} (deleted)" in f.read()
+    agent = trackers(start_agent)
+    play(agent, workloads)
+    agent.stop()
+    check_all(agent, workloads)
+
+
+def test_a_file_system_that_does_not_answer_holds_nobody_up(start_agent, start_workload, debian_python, tmp_path):
+    """A program has a libpython mapped that lies in a file system which is a program, and that one says no more."""
+    library = tmp_path / "libpython3.13.so.1.0"
+    subprocess.run(["sh", "-c", f'echo "int nothing;" | $(command -v clang-19 || echo cc) -shared -x c - -o {library}'],
+                   check=True)
+    trap = subprocess.Popen([sys.executable, os.path.join(os.path.dirname(CONTAINER), "fuse.py"), str(library), library.name,
+                             "env", "LD_PRELOAD={}", "sleep", "60"], stdout=subprocess.PIPE, text=True)
+    try:
+        pid = int(trap.stdout.readline())
+        maps = f"/proc/{pid}/maps"
+        host.wait_until(lambda: library.name in open(maps).read(), 10, "the library is mapped")
+        trap.send_signal(signal.SIGUSR1)
+        time.sleep(0.1)
+        agent = start_agent(trackers=["gc_pause"])
+        workload = start_workload(debian_python, "gc_truth.py", 1, 20, 1).wait_covered(agent)
+        workload.kill()
+        # it does hang whoever opens it
+        reader = subprocess.Popen(["cat", f"/proc/{pid}/root{mapped_path(maps, library.name)}"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+        assert reader.poll() is None
+        agent.stop()
+        os.kill(pid, signal.SIGKILL)
+    finally:
+        trap.kill()  # the file system ends with it, and with that all who wait
+        trap.wait()
+    reader.wait(10)
+
+
+def mapped_path(maps, name):
+    with open(maps) as f:
+        return next(line.split(maxsplit=5)[5].strip() for line in f if name in line)
