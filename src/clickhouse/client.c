@@ -140,7 +140,7 @@ int clickhouse_client_new(const struct clickhouse_endpoint *e,
 		return why_fail(why, EINVAL,
 				"clickhouse: user and password may not hold control characters");
 	c = calloc(1, sizeof(*c));
-	if (!c || copy_endpoint(c, e) || !(c->curl = curl_easy_init())) {
+	if (!c || copy_endpoint(c, e) || !(c->connections = exchange_connections())) {
 		clickhouse_client_free(c);
 		return why_fail(why, ENOMEM, "out of memory");
 	}
@@ -155,7 +155,7 @@ void clickhouse_client_free(struct clickhouse_client *c)
 	for (struct curl_slist *l = c->credentials; l; l = l->next)
 		explicit_bzero(l->data, strlen(l->data));
 	curl_slist_free_all(c->credentials);
-	curl_easy_cleanup(c->curl);
+	curl_share_cleanup(c->connections);
 	free(c->url);
 	free(c->database);
 	free(c->ca_file);
@@ -171,13 +171,12 @@ const char *clickhouse_client_url(const struct clickhouse_client *c)
 
 void clickhouse_client_disconnect(struct clickhouse_client *c)
 {
-	CURL *fresh = curl_easy_init();
+	CURLSH *fresh = exchange_connections();
 
-	/* the connection and the address it remembers are the handle's */
 	if (!fresh)
 		return;
-	curl_easy_cleanup(c->curl);
-	c->curl = fresh;
+	curl_share_cleanup(c->connections);
+	c->connections = fresh;
 }
 
 void clickhouse_client_cancel(struct clickhouse_client *c)
@@ -217,10 +216,10 @@ int clickhouse_exception_code(const char *body, size_t len)
 	return i < len && (body[i] == '.' || body[i] == ',') ? code : 0;
 }
 
-static bool add_parameter(CURL *curl, char **url, const char *name, const char *value)
+static bool add_parameter(char **url, const char *name, const char *value)
 {
-	char *escaped_name = curl_easy_escape(curl, name, 0);
-	char *escaped = *value ? curl_easy_escape(curl, value, 0) : NULL;
+	char *escaped_name = curl_easy_escape(NULL, name, 0);
+	char *escaped = *value ? curl_easy_escape(NULL, value, 0) : NULL;
 	char *longer = NULL;
 
 	if (escaped_name && (escaped || !*value) &&
@@ -244,13 +243,13 @@ static bool make_url(struct clickhouse_client *c, const char *insert_sql, const 
 
 	if (!ok)
 		return false;
-	ok = add_parameter(c->curl, &url, "database", c->database);
+	ok = add_parameter(&url, "database", c->database);
 	if (ok && format)
-		ok = add_parameter(c->curl, &url, "default_format", format);
+		ok = add_parameter(&url, "default_format", format);
 	for (; ok && params && params->name; params++)
-		ok = add_parameter(c->curl, &url, params->name, params->value);
+		ok = add_parameter(&url, params->name, params->value);
 	if (ok && insert_sql)
-		ok = add_parameter(c->curl, &url, "query", insert_sql);
+		ok = add_parameter(&url, "query", insert_sql);
 	if (ok)
 		*ret_url = url;
 	else

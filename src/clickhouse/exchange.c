@@ -75,43 +75,52 @@ static uint64_t retry_after_ns(const char *value)
 	return strtoul(value, NULL, 10) * NSEC_PER_SEC;
 }
 
-static size_t take_header(char *line, size_t size, size_t n, void *context)
+/* What says that there was an exception is never read as none. */
+static int exception_number(const char *value)
+{
+	long code = strtol(value, NULL, 10);
+
+	return code > 0 && code < 100000 ? (int)code : 1002;
+}
+
+static void take_field(struct exchange *x, const char *name, size_t name_len, const char *value)
+{
+	x->reply->from_clickhouse |= name_len > 13 && !strncasecmp(name, "X-ClickHouse-", 13);
+	if (name_len == 27 && !strncasecmp(name, "X-ClickHouse-Exception-Code", 27))
+		x->reply->exception_code = exception_number(value);
+	else if (name_len == 26 && !strncasecmp(name, "X-ClickHouse-Exception-Tag", 26))
+		snprintf(x->tag, sizeof(x->tag), "%.*s", EXCHANGE_TAG_MAX - 1, value);
+	else if (name_len == 20 && !strncasecmp(name, "X-ClickHouse-Summary", 20))
+		take_summary(x->reply, value, strlen(value));
+	else if (name_len == 11 && !strncasecmp(name, "Retry-After", 11))
+		x->reply->retry_after_ns = retry_after_ns(value);
+}
+
+static size_t take_header(char *bytes, size_t size, size_t n, void *context)
 {
 	struct exchange *x = context;
 	size_t len = size * n;
-	char *colon, value[1024];
-	size_t name_len, value_len;
+	char line[1200], *value;
 
+	if (len >= sizeof(line)) /* none of those that matter */
+		return len;
+	memcpy(line, bytes, len); /* there is no NUL behind it */
+	line[len] = '\0';
+	line[strcspn(line, "\r\n")] = '\0';
 	/* a new status line: what an interim answer said is over */
-	if (len > 9 && !strncmp(line, "HTTP/", 5)) {
-		const char *space = memchr(line, ' ', len);
-
-		x->reply->http_status = space ? strtol(space, NULL, 10) : 0;
+	if (!strncmp(line, "HTTP/", 5)) {
+		value = strchr(line, ' ');
+		x->reply->http_status = value ? strtol(value, NULL, 10) : 0;
 		return len;
 	}
-	colon = memchr(line, ':', len);
-	if (!colon)
+	value = strchr(line, ':');
+	if (!value)
 		return len;
-	name_len = (size_t)(colon - line);
-	x->reply->from_clickhouse |= name_len > 13 && !strncasecmp(line, "X-ClickHouse-", 13);
-	colon++;
-	while (colon < line + len && *colon == ' ')
-		colon++;
-	value_len = (size_t)(line + len - colon);
-	if (value_len >= sizeof(value))
-		return len;
-	memcpy(value, colon, value_len);
-	value[value_len] = '\0';
-	value[strcspn(value, "\r\n")] = '\0';
-	if (name_len == 27 && !strncasecmp(line, "X-ClickHouse-Exception-Code", 27))
-		x->reply->exception_code = (int)strtol(value, NULL, 10);
-	else if (name_len == 26 && !strncasecmp(line, "X-ClickHouse-Exception-Tag", 26))
-		snprintf(x->tag, sizeof(x->tag), "%.*s", EXCHANGE_TAG_MAX - 1, value);
-	else if (name_len == 20 && !strncasecmp(line, "X-ClickHouse-Summary", 20))
-		take_summary(x->reply, value, strlen(value));
-	else if (name_len == 11 && !strncasecmp(line, "Retry-After", 11))
-		x->reply->retry_after_ns = retry_after_ns(value);
-	return len;
+	len = (size_t)(value - line);
+	value++;
+	value += strspn(value, " ");
+	take_field(x, line, len, value);
+	return size * n;
 }
 
 static int check_cancelled(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
@@ -148,13 +157,12 @@ static void find_late_exception(struct exchange *x)
 	keep_sentence(x->reply, at, end ? (size_t)(end - at) : left);
 }
 
-static int transport_error(CURLcode code, struct exchange *x, const char *said, struct why *why)
+static int transport_error(CURLcode code, struct exchange *x, long sent, const char *said,
+			   struct why *why)
 {
 	struct clickhouse_client *c = x->client;
-	long sent = 0;
 	int err;
 
-	curl_easy_getinfo(c->curl, CURLINFO_REQUEST_SIZE, &sent);
 	if (x->consumer_err)
 		return why_fail(why, -x->consumer_err, "cannot keep ClickHouse's answer: %s",
 				strerror(-x->consumer_err));
@@ -187,7 +195,7 @@ static int transport_error(CURLcode code, struct exchange *x, const char *said, 
 	return why_fail(why, err, "ClickHouse at %.120s: %.300s", c->url, said);
 }
 
-static int conclude(CURLcode code, struct exchange *x, const char *said, struct why *why)
+static int conclude(CURLcode code, struct exchange *x, long sent, const char *said, struct why *why)
 {
 	struct clickhouse_reply *r = x->reply;
 
@@ -198,9 +206,11 @@ static int conclude(CURLcode code, struct exchange *x, const char *said, struct 
 	else
 		find_late_exception(x);
 	if (r->exception_code)
-		return why_fail(why, EREMOTEIO, "%.500s", r->message);
+		return *r->message ? why_fail(why, EREMOTEIO, "%.500s", r->message)
+				   : why_fail(why, EREMOTEIO, "Code: %d, and no text",
+					      r->exception_code);
 	if (code != CURLE_OK)
-		return transport_error(code, x, said, why);
+		return transport_error(code, x, sent, said, why);
 	if (r->http_status != 200)
 		return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s", x->client->url,
 				r->http_status, *r->message ? r->message : "(no text)");
@@ -218,13 +228,24 @@ static bool is_loopback(const char *url)
 
 enum { CONNECTION_MAX_SECONDS = 300 };
 
-static void set_options(struct exchange *x, char *said)
+CURLSH *exchange_connections(void)
+{
+	CURLSH *share = curl_share_init();
+
+	/* no locks: a client belongs to one thread at a time */
+	if (share) {
+		curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_CONNECT);
+		curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
+		curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
+	}
+	return share;
+}
+
+static void set_options(struct exchange *x, CURL *curl, char *said)
 {
 	struct clickhouse_client *c = x->client;
-	CURL *curl = c->curl;
 
-	/* keeps the connection, forgets the rest */
-	curl_easy_reset(curl);
+	curl_easy_setopt(curl, CURLOPT_SHARE, c->connections);
 	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, said);
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_USERAGENT, "underspan/" UNDERSPAN_VERSION);
@@ -262,13 +283,21 @@ static void set_options(struct exchange *x, char *said)
 	curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 }
 
+/*
+ * A handle for each request: libcurl 7.88 keeps a pointer to the last header of the answer before,
+ * and reads it when the next one begins with a folded header line.
+ */
 int exchange_perform(struct exchange *x, const char *url, struct curl_slist *headers,
 		     const void *body, size_t len, struct why *why)
 {
 	char said[CURL_ERROR_SIZE] = "";
-	CURL *curl = x->client->curl;
+	CURL *curl = curl_easy_init();
+	long sent = 0;
+	int err;
 
-	set_options(x, said);
+	if (!curl)
+		return why_fail(why, ENOMEM, "out of memory");
+	set_options(x, curl, said);
 	curl_easy_setopt(curl, CURLOPT_URL, url);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	if (body) {
@@ -276,5 +305,9 @@ int exchange_perform(struct exchange *x, const char *url, struct curl_slist *hea
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)len);
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
 	}
-	return conclude(curl_easy_perform(curl), x, said, why);
+	err = (int)curl_easy_perform(curl);
+	curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &sent);
+	err = conclude((CURLcode)err, x, sent, said, why);
+	curl_easy_cleanup(curl);
+	return err;
 }

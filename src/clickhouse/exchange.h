@@ -16,7 +16,7 @@ enum {
 };
 
 struct clickhouse_client {
-	CURL *curl;
+	CURLSH *connections; /* and addresses, TLS sessions: what outlives a request */
 	char *url, *database, *ca_file, *cert_file, *key_file;
 	struct curl_slist *credentials;
 	uint64_t connect_timeout_ns, stall_timeout_ns, timeout_ns;
@@ -33,6 +33,9 @@ struct exchange {
 	size_t head_len, tail_len;
 	char tag[EXCHANGE_TAG_MAX]; /* marks an exception that comes after the first bytes */
 };
+
+/* What requests share, one after the other; NULL: no memory. */
+CURLSH *exchange_connections(void);
 
 /* GET, or POST with a body; errors as clickhouse_query() has them. */
 int exchange_perform(struct exchange *x, const char *url, struct curl_slist *headers,

@@ -33,7 +33,7 @@ static inline int buffer_append(struct buffer *b, const void *data, size_t len)
 {
 	int err = buffer_reserve(b, len);
 
-	if (err)
+	if (err || !len)
 		return err;
 	memcpy(b->data + b->len, data, len);
 	b->len += len;
