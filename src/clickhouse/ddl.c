@@ -140,6 +140,30 @@ static char *replicated(char *after_name, const char *prefix, const char *cluste
 	return out;
 }
 
+/*
+ * Replicas remember INSERTs by number and by age. Both are said, for the defaults have changed: a
+ * spool may come back after days.
+ */
+static char *replicated_settings(char *statement)
+{
+	static const char single[] = "non_replicated_deduplication_window = 10000";
+	static const char cluster[] = "replicated_deduplication_window = 10000, "
+				      "replicated_deduplication_window_seconds = 604800, "
+				      "replicated_deduplication_window_for_async_inserts = 10000, "
+				      "replicated_deduplication_window_seconds_for_async_inserts = "
+				      "604800";
+	char *at = statement ? strstr(statement, single) : NULL;
+	char *out;
+
+	if (!at)
+		return statement;
+	if (asprintf(&out, "%.*s%s%s", (int)(at - statement), statement, cluster,
+		     at + sizeof(single) - 1) < 0)
+		out = NULL;
+	free(statement);
+	return out;
+}
+
 static int cluster_table(const char *name, char *after, const char *cluster, struct ddl *ddl,
 			 struct why *why)
 {
@@ -154,7 +178,8 @@ static int cluster_table(const char *name, char *after, const char *cluster, str
 		return bad_file(name, "no table name behind CREATE TABLE IF NOT EXISTS", why);
 	snprintf(table, sizeof(table), "%.*s", (int)n, after);
 	snprintf(prefix, sizeof(prefix), "CREATE TABLE IF NOT EXISTS %s", table);
-	ddl->statements[0] = replicated(skip_space(after + n), prefix, cluster);
+	ddl->statements[0] = replicated_settings(
+		replicated(skip_space(after + n), prefix, cluster));
 	if (!ddl->statements[0])
 		return bad_file(name, "ENGINE is not of the MergeTree family", why);
 	if (asprintf(

@@ -27,7 +27,9 @@ void batch_free(struct batch *batch)
 
 size_t batch_memory(const struct batch *batch)
 {
-	return sizeof(*batch) + batch->body.capacity;
+	size_t strings = batch->token ? strlen(batch->token) + strlen(batch->insert) : 0;
+
+	return sizeof(*batch) + batch->body.capacity + strings;
 }
 
 static int compress_rows(const struct buffer *rows, struct buffer *ret_gzip)

@@ -42,6 +42,9 @@ static int insert(struct clickhouse_sink *sink, const struct batch *batch,
 	const struct clickhouse_param params[] = {
 		{ "async_insert", on },
 		{ "wait_for_async_insert", "1" },
+		/* into a Distributed table: yes means that the shards have it (now named
+		 * distributed_foreground_insert; the old name is understood everywhere) */
+		{ "insert_distributed_sync", "1" },
 		{ "insert_deduplicate", "1" },
 		{ "async_insert_deduplicate", on },
 		{ "insert_deduplication_token", batch->token },

@@ -113,6 +113,17 @@ static void test_ddl_single(void **state)
 	assert_string_equal(ddl.statements[0] + strlen(ddl.statements[0]) - 4, "8192");
 	assert_null(ddl.statements[1]);
 	ddl_free(&ddl);
+	/* replicas remember by settings of their own */
+	assert_int_equal(
+		ddl_make("tables/x.sql",
+			 "CREATE TABLE IF NOT EXISTS ebpf_x (a Int8) ENGINE = MergeTree ORDER BY a "
+			 "SETTINGS non_replicated_deduplication_window = 10000;",
+			 "main", &ddl, &why),
+		0);
+	assert_null(strstr(ddl.statements[0], "non_replicated"));
+	assert_non_null(strstr(ddl.statements[0], " replicated_deduplication_window = 10000, "));
+	assert_non_null(strstr(ddl.statements[0], "_window_seconds = 604800, "));
+	ddl_free(&ddl);
 }
 
 static void test_ddl_cluster(void **state)
