@@ -143,7 +143,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 		return 0;
 	t->wake_ns = bpf_ktime_get_ns();
 	if (gil_wait_runs)
-		gil_woken(task, t);
+		gil_woken(task, t, t->wake_ns);
 	if (off_cpu_runs)
 		off_cpu_woken(task, t, t->wake_ns);
 	return 0;
@@ -156,6 +156,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 parent_tgid = parent->tgid, tgid = child->tgid;
+	struct python_process *python;
 	struct gil_process *inherited;
 
 	if (tgid == parent_tgid)
@@ -163,6 +164,9 @@ int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 	inherited = bpf_map_lookup_elem(&gil_processes, &parent_tgid);
 	if (inherited && bpf_map_update_elem(&gil_processes, &tgid, inherited, BPF_ANY))
 		gil_lost();
+	python = bpf_map_lookup_elem(&python_processes, &parent_tgid);
+	if (python)
+		bpf_map_update_elem(&python_processes, &tgid, python, BPF_ANY);
 	return 0;
 }
 
@@ -170,9 +174,11 @@ int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_exec, struct task_struct *task)
 {
-	__u32 tgid = task->tgid;
+	__u32 tgid = task->tgid, tid = task->pid;
 
 	bpf_map_delete_elem(&gil_processes, &tgid);
+	bpf_map_delete_elem(&python_processes, &tgid);
+	bpf_map_delete_elem(&gil_stacks, &tid);
 	thread_delete(task);
 	return 0;
 }
@@ -189,8 +195,10 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 		thread_delete(task);
 	}
 	/* fires for each thread; do_exit() has already counted this one off */
-	if (BPF_CORE_READ(task, signal, live.counter) <= 0)
+	if (BPF_CORE_READ(task, signal, live.counter) <= 0) {
 		bpf_map_delete_elem(&gil_processes, &tgid);
+		bpf_map_delete_elem(&python_processes, &tgid);
+	}
 	return 0;
 }
 

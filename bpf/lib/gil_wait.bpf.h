@@ -51,6 +51,8 @@ struct gil {
 
 TRACKER_MAPS(gil_wait_);
 
+#include "gil_stack.bpf.h"
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -153,10 +155,46 @@ static __always_inline void gil_profile_add(struct task_struct *task, struct gil
 		sum->max_ns = ns;
 }
 
+static __always_inline void gil_fill(struct gil_wait_event *event, struct task_struct *task,
+				     struct gil_wait *w)
+{
+	header_set_task(&event->header, task);
+	event->header.start_ns = w->start_ns;
+	event->header.end_ns = w->end_ns;
+	event->runq_ns = w->runq_ns;
+	event->forced_ns = w->forced_ns;
+	__builtin_memcpy(event->holders, w->holders, sizeof(event->holders));
+	event->n_holders = w->n_holders;
+	event->dropper_tid = w->dropper.tid;
+	event->dropper_host_tid = w->dropper.host_tid;
+	event->dropper_ident = w->dropper.ident;
+	event->sleeps = w->sleeps;
+	event->method = GIL_METHOD_SCHED;
+}
+
+static __always_inline void gil_report_with_stacks(struct task_struct *task, struct gil_wait *w)
+{
+	__u32 tid = BPF_CORE_READ(task, pid), n;
+	struct gil_wait_with_stacks *with = bpf_map_lookup_elem(&gil_stacks, &tid);
+
+	if (!with) {
+		gil_stat(STAT_LOST_STATE, 1);
+		return;
+	}
+	gil_fill(&with->event, task, w);
+	n = *(volatile __u16 *)&with->event.py_stack.n +
+	    *(volatile __u16 *)&with->event.holder_py_stack.n;
+	if (n > 2 * PYTHON_STACK_MAX)
+		n = 2 * PYTHON_STACK_MAX;
+	event_output_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, with,
+			sizeof(with->event) + n * sizeof(with->frames[0]));
+}
+
 /* The open wait is over: the thread has the GIL, or is somewhere else. In its own context. */
 static __noinline void gil_wait_close(struct task_struct *task, struct thread *t)
 {
 	struct gil_wait *w = &t->gil;
+	__u32 tid = BPF_CORE_READ(task, pid);
 	struct gil_wait_event *event;
 	__u64 ns;
 
@@ -173,23 +211,19 @@ static __noinline void gil_wait_close(struct task_struct *task, struct thread *t
 		gil_stat(STAT_FILTERED, 1);
 		goto out;
 	}
+	if (w->stacks) {
+		gil_report_with_stacks(task, w);
+		goto out;
+	}
 	event = event_reserve_in(&gil_wait_events, &gil_wait_stats, sizeof(*event));
 	if (!event)
 		goto out;
-	header_set_task(&event->header, task);
-	event->header.start_ns = w->start_ns;
-	event->header.end_ns = w->start_ns + ns;
-	event->runq_ns = w->runq_ns;
-	event->forced_ns = w->forced_ns;
-	__builtin_memcpy(event->holders, w->holders, sizeof(event->holders));
-	event->n_holders = w->n_holders;
-	event->dropper_tid = w->dropper.tid;
-	event->dropper_host_tid = w->dropper.host_tid;
-	event->dropper_ident = w->dropper.ident;
-	event->sleeps = w->sleeps;
-	event->method = GIL_METHOD_SCHED;
+	gil_fill(event, task, w);
 	event_submit_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, event);
 out:
+	if (w->stacks)
+		bpf_map_delete_elem(&gil_stacks, &tid);
+	w->stacks = 0;
 	w->start_ns = 0;
 }
 
@@ -263,6 +297,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 		w->n_holders = w->holder = 0;
 		w->sleeps = 0;
 		w->dropper = (struct gil_thread_ids){};
+		w->holder_tstate = gil.last_holder;
 		__builtin_memset(w->holders, 0, sizeof(w->holders));
 		w->forced_ns = w->forced_before_ns && now - w->forced_end_ns < FORCED_GAP_NS
 				       ? w->forced_before_ns
@@ -273,6 +308,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	gil_wait_held_by(w, holder);
 	if (gil.locked) /* else who was woken just now will have it */
 		gil_held_by(task->tgid, address, now, holder);
+	gil_stacks_at_sleep(task, t, now);
 	w->sleeps++;
 	w->gil = address;
 	w->switch_number = gil.switch_number;
@@ -333,7 +369,7 @@ static __always_inline void gil_preempted(struct task_struct *task, struct threa
 /* ---- the thread is woken, and runs again ---- */
 
 /* `task` is woken by the current thread: did that drop the GIL that it waits for? */
-static __always_inline void gil_woken(struct task_struct *task, struct thread *t)
+static __always_inline void gil_woken(struct task_struct *task, struct thread *t, __u64 now)
 {
 	struct gil_holder *holder;
 	struct task_struct *waker;
@@ -365,6 +401,7 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 		holder->host_tid = w->dropper.host_tid;
 		holder->ident = w->dropper.ident;
 	}
+	gil_stacks_at_wake(task, t, now);
 	own = thread_find(waker);
 	if (own) /* whoever drops the GIL does not wait for it any more */
 		gil_wait_close(waker, own);

@@ -30,6 +30,8 @@ struct gil_wait {
 	__u8 woken;  /* the last sleep ended because somebody dropped the GIL */
 	__u8 holder; /* place of the present one in holders[] */
 	__u64 gil;   /* address of the GIL that it sleeps on */
+	__u64 holder_tstate; /* thread state of holders[0] */
+	__u8 stacks;	     /* how often they were taken: see gil_stack.bpf.h */
 };
 
 struct thread {

@@ -126,6 +126,16 @@ static __always_inline void event_submit_sized(void *events_map, void *stats_map
 #define event_submit_in(events_map, stats_map, sampling_map, event)                                \
 	event_submit_sized(events_map, stats_map, sampling_map, event, sizeof(*(event)))
 
+/* Sends an event that was made elsewhere, with what follows it. */
+static __always_inline void event_output_in(void *events_map, void *stats_map, void *sampling_map,
+					    void *event, __u64 size)
+{
+	if (!event_kept_in(sampling_map, stats_map, event))
+		return;
+	if (bpf_ringbuf_output(events_map, event, size, wakeup_flag(events_map, size)))
+		stat_add_in(stats_map, STAT_LOST_RING, 1);
+}
+
 #ifndef TRACKERS_SHARE_THIS_OBJECT
 static __always_inline void stat_add(__u32 stat, __u64 n)
 {
@@ -139,13 +149,9 @@ static __always_inline void *event_reserve(__u64 size)
 
 #define event_submit(event) event_submit_in(&events, &stats, &sampling, event)
 
-/* Sends an event that was made elsewhere, with what follows it. */
 static __always_inline void event_output(void *event, __u64 size)
 {
-	if (!event_kept_in(&sampling, &stats, event))
-		return;
-	if (bpf_ringbuf_output(&events, event, size, wakeup_flag(&events, size)))
-		stat_add(STAT_LOST_RING, 1);
+	event_output_in(&events, &stats, &sampling, event, size);
 }
 #endif
 

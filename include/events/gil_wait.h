@@ -4,6 +4,7 @@
 #define UNDERSPAN_EVENTS_GIL_WAIT_H
 
 #include "events/event.h"
+#include "python_stack.h"
 
 enum {
 	GIL_MAX_HOLDERS = 8,	 /* of one wait; the rest is summed in the last */
@@ -32,6 +33,8 @@ struct gil_wait_event {
 	__u8 n_holders;
 	__u8 method; /* enum gil_method */
 	__u8 pad[2];
+	/* their frames follow, in this order: of the waiter, of holders[0] */
+	struct python_stack_info py_stack, holder_py_stack;
 };
 
 /* All waits of one thread for one holder, however short, within an interval. */

@@ -15,7 +15,9 @@
 #include "probe/memory.h"
 #include "probe/python_gil.h"
 #include "python/names.h"
+#include "python/stack.h"
 #include "trackers/sched.h"
+#include "trackers/sched_python.h"
 
 struct gil_wait_row {
 	struct row_common common;
@@ -88,7 +90,7 @@ static uint64_t base_va[MAX_BINARIES];
 static bool usable[MAX_BINARIES];
 static struct sched_sums sums;
 
-static uint64_t min_duration_us = 1000;
+static uint64_t min_duration_us = 1000, stack_min_us = 1000;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static int method = GIL_METHOD_AUTO;
 static const char *const methods[] = { "auto", "sched", "callsite", "uprobe", NULL };
@@ -100,6 +102,11 @@ static const struct option options[] = {
 	  .arg = "US",
 	  .help = "leave shorter waits out (1000); the profile counts them all",
 	  .reloadable = true },
+	{ .key = "gil_wait.stack_min_us",
+	  .type = OPTION_UINT,
+	  .target = &stack_min_us,
+	  .arg = "US",
+	  .help = "waits this long have the Python stacks of waiter and holder (default 1000)" },
 	{ .key = "gil_wait.profile_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &profile_interval_ns,
@@ -156,6 +163,22 @@ static void gil_wait_complete(void *row_of)
 	row->holders = (struct column_pairs){ row->holder_pairs, n };
 }
 
+static void gil_wait_take_extra(void *row_of, const void *extra, size_t size)
+{
+	static struct stack_texts waiter, holder; /* one row is made at a time */
+	struct gil_wait_row *row = row_of;
+	const struct gil_wait_event *event = &row->event;
+	const struct python_frame *frames = extra;
+
+	if ((event->py_stack.n + (size_t)event->holder_py_stack.n) * sizeof(*frames) != size)
+		return;
+	row->py_stack = stack_resolve(event->header.host_pid, event->header.end_ns, frames,
+				      &event->py_stack, &waiter);
+	row->holder_py_stack = stack_resolve(event->header.host_pid, event->header.end_ns,
+					     frames + event->py_stack.n, &event->holder_py_stack,
+					     &holder);
+}
+
 static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
 			    const void *key, const void *value)
 {
@@ -201,6 +224,7 @@ static void gil_wait_process_gone(uint32_t host_pid)
 {
 	struct interpreter *i;
 
+	sched_python_gone(skeleton, host_pid);
 	HASH_FIND(hh, interpreters, &host_pid, sizeof(host_pid), i);
 	if (!i)
 		return;
@@ -215,6 +239,7 @@ static void gil_wait_process_appeared(const struct process *process)
 	struct interpreter *i;
 
 	gil_wait_process_gone(process->host_pid); /* its exit may have got lost */
+	sched_python_appeared(skeleton, process);
 	if (!binary || !usable[binary->id] || !(i = calloc(1, sizeof(*i))))
 		return;
 	i->host_pid = process->host_pid;
@@ -254,6 +279,7 @@ static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 	if (output->last && watches_sched() && end_waits())
 		log_warn("gil_wait: waits that were not over are not reported: %s",
 			 strerror(errno));
+	sched_python_tick(skeleton, now_ns);
 	sched_sums_tick(&sums, output, now_ns);
 }
 
@@ -326,6 +352,7 @@ static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	gil_wait_options_changed();
 	bpf_program__set_autoload(skeleton->progs.gil_end_waits, watches_sched());
 	bpf_program__set_autoattach(skeleton->progs.gil_end_waits, false);
+	skeleton->rodata->gil_stack_min_ns = stack_min_us * NSEC_PER_USEC;
 	bpf_program__set_autoload(skeleton->progs.gil_take_enter, method == GIL_METHOD_UPROBE);
 	bpf_program__set_autoload(skeleton->progs.gil_take_exit, method == GIL_METHOD_UPROBE);
 	sums = (struct sched_sums){
@@ -357,6 +384,7 @@ const struct tracker gil_wait_tracker = {
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_gil_wait", columns),
 	.second_table = &profile_table,
 	.event_size = sizeof(struct gil_wait_event),
+	.extra_max = 2 * PYTHON_STACK_MAX * sizeof(struct python_frame),
 	.row_size = sizeof(struct gil_wait_row),
 	.event_offset = offsetof(struct gil_wait_row, event),
 	.ring_bytes = 1 << 20,
@@ -366,6 +394,7 @@ const struct tracker gil_wait_tracker = {
 	.options_changed = gil_wait_options_changed,
 	.close = gil_wait_close,
 	.tick = gil_wait_tick,
+	.take_extra = gil_wait_take_extra,
 	.complete = gil_wait_complete,
 	.attach_binary = gil_wait_attach_binary,
 	.binary_method = gil_wait_binary_method,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "probe/kernel.h"
+#include "trackers/sched_python.h"
 
 static struct sched_bpf *skeleton;
 static int users;
@@ -36,6 +37,7 @@ void sched_close(void)
 {
 	if (!users || --users)
 		return;
+	sched_python_done();
 	sched_bpf__destroy(skeleton);
 	skeleton = NULL;
 }

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python stack of a collection is what the process itself says of the place: every function, file and line."""
+import bisect
 import collections
 
 import host
 
 TABLE = "ebpf_gc_pause"
+GIL = "ebpf_gil_wait"
 MAX_FRAMES = 128
 CLOCK_NS = 50_000
+FIRST_NS = 300_000_000  # in which a thread that was just started may have no name yet
 
 
 def texts(stack):
@@ -74,3 +77,73 @@ def test_stacks_are_taken_of_long_collections_only(start_agent, start_workload, 
     assert {r["duration_ns"] >= 300_000 for r in rows} == {True, False}
     for row in rows:
         assert bool(row["py_stack"]) == (row["duration_ns"] >= 300_000)
+
+
+def same_stack(stack, wanted):
+    """The functions that note the place are called from it, on the same line."""
+    if stack and stack[0].split()[0] in ("mark", "done"):
+        stack = stack[1:]
+    if stack and stack[-1] == "<cut>":
+        stack, wanted = stack[:-1], wanted[:len(stack) - 1]
+        if len(wanted) < MAX_FRAMES - 10:
+            return False
+    return stack == wanted
+
+
+class Places:
+    """Where threads were, by thread and time."""
+
+    def __init__(self, truth):
+        self.stacks = [texts(stack) for stack in truth["places"]]
+        self.marks = collections.defaultdict(list)
+        for tid, place, begin, end in sorted(truth["marks"], key=lambda m: m[2]):
+            self.marks[tid].append((begin, end, place))
+
+    def find(self, tid, begin, end):
+        """The stack of a thread that stayed where it was from begin to end; None: it did not."""
+        marks = self.marks[tid]
+        i = bisect.bisect_right(marks, (begin, float("inf"), 0)) - 1
+        if i < 0 or marks[i][1] < end:
+            return None
+        return self.stacks[marks[i][2]]
+
+
+def test_waits_for_the_gil_have_both_stacks(start_agent, start_on_all, capsys):
+    """The waiter is where it slept before; who kept the GIL all the time, at the call with which it did."""
+    workloads = start_on_all("blame.py", 1.5)
+    agent = start_agent(*(f"--pid={w.pid}" for w in workloads), trackers=["gil_wait", "gc_pause"])
+    host.run_together(agent, workloads)
+    agent.stop()
+    lines = []
+
+    def check(workload):
+        truth, counts = workload.truth, collections.Counter()
+        places, names = Places(truth), {int(tid): name for tid, name in truth["names"].items()}
+        for row in agent.select(GIL, lambda r: r["host_pid"] == workload.pid):
+            begin, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
+            if begin < truth["begin"] or end > truth["end"]:
+                continue
+            counts["rows"] += 1
+            for what in "", "holder_", "dropper_":
+                tid = row[what + "tid"]
+                if tid in names and begin > places.marks[tid][0][0] + FIRST_NS:
+                    counts["names"] += 1
+                    assert row[what + "thread_name"] == names[tid], row
+            counts["without"] += not row["py_stack"]
+            wanted = places.find(row["tid"], begin, end)
+            if wanted and row["py_stack"]:
+                counts["waiter"] += 1
+                assert same_stack(row["py_stack"], wanted), f"waiter\n{row['py_stack']}\n{wanted}"
+            wanted = places.find(row["holder_tid"], begin, end)
+            if wanted and row["holder_py_stack"]:
+                counts["holder"] += 1
+                assert same_stack(row["holder_py_stack"], wanted), f"holder\n{row['holder_py_stack']}\n{wanted}"
+        lines.append(f"{workload.python}: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
+        assert counts["waiter"] > 20 and counts["holder"] > 10, counts
+        assert counts["without"] <= 0.1 * counts["rows"], counts
+
+    try:
+        host.check_each(workloads, check)
+    finally:
+        with capsys.disabled():
+            print("", *lines, sep="\n  ", end=" ")
