@@ -87,6 +87,8 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	state = preempt ? 0 : task_state(task);
 	if (t->off_ns)
 		came_back_unseen(task, t, now);
+	if (t->off_cpu_late) /* it has not been in user mode since: in Python, nothing changed */
+		off_cpu_report_late(t, true, PYTHON_SLOT_SCHED);
 	/* a wake-up can be traced just before the switch that it ends; older ones are history */
 	if (now - t->wake_ns > 10000)
 		t->wake_ns = 0;
@@ -149,6 +151,60 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	return 0;
 }
 
+/* ---- back in user mode, in an instant ---- */
+
+bool stopping; /* set by user space: nothing more may come of it */
+
+/* How many are at it on this CPU: one may be preempted, and another one come. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} sched_returning SEC(".maps");
+
+static __noinline void returns(struct task_struct *task, struct thread *t, __u64 now)
+{
+	__u32 zero = 0;
+	__u64 *users = bpf_map_lookup_elem(&sched_returning, &zero);
+	bool alone;
+
+	if (!users)
+		return;
+	__sync_fetch_and_add(users, 1);
+	alone = *(volatile __u64 *)users == 1;
+	if (gil_wait_runs && alone)
+		gil_stacks_at_return(task, t, now);
+	if (t->off_cpu_late)
+		off_cpu_report_late(t, alone, PYTHON_SLOT_RETURN);
+	__sync_fetch_and_add(users, -1);
+}
+
+static __always_inline void return_to_user(struct task_struct *task)
+{
+	struct thread *t = thread_find(task);
+
+	if (t && (t->off_cpu_late || t->gil.start_ns) && !stopping)
+		returns(task, t, bpf_ktime_get_ns());
+}
+
+/* include/trace/events/rseq.h: after a switch, in the thread's own context */
+SEC("?tp_btf/rseq_update")
+int BPF_PROG(sched_rseq_update, struct task_struct *task)
+{
+	return_to_user(task);
+	return 0;
+}
+
+/* Attached when a thread needs it, see src/trackers/sched_return.c. */
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(sched_sys_exit, struct pt_regs *regs, long ret)
+{
+	if (off_cpu_late_n)
+		return_to_user(current_task());
+	return 0;
+}
+
 /* ---- life ---- */
 
 /* The child is a copy: its interpreter lies where the parent's does. */
@@ -175,7 +231,10 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_exec, struct task_struct *task)
 {
 	__u32 tgid = task->tgid, tid = task->pid;
+	struct thread *t = thread_find(task);
 
+	if (t && t->off_cpu_late)
+		off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 	bpf_map_delete_elem(&gil_processes, &tgid);
 	bpf_map_delete_elem(&python_processes, &tgid);
 	bpf_map_delete_elem(&gil_stacks, &tid);
@@ -192,6 +251,8 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	if (t) {
 		if (gil_wait_runs)
 			gil_wait_close(task, t);
+		if (t->off_cpu_late)
+			off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 		thread_delete(task);
 	}
 	/* fires for each thread; do_exit() has already counted this one off */

@@ -167,6 +167,11 @@ struct task_struct {
 	struct thread_struct thread;
 };
 
+/* up to 6.18 */
+struct task_struct___rseq_pointer {
+	void *rseq;
+};
+
 /* before 2f064a59a11f (5.14) */
 struct task_struct___5_13 {
 	volatile long state;

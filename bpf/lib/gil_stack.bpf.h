@@ -38,97 +38,62 @@ static __always_inline bool gil_stacks_wanted(struct gil_wait *w, __u64 now)
 	return w->start_ns && now - w->start_ns >= gil_stack_min_ns;
 }
 
-/*
- * What is to be looked at. Global functions are verified once each and not once per path to
- * them, but are given numbers only.
- */
-struct gil_stack_request {
-	__u32 waiter_tid, waiter_ns_tid; /* the host's, the namespace's */
-	__u64 waiter_ident;
-	__u64 holder_tstate, holder_ident;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct gil_stack_request);
-} gil_stack_request SEC(".maps");
-
-__noinline int gil_take_waiter(void)
+static __always_inline void gil_take_waiter(struct task_struct *waiter, __u32 slot,
+					    struct gil_wait_with_stacks *with)
 {
-	__u32 zero = 0;
-	struct gil_stack_request *wanted = bpf_map_lookup_elem(&gil_stack_request, &zero);
-	struct gil_wait_with_stacks *with;
-	struct python_view view;
+	struct python_walk *walk = python_walk_of(slot);
 
-	if (!wanted || !python_view_of(current_tgid(), &view))
-		return 0;
-	with = bpf_map_lookup_elem(&gil_stacks, &wanted->waiter_tid);
-	if (!with)
-		return 0;
-	python_stack(view.offsets,
-		     python_tstate_of(&view, wanted->waiter_ident, wanted->waiter_ns_tid),
-		     with->frames, &with->event.py_stack, view.scratch);
-	return 0;
+	if (!walk)
+		return;
+	walk->ident = task_ident(waiter);
+	walk->ns_tid = typed_task_ns_id(waiter);
+	python_find_tstate(slot);
+	python_take_stack(slot);
+	python_copy_stack(walk, with->frames, &with->event.py_stack);
 }
 
-__noinline int gil_take_holder(void)
+static __always_inline void gil_take_holder(struct gil_wait *w, __u32 slot, __u32 thread_id_at,
+					    struct gil_wait_with_stacks *with)
 {
-	__u32 zero = 0, n;
-	struct gil_stack_request *wanted = bpf_map_lookup_elem(&gil_stack_request, &zero);
-	struct gil_wait_with_stacks *with;
-	struct python_stack_info *info;
-	struct python_frame *frames;
-	struct python_view view;
-	__u64 tstate;
+	struct python_walk *walk = python_walk_of(slot);
+	__u64 tstate = w->holder_tstate, ident = w->holders[0].ident;
+	__u32 n = *(volatile __u16 *)&with->event.py_stack.n;
 
-	if (!wanted || !python_view_of(current_tgid(), &view))
-		return 0;
-	with = bpf_map_lookup_elem(&gil_stacks, &wanted->waiter_tid);
-	tstate = wanted->holder_tstate;
+	if (n > PYTHON_STACK_MAX || !walk)
+		return;
 	/* the thread may have ended, and its memory be something else */
-	if (!with || !tstate || !wanted->holder_ident ||
-	    read_user_u64(tstate + view.offsets->tstate_thread_id) != wanted->holder_ident)
-		return 0;
-	n = *(volatile __u16 *)&with->event.py_stack.n;
-	if (n > PYTHON_STACK_MAX)
-		return 0;
+	if (!tstate || !ident || read_user_u64(tstate + thread_id_at) != ident)
+		return;
+	walk->tstate = tstate;
+	python_take_stack(slot);
 	barrier_var(n);
-	if (n > PYTHON_STACK_MAX)
-		return 0;
-	frames = &with->frames[n];
-	info = &with->event.holder_py_stack;
-	python_stack(view.offsets, tstate, frames, info, view.scratch);
-	if (!python_stack_stands(&view, tstate, frames, info) ||
-	    read_user_u64(tstate + view.offsets->tstate_thread_id) != wanted->holder_ident)
-		info->n = info->cut = 0;
-	return 0;
+	if (n > PYTHON_STACK_MAX || !python_stack_stands(slot) ||
+	    read_user_u64(tstate + thread_id_at) != ident)
+		return;
+	python_copy_stack(walk, &with->frames[n], &with->event.holder_py_stack);
 }
 
 /* The current thread is the waiter, about to sleep, or of the same process, about to wake it. */
-static __always_inline void gil_take_stacks(struct task_struct *waiter, struct thread *t)
+static __noinline void gil_take_stacks(struct task_struct *waiter, struct thread *t, __u32 slot)
 {
-	struct gil_stack_request *wanted;
+	const struct python_process *process;
+	const struct python_offsets *o = python_current_offsets(&process);
+	__u32 tid = BPF_CORE_READ(waiter, pid);
+	struct gil_wait_with_stacks *with;
 	struct gil_wait *w = &t->gil;
-	__u32 zero = 0;
 
-	wanted = bpf_map_lookup_elem(&gil_stack_request, &zero);
-	if (!wanted)
+	if (!o)
 		return;
-	wanted->waiter_tid = BPF_CORE_READ(waiter, pid);
-	wanted->waiter_ns_tid = typed_task_ns_id(waiter);
-	wanted->waiter_ident = task_ident(waiter);
-	wanted->holder_tstate = w->holder_tstate;
-	wanted->holder_ident = w->holders[0].ident;
-	if (!w->stacks) {
-		if (bpf_map_update_elem(&gil_stacks, &wanted->waiter_tid, &empty_stacks, BPF_ANY)) {
-			stat_add_in(&gil_wait_stats, STAT_READ_FAIL, 1);
-			return;
-		}
-		gil_take_waiter();
+	if (!w->stacks && bpf_map_update_elem(&gil_stacks, &tid, &empty_stacks, BPF_ANY)) {
+		stat_add_in(&gil_wait_stats, STAT_READ_FAIL, 1);
+		return;
 	}
-	gil_take_holder();
+	with = bpf_map_lookup_elem(&gil_stacks, &tid);
+	if (!with)
+		return;
+	if (!w->stacks)
+		gil_take_waiter(waiter, slot, with);
+	gil_take_holder(w, slot, o->tstate_thread_id, with);
 	w->stacks++;
 }
 
@@ -140,7 +105,7 @@ static __always_inline void gil_stacks_at_sleep(struct task_struct *task, struct
 
 	if (w->stacks < GIL_STACK_SAMPLES && (!w->stacks || w->n_holders == 1) &&
 	    gil_stacks_wanted(w, now))
-		gil_take_stacks(task, t);
+		gil_take_stacks(task, t, PYTHON_SLOT_SCHED);
 }
 
 /* The waiter is woken because the GIL is free. */
@@ -148,7 +113,28 @@ static __always_inline void gil_stacks_at_wake(struct task_struct *task, struct 
 					       __u64 now)
 {
 	if (!t->gil.stacks && gil_stacks_wanted(&t->gil, now))
-		gil_take_stacks(task, t);
+		gil_take_stacks(task, t, PYTHON_SLOT_SCHED);
+}
+
+/*
+ * The waiter is back from a sleep, on its way to user mode, where it may find the GIL free: woken
+ * by the clock, or after a long wait for a CPU.
+ */
+static __always_inline void gil_stacks_at_return(struct task_struct *task, struct thread *t,
+						 __u64 now)
+{
+	struct gil_wait *w = &t->gil;
+	__u64 start = w->start_ns;
+	__u32 tid;
+
+	if (w->stacks || w->word || !gil_stacks_wanted(w, now))
+		return;
+	gil_take_stacks(task, t, PYTHON_SLOT_RETURN);
+	if (w->start_ns != start && w->stacks) { /* preempted meanwhile, and that was the end */
+		tid = BPF_CORE_READ(task, pid);
+		bpf_map_delete_elem(&gil_stacks, &tid);
+		w->stacks = 0;
+	}
 }
 
 #endif

@@ -373,6 +373,8 @@ static __always_inline void off_cpu_profile_add(struct task_struct *task, struct
 		off_cpu_sum_add(sum, ns, runq_ns, shift);
 }
 
+#include "off_cpu_python.bpf.h"
+
 /* The thread runs again. `late`: it does already, its kernel stack is another by now. */
 static __always_inline void off_cpu_switch_in(struct task_struct *task, struct thread *t, __u64 end,
 					      bool late)
@@ -391,6 +393,8 @@ static __always_inline void off_cpu_switch_in(struct task_struct *task, struct t
 	else if (t->wake_ns)
 		runq_ns = end - (t->wake_ns > t->off_ns ? t->wake_ns : t->off_ns);
 	off_cpu_profile_add(task, t, ns, runq_ns, late);
+	if (ns >= off_cpu_min_ns && !late && off_cpu_put_off(task, t, end, runq_ns))
+		return;
 	off_cpu_stat(STAT_SEEN, 1);
 	if (ns < off_cpu_min_ns) {
 		off_cpu_stat(STAT_FILTERED, 1);

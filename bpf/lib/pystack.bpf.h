@@ -105,6 +105,13 @@ static __always_inline __u64 read_python_frame(const struct python_offsets *o, _
 	return frame_u64(scratch, o->frame_previous);
 }
 
+static __always_inline __u64 python_innermost_frame(const struct python_offsets *o, __u64 tstate)
+{
+	if (o->tstate_cframe)
+		tstate = read_user_u64(tstate + o->tstate_cframe);
+	return read_user_u64(tstate + o->tstate_frame);
+}
+
 /*
  * Writes the frames of a thread state of the current process, PYTHON_STACK_MAX at most, into
  * `frames`, which is memory of a map or a ring buffer; their number into `info`, which must be such
@@ -124,9 +131,7 @@ static __always_inline void python_stack(const struct python_offsets *o, __u64 t
 	scratch->filename = 0;
 	if (!tstate)
 		return;
-	if (o->tstate_cframe)
-		tstate = read_user_u64(tstate + o->tstate_cframe);
-	frame = read_user_u64(tstate + o->tstate_frame);
+	frame = python_innermost_frame(o, tstate);
 	for (int i = 0; i < PYTHON_STACK_MAX && frame; i++) {
 		frame = read_python_frame(o, frame, scratch, &frames[i]);
 		info->n = i + 1;

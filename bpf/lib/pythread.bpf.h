@@ -2,7 +2,8 @@
 /*
  * The Python stack of a thread that sleeps, holds no GIL, or is another one of the current
  * process: its thread state is found by the thread's identity, and what may have changed while it
- * was read is looked at twice.
+ * was read is looked at twice. Loops are in global functions, which the verifier goes through once
+ * a program and not once for each way to them; those take numbers only.
  */
 #ifndef UNDERSPAN_PYTHREAD_BPF_H
 #define UNDERSPAN_PYTHREAD_BPF_H
@@ -24,72 +25,118 @@ struct {
 	__type(value, struct python_offsets);
 } python_binaries SEC(".maps");
 
-/* The users of one object's scratch cannot interrupt each other: all run with interrupts off. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct python_scratch);
-} python_scratch_memory SEC(".maps");
-
-/* What a walk needs to know; false: this is no Python that can be read. */
-struct python_view {
-	const struct python_process *process;
-	const struct python_offsets *offsets;
-	struct python_scratch *scratch;
+/* A walk, through memory of the current process. */
+struct python_walk {
+	__u64 ident;  /* of the thread, see task_ident(); 0: not known */
+	__u64 tstate; /* what is walked; 0: nothing */
+	__u64 frame;  /* the next */
+	__u32 ns_tid, binary;
+	struct python_stack_info info;
+	struct python_scratch scratch;
+	struct python_frame frames[PYTHON_STACK_MAX];
 };
 
-static __always_inline bool python_view_of(__u32 tgid, struct python_view *ret)
-{
-	__u32 zero = 0;
-
-	ret->process = bpf_map_lookup_elem(&python_processes, &tgid);
-	if (!ret->process)
-		return false;
-	ret->offsets = bpf_map_lookup_elem(&python_binaries, &ret->process->binary);
-	ret->scratch = bpf_map_lookup_elem(&python_scratch_memory, &zero);
-	return ret->offsets && ret->scratch;
-}
-
-/* More thread states than this are not searched, newest first. */
-enum { PYTHON_SEARCH_MAX = 192 };
-
-static __always_inline bool python_tstate_is(const struct python_offsets *o, __u64 tstate,
-					     __u64 ident, __u32 ns_tid)
-{
-	if (ident)
-		return read_user_u64(tstate + o->tstate_thread_id) == ident;
-	return o->tstate_native_thread_id &&
-	       read_user_u64(tstate + o->tstate_native_thread_id) == ns_tid;
-}
-
 /*
- * The thread state of a thread of the current process, by what pthread_self() says in it, or where
- * that is not known (0) by its id; 0: there is none, or it was not found.
+ * One a CPU and a slot: what runs with interrupts off cannot be interrupted by its like; what a
+ * thread does on its way to user mode can.
  */
-static __always_inline __u64 python_tstate_of(const struct python_view *view, __u64 ident,
-					      __u32 ns_tid)
-{
-	const struct python_offsets *o = view->offsets;
-	__u64 interp, tstate;
+enum python_slot { PYTHON_SLOT_SCHED, PYTHON_SLOT_RETURN, PYTHON_SLOTS };
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PYTHON_SLOTS);
+	__type(key, __u32);
+	__type(value, struct python_walk);
+} python_walks SEC(".maps");
 
-	if (ident && view->process->tstate_slot) {
-		tstate = read_user_u64(ident + view->process->tstate_slot);
-		if (tstate && python_tstate_is(o, tstate, ident, ns_tid))
-			return tstate;
-	}
-	interp = read_user_u64(view->process->runtime + o->runtime_interpreters_head);
-	tstate = read_user_u64(interp + o->interp_threads_head);
-	for (int i = 0; i < PYTHON_SEARCH_MAX && interp; i++) {
-		if (tstate && python_tstate_is(o, tstate, ident, ns_tid))
-			return tstate;
-		if (tstate) {
-			tstate = read_user_u64(tstate + o->tstate_next);
-		} else {
-			interp = read_user_u64(interp + o->interp_next);
-			tstate = interp ? read_user_u64(interp + o->interp_threads_head) : 0;
+static __always_inline struct python_walk *python_walk_of(__u32 slot)
+{
+	return bpf_map_lookup_elem(&python_walks, &slot);
+}
+
+static __always_inline const struct python_offsets *
+python_current_offsets(const struct python_process **ret_process)
+{
+	__u32 tgid = current_tgid();
+	const struct python_process *process = bpf_map_lookup_elem(&python_processes, &tgid);
+
+	*ret_process = process;
+	return process ? bpf_map_lookup_elem(&python_binaries, &process->binary) : NULL;
+}
+
+/* More interpreters, and more threads in each, are not searched; the newest are the first. */
+enum { PYTHON_SEARCH_INTERPRETERS = 4, PYTHON_SEARCH_THREADS = 128 };
+
+/* Finds the thread state of walk->ident or else of walk->ns_tid. */
+__noinline int python_find_tstate(__u32 slot)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_process *process;
+	const struct python_offsets *o = python_current_offsets(&process);
+	__u64 interp, tstate, wanted;
+	__u32 at;
+
+	if (!walk || !process || !o)
+		return 0;
+	walk->tstate = 0;
+	at = walk->ident ? o->tstate_thread_id : o->tstate_native_thread_id;
+	wanted = walk->ident ? walk->ident : walk->ns_tid;
+	if (!at || !wanted)
+		return 0;
+	if (walk->ident && process->tstate_slot) {
+		tstate = read_user_u64(walk->ident + process->tstate_slot);
+		if (tstate && read_user_u64(tstate + at) == wanted) {
+			walk->tstate = tstate;
+			return 0;
 		}
 	}
+	interp = read_user_u64(process->runtime + o->runtime_interpreters_head);
+	for (int k = 0; k < PYTHON_SEARCH_INTERPRETERS && interp; k++) {
+		tstate = read_user_u64(interp + o->interp_threads_head);
+		for (int i = 0; i < PYTHON_SEARCH_THREADS && tstate; i++) {
+			if (read_user_u64(tstate + at) == wanted) {
+				walk->tstate = tstate;
+				return 0;
+			}
+			tstate = read_user_u64(tstate + o->tstate_next);
+		}
+		interp = read_user_u64(interp + o->interp_next);
+	}
+	return 0;
+}
+
+/* Takes the frame that walk->frame points to, as the one of this index. */
+__noinline int python_take_frame(__u32 slot, __u32 i)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_offsets *o;
+
+	if (!walk || i >= PYTHON_STACK_MAX)
+		return 0;
+	o = bpf_map_lookup_elem(&python_binaries, &walk->binary);
+	if (!o)
+		return 0;
+	walk->frame = read_python_frame(o, walk->frame, &walk->scratch, &walk->frames[i]);
+	return 0;
+}
+
+/* Takes the stack of walk->tstate. */
+__noinline int python_take_stack(__u32 slot)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_process *process;
+	const struct python_offsets *o = python_current_offsets(&process);
+
+	if (!walk || !process || !o)
+		return 0;
+	walk->info = (struct python_stack_info){};
+	walk->binary = process->binary;
+	walk->scratch.filename = 0;
+	walk->frame = walk->tstate ? python_innermost_frame(o, walk->tstate) : 0;
+	for (__u32 i = 0; i < PYTHON_STACK_MAX && walk->frame; i++) {
+		python_take_frame(slot, i);
+		walk->info.n = i + 1;
+	}
+	walk->info.cut = walk->frame != 0;
 	return 0;
 }
 
@@ -98,34 +145,50 @@ static __always_inline __u64 python_tstate_of(const struct python_view *view, __
  * meanwhile, frames of different moments may have been put together. The same frames twice have all
  * been there at once, in between; the innermost may have gone on to another instruction.
  */
-static __always_inline bool python_stack_stands(const struct python_view *view, __u64 tstate,
-						const struct python_frame *frames,
-						const struct python_stack_info *info)
+__noinline int python_stack_stands(__u32 slot)
 {
-	const struct python_offsets *o = view->offsets;
-	struct python_scratch *scratch = view->scratch;
-	__u32 size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
-	__u32 n = info->n;
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_process *process;
+	const struct python_offsets *o = python_current_offsets(&process);
 	bool same = true;
 	__u64 frame;
+	__u32 size;
 
-	if (o->tstate_cframe)
-		tstate = read_user_u64(tstate + o->tstate_cframe);
-	frame = read_user_u64(tstate + o->tstate_frame);
-	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < n && same; i++) {
+	if (!walk || !o)
+		return false;
+	size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
+	frame = python_innermost_frame(o, walk->tstate);
+	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < walk->info.n && same; i++) {
+		struct python_frame *before = &walk->frames[i];
 		__u64 code, ip;
 
-		if (bpf_probe_read_user(scratch->frame, size & 127, (void *)frame))
+		if (bpf_probe_read_user(walk->scratch.frame, size & 127, (void *)frame))
 			return false;
-		code = frame_u64(scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
-		ip = frame_u64(scratch, o->frame_ip);
+		code = frame_u64(&walk->scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
+		ip = frame_u64(&walk->scratch, o->frame_ip);
 		ip = o->ip_kind == PYTHON_IP_POINTER ? ip - code : (__u32)ip;
 		ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
-		same = !((frames[i].code ^ code) & ~(__u64)PYTHON_FRAME_OWNER) &&
-		       (!i || frames[i].ip == (__u32)ip);
-		frame = frame_u64(scratch, o->frame_previous);
+		same = !((before->code ^ code) & ~(__u64)PYTHON_FRAME_OWNER) &&
+		       (!i || before->ip == (__u32)ip);
+		frame = frame_u64(&walk->scratch, o->frame_previous);
 	}
-	return same && info->cut == (frame != 0);
+	return same && walk->info.cut == (frame != 0);
+}
+
+/* Copies what was taken; `frames` has room for PYTHON_STACK_MAX. */
+static __always_inline void python_copy_stack(struct python_walk *walk, struct python_frame *frames,
+					      struct python_stack_info *info)
+{
+	__u32 n = *(volatile __u16 *)&walk->info.n;
+
+	if (n > PYTHON_STACK_MAX)
+		n = PYTHON_STACK_MAX;
+	barrier_var(n);
+	if (n > PYTHON_STACK_MAX)
+		return;
+	info->n = n;
+	info->cut = walk->info.cut;
+	bpf_probe_read_kernel(frames, n * sizeof(*frames), walk->frames);
 }
 
 #endif

@@ -26,10 +26,10 @@ struct gil_wait {
 	struct gil_thread_ids dropper;
 	__u32 sleeps;
 	__u8 n_holders;
-	__u8 word;   /* enum gil_word: what the thread sleeps on; GIL_NONE: it does not */
-	__u8 woken;  /* the last sleep ended because somebody dropped the GIL */
-	__u8 holder; /* place of the present one in holders[] */
-	__u64 gil;   /* address of the GIL that it sleeps on */
+	__u8 word;	     /* enum gil_word: what the thread sleeps on; GIL_NONE: it does not */
+	__u8 woken;	     /* the last sleep ended because somebody dropped the GIL */
+	__u8 holder;	     /* place of the present one in holders[] */
+	__u64 gil;	     /* address of the GIL that it sleeps on */
 	__u64 holder_tstate; /* thread state of holders[0] */
 	__u8 stacks;	     /* how often they were taken: see gil_stack.bpf.h */
 };
@@ -40,6 +40,7 @@ struct thread {
 	__u64 wake_ns; /* it was woken; 0: not yet */
 	__u64 exec_ns; /* how long it had run, in all, when it was switched out */
 	__u64 thread_pointer;
+	__u64 off_cpu_late; /* an interval's row was put off: see off_cpu_python.bpf.h */
 	struct gil_wait gil;
 	struct off_cpu off;
 };

@@ -4,6 +4,7 @@
 #define UNDERSPAN_EVENTS_OFF_CPU_H
 
 #include "events/event.h"
+#include "python_stack.h"
 
 enum { OFF_CPU_KERNEL_FRAMES = 24, OFF_CPU_USER_FRAMES = 32, OFF_CPU_WAKER_FRAMES = 16 };
 
@@ -48,8 +49,8 @@ struct off_cpu_event {
 	__u64 runq_ns; /* of it runnable: since the wake-up, or since it was preempted */
 	__u64 kernel[OFF_CPU_KERNEL_FRAMES];
 	struct off_cpu off;
-	__u32 cpu; /* that it runs on now */
-	__u32 pad;
+	__u32 cpu;			   /* that it runs on now */
+	struct python_stack_info py_stack; /* its frames follow */
 };
 
 /* All intervals of one thread with one user stack, cause and waker, within a time. */

@@ -119,6 +119,21 @@ bool kernel_has_task_storage(void)
 	return has;
 }
 
+bool kernel_has_rseq_update(void)
+{
+	struct btf *btf;
+	bool has;
+
+	if (!kernel_has_tracepoint("rseq_update"))
+		return false;
+	btf = btf__load_vmlinux_btf();
+	if (!btf)
+		return false;
+	has = struct_has_member(btf, "task_struct", "rseq_event_mask");
+	btf__free(btf);
+	return has;
+}
+
 bool kernel_has_attach_cookie(void)
 {
 	static int answer = -1;

@@ -32,4 +32,10 @@ bool kernel_has_task_storage(void);
 /* Does a uprobe carry a number for its program (5.15)? --degrade=attach_cookie */
 bool kernel_has_attach_cookie(void);
 
+/*
+ * The tracepoint rseq_update fires after each switch of a thread that has registered restartable
+ * sequences: up to 6.18; later kernels leave out what they need not do.
+ */
+bool kernel_has_rseq_update(void);
+
 #endif

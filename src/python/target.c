@@ -67,10 +67,20 @@ static void look_later(struct target *target, uint64_t now_ns)
 		target->misses++;
 }
 
+uint64_t target_runtime_address(struct target *target)
+{
+	uint64_t base;
+
+	if (!target->runtime_address && !target->gone_ns &&
+	    !proc_file_base(target->host_pid, target->dev, target->ino, &base))
+		target->runtime_address = base - target->load_va + target->runtime_va;
+	return target->runtime_address;
+}
+
 bool target_find_runtime(struct target *target, uint64_t now_ns)
 {
 	struct remote r = remote_of(target->host_pid, &target->offsets, 64);
-	uint64_t base, runtime, interp;
+	uint64_t interp;
 
 	if (target->gone_ns)
 		return false;
@@ -78,13 +88,11 @@ bool target_find_runtime(struct target *target, uint64_t now_ns)
 		return true;
 	if (now_ns < target->look_again_ns)
 		return false;
-	if (!proc_file_base(target->host_pid, target->dev, target->ino, &base)) {
-		runtime = base - target->load_va + target->runtime_va;
-		if (!python_main_interpreter(&r, runtime, &interp)) {
-			target->runtime = runtime;
-			target->misses = 0;
-			return true;
-		}
+	if (target_runtime_address(target) &&
+	    !python_main_interpreter(&r, target->runtime_address, &interp)) {
+		target->runtime = target->runtime_address;
+		target->misses = 0;
+		return true;
 	}
 	look_later(target, now_ns);
 	return false;

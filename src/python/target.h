@@ -21,8 +21,10 @@ struct target {
 	uint32_t host_pid;
 	struct python_offsets offsets;
 	uint64_t dev, ino, load_va, runtime_va; /* of the file that holds the interpreter */
-	uint64_t runtime;			/* address of _PyRuntime; 0: not found yet */
-	uint64_t look_again_ns;			/* for the runtime, or for threading */
+	uint64_t runtime_address; /* of _PyRuntime, by the file's place in memory; 0: not known yet
+				   */
+	uint64_t runtime;	  /* the same, where an interpreter is; 0: not found yet */
+	uint64_t look_again_ns;	  /* for the runtime, or for threading */
 	uint32_t misses;
 	uint64_t gone_ns; /* when it ended or became another program; 0: it lives */
 
@@ -37,6 +39,9 @@ struct target {
  * Where gone_ns is set only what is known already may be used.
  */
 struct target *target_get(uint32_t host_pid, uint64_t event_ns);
+
+/* Where _PyRuntime is or is going to be; 0: the file is not mapped yet. */
+uint64_t target_runtime_address(struct target *target);
 
 /* Finds the runtime and threading._active if need be; false when they cannot be found (yet). */
 bool target_find_runtime(struct target *target, uint64_t now_ns);

@@ -17,8 +17,11 @@
 #include "probe/symbols.h"
 #include "probe/syscall_names.h"
 #include "python/names.h"
+#include "python/stack.h"
 #include "trackers/off_cpu_idle.h"
 #include "trackers/sched.h"
+#include "trackers/sched_python.h"
+#include "trackers/sched_return.h"
 
 /* What user space adds to an event, the same for an interval and for a sum of them. */
 struct off_cpu_names {
@@ -88,6 +91,7 @@ static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static uint64_t profile_entries = 4096;
 static bool all;
 static bool user_stacks = true;
+static bool py_stacks = true;
 static char *cgroup;
 
 static const struct option options[] = {
@@ -110,6 +114,10 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &user_stacks,
 	  .help = "take user stacks, three quarters of what a switch costs (true)" },
+	{ .key = "off_cpu.py_stacks",
+	  .type = OPTION_BOOL,
+	  .target = &py_stacks,
+	  .help = "rows have the Python stack, at no cost for shorter intervals (true)" },
 	{ .key = "off_cpu.profile_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &profile_interval_ns,
@@ -244,8 +252,32 @@ static void add_rest(const struct tracker_output *output, const struct sched_sum
 			 (unsigned long long)count, (unsigned long long)profile_entries);
 }
 
+static void off_cpu_take_extra(void *row_of, const void *extra, size_t size)
+{
+	static struct stack_texts texts; /* one row is made at a time */
+	struct off_cpu_row *row = row_of;
+	const struct off_cpu_event *event = &row->event;
+
+	if (event->py_stack.n * sizeof(struct python_frame) == size)
+		row->names.py_stack = stack_resolve(event->header.host_pid, event->header.end_ns,
+						    extra, &event->py_stack, &texts);
+}
+
+static void off_cpu_process_appeared(const struct process *process)
+{
+	sched_python_appeared(skeleton, process);
+}
+
+static void off_cpu_process_gone(uint32_t host_pid)
+{
+	sched_python_gone(skeleton, host_pid);
+	symbols_process_gone(host_pid);
+}
+
 static void off_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
 {
+	sched_python_tick(skeleton, now_ns);
+	sched_return_tick(skeleton);
 	sched_sums_tick(&sums, output, now_ns);
 }
 
@@ -313,6 +345,7 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	skeleton->rodata->off_cpu_runs = true;
 	off_cpu_options_changed();
 	skeleton->rodata->off_cpu_user_stacks = user_stacks;
+	skeleton->rodata->off_cpu_py_stacks = py_stacks;
 	skeleton->rodata->off_cpu_all = all && !only_chosen;
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_0, (uint32_t)profile_entries);
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_1, (uint32_t)profile_entries);
@@ -328,6 +361,11 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	return 0;
 }
 
+static void off_cpu_quiet(void)
+{
+	sched_return_quiet(skeleton);
+}
+
 static void off_cpu_close(void)
 {
 	symbols_done();
@@ -341,6 +379,7 @@ const struct tracker off_cpu_tracker = {
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_off_cpu", columns),
 	.second_table = &profile_table,
 	.event_size = sizeof(struct off_cpu_event),
+	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
 	.row_size = sizeof(struct off_cpu_row),
 	.event_offset = offsetof(struct off_cpu_row, event),
 	.ring_bytes = 2 << 20,
@@ -351,5 +390,8 @@ const struct tracker off_cpu_tracker = {
 	.close = off_cpu_close,
 	.tick = off_cpu_tick,
 	.complete = off_cpu_complete,
-	.process_gone = symbols_process_gone,
+	.take_extra = off_cpu_take_extra,
+	.quiet = off_cpu_quiet,
+	.process_appeared = off_cpu_process_appeared,
+	.process_gone = off_cpu_process_gone,
 };

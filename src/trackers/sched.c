@@ -7,6 +7,7 @@
 
 #include "probe/kernel.h"
 #include "trackers/sched_python.h"
+#include "trackers/sched_return.h"
 
 static struct sched_bpf *skeleton;
 static int users;
@@ -25,6 +26,7 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 		skeleton->rodata->has_task_storage = storage;
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_storage, storage);
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_hash, !storage);
+		sched_return_open(skeleton);
 		skeleton->rodata->gil_wait_runs = false;
 		skeleton->rodata->off_cpu_runs = false;
 	}
@@ -37,6 +39,7 @@ void sched_close(void)
 {
 	if (!users || --users)
 		return;
+	sched_return_close();
 	sched_python_done();
 	sched_bpf__destroy(skeleton);
 	skeleton = NULL;

@@ -14,7 +14,8 @@
 struct python_place {
 	uint32_t host_pid;
 	uint32_t binary;
-	bool told;
+	struct python_process told;
+	bool complete;
 	UT_hash_handle hh;
 };
 
@@ -61,11 +62,16 @@ static void tell(const struct sched_bpf *skeleton, struct python_place *place, u
 	struct target *target = target_get(place->host_pid, now_ns);
 	struct python_process process = { .binary = place->binary };
 
-	if (!target || !target_find_runtime(target, now_ns))
+	if (!target)
 		return;
-	process.runtime = target->runtime;
-	process.tstate_slot = tstate_slot(target);
-	place->told = true;
+	/* at once, for it may be up before it is looked at again */
+	process.runtime = target_runtime_address(target);
+	place->complete = target_find_runtime(target, now_ns);
+	if (place->complete)
+		process.tstate_slot = tstate_slot(target);
+	if (!process.runtime || !memcmp(&process, &place->told, sizeof(process)))
+		return;
+	place->told = process;
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.python_processes), &place->host_pid,
 				&process, BPF_ANY))
 		log_warn("process %u: its rows have no Python stacks: %s", place->host_pid,
@@ -111,7 +117,7 @@ void sched_python_tick(const struct sched_bpf *skeleton, uint64_t now_ns)
 
 	HASH_ITER(hh, places, place, next)
 	{
-		if (!place->told)
+		if (!place->complete)
 			tell(skeleton, place, now_ns);
 	}
 }

@@ -3,10 +3,13 @@
 import bisect
 import collections
 
+import pytest
+
 import host
 
 TABLE = "ebpf_gc_pause"
 GIL = "ebpf_gil_wait"
+OFF_CPU = "ebpf_off_cpu"
 MAX_FRAMES = 128
 CLOCK_NS = 50_000
 FIRST_NS = 300_000_000  # in which a thread that was just started may have no name yet
@@ -141,6 +144,49 @@ def test_waits_for_the_gil_have_both_stacks(start_agent, start_on_all, capsys):
         lines.append(f"{workload.python}: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
         assert counts["waiter"] > 20 and counts["holder"] > 10, counts
         assert counts["without"] <= 0.1 * counts["rows"], counts
+
+    try:
+        host.check_each(workloads, check)
+    finally:
+        with capsys.disabled():
+            print("", *lines, sep="\n  ", end=" ")
+
+
+def start_blamed(start_agent, start_on_all, *options):
+    workloads = start_on_all("blame.py", 3)
+    agent = start_agent("--off_cpu.min_duration_us=800", *options, *(f"--pid={w.pid}" for w in workloads),
+                        trackers=["off_cpu", "gc_pause"])
+    host.run_together(agent, workloads)
+    agent.stop()
+    return agent, workloads
+
+
+@pytest.mark.parametrize("degrade", [(), ("--degrade=rseq_update",)], ids=["rseq", "syscalls"])
+def test_threads_off_the_cpu_have_their_stack(degrade, start_agent, start_on_all, capsys):
+    """Where the thread sleeps, waits for the GIL or has lost its CPU."""
+    agent, workloads = start_blamed(start_agent, start_on_all, *degrade)
+    # the other way is taken when it turns out to be needed
+    works_from = min((host.monotonic_ns(r["end_time"]) for r in agent.select(OFF_CPU, lambda r: r["py_stack"])))
+    lines = []
+
+    def check(workload):
+        truth, counts = workload.truth, collections.Counter()
+        places = Places(truth)
+        for row in agent.select(OFF_CPU, lambda r: r["host_pid"] == workload.pid):
+            begin, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
+            wanted = places.find(row["tid"], begin, end)
+            # it sees the ends of system calls
+            if not wanted or degrade and (begin < works_from + FIRST_NS or row["cause"] == "preempt"):
+                continue
+            counts["rows"] += 1
+            counts[row["cause"]] += 1
+            if row["py_stack"]:
+                assert same_stack(row["py_stack"], wanted), f"{row['cause']}\n{row['py_stack']}\n{wanted}"
+            else:
+                counts["without"] += 1
+        lines.append(f"{workload.python}: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
+        assert counts["rows"] > 50, counts
+        assert counts["without"] <= 0.02 * counts["rows"], counts
 
     try:
         host.check_each(workloads, check)
