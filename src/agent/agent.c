@@ -213,6 +213,19 @@ static void govern(struct agent *agent, uint64_t now)
 	governor_tick(&agent->governor, rows, now);
 }
 
+/* Loading objects, reading symbols and finding Pythons take many times the memory that is kept. */
+static void give_memory_back(uint64_t now)
+{
+	static uint64_t due_ns;
+
+	if (!due_ns)
+		due_ns = now + 2 * NSEC_PER_SEC;
+	if (now < due_ns)
+		return;
+	due_ns = now + 60 * NSEC_PER_SEC;
+	malloc_trim(0);
+}
+
 static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct why *why)
 {
 	int err;
@@ -236,6 +249,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	tick_trackers(agent, now, false);
 	governor_work_ends(&agent->governor);
 	report_tick(&agent->report, now);
+	give_memory_back(now);
 	return 0;
 }
 

@@ -136,6 +136,9 @@ static struct ena_bpf *open_skeleton(struct why *why)
 	if (!err)
 		return opened;
 	why_fail(why, -err, "the kernel's type information knows no function %s", function);
+	/* libbpf lets go of that information, 6 MB, at the end of loading only */
+	bpf_program__set_autoload(opened->progs.ena_reported, false);
+	ena_bpf__load(opened);
 	ena_bpf__destroy(opened);
 	return NULL;
 }
