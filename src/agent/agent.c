@@ -10,6 +10,7 @@
 
 #include "agent/governor.h"
 #include "agent/notify.h"
+#include "agent/privileges.h"
 #include "agent/report.h"
 #include "log.h"
 #include "pipeline/enrich.h"
@@ -373,6 +374,15 @@ sigset_t agent_block_signals(void)
 	return signals;
 }
 
+static void drop_privileges(const struct agent *agent, bool child)
+{
+	struct privileges_needs needs = { .stats = governor_is_on(), .child = child };
+
+	for (size_t i = 0; i < agent->set.n; i++)
+		needs.uprobes |= agent->set.items[i].tracker->attach_binary != NULL;
+	privileges_drop(&needs);
+}
+
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why)
 {
 	AUTO_CLOSE int signal_fd = open_signal_fd(why), clock_fd = clock_watch();
@@ -385,6 +395,7 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 	agent->signal_fd = signal_fd;
 	agent->clock_fd = clock_fd; /* or none: then steps are seen every second */
 	notify_init();
+	drop_privileges(agent, watch_fd >= 0);
 	err = start(agent, sink, why);
 	if (!err)
 		err = loop(agent, watch_fd, why);

@@ -418,6 +418,11 @@ static void begin_interval(struct governor *g, uint64_t now_ns)
 	g->sample_start_ns = 0;
 }
 
+bool governor_is_on(void)
+{
+	return cpu_percent > 0;
+}
+
 void governor_start(struct governor *g, struct tracker_set *set)
 {
 	*g = (struct governor){ .set = set, .stats_fd = -1 };
@@ -430,7 +435,7 @@ void governor_tick(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 {
 	uint64_t age = now_ns - g->interval_start_ns;
 
-	if (cpu_percent <= 0)
+	if (!governor_is_on())
 		return;
 	if (!g->sample_start_ns) {
 		if (age + SAMPLE_NS >= interval_ns)

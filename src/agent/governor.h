@@ -47,6 +47,8 @@ struct governor {
 
 extern const struct option_table governor_options;
 
+bool governor_is_on(void);
+
 void governor_start(struct governor *governor, struct tracker_set *set);
 
 /* Around what is done for rows' sake. Collector thread. */

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_PASSWORD_BYTES = 4096 };
 
@@ -25,7 +26,8 @@ static const struct option options[] = {
 	  .type = OPTION_STRING,
 	  .target = &clickhouse_config.clickhouse_password_file,
 	  .arg = "FILE",
-	  .help = "holds the password; or set UNDERSPAN_CLICKHOUSE_PASSWORD" },
+	  .help = "holds the password; or set UNDERSPAN_CLICKHOUSE_PASSWORD, or give systemd's "
+		  "credential clickhouse-password" },
 	{ .key = "clickhouse_database",
 	  .type = OPTION_STRING,
 	  .target = &clickhouse_config.clickhouse_database,
@@ -111,13 +113,28 @@ static int copy(char **ret, const char *s, struct why *why)
 	return *ret ? 0 : why_fail(why, ENOMEM, "out of memory");
 }
 
+/* systemd's LoadCredential=clickhouse-password:FILE. An empty one says that there is no password.
+ */
+static bool find_credential(char *path, size_t size)
+{
+	const char *directory = getenv("CREDENTIALS_DIRECTORY");
+	struct stat st;
+
+	if (!directory || snprintf(path, size, "%s/clickhouse-password", directory) >= (int)size)
+		return false;
+	return stat(path, &st) == 0 && st.st_size > 0;
+}
+
 static int resolve_password(const struct clickhouse_config *config, char **ret_password,
 			    struct why *why)
 {
 	const char *password = getenv("UNDERSPAN_CLICKHOUSE_PASSWORD");
+	char path[4096];
 
 	if (config->clickhouse_password_file)
 		return read_password_file(config->clickhouse_password_file, ret_password, why);
+	if (find_credential(path, sizeof(path)))
+		return read_password_file(path, ret_password, why);
 	return password && *password ? copy(ret_password, password, why) : 0;
 }
 

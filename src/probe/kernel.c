@@ -4,6 +4,7 @@
 
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/capability.h>
 
@@ -84,7 +85,8 @@ bool kernel_has_syscall_tracepoint(const char *name)
 
 	for (size_t i = 0; i < ARRAY_SIZE(roots) && !is_degraded(name); i++) {
 		snprintf(path, sizeof(path), "%s/events/syscalls/%s/id", roots[i], name);
-		if (access(path, R_OK) == 0)
+		/* access() itself asks for the real user, without capabilities */
+		if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) == 0)
 			return true;
 	}
 	return false;

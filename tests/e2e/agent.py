@@ -10,6 +10,8 @@ import threading
 import time
 import uuid
 
+import sandbox
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 UNDERSPAN = os.environ.get("UNDERSPAN", os.path.join(ROOT, "build", "underspan"))
 STOP_SECONDS = 5  # what the agent promises for SIGTERM
@@ -46,6 +48,9 @@ class Agent:
         self._ready = False
         self._marker = f"UNDERSPAN_E2E={uuid.uuid4()}"
         name, value = self._marker.split("=")
+        # UNDERSPAN_SANDBOX=1: every agent of every test runs as deploy/systemd/underspan.service has it run
+        if os.environ.get("UNDERSPAN_SANDBOX") and not prefix:
+            prefix = sandbox.prefix()
         self.argv = [*prefix, UNDERSPAN, "run"]
         if stdout:
             self.argv.append("--stdout")

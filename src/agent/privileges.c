@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is kept of root's powers. See privileges.h; deploy/README.md has the same list. */
+#include "agent/privileges.h"
+
+#include <string.h>
+#include <sys/capability.h>
+#include <sys/prctl.h>
+
+#include "log.h"
+
+enum { MAX_KEPT = 8 };
+
+/* In the order of the manual page of reasons: deploy/README.md. */
+static size_t list_kept(const struct privileges_needs *needs, cap_value_t *kept)
+{
+	size_t n = 0;
+
+	kept[n++] = CAP_BPF;		    /* maps, also through descriptors, before Linux 6.0 */
+	kept[n++] = CAP_PERFMON;	    /* attach to tracepoints and uprobes */
+	kept[n++] = CAP_SYS_PTRACE;	    /* other users' /proc/PID and memory */
+	kept[n++] = CAP_DAC_READ_SEARCH;    /* their binaries */
+	kept[n++] = CAP_CHECKPOINT_RESTORE; /* their /proc/PID/map_files */
+	if (needs->uprobes || needs->stats)
+		kept[n++] = CAP_SYS_ADMIN; /* uprobes since 6.16; run time of BPF programs */
+	if (needs->child)
+		kept[n++] = CAP_KILL;
+	return n;
+}
+
+static bool is_in(cap_value_t cap, const cap_value_t *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (list[i] == cap)
+			return true;
+	}
+	return false;
+}
+
+/* Not allowed without CAP_SETPCAP, and then whoever started us has seen to it. */
+static void shrink_bounding_set(const cap_value_t *kept, size_t n)
+{
+	for (cap_value_t cap = 0; cap <= CAP_LAST_CAP; cap++) {
+		if (!is_in(cap, kept, n))
+			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+	}
+}
+
+/* Those of `kept` that there are. */
+static size_t keep_what_there_is(cap_t now, cap_value_t *kept, size_t n)
+{
+	size_t left = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		cap_flag_value_t value = CAP_CLEAR;
+
+		/* a kernel that does not know it says EINVAL */
+		if (!cap_get_flag(now, kept[i], CAP_PERMITTED, &value) && value == CAP_SET)
+			kept[left++] = kept[i];
+	}
+	return left;
+}
+
+static void log_kept(const cap_value_t *kept, size_t n)
+{
+	char names[256] = "";
+
+	for (size_t i = 0; i < n; i++) {
+		char *name = cap_to_name(kept[i]);
+
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+			 i ? ", " : "", name ? name : "?");
+		cap_free(name);
+	}
+	log_debug("privileges: keeps %s", names);
+}
+
+void privileges_drop(const struct privileges_needs *needs)
+{
+	cap_t now = cap_get_proc(), wanted = cap_init();
+	cap_value_t kept[MAX_KEPT];
+	size_t n = list_kept(needs, kept);
+
+	if (now && wanted) {
+		shrink_bounding_set(kept, n);
+		n = keep_what_there_is(now, kept, n);
+		if (cap_set_flag(wanted, CAP_PERMITTED, (int)n, kept, CAP_SET) ||
+		    cap_set_flag(wanted, CAP_EFFECTIVE, (int)n, kept, CAP_SET) ||
+		    cap_set_proc(wanted))
+			log_warn("cannot give up capabilities: %s", strerror(errno));
+		else
+			log_kept(kept, n);
+	}
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	cap_free(now);
+	cap_free(wanted);
+}
