@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 
 #include "agent/governor.h"
+#include "agent/metrics.h"
 #include "agent/notify.h"
 #include "agent/privileges.h"
 #include "agent/report.h"
@@ -169,6 +170,9 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	}
 	report_start(&agent->report, &agent->set, &agent->governor, agent->pipeline,
 		     agent->options.report_interval_ns);
+	err = metrics_start(&agent->report.subjects, why);
+	if (err)
+		return err;
 	binaries_init(tracker_set_attach_binary, &agent->set);
 	/* attached before the scan: what starts while /proc is read is seen by one of the two */
 	err = tracker_set_attach(&agent->set, why);
@@ -244,6 +248,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	*next_second = now + NSEC_PER_SEC;
 	clock_calibrate();
 	report_clock(&agent->report);
+	metrics_run(); /* time-outs of connections */
 	binaries_tick(now);
 	targets_tick(now);
 	governor_work_begins(&agent->governor);
@@ -297,7 +302,7 @@ static void on_signals(struct agent *agent)
 
 static void wait_and_handle(struct agent *agent, int epoll_fd, int watch_fd, uint64_t wait_ns)
 {
-	struct epoll_event events[MAX_TRACKERS + 6];
+	struct epoll_event events[MAX_TRACKERS + 8];
 	int n = epoll_wait(epoll_fd, events, ARRAY_SIZE(events),
 			   (int)((wait_ns + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC));
 
@@ -311,6 +316,8 @@ static void wait_and_handle(struct agent *agent, int epoll_fd, int watch_fd, uin
 		} else if (fd == agent->clock_fd) {
 			clock_watch_fired(fd);
 			report_clock(&agent->report);
+		} else if (fd == metrics_fd()) {
+			metrics_run();
 		}
 		/* the ring buffers' fds: the tick that follows consumes them */
 	}
@@ -326,6 +333,8 @@ static int watch_all(struct agent *agent, int epoll_fd, int watch_fd)
 		err = watch(epoll_fd, watch_fd);
 	if (!err && agent->clock_fd >= 0)
 		err = watch(epoll_fd, agent->clock_fd);
+	if (!err && metrics_fd() >= 0)
+		err = watch(epoll_fd, metrics_fd());
 	return err;
 }
 
@@ -416,6 +425,7 @@ void agent_free(struct agent *agent)
 {
 	if (!agent)
 		return;
+	metrics_stop();
 	pipeline_free(agent->pipeline);
 	names_done();
 	targets_done();

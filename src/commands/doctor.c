@@ -9,7 +9,9 @@
 
 #include <bpf/libbpf.h>
 
+#include "clickhouse/target.h"
 #include "commands/commands.h"
+#include "commands/doctor_counts.h"
 #include "config.h"
 #include "log.h"
 #include "probe/binaries.h"
@@ -165,14 +167,16 @@ static bool check_process(const struct tracker_set *set, uint32_t pid)
 
 int command_doctor(int argc, char **argv)
 {
-	const struct option_table tables[] = { { options, ARRAY_SIZE(options) }, { 0 } };
+	const struct option_table tables[] = {
+		{ options, ARRAY_SIZE(options) }, doctor_counts_options, clickhouse_options, { 0 }
+	};
 	struct tracker_set set = { 0 };
 	struct why why = { { 0 } };
 	bool ok;
 	int err = config_parse(tables, argc, argv, NULL, NULL, &why);
 
 	if (err > 0) {
-		puts("usage: underspan doctor [-p PID]...\n\nWhat works on this host and why not.\n");
+		puts("usage: underspan doctor [-p PID]... [--agent=HOST:PORT | --clickhouse=URL | --store=DIR]\n\nWhat works on this host and why not.\n");
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
@@ -193,6 +197,8 @@ int command_doctor(int argc, char **argv)
 		binaries_done();
 		tracker_set_close(&set);
 	}
+	if (doctor_counts_wanted())
+		ok = doctor_counts_check(say) && ok;
 	config_free(tables);
 	return ok ? EXIT_DONE : EXIT_FAILED;
 }

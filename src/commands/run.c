@@ -8,6 +8,7 @@
 
 #include "agent/agent.h"
 #include "agent/governor.h"
+#include "agent/metrics.h"
 #include "clickhouse/schema.h"
 #include "clickhouse/target.h"
 #include "commands/commands.h"
@@ -72,8 +73,8 @@ static const struct option run_options[] = {
 	  .reloadable = true },
 };
 
-/* the command's, three modules', each tracker's, the end */
-enum { MAX_TABLES = MAX_TRACKERS + 5 };
+/* the command's, four modules', each tracker's, the end */
+enum { MAX_TABLES = MAX_TRACKERS + 6 };
 
 /* Fills the tables of options: the command's, the shared ones, each tracker's, {0}. */
 static void collect_tables(struct option_table tables[MAX_TABLES])
@@ -84,6 +85,7 @@ static void collect_tables(struct option_table tables[MAX_TABLES])
 	tables[n++] = pipeline_options;
 	tables[n++] = clickhouse_options;
 	tables[n++] = governor_options;
+	tables[n++] = metrics_options;
 	for (size_t i = 0; all_trackers[i]; i++) {
 		if (all_trackers[i]->n_options)
 			tables[n++] = (struct option_table){ all_trackers[i]->options,

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "listen.h"
 #include "log.h"
 #include "store/directory.h"
 #include "store/request.h"
@@ -27,78 +28,6 @@ struct server {
 	char hostname[HOST_NAME_MAX + 1];
 	char url[STORE_URL_MAX];
 };
-
-static bool is_loopback(const struct sockaddr *a)
-{
-	const struct sockaddr_in *v4 = (const void *)a;
-	const struct sockaddr_in6 *v6 = (const void *)a;
-
-	if (a->sa_family == AF_INET)
-		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-	return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-static int resolve(const char *listen, bool anywhere, struct addrinfo **ret_address,
-		   struct why *why)
-{
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
-	const char *colon = strrchr(listen, ':');
-	char host[256];
-	size_t n = colon ? (size_t)(colon - listen) : 0;
-	int status;
-
-	if (!colon || !n || n >= sizeof(host) || !colon[1] ||
-	    strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-	    strtoul(colon + 1, NULL, 10) > 65535)
-		return why_fail(why, EINVAL, "listen: '%s' is not HOST:PORT, as in 127.0.0.1:8123",
-				listen);
-	/* [::1]:8123 */
-	if (listen[0] == '[' && listen[n - 1] == ']')
-		snprintf(host, sizeof(host), "%.*s", (int)n - 2, listen + 1);
-	else
-		snprintf(host, sizeof(host), "%.*s", (int)n, listen);
-	status = getaddrinfo(host, colon + 1, &hints, ret_address);
-	if (status)
-		return why_fail(why, EINVAL, "listen: cannot find the address '%s': %s", host,
-				gai_strerror(status));
-	if (anywhere || is_loopback((*ret_address)->ai_addr))
-		return 0;
-	freeaddrinfo(*ret_address);
-	return why_fail(
-		why, EINVAL,
-		"listen: %s is not a loopback address, others could reach the store without "
-		"encryption; add --listen_anywhere if that is meant",
-		host);
-}
-
-static int open_socket(const struct server_options *o, int *ret_fd, struct why *why)
-{
-	struct addrinfo *address;
-	int fd, on = 1, err;
-
-	err = resolve(o->listen, o->listen_anywhere, &address, why);
-	if (err)
-		return err;
-	fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-	    bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, 128) < 0) {
-		err = errno;
-		if (fd >= 0)
-			close(fd);
-		if (err == EADDRINUSE)
-			err = -why_fail(why, err,
-					"%s is in use by another program; choose another port with "
-					"--listen, or port 0 for a free one",
-					o->listen);
-		else
-			err = -why_fail(why, err, "cannot listen on %s: %s", o->listen,
-					strerror(err));
-	} else {
-		*ret_fd = fd;
-	}
-	freeaddrinfo(address);
-	return -err;
-}
 
 static int make_url(int fd, char *buf, size_t size)
 {
@@ -178,7 +107,7 @@ int server_start(const struct server_options *o, struct server **ret_server, str
 	s->context.client_timeout_s = (unsigned int)(o->client_timeout_ns / NSEC_PER_SEC);
 	s->context.budget.max_body = o->max_body_bytes;
 	s->context.budget.max_total = 2 * o->max_body_bytes;
-	err = open_socket(o, &fd, why);
+	err = listen_open("listen", o->listen, o->listen_anywhere, &fd, why);
 	if (!err && make_url(fd, s->url, sizeof(s->url)) < 0)
 		err = why_fail(why, EIO, "cannot tell the address that %s became", o->listen);
 	if (!err)
