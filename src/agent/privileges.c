@@ -10,9 +10,17 @@
 
 enum { MAX_KEPT = 8 };
 
-/* In the order of the manual page of reasons: deploy/README.md. */
-static size_t list_kept(const struct privileges_needs *needs, cap_value_t *kept)
+static bool has(cap_t caps, cap_value_t cap)
 {
+	cap_flag_value_t value = CAP_CLEAR;
+
+	/* a kernel that does not know it says EINVAL */
+	return !cap_get_flag(caps, cap, CAP_PERMITTED, &value) && value == CAP_SET;
+}
+
+static size_t list_kept(const struct privileges_needs *needs, cap_t now, cap_value_t *kept)
+{
+	bool without = has(now, CAP_BPF) && has(now, CAP_PERFMON);
 	size_t n = 0;
 
 	kept[n++] = CAP_BPF;		    /* maps, also through descriptors, before Linux 6.0 */
@@ -20,7 +28,7 @@ static size_t list_kept(const struct privileges_needs *needs, cap_value_t *kept)
 	kept[n++] = CAP_SYS_PTRACE;	    /* other users' /proc/PID and memory */
 	kept[n++] = CAP_DAC_READ_SEARCH;    /* their binaries */
 	kept[n++] = CAP_CHECKPOINT_RESTORE; /* their /proc/PID/map_files */
-	if (needs->uprobes || needs->stats)
+	if (needs->uprobes || needs->stats || !without)
 		kept[n++] = CAP_SYS_ADMIN; /* uprobes since 6.16; run time of BPF programs */
 	if (needs->child)
 		kept[n++] = CAP_KILL;
@@ -51,10 +59,7 @@ static size_t keep_what_there_is(cap_t now, cap_value_t *kept, size_t n)
 	size_t left = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		cap_flag_value_t value = CAP_CLEAR;
-
-		/* a kernel that does not know it says EINVAL */
-		if (!cap_get_flag(now, kept[i], CAP_PERMITTED, &value) && value == CAP_SET)
+		if (has(now, kept[i]))
 			kept[left++] = kept[i];
 	}
 	return left;
@@ -78,9 +83,10 @@ void privileges_drop(const struct privileges_needs *needs)
 {
 	cap_t now = cap_get_proc(), wanted = cap_init();
 	cap_value_t kept[MAX_KEPT];
-	size_t n = list_kept(needs, kept);
 
 	if (now && wanted) {
+		size_t n = list_kept(needs, now, kept);
+
 		shrink_bounding_set(kept, n);
 		n = keep_what_there_is(now, kept, n);
 		if (cap_set_flag(wanted, CAP_PERMITTED, (int)n, kept, CAP_SET) ||

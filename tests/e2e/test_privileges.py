@@ -63,6 +63,11 @@ def test_trackers_without_uprobes_need_no_sys_admin(start_agent):
     agent.stop()
 
 
+def test_sys_admin_in_place_of_others_stays(start_agent):
+    """The unit has no CAP_BPF: then it cannot do without, not even to attach to tracepoints."""
+    start_agent(trackers=["handoff", "tcp_connect"], prefix=sandbox.prefix()).stop()
+
+
 def test_the_password_comes_as_a_credential(tmp_path, start_agent, monkeypatch):
     """LoadCredential= of systemd; nobody sees it in the arguments or the environment."""
     seen = []
