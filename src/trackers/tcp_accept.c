@@ -83,6 +83,13 @@ struct netns_overflows {
 
 static struct netns_overflows *namespaces;
 
+/* What the listeners said in one tick: TCP_ACCEPT_DROPPED and, once for each, _LISTENING. */
+struct listener_reports {
+	struct tcp_accept_event *items;
+	size_t n, room;
+};
+enum { REPORTS_AT_ONCE = 64 };
+
 static void forget_namespaces(void)
 {
 	struct netns_overflows *i, *next;
@@ -119,13 +126,29 @@ static int read_overflows(const struct tcp_accept_event *event, uint64_t *ret)
 			    ret);
 }
 
-/* A listener that has dropped nothing yet: from here on its namespace's overflows count. */
-static void note_listener(const struct tcp_accept_event *event)
+/* What the listeners of a namespace told in this tick. */
+static uint64_t drops_in(const struct listener_reports *reports, uint32_t netns)
 {
-	uint64_t now;
+	uint64_t sum = 0;
 
-	if (read_overflows(event, &now) == 0)
-		find_namespace(event->connection.netns, now);
+	for (size_t i = 0; i < reports->n; i++)
+		sum += reports->items[i].connection.netns == netns ? reports->items[i].drops : 0;
+	return sum;
+}
+
+/*
+ * The first that is heard of a namespace: its overflows so far are older than its listeners, but
+ * for what these have dropped already. A new namespace (a container) has no older ones.
+ */
+static void note_namespace(const struct tcp_accept_event *event,
+			   const struct listener_reports *reports)
+{
+	uint64_t drops = drops_in(reports, event->connection.netns), now;
+	struct netns_overflows *found;
+
+	HASH_FIND(hh, namespaces, &event->connection.netns, sizeof(event->connection.netns), found);
+	if (!found && read_overflows(event, &now) == 0)
+		find_namespace(event->connection.netns, now <= 2 * drops ? 0 : now - drops);
 }
 
 static uint32_t overflows_of(const struct tcp_accept_event *event)
@@ -159,47 +182,62 @@ static void tcp_accept_complete(void *row)
 /* ---- asking the listeners ---- */
 
 /* Runs an iterator to its end; what it writes are events. */
-static int run_iterator(struct bpf_link *link, const struct tracker_output *output)
+static int run_iterator(struct bpf_link *link, struct listener_reports *ret)
 {
 	AUTO_CLOSE int fd = bpf_iter_create(bpf_link__fd(link));
-	struct tcp_accept_event events[64];
-	ssize_t n;
+	ssize_t n = fd < 0 ? fd : 1;
 
-	if (fd < 0)
-		return fd;
 	/* a read gives whole records: no more than fit, and each was written at once */
-	while ((n = read(fd, events, sizeof(events))) > 0) {
-		for (size_t i = 0; i < (size_t)n / sizeof(events[0]); i++) {
-			struct tcp_accept_row row = { .event = events[i] };
+	while (n > 0) {
+		if (ret->n + REPORTS_AT_ONCE > ret->room) {
+			size_t room = 2 * ret->room + REPORTS_AT_ONCE;
+			void *items = realloc(ret->items, room * sizeof(ret->items[0]));
 
-			if (events[i].kind == TCP_ACCEPT_LISTENING) {
-				note_listener(&events[i]);
-				continue;
-			}
-			enrich_event(&events[i].header, &row.common);
-			tcp_accept_complete(&row);
-			output->add(output, 0, &row);
+			if (!items)
+				return -ENOMEM;
+			ret->items = items;
+			ret->room = room;
 		}
+		n = read(fd, &ret->items[ret->n], REPORTS_AT_ONCE * sizeof(ret->items[0]));
+		if (n > 0)
+			ret->n += (size_t)n / sizeof(ret->items[0]);
 	}
 	return n < 0 ? -errno : 0;
 }
 
-static int find_listeners(const struct tracker_output *output)
+static void add_rows(const struct tracker_output *output, const struct listener_reports *reports)
 {
+	for (size_t i = 0; i < reports->n; i++)
+		note_namespace(&reports->items[i], reports);
+	for (size_t i = 0; i < reports->n; i++) {
+		struct tcp_accept_row row = { .event = reports->items[i] };
+
+		if (row.event.kind == TCP_ACCEPT_LISTENING)
+			continue;
+		enrich_event(&row.event.header, &row.common);
+		tcp_accept_complete(&row);
+		output->add(output, 0, &row);
+	}
+}
+
+static int find_listeners(void)
+{
+	struct listener_reports none = { 0 };
 	struct bpf_link *link = bpf_program__attach_iter(skeleton->progs.tcp_accept_find, NULL);
-	int err = link ? run_iterator(link, output) : -errno;
+	int err = link ? run_iterator(link, &none) : -errno;
 
 	bpf_link__destroy(link);
+	free(none.items);
 	return err;
 }
 
-static int start_asking(const struct tracker_output *output)
+static int start_asking(void)
 {
 	union bpf_iter_link_info info = {
 		.map.map_fd = (__u32)bpf_map__fd(skeleton->maps.accept_listeners),
 	};
 	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
-	int err = find_listeners(output);
+	int err = find_listeners();
 
 	if (err)
 		return err;
@@ -209,15 +247,19 @@ static int start_asking(const struct tracker_output *output)
 
 static void tcp_accept_tick(const struct tracker_output *output, uint64_t now_ns)
 {
+	struct listener_reports reports = { 0 };
 	int err = 0;
 
 	(void)now_ns;
 	if (asking_failed)
 		return;
 	if (!ask_link)
-		err = start_asking(output);
+		err = start_asking();
 	if (!err)
-		err = run_iterator(ask_link, output);
+		err = run_iterator(ask_link, &reports);
+	/* what was read before an error is read only once */
+	add_rows(output, &reports);
+	free(reports.items);
 	if (!err)
 		return;
 	asking_failed = true;
