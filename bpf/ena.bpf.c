@@ -21,7 +21,7 @@ const volatile __u32 own_netns = 0; /* inode: an ifindex means something in one 
 const volatile __u32 agent_tgid = 0;
 
 SEC("?fexit")
-int BPF_PROG(ena_reported, struct net_device *device, struct ethtool_stats *stats, __u64 *values)
+int BPF_PROG(ena_reported, struct net_device *device, struct ethtool_stats *asked, __u64 *values)
 {
 	__u32 ifindex = BPF_CORE_READ(device, ifindex);
 	struct ena_places *places;
@@ -35,7 +35,7 @@ int BPF_PROG(ena_reported, struct net_device *device, struct ethtool_stats *stat
 	if (!places)
 		return 0;
 	stat_add(STAT_SEEN, 1);
-	if (BPF_CORE_READ(stats, n_stats) != places->n_stats) {
+	if (BPF_CORE_READ(asked, n_stats) != places->n_stats) {
 		stat_add(STAT_FILTERED, 1);
 		return 0;
 	}

@@ -96,14 +96,18 @@ static void collect_tables(struct option_table tables[MAX_TABLES])
 
 static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
-	char line[1024], *next;
+	AUTO_FREE char *text = NULL; /* a verifier's log is long, and its end tells */
+	char *next;
 
 	/* libbpf warns of things that are decided about here; its words matter to developers */
 	(void)level;
 	if (!log_enabled(LOG_LEVEL_DEBUG))
 		return 0;
-	vsnprintf(line, sizeof(line), fmt, ap);
-	for (char *p = line; p && *p; p = next) {
+	if (vasprintf(&text, fmt, ap) < 0) {
+		text = NULL;
+		return 0;
+	}
+	for (char *p = text; p && *p; p = next) {
 		next = strchr(p, '\n');
 		if (next)
 			*next++ = 0;
