@@ -1,7 +1,8 @@
 -- Intervals in which a thread was off the CPU. runq_ns of them it was runnable: since its wake-up, or, when it was
 -- preempted (cause preempt, state R), all the time. state is what ps shows; cause is what it waited for: gil, lock,
 -- net, disk, page_fault, sleep, poll (several descriptors), pipe, child, preempt, other. idle: it had nothing to do
--- (accept(), an event loop). waker_* is the thread that ended it; 0 when none did (a timer, a device). Stacks are
+-- (accept(), an event loop; by its Python stack: a pool's worker that waits for work, a thread whose own function waits
+-- in Queue.get(), Condition.wait() or Event.wait()). waker_* is the thread that ended it; 0 when none did (a timer, a device). Stacks are
 -- leaf first.
 CREATE TABLE IF NOT EXISTS ebpf_off_cpu
 (

@@ -43,21 +43,30 @@ static const struct place thread_begin[] = {
 };
 static const struct place thread_run = { "run", "/threading.py" };
 
-/* "function (path:line)"; a path may be relative: "queue.py" is "/queue.py", too. */
+/* Does `text`, of which there are `length` bytes, end with `end`? */
+static bool ends_with(const char *text, size_t length, const char *end)
+{
+	size_t n = strlen(end);
+
+	return length >= n && strncmp(text + length - n, end, n) == 0;
+}
+
+/* "Class.function (path:line)", before 3.11 without the class; a path may be relative. */
 static bool is_at(const char *frame, const struct place *place)
 {
 	const char *path = strstr(frame, " ("), *end = strrchr(frame, ':');
-	size_t length = strlen(place->file), function = strlen(place->function);
+	size_t function = strlen(place->function), length, name;
 
-	if (!path || !end || end < path)
+	if (!path || !end || end < path + 2)
 		return false;
-	if ((size_t)(path - frame) != function || strncmp(frame, place->function, function) != 0)
-		return false;
+	name = (size_t)(path - frame);
 	path += 2;
-	if ((size_t)(end - path) >= length)
-		return strncmp(end - length, place->file, length) == 0;
-	return (size_t)(end - path) == length - 1 &&
-	       strncmp(path, place->file + 1, length - 1) == 0;
+	length = (size_t)(end - path);
+	if (!ends_with(frame, name, place->function) ||
+	    (name > function && frame[name - function - 1] != '.'))
+		return false;
+	return ends_with(path, length, place->file) ||
+	       (length == strlen(place->file) - 1 && ends_with(path, length, place->file + 1));
 }
 
 static bool is_one_of(const char *frame, const struct place *places, size_t n)

@@ -119,6 +119,24 @@ def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
     assert {r["waker_comm"] for r in named} == {waits[0]["comm"]}
 
 
+def test_idle_threads_are_told_from_those_kept_waiting(start_agent, start_on_all):
+    """All of them sleep on locks; what they wait for is in their Python stacks."""
+    agent = start_agent(trackers=["off_cpu", "gc_pause"])
+    workloads = start_on_all("off_cpu_idle.py", 31)
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        for name, tid in workload.truth["tids"].items():
+            waits = agent.select(TABLE, lambda r: (r["host_pid"], r["host_tid"], r["cause"], r["state"]) ==
+                                 (workload.hello["pid"], tid, "lock", "S") and r["duration_ns"] > 15e6)
+            known = [r for r in waits if r["py_stack"] and not r["py_stack"][0].startswith(("<gone>", "<unread>"))]
+            assert len(known) >= 15, (name, len(waits), len(known))
+            wrong = [r for r in known if r["idle"] != name.startswith("idle")]
+            assert not wrong, (name, len(wrong), wrong[0]["py_stack"])
+    host.check_each(workloads, check)
+
+
 def test_preempted_is_told_from_blocked(debian_python, start_agent, start_workload):
     agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
     workload = start_workload(debian_python, "off_cpu_work.py", "compute").wait_covered(agent)

@@ -45,6 +45,12 @@ static void threads_that_are_there_to_be_given_things_wait_for_work(void **state
 	assert_true(WAITS(WAIT, GET, "consume (app.py:7)", RUN, BEGIN));
 	assert_true(WAITS(WAIT, GET, "run (app.py:7)", BEGIN));
 	assert_true(WAITS(WAIT, "consume (app.py:7)", RUN, BEGIN));
+	assert_true(WAITS("Condition.wait (/usr/lib/python3.13/threading.py:359)",
+			  "Queue.get (/usr/lib/python3.13/queue.py:210)",
+			  "App.start.<locals>.consume (app.py:7)",
+			  "Thread.run (/usr/lib/python3.13/threading.py:994)",
+			  "Thread._bootstrap_inner (/usr/lib/python3.13/threading.py:1041)",
+			  "Thread._bootstrap (/usr/lib/python3.13/threading.py:1012)"));
 	assert_true(WAITS(WAIT, EVENT, "every_minute (app.py:7)", RUN, BEGIN));
 	assert_true(WAITS(WAIT, EVENT, "run (/usr/lib/python3.11/threading.py:1401)", BEGIN));
 	assert_true(WAITS("wait (threading.py:1)", "get (queue.py:2)", "f (a.py:3)",
