@@ -1,7 +1,7 @@
 -- All intervals off the CPU, however short, summed in the kernel: a row per interval of the sums (start_time to
--- end_time), thread, user stack, system call, cause and waker. kernel_stack is that of the first of them; idle goes by the
--- system call alone. What
--- found no room in the kernel's map is in rows with host_pid 0, a row a cause, so that times always add up.
+-- end_time), thread, user stack, system call, cause and waker. kernel_stack is that of the first of them; idle goes by
+-- the system call alone. What found no room in the kernel's map is in rows with host_pid 0, a row a cause, so that times
+-- always add up.
 CREATE TABLE IF NOT EXISTS ebpf_off_cpu_profile
 (
     host LowCardinality(String),
