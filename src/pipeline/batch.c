@@ -32,26 +32,29 @@ size_t batch_memory(const struct batch *batch)
 	return sizeof(*batch) + batch->body.capacity + strings;
 }
 
+/* The output grows as it comes: room for the worst case would be as much again as the rows. */
 static int compress_rows(const struct buffer *rows, struct buffer *ret_gzip)
 {
-	z_stream z = { 0 };
+	z_stream z = { .next_in = (Bytef *)rows->data, .avail_in = (uInt)rows->len };
 	struct buffer out = { 0 };
-	int err;
+	int err = 0, status = Z_OK;
 
 	/* 15 + 16: the largest window, in gzip's wrapping; level 1: CPU is dearer than bytes here
 	 */
 	if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
 		return -ENOMEM;
-	err = buffer_reserve(&out, deflateBound(&z, rows->len));
-	if (!err) {
-		z.next_in = (Bytef *)rows->data;
-		z.avail_in = (uInt)rows->len;
-		z.next_out = (Bytef *)out.data;
-		z.avail_out = (uInt)out.capacity;
-		err = deflate(&z, Z_FINISH) == Z_STREAM_END ? 0 : -ENOMEM;
-		out.len = z.total_out;
+	while (!err && status == Z_OK) {
+		err = buffer_reserve(&out, 16 << 10);
+		if (err)
+			break;
+		z.next_out = (Bytef *)out.data + out.len;
+		z.avail_out = (uInt)(out.capacity - out.len);
+		status = deflate(&z, Z_FINISH);
+		out.len = out.capacity - z.avail_out;
 	}
 	deflateEnd(&z);
+	if (!err && status != Z_STREAM_END)
+		err = -ENOMEM;
 	if (err) {
 		buffer_free(&out);
 		return err;

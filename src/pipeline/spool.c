@@ -105,6 +105,13 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static bool has_suffix(const char *s, const char *suffix)
+{
+	size_t n = strlen(s), m = strlen(suffix);
+
+	return n > m && !strcmp(s + n - m, suffix);
+}
+
 /* Heap, sorted: the order is what names begin with. */
 static int list_names(int dir, struct why *why, char ***ret_names, size_t *ret_n)
 {
@@ -121,6 +128,8 @@ static int list_names(int dir, struct why *why, char ***ret_names, size_t *ret_n
 		struct spool_name name;
 		char **grown = names;
 
+		if (has_suffix(e->d_name, ".tmp")) /* a killed run was writing it */
+			unlinkat(dir, e->d_name, 0);
 		if (!spool_name_parse(e->d_name, &name))
 			continue;
 		if (n == size) {
@@ -260,34 +269,55 @@ static int remember_unsynced(struct spool *s, const char *name)
 	return 0;
 }
 
+/* Under a name of its own until it is whole: a kill leaves a batch's file, or none. */
+static int write_file(struct spool *s, const struct buffer *header, const struct buffer *body,
+		      const char *name, bool sync, uint64_t *ret_size)
+{
+	char unfinished[SPOOL_NAME_MAX + 4];
+	struct stat st = { 0 };
+	int err, fd;
+
+	snprintf(unfinished, sizeof(unfinished), "%s.tmp", name);
+	fd = openat(s->dir, unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    0600);
+	if (fd < 0)
+		return -errno;
+	err = write_all(fd, header, body);
+	if (!err && (fstat(fd, &st) || (sync && fdatasync(fd))))
+		err = -errno;
+	if (close(fd) && !err)
+		err = -errno;
+	if (!err && renameat(s->dir, unfinished, s->dir, name))
+		err = -errno;
+	if (!err && sync && fsync(s->dir))
+		err = -errno;
+	if (err) {
+		unlinkat(s->dir, unfinished, 0);
+		unlinkat(s->dir, name, 0);
+	}
+	*ret_size = (uint64_t)st.st_size;
+	return err;
+}
+
 int spool_put(struct spool *s, struct batch *batch, const char *table, bool sync, struct why *why)
 {
 	char name[SPOOL_NAME_MAX];
 	struct buffer header;
-	struct stat st = { 0 };
-	int err = check_room(s, batch->body.len, why), fd;
+	uint64_t size;
+	int err = check_room(s, batch->body.len, why);
 
 	if (err)
 		return err;
 	if (spool_file_header(batch, table, &header))
 		return why_fail(why, ENOMEM, "out of memory");
 	spool_name_print(batch, table, name);
-	fd = openat(s->dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	err = fd < 0 ? -errno : write_all(fd, &header, &batch->body);
+	sync |= !s->options.sync_after_ns || (!sync && remember_unsynced(s, name));
+	err = write_file(s, &header, &batch->body, name, sync, &size);
 	buffer_free(&header);
-	if (!err && fstat(fd, &st))
-		err = -errno;
-	sync |= !s->options.sync_after_ns || (!err && !sync && remember_unsynced(s, name));
-	if (!err && sync && (fdatasync(fd) || fsync(s->dir)))
-		err = -errno;
-	if (fd >= 0 && close(fd) && !err)
-		err = -errno;
-	if (err) {
-		unlinkat(s->dir, name, 0);
+	if (err)
 		return why_fail(why, -err, "spool.directory: cannot write to %s: %s",
 				s->options.directory, strerror(-err));
-	}
-	batch->disk_bytes = ((uint64_t)st.st_size / BLOCK + 1) * BLOCK;
+	batch->disk_bytes = (size / BLOCK + 1) * BLOCK;
 	return 0;
 }
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows by number through the agent's pipeline into a real store: what went in is known, what arrived is counted there."""
 import json
-import mmap
 import os
 import signal
 import struct
 import subprocess
 import threading
 
+import pytest
+
+import fault_proxy as fault
 from agent import ROOT
 from store_fixture import Store
 
@@ -107,7 +109,37 @@ class Sender:
     def truth(self):
         """How many rows it handed to the pipeline, as it counted itself, even when it was killed."""
         with open(self.truth_path, "rb") as f:
-            return struct.unpack("3Q", mmap.mmap(f.fileno(), 4096, access=mmap.ACCESS_READ)[:24])
+            return struct.unpack("3Q", f.read(24).ljust(24, b"\0"))
 
 
-__all__ = ["Database", "Sender", "Store", "TABLES"]
+# ---- fixtures, for the files that import them ----
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("delivery") / "store") as s:
+        yield s
+
+
+@pytest.fixture
+def database(store):
+    d = Database(store)
+    yield d
+    store.ask(f"DROP DATABASE {d.name}")
+
+
+@pytest.fixture
+def proxy(store, cleanup):
+    p = fault.FaultProxy(store.address)
+    cleanup.append(p)
+    yield p
+    assert not p.failures, p.failures
+
+
+@pytest.fixture
+def sender(database, proxy, cleanup):
+    """sender(*options, spool=...): deliver_rows, through the proxy unless told otherwise."""
+    def start(*options, url=None, **more):
+        s = Sender(url or proxy.url, database, *options, **more)
+        cleanup.append(s)
+        return s
+    return start

@@ -9,39 +9,10 @@ import time
 import pytest
 
 import fault_proxy as fault
-from delivery import Database, Sender, Store, TABLES
+import host
+from agent import run_underspan
+from delivery import Database, Sender, Store, TABLES, database, proxy, sender, store  # noqa: F401: fixtures
 from host import wait_until
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    with Store(tmp_path_factory.mktemp("delivery") / "store") as s:
-        yield s
-
-
-@pytest.fixture
-def database(store):
-    d = Database(store)
-    yield d
-    store.ask(f"DROP DATABASE {d.name}")
-
-
-@pytest.fixture
-def proxy(store, cleanup):
-    p = fault.FaultProxy(store.address)
-    cleanup.append(p)
-    yield p
-    assert not p.failures, p.failures
-
-
-@pytest.fixture
-def sender(database, proxy, cleanup):
-    """sender(*options, spool=...): deliver_rows, through the proxy unless told otherwise."""
-    def start(*options, url=None, **more):
-        s = Sender(url or proxy.url, database, *options, **more)
-        cleanup.append(s)
-        return s
-    return start
 
 
 def first(n, action):
@@ -216,20 +187,28 @@ def test_agent_killed(phase, proxy, sender, database, tmp_path):
     assert counts["recovered"] == counts["inserted"] and counts["lost_crash"] <= 1000
 
 
+def told_lost(s):
+    return sum(map(int, re.findall(r"without a chance to save its last (\d+) rows", s.stderr)))
+
+
 def test_agent_killed_at_random(proxy, sender, database, tmp_path):
-    """Ten times, somewhere; each run goes on with new numbers."""
+    """Ten times, somewhere; each run goes on with new numbers, and tells what the one before lost."""
     lost = handed = 0
     for i in range(10):
-        s = sender("--rows=1000003", f"--first={handed}", "--rate=50000", "--batch_rows=331", "--hold",
+        s = sender("--rows=1000003", f"--first={handed}", "--rate=20000", "--batch_rows=331", "--hold",
                    spool=tmp_path / "spool", truth=tmp_path / f"truth{i}")
-        time.sleep(0.1 + 0.037 * i)
+        wait_until(lambda: (tmp_path / f"truth{i}").exists() and s.truth()[0], 10, "the first row")
+        time.sleep(0.037 * i)
         s.kill()
-        handed += s.truth()[0] if (tmp_path / f"truth{i}").exists() else 0
-        # what the killed run lost, its successor tells in its log
-    counts = sender("--rows=0", spool=tmp_path / "spool").end()
+        handed += s.truth()[0]
+        lost += told_lost(s)
+    s = sender("--rows=0", spool=tmp_path / "spool")
+    counts = s.end()
+    lost += told_lost(s)
     rows, different, _ = database.numbers()
     assert rows == different and counts["queued"] == 0
-    assert 0 <= handed - rows <= 10 * 332 + 10, "more than one open batch each is gone"
+    # a kill may come between the test's own count and the pipeline's
+    assert handed - 10 <= rows + lost <= handed, (rows, lost, handed)
 
 
 def test_sigterm_with_100000_rows_pending(proxy, sender, database, tmp_path):
@@ -383,13 +362,6 @@ def test_async_insert(proxy, sender, database):
     assert all(r.query["async_insert"] == "1" and r.query["wait_for_async_insert"] == "1" for r in proxy.inserts())
 
 
-def test_one_connection_for_all(proxy, sender, database):
-    sender("--rows=20011", "--batch_rows=500").end()
-    assert len(proxy.inserts()) >= 41 and proxy.connections == 1
-    assert all(r.query["async_insert"] == "0" and r.headers["content-encoding"] == "gzip" for r in proxy.inserts())
-    database.check(20011)
-
-
 def test_busy_table_does_not_hurry_the_others(proxy, sender, database):
     """handoff fills batches of 100, the other two tables wait for their own rows or age."""
     s = sender("--rows=3000", "--batch_rows=100", "--flush_interval=30", "--hold").wait_added()
@@ -398,92 +370,52 @@ def test_busy_table_does_not_hurry_the_others(proxy, sender, database):
     s.terminate().end()
 
 
-def test_next_server_when_one_fails(store, proxy, sender, database, cleanup):
-    other = fault.FaultProxy(store.address)
-    cleanup.append(other)
-    bad = []
-    proxy.plan = lambda request: fault.exception(242) if bad else None
-    s = sender("--rows=6007", "--rate=3000", "--batch_rows=300", "--wait=10", url=f"{proxy.url},{other.url}")
-    wait_until(lambda: len(proxy.inserts()) > 3, 10, "some inserts")
-    assert not other.requests
-    bad.append(True)
-    wait_until(lambda: len(other.inserts()) > 3, 10, "inserts into the other")
-    other.close()
-    bad.clear()
-    s.end()
-    database.check(6007)
-    assert s.stderr.count("from now on") >= 2
-    assert not other.failures
+@pytest.fixture
+def agent_on_store(store, proxy, start_agent, database, tmp_path):
+    """The real agent, with the tables of sql/ in the database."""
+    target = [f"--clickhouse={proxy.url}", "--clickhouse_password_file=" + str(tmp_path / "password"),
+              f"--clickhouse_database={database.name}"]
+    (tmp_path / "password").write_text(store.password)
+    for table in TABLES:
+        store.ask(f"DROP TABLE {database.name}.{table}")
+    assert run_underspan("schema", "--apply", *target, timeout=30).returncode == 0
+
+    def start():
+        return start_agent(*target, f"--spool.directory={tmp_path}/spool", "--flush_interval=0.2", "--spool.min_free=0",
+                           trackers=["gc_pause"], stdout=False)
+    return start
 
 
-def test_name_that_moves(store, database, tmp_path, cleanup):
-    """DNS: the old server goes away, the name means another address."""
-    hosts = tmp_path / "hosts"
-    hosts.write_text("127.0.0.2 clickhouse.test\n")
-    old = fault.FaultProxy(store.address, host="127.0.0.2")
-    new = fault.FaultProxy(store.address, host="127.0.0.3", port=old.address[1])
-    cleanup += [old, new]
-    s = Sender(f"http://clickhouse.test:{old.address[1]}", database, "--rows=4001", "--rate=2000", "--batch_rows=200", "--wait=10",
-               prefix=["unshare", "--mount", "sh", "-c", f'mount --bind "{hosts}" /etc/hosts && exec "$@"', "sh"])
-    cleanup.append(s)
-    wait_until(lambda: len(old.inserts()) > 2, 10, "some inserts")
-    hosts.write_text("127.0.0.3 clickhouse.test\n")
-    old.close()
-    s.end()
-    database.check(4001)
-    assert new.inserts() and not old.failures + new.failures
+def collections_of(database, hello, truth):
+    """Rows of a program's collections between its two stamps."""
+    begin, end = ((t + host.realtime_offset_ns()) // 1000 for t in (truth["begin"], truth["end"]))
+    return int(database.store.ask(
+        f"SELECT count() FROM {database.name}.ebpf_gc_pause WHERE host_pid = {hello['pid']} "
+        f"AND toUnixTimestamp64Micro(start_time) BETWEEN {begin - 2000} AND {end + 2000}"))
 
 
-# ---- TLS ----
-
-def openssl(*arguments, cwd):
-    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """An authority, a server certificate of it that is good and one that has expired, a client's."""
-    d = tmp_path_factory.mktemp("tls")
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
-            "-days", "2", "-subj", "/CN=test authority", cwd=d)
-    (d / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    for name, days in ("server", 2), ("expired", 0), ("client", 2):
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr",
-                "-subj", f"/CN={name}", cwd=d)
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem",
-                "-days", str(days), "-extfile", "names", cwd=d)
-        (d / f"{name}.both").write_text((d / f"{name}.pem").read_text() + (d / f"{name}.key").read_text())
-    return d
-
-
-def test_tls(store, database, certificates, cleanup):
-    """With a CA file, the client's certificate, and the server's name in the greeting."""
-    d, names = certificates, []
-    p = fault.FaultProxy(store.address, tls=fault.tls_context(d / "server.pem", d / "server.key", d / "ca.pem", names))
-    cleanup.append(p)
-    s = Sender(p.url.replace("127.0.0.1", "localhost"), database, "--rows=1009", f"--clickhouse_ca_file={d}/ca.pem",
-               f"--clickhouse_cert_file={d}/client.pem", f"--clickhouse_key_file={d}/client.key")
-    cleanup.append(s)
-    s.end()
-    database.check(1009)
-    assert set(names) == {"localhost"}
-
-
-@pytest.mark.parametrize("what, said", [("expired", "expired|certificate"), ("unknown", "certificate"), ("no client", "will try again")])
-def test_tls_refused(what, said, store, database, certificates, tmp_path, cleanup):
-    """Nothing is sent to whom it is not meant for; the rows wait for a good certificate."""
-    d = certificates
-    time.sleep(1.1 if what == "expired" else 0)  # one of zero days ends in the second in which it was made
-    bad = "expired" if what == "expired" else "server"
-    p = fault.FaultProxy(store.address, tls=fault.tls_context(d / f"{bad}.pem", d / f"{bad}.key", d / "ca.pem" if what == "no client" else None))
-    cleanup.append(p)
-    ca = [] if what == "unknown" else [f"--clickhouse_ca_file={d}/ca.pem"]
-    s = Sender(p.url, database, "--rows=1009", "--wait=1", *ca, spool=tmp_path / "spool")
-    cleanup.append(s)
-    assert s.end()["spooled"] == 1009
-    assert re.search(said, s.stderr), s.stderr
-    assert not p.requests
-    s = Sender(store.url, database, "--rows=0", spool=tmp_path / "spool")
-    cleanup.append(s)
-    s.end()
-    database.check(1009)
+@pytest.mark.parametrize("end", ["SIGTERM", "kill -9"])
+def test_real_agent_while_the_server_is_down(end, agent_on_store, proxy, database, start_workload, debian_python):
+    """Collections of a real program during an outage and beyond the agent's end, each in the table once."""
+    agent = agent_on_store()
+    workload = start_workload(debian_python, "gc_truth.py", 2, 211, 1)
+    workload.hello = workload.read()
+    wait_until(lambda: int(database.store.ask(f"SELECT count() FROM {database.name}.ebpf_gc_pause")), 10, "a first row")
+    proxy.plan = lambda request: fault.answer(503)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    time.sleep(1)  # the last batch is closed and written
+    if end == "SIGTERM":
+        agent.stop()
+    else:
+        agent.kill()
+    assert collections_of(database, workload.hello, truth) < len(truth["collections"])
+    proxy.plan = lambda request: None
+    agent = agent_on_store()
+    wait_until(lambda: collections_of(database, workload.hello, truth) >= len(truth["collections"]), 20, "all rows")
+    agent.stop()
+    assert collections_of(database, workload.hello, truth) == len(truth["collections"])
+    # what became of them is in the agent's own table
+    sums = database.store.ask(f"SELECT sum(recovered) > 0, sum(lost_crash) FROM {database.name}.ebpf_agent FORMAT TSV")
+    assert sums.split()[0] == "1" and (end == "kill -9" or sums.split()[1] == "0")

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which server, how it is reached, and whether it is the one that is meant: connections, fail-over, names, TLS."""
+import re
+import subprocess
+import time
+
+import pytest
+
+import fault_proxy as fault
+from delivery import Sender, database, proxy, sender, store  # noqa: F401: fixtures
+from host import wait_until
+
+
+def test_one_connection_for_all(proxy, sender, database):
+    sender("--rows=20011", "--batch_rows=500").end()
+    assert len(proxy.inserts()) >= 41 and proxy.connections == 1
+    assert all(r.query["async_insert"] == "0" and r.headers["content-encoding"] == "gzip" for r in proxy.inserts())
+    database.check(20011)
+
+
+def test_next_server_when_one_fails(store, proxy, sender, database, cleanup):
+    other = fault.FaultProxy(store.address)
+    cleanup.append(other)
+    bad = []
+    proxy.plan = lambda request: fault.exception(242) if bad else None
+    s = sender("--rows=6007", "--rate=3000", "--batch_rows=300", "--wait=10", url=f"{proxy.url},{other.url}")
+    wait_until(lambda: len(proxy.inserts()) > 3, 10, "some inserts")
+    assert not other.requests
+    bad.append(True)
+    wait_until(lambda: len(other.inserts()) > 3, 10, "inserts into the other")
+    other.close()
+    bad.clear()
+    s.end()
+    database.check(6007)
+    assert s.stderr.count("from now on") >= 2
+    assert not other.failures
+
+
+def test_name_that_moves(store, database, tmp_path, cleanup):
+    """DNS: the old server goes away, the name means another address."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.2 clickhouse.test\n")
+    old = fault.FaultProxy(store.address, host="127.0.0.2")
+    new = fault.FaultProxy(store.address, host="127.0.0.3", port=old.address[1])
+    cleanup += [old, new]
+    s = Sender(f"http://clickhouse.test:{old.address[1]}", database, "--rows=4001", "--rate=2000", "--batch_rows=200", "--wait=10",
+               prefix=["unshare", "--mount", "sh", "-c", f'mount --bind "{hosts}" /etc/hosts && exec "$@"', "sh"])
+    cleanup.append(s)
+    wait_until(lambda: len(old.inserts()) > 2, 10, "some inserts")
+    hosts.write_text("127.0.0.3 clickhouse.test\n")
+    old.close()
+    s.end()
+    database.check(4001)
+    assert new.inserts() and not old.failures + new.failures
+
+
+# ---- TLS ----
+
+def openssl(*arguments, cwd):
+    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority, a server certificate of it that is good and one that has expired, a client's."""
+    d = tmp_path_factory.mktemp("tls")
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
+            "-days", "2", "-subj", "/CN=test authority", cwd=d)
+    (d / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    for name, days in ("server", 2), ("expired", 0), ("client", 2):
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr",
+                "-subj", f"/CN={name}", cwd=d)
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem",
+                "-days", str(days), "-extfile", "names", cwd=d)
+        (d / f"{name}.both").write_text((d / f"{name}.pem").read_text() + (d / f"{name}.key").read_text())
+    return d
+
+
+def test_tls(store, database, certificates, cleanup):
+    """With a CA file, the client's certificate, and the server's name in the greeting."""
+    d, names = certificates, []
+    p = fault.FaultProxy(store.address, tls=fault.tls_context(d / "server.pem", d / "server.key", d / "ca.pem", names))
+    cleanup.append(p)
+    s = Sender(p.url.replace("127.0.0.1", "localhost"), database, "--rows=1009", f"--clickhouse_ca_file={d}/ca.pem",
+               f"--clickhouse_cert_file={d}/client.pem", f"--clickhouse_key_file={d}/client.key")
+    cleanup.append(s)
+    s.end()
+    database.check(1009)
+    assert set(names) == {"localhost"}
+
+
+@pytest.mark.parametrize("what, said", [("expired", "expired|certificate"), ("unknown", "certificate"), ("no client", "will try again")])
+def test_tls_refused(what, said, store, database, certificates, tmp_path, cleanup):
+    """Nothing is sent to whom it is not meant for; the rows wait for a good certificate."""
+    d = certificates
+    time.sleep(1.1 if what == "expired" else 0)  # one of zero days ends in the second in which it was made
+    bad = "expired" if what == "expired" else "server"
+    p = fault.FaultProxy(store.address, tls=fault.tls_context(d / f"{bad}.pem", d / f"{bad}.key", d / "ca.pem" if what == "no client" else None))
+    cleanup.append(p)
+    ca = [] if what == "unknown" else [f"--clickhouse_ca_file={d}/ca.pem"]
+    s = Sender(p.url, database, "--rows=1009", "--wait=1", *ca, spool=tmp_path / "spool")
+    cleanup.append(s)
+    assert s.end()["spooled"] == 1009
+    assert re.search(said, s.stderr), s.stderr
+    assert not p.requests
+    s = Sender(store.url, database, "--rows=0", spool=tmp_path / "spool")
+    cleanup.append(s)
+    s.end()
+    database.check(1009)
