@@ -181,6 +181,7 @@ struct task_struct___5_13 {
 
 struct inode {
 	unsigned short i_mode;
+	unsigned long i_ino;
 };
 
 struct file {
@@ -304,6 +305,7 @@ struct tcp_sock {
 };
 
 struct socket {
+	struct file *file;
 	struct sock *sk;
 };
 
@@ -342,6 +344,12 @@ struct ethtool_stats {
 #pragma clang attribute pop
 
 /* A record of tracepoint/syscalls/sys_exit_*: a format of its own, the same everywhere. */
+struct syscall_enter {
+	__u64 common;
+	long nr;
+	__u64 args[6];
+};
+
 struct syscall_exit {
 	__u64 common;
 	long nr;

@@ -42,4 +42,16 @@ struct handoff_event {
 	__u8 pad[5];
 };
 
+/* A connection as bpf/lib/handoff.bpf.h follows it; user space takes out what nobody else does. */
+struct handoff_connection {
+	struct handoff_event event; /* filled as things become known */
+	__u64 inode;		    /* of the socket: a number that is not used again soon */
+	__u64 first_byte_ns;	    /* 0: not there yet */
+	__u64 main_read_ns;	    /* last read by the accepting thread; 0: it never read */
+	__u32 host_pid;		    /* the process that accepted it */
+	__u32 idle_tid;		    /* who gave it to a poller */
+	__u32 state;
+	__u32 pad;
+};
+
 #endif

@@ -63,7 +63,7 @@ static const struct option run_options[] = {
 	  .target = &kernel_degraded,
 	  .arg = "FEATURE",
 	  .help = "act as if the kernel lacked it, to test a fallback: sk_data_ready, "
-		  "task_storage, attach_cookie" },
+		  "sock_recv_length, sys_enter_recvfrom, task_storage, attach_cookie, uprobe_multi" },
 	{ .key = "log_level",
 	  .type = OPTION_CHOICE,
 	  .target = &log_level,

@@ -4,6 +4,7 @@
 
 #include <bpf/bpf.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "events/process.h"
 #include "handoff.skel.h"
@@ -57,11 +58,38 @@ static void handoff_options_changed(void)
 	skeleton->bss->min_duration_ns = min_duration_us * NSEC_PER_USEC;
 }
 
+/* The tracepoints of system calls. Some machines have no poll(); the others must all be there. */
+static bool choose_syscalls(void)
+{
+	const struct {
+		const char *name;
+		struct bpf_program *program;
+		bool always;
+	} calls[] = {
+		{ "sys_exit_accept", skeleton->progs.handoff_exit_accept, true },
+		{ "sys_exit_accept4", skeleton->progs.handoff_exit_accept4, true },
+		{ "sys_enter_recvfrom", skeleton->progs.handoff_enter_recvfrom, true },
+		{ "sys_enter_sendto", skeleton->progs.handoff_enter_sendto, true },
+		{ "sys_enter_ioctl", skeleton->progs.handoff_enter_ioctl, true },
+		{ "sys_enter_epoll_ctl", skeleton->progs.handoff_enter_epoll_ctl, true },
+		{ "sys_enter_ppoll", skeleton->progs.handoff_enter_ppoll, true },
+		{ "sys_enter_poll", skeleton->progs.handoff_enter_poll, false },
+	};
+	bool has[ARRAY_SIZE(calls)], all = true;
+
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		has[i] = kernel_has_syscall_tracepoint(calls[i].name);
+		all = all && (has[i] || !calls[i].always);
+	}
+	for (size_t i = 0; all && i < ARRAY_SIZE(calls); i++)
+		bpf_program__set_autoload(calls[i].program, has[i]);
+	return all;
+}
+
 static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			struct why *why)
 {
-	bool cheap = kernel_has_syscall_tracepoint("sys_exit_accept") &&
-		     kernel_has_syscall_tracepoint("sys_exit_accept4");
+	bool cheap;
 
 	(void)only_chosen; /* only tracked processes have connections */
 	skeleton = handoff_bpf__open();
@@ -72,9 +100,13 @@ static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 					  ? skeleton->progs.handoff_data_ready
 					  : skeleton->progs.handoff_tcp_probe,
 				  true);
-	bpf_program__set_autoload(skeleton->progs.handoff_exit_accept, cheap);
-	bpf_program__set_autoload(skeleton->progs.handoff_exit_accept4, cheap);
+	bpf_program__set_autoload(kernel_has_tracepoint("sock_recv_length")
+					  ? skeleton->progs.handoff_recv_length
+					  : skeleton->progs.handoff_rcv_space,
+				  true);
+	cheap = choose_syscalls();
 	bpf_program__set_autoload(skeleton->progs.handoff_exit, !cheap);
+	bpf_program__set_autoload(skeleton->progs.handoff_enter, !cheap);
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
 }
@@ -92,16 +124,10 @@ static bool is_tracked(uint32_t host_pid)
 	return bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.processes), &host_pid, &info) == 0;
 }
 
-static void forget_connection(uint64_t sock, uint64_t connection)
-{
-	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_conns), &connection);
-	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_picked), &connection);
-	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_socks), &sock);
-}
-
 /*
- * A process that ends gives its descriptors up without close(). One walk a second serves all that
- * ended meanwhile: a host may start and end thousands of processes in that time.
+ * A process that ends leaves its descriptors' names behind, and nobody says when a unix socket
+ * ends. (A TCP connection may live on in a child, and goes with its socket.) One walk a second
+ * serves all that ended meanwhile: a host may start and end thousands of processes in that time.
  */
 static void handoff_process_gone(uint32_t host_pid)
 {
@@ -109,10 +135,27 @@ static void handoff_process_gone(uint32_t host_pid)
 	processes_ended = true;
 }
 
+static void forget_descriptor(uint64_t key)
+{
+	int fds = bpf_map__fd(skeleton->maps.handoff_fds);
+	int conns = bpf_map__fd(skeleton->maps.handoff_conns);
+	struct handoff_connection conn;
+	uint64_t sock;
+
+	if (bpf_map_lookup_elem(fds, &key, &sock))
+		return;
+	bpf_map_delete_elem(fds, &key);
+	if (bpf_map_lookup_elem(conns, &sock, &conn) || conn.event.family != AF_UNIX ||
+	    conn.host_pid != (uint32_t)(key >> 32))
+		return;
+	bpf_map_delete_elem(conns, &sock);
+	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.handoff_picked), &sock);
+}
+
 static void handoff_tick(const struct tracker_output *output, uint64_t now_ns)
 {
-	int socks = bpf_map__fd(skeleton->maps.handoff_socks);
-	uint64_t sock, next, connection;
+	int fds = bpf_map__fd(skeleton->maps.handoff_fds);
+	uint64_t key, next;
 	bool more;
 
 	(void)output;
@@ -120,14 +163,13 @@ static void handoff_tick(const struct tracker_output *output, uint64_t now_ns)
 	if (!processes_ended)
 		return;
 	processes_ended = false;
-	more = bpf_map_get_next_key(socks, NULL, &next) == 0;
+	more = bpf_map_get_next_key(fds, NULL, &next) == 0;
 	while (more) {
-		sock = next;
+		key = next;
 		/* the next one first: a deleted key has no successor */
-		more = bpf_map_get_next_key(socks, &sock, &next) == 0;
-		if (bpf_map_lookup_elem(socks, &sock, &connection) == 0 &&
-		    !is_tracked((uint32_t)(connection >> 32)))
-			forget_connection(sock, connection);
+		more = bpf_map_get_next_key(fds, &key, &next) == 0;
+		if (!is_tracked((uint32_t)(key >> 32)))
+			forget_descriptor(key);
 	}
 }
 

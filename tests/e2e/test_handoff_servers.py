@@ -25,7 +25,7 @@ def test_sync_workers_have_no_rows(generation, debian_python, start_agent, tmp_p
     assert [r for r in agent.rows[TABLE] if r["host_pid"] in gunicorn.worker_pids] == []
 
 
-@pytest.mark.parametrize("server", ["asyncio", "reader"])
+@pytest.mark.parametrize("server", ["asyncio", "reader", "accepting"])
 def test_servers_that_read_where_they_accept_have_no_rows(server, start_agent, start_on_all):
     agent = start_agent(trackers=["handoff", "gc_pause"])
     workloads = start_on_all("other_servers.py", server)
@@ -39,9 +39,13 @@ def test_servers_that_read_where_they_accept_have_no_rows(server, start_agent, s
     assert [r for r in agent.rows[TABLE] if r["host_pid"] in pids] == []
 
 
-def test_a_thread_made_for_the_connection_is_a_handoff(start_agent, start_on_all):
-    agent = start_agent(trackers=["handoff", "gc_pause"])
-    workloads = start_on_all("other_servers.py", "threading")
+@pytest.mark.parametrize("server, degrade", [
+    ("threading", None), ("threading", "sys_enter_recvfrom"), ("duplicating", None), ("forking", None), ("passing", None),
+    ("passing", "sock_recv_length")])
+def test_a_connection_that_another_thread_or_process_serves_is_a_handoff(server, degrade, start_agent, start_on_all):
+    """Also where it has another descriptor, or is another process's; and on kernels that show less."""
+    agent = start_agent(*([f"--degrade={degrade}"] if degrade else []), trackers=["handoff", "gc_pause"])
+    workloads = start_on_all("other_servers.py", server)
     for workload in workloads:
         workload.wait_covered(agent)
         workload.say()
@@ -50,7 +54,9 @@ def test_a_thread_made_for_the_connection_is_a_handoff(start_agent, start_on_all
     agent.stop()
 
     def check(workload):
-        rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid)
+        ports = {port for _, port in workload.truth}
+        pids = {reply["pid"] for reply, _ in workload.truth}
+        rows = agent.select(TABLE, lambda r: r["host_pid"] in pids and r["peer_port"] in ports)
         found = {(r["peer_port"], r["tid"], r["queue"], r["main_tid"]) for r in rows}
         assert len(rows) == 50
         assert found == {(port, reply["tid"], "accept", workload.pid) for reply, port in workload.truth}

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers in which no connection waits for a thread, though some have threads; and one where a thread is made for
-each. other_servers.py asyncio|reader|threading; answers each request with one line of JSON."""
+"""Servers in which no connection waits for a thread, though some have threads (asyncio, reader, accepting); and some in
+which each is picked up by another one: a new thread (threading), a thread that has only a dup()ed descriptor
+(duplicating), a child made for it (forking), a child that gets it by SCM_RIGHTS (passing).
+other_servers.py NAME; answers each request with one line of JSON."""
+import array
 import asyncio
 import http.server
 import json
 import os
 import queue
+import signal
 import socket
 import sys
 import threading
@@ -59,6 +63,67 @@ def run_reader(s):
         tasks.put(connection)
 
 
+def answer_with_ids(connection):
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id()}).encode()
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+    connection.close()
+
+
+def run_accepting(s):
+    """As uWSGI does: each thread accepts for itself."""
+    def serve():
+        while True:
+            answer_with_ids(s.accept()[0])
+
+    for _ in range(3):
+        threading.Thread(target=serve, daemon=True).start()
+    serve()
+
+
+def run_duplicating(s):
+    tasks = queue.Queue()
+
+    def serve():
+        while True:
+            answer_with_ids(socket.socket(fileno=tasks.get()))
+
+    threading.Thread(target=serve, daemon=True).start()
+    while True:
+        connection, _ = s.accept()
+        tasks.put(os.dup(connection.fileno()))
+        connection.close()
+
+
+def run_forking(s):
+    """The parent's descriptor has the same number each time."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        connection, _ = s.accept()
+        if os.fork() == 0:
+            time.sleep(0.02)
+            answer_with_ids(connection)
+            os._exit(0)
+        connection.close()
+
+
+def run_passing(s):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        here.close()
+        while True:
+            _, ancillary, _, _ = there.recvmsg(1, socket.CMSG_LEN(4))
+            if not ancillary:
+                os._exit(0)  # the parent is gone
+            answer_with_ids(socket.socket(fileno=array.array("i", ancillary[0][2])[0]))
+    while True:
+        connection, _ = s.accept()
+        here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection.fileno()]))])
+        connection.close()
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -82,4 +147,4 @@ def run_threading(s):
 
 s = listener()
 if warm_up(port=s.getsockname()[1]):
-    {"asyncio": run_asyncio, "reader": run_reader, "threading": run_threading}[sys.argv[1]](s)
+    globals()["run_" + sys.argv[1]](s)
