@@ -156,7 +156,7 @@ int gc_pause_enter(struct pt_regs *regs)
 	const struct gc_binary *binary;
 	struct collection *open;
 
-	if (!site || stopping || (only_chosen && !process_tracked(thread >> 32)))
+	if (!site || !site->method || stopping || (only_chosen && !process_tracked(thread >> 32)))
 		return 0;
 	binary = binary_of(site);
 	if (!binary)

@@ -14,7 +14,7 @@ declare -A packages=(
              xz-utils"
     [kernels]="python3 xz-utils dpkg"
     [npm]="npm nodejs ca-certificates"
-    [bench]="python3 gunicorn wrk"
+    [bench]="python3 gunicorn python3-django wrk coreutils"
     [demo]="python3 nginx-light gunicorn python3-django curl procps"
 )
 

@@ -173,7 +173,8 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	err = metrics_start(&agent->report.subjects, why);
 	if (err)
 		return err;
-	binaries_init(tracker_set_attach_binary, &agent->set);
+	binaries_init(&(struct binaries_hooks){ tracker_set_attach_binary, tracker_set_leave_binary,
+						&agent->set });
 	/* attached before the scan: what starts while /proc is read is seen by one of the two */
 	err = tracker_set_attach(&agent->set, why);
 	if (!err)

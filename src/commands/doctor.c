@@ -191,7 +191,8 @@ int command_doctor(int argc, char **argv)
 	ok = check_kernel();
 	if (ok) {
 		ok = check_trackers(&set);
-		binaries_init(tracker_set_attach_binary, &set);
+		binaries_init(&(struct binaries_hooks){ tracker_set_attach_binary,
+							tracker_set_leave_binary, &set });
 		for (size_t i = 0; i < pids.n; i++)
 			ok = check_process(&set, pids.items[i]) && ok;
 		binaries_done();

@@ -3,10 +3,9 @@
 #include "probe/binaries.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "log.h"
 #include "probe/clock.h"
@@ -26,76 +25,8 @@ enum { MAX_VERDICTS = 4096 };
 static struct python_binary *binaries;
 static struct verdict *verdicts;
 static bool id_used[MAX_BINARIES];
-static binary_attach attach_to;
-static void *attach_context;
-
-int link_list_add(struct link_list *list, struct bpf_link *link)
-{
-	struct bpf_link **grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
-
-	if (!grown) {
-		bpf_link__destroy(link);
-		return -ENOMEM;
-	}
-	list->items = grown;
-	list->items[list->n++] = link;
-	return 0;
-}
-
-void link_list_destroy(struct link_list *list)
-{
-	while (list->n)
-		bpf_link__destroy(list->items[--list->n]);
-	free(list->items);
-	*list = (struct link_list){ 0 };
-}
-
-/* ---- closing ---- */
-
-struct closing {
-	struct link_list list;
-	atomic_size_t next;
-};
-
-static void *close_some(void *argument)
-{
-	struct closing *closing = argument;
-	size_t i;
-
-	while ((i = atomic_fetch_add(&closing->next, 1)) < closing->list.n)
-		bpf_link__destroy(closing->list.items[i]);
-	return NULL;
-}
-
-/*
- * For each probe that is removed the kernel waits a tenth of a second until nobody can be in it
- * any more, but those who wait at once wait together.
- */
-static void close_together(struct link_list *list)
-{
-	enum { MAX_THREADS = 31 };
-	struct closing closing = { .list = *list };
-	pthread_t threads[MAX_THREADS];
-	size_t n = 0;
-
-	while (n < MAX_THREADS && n + 1 < list->n &&
-	       !pthread_create(&threads[n], NULL, close_some, &closing))
-		n++;
-	close_some(&closing);
-	while (n)
-		pthread_join(threads[--n], NULL);
-	free(list->items);
-	*list = (struct link_list){ 0 };
-}
-
-/* What does not fit is closed at once. */
-static void move_links(struct link_list *from, struct link_list *to)
-{
-	for (size_t i = 0; i < from->n; i++)
-		link_list_add(to, from->items[i]);
-	free(from->items);
-	*from = (struct link_list){ 0 };
-}
+static struct binaries_hooks hooks;
+static struct python_binary *leaving; /* let go, but not all of their links are closed */
 
 void file_identity_of(const struct stat *st, struct file_identity *ret)
 {
@@ -107,10 +38,9 @@ void file_identity_of(const struct stat *st, struct file_identity *ret)
 	ret->mtime_ns = (uint64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + (uint64_t)st->st_mtim.tv_nsec;
 }
 
-void binaries_init(binary_attach attach, void *context)
+void binaries_init(const struct binaries_hooks *with)
 {
-	attach_to = attach;
-	attach_context = context;
+	hooks = *with;
 }
 
 static void forget_verdicts(void)
@@ -151,14 +81,29 @@ static int take_id(void)
 	return -1;
 }
 
-/* Its links go to `links`, to be closed. */
-static void binary_free(struct python_binary *binary, struct link_list *links)
+/* Its number stays taken until none of its probes can fire any more. */
+static void binary_let_go(struct python_binary *binary)
 {
-	for (size_t i = 0; i < MAX_TRACKERS; i++)
-		move_links(&binary->links[i], links);
-	id_used[binary->id] = false;
 	HASH_DEL(binaries, binary);
-	free(binary);
+	hooks.leave(binary, hooks.context);
+	binary->next = leaving;
+	leaving = binary;
+	links_retire(binary->links, MAX_TRACKERS, &binary->detached);
+}
+
+static void forget_detached(void)
+{
+	for (struct python_binary **at = &leaving; *at;) {
+		struct python_binary *binary = *at;
+
+		if (!atomic_load(&binary->detached)) {
+			at = &binary->next;
+			continue;
+		}
+		*at = binary->next;
+		id_used[binary->id] = false;
+		free(binary);
+	}
 }
 
 /* Reads the file as a Python. BINARY_PYTHON: *ret_binary is new, in the table, and probed. */
@@ -194,7 +139,7 @@ static enum binary_kind examine(int fd, const char *path, uint32_t host_pid,
 	snprintf(binary->path, sizeof(binary->path), "%s", path);
 	snprintf(binary->attach_path, sizeof(binary->attach_path), "/proc/self/fd/%d", fd);
 	HASH_ADD(hh, binaries, identity, sizeof(binary->identity), binary);
-	attach_to(binary, attach_context);
+	hooks.attach(binary, hooks.context);
 	*ret_binary = binary;
 	return BINARY_PYTHON;
 }
@@ -243,25 +188,25 @@ void binary_release(struct python_binary *binary)
 void binaries_tick(uint64_t now_ns)
 {
 	struct python_binary *b, *next;
-	struct link_list links = { 0 };
 
 	HASH_ITER(hh, binaries, b, next)
 	{
 		if (b->users || now_ns - b->unused_since_ns < UNUSED_BINARY_KEEP_NS)
 			continue;
 		log_info("%s: no process uses it any more, its probes are removed", b->path);
-		binary_free(b, &links);
+		binary_let_go(b);
 	}
-	close_together(&links);
+	forget_detached();
 }
 
 void binaries_done(void)
 {
 	struct python_binary *b, *next;
-	struct link_list links = { 0 };
+	const struct timespec pause = { .tv_nsec = 5 * 1000 * 1000 };
 
 	HASH_ITER(hh, binaries, b, next)
-	binary_free(b, &links);
-	close_together(&links);
+	binary_let_go(b);
+	for (forget_detached(); leaving; forget_detached())
+		nanosleep(&pause, NULL);
 	forget_verdicts();
 }

@@ -7,27 +7,17 @@
 #ifndef UNDERSPAN_BINARIES_H
 #define UNDERSPAN_BINARIES_H
 
-#include <bpf/libbpf.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <uthash.h>
 
+#include "probe/links.h"
 #include "probe/python.h"
 #include "python_offsets.h"
 #include "util.h"
 
 enum { MAX_BINARIES = 256, MAX_TRACKERS = 16 };
-
-/* Links that live and die together. */
-struct link_list {
-	struct bpf_link **items;
-	size_t n;
-};
-
-/* Takes the link over, also on failure (-ENOMEM: it is destroyed). */
-int link_list_add(struct link_list *list, struct bpf_link *link);
-void link_list_destroy(struct link_list *list);
 
 /* A file as the kernel tells files apart, and that it has not been rewritten in place. */
 struct file_identity {
@@ -54,12 +44,21 @@ struct python_binary {
 	struct link_list links[MAX_TRACKERS];
 	bool live[MAX_TRACKERS];	  /* is the tracker attached to it? */
 	struct why refused[MAX_TRACKERS]; /* why not */
+	atomic_bool detached;		  /* all links are closed */
+	struct python_binary *next;	  /* of those that wait for that */
 	UT_hash_handle hh;
 };
 
-/* `attach` is called with each new binary: it fills links, live and refused. */
-typedef void (*binary_attach)(struct python_binary *binary, void *context);
-void binaries_init(binary_attach attach, void *context);
+/*
+ * `attach` is called with each new binary: it fills links, live and refused. `leave` is called
+ * before the links are closed, which takes a while: what they still see shall count no more.
+ */
+struct binaries_hooks {
+	void (*attach)(struct python_binary *binary, void *context);
+	void (*leave)(const struct python_binary *binary, void *context);
+	void *context;
+};
+void binaries_init(const struct binaries_hooks *hooks);
 void binaries_done(void);
 
 /*

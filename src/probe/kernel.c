@@ -2,11 +2,13 @@
 /* What this kernel and our rights on it allow. See kernel.h. */
 #include "probe/kernel.h"
 
+#include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/capability.h>
+#include <sys/syscall.h>
 
 struct string_list kernel_degraded;
 
@@ -144,5 +146,59 @@ bool kernel_has_attach_cookie(void)
 		answer = !is_degraded("attach_cookie") &&
 			 libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie,
 						 NULL) == 1;
+	return answer;
+}
+
+/* BPF_LINK_CREATE's part of union bpf_attr (include/uapi/linux/bpf.h of 6.6) */
+struct uprobe_multi_attr {
+	uint32_t prog_fd, target_fd, attach_type, flags;
+	uint64_t path, offsets, ref_ctr_offsets, cookies;
+	uint32_t cnt, multi_flags, pid, pad;
+};
+
+int kernel_attach_uprobes(int program_fd, const char *path, const struct kernel_uprobes *uprobes)
+{
+	struct uprobe_multi_attr attr = {
+		.prog_fd = (uint32_t)program_fd,
+		.attach_type = KERNEL_TRACE_UPROBE_MULTI,
+		.path = (uintptr_t)path,
+		.offsets = (uintptr_t)uprobes->offsets,
+		.ref_ctr_offsets = (uintptr_t)uprobes->ref_ctr_offsets,
+		.cookies = (uintptr_t)uprobes->cookies,
+		.cnt = (uint32_t)uprobes->n,
+	};
+	long fd = syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
+
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* Asked with a file that can never be probed: only a kernel that knows the matter says so. */
+static bool probe_uprobe_multi(void)
+{
+	const struct bpf_insn nothing[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	LIBBPF_OPTS(bpf_prog_load_opts, opts,
+		    .expected_attach_type = (enum bpf_attach_type)KERNEL_TRACE_UPROBE_MULTI);
+	const uint64_t zero = 0;
+	AUTO_CLOSE int program = -1, link = -1;
+
+	program = bpf_prog_load(BPF_PROG_TYPE_KPROBE, NULL, "GPL", nothing, ARRAY_SIZE(nothing),
+				&opts);
+	if (program < 0)
+		return false;
+	link = kernel_attach_uprobes(program, "/",
+				     &(struct kernel_uprobes){ &zero, &zero, &zero, 1 });
+	return link == -EBADF;
+}
+
+bool kernel_has_uprobe_multi(void)
+{
+	static int answer = -1;
+
+	if (answer < 0)
+		answer = !is_degraded("uprobe_multi") && kernel_has_attach_cookie() &&
+			 probe_uprobe_multi();
 	return answer;
 }

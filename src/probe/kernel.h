@@ -4,6 +4,8 @@
 #define UNDERSPAN_KERNEL_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "config.h"
 #include "util.h"
@@ -37,5 +39,19 @@ bool kernel_has_attach_cookie(void);
  * sequences: up to 6.18; later kernels leave out what they need not do.
  */
 bool kernel_has_rseq_update(void);
+
+/* Can one link be many uprobes (6.6, 89ae89f53d20)? --degrade=uprobe_multi */
+bool kernel_has_uprobe_multi(void);
+
+/* libbpf and its headers may be older than that. */
+enum { KERNEL_TRACE_UPROBE_MULTI = 48 }; /* BPF_TRACE_UPROBE_MULTI */
+
+struct kernel_uprobes {
+	const uint64_t *offsets, *ref_ctr_offsets, *cookies; /* in the file; n each */
+	size_t n;
+};
+
+/* The link's descriptor or -errno. The program was loaded for KERNEL_TRACE_UPROBE_MULTI. */
+int kernel_attach_uprobes(int program_fd, const char *path, const struct kernel_uprobes *uprobes);
 
 #endif

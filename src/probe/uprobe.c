@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Attaching uprobes, with cookies or without. See uprobe.h. */
+/* Attaching uprobes: many at once, with cookies, or without. See uprobe.h. */
 #include "probe/uprobe.h"
 
 #include <string.h>
@@ -8,12 +8,12 @@
 
 enum { MAX_RODATA = 4096 };
 
-static struct bpf_link *attach(const struct bpf_program *program, const struct uprobe_place *place,
-			       uint64_t cookie, struct why *why)
+static struct bpf_link *attach(const struct bpf_program *program, const char *path,
+			       const struct uprobe_place *place, uint64_t cookie, struct why *why)
 {
 	LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = place->ref_ctr_offset,
 		    .bpf_cookie = cookie);
-	struct bpf_link *link = bpf_program__attach_uprobe_opts(program, -1, place->path,
+	struct bpf_link *link = bpf_program__attach_uprobe_opts(program, -1, path,
 								place->file_offset, &opts);
 
 	if (!link)
@@ -63,7 +63,8 @@ static int prepare_copy(const struct uprobe_object *original, struct bpf_object 
 
 /* The link needs no more than what the kernel keeps for it: the copy goes at once. */
 static struct bpf_link *attach_copy(const struct uprobe_object *original, const char *program,
-				    const struct uprobe_place *place, struct why *why)
+				    const char *path, const struct uprobe_place *place,
+				    struct why *why)
 {
 	/* the maps of constants are named after the object */
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = original->skeleton->name);
@@ -80,15 +81,66 @@ static struct bpf_link *attach_copy(const struct uprobe_object *original, const 
 	if (err)
 		why_fail(why, -err, "the kernel refused a copy of the program: %s", strerror(-err));
 	else
-		link = attach(bpf_object__find_program_by_name(copy, program), place, 0, why);
+		link = attach(bpf_object__find_program_by_name(copy, program), path, place, 0, why);
 	bpf_object__close(copy);
 	return link;
 }
 
-struct bpf_link *uprobe_attach(const struct uprobe_object *object, struct bpf_program *program,
-			       const struct uprobe_place *place, struct why *why)
+static int attach_each(const struct uprobe_object *object, const struct bpf_program *program,
+		       const char *path, const struct uprobe_place *places, size_t n,
+		       struct link_list *links, struct why *why)
 {
-	if (kernel_has_attach_cookie())
-		return attach(program, place, place->cookie, why);
-	return attach_copy(object, bpf_program__name(program), place, why);
+	for (size_t i = 0; i < n; i++) {
+		struct bpf_link *link = kernel_has_attach_cookie()
+						? attach(program, path, &places[i],
+							 places[i].cookie, why)
+						: attach_copy(object, bpf_program__name(program),
+							      path, &places[i], why);
+
+		if (!link)
+			return -EIO;
+		if (link_list_add(links, link))
+			return why_fail(why, ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static int attach_together(const struct bpf_program *program, const char *path,
+			   const struct uprobe_place *places, size_t n, struct link_list *links,
+			   struct why *why)
+{
+	uint64_t offsets[UPROBE_MAX_PLACES], counters[UPROBE_MAX_PLACES];
+	uint64_t cookies[UPROBE_MAX_PLACES];
+	int fd;
+
+	if (n > UPROBE_MAX_PLACES)
+		return why_fail(why, E2BIG, "too many places to probe");
+	for (size_t i = 0; i < n; i++) {
+		offsets[i] = places[i].file_offset;
+		counters[i] = places[i].ref_ctr_offset;
+		cookies[i] = places[i].cookie;
+	}
+	fd = kernel_attach_uprobes(bpf_program__fd(program), path,
+				   &(struct kernel_uprobes){ offsets, counters, cookies, n });
+	if (fd < 0)
+		return why_fail(why, -fd, "the kernel refused %zu uprobes, the first at 0x%llx: %s",
+				n, (unsigned long long)offsets[0], strerror(-fd));
+	return link_list_add_fd(links, fd, n) ? why_fail(why, ENOMEM, "out of memory") : 0;
+}
+
+void uprobe_prepare(struct bpf_program *program)
+{
+	if (kernel_has_uprobe_multi())
+		bpf_program__set_expected_attach_type(program, KERNEL_TRACE_UPROBE_MULTI);
+}
+
+int uprobe_attach(const struct uprobe_object *object, struct bpf_program *program, const char *path,
+		  const struct uprobe_place *places, size_t n, struct link_list *links,
+		  struct why *why)
+{
+	if (!n)
+		return 0;
+	return kernel_has_uprobe_multi()
+		       ? attach_together(program, path, places, n, links, why)
+		       : attach_each(object, program, path, places, n, links, why);
 }

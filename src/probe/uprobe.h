@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attaching a program to many places of a file, each with a number that tells the program which one
- * was hit. The kernel carries it (an attach cookie) since 5.15; before, a copy of the program with
- * the number as a constant is loaded for each place.
+ * was hit. Since 6.6 one link does it for all places, which is quick to attach and to remove.
+ * Before, each place has a link. The kernel carries the number (an attach cookie) since 5.15;
+ * before, a copy of the program with the number as a constant is loaded for each place.
  */
 #ifndef UNDERSPAN_UPROBE_H
 #define UNDERSPAN_UPROBE_H
@@ -10,6 +11,7 @@
 #include <bpf/libbpf.h>
 #include <stdint.h>
 
+#include "probe/links.h"
 #include "util.h"
 
 /* A loaded object whose programs ask attach_cookie() of bpf/lib/compat.bpf.h. */
@@ -20,14 +22,19 @@ struct uprobe_object {
 };
 
 struct uprobe_place {
-	const char *path;
 	uint64_t file_offset;
 	uint64_t ref_ctr_offset; /* USDT semaphore, 0: none */
 	uint64_t cookie;
 };
 
-/* Inode-wide: whoever runs the file. NULL with why. */
-struct bpf_link *uprobe_attach(const struct uprobe_object *object, struct bpf_program *program,
-			       const struct uprobe_place *place, struct why *why);
+enum { UPROBE_MAX_PLACES = 128 };
+
+/* Before the object is loaded: the program is going to be attached with uprobe_attach(). */
+void uprobe_prepare(struct bpf_program *program);
+
+/* Inode-wide: whoever runs the file. All places or none; the links go into `links`. */
+int uprobe_attach(const struct uprobe_object *object, struct bpf_program *program, const char *path,
+		  const struct uprobe_place *places, size_t n, struct link_list *links,
+		  struct why *why);
 
 #endif

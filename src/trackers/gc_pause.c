@@ -68,6 +68,8 @@ static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	skeleton->rodata->only_chosen = only_chosen;
 	gc_pause_options_changed();
 	skeleton->rodata->stack_min_ns = stack_min_us * NSEC_PER_USEC;
+	uprobe_prepare(skeleton->progs.gc_pause_enter);
+	uprobe_prepare(skeleton->progs.gc_pause_exit);
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
 }
@@ -81,9 +83,8 @@ static void gc_pause_close(void)
 /* A binary's sites lie together in the map: its id says where. */
 enum { SITES_PER_BINARY = PYTHON_MAX_GC_ENTRIES + PYTHON_MAX_GC_EXITS };
 
-static int attach_site(const struct python_binary *binary, const struct probe_site *site,
-		       uint32_t index, struct bpf_program *program, struct link_list *links,
-		       struct why *why)
+static int note_site(const struct python_binary *binary, const struct probe_site *site,
+		     uint32_t index, struct uprobe_place *ret_place, struct why *why)
 {
 	struct gc_site entry = {
 		.va = site->va,
@@ -95,26 +96,35 @@ static int attach_site(const struct python_binary *binary, const struct probe_si
 		.method = (uint8_t)binary->image.gc_method,
 		.reason_reg = site->reason_reg,
 	};
+
+	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_sites), &index, &entry,
+				BPF_ANY))
+		return why_fail(why, errno, "cannot note a probe site: %s", strerror(errno));
+	*ret_place = (struct uprobe_place){
+		.file_offset = site->file_offset,
+		.ref_ctr_offset = site->ref_ctr_offset,
+		.cookie = index,
+	};
+	return 0;
+}
+
+/* `index`: of the first site in the map. */
+static int attach_sites(const struct python_binary *binary, const struct probe_site *sites,
+			uint32_t n, uint32_t index, struct bpf_program *program,
+			struct link_list *links, struct why *why)
+{
 	const struct uprobe_object object = {
 		.skeleton = skeleton->skeleton,
 		.rodata = skeleton->rodata,
 		.constant_cookie = (const uint64_t *)&skeleton->rodata->constant_cookie,
 	};
-	const struct uprobe_place place = {
-		.path = binary->attach_path,
-		.file_offset = site->file_offset,
-		.ref_ctr_offset = site->ref_ctr_offset,
-		.cookie = index,
-	};
-	struct bpf_link *link;
+	struct uprobe_place places[SITES_PER_BINARY];
+	int err = 0;
 
-	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_sites), &index, &entry,
-				BPF_ANY))
-		return why_fail(why, errno, "cannot note a probe site: %s", strerror(errno));
-	link = uprobe_attach(&object, program, &place, why);
-	if (!link)
-		return -EIO;
-	return link_list_add(links, link);
+	for (uint32_t i = 0; !err && i < n; i++)
+		err = note_site(binary, &sites[i], index + i, &places[i], why);
+	return err ? err
+		   : uprobe_attach(&object, program, binary->attach_path, places, n, links, why);
 }
 
 static int gc_pause_attach_binary(const struct python_binary *binary, struct link_list *links,
@@ -124,7 +134,7 @@ static int gc_pause_attach_binary(const struct python_binary *binary, struct lin
 	struct gc_binary description = { .runtime_va = image->runtime_va,
 					 .offsets = binary->offsets };
 	uint32_t index = binary->id * SITES_PER_BINARY;
-	int err = 0;
+	int err;
 
 	if (image->gc_method == GC_METHOD_NONE)
 		return why_fail(why, ENOTSUP, "%.500s", image->gc_why.text);
@@ -135,13 +145,23 @@ static int gc_pause_attach_binary(const struct python_binary *binary, struct lin
 				&description, BPF_ANY))
 		return why_fail(why, errno, "cannot describe the binary: %s", strerror(errno));
 	/* ends first: no collection shall begin whose end is not probed yet */
-	for (uint32_t i = 0; !err && i < image->n_gc_exit; i++)
-		err = attach_site(binary, &image->gc_exit[i], index++,
-				  skeleton->progs.gc_pause_exit, links, why);
-	for (uint32_t i = 0; !err && i < image->n_gc_entry; i++)
-		err = attach_site(binary, &image->gc_entry[i], index++,
-				  skeleton->progs.gc_pause_enter, links, why);
-	return err;
+	err = attach_sites(binary, image->gc_exit, image->n_gc_exit, index,
+			   skeleton->progs.gc_pause_exit, links, why);
+	return err ? err
+		   : attach_sites(binary, image->gc_entry, image->n_gc_entry,
+				  index + image->n_gc_exit, skeleton->progs.gc_pause_enter, links,
+				  why);
+}
+
+/* A process that starts meanwhile has probes of its own: one collection is one row. */
+static void gc_pause_leave_binary(const struct python_binary *binary)
+{
+	const struct gc_site none = { .method = GC_METHOD_NONE };
+	uint32_t index = binary->id * SITES_PER_BINARY;
+
+	for (uint32_t i = 0; i < SITES_PER_BINARY; i++, index++)
+		bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_sites), &index, &none,
+				    BPF_ANY);
 }
 
 static void gc_pause_quiet(void)
@@ -180,6 +200,7 @@ const struct tracker gc_pause_tracker = {
 	.close = gc_pause_close,
 	.take_extra = gc_pause_take_extra,
 	.attach_binary = gc_pause_attach_binary,
+	.leave_binary = gc_pause_leave_binary,
 	.quiet = gc_pause_quiet,
 	.binary_method = gc_pause_binary_method,
 };

@@ -85,6 +85,11 @@ struct tracker {
 	 */
 	int (*attach_binary)(const struct python_binary *binary, struct link_list *links,
 			     struct why *why);
+	/*
+	 * The links are about to be closed on another thread, which takes a while: from now on the
+	 * probes must yield nothing.
+	 */
+	void (*leave_binary)(const struct python_binary *binary);
 	/* How the binary's probes were found, for ebpf_probe_health.method. */
 	const char *(*binary_method)(const struct python_binary *binary);
 	/* A Python process appeared, also by fork; process->binary may be NULL. */

@@ -400,9 +400,19 @@ void tracker_set_attach_binary(struct python_binary *binary, void *context)
 		} else {
 			log_info("%s: %s: Python %u.%u.%u, %zu probes, found by %s", tracker->name,
 				 binary->path, binary->image.major, binary->image.minor,
-				 binary->image.micro, binary->links[i].n,
+				 binary->image.micro, binary->links[i].n_probes,
 				 tracker->binary_method(binary));
 		}
+	}
+}
+
+void tracker_set_leave_binary(const struct python_binary *binary, void *context)
+{
+	struct tracker_set *set = context;
+
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->leave_binary && binary->live[i])
+			set->items[i].tracker->leave_binary(binary);
 	}
 }
 

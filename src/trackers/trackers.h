@@ -64,8 +64,9 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
  */
 int tracker_set_attach(struct tracker_set *set, struct why *why);
 
-/* Attaches all trackers that want it to a binary. A binary_attach; `set` is a tracker_set. */
+/* Hooks of probe/binaries.h; `set` is a tracker_set. */
 void tracker_set_attach_binary(struct python_binary *binary, void *set);
+void tracker_set_leave_binary(const struct python_binary *binary, void *set);
 
 void tracker_set_process_appeared(struct tracker_set *set, const struct process *process);
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);

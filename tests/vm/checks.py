@@ -74,6 +74,8 @@ def check_handoff(agent):
             client.start()
         for client in clients:
             client.join()
+        # a pickup is written down after the answer
+        host.wait_until(lambda: len(server.truth()) == covered + 8, 10, "the truth is complete")
         truth = server.truth()[covered:]
         ports = {t["peer_port"] for t in truth}
         assert len(truth) == 8
