@@ -50,6 +50,47 @@ void link_list_destroy(struct link_list *list)
 	*list = (struct link_list){ 0 };
 }
 
+void link_list_take(struct link_list *list, struct bpf_object_skeleton *skeleton)
+{
+	for (int i = 0; i < skeleton->prog_cnt; i++) {
+		if (*skeleton->progs[i].link)
+			link_list_add(list, *skeleton->progs[i].link);
+		*skeleton->progs[i].link = NULL;
+	}
+}
+
+struct closing {
+	struct link_list *list;
+	atomic_size_t next;
+};
+
+static void *close_some(void *argument)
+{
+	struct closing *closing = argument;
+	size_t i;
+
+	while ((i = atomic_fetch_add(&closing->next, 1)) < closing->list->n)
+		destroy(&closing->list->items[i]);
+	return NULL;
+}
+
+void link_list_destroy_together(struct link_list *list)
+{
+	enum { MAX_THREADS = 31 };
+	struct closing closing = { .list = list };
+	pthread_t threads[MAX_THREADS];
+	size_t n = 0;
+
+	while (n < MAX_THREADS && n + 1 < list->n &&
+	       !pthread_create(&threads[n], NULL, close_some, &closing))
+		n++;
+	close_some(&closing);
+	while (n)
+		pthread_join(threads[--n], NULL);
+	free(list->items);
+	*list = (struct link_list){ 0 };
+}
+
 struct retirement {
 	struct link_list *lists;
 	size_t n;
@@ -61,7 +102,7 @@ static void *retire(void *of)
 	struct retirement *retirement = of;
 
 	for (size_t i = 0; i < retirement->n; i++)
-		link_list_destroy(&retirement->lists[i]);
+		link_list_destroy_together(&retirement->lists[i]);
 	atomic_store(retirement->done, true);
 	free(retirement);
 	return NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Probes that live and die together. Removing one waits for the kernel's grace periods, some 10 to
- * 200 ms each, one after the other in the whole kernel: a running agent leaves that to a thread.
+ * Probes that live and die together. Removing a uprobe or a system call's tracepoint waits until
+ * the kernel is sure that nobody is in it, 10 to 200 ms: a running agent leaves that to a thread.
+ * Those who wait at once wait together for a part of it.
  */
 #ifndef UNDERSPAN_LINKS_H
 #define UNDERSPAN_LINKS_H
@@ -27,6 +28,10 @@ struct link_list {
 int link_list_add(struct link_list *list, struct bpf_link *link);
 int link_list_add_fd(struct link_list *list, int fd, size_t n_probes);
 void link_list_destroy(struct link_list *list);
+void link_list_destroy_together(struct link_list *list);
+
+/* All links of the skeleton, which has none then. */
+void link_list_take(struct link_list *list, struct bpf_object_skeleton *skeleton);
 
 /* Destroys the lists on a thread of its own, which then sets *done; at once where there is none. */
 void links_retire(struct link_list *lists, size_t n, atomic_bool *done);

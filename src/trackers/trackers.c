@@ -471,16 +471,19 @@ void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX])
 
 void tracker_set_detach(struct tracker_set *set)
 {
+	struct link_list links = { 0 };
+
 	for (size_t i = 0; i < set->n; i++) {
 		if (set->items[i].tracker->quiet && !set->items[i].dead)
 			set->items[i].tracker->quiet();
 	}
 	for (size_t i = 0; i < set->n; i++) {
 		if (set->items[i].skeleton)
-			bpf_object__detach_skeleton(set->items[i].skeleton);
+			link_list_take(&links, set->items[i].skeleton);
 	}
 	if (set->process_skeleton)
-		bpf_object__detach_skeleton(set->process_skeleton);
+		link_list_take(&links, set->process_skeleton);
+	link_list_destroy_together(&links);
 }
 
 void tracker_set_close(struct tracker_set *set)
