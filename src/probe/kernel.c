@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What this kernel and our rights on it allow. See kernel.h. */
+/* Our rights on this kernel. See kernel.h; what it can do is asked in features.c. */
 #include "probe/kernel.h"
 
-#include <bpf/btf.h>
-#include <bpf/libbpf.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/capability.h>
-
-struct string_list kernel_degraded;
 
 static bool have_capability(cap_value_t capability)
 {
@@ -61,88 +56,4 @@ int kernel_check(struct why *why)
 			       "no /sys/kernel/btf/vmlinux: underspan needs a kernel built with "
 			       "CONFIG_DEBUG_INFO_BTF (5.10 or later), and /sys mounted");
 	return err ? err : check_lockdown(why);
-}
-
-static bool is_degraded(const char *name)
-{
-	for (size_t i = 0; i < kernel_degraded.n; i++) {
-		if (!strcmp(kernel_degraded.items[i], name))
-			return true;
-	}
-	return false;
-}
-
-bool kernel_has_tracepoint(const char *name)
-{
-	return !is_degraded(name) && libbpf_find_vmlinux_btf_id(name, BPF_TRACE_RAW_TP) > 0;
-}
-
-bool kernel_has_syscall_tracepoint(const char *name)
-{
-	/* the two places where libbpf looks */
-	static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
-	char path[256];
-
-	for (size_t i = 0; i < ARRAY_SIZE(roots) && !is_degraded(name); i++) {
-		snprintf(path, sizeof(path), "%s/events/syscalls/%s/id", roots[i], name);
-		/* access() itself asks for the real user, without capabilities */
-		if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) == 0)
-			return true;
-	}
-	return false;
-}
-
-static bool struct_has_member(const struct btf *btf, const char *name, const char *member)
-{
-	int id = btf__find_by_name_kind(btf, name, BTF_KIND_STRUCT);
-	const struct btf_type *type = id > 0 ? btf__type_by_id(btf, (__u32)id) : NULL;
-
-	for (int i = 0; type && i < btf_vlen(type); i++) {
-		if (!strcmp(btf__name_by_offset(btf, btf_members(type)[i].name_off), member))
-			return true;
-	}
-	return false;
-}
-
-bool kernel_has_task_storage(void)
-{
-	struct btf *btf;
-	bool has;
-
-	if (is_degraded("task_storage"))
-		return false;
-	btf = btf__load_vmlinux_btf();
-	if (!btf)
-		return false;
-	/* the allocator that can be used anywhere, and what came after it */
-	has = struct_has_member(btf, "bpf_local_storage_map", "storage_ma") ||
-	      struct_has_member(btf, "bpf_local_storage_map", "use_kmalloc_nolock");
-	btf__free(btf);
-	return has;
-}
-
-bool kernel_has_rseq_update(void)
-{
-	struct btf *btf;
-	bool has;
-
-	if (!kernel_has_tracepoint("rseq_update"))
-		return false;
-	btf = btf__load_vmlinux_btf();
-	if (!btf)
-		return false;
-	has = struct_has_member(btf, "task_struct", "rseq_event_mask");
-	btf__free(btf);
-	return has;
-}
-
-bool kernel_has_attach_cookie(void)
-{
-	static int answer = -1;
-
-	if (answer < 0)
-		answer = !is_degraded("attach_cookie") &&
-			 libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie,
-						 NULL) == 1;
-	return answer;
 }

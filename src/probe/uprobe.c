@@ -88,7 +88,7 @@ static struct bpf_link *attach_copy(const struct uprobe_object *original, const 
 struct bpf_link *uprobe_attach(const struct uprobe_object *object, struct bpf_program *program,
 			       const struct uprobe_place *place, struct why *why)
 {
-	if (kernel_has_attach_cookie())
+	if (kernel_has("attach_cookie"))
 		return attach(program, place, place->cookie, why);
 	return attach_copy(object, bpf_program__name(program), place, why);
 }

@@ -60,17 +60,15 @@ static void handoff_options_changed(void)
 static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			struct why *why)
 {
-	bool cheap = kernel_has_syscall_tracepoint("sys_exit_accept") &&
-		     kernel_has_syscall_tracepoint("sys_exit_accept4");
+	bool cheap = kernel_has("sys_exit_accept") && kernel_has("sys_exit_accept4");
 
 	(void)only_chosen; /* only tracked processes have connections */
 	skeleton = handoff_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	handoff_options_changed();
-	bpf_program__set_autoload(kernel_has_tracepoint("sk_data_ready")
-					  ? skeleton->progs.handoff_data_ready
-					  : skeleton->progs.handoff_tcp_probe,
+	bpf_program__set_autoload(kernel_has("sk_data_ready") ? skeleton->progs.handoff_data_ready
+							      : skeleton->progs.handoff_tcp_probe,
 				  true);
 	bpf_program__set_autoload(skeleton->progs.handoff_exit_accept, cheap);
 	bpf_program__set_autoload(skeleton->progs.handoff_exit_accept4, cheap);

@@ -22,7 +22,7 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 		skeleton = sched_bpf__open();
 		if (!skeleton)
 			return why_fail(why, errno, "cannot open: %s", strerror(errno));
-		storage = kernel_has_task_storage();
+		storage = kernel_has("task_storage");
 		skeleton->rodata->has_task_storage = storage;
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_storage, storage);
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_hash, !storage);
