@@ -5,8 +5,8 @@
  * its wake-up, to the switch that brings it back. A context switch costs every process of the
  * host, so it is looked at once: one program a tracepoint, one record a thread (lib/thread.bpf.h).
  * Each tracker has its own ring buffer, counters and sums; either one can be off, and the
- * verifier then removes its part. gil_wait has a reference method with programs of its own
- * (lib/gil_uprobe.bpf.h), loaded only when asked for.
+ * verifier then removes its part. gil_wait has two methods with programs of their own, loaded
+ * only when they are used: lib/gil_callsite.bpf.h, and lib/gil_uprobe.bpf.h as the reference.
  */
 #define TRACKERS_SHARE_THIS_OBJECT
 #include "underspan.bpf.h"
@@ -16,6 +16,7 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #include "gil_wait.bpf.h"
+#include "gil_callsite.bpf.h"
 #include "gil_uprobe.bpf.h"
 #include "off_cpu.bpf.h"
 
@@ -126,7 +127,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 	t->on_ns = now;
 }
 
-SEC("tp_btf/sched_switch")
+SEC("?tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -136,7 +137,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-SEC("tp_btf/sched_waking")
+SEC("?tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *task)
 {
 	struct thread *t = thread_find(task);
@@ -255,6 +256,8 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 			off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 		thread_delete(task);
 	}
+	if (gil_callsite_runs)
+		gil_call_end(task, bpf_ktime_get_ns());
 	/* fires for each thread; do_exit() has already counted this one off */
 	if (BPF_CORE_READ(task, signal, live.counter) <= 0) {
 		bpf_map_delete_elem(&gil_processes, &tgid);
@@ -272,7 +275,9 @@ int gil_end_waits(struct bpf_iter__task *ctx)
 
 	if (!task)
 		return 0;
-	t = thread_find(task);
+	if (gil_callsite_runs)
+		gil_call_end(task, bpf_ktime_get_ns());
+	t = gil_wait_runs ? thread_find(task) : NULL;
 	if (t)
 		gil_wait_end(task, t, bpf_ktime_get_ns());
 	return 0;

@@ -102,6 +102,24 @@ static __always_inline __u64 task_thread_pointer(struct task_struct *task)
 #endif
 }
 
+/* The same of the current thread, as it was when that last left its CPU: it does not change. */
+static __always_inline __u64 current_thread_pointer(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return BPF_CORE_READ(task, thread.fsbase);
+#elif defined(__TARGET_ARCH_arm64)
+	return BPF_CORE_READ(task, thread.uw.tp_value);
+#endif
+}
+
+/* How long a thread was runnable without a CPU, in all. */
+static __always_inline __u64 run_delay(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->sched_info))
+		return 0; /* without CONFIG_SCHED_INFO */
+	return BPF_CORE_READ(task, sched_info.run_delay);
+}
+
 /*
  * bpf_get_current_task_btf(): 5.11 (3ca1032ab7ab). Before, the pointer is a mere number: read
  * through it with BPF_CORE_READ().

@@ -38,14 +38,6 @@ struct {
 	__type(value, struct gil_thread_ids);
 } gil_takers SEC(".maps");
 
-/* How long the current thread was runnable without a CPU, in all. */
-static __always_inline __u64 run_delay(struct task_struct *task)
-{
-	if (!bpf_core_field_exists(task->sched_info))
-		return 0; /* without CONFIG_SCHED_INFO */
-	return BPF_CORE_READ(task, sched_info.run_delay);
-}
-
 SEC("?uprobe")
 int gil_take_enter(struct pt_regs *regs)
 {

@@ -108,11 +108,11 @@ static __always_inline void gil_name_thread(struct task_struct *task, struct thr
 	t->thread_pointer = pointer;
 }
 
-/* The thread that a thread state of the current process belongs to. */
+/* The thread that a thread state of the current process belongs to; `task`: one of its threads. */
 static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *process,
 							   struct task_struct *task, __u64 tstate)
 {
-	struct gil_thread_key key = { .host_pid = task->tgid };
+	struct gil_thread_key key = { .host_pid = BPF_CORE_READ(task, tgid) };
 	struct gil_thread_ids ids = {}, *known;
 
 	key.thread_pointer = read_user_u64(tstate + process->tstate_thread_id);
@@ -123,7 +123,8 @@ static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *p
 	/* it has not been switched out yet since there was somebody to see it */
 	if (process->tstate_native_thread_id)
 		ids.tid = read_user_u64(tstate + process->tstate_native_thread_id);
-	if (task_ns_id(task) == (__u32)task->pid) /* in the host's own PID namespace */
+	/* in the host's own PID namespace */
+	if (task_ns_id(task) == (__u32)BPF_CORE_READ(task, pid))
 		ids.host_tid = ids.tid;
 	return ids;
 }
@@ -156,7 +157,7 @@ static __always_inline void gil_profile_add(struct task_struct *task, struct gil
 }
 
 static __always_inline void gil_fill(struct gil_wait_event *event, struct task_struct *task,
-				     struct gil_wait *w)
+				     struct gil_wait *w, __u8 method)
 {
 	header_set_task(&event->header, task);
 	event->header.start_ns = w->start_ns;
@@ -169,10 +170,11 @@ static __always_inline void gil_fill(struct gil_wait_event *event, struct task_s
 	event->dropper_host_tid = w->dropper.host_tid;
 	event->dropper_ident = w->dropper.ident;
 	event->sleeps = w->sleeps;
-	event->method = GIL_METHOD_SCHED;
+	event->method = method;
 }
 
-static __always_inline void gil_report_with_stacks(struct task_struct *task, struct gil_wait *w)
+static __always_inline void gil_report_with_stacks(struct task_struct *task, struct gil_wait *w,
+						   __u8 method)
 {
 	__u32 tid = BPF_CORE_READ(task, pid), n;
 	struct gil_wait_with_stacks *with = bpf_map_lookup_elem(&gil_stacks, &tid);
@@ -181,7 +183,7 @@ static __always_inline void gil_report_with_stacks(struct task_struct *task, str
 		gil_stat(STAT_LOST_STATE, 1);
 		return;
 	}
-	gil_fill(&with->event, task, w);
+	gil_fill(&with->event, task, w, method);
 	n = *(volatile __u16 *)&with->event.py_stack.n +
 	    *(volatile __u16 *)&with->event.holder_py_stack.n;
 	if (n > 2 * PYTHON_STACK_MAX)
@@ -190,16 +192,13 @@ static __always_inline void gil_report_with_stacks(struct task_struct *task, str
 			sizeof(with->event) + n * sizeof(with->frames[0]));
 }
 
-/* The open wait is over: the thread has the GIL, or is somewhere else. In its own context. */
-static __noinline void gil_wait_close(struct task_struct *task, struct thread *t)
+/* The open wait is over: the thread has the GIL, or is somewhere else. */
+static __noinline void gil_wait_report(struct task_struct *task, struct gil_wait *w, __u8 method)
 {
-	struct gil_wait *w = &t->gil;
 	__u32 tid = BPF_CORE_READ(task, pid);
 	struct gil_wait_event *event;
 	__u64 ns;
 
-	if (!w->start_ns)
-		return;
 	if (!w->end_ns) { /* neither its wake-up nor its return was seen: nothing is known */
 		gil_lost();
 		goto out;
@@ -212,19 +211,25 @@ static __noinline void gil_wait_close(struct task_struct *task, struct thread *t
 		goto out;
 	}
 	if (w->stacks) {
-		gil_report_with_stacks(task, w);
+		gil_report_with_stacks(task, w, method);
 		goto out;
 	}
 	event = event_reserve_in(&gil_wait_events, &gil_wait_stats, sizeof(*event));
 	if (!event)
 		goto out;
-	gil_fill(event, task, w);
+	gil_fill(event, task, w, method);
 	event_submit_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, event);
 out:
 	if (w->stacks)
 		bpf_map_delete_elem(&gil_stacks, &tid);
 	w->stacks = 0;
 	w->start_ns = 0;
+}
+
+static __always_inline void gil_wait_close(struct task_struct *task, struct thread *t)
+{
+	if (t->gil.start_ns)
+		gil_wait_report(task, &t->gil, GIL_METHOD_SCHED);
 }
 
 /* ---- the thread goes to sleep ---- */
@@ -345,7 +350,7 @@ static __always_inline bool gil_switch_out(struct task_struct *task, struct thre
 
 	if (call->nr == NR_futex)
 		process = bpf_map_lookup_elem(&gil_processes, &tgid);
-	if (process)
+	if (process && !process->by_callsite)
 		word = gil_word_of(process, call, &gil);
 	if (word == GIL_COND && process) {
 		gil_wait_sleep(task, t, process, gil, now);

@@ -58,6 +58,8 @@ struct gil_process {
 	__u64 gils[GIL_MAX_PER_PROCESS]; /* addresses as 3.8 lays the struct out; 0: no more */
 	__u32 tstate_thread_id;		 /* offsets, see struct python_offsets */
 	__u32 tstate_native_thread_id;
+	__u32 by_callsite; /* its waits are seen by probes in it, not by the scheduler */
+	__u32 pad;
 };
 
 /* One thread by what pthread_self() says in it. */

@@ -30,6 +30,11 @@ static const struct option options[] = {
 	  .arg = "PID",
 	  .help = "look at this process too (host pid); repeatable",
 	  .letter = 'p' },
+	{ .key = "degrade",
+	  .type = OPTION_LIST,
+	  .target = &kernel_degraded,
+	  .arg = "FEATURE",
+	  .help = "look as if the kernel lacked it" },
 };
 
 /* One finding a line. Returns ok, so that callers can sum up. */
@@ -55,6 +60,13 @@ static bool check_kernel(void)
 
 	uname(&name);
 	return say(ok, "kernel", ok ? name.release : why.text);
+}
+
+/* A fallback is no fault: the mark says only what there is. */
+static void say_feature(const char *name, bool there, const char *without)
+{
+	printf("  %-4s %-22s %s%s\n", there ? "yes" : "no", name, there ? "" : "without it, ",
+	       there ? "" : without);
 }
 
 static void no_event(size_t index, const void *event, size_t size, void *context)
@@ -191,6 +203,8 @@ int command_doctor(int argc, char **argv)
 	ok = check_kernel();
 	if (ok) {
 		ok = check_trackers(&set);
+		puts("\nwhat this kernel has (--degrade=NAME: run as if it had not)");
+		kernel_for_each_feature(say_feature);
 		binaries_init(&(struct binaries_hooks){ tracker_set_attach_binary,
 							tracker_set_leave_binary, &set });
 		for (size_t i = 0; i < pids.n; i++)

@@ -62,8 +62,7 @@ static const struct option run_options[] = {
 	  .type = OPTION_LIST,
 	  .target = &kernel_degraded,
 	  .arg = "FEATURE",
-	  .help = "act as if the kernel lacked it, to test a fallback: sk_data_ready, "
-		  "sock_recv_length, sys_enter_recvfrom, task_storage, attach_cookie, uprobe_multi" },
+	  .help = "act as if the kernel lacked it, to test a fallback; doctor lists them" },
 	{ .key = "log_level",
 	  .type = OPTION_CHOICE,
 	  .target = &log_level,
@@ -239,6 +238,8 @@ int command_run(int argc, char **argv)
 		err = check_output(&why);
 	if (!err)
 		err = check_shed_first(&why);
+	if (!err)
+		err = kernel_check_degraded(&why);
 	if (!err) {
 		apply_output();
 		agent_options.host = host;

@@ -101,6 +101,23 @@ static int disassemble_x86(const uint8_t *code, uint64_t start, size_t size, str
 	return 0;
 }
 
+static bool meets_x86(const uint8_t *code, uint64_t start, uint64_t va)
+{
+	size_t size = va - start;
+	cs_insn *insn;
+	csh handle;
+
+	if (cs_open(CS_ARCH_X86, CS_MODE_64, &handle) != CS_ERR_OK)
+		return false;
+	insn = cs_malloc(handle);
+	while (insn && size && cs_disasm_iter(handle, &code, &size, &start, insn))
+		;
+	if (insn)
+		cs_free(insn, 1);
+	cs_close(&handle);
+	return insn && !size;
+}
+
 /* ---- arm64: instructions of four bytes, of which a few patterns matter ---- */
 
 static uint64_t sign_extend(uint64_t v, unsigned int bits)
@@ -201,4 +218,16 @@ int disassemble(const struct elf_file *elf, uint64_t start, uint64_t end, struct
 	if (elf->machine == EM_AARCH64)
 		return disassemble_arm64(code, start, size, ret, why);
 	return disassemble_x86(code, start, size, ret, why);
+}
+
+bool disassemble_meets(const struct elf_file *elf, uint64_t start, uint64_t va)
+{
+	const uint8_t *code;
+
+	if (va < start || va - start > DISASM_MAX_BYTES)
+		return false;
+	if (va == start || elf->machine == EM_AARCH64)
+		return (va - start) % 4 == 0;
+	code = elf_at(elf, start, va - start);
+	return code && meets_x86(code, start, va);
 }

@@ -38,6 +38,9 @@ int disassemble(const struct elf_file *elf, uint64_t start, uint64_t end, struct
 		struct why *why);
 void insns_free(struct insns *insns);
 
+/* Does an instruction begin at `va`, when the first one begins at `start`? */
+bool disassemble_meets(const struct elf_file *elf, uint64_t start, uint64_t va);
+
 /*
  * arm64 builds an address from a page (ADRP) and an offset within it (ADD): feed it all
  * instructions in order; true when this one completes the address `*ret`.

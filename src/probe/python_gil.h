@@ -13,20 +13,11 @@ size_t python_gil_find(uint32_t host_pid, uint64_t runtime, const struct python_
 		       uint64_t *ret_gils, size_t max);
 
 /*
- * Can waits for the GIL of this binary be read off the scheduler? `ret_base_va`: the file's own
- * address of its beginning. -ENOTSUP with the reason.
+ * Has the binary a GIL to wait for? `ret_base_va`: the file's own address of its beginning.
+ * `ret_glibc`: it uses the GNU C library, whose condition variables show the scheduler what a
+ * thread waits for; another one's (musl) need not. -ENOTSUP with the reason.
  */
-int python_gil_check(const struct python_binary *binary, uint64_t *ret_base_va, struct why *why);
-
-/*
- * The reference method's probes: the entries of take_gil() and all its exits, by symbol. Writes
- * up to `max` file offsets each. -ENOTSUP with the reason.
- */
-struct take_gil_sites {
-	uint64_t entry[8], exit[64];
-	size_t n_entry, n_exit;
-};
-int python_take_gil_find(const struct python_binary *binary, struct take_gil_sites *ret,
-			 struct why *why);
+int python_gil_check(const struct python_binary *binary, uint64_t *ret_base_va, bool *ret_glibc,
+		     struct why *why);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "probe/kernel.h"
+#include "probe/uprobe_multi.h"
 
 enum { MAX_RODATA = 4096 };
 
@@ -91,7 +92,7 @@ static int attach_each(const struct uprobe_object *object, const struct bpf_prog
 		       struct link_list *links, struct why *why)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct bpf_link *link = kernel_has_attach_cookie()
+		struct bpf_link *link = kernel_has("attach_cookie")
 						? attach(program, path, &places[i],
 							 places[i].cookie, why)
 						: attach_copy(object, bpf_program__name(program),
@@ -120,8 +121,8 @@ static int attach_together(const struct bpf_program *program, const char *path,
 		counters[i] = places[i].ref_ctr_offset;
 		cookies[i] = places[i].cookie;
 	}
-	fd = kernel_attach_uprobes(bpf_program__fd(program), path,
-				   &(struct kernel_uprobes){ offsets, counters, cookies, n });
+	fd = uprobe_multi_attach(bpf_program__fd(program), path,
+				 &(struct uprobe_multi){ offsets, counters, cookies, n });
 	if (fd < 0)
 		return why_fail(why, -fd, "the kernel refused %zu uprobes, the first at 0x%llx: %s",
 				n, (unsigned long long)offsets[0], strerror(-fd));
@@ -130,8 +131,8 @@ static int attach_together(const struct bpf_program *program, const char *path,
 
 void uprobe_prepare(struct bpf_program *program)
 {
-	if (kernel_has_uprobe_multi())
-		bpf_program__set_expected_attach_type(program, KERNEL_TRACE_UPROBE_MULTI);
+	if (kernel_has("uprobe_multi"))
+		bpf_program__set_expected_attach_type(program, UPROBE_MULTI_ATTACH_TYPE);
 }
 
 int uprobe_attach(const struct uprobe_object *object, struct bpf_program *program, const char *path,
@@ -140,7 +141,7 @@ int uprobe_attach(const struct uprobe_object *object, struct bpf_program *progra
 {
 	if (!n)
 		return 0;
-	return kernel_has_uprobe_multi()
+	return kernel_has("uprobe_multi")
 		       ? attach_together(program, path, places, n, links, why)
 		       : attach_each(object, program, path, places, n, links, why);
 }

@@ -317,7 +317,7 @@ static int cpu_throttle_open(bool only_chosen, struct bpf_object_skeleton **ret_
 	skeleton = cpu_throttle_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
-	has_timer = kernel_has_tracepoint("hrtimer_expire_entry");
+	has_timer = kernel_has("hrtimer_expire_entry");
 	said_how = false;
 	bpf_program__set_autoload(skeleton->progs.cpu_throttle_timer, has_timer);
 	/* runs when it is read */

@@ -64,7 +64,7 @@ static int gc_pause_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 	skeleton = gc_pause_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
-	skeleton->rodata->has_attach_cookie = kernel_has_attach_cookie();
+	skeleton->rodata->has_attach_cookie = kernel_has("attach_cookie");
 	skeleton->rodata->only_chosen = only_chosen;
 	gc_pause_options_changed();
 	skeleton->rodata->stack_min_ns = stack_min_us * NSEC_PER_USEC;

@@ -14,6 +14,7 @@
 #include "pipeline/enrich.h"
 #include "probe/memory.h"
 #include "probe/python_gil.h"
+#include "probe/take_gil.h"
 #include "python/names.h"
 #include "python/stack.h"
 #include "trackers/sched.h"
@@ -33,6 +34,8 @@ struct gil_profile_row {
 	struct gil_profile profile;
 	uint32_t holder_tid;
 };
+
+enum { MAX_THREADS_IN_CALLS = 8192 }; /* that wait for a GIL at the same time */
 
 static const char *const method_names[] = { "", "sched", "callsite", "uprobe" };
 static const char *const holder_members[] = { "tid", "ns", "thread_name" };
@@ -78,6 +81,7 @@ struct interpreter {
 	uint32_t host_pid;
 	uint64_t runtime; /* 0: the file is not mapped yet */
 	uint64_t base_va, runtime_va;
+	bool by_callsite;
 	struct file_identity identity;
 	struct python_offsets offsets;
 	struct gil_process known;
@@ -88,6 +92,7 @@ static struct sched_bpf *skeleton;
 static struct interpreter *interpreters;
 static uint64_t base_va[MAX_BINARIES];
 static bool usable[MAX_BINARIES];
+static enum gil_method method_of[MAX_BINARIES]; /* the one that is used */
 static struct sched_sums sums;
 
 static uint64_t min_duration_us = 1000, stack_min_us = 1000;
@@ -122,10 +127,10 @@ static const struct option options[] = {
 	  .choices = methods },
 };
 
-/* Are waits read off the scheduler, of some binaries at least? */
-static bool watches_sched(void)
+/* May some binaries be watched in this way? */
+static bool uses(enum gil_method what)
 {
-	return method != GIL_METHOD_UPROBE;
+	return method == (int)what || (method == GIL_METHOD_AUTO && what != GIL_METHOD_UPROBE);
 }
 
 /* ---- rows ---- */
@@ -200,6 +205,7 @@ static void look_for_gils(struct interpreter *i)
 	struct gil_process found = {
 		.tstate_thread_id = i->offsets.tstate_thread_id,
 		.tstate_native_thread_id = i->offsets.tstate_native_thread_id,
+		.by_callsite = i->by_callsite,
 	};
 	uint64_t base, gils[GIL_MAX_PER_PROCESS];
 	size_t n = 0;
@@ -245,6 +251,7 @@ static void gil_wait_process_appeared(const struct process *process)
 	i->host_pid = process->host_pid;
 	i->base_va = base_va[binary->id];
 	i->runtime_va = binary->image.runtime_va;
+	i->by_callsite = method_of[binary->id] == GIL_METHOD_CALLSITE;
 	i->identity = binary->identity;
 	i->offsets = binary->offsets;
 	HASH_ADD(hh, interpreters, host_pid, sizeof(i->host_pid), i);
@@ -276,7 +283,7 @@ static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 		if (!i->known.gils[0] || i->offsets.gil_kind == PYTHON_GIL_OF_INTERP)
 			look_for_gils(i);
 	}
-	if (output->last && watches_sched() && end_waits())
+	if (output->last && !uses(GIL_METHOD_UPROBE) && end_waits())
 		log_warn("gil_wait: waits that were not over are not reported: %s",
 			 strerror(errno));
 	sched_python_tick(skeleton, now_ns);
@@ -301,31 +308,62 @@ static int attach_all(const struct python_binary *binary, struct bpf_program *pr
 	return 0;
 }
 
+static int attach_take_gil(const struct python_binary *binary, struct link_list *links,
+			   struct why *why)
+{
+	struct take_gil_bounds bounds;
+	int err = take_gil_find_bounds(binary, &bounds, why);
+
+	/* ends first: no wait shall begin whose end is not probed yet */
+	if (!err)
+		err = attach_all(binary, skeleton->progs.gil_take_exit, bounds.exit, bounds.n_exit,
+				 links, why);
+	if (!err)
+		err = attach_all(binary, skeleton->progs.gil_take_enter, bounds.entry,
+				 bounds.n_entry, links, why);
+	return err;
+}
+
+static int attach_calls(const struct python_binary *binary, struct link_list *links,
+			struct why *why)
+{
+	struct take_gil_waits waits;
+	int err = take_gil_find_waits(binary, &waits, why);
+
+	if (!err)
+		err = attach_all(binary, skeleton->progs.gil_call_resume, waits.resume, waits.n,
+				 links, why);
+	if (!err)
+		err = attach_all(binary, skeleton->progs.gil_call_enter, waits.call, waits.n, links,
+				 why);
+	return err;
+}
+
 static int gil_wait_attach_binary(const struct python_binary *binary, struct link_list *links,
 				  struct why *why)
 {
-	struct take_gil_sites sites;
-	int err = python_gil_check(binary, &base_va[binary->id], why);
+	enum gil_method by = (enum gil_method)method;
+	bool glibc;
+	int err = python_gil_check(binary, &base_va[binary->id], &glibc, why);
 
+	if (!err && by == GIL_METHOD_AUTO)
+		by = glibc ? GIL_METHOD_SCHED : GIL_METHOD_CALLSITE;
+	else if (!err && by == GIL_METHOD_SCHED && !glibc)
+		err = why_fail(why, ENOTSUP,
+			       "it does not use the GNU C library, whose condition variables show "
+			       "what a thread waits for: leave gil_wait.method at 'auto'");
+	if (!err && by == GIL_METHOD_UPROBE)
+		err = attach_take_gil(binary, links, why);
+	else if (!err && by == GIL_METHOD_CALLSITE)
+		err = attach_calls(binary, links, why);
 	usable[binary->id] = err == 0;
-	if (err || method != GIL_METHOD_UPROBE)
-		return err;
-	err = python_take_gil_find(binary, &sites, why);
-	/* ends first: no wait shall begin whose end is not probed yet */
-	if (!err)
-		err = attach_all(binary, skeleton->progs.gil_take_exit, sites.exit, sites.n_exit,
-				 links, why);
-	if (!err)
-		err = attach_all(binary, skeleton->progs.gil_take_enter, sites.entry, sites.n_entry,
-				 links, why);
-	usable[binary->id] = err == 0;
+	method_of[binary->id] = by;
 	return err;
 }
 
 static const char *gil_wait_binary_method(const struct python_binary *binary)
 {
-	(void)binary;
-	return method == GIL_METHOD_UPROBE ? "uprobe" : "sched";
+	return method_names[method_of[binary->id]];
 }
 
 /* ---- life ---- */
@@ -335,26 +373,36 @@ static void gil_wait_options_changed(void)
 	skeleton->bss->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
 }
 
+static void choose_programs(void)
+{
+	bool callsite = uses(GIL_METHOD_CALLSITE), uprobe = uses(GIL_METHOD_UPROBE);
+
+	if (uses(GIL_METHOD_SCHED))
+		sched_watch_switches();
+	if (callsite)
+		bpf_map__set_max_entries(skeleton->maps.gil_calls, MAX_THREADS_IN_CALLS);
+	bpf_program__set_autoload(skeleton->progs.gil_call_enter, callsite);
+	bpf_program__set_autoload(skeleton->progs.gil_call_resume, callsite);
+	bpf_program__set_autoload(skeleton->progs.gil_take_enter, uprobe);
+	bpf_program__set_autoload(skeleton->progs.gil_take_exit, uprobe);
+	bpf_program__set_autoload(skeleton->progs.gil_end_waits, !uprobe);
+	bpf_program__set_autoattach(skeleton->progs.gil_end_waits, false);
+}
+
 static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			 struct why *why)
 {
 	int err;
 
 	(void)only_chosen; /* only tracked processes have GILs here */
-	if (method == GIL_METHOD_CALLSITE)
-		return why_fail(
-			why, ENOTSUP,
-			"the method 'callsite' is not there yet: use gil_wait.method=sched");
 	err = sched_open(&skeleton, why);
 	if (err)
 		return err;
-	skeleton->rodata->gil_wait_runs = method != GIL_METHOD_UPROBE;
+	skeleton->rodata->gil_wait_runs = uses(GIL_METHOD_SCHED);
+	skeleton->rodata->gil_callsite_runs = uses(GIL_METHOD_CALLSITE);
 	gil_wait_options_changed();
-	bpf_program__set_autoload(skeleton->progs.gil_end_waits, watches_sched());
-	bpf_program__set_autoattach(skeleton->progs.gil_end_waits, false);
 	skeleton->rodata->gil_stack_min_ns = stack_min_us * NSEC_PER_USEC;
-	bpf_program__set_autoload(skeleton->progs.gil_take_enter, method == GIL_METHOD_UPROBE);
-	bpf_program__set_autoload(skeleton->progs.gil_take_exit, method == GIL_METHOD_UPROBE);
+	choose_programs();
 	sums = (struct sched_sums){
 		.maps = { skeleton->maps.gil_profile_0, skeleton->maps.gil_profile_1 },
 		.side = &skeleton->bss->gil_profile_side,

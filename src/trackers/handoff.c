@@ -78,7 +78,7 @@ static bool choose_syscalls(void)
 	bool has[ARRAY_SIZE(calls)], all = true;
 
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
-		has[i] = kernel_has_syscall_tracepoint(calls[i].name);
+		has[i] = kernel_has(calls[i].name);
 		all = all && (has[i] || !calls[i].always);
 	}
 	for (size_t i = 0; all && i < ARRAY_SIZE(calls); i++)
@@ -96,14 +96,14 @@ static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	handoff_options_changed();
-	bpf_program__set_autoload(kernel_has_tracepoint("sk_data_ready")
-					  ? skeleton->progs.handoff_data_ready
-					  : skeleton->progs.handoff_tcp_probe,
+	bpf_program__set_autoload(kernel_has("sk_data_ready") ? skeleton->progs.handoff_data_ready
+							      : skeleton->progs.handoff_tcp_probe,
 				  true);
-	bpf_program__set_autoload(kernel_has_tracepoint("sock_recv_length")
-					  ? skeleton->progs.handoff_recv_length
-					  : skeleton->progs.handoff_rcv_space,
-				  true);
+	bpf_program__set_autoload(skeleton->progs.handoff_recv_length,
+				  kernel_has("sock_recv_length"));
+	bpf_program__set_autoload(skeleton->progs.handoff_rcv_space,
+				  !kernel_has("sock_recv_length") &&
+					  kernel_has("tcp_rcv_space_adjust"));
 	cheap = choose_syscalls();
 	bpf_program__set_autoload(skeleton->progs.handoff_exit, !cheap);
 	bpf_program__set_autoload(skeleton->progs.handoff_enter, !cheap);

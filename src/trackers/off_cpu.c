@@ -342,6 +342,7 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 		err = choose_cgroup(cgroup, why);
 	if (err)
 		return err;
+	sched_watch_switches();
 	skeleton->rodata->off_cpu_runs = true;
 	off_cpu_options_changed();
 	skeleton->rodata->off_cpu_user_stacks = user_stacks;

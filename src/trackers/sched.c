@@ -16,23 +16,31 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 {
 	bool storage;
 
-	if (skeleton && bpf_program__fd(skeleton->progs.sched_switch) >= 0)
+	if (skeleton && bpf_program__fd(skeleton->progs.sched_exit) >= 0)
 		return why_fail(why, EBUSY, "the kernel runs the other one alone");
 	if (!skeleton) {
 		skeleton = sched_bpf__open();
 		if (!skeleton)
 			return why_fail(why, errno, "cannot open: %s", strerror(errno));
-		storage = kernel_has_task_storage();
+		storage = kernel_has("task_storage");
 		skeleton->rodata->has_task_storage = storage;
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_storage, storage);
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_hash, !storage);
 		sched_return_open(skeleton);
 		skeleton->rodata->gil_wait_runs = false;
+		skeleton->rodata->gil_callsite_runs = false;
+		bpf_map__set_max_entries(skeleton->maps.gil_calls, 1);
 		skeleton->rodata->off_cpu_runs = false;
 	}
 	users++;
 	*ret_skeleton = skeleton;
 	return 0;
+}
+
+void sched_watch_switches(void)
+{
+	bpf_program__set_autoload(skeleton->progs.sched_switch, true);
+	bpf_program__set_autoload(skeleton->progs.sched_waking, true);
 }
 
 void sched_close(void)

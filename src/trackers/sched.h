@@ -16,6 +16,9 @@
 int sched_open(struct sched_bpf **ret_skeleton, struct why *why);
 void sched_close(void);
 
+/* Before loading: whoever opened it wants its programs on context switches, which cost the most. */
+void sched_watch_switches(void);
+
 /* The sums of one tracker; the first members are set by it. */
 struct sched_sums {
 	struct bpf_map *maps[2];

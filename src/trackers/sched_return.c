@@ -13,7 +13,7 @@ static bool tried;
 
 void sched_return_open(struct sched_bpf *skeleton)
 {
-	bool rseq = kernel_has_rseq_update();
+	bool rseq = kernel_has("rseq_update");
 
 	tried = false;
 	skeleton->rodata->has_rseq_update = rseq;

@@ -278,8 +278,7 @@ static void tcp_accept_options_changed(void)
 static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			   struct why *why)
 {
-	bool cheap = kernel_has_syscall_tracepoint("sys_exit_accept") &&
-		     kernel_has_syscall_tracepoint("sys_exit_accept4");
+	bool cheap = kernel_has("sys_exit_accept") && kernel_has("sys_exit_accept4");
 
 	skeleton = tcp_accept_bpf__open();
 	if (!skeleton)

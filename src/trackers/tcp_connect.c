@@ -75,8 +75,7 @@ static void tcp_connect_options_changed(void)
 static int tcp_connect_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			    struct why *why)
 {
-	bool cheap = kernel_has_syscall_tracepoint("sys_exit_connect") &&
-		     kernel_has_syscall_tracepoint("sys_exit_getsockopt");
+	bool cheap = kernel_has("sys_exit_connect") && kernel_has("sys_exit_getsockopt");
 
 	skeleton = tcp_connect_bpf__open();
 	if (!skeleton)

@@ -110,7 +110,7 @@ static void leave_out_what_is_missing(void)
 	for (size_t i = 0; i < ARRAY_SIZE(optional); i++) {
 		struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj,
 									       optional[i].program);
-		bool there = kernel_has_tracepoint(optional[i].tracepoint);
+		bool there = kernel_has(optional[i].tracepoint);
 
 		bpf_program__set_autoload(program, there);
 		if (!there && optional[i].without)
@@ -128,7 +128,7 @@ static void tell_what_is_missing(const struct tracker_output *output)
 
 	output->health(output, &health);
 	for (size_t i = 0; i < ARRAY_SIZE(optional); i++) {
-		if (!optional[i].without || kernel_has_tracepoint(optional[i].tracepoint))
+		if (!optional[i].without || kernel_has(optional[i].tracepoint))
 			continue;
 		why_fail(&why, ENOTSUP, "this kernel has no tracepoint %s", optional[i].tracepoint);
 		health = (struct tracker_health){ .method = "",

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What kernels differ in, each found by looking, once, and what is done without it. See kernel.h.
+ * `--degrade=NAME` has one of them missing, so that every fallback can be tested.
+ */
+#include "probe/kernel.h"
+
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "probe/uprobe_multi.h"
+
+struct string_list kernel_degraded;
+
+/* ---- looking ---- */
+
+static bool has_tracepoint(const char *name)
+{
+	return libbpf_find_vmlinux_btf_id(name, BPF_TRACE_RAW_TP) > 0;
+}
+
+static bool has_syscall_tracepoint(const char *name)
+{
+	/* the two places where libbpf looks */
+	static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
+	char path[256];
+
+	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
+		snprintf(path, sizeof(path), "%s/events/syscalls/%s/id", roots[i], name);
+		/* access() itself asks for the real user, without capabilities */
+		if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool struct_has_member(const struct btf *btf, const char *name, const char *member)
+{
+	int id = btf__find_by_name_kind(btf, name, BTF_KIND_STRUCT);
+	const struct btf_type *type = id > 0 ? btf__type_by_id(btf, (__u32)id) : NULL;
+
+	for (int i = 0; type && i < btf_vlen(type); i++) {
+		if (!strcmp(btf__name_by_offset(btf, btf_members(type)[i].name_off), member))
+			return true;
+	}
+	return false;
+}
+
+static bool kernel_struct_has(const char *name, const char *member)
+{
+	struct btf *btf = btf__load_vmlinux_btf();
+	bool has = btf && struct_has_member(btf, name, member);
+
+	btf__free(btf);
+	return has;
+}
+
+static bool has_task_storage(const char *name)
+{
+	(void)name;
+	/* the allocator that can be used anywhere, and what came after it */
+	return kernel_struct_has("bpf_local_storage_map", "storage_ma") ||
+	       kernel_struct_has("bpf_local_storage_map", "use_kmalloc_nolock");
+}
+
+static bool has_attach_cookie(const char *name)
+{
+	(void)name;
+	return libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie, NULL) == 1;
+}
+
+static bool has_uprobe_multi(const char *name)
+{
+	(void)name;
+	return kernel_has("attach_cookie") && uprobe_multi_works();
+}
+
+static bool has_rseq_update(const char *name)
+{
+	return has_tracepoint(name) && kernel_struct_has("task_struct", "rseq_event_mask");
+}
+
+/* ---- the list ---- */
+
+static struct {
+	const char *name;
+	bool (*look)(const char *name);
+	const char *without; /* what is done instead, or not seen */
+	enum { UNKNOWN, THERE, MISSING } answer;
+} features[] = {
+	{ "attach_cookie", has_attach_cookie, "uprobes: a copy of the program for each probe" },
+	{ "uprobe_multi", has_uprobe_multi, "uprobes: a link for each, slow to remove" },
+	{ "task_storage", has_task_storage, "off_cpu, gil_wait: threads in a preallocated map" },
+	{ "rseq_update", has_rseq_update,
+	  "off_cpu: Python stacks at the end of system calls, which all of them pay for" },
+	{ "sk_data_ready", has_tracepoint, "handoff: bytes arrive at tcp_probe" },
+	{ "sock_recv_length", has_tracepoint,
+	  "handoff: reads of TCP by other calls than recv() only" },
+	{ "sys_enter_recvfrom", has_syscall_tracepoint,
+	  "handoff: a program at the beginning of every system call" },
+	{ "sys_enter_sendto", has_syscall_tracepoint, "the same" },
+	{ "sys_enter_ioctl", has_syscall_tracepoint, "the same" },
+	{ "sys_enter_epoll_ctl", has_syscall_tracepoint, "the same" },
+	{ "sys_enter_ppoll", has_syscall_tracepoint, "the same" },
+	{ "sys_enter_poll", has_syscall_tracepoint,
+	  "handoff: poll() is no touch (arm64 has only ppoll())" },
+	{ "sys_exit_accept", has_syscall_tracepoint,
+	  "handoff, tcp_accept: a program at the end of every system call" },
+	{ "sys_exit_accept4", has_syscall_tracepoint, "the same" },
+	{ "sys_exit_connect", has_syscall_tracepoint, "tcp_connect: the same" },
+	{ "sys_exit_getsockopt", has_syscall_tracepoint, "tcp_connect: the same" },
+	{ "tcp_cong_state_set", has_tracepoint,
+	  "tcp_loss: kinds of retransmissions, at the next one" },
+	{ "tcp_retransmit_synack", has_tracepoint, "tcp_loss: no synack_retransmit" },
+	{ "tcp_receive_reset", has_tracepoint, "tcp_loss: no rst_received" },
+	{ "tcp_send_reset", has_tracepoint, "tcp_loss: no rst_sent" },
+	{ "tcp_rcv_space_adjust", has_tracepoint, "tcp_loss: no zero_window_sent" },
+	{ "timer_start", has_tracepoint, "tcp_loss: no zero_window_received" },
+	{ "timer_expire_exit", has_tracepoint, "tcp_loss: no tail loss probes with new data" },
+	{ "hrtimer_expire_entry", has_tracepoint,
+	  "cpu_throttle: ends of throttling, to the second" },
+};
+
+static bool is_degraded(const char *name)
+{
+	for (size_t i = 0; i < kernel_degraded.n; i++) {
+		if (!strcmp(kernel_degraded.items[i], name))
+			return true;
+	}
+	return false;
+}
+
+bool kernel_has(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
+		if (strcmp(features[i].name, name) != 0)
+			continue;
+		if (is_degraded(name))
+			return false;
+		if (features[i].answer == UNKNOWN)
+			features[i].answer = features[i].look(name) ? THERE : MISSING;
+		return features[i].answer == THERE;
+	}
+	return false;
+}
+
+void kernel_for_each_feature(void (*each)(const char *name, bool there, const char *without))
+{
+	for (size_t i = 0; i < ARRAY_SIZE(features); i++)
+		each(features[i].name, kernel_has(features[i].name), features[i].without);
+}
+
+static bool is_feature(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
+		if (!strcmp(features[i].name, name))
+			return true;
+	}
+	return false;
+}
+
+int kernel_check_degraded(struct why *why)
+{
+	char names[800] = "";
+
+	for (size_t i = 0; i < ARRAY_SIZE(features); i++)
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+			 i ? ", " : "", features[i].name);
+	for (size_t i = 0; i < kernel_degraded.n; i++) {
+		if (!is_feature(kernel_degraded.items[i]))
+			return why_fail(why, EINVAL, "degrade: there is no '%s'; there are %s",
+					kernel_degraded.items[i], names);
+	}
+	return 0;
+}

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Without what newer kernels have, every tracker goes on by its fallback, and its counts add up."""
+import re
+
+import pytest
+
+import counts
+from agent import run_underspan
+from test_counts import EVERYTHING
+
+WATCHED = ["handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect"]
+
+
+def features():
+    """{name: is it there} as doctor says."""
+    text = run_underspan("doctor", timeout=60).stdout
+    found = {name: mark == "yes" for mark, name in re.findall(r"^  (yes|no) +(\w+)", text, re.M)}
+    assert {"task_storage", "attach_cookie", "sk_data_ready", "sys_exit_accept"} <= set(found), text
+    return found
+
+
+def test_doctor_tells_what_is_done_without():
+    text = run_underspan("doctor", "--degrade=task_storage", timeout=60).stdout
+    assert re.search(r"^  no +task_storage +without it, off_cpu, gil_wait: ", text, re.M), text
+
+
+@pytest.mark.parametrize("which", ["all", "syscalls"])
+def test_trackers_work_without(which, debian_python, start_agent, start_workload):
+    names = [name for name in features() if which == "all" or name.startswith("sys_")]
+    agent = start_agent("--degrade=" + ",".join(names), *EVERYTHING)
+    workload = start_workload(debian_python, "everything.py", 1.5).wait_covered(agent)
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    found = counts.check(agent)
+    for tracker in WATCHED:
+        assert agent.select("ebpf_" + tracker, lambda r: r["host_pid"] == workload.pid), (tracker, found[tracker])
+
+
+def test_a_feature_that_is_none():
+    result = run_underspan("run", "--stdout", "--degrade=task_storage,no_such_feature", "--duration=1")
+    assert result.returncode == 2 and "no_such_feature" in result.stderr and "sk_data_ready" in result.stderr
