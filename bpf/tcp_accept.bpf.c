@@ -324,7 +324,7 @@ static __always_inline void report_accepted(struct sock *sk, const struct waitin
 
 static __always_inline void accept_returned(long ret)
 {
-	struct sock *sk = ret >= 0 ? fd_to_sock(ret) : NULL;
+	struct sock *sk = ret >= 0 ? fd_to_tcp_sock(ret) : NULL;
 	__u64 key = (__u64)sk;
 	struct waiting *waiting;
 

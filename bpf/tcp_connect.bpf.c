@@ -408,7 +408,7 @@ static __always_inline void connect_failed(long error)
 
 	if ((only_chosen && !process_tracked(current_tgid())) || !read_call(&call))
 		return;
-	sk = fd_to_sock(call.arg1);
+	sk = fd_to_tcp_sock(call.arg1);
 	if (!sk || !is_tcp(sk))
 		return;
 	key = (__u64)sk;
@@ -434,7 +434,7 @@ static __always_inline void asked_for_error(void)
 
 	if (!read_call(&call) || call.arg2 != SOL_SOCKET || call.arg3 != SO_ERROR)
 		return;
-	key = (__u64)fd_to_sock(call.arg1);
+	key = (__u64)fd_to_tcp_sock(call.arg1);
 	attempt = bpf_map_lookup_elem(&connect_attempts, &key);
 	if (!attempt || (attempt->state != CONNECTING && attempt->state != FAILED_UNSEEN))
 		return;

@@ -304,6 +304,11 @@ struct tcp_sock {
 	u64 tcp_mstamp, first_tx_mstamp, delivered_mstamp; /* CLOCK_MONOTONIC, microseconds */
 };
 
+/* net/mptcp/protocol.h */
+struct mptcp_sock {
+	struct sock *first;
+};
+
 struct socket {
 	struct file *file;
 	struct sock *sk;

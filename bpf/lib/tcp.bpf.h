@@ -7,11 +7,26 @@
 #include "events/tcp.h"
 
 #define IPPROTO_TCP	6
+#define IPPROTO_MPTCP	262
 #define V4_MAPPED_WORD2 0xffff0000 /* ::ffff:0:0, the third word, as it lies in memory */
 
 static __always_inline bool ip_is_v4_mapped(const __u32 words[4])
 {
 	return !words[0] && !words[1] && words[2] == V4_MAPPED_WORD2;
+}
+
+/*
+ * The TCP socket behind a descriptor. An MPTCP socket has several: the first, which the connection
+ * was made with.
+ */
+static __always_inline struct sock *fd_to_tcp_sock(__u32 fd)
+{
+	struct sock *sk = fd_to_sock(fd);
+
+	if (sk && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_MPTCP &&
+	    bpf_core_field_exists(struct mptcp_sock, first))
+		sk = BPF_CORE_READ((struct mptcp_sock *)sk, first);
+	return sk;
 }
 
 /* Addresses, ports and network namespace: they hold from connect() or the handshake on. */

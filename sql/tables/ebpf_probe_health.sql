@@ -1,6 +1,8 @@
 -- What is probed in which process, how it was found, or why it is not probed. A row when a
 -- process appears; host_pid 0: whether the tracker runs on the host at all, or observes the network interface
 -- whose name is in `binary`.
+-- tracker 'python': whether the state of the interpreter was found where its build keeps it (names, stacks and the GIL
+-- are read there), looked at within seconds of its start; a process in which it was not has no rows that need it.
 CREATE TABLE IF NOT EXISTS ebpf_probe_health
 (
     host LowCardinality(String),

@@ -4,6 +4,8 @@
 -- address left), aborted (closed by the caller before there was an answer; errno 0), failed (any other errno). What fails
 -- before a SYN is sent (no route) has duration 0 and, unless bound before, no local_port. srtt_us is the handshake's
 -- round trip, total_retrans the SYNs sent again. How the connection went on: ebpf_tcp_connect_closed.
+-- A connect() through io_uring that fails before a SYN is sent (no route, no port) has no row. Of an MPTCP connection the first
+-- subflow is meant.
 CREATE TABLE IF NOT EXISTS ebpf_tcp_connect
 (
     host LowCardinality(String),

@@ -49,12 +49,28 @@ static size_t pipeline_table(const struct agent *agent, size_t index, size_t tab
 	return table ? agent->set.items[index].second_table : index;
 }
 
+/* Probes of the interpreter fire in whatever uses its file; some of it is refused, see processes.h.
+ */
+static bool is_of_refused(const struct tracker *tracker, const void *event)
+{
+	const struct process *process =
+		tracker->attach_binary
+			? processes_find(((const struct event_header *)event)->host_pid)
+			: NULL;
+
+	return process && !process->binary;
+}
+
 static void on_event(size_t index, const void *event, size_t size, void *context)
 {
 	struct agent *agent = context;
 	const struct tracker *tracker = agent->set.items[index].tracker;
 	_Alignas(16) char row[TRACKER_ROW_MAX];
 
+	if (is_of_refused(tracker, event)) {
+		agent->set.items[index].of_refused++;
+		return;
+	}
 	agent->set.items[index].rows++;
 	memset(row, 0, tracker->row_size);
 	memcpy(row + tracker->event_offset, event, tracker->event_size);
@@ -103,6 +119,11 @@ static void on_process(const struct process *process)
 	target_gone(process->host_pid); /* with --pid, nobody says that it was another program */
 	tracker_set_process_appeared(&the_agent->set, process);
 	report_process(&the_agent->report, process);
+}
+
+static void on_process_checked(const struct process *process)
+{
+	report_python(&the_agent->report, process);
 }
 
 static void on_process_gone(uint32_t host_pid)
@@ -158,7 +179,7 @@ static void list_tables(struct agent *agent)
 static int start(struct agent *agent, struct sink *sink, struct why *why)
 {
 	static const struct processes_hooks hooks = { on_process, on_process_gone,
-						      names_thread_started };
+						      names_thread_started, on_process_checked };
 	int err;
 
 	list_tables(agent);

@@ -107,6 +107,7 @@ void subjects_read(const struct subjects *subjects, size_t index, struct agent_c
 		add_rows(subjects, subject->tables[i], &counts);
 	if (subject->running) {
 		counts.bad_event = subject->running->bad_events;
+		counts.filtered += subject->running->of_refused;
 		counts.seen = subject->running->own_rows;
 		tracker_set_read_stats(subject->running->stats_fd, stats);
 		add_stats(stats, &counts);

@@ -163,10 +163,11 @@ static void format_build_id(const struct python_image *image, char *buf, size_t 
 		snprintf(buf + 2 * i, size - 2 * i, "%02x", image->build_id[i]);
 }
 
-void report_process(struct report *report, const struct process *process)
+/* What the rows of a process have in common. `version` and `build_id` are theirs. */
+static struct probe_health_row row_of_process(const struct process *process, char version[32],
+					      char build_id[2 * PYTHON_BUILD_ID_MAX + 1])
 {
 	const struct python_binary *binary = process->binary;
-	char version[32] = "", build_id[2 * PYTHON_BUILD_ID_MAX + 1] = "";
 	struct probe_health_row row = {
 		.host = enrich_host(),
 		.host_pid = process->host_pid,
@@ -178,11 +179,33 @@ void report_process(struct report *report, const struct process *process)
 	};
 
 	enrich_identity(process->host_pid, 0, row.time_ns, &row.container_id, &row.pod_uid);
+	version[0] = build_id[0] = '\0';
 	if (binary) {
-		snprintf(version, sizeof(version), "%u.%u.%u", binary->image.major,
-			 binary->image.minor, binary->image.micro);
-		format_build_id(&binary->image, build_id, sizeof(build_id));
+		snprintf(version, 32, "%u.%u.%u", binary->image.major, binary->image.minor,
+			 binary->image.micro);
+		format_build_id(&binary->image, build_id, 2 * PYTHON_BUILD_ID_MAX + 1);
 	}
+	return row;
+}
+
+void report_python(struct report *report, const struct process *process)
+{
+	char version[32], build_id[2 * PYTHON_BUILD_ID_MAX + 1];
+	struct probe_health_row row = row_of_process(process, version, build_id);
+
+	row.tracker = "python";
+	row.live = process->live.threads > 0;
+	row.method = python_offsets_method(&process->binary->image);
+	row.reason = row.live ? "" : process->unread.text;
+	pipeline_add(report->pipeline, report->set->n + 1, &row);
+}
+
+void report_process(struct report *report, const struct process *process)
+{
+	char version[32], build_id[2 * PYTHON_BUILD_ID_MAX + 1];
+	const struct python_binary *binary = process->binary;
+	struct probe_health_row row = row_of_process(process, version, build_id);
+
 	for (size_t i = 0; i < report->set->n; i++) {
 		const struct tracker *tracker = report->set->items[i].tracker;
 

@@ -37,6 +37,8 @@ void report_health(struct report *report, const char *tracker, const struct trac
 void report_clock(struct report *report);
 
 /* A process appeared: a row per tracker that has something to say about it. */
+/* How its interpreter's state is read, and whether it was there. */
+void report_python(struct report *report, const struct process *process);
 void report_process(struct report *report, const struct process *process);
 
 #endif

@@ -3,6 +3,7 @@
  * `underspan doctor`: what works on this host, and in one process, and why the rest does not. It
  * tries instead of guessing: each tracker is loaded and attached for a moment.
  */
+#include <elf.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -129,28 +130,76 @@ static void describe_container(uint32_t pid)
 	say(true, "container", line);
 }
 
-static bool describe_python(const struct tracker_set *set, const struct python_binary *binary)
+static void describe_build(const struct python_binary *binary)
 {
-	char line[1024];
-	bool ok = true;
+	const struct python_image *image = &binary->image;
+	char line[512], id[2 * PYTHON_BUILD_ID_MAX + 1] = "none";
 
-	snprintf(line, sizeof(line), "%u.%u.%u in %s", binary->image.major, binary->image.minor,
-		 binary->image.micro, binary->path);
+	for (size_t i = 0; i < image->build_id_len; i++)
+		snprintf(id + 2 * i, sizeof(id) - 2 * i, "%02x", image->build_id[i]);
+	if (image->micro == PYTHON_MICRO_UNKNOWN)
+		snprintf(line, sizeof(line), "%u.%u in %s", image->major, image->minor,
+			 binary->path);
+	else
+		snprintf(line, sizeof(line), "%u.%u.%u in %s", image->major, image->minor,
+			 image->micro, binary->path);
 	say(true, "Python", line);
-	for (size_t i = 0; i < set->n; i++) {
-		const struct tracker *tracker = set->items[i].tracker;
+	snprintf(line, sizeof(line), "%s, build id %s",
+		 image->machine == EM_AARCH64 ? "arm64" : "x86-64", id);
+	say(true, "build", line);
+}
 
-		if (set->items[i].dead)
-			continue;
-		if (tracker->attach_binary && binary->live[i]) {
-			snprintf(line, sizeof(line), "%zu probes, found by %s", binary->links[i].n,
-				 tracker->binary_method(binary));
-			say(true, tracker->name, line);
-		} else if (tracker->attach_binary) {
-			ok = say(false, tracker->name, binary->refused[i].text);
-		} else {
-			say(true, tracker->name, "needs no probe in the process");
-		}
+/* How the bounds of a collection were found: the other methods have no more to tell. */
+static const char *symbols_of(const struct tracker *tracker, const struct python_binary *binary)
+{
+	return !strcmp(tracker->name, "gc_pause") && binary->image.gc_method == GC_METHOD_SYMBOL
+		       ? binary->image.gc_symbols
+		       : NULL;
+}
+
+static bool describe_tracker(const struct tracker *tracker, const struct python_binary *binary,
+			     size_t i)
+{
+	const char *symbols = symbols_of(tracker, binary);
+	char line[512];
+
+	if (!tracker->attach_binary)
+		return say(true, tracker->name, "needs no probe in the process");
+	if (!binary->live[i])
+		return say(false, tracker->name, binary->refused[i].text);
+	snprintf(line, sizeof(line), "%zu probes, found by %s%s%s", binary->links[i].n,
+		 tracker->binary_method(binary), symbols ? ": " : "", symbols ? symbols : "");
+	return say(true, tracker->name, line);
+}
+
+/* Names of threads, Python stacks and waits for the GIL come from there. */
+static bool describe_state(uint32_t pid, const struct python_binary *binary)
+{
+	struct python_live live;
+	struct why why = { { 0 } };
+	char line[256];
+
+	if (python_live_check(pid, binary, &live, &why))
+		return say(false, "state", why.text);
+	snprintf(line, sizeof(line),
+		 "offsets by %s; %u interpreter%s, %u threads (%u of them compared with the "
+		 "kernel's), %u modules",
+		 binary->image.minor >= 13 ? "its own description" : "a table of versions",
+		 live.interpreters, live.interpreters == 1 ? "" : "s", live.threads,
+		 live.known_threads, live.modules);
+	return say(true, "state", line);
+}
+
+static bool describe_python(const struct tracker_set *set, uint32_t pid,
+			    const struct python_binary *binary)
+{
+	bool ok;
+
+	describe_build(binary);
+	ok = describe_state(pid, binary);
+	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].dead)
+			ok &= describe_tracker(set->items[i].tracker, binary, i);
 	}
 	return ok;
 }
@@ -166,7 +215,7 @@ static bool check_process(const struct tracker_set *set, uint32_t pid)
 	describe_container(pid);
 	switch (identify(pid, &binary, &why)) {
 	case BINARY_PYTHON:
-		return describe_python(set, binary);
+		return describe_python(set, pid, binary);
 	case BINARY_REFUSED:
 		return say(false, "Python", why.text);
 	case BINARY_LINKS_LIBPYTHON:

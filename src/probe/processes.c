@@ -31,6 +31,9 @@ struct recheck {
 static struct recheck linked_rechecks[] = { { 2 },   { 5 },   { 10 },	{ 20 },	  { 50 },
 					    { 100 }, { 300 }, { 1000 }, { 3000 }, { 10000 } };
 static struct recheck other_rechecks[] = { { 5000 }, { 60000 } };
+/* An interpreter that has started: is its state where its build should have it? */
+static struct recheck state_checks[] = { { 100 }, { 200 }, { 500 }, { 2000 }, { 20000 } };
+enum { UNSOUND_LOOKS = 3 }; /* what is read while it changes may look wrong once */
 enum { MAX_PENDING = 65536 };
 
 static struct process *processes;
@@ -84,6 +87,8 @@ static bool is_chosen(uint32_t host_pid)
 	return bpf_map_lookup_elem(map_fd, &host_pid, &info) == 0;
 }
 
+static void check_soon(uint32_t host_pid, uint64_t start_time);
+
 static void track(uint32_t host_pid, struct python_binary *binary, uint64_t start_time)
 {
 	struct process_info info = { .flags = PROCESS_PYTHON };
@@ -97,8 +102,11 @@ static void track(uint32_t host_pid, struct python_binary *binary, uint64_t star
 		bpf_map_delete_elem(map_fd, &host_pid);
 		return;
 	}
-	if (add(host_pid, binary, NULL) && hooks.appeared)
+	if (!add(host_pid, binary, NULL))
+		return;
+	if (hooks.appeared)
 		hooks.appeared(find(host_pid));
+	check_soon(host_pid, start_time);
 }
 
 /* ---- looking at a process ---- */
@@ -144,6 +152,8 @@ static enum binary_kind look(uint32_t host_pid, uint64_t start_time, enum binary
 
 static struct recheck *recheck_after(enum binary_kind kind, size_t step)
 {
+	if (kind == BINARY_PYTHON)
+		return step < ARRAY_SIZE(state_checks) ? &state_checks[step] : NULL;
 	if (kind == BINARY_LINKS_LIBPYTHON)
 		return step < ARRAY_SIZE(linked_rechecks) ? &linked_rechecks[step] : NULL;
 	return step < ARRAY_SIZE(other_rechecks) ? &other_rechecks[step] : NULL;
@@ -167,18 +177,12 @@ static void schedule(struct pending *p, size_t step, uint64_t now_ns)
 	queue->last = &p->next;
 }
 
-static void first_look(uint32_t host_pid)
+/* Takes the process's start from it, and waits for `step` of its kind's looks. */
+static void wait_for_look(uint32_t host_pid, uint64_t start_time, enum binary_kind kind)
 {
-	uint64_t start_time = proc_start_time(host_pid);
-	struct pending *p;
-	enum binary_kind kind;
+	struct pending *p = n_pending < MAX_PENDING ? calloc(1, sizeof(*p)) : NULL;
 
-	if (!start_time)
-		return;
-	kind = look(host_pid, start_time, BINARY_PYTHON);
-	if (kind == BINARY_PYTHON || kind == BINARY_REFUSED)
-		return;
-	if (n_pending >= MAX_PENDING || !(p = calloc(1, sizeof(*p)))) {
+	if (!p) {
 		unlooked++;
 		return;
 	}
@@ -187,6 +191,24 @@ static void first_look(uint32_t host_pid)
 	p->start_time = start_time;
 	p->kind = kind;
 	schedule(p, 0, clock_monotonic_ns());
+}
+
+static void check_soon(uint32_t host_pid, uint64_t start_time)
+{
+	wait_for_look(host_pid, start_time, BINARY_PYTHON);
+}
+
+static void first_look(uint32_t host_pid)
+{
+	uint64_t start_time = proc_start_time(host_pid);
+	enum binary_kind kind;
+
+	if (!start_time)
+		return;
+	kind = look(host_pid, start_time, BINARY_PYTHON);
+	if (kind == BINARY_PYTHON || kind == BINARY_REFUSED)
+		return;
+	wait_for_look(host_pid, start_time, kind);
 }
 
 static void look_again(struct recheck *queues, size_t n, uint64_t now_ns)
@@ -211,8 +233,66 @@ static void look_again(struct recheck *queues, size_t n, uint64_t now_ns)
 	}
 }
 
+/* Nothing that was read of it can be right: it is no Python of this build after all. */
+static void refuse(struct process *p)
+{
+	uint32_t host_pid = p->host_pid;
+
+	log_warn("process %u in %s: %s", host_pid, p->binary->path, p->unread.text);
+	if (!only_chosen)
+		bpf_map_delete_elem(map_fd, &host_pid);
+	if (hooks.gone)
+		hooks.gone(host_pid);
+	binary_release(p->binary);
+	p->binary = NULL;
+	p->refused = p->unread;
+	if (hooks.appeared)
+		hooks.appeared(p);
+}
+
+/* True when there is no more to be learned of it. */
+static bool check_state(struct process *p, bool last)
+{
+	int err = python_live_check(p->host_pid, p->binary, &p->live, &p->unread);
+
+	if (!err)
+		p->unread.text[0] = '\0';
+	p->unsound_looks += err == -EBADMSG;
+	if (err && !last && p->unsound_looks < UNSOUND_LOOKS)
+		return false;
+	if (hooks.checked)
+		hooks.checked(p);
+	if (p->unsound_looks >= UNSOUND_LOOKS && err == -EBADMSG)
+		refuse(p);
+	return true;
+}
+
+static void check_states(uint64_t now_ns)
+{
+	for (size_t step = 0; step < ARRAY_SIZE(state_checks); step++) {
+		struct recheck *queue = &state_checks[step];
+
+		while (queue->first && queue->first->due_ns <= now_ns) {
+			struct pending *p = queue->first;
+			struct process *process = find(p->host_pid);
+			bool last = step + 1 == ARRAY_SIZE(state_checks);
+
+			queue->first = p->next;
+			if (process && process->binary &&
+			    proc_start_time(p->host_pid) == p->start_time &&
+			    !check_state(process, last)) {
+				schedule(p, step + 1, now_ns);
+				continue;
+			}
+			n_pending--;
+			free(p);
+		}
+	}
+}
+
 void processes_tick(uint64_t now_ns)
 {
+	check_states(now_ns);
 	look_again(linked_rechecks, ARRAY_SIZE(linked_rechecks), now_ns);
 	look_again(other_rechecks, ARRAY_SIZE(other_rechecks), now_ns);
 }
@@ -314,6 +394,7 @@ void processes_stop(void)
 	forget(p);
 	drop_pending(linked_rechecks, ARRAY_SIZE(linked_rechecks));
 	drop_pending(other_rechecks, ARRAY_SIZE(other_rechecks));
+	drop_pending(state_checks, ARRAY_SIZE(state_checks));
 }
 
 const struct process *processes_find(uint32_t host_pid)

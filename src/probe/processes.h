@@ -13,11 +13,15 @@
 #include "config.h"
 #include "events/process.h"
 #include "probe/binaries.h"
+#include "python/live.h"
 
 struct process {
 	uint32_t host_pid;
 	struct python_binary *binary; /* NULL: refused, see `refused` */
 	struct why refused;
+	struct python_live live; /* .threads 0: not looked at yet, or see `unread` */
+	struct why unread;
+	uint32_t unsound_looks;
 	UT_hash_handle hh;
 };
 
@@ -27,6 +31,9 @@ struct processes_hooks {
 	void (*gone)(uint32_t host_pid);
 	/* A thread of a tracked process was started: a PROCESS_THREAD event. */
 	void (*thread_started)(const struct process_event *event);
+	/* The state of its interpreter was looked at, see python/live.h: `live` or `unread` is set.
+	 */
+	void (*checked)(const struct process *process);
 };
 
 /*

@@ -92,4 +92,7 @@ struct python_offsets;
 int python_offsets_for(const struct python_image *image, int fd, struct python_offsets *ret,
 		       struct why *why);
 
+/* How they are known: "described" by the program itself, or by a "table" of versions. */
+const char *python_offsets_method(const struct python_image *image);
+
 #endif

@@ -481,3 +481,8 @@ int python_offsets_for(const struct python_image *image, int fd, struct python_o
 	*ret = offsets;
 	return 0;
 }
+
+const char *python_offsets_method(const struct python_image *image)
+{
+	return image->minor >= 13 ? "described" : "table";
+}

@@ -18,6 +18,7 @@ struct running_tracker {
 	int stats_fd, sampling_fd; /* maps; -1: it has no BPF object */
 	size_t second_table;	   /* the pipeline's index of the tracker's second table */
 	uint64_t bad_events;	   /* records of a wrong size */
+	uint64_t of_refused;	   /* events of processes that are no Python after all */
 	uint64_t rows;		   /* of both its tables */
 	uint64_t own_rows;	   /* of its first table, made outside of its events */
 	bool dead;		   /* could not be attached: stands in `refused` */

@@ -9,6 +9,7 @@
 
 #include "probe/python.h"
 #include "python/code.h"
+#include "python/live.h"
 #include "python/threads.h"
 
 enum { READS = 2000, LARGEST = 1 << 20, BASE = 0x10000 };
@@ -67,6 +68,15 @@ static void read_lines(const struct python_offsets *offsets, const uint8_t *data
 	}
 }
 
+static bool always(struct remote *r, uint64_t native_id, uint64_t ident, void *context)
+{
+	(void)r;
+	(void)native_id;
+	(void)ident;
+	(void)context;
+	return true;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct memory memory = { data + 1, size - 1, 0 };
@@ -75,6 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	char name[PYTHON_THREAD_NAME_MAX], text[PYTHON_FRAME_TEXT_MAX];
 	struct python_threads threads = { 0 };
 	struct python_offsets offsets;
+	struct python_live live;
+	struct why why;
 	struct remote r;
 	uint64_t value;
 
@@ -82,6 +94,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	offsets = offsets_of((uint8_t)(8 + data[0] % 8));
 	r = (struct remote){ read_input, &memory, &offsets, 0, READS };
+	if (!python_live_look(&r, BASE, always, NULL, &live, &why))
+		MUST(live.threads && live.interpreters && live.known_threads);
 	if (!python_threads_find(&r, BASE, &threads))
 		python_thread_name(&r, &threads, 0, 1, true, name);
 	threads.active = BASE + 64;
