@@ -194,6 +194,7 @@ bench: ## what the agent costs, as ratios in one run (root; some minutes)
 	@deploy/dependencies.sh build bench
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
 	@/usr/bin/python3 tests/bench/bench.py
+	@/usr/bin/python3 tests/bench/bench_switches.py
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources
