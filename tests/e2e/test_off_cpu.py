@@ -3,11 +3,13 @@
 counters (schedstat)."""
 import collections
 import os
+import shutil
 import subprocess
 
 import pytest
 
 import host
+from agent import ROOT
 
 TABLE = "ebpf_off_cpu"
 PROFILE = "ebpf_off_cpu_profile"
@@ -135,6 +137,36 @@ def test_idle_threads_are_told_from_those_kept_waiting(start_agent, start_on_all
             wrong = [r for r in known if r["idle"] != name.startswith("idle")]
             assert not wrong, (name, len(wrong), wrong[0]["py_stack"])
     host.check_each(workloads, check)
+
+
+@pytest.mark.parametrize("fate", ["stays", "replaced", "stripped"])
+def test_user_stacks_are_the_chain_of_calls(fate, tmp_path, start_agent, cleanup):
+    """Of a program with frame pointers, to the name, also when another file has taken its place meanwhile; without
+    symbols the file is named, never a function that is not there."""
+    program = tmp_path / "frames"
+    shutil.copy(os.path.join(ROOT, "build", "tests", "e2e", "frames"), program)
+    if fate == "stripped":
+        subprocess.run(["strip", program], check=True)
+    process = subprocess.Popen([program, "13"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    cleanup.append(process)
+    process.stdout.readline()
+    if fate == "replaced":
+        program.unlink()
+        shutil.copy("/bin/ls", program)
+    agent = start_agent(f"--pid={process.pid}", trackers=["off_cpu"])
+    process.stdin.write(b"x")
+    process.stdin.flush()
+    process.stdout.readline()
+    agent.stop()
+    process.stdin.close()
+    process.wait()
+    stacks = [r["user_stack"] for r in agent.rows[TABLE] if r["cause"] == "sleep"]
+    stacks += [r["user_stack"] for r in agent.rows[PROFILE] if r["cause"] == "sleep" for _ in range(r["count"])]
+    assert len(stacks) == 2 * 13
+    names = ["sleep_20_ms", *(f"chain_{i}" for i in range(11)), "main"]
+    for stack in stacks:
+        assert stack[:13] == (["[frames]"] * 13 if fate == "stripped" else names)
+        assert "[unknown]" not in stack
 
 
 def test_preempted_is_told_from_blocked(debian_python, start_agent, start_workload):
