@@ -169,6 +169,23 @@ def test_user_stacks_are_the_chain_of_calls(fate, tmp_path, start_agent, cleanup
         assert "[unknown]" not in stack
 
 
+def test_stacks_of_processes_that_are_gone_have_names(debian_python, start_agent, start_workload):
+    """Children that live for a moment, and sums that are written after their end."""
+    agent = start_agent("--off_cpu.profile_interval=3600", trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_truth.py", "child", 31, SECONDS).wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    children = {child for _, _, child in truth["waits"]}
+    sleeps = agent.select(TABLE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
+    assert len(sleeps) == 31
+    sums = agent.select(PROFILE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
+    assert sum(r["count"] for r in sums) == 31
+    for row in (*sleeps, *sums):
+        assert row["user_stack"] and "nanosleep" in row["user_stack"][0], row["user_stack"]
+
+
 def test_preempted_is_told_from_blocked(debian_python, start_agent, start_workload):
     agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
     workload = start_workload(debian_python, "off_cpu_work.py", "compute").wait_covered(agent)
