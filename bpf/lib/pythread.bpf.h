@@ -175,6 +175,23 @@ __noinline int python_stack_stands(__u32 slot)
 	return same && walk->info.cut == (frame != 0);
 }
 
+/* Is the thread of walk->tstate still at the instruction of this, its innermost frame? */
+static __always_inline bool python_same_place(__u32 slot, const struct python_frame *innermost)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_process *process;
+	const struct python_offsets *o = python_current_offsets(&process);
+
+	if (!walk || !process || !o)
+		return false;
+	walk->binary = process->binary;
+	walk->scratch.filename = 0;
+	walk->frame = python_innermost_frame(o, walk->tstate);
+	python_take_frame(slot, 0);
+	return walk->frames[0].code == innermost->code && walk->frames[0].ip == innermost->ip &&
+	       walk->frames[0].check == innermost->check;
+}
+
 /* Copies what was taken; `frames` has room for PYTHON_STACK_MAX. */
 static __always_inline void python_copy_stack(struct python_walk *walk, struct python_frame *frames,
 					      struct python_stack_info *info)
