@@ -152,13 +152,15 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o
 fuzz: $(FUZZ_BINS) ## search for inputs that break the readers of untrusted data (FUZZ_SECONDS=60 each)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_BINS)
 
-# programs that stand in for the agent in a test, where what goes in must be known to the row
+# programs that stand in for the agent in a test, where what goes in must be known to the row, and programs under watch
+# that cannot be Python
 E2E_PROGRAMS := $(patsubst tests/e2e/programs/%.c,$(BUILD)/tests/e2e/%,$(wildcard tests/e2e/programs/*.c))
 $(BUILD)/tests/e2e/%: tests/e2e/programs/%.c $(LIB_OBJS)
 	$(call msg,TEST,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS)
 
+$(BUILD)/tests/e2e/frames: ALL_CFLAGS += -fno-omit-frame-pointer -fno-optimize-sibling-calls
 e2e-programs: $(E2E_PROGRAMS)
 
 e2e: all e2e-programs ## the end-to-end tests: real processes, real engine (root)
@@ -194,6 +196,7 @@ bench: ## what the agent costs, as ratios in one run (root; some minutes)
 	@deploy/dependencies.sh build bench
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
 	@/usr/bin/python3 tests/bench/bench.py
+	@/usr/bin/python3 tests/bench/bench_switches.py
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources

@@ -25,14 +25,6 @@ struct python_frame {
 	__u32 check; /* python_code_check(): is it still the same one when it is looked at? */
 };
 
-/* Memory of a map to walk with. */
-struct python_scratch {
-	__u8 frame[128 + 8];
-	__u8 code[256 + 8];
-	/* of the file's name that was read last: callers mostly are in the same file */
-	__u64 filename, filename_length, filename_hash;
-};
-
 /* Two stacks may stand in one event: each has one of these in the event's fixed part. */
 struct python_stack_info {
 	__u16 n;  /* frames that follow the event's fixed part */
@@ -62,6 +54,17 @@ struct python_str_head {
 };
 struct python_bytes_head {
 	__u64 size, hash, begin;
+};
+
+/* Memory of a map to walk with. */
+struct python_scratch {
+	__u8 frame[128 + 8];
+	__u8 code[256 + 8];
+	struct python_code_marks marks;
+	struct python_str_head text;
+	struct python_bytes_head lines;
+	/* of the file's name that was read last: callers mostly are in the same file */
+	__u64 filename, filename_length, filename_hash;
 };
 
 /*

@@ -65,12 +65,21 @@ static __always_inline void gil_take_holder(struct gil_wait *w, __u32 slot, __u3
 	if (!tstate || !ident || read_user_u64(tstate + thread_id_at) != ident)
 		return;
 	walk->tstate = tstate;
-	python_take_stack(slot);
 	barrier_var(n);
-	if (n > PYTHON_STACK_MAX || !python_stack_stands(slot) ||
-	    read_user_u64(tstate + thread_id_at) != ident)
+	if (n > PYTHON_STACK_MAX)
+		return;
+	/* most that keep the GIL do so in one call */
+	if (w->has_holder_stack && python_same_place(slot, &with->frames[n]))
+		return;
+	python_take_stack(slot);
+	if (!walk->info.n)
+		return;
+	/* the current thread does not run on while it is looked at */
+	if (task_ident((struct task_struct *)bpf_get_current_task()) != ident &&
+	    (!python_stack_stands(slot) || read_user_u64(tstate + thread_id_at) != ident))
 		return;
 	python_copy_stack(walk, &with->frames[n], &with->event.holder_py_stack);
+	w->has_holder_stack = 1;
 }
 
 /* The current thread is the waiter, about to sleep, or of the same process, about to wake it. */
@@ -94,7 +103,8 @@ static __noinline void gil_take_stacks(struct task_struct *waiter, struct thread
 	if (!w->stacks)
 		gil_take_waiter(waiter, slot, with);
 	gil_take_holder(w, slot, o->tstate_thread_id, with);
-	w->stacks++;
+	if (w->stacks < GIL_STACK_SAMPLES)
+		w->stacks++;
 }
 
 /* The waiter goes back to sleep. */
@@ -103,7 +113,7 @@ static __always_inline void gil_stacks_at_sleep(struct task_struct *task, struct
 {
 	struct gil_wait *w = &t->gil;
 
-	if (w->stacks < GIL_STACK_SAMPLES && (!w->stacks || w->n_holders == 1) &&
+	if ((!w->has_holder_stack || (w->stacks < GIL_STACK_SAMPLES && w->n_holders == 1)) &&
 	    gil_stacks_wanted(w, now))
 		gil_take_stacks(task, t, PYTHON_SLOT_SCHED);
 }
@@ -112,7 +122,7 @@ static __always_inline void gil_stacks_at_sleep(struct task_struct *task, struct
 static __always_inline void gil_stacks_at_wake(struct task_struct *task, struct thread *t,
 					       __u64 now)
 {
-	if (!t->gil.stacks && gil_stacks_wanted(&t->gil, now))
+	if (!t->gil.has_holder_stack && gil_stacks_wanted(&t->gil, now))
 		gil_take_stacks(task, t, PYTHON_SLOT_SCHED);
 }
 
@@ -133,7 +143,7 @@ static __always_inline void gil_stacks_at_return(struct task_struct *task, struc
 	if (w->start_ns != start && w->stacks) { /* preempted meanwhile, and that was the end */
 		tid = BPF_CORE_READ(task, pid);
 		bpf_map_delete_elem(&gil_stacks, &tid);
-		w->stacks = 0;
+		w->stacks = w->has_holder_stack = 0;
 	}
 }
 

@@ -222,7 +222,7 @@ static __noinline void gil_wait_report(struct task_struct *task, struct gil_wait
 out:
 	if (w->stacks)
 		bpf_map_delete_elem(&gil_stacks, &tid);
-	w->stacks = 0;
+	w->stacks = w->has_holder_stack = 0;
 	w->start_ns = 0;
 }
 

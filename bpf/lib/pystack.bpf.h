@@ -17,16 +17,19 @@ static __always_inline __u64 python_gil_holder(const struct python_offsets *o, _
 	return gil ? read_user_u64(gil + o->gil_last_holder) : 0;
 }
 
-static __always_inline void read_text_marks(const struct python_offsets *o, __u64 object,
+/* What is read stands in the scratch memory: programs that call this have little stack to spare. */
+static __always_inline void read_text_marks(const struct python_offsets *o,
+					    struct python_scratch *scratch, __u64 object,
 					    __u64 *ret_length, __u64 *ret_hash)
 {
-	struct python_str_head head = {};
+	struct python_str_head *head = &scratch->text;
 
-	bpf_probe_read_user(&head, sizeof(head), (void *)(object + o->unicode_length));
-	if (head.hash == (__u64)-1)
-		head.hash = read_user_u64(python_text_end(o, object, &head));
-	*ret_length = head.length;
-	*ret_hash = head.hash;
+	if (bpf_probe_read_user(head, sizeof(*head), (void *)(object + o->unicode_length)))
+		__builtin_memset(head, 0, sizeof(*head));
+	if (head->hash == (__u64)-1)
+		head->hash = read_user_u64(python_text_end(o, object, head));
+	*ret_length = head->length;
+	*ret_hash = head->hash;
 }
 
 /* The offsets are those of a file that may be anybody's: the masks are for the verifier and them.
@@ -49,33 +52,36 @@ static __always_inline __u64 frame_u64(const struct python_scratch *scratch, __u
 static __always_inline __u32 read_code_check(const struct python_offsets *o, __u64 code,
 					     struct python_scratch *scratch)
 {
-	struct python_code_marks marks = {};
-	struct python_bytes_head lines = {};
+	struct python_code_marks *marks = &scratch->marks;
+	struct python_bytes_head *lines = &scratch->lines;
 
+	__builtin_memset(marks, 0, sizeof(*marks));
 	/* their lines are the last of what is read of code objects */
 	if (bpf_probe_read_user(scratch->code, (o->code_lines + 8) & 255, (void *)code))
 		return 0;
-	marks.type = code_u64(scratch, PYTHON_OBJECT_TYPE);
-	marks.filename = code_u64(scratch, o->code_filename);
-	marks.name = code_u64(scratch, o->code_name);
-	marks.lines = code_u64(scratch, o->code_lines);
-	marks.firstlineno = code_u32(scratch, o->code_firstlineno);
+	marks->type = code_u64(scratch, PYTHON_OBJECT_TYPE);
+	marks->filename = code_u64(scratch, o->code_filename);
+	marks->name = code_u64(scratch, o->code_name);
+	marks->lines = code_u64(scratch, o->code_lines);
+	marks->firstlineno = code_u32(scratch, o->code_firstlineno);
 	if (o->code_version)
-		marks.version = code_u32(scratch, o->code_version);
-	if (!marks.version) {
-		if (marks.filename != scratch->filename) {
-			scratch->filename = marks.filename;
-			read_text_marks(o, marks.filename, &scratch->filename_length,
+		marks->version = code_u32(scratch, o->code_version);
+	if (!marks->version) {
+		if (marks->filename != scratch->filename) {
+			scratch->filename = marks->filename;
+			read_text_marks(o, scratch, marks->filename, &scratch->filename_length,
 					&scratch->filename_hash);
 		}
-		marks.filename_length = scratch->filename_length;
-		marks.filename_hash = scratch->filename_hash;
-		read_text_marks(o, marks.name, &marks.name_length, &marks.name_hash);
-		bpf_probe_read_user(&lines, sizeof(lines), (void *)(marks.lines + o->bytes_size));
-		marks.lines_size = lines.size;
-		marks.lines_begin = lines.begin;
+		marks->filename_length = scratch->filename_length;
+		marks->filename_hash = scratch->filename_hash;
+		read_text_marks(o, scratch, marks->name, &marks->name_length, &marks->name_hash);
+		if (bpf_probe_read_user(lines, sizeof(*lines),
+					(void *)(marks->lines + o->bytes_size)))
+			__builtin_memset(lines, 0, sizeof(*lines));
+		marks->lines_size = lines->size;
+		marks->lines_begin = lines->begin;
 	}
-	return python_code_check(&marks);
+	return python_code_check(marks);
 }
 
 /* Returns the frame that called this one. */

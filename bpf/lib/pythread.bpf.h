@@ -64,7 +64,7 @@ python_current_offsets(const struct python_process **ret_process)
 }
 
 /* More interpreters, and more threads in each, are not searched; the newest are the first. */
-enum { PYTHON_SEARCH_INTERPRETERS = 4, PYTHON_SEARCH_THREADS = 128 };
+enum { PYTHON_SEARCH_INTERPRETERS = 2, PYTHON_SEARCH_THREADS = 64 };
 
 /* Finds the thread state of walk->ident or else of walk->ns_tid. */
 __noinline int python_find_tstate(__u32 slot)
@@ -140,6 +140,33 @@ __noinline int python_take_stack(__u32 slot)
 	return 0;
 }
 
+/* Is the frame that walk->frame points to the one that was taken as this? Goes on to the next. */
+__noinline int python_frame_stands(__u32 slot, __u32 i)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_offsets *o;
+	struct python_frame *before;
+	__u64 code, ip;
+	__u32 size;
+
+	if (!walk || i >= PYTHON_STACK_MAX)
+		return 0;
+	o = bpf_map_lookup_elem(&python_binaries, &walk->binary);
+	if (!o)
+		return 0;
+	size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
+	if (bpf_probe_read_user(walk->scratch.frame, size & 127, (void *)walk->frame))
+		return 0;
+	before = &walk->frames[i];
+	code = frame_u64(&walk->scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
+	ip = frame_u64(&walk->scratch, o->frame_ip);
+	ip = o->ip_kind == PYTHON_IP_POINTER ? ip - code : (__u32)ip;
+	ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
+	walk->frame = frame_u64(&walk->scratch, o->frame_previous);
+	return !((before->code ^ code) & ~(__u64)PYTHON_FRAME_OWNER) &&
+	       (!i || before->ip == (__u32)ip);
+}
+
 /*
  * Is the stack that was just taken still the thread's? Where it runs Python on another CPU
  * meanwhile, frames of different moments may have been put together. The same frames twice have all
@@ -150,29 +177,31 @@ __noinline int python_stack_stands(__u32 slot)
 	struct python_walk *walk = python_walk_of(slot);
 	const struct python_process *process;
 	const struct python_offsets *o = python_current_offsets(&process);
-	bool same = true;
-	__u64 frame;
-	__u32 size;
+	int same = 1;
 
 	if (!walk || !o)
-		return false;
-	size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
-	frame = python_innermost_frame(o, walk->tstate);
-	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < walk->info.n && same; i++) {
-		struct python_frame *before = &walk->frames[i];
-		__u64 code, ip;
+		return 0;
+	walk->frame = python_innermost_frame(o, walk->tstate);
+	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < walk->info.n && same; i++)
+		same = python_frame_stands(slot, i);
+	return same && walk->info.cut == (walk->frame != 0);
+}
 
-		if (bpf_probe_read_user(walk->scratch.frame, size & 127, (void *)frame))
-			return false;
-		code = frame_u64(&walk->scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
-		ip = frame_u64(&walk->scratch, o->frame_ip);
-		ip = o->ip_kind == PYTHON_IP_POINTER ? ip - code : (__u32)ip;
-		ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
-		same = !((before->code ^ code) & ~(__u64)PYTHON_FRAME_OWNER) &&
-		       (!i || before->ip == (__u32)ip);
-		frame = frame_u64(&walk->scratch, o->frame_previous);
-	}
-	return same && walk->info.cut == (frame != 0);
+/* Is the thread of walk->tstate still at the instruction of this, its innermost frame? */
+static __always_inline bool python_same_place(__u32 slot, const struct python_frame *innermost)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_process *process;
+	const struct python_offsets *o = python_current_offsets(&process);
+
+	if (!walk || !process || !o)
+		return false;
+	walk->binary = process->binary;
+	walk->scratch.filename = 0;
+	walk->frame = python_innermost_frame(o, walk->tstate);
+	python_take_frame(slot, 0);
+	return walk->frames[0].code == innermost->code && walk->frames[0].ip == innermost->ip &&
+	       walk->frames[0].check == innermost->check;
 }
 
 /* Copies what was taken; `frames` has room for PYTHON_STACK_MAX. */

@@ -32,6 +32,7 @@ struct gil_wait {
 	__u64 gil;	     /* address of the GIL that it sleeps on */
 	__u64 holder_tstate; /* thread state of holders[0] */
 	__u8 stacks;	     /* how often they were taken: see gil_stack.bpf.h */
+	__u8 has_holder_stack;
 };
 
 struct thread {

@@ -5,6 +5,9 @@ SELECT
     generation,
     collected,
     frozen_threads,
+    -- what set it off: the innermost function that is known, its file by its last two names
+    replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
+        '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
     toUnixTimestamp64Micro(start_time) AS begin_us,
     toUnixTimestamp64Micro(end_time) AS end_us
 FROM ebpf_gc_pause

@@ -7,7 +7,7 @@ SELECT
     uniq(tid) AS victims,
     round(sum(holder.ns) / 1e6, 1) AS kept_waiting_ms,
     round(max(duration_ms), 1) AS longest_wait_ms,
-    topKIf(1)(arrayStringConcat(arraySlice(holder_py_stack, 1, 4), ' < '), notEmpty(holder_py_stack)) AS running
+    topKIf(1)(arrayStringConcat(arraySlice(holder_py_stack, 1, 4), ' < '), holder.tid = holder_tid AND notEmpty(holder_py_stack)) AS running
 FROM ebpf_gil_wait
 ARRAY JOIN holders AS holder
 WHERE start_time >= now() - INTERVAL 1 HOUR

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * `underspan explain TRACE_ID`: the spans of one trace with what no span shows around and inside
- * them: the hand-off before, the collections and the used up CPU quota during. The questions are
- * sql/explain/.
+ * them: the hand-off before; the collections, the used up CPU quota and what its thread waited for
+ * during, with the Python code that is to blame. The questions are sql/explain/.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "config.h"
 #include "log.h"
 
-enum { NAME_WIDTH = 44, BAR_WIDTH = 24 };
+enum { NAME_WIDTH = 120, BAR_WIDTH = 24 };
 
 struct explanation {
 	struct clickhouse_client *client;
@@ -162,8 +162,8 @@ static const struct clickhouse_param *ask_about(struct question *q, const json_t
 	return q->params;
 }
 
-/* Attaches "handoff", "gc" and "throttle" to each server span that says where it ran; widens the
- * picture. */
+/* Attaches "handoff", "gc", "throttle" and "waits" to each server span that says where it ran;
+ * widens the picture. */
 static int look_under(struct explanation *e, const json_t *spans, json_t *span, struct why *why)
 {
 	int64_t begin = number_of(span, "start_us"), end = number_of(span, "end_us");
@@ -200,6 +200,13 @@ static int look_under(struct explanation *e, const json_t *spans, json_t *span, 
 		if (err)
 			return err;
 		json_object_set_new(span, "throttle", rows);
+		err = ask(
+			e, "explain/waits.sql",
+			ask_about(&q, span, number_of(span, "start_us"), number_of(span, "end_us")),
+			&rows, why);
+		if (err)
+			return err;
+		json_object_set_new(span, "waits", rows);
 	}
 	if (begin < e->begin_us)
 		e->begin_us = begin;
@@ -226,6 +233,45 @@ static void print_handoff(const struct explanation *e, const json_t *handoff, in
 	print_line(e, depth, label, begin, end);
 }
 
+/* A thread by its name, or else by its id. */
+struct thread_label {
+	char text[64];
+};
+
+static struct thread_label thread_label(const json_t *row, const char *tid, const char *name)
+{
+	struct thread_label label;
+
+	if (*text_of(row, name))
+		snprintf(label.text, sizeof(label.text), "%.60s", text_of(row, name));
+	else
+		snprintf(label.text, sizeof(label.text), "%lld", (long long)number_of(row, tid));
+	return label;
+}
+
+static void print_waits(const struct explanation *e, const json_t *span, int depth)
+{
+	const json_t *wait;
+	size_t i;
+
+	json_array_foreach (json_object_get(span, "waits"), i, wait) {
+		const char *cause = text_of(wait, "cause"), *place = text_of(wait, "place");
+		char label[512];
+
+		if (!strcmp(cause, "gil"))
+			snprintf(label, sizeof(label),
+				 "waited for the GIL, which %.60s had%s%.300s",
+				 thread_label(wait, "by_tid", "by_name").text, *place ? " in " : "",
+				 place);
+		else
+			snprintf(label, sizeof(label), "%s%.20s%s%.300s",
+				 strcmp(cause, "preempt") ? "waited: " : "had no CPU: ", cause,
+				 *place ? ", in " : "", place);
+		print_line(e, depth + 1, label, number_of(wait, "begin_us"),
+			   number_of(wait, "end_us"));
+	}
+}
+
 static void print_gc(const struct explanation *e, const json_t *span, int depth)
 {
 	const json_t *pause;
@@ -234,13 +280,15 @@ static void print_gc(const struct explanation *e, const json_t *span, int depth)
 	json_array_foreach (json_object_get(span, "gc"), i, pause) {
 		int64_t begin = number_of(pause, "begin_us"), end = number_of(pause, "end_us");
 		bool own = number_of(pause, "tid") == number_of(span, "tid");
-		char label[128];
+		const char *place = text_of(pause, "place");
+		char label[512];
 
 		if (end - begin < 1000) /* too many and too short to be what somebody looks for */
 			continue;
-		snprintf(label, sizeof(label), "gc generation %lld by %s thread %lld",
+		snprintf(label, sizeof(label), "gc generation %lld by %s thread %.60s%s%.300s",
 			 (long long)number_of(pause, "generation"), own ? "its own" : "sibling",
-			 (long long)number_of(pause, "tid"));
+			 thread_label(pause, "tid", "thread_name").text,
+			 *place ? ", set off by " : "", place);
 		print_line(e, depth + 1, label, begin, end);
 	}
 }
@@ -343,6 +391,7 @@ static int explain(const char *trace_id, struct why *why)
 			   number_of(span, "end_us"));
 		print_gc(&e, span, depth);
 		print_throttle(&e, span, depth);
+		print_waits(&e, span, depth);
 	}
 	json_array_foreach (spans, i, span) {
 		if (!err && number_of(span, "is_server") && number_of(span, "tid"))

@@ -20,13 +20,23 @@ enum {
 };
 /* A process that jumps about outside of its files must not have its maps read all the time. */
 static const uint64_t REREAD_NS = NSEC_PER_SEC;
+/* Sums and events of a process are named after its end. */
+static const uint64_t KEEP_GONE_NS = 30 * NSEC_PER_SEC;
+
+/* Where a file lies, as /proc/PID/maps says it; that is not what stat() says on every file system.
+ */
+struct place {
+	uint32_t major, minor;
+	uint64_t ino;
+};
 
 struct file {
 	struct file_identity identity;
 	struct symbol_table table;
 	struct elf_segment loads[ELF_MAX_SEGMENTS];
 	size_t n_loads;
-	char name[64];	   /* "[libc.so.6]" */
+	char name[64]; /* "[libc.so.6]" */
+	struct place place;
 	uint64_t used;	   /* number of the last call that used it */
 	UT_hash_handle hh; /* in order of use, the oldest first */
 };
@@ -34,12 +44,14 @@ struct file {
 struct mapping {
 	uint64_t low, high, offset;
 	struct file_identity identity; /* .ino 0: not known yet */
+	struct place place;
 	char name[64];
 };
 
 struct process_maps {
 	uint32_t host_pid;
 	uint64_t read_ns;
+	uint64_t gone_ns; /* it ended then, or became another program; 0: not known to have */
 	struct mapping *items;
 	size_t n;
 	UT_hash_handle hh;
@@ -111,6 +123,18 @@ static struct file *file_find(const struct file_identity *identity)
 	return file;
 }
 
+/* For a process that is gone: the file is known from another one that had it in the same place. */
+static struct file *file_in_place(const struct mapping *m)
+{
+	for (struct file *file = files; file; file = file->hh.next) {
+		if (m->place.ino && file->place.ino == m->place.ino &&
+		    file->place.major == m->place.major && file->place.minor == m->place.minor &&
+		    !strcmp(file->name, m->name))
+			return file;
+	}
+	return NULL;
+}
+
 static struct file *file_of(uint32_t host_pid, struct mapping *m)
 {
 	struct file *file = m->identity.ino ? file_find(&m->identity) : NULL;
@@ -119,14 +143,17 @@ static struct file *file_of(uint32_t host_pid, struct mapping *m)
 		AUTO_CLOSE int fd = proc_open_mapping(host_pid, m->low, m->high, NULL);
 		struct stat st;
 
-		if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
-			return NULL;
-		file_identity_of(&st, &m->identity);
-		file = file_find(&m->identity);
+		if (fd < 0) {
+			file = file_in_place(m);
+		} else if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+			file_identity_of(&st, &m->identity);
+			file = file_find(&m->identity);
+			if (!file)
+				file = file_new(&m->identity, fd, host_pid, m->name);
+		}
 		if (!file)
-			file = file_new(&m->identity, fd, host_pid, m->name);
-		if (!file)
 			return NULL;
+		file->place = m->place;
 	}
 	if (file->used != calls) { /* to the end of the list */
 		HASH_DEL(files, file);
@@ -164,19 +191,26 @@ static void forget_processes(void)
 	maps_free(maps);
 }
 
-/* "55d0-55d8 r-xp 00001000 fd:01 1234   /usr/lib/libc.so.6"; false: nothing to look into. */
+/* "55d0-55d8 r-xp 00001000 fd:01 1234   /usr/lib/libc.so.6"; false: no code. */
 static bool parse_mapping(char *line, struct mapping *ret)
 {
 	unsigned long long low, high, offset, ino;
+	uint32_t major, minor;
 	char permissions[8], *path = strpbrk(line, "/[");
 	const char *base;
 
-	if (sscanf(line, "%llx-%llx %7s %llx %*s %llu", &low, &high, permissions, &offset, &ino) !=
-		    5 ||
-	    permissions[2] != 'x' || !path)
+	if (sscanf(line, "%llx-%llx %7s %llx %x:%x %llu", &low, &high, permissions, &offset, &major,
+		   &minor, &ino) != 7 ||
+	    permissions[2] != 'x')
 		return false;
+	*ret = (struct mapping){
+		.low = low, .high = high, .offset = offset, .place = { major, minor, ino }
+	};
+	if (!path) { /* made at run time */
+		snprintf(ret->name, sizeof(ret->name), "[anonymous]");
+		return true;
+	}
 	path[strcspn(path, "\n")] = 0;
-	*ret = (struct mapping){ .low = low, .high = high, .offset = offset };
 	base = strrchr(path, '/');
 	if (base)
 		snprintf(ret->name, sizeof(ret->name), "[%.60s]", base + 1);
@@ -185,37 +219,59 @@ static bool parse_mapping(char *line, struct mapping *ret)
 	return true;
 }
 
+/* What was known stays when the process is gone. */
 static void read_maps(struct process_maps *maps)
 {
+	struct mapping mapping, *items = NULL, *grown;
 	AUTO_FCLOSE FILE *f = NULL;
 	char line[LINE_MAX_BYTES], name[64];
+	size_t n = 0;
 
-	maps->n = 0;
 	maps->read_ns = clock_monotonic_ns();
 	snprintf(name, sizeof(name), "/proc/%u/maps", maps->host_pid);
 	f = fopen(name, "re");
-	for (int i = 0; f && i < MAX_LINES && fgets(line, sizeof(line), f); i++) {
-		struct mapping mapping, *grown;
-
+	for (int i = 0; f && i < MAX_LINES && n < MAX_MAPPINGS && fgets(line, sizeof(line), f);
+	     i++) {
 		if (!parse_mapping(line, &mapping))
 			continue;
-		if (maps->n == MAX_MAPPINGS)
-			break;
-		grown = reallocarray(maps->items, maps->n + 1, sizeof(*grown));
+		grown = reallocarray(items, n + 1, sizeof(*grown));
 		if (!grown)
 			break;
-		maps->items = grown;
-		maps->items[maps->n++] = mapping;
+		items = grown;
+		items[n++] = mapping;
+	}
+	if (!n)
+		return;
+	free(maps->items);
+	maps->items = items;
+	maps->n = n;
+	maps->gone_ns = 0;
+}
+
+static void forget_gone(uint64_t now_ns)
+{
+	struct process_maps *maps, *next;
+
+	HASH_ITER(hh, processes, maps, next)
+	{
+		if (maps->gone_ns && now_ns - maps->gone_ns > KEEP_GONE_NS)
+			maps_free(maps);
 	}
 }
 
 static struct process_maps *maps_of(uint32_t host_pid)
 {
 	struct process_maps *maps;
+	uint64_t now = clock_monotonic_ns();
 
 	HASH_FIND(hh, processes, &host_pid, sizeof(host_pid), maps);
-	if (maps)
+	if (maps) {
+		/* another program may be there by now */
+		if (maps->gone_ns &&
+		    (maps->read_ns <= maps->gone_ns || now - maps->read_ns > REREAD_NS))
+			read_maps(maps);
 		return maps;
+	}
 	if (HASH_COUNT(processes) >= MAX_PROCESSES)
 		forget_processes();
 	maps = calloc(1, sizeof(*maps));
@@ -245,6 +301,7 @@ static struct mapping *find_mapping(struct process_maps *maps, uint64_t address)
 	return NULL;
 }
 
+/* NULL: there is no code. */
 static const char *user_symbol(struct process_maps *maps, uint64_t address)
 {
 	struct mapping *m = find_mapping(maps, address);
@@ -256,7 +313,7 @@ static const char *user_symbol(struct process_maps *maps, uint64_t address)
 		m = find_mapping(maps, address);
 	}
 	if (!m)
-		return "[unknown]";
+		return NULL;
 	file = file_of(maps->host_pid, m);
 	if (file)
 		name = file_symbol(file, address - m->low + m->offset);
@@ -275,8 +332,15 @@ size_t symbols_user_stack(uint32_t host_pid, const __u64 *addresses, size_t max,
 	if (!max || !addresses[0])
 		return 0;
 	maps = maps_of(host_pid);
-	for (; n < max && addresses[n]; n++) /* all but the leaf are where a call returns to */
-		ret[n] = maps ? user_symbol(maps, addresses[n] - (n > 0)) : "[unknown]";
+	for (; n < max && addresses[n]; n++) {
+		/* all but the leaf are where a call returns to */
+		ret[n] = maps ? user_symbol(maps, addresses[n] - (n > 0)) : NULL;
+		/* a program that has no frame pointers has anything in their place */
+		if (!ret[n] && n && maps && maps->n)
+			break;
+		if (!ret[n])
+			ret[n] = "[unknown]";
+	}
 	return n;
 }
 
@@ -287,13 +351,21 @@ const char *symbols_kernel(uint64_t address)
 	return name ? name : "[kernel]";
 }
 
+void symbols_process_appeared(uint32_t host_pid)
+{
+	symbols_process_gone(host_pid); /* of an earlier program */
+	maps_of(host_pid);
+}
+
 void symbols_process_gone(uint32_t host_pid)
 {
+	uint64_t now = clock_monotonic_ns();
 	struct process_maps *maps;
 
+	forget_gone(now);
 	HASH_FIND(hh, processes, &host_pid, sizeof(host_pid), maps);
 	if (maps)
-		maps_free(maps);
+		maps->gone_ns = now;
 }
 
 void symbols_init(void)

@@ -17,17 +17,22 @@ void symbols_done(void);
 
 /*
  * The name of the function that the address lies in; else that of the file in brackets, which
- * has no symbol there; else "[unknown]". Never NULL; lives until the next call for a process.
+ * has no symbol there, or "[anonymous]" for code without a file; else "[unknown]". Never NULL;
+ * lives until the next call for a process.
  */
 const char *symbols_kernel(uint64_t address);
 
 /*
- * Fills `ret` with the names of a user stack, up to `max` or to the first address 0; returns how
- * many. All live until the next call.
+ * Fills `ret` with the names of a user stack, up to `max`, to the first address 0 or, behind the
+ * leaf, to the first that is no code; returns how many. All live until the next call.
  */
 size_t symbols_user_stack(uint32_t host_pid, const __u64 *addresses, size_t max, const char **ret);
 
-/* A process ended or became another program. */
+/*
+ * A process is there, maybe not for long: where its code lies is read now. Ended or become another
+ * program, it is still known for a while, for what is yet to come of it.
+ */
+void symbols_process_appeared(uint32_t host_pid);
 void symbols_process_gone(uint32_t host_pid);
 
 #endif

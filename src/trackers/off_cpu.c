@@ -266,6 +266,7 @@ static void off_cpu_take_extra(void *row_of, const void *extra, size_t size)
 static void off_cpu_process_appeared(const struct process *process)
 {
 	sched_python_appeared(skeleton, process);
+	symbols_process_appeared(process->host_pid);
 }
 
 static void off_cpu_process_gone(uint32_t host_pid)

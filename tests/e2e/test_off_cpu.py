@@ -3,11 +3,13 @@
 counters (schedstat)."""
 import collections
 import os
+import shutil
 import subprocess
 
 import pytest
 
 import host
+from agent import ROOT
 
 TABLE = "ebpf_off_cpu"
 PROFILE = "ebpf_off_cpu_profile"
@@ -135,6 +137,53 @@ def test_idle_threads_are_told_from_those_kept_waiting(start_agent, start_on_all
             wrong = [r for r in known if r["idle"] != name.startswith("idle")]
             assert not wrong, (name, len(wrong), wrong[0]["py_stack"])
     host.check_each(workloads, check)
+
+
+@pytest.mark.parametrize("fate", ["stays", "replaced", "stripped"])
+def test_user_stacks_are_the_chain_of_calls(fate, tmp_path, start_agent, cleanup):
+    """Of a program with frame pointers, to the name, also when another file has taken its place meanwhile; without
+    symbols the file is named, never a function that is not there."""
+    program = tmp_path / "frames"
+    shutil.copy(os.path.join(ROOT, "build", "tests", "e2e", "frames"), program)
+    if fate == "stripped":
+        subprocess.run(["strip", program], check=True)
+    process = subprocess.Popen([program, "13"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    cleanup.append(process)
+    process.stdout.readline()
+    if fate == "replaced":
+        program.unlink()
+        shutil.copy("/bin/ls", program)
+    agent = start_agent(f"--pid={process.pid}", trackers=["off_cpu"])
+    process.stdin.write(b"x")
+    process.stdin.flush()
+    process.stdout.readline()
+    agent.stop()
+    process.stdin.close()
+    process.wait()
+    stacks = [r["user_stack"] for r in agent.rows[TABLE] if r["cause"] == "sleep"]
+    stacks += [r["user_stack"] for r in agent.rows[PROFILE] if r["cause"] == "sleep" for _ in range(r["count"])]
+    assert len(stacks) == 2 * 13
+    names = ["sleep_20_ms", *(f"chain_{i}" for i in range(11)), "main"]
+    for stack in stacks:
+        assert stack[:13] == (["[frames]"] * 13 if fate == "stripped" else names)
+        assert "[unknown]" not in stack
+
+
+def test_stacks_of_processes_that_are_gone_have_names(debian_python, start_agent, start_workload):
+    """Children that live for a moment, and sums that are written after their end."""
+    agent = start_agent("--off_cpu.profile_interval=3600", trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_truth.py", "child", 31, SECONDS).wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    children = {child for _, _, child in truth["waits"]}
+    sleeps = agent.select(TABLE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
+    assert len(sleeps) == 31
+    sums = agent.select(PROFILE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
+    assert sum(r["count"] for r in sums) == 31
+    for row in (*sleeps, *sums):
+        assert row["user_stack"] and "nanosleep" in row["user_stack"][0], row["user_stack"]
 
 
 def test_preempted_is_told_from_blocked(debian_python, start_agent, start_workload):

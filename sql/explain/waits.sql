@@ -1,0 +1,39 @@
+-- What a span's thread waited for, a millisecond and longer: for the GIL, with who held it and where in its Python code,
+-- and else off the CPU, with where it waited. For `underspan explain`. Places are the innermost known function, its
+-- file by its last two names.
+SELECT * FROM
+(
+    SELECT
+        'gil' AS cause,
+        holder_tid AS by_tid,
+        holder_thread_name AS by_name,
+        replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), holder_py_stack),
+            '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
+        toUnixTimestamp64Micro(start_time) AS begin_us,
+        toUnixTimestamp64Micro(end_time) AS end_us
+    FROM ebpf_gil_wait
+    WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
+        AND ({host:String} = '' OR host = {host:String})
+        AND ({container:String} = '' OR {container:String} IN (pod_uid, container_id))
+        AND start_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+        AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+        AND duration_ns >= 1000000
+    UNION ALL
+    SELECT
+        toString(ebpf_off_cpu.cause) AS cause,
+        waker_tid AS by_tid,
+        waker_thread_name AS by_name,
+        replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
+            '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
+        toUnixTimestamp64Micro(start_time) AS begin_us,
+        toUnixTimestamp64Micro(end_time) AS end_us
+    FROM ebpf_off_cpu
+    WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND ebpf_off_cpu.cause != 'gil'
+        AND ({host:String} = '' OR host = {host:String})
+        AND ({container:String} = '' OR {container:String} IN (pod_uid, container_id))
+        AND start_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+        AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+        AND duration_ns >= 1000000
+)
+ORDER BY begin_us
+LIMIT 200
