@@ -20,6 +20,11 @@ static void set_memory(struct pipeline *p, uint64_t bytes)
 	__atomic_store_n(&p->memory_bytes, bytes, __ATOMIC_RELAXED);
 }
 
+static void count_closed(struct table_queue *q, int change)
+{
+	__atomic_store_n(&q->n_closed, q->n_closed + (uint64_t)(int64_t)change, __ATOMIC_RELAXED);
+}
+
 void queue_update_memory(struct pipeline *p, struct batch *batch)
 {
 	size_t now = batch_memory(batch);
@@ -40,7 +45,7 @@ void queue_append(struct pipeline *p, struct table_queue *q, struct batch *batch
 	batch->next = NULL;
 	*q->last = batch;
 	q->last = &batch->next;
-	q->n_closed++;
+	count_closed(q, 1);
 	q->counts.queued += batch->rows;
 	if (batch->state == BATCH_FRESH && !q->fresh)
 		q->fresh = batch;
@@ -77,7 +82,7 @@ void queue_settle(struct pipeline *p, struct table_queue *q, struct batch *batch
 		q->last = at;
 	if (q->fresh == batch)
 		q->fresh = batch->next;
-	q->n_closed--;
+	count_closed(q, -1);
 	forget(p, q, batch);
 	q->counts.queued -= batch->rows;
 	*counter += batch->rows;
@@ -95,7 +100,7 @@ void queue_replace(struct pipeline *p, struct table_queue *q, struct batch *whol
 	halves[1]->next = whole->next;
 	if (!whole->next)
 		q->last = &halves[1]->next;
-	q->n_closed++;
+	count_closed(q, 1);
 	forget(p, q, whole);
 	for (int i = 0; i < 2; i++) {
 		queue_update_memory(p, halves[i]);

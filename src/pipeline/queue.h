@@ -13,7 +13,7 @@
 #include "pipeline/pipeline.h"
 
 /* A batch in the spool costs some 200 bytes of memory, and a file. */
-enum { SPOOL_FILES_MAX = 65536 };
+enum { SPOOL_FILES_MAX = 32768 };
 
 struct table_queue {
 	const char *name;
@@ -23,7 +23,7 @@ struct table_queue {
 	uint64_t open_memory;	   /* collector's: what of it is in pipeline.open_bytes */
 	struct batch *first, **last;
 	struct batch *fresh;	       /* the first BATCH_FRESH one; behind it all are */
-	uint64_t n_closed;	       /* in the list */
+	uint64_t n_closed;	       /* in the list; read without the lock, too */
 	uint64_t retry_at_ns;	       /* after a failure */
 	uint64_t retry_wait_ns;	       /* 0: the last attempt did not fail */
 	unsigned int shed_rank;	       /* higher ones go first */

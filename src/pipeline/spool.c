@@ -143,7 +143,8 @@ static int list_names(int dir, struct why *why, char ***ret_names, size_t *ret_n
 		n++;
 	}
 	closedir(d);
-	qsort(names, n, sizeof(*names), compare_names);
+	if (n)
+		qsort(names, n, sizeof(*names), compare_names);
 	*ret_names = names;
 	*ret_n = n;
 	return e ? why_fail(why, ENOMEM, "out of memory") : 0;
@@ -454,6 +455,8 @@ void spool_sync(struct spool *s, bool all)
 		close(fd);
 		any = true;
 	}
+	if (!n)
+		return;
 	s->n_unsynced -= n;
 	memmove(s->unsynced, s->unsynced + n, s->n_unsynced * sizeof(*s->unsynced));
 	if (any)

@@ -37,7 +37,9 @@ static bool make_spool_room(struct pipeline *p, uint64_t size)
 	}
 	if (dropped)
 		complain(&p->overflow_complaint,
-			 "spool.max_bytes is reached: the oldest rows are dropped, see ebpf_agent");
+			 "the spool is full (spool.max_bytes, or %d files): the oldest rows are "
+			 "dropped, see ebpf_agent",
+			 SPOOL_FILES_MAX);
 	return room;
 }
 

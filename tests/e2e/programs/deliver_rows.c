@@ -68,10 +68,11 @@ static void on_signal(int number)
 static uint64_t *map_truth(void)
 {
 	int fd = truth_path ? open(truth_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	static uint64_t nowhere[3];
 	uint64_t *truth;
 
 	if (fd < 0 || ftruncate(fd, 4096))
-		return calloc(3, sizeof(*truth));
+		return nowhere;
 	truth = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	return truth == MAP_FAILED ? NULL : truth;

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What answers mean, by code before status, and how long is waited. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "pipeline/retry.h"
+
+static void test_verdicts(void **state)
+{
+	static const struct {
+		int err, code;
+		long status;
+		const char *message;
+		enum send_result result;
+	} cases[] = {
+		{ -ECONNREFUSED, 0, 0, "", SEND_RETRY_ALL },
+		{ -ECONNRESET, 0, 0, "", SEND_RETRY_ALL },
+		{ -ETIMEDOUT, 0, 0, "", SEND_RETRY_ALL },
+		{ -EBADMSG, 0, 0, "certificate has expired", SEND_RETRY_ALL },
+		{ -EBADMSG, 0, 200, "no ClickHouse", SEND_RETRY_ALL },
+		{ -ENOMEM, 0, 0, "", SEND_RETRY },
+		{ -ECANCELED, 0, 0, "", SEND_RETRY },
+		{ -EREMOTEIO, 0, 500, "", SEND_RETRY_ALL },
+		{ -EREMOTEIO, 0, 503, "", SEND_RETRY_ALL },
+		{ -EREMOTEIO, 0, 429, "", SEND_RETRY_ALL },
+		{ -EREMOTEIO, 0, 403, "", SEND_RETRY_SLOW },
+		{ -EREMOTEIO, 0, 404, "", SEND_RETRY_SLOW },
+		{ -EREMOTEIO, 0, 301, "", SEND_RETRY_SLOW },
+		{ -EREMOTEIO, 0, 413, "", SEND_REFUSED },
+		/* the status says nothing once there is a code */
+		{ -EREMOTEIO, 16, 500, "", SEND_RETRY_SLOW },
+		{ -EREMOTEIO, 60, 404, "", SEND_RETRY_SLOW },
+		{ -EREMOTEIO, 516, 403, "", SEND_RETRY_SLOW },
+		{ -EREMOTEIO, 27, 400, "", SEND_REFUSED },
+		{ -EREMOTEIO, 691, 500, "", SEND_REFUSED },
+		{ -EREMOTEIO, 117, 400, "", SEND_REFUSED },
+		{ -EREMOTEIO, 241, 500, "", SEND_RETRY },
+		{ -EREMOTEIO, 242, 500, "", SEND_RETRY_ALL },
+		{ -EREMOTEIO, 252, 500, "Too many parts (3000)", SEND_RETRY },
+		{ -EREMOTEIO, 252, 500, "Too many partitions for single INSERT block",
+		  SEND_SPLIT_DAYS },
+		{ -EREMOTEIO, 33, 500, "", SEND_RETRY },
+		{ -EREMOTEIO, 98765, 200, "", SEND_RETRY },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct clickhouse_reply reply = { .http_status = cases[i].status,
+						  .exception_code = cases[i].code };
+
+		strcpy(reply.message, cases[i].message);
+		if (retry_verdict(cases[i].err, &reply) != cases[i].result)
+			fail_msg("error %d, code %d, status %ld: %d", cases[i].err, cases[i].code,
+				 cases[i].status, (int)retry_verdict(cases[i].err, &reply));
+	}
+}
+
+static void test_waits(void **state)
+{
+	uint64_t wait = 0, sum = 0;
+
+	(void)state;
+	for (int i = 0; i < 7; i++)
+		sum += wait = retry_wait(wait, SEND_RETRY);
+	assert_int_equal(sum, 250 * 127 * NSEC_PER_MSEC);
+	assert_int_equal(retry_wait(wait, SEND_RETRY), 30 * NSEC_PER_SEC);
+	assert_int_equal(retry_wait(UINT64_MAX / 4, SEND_RETRY), 30 * NSEC_PER_SEC);
+	assert_int_equal(retry_wait(0, SEND_RETRY_SLOW), NSEC_PER_SEC);
+	assert_int_equal(retry_wait(40 * NSEC_PER_SEC, SEND_RETRY_SLOW), 60 * NSEC_PER_SEC);
+}
+
+static void test_jitter(void **state)
+{
+	uint64_t low = UINT64_MAX, high = 0;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		uint64_t wait = retry_jitter(8000, 0);
+
+		assert_in_range(wait, 6000, 9999);
+		low = wait < low ? wait : low;
+		high = wait > high ? wait : high;
+	}
+	assert_in_range(low, 6000, 6100);
+	assert_in_range(high, 9900, 9999);
+	assert_in_range(retry_jitter(0, 0), 0, 0);
+	/* what the server asks for, but no year of it */
+	assert_int_equal(retry_jitter(NSEC_PER_SEC, 7 * NSEC_PER_SEC), 7 * NSEC_PER_SEC);
+	assert_int_equal(retry_jitter(NSEC_PER_SEC, 999999 * NSEC_PER_SEC), 300 * NSEC_PER_SEC);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_verdicts),
+		cmocka_unit_test(test_waits),
+		cmocka_unit_test(test_jitter),
+	};
+
+	return cmocka_run_group_tests_name("retry", tests, NULL, NULL);
+}
