@@ -5,6 +5,7 @@
 #   root-SUITE    all CPythons of bookworm, trixie and sid with the libraries they need: a tree to chroot into. Each is
 #                 there linked statically (python3.X), and as a library with a program that loads it (python3.X-shared)
 #   arm64-SUITE   the same interpreters for arm64: files that are read, not run
+#   arm64-headers the C library's headers for arm64, to compile CPython's own with
 # Nothing is installed. apt itself downloads them (with lists of its own, from the mirror this machine uses) and checks
 # the signatures.
 set -euo pipefail
@@ -84,8 +85,14 @@ fetch_arm64() {
     keep "$tree" "$cache/arm64-$suite"
 }
 
+fetch_headers() {
+    unpack "$work/headers" libc6-dev:arm64 linux-libc-dev:arm64 libcrypt-dev:arm64
+    keep "$work/headers/usr/include" "$cache/arm64-headers"
+}
+
+wants_headers() { [ "$suite" = bookworm ] && [ ! -d "$cache/arm64-headers" ]; }
 wants_gunicorn() { [ "$suite" != bookworm ] && [ ! -e "$cache/gunicorn-$suite" ]; }
-whole() { ! wants_gunicorn && [ -d "$cache/root-$suite" ] && [ -d "$cache/arm64-$suite" ]; }
+whole() { ! wants_gunicorn && ! wants_headers && [ -d "$cache/root-$suite" ] && [ -d "$cache/arm64-$suite" ]; }
 
 fetch_suite() {
     local suite=$1 work uri
@@ -105,6 +112,7 @@ fetch_suite() {
         -o "APT::Architectures::=$(dpkg --print-architecture)" -o APT::Architectures::=arm64)
     apt-get "${options[@]}" update || fail "cannot read the package lists of $suite"
     ! wants_gunicorn || fetch_gunicorn
+    ! wants_headers || fetch_headers
     [ -d "$cache/root-$suite" ] || fetch_pythons
     [ -d "$cache/arm64-$suite" ] || fetch_arm64
     rm -rf "$work"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said of a process: its interpreter, how each thing was found, and why something is missing. A program that
 only looks like Python is no Python, to doctor and to the agent."""
+import re
 import subprocess
 import time
 
@@ -9,6 +10,7 @@ import pytest
 import host
 from agent import run_underspan
 from conftest import ALL_PYTHONS
+from test_gc_pause import copy_python
 
 # exports what Python 3.9 exports, with its texts, and keeps garbage where the state would be
 IMITATION = r"""
@@ -110,3 +112,29 @@ def test_a_program_that_imitates_python_is_refused(imitations, start_agent):
     assert before == {table: len(agent.rows[table]) for table in before}
     counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gc_pause"]
     assert sum(r["filtered"] for r in counts) >= 2 * len(imitations), counts
+
+
+def call_it_free_threaded(path):
+    """Sets the flag in what the program says of itself."""
+    with open(path, "rb+") as f:
+        content = f.read()
+        for match in re.finditer(rb"xdebugpy...\x03", content, re.DOTALL):
+            f.seek(match.start() + 16)
+            f.write(b"\1")
+
+
+def test_free_threaded_builds_are_refused(start_workload, tmp_path):
+    """None can be had here: these are ordinary ones that say that they are."""
+    workloads = []
+    for python in ALL_PYTHONS:
+        if python.version >= (3, 13):
+            copy, env = copy_python(python, tmp_path / python.name)
+            call_it_free_threaded(copy.image)
+            workloads.append(start_workload(copy, "gc_truth.py", 1, 1, 1, env=env))
+    for workload in workloads:
+        workload.read()
+    result = run_underspan("doctor", *(f"--pid={w.pid}" for w in workloads), timeout=60)
+    assert result.returncode == 1 and workloads
+    for workload in workloads:
+        assert lines_of(result.stdout, workload.pid)["Python"] == (
+            False, "free-threaded Python 3.%d is not supported yet" % workload.python.version[1]), result.stdout
