@@ -32,6 +32,11 @@ ifeq ($(SANITIZE),1)
   LDFLAGS += -fsanitize=address,undefined
   BUILD   := build/sanitize
 endif
+ifeq ($(SANITIZE),thread)
+  CFLAGS  := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
+  LDFLAGS += -fsanitize=thread
+  BUILD   := build/thread
+endif
 ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-field-initializers -Wstrict-prototypes -Wmissing-prototypes \
 	-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -fstack-protector-strong -fPIE -pthread \
 	-Isrc -Iinclude -I$(BUILD)/include $(CFLAGS)
@@ -58,13 +63,13 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz check check-kernels demo bench storm clean help
+.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz check check-kernels demo bench soak storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
-	@echo "  V=1 shows commands, DEBUG=1 builds for the debugger, SANITIZE=1 with ASan and UBSan"
+	@echo "  V=1 shows commands, DEBUG=1 builds for the debugger, SANITIZE=1 with ASan and UBSan, SANITIZE=thread with TSan"
 
 # ---- tools: one clear sentence when one is missing, before the compiler says a hundred ----
 
@@ -197,6 +202,10 @@ bench: ## what the agent costs, as ratios in one run (root; some minutes)
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
 	@/usr/bin/python3 tests/bench/bench.py
 	@/usr/bin/python3 tests/bench/bench_switches.py
+
+SECONDS ?= 600
+soak: all ## ten minutes (SECONDS=N) under full load: does anything grow? (root)
+	@/usr/bin/python3 tests/bench/soak.py $(SECONDS)
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources
