@@ -1,8 +1,9 @@
 -- Waits for the GIL: pid, tid are the waiting thread's, start_time to end_time is the time inside take_gil().
--- holder_tid held the GIL when the wait began; holders are all that held it, in order, with their shares (seen
--- every 5 ms; a tid of 0: not known, or more than eight). dropper_tid gave it away at the end. runq_ns at the
+-- holder_tid held the GIL when the wait began; holders are all that held it meanwhile, once each, as they came, with
+-- their shares: of more than eight those with the smallest share the last place, with a tid of 0 (else: not known).
+-- dropper_tid gave it away at the end; 0: not known, or the wait was not over when the agent stopped. runq_ns at the
 -- end the thread had been woken and got no CPU. forced_ns right before the wait (not within it) the thread,
--- told to give the GIL away, waited until somebody had taken it.
+-- told to give the GIL away, waited until somebody had taken it; not known by the method 'callsite'.
 CREATE TABLE IF NOT EXISTS ebpf_gil_wait
 (
     host LowCardinality(String),

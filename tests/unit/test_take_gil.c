@@ -12,7 +12,9 @@
 #include <stdlib.h>
 
 #include "probe/call_sites.h"
+#include "probe/elf_file.h"
 #include "probe/python.h"
+#include "probe/python_gil.h"
 #include "probe/take_gil.h"
 #include "pythons.h"
 
@@ -83,6 +85,66 @@ static void test_stripped_is_the_same(void **state)
 	unlink(copy);
 }
 
+/* A copy of the interpreter whose C library has another name of the same length. */
+static void copy_with_another_libc(const char *path, const char *copy)
+{
+	static const char libc[] = "libc.so.6", musl[] = "libc.musl";
+	struct elf_file elf;
+	const Elf64_Shdr *names;
+	char command[2 * PATH_MAX];
+	int fd;
+
+	snprintf(command, sizeof(command), "cp '%s' %s", path, copy);
+	assert_int_equal(system(command), 0);
+	fd = open(copy, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(elf_file_open(fd, &elf, NULL), 0);
+	names = elf_section(&elf, ".dynstr");
+	assert_non_null(names);
+	for (uint64_t i = 0; i + sizeof(libc) <= names->sh_size; i++) {
+		char text[sizeof(libc)];
+
+		assert_int_equal(elf_read(&elf, names->sh_offset + i, text, sizeof(text)), 0);
+		if (!memcmp(text, libc, sizeof(libc)))
+			assert_int_equal(
+				pwrite(fd, musl, sizeof(musl), (off_t)(names->sh_offset + i)),
+				sizeof(musl));
+	}
+	elf_file_close(&elf);
+	close(fd);
+}
+
+static bool uses_glibc(const char *path)
+{
+	struct python_binary binary = {};
+	struct why why = {};
+	uint64_t base_va;
+	bool glibc;
+
+	snprintf(binary.attach_path, sizeof(binary.attach_path), "%s", path);
+	if (python_gil_check(&binary, &base_va, &glibc, &why))
+		fail_msg("%s: %s", path, why.text);
+	return glibc;
+}
+
+static void test_other_libcs_are_told(void **state)
+{
+	char copy[] = "/tmp/test_take_gil.XXXXXX";
+	int fd = mkstemp(copy);
+
+	(void)state;
+	assert_true(fd >= 0);
+	close(fd);
+	for (size_t i = 0; i < pythons.n; i++) {
+		if (!is_interpreter(pythons.path[i]))
+			continue;
+		assert_true(uses_glibc(pythons.path[i]));
+		copy_with_another_libc(pythons.path[i], copy);
+		assert_false(uses_glibc(copy));
+	}
+	unlink(copy);
+}
+
 static void test_no_calls_are_refused(void **state)
 {
 	struct python_binary binary = { .attach_path = "/bin/true" };
@@ -100,6 +162,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stripped_is_the_same),
+		cmocka_unit_test(test_other_libcs_are_told),
 		cmocka_unit_test(test_no_calls_are_refused),
 	};
 
