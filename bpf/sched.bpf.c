@@ -62,6 +62,14 @@ static __noinline void came_back_unseen(struct task_struct *task, struct thread 
 	t->on_ns = end;
 }
 
+/* It came back unseen and ends without another switch, so nobody knows when. */
+static __always_inline void ends_after_unseen(struct thread *t)
+{
+	if (t->off_ns && off_cpu_runs)
+		off_cpu_lost();
+	t->off_ns = 0;
+}
+
 static __always_inline void switch_out(struct task_struct *task, bool preempt, __u64 now)
 {
 	struct thread *t = thread_find(task);
@@ -81,13 +89,13 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 			return;
 		}
 	}
+	if (t->off_ns)
+		came_back_unseen(task, t, now);
 	if (task->flags & PF_EXITING) { /* see sched_exit() */
 		t->off_ns = 0;
 		return;
 	}
 	state = preempt ? 0 : task_state(task);
-	if (t->off_ns)
-		came_back_unseen(task, t, now);
 	if (t->off_cpu_late) /* it has not been in user mode since: in Python, nothing changed */
 		off_cpu_report_late(t, true, PYTHON_SLOT_SCHED);
 	/* a wake-up can be traced just before the switch that it ends; older ones are history */
@@ -234,6 +242,8 @@ int BPF_PROG(sched_exec, struct task_struct *task)
 	__u32 tgid = task->tgid, tid = task->pid;
 	struct thread *t = thread_find(task);
 
+	if (t)
+		ends_after_unseen(t);
 	if (t && t->off_cpu_late)
 		off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 	bpf_map_delete_elem(&gil_processes, &tgid);
@@ -250,6 +260,7 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 
 	if (t) {
+		ends_after_unseen(t);
 		if (gil_wait_runs)
 			gil_wait_close(task, t);
 		if (t->off_cpu_late)

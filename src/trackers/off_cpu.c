@@ -89,6 +89,8 @@ static struct complaint no_room;
 static uint64_t min_duration_us = 10000;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static uint64_t profile_entries = 4096;
+static uint64_t max_threads = 16384;
+static uint64_t ring_kib = 2048;
 static bool all;
 static bool user_stacks = true;
 static bool py_stacks = true;
@@ -132,6 +134,21 @@ static const struct option options[] = {
 	  .help = "sums kept in the kernel at once (4096, 2 KiB each); the rest is summed by cause",
 	  .min = 16,
 	  .max = 1 << 20 },
+	{ .key = "off_cpu.ring_kib",
+	  .type = OPTION_UINT,
+	  .target = &ring_kib,
+	  .arg = "KIB",
+	  .help = "ring buffer, rounded up to a power of two (2048); what does not fit is counted",
+	  .min = 64,
+	  .max = 1 << 20 },
+	{ .key = "off_cpu.max_threads",
+	  .type = OPTION_UINT,
+	  .target = &max_threads,
+	  .arg = "N",
+	  .help = "threads followed at once, on kernels without a storage of tasks' own (16384); "
+		  "what does not fit is counted",
+	  .min = 64,
+	  .max = 1 << 22 },
 };
 
 /* ---- rows ---- */
@@ -349,6 +366,7 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	skeleton->rodata->off_cpu_user_stacks = user_stacks;
 	skeleton->rodata->off_cpu_py_stacks = py_stacks;
 	skeleton->rodata->off_cpu_all = all && !only_chosen;
+	bpf_map__set_max_entries(skeleton->maps.sched_thread_hash, (uint32_t)max_threads);
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_0, (uint32_t)profile_entries);
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_1, (uint32_t)profile_entries);
 	sums = (struct sched_sums){
@@ -384,7 +402,7 @@ const struct tracker off_cpu_tracker = {
 	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
 	.row_size = sizeof(struct off_cpu_row),
 	.event_offset = offsetof(struct off_cpu_row, event),
-	.ring_bytes = 2 << 20,
+	.ring_kib = &ring_kib,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = off_cpu_open,

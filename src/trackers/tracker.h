@@ -45,8 +45,9 @@ struct tracker {
 	size_t extra_max;  /* more bytes than this never follow the fixed part; mostly 0 */
 	size_t row_size;   /* the row struct: struct row_common first, the event at event_offset */
 	size_t event_offset;
-	uint64_t ring_bytes; /* a power of two; resident twice over, for it is mapped twice */
-	bool of_host;	     /* observes the host, not processes: it has nothing to say about one */
+	uint64_t ring_bytes;	  /* a power of two; resident twice over, for it is mapped twice */
+	const uint64_t *ring_kib; /* an option for it, instead */
+	bool of_host; /* observes the host, not processes: it has nothing to say about one */
 	const struct option *options;
 	size_t n_options;
 

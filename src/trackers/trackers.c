@@ -187,6 +187,17 @@ static bool is_first(const struct tracker_set *set, const struct running_tracker
 	return running->skeleton != NULL;
 }
 
+/* The kernel wants a power of two. */
+static uint32_t ring_bytes(const struct tracker *tracker)
+{
+	uint64_t wanted = tracker->ring_kib ? *tracker->ring_kib << 10 : tracker->ring_bytes;
+	uint32_t bytes = 4096;
+
+	while (bytes < wanted && bytes < 1U << 30)
+		bytes *= 2;
+	return bytes;
+}
+
 static int open_tracker(const struct tracker_set *set, struct running_tracker *running,
 			struct why *why)
 {
@@ -196,8 +207,7 @@ static int open_tracker(const struct tracker_set *set, struct running_tracker *r
 	if (err || !running->skeleton)
 		return err;
 	map = bpf_object__find_map_by_name(*running->skeleton->obj, "processes");
-	err = bpf_map__set_max_entries(own_map(running, "events"),
-				       (uint32_t)running->tracker->ring_bytes);
+	err = bpf_map__set_max_entries(own_map(running, "events"), ring_bytes(running->tracker));
 	if (!err && map)
 		err = bpf_map__reuse_fd(map, set->processes_fd);
 	return err ? why_fail(why, -err, "cannot set up its maps: %s", strerror(-err)) : 0;

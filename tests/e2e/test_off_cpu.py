@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import counts
 import host
 from agent import ROOT
 
@@ -81,12 +82,16 @@ def sums_of(agent, hello):
 
 @pytest.mark.parametrize("degrade", [(), ("--degrade=task_storage",)], ids=["task_storage", "hash"])
 def test_the_profile_is_the_sum_of_all_intervals(degrade, debian_python, start_agent, start_workload):
-    agent = start_agent(EVERY, *degrade, "--off_cpu.profile_interval=1", trackers=["off_cpu", "gil_wait", "gc_pause"])
+    agent = start_agent(EVERY, *degrade, "--off_cpu.profile_interval=1", "--off_cpu.ring_kib=32768",
+                        "--governor.cpu_percent=0", "--governor.tracker_cpu_percent=0",
+                        trackers=["off_cpu", "gil_wait", "gc_pause"])
     workload = start_workload(debian_python, "off_cpu_work.py", "pingpong").wait_covered(agent)
     workload.say()
     workload.read()
     workload.finish()
     agent.stop()
+    found = counts.check(agent)["off_cpu"]
+    assert not found["sampled"] and not found["lost_ring"], found
     rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.hello["pid"])
     assert len(rows) > 5000
     for columns in (("tid",), ("tid", "cause"), ("tid", "cause", "waker_tid", "syscall", "state")):
@@ -100,10 +105,6 @@ def test_the_profile_is_the_sum_of_all_intervals(degrade, debian_python, start_a
             have[tuple(row[c] for c in columns) + ("ns",)] += row["off_ns"]
             have[tuple(row[c] for c in columns) + ("runq",)] += row["runq_ns"]
         assert +want == +have
-    counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "off_cpu"]
-    assert sum(r["seen"] for r in counts) == sum(r["filtered"] + r["rows"] + r["lost_ring"] + r["lost_state"]
-                                                 for r in counts)
-    assert not any(r["lost_ring"] for r in counts)
 
 
 def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
@@ -178,10 +179,11 @@ def test_stacks_of_processes_that_are_gone_have_names(debian_python, start_agent
     workload.finish()
     agent.stop()
     children = {child for _, _, child in truth["waits"]}
+    # of a thread that ends right after a return that the kernel did not trace, nothing is known but that
+    lost = counts.check(agent)["off_cpu"]["lost_state"]
     sleeps = agent.select(TABLE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
-    assert len(sleeps) == 31
     sums = agent.select(PROFILE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
-    assert sum(r["count"] for r in sums) == 31
+    assert len(sleeps) == sum(r["count"] for r in sums) >= max(31 - lost, 25)
     for row in (*sleeps, *sums):
         assert row["user_stack"] and "nanosleep" in row["user_stack"][0], row["user_stack"]
 
