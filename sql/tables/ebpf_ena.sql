@@ -3,7 +3,10 @@
 -- *_exceeded is the increase from start_time to end_time, *_exceeded_total the driver's own count since its last reset.
 -- NULL: the driver has no such counter, or there is nothing to compare with (the first reading; reset = 1: the counters began
 -- anew between the two, *_total is what came since). conntrack_allowance_available is a level, not a count.
--- source: ioctl, read by underspan; fexit, the driver reported it to the program `asked_by`.
+-- Interfaces are those of the agent's own network namespace (on a host and in the DaemonSet the host's): one that was moved
+-- into a container's namespace is not read while it is there, and its health row says that it is gone.
+-- source: ioctl, read by underspan; fexit, the driver reported it to the program `asked_by`; with several ena.driver
+-- that is seen for the first.
 CREATE TABLE IF NOT EXISTS ebpf_ena
 (
     host LowCardinality(String),

@@ -71,7 +71,8 @@ static const struct option options[] = {
 	  .type = OPTION_LIST,
 	  .target = &driver_choice,
 	  .arg = "NAME",
-	  .help = "interfaces of these drivers (default: ena)" },
+	  .help = "interfaces of these drivers (default: ena); what others are told is seen for the "
+		  "first" },
 	{ .key = "ena.counters",
 	  .type = OPTION_LIST,
 	  .target = &counter_choice,

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a CPU quota takes from a process is a row: in sum cpu.stat's own delta, in time as the process saw it."""
 import json
+import os
+import pathlib
+import re
 import subprocess
 import time
 
@@ -9,6 +12,7 @@ import pytest
 import counts
 from cgroups import QuotaCgroup, find_cpu_controller
 from host import DEBIAN_PYTHON, monotonic_ns
+from store_fixture import ROOT, UNDERSPAN, Store, underspan
 
 TABLE = "ebpf_cpu_throttle"
 MS = 1_000_000
@@ -201,3 +205,47 @@ def test_only_the_chosen_process(start_agent, make_cgroup, start_burner):
     assert {r["host_pid"] for r in agent.rows[TABLE]} == {burners[1].pid}
     total = sum(r["seen"] for r in agent.rows["ebpf_agent"] if r["tracker"] == "cpu_throttle")
     assert total == len(agent.rows[TABLE]) > 0
+
+
+def test_explain_says_so(make_cgroup, start_burner, cleanup, tmp_path):
+    """From the kernel into a database and out again: the windows stand under the span that they stopped, and nowhere else."""
+    cgroup = make_cgroup(20_000, 100_000)
+    with Store(tmp_path / "db") as store:
+        env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": store.password}
+        traces = (pathlib.Path(ROOT) / "sql/otel/otel_traces.sql").read_text()
+        for command in ["sql", "-"], ["schema", "--apply"]:
+            done = underspan(*command, f"--clickhouse={store.url}", env=env, input=traces)
+            assert done.returncode == 0, done.stderr
+        agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={store.url}", "--trackers=cpu_throttle",
+                                  "--flush_interval=1"], env=env, stderr=subprocess.PIPE, text=True)
+        cleanup.append(agent)
+        while "ready" not in agent.stderr.readline():
+            assert agent.poll() is None
+        burner = start_burner(cgroup)
+        time.sleep(0.3)
+        spans = []
+        for seconds in 0.7, 0:
+            begin = time.time_ns()
+            burner.burn(seconds) if seconds else time.sleep(0.3)
+            spans.append((begin, time.time_ns() - begin))
+            time.sleep(0.5)
+        time.sleep(1.2)
+        agent.terminate()
+        assert agent.wait(10) == 0
+        said = []
+        for i, (begin, duration) in enumerate(spans):
+            trace = f"{i + 1:032x}"
+            done = underspan("sql", f"--clickhouse={store.url}", f"""
+                INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanName, SpanKind, ServiceName, SpanAttributes, Duration)
+                VALUES (fromUnixTimestamp64Nano({begin}), '{trace}', '{i + 1:016x}', 'GET slow', 'Server', 'shop',
+                        map('process.pid', '{burner.pid}', 'thread.id', '{burner.pid}'), {duration})""", env=env)
+            assert done.returncode == 0, done.stderr
+            done = underspan("explain", f"--clickhouse={store.url}", trace, env=env)
+            assert done.returncode == 0, done.stderr
+            said.append([line for line in done.stdout.splitlines() if "throttled" in line])
+        question = (pathlib.Path(ROOT) / "sql/queries/cpu_throttle.sql").read_text()
+        done = underspan("sql", f"--clickhouse={store.url}", "-", env=env, input=question)
+        assert done.returncode == 0 and cgroup.name in done.stdout, done.stdout + done.stderr
+    assert said[0] and all(f"CPU quota of {cgroup.name[:4]}" in line for line in said[0]), said
+    assert sum(float(re.search(r"throttled ([\d.]+) ms", line).group(1)) for line in said[0]) > 100
+    assert said[1] == []

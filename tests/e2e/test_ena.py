@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allowance counters, on veth: its XDP counters move by exactly what the test sends, and stand in for ENA's."""
+import os
 import socket
+import subprocess
 
 import pytest
 
 from agent import run_underspan
+from host import wait_until
+from netns import Netns
 from veth import DroppingPair
 
 OPTIONS = ["--ena.driver=veth", "--ena.counters=pps_allowance_exceeded=rx_queue_0_xdp_drops,"
@@ -90,3 +94,23 @@ def test_a_host_without_such_interfaces_says_so(start_agent):
 def test_a_wrong_counter_choice_is_bad_usage():
     result = run_underspan("run", "--stdout", "--trackers=ena", "--ena.counters=pps=x")
     assert result.returncode == 2 and "ena.counters" in result.stderr
+
+
+def test_an_interface_that_goes_into_a_namespace_and_comes_back(start_agent, make_pair, cleanup):
+    """It is the host's interfaces that are read: gone is said, and what was counted meanwhile is no delta."""
+    pair, netns = make_pair("use4"), Netns()
+    cleanup.append(netns)
+    agent = start_agent(*OPTIONS, trackers=["ena"])
+    agent.wait_rows("ebpf_ena", of("use4b"), n=2)
+    subprocess.run(["ip", "link", "set", "use4b", "netns", netns.name], check=True)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["binary"] == "use4b" and not r["live"])
+    netns.ip(f"link set use4b netns {os.getpid()}")
+    subprocess.run(["ip", "link", "set", "use4b", "up"], check=True)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["binary"] == "use4b" and r["live"], n=2)
+    pair.send(9)
+    wait_until(lambda: sum(r["pps_allowance_exceeded"] or 0 for r in agent.select("ebpf_ena", of("use4b"))) >= 9, 10,
+               "what was sent is in the deltas")
+    agent.stop()
+    rows = agent.select("ebpf_ena", of("use4b"))
+    assert sum(r["pps_allowance_exceeded"] or 0 for r in rows) == 9
+    assert [r["pps_allowance_exceeded"] for r in rows].count(None) == 2  # the first reading each time
