@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other servers than gthread: where no connection waits for a thread there is no row."""
+import time
+
 import pytest
 
 import host
 from conftest import GUNICORNS
-from servers import Gunicorn, get, get_at_once
+from servers import Gunicorn, connect, get, get_at_once, read_response, request
 
 TABLE = "ebpf_handoff"
 
@@ -62,3 +64,35 @@ def test_a_connection_that_another_thread_or_process_serves_is_a_handoff(server,
         assert found == {(port, reply["tid"], "accept", workload.pid) for reply, port in workload.truth}
 
     host.check_each(workloads, check)
+
+
+@pytest.mark.parametrize("server, hands_over", [("cheroot", True), ("waitress", False), ("uvicorn", False)])
+def test_servers_that_people_use(server, hands_over, debian_python, start_agent, start_workload):
+    """Three requests on each connection: each of cheroot's is read by a worker thread; waitress and uvicorn read where
+    they accept."""
+    agent = start_agent(trackers=["handoff", "gc_pause"])
+    workload = start_workload(debian_python, "other_servers.py", server).wait_covered(agent)
+    workload.say()
+    address = ("127.0.0.1", workload.hello["port"])
+    host.wait_until(lambda: answers(address), 15, f"{server} answers")
+    truth = []
+    for _ in range(11):
+        with connect(address) as s:
+            for i in range(3):
+                s.sendall(request(keepalive=i < 2))
+                truth.append((s.getsockname()[1], read_response(s)["tid"], "keepalive" if i else "accept"))
+                time.sleep(0.01)
+    workload.kill()
+    agent.stop()
+    ports = {port for port, _, _ in truth}
+    rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid and r["peer_port"] in ports)
+    found = sorted((r["peer_port"], r["tid"], r["queue"]) for r in rows)
+    assert found == (sorted(truth) if hands_over else [])
+
+
+def answers(address):
+    """The workload's own listener may be there still, and reset what it got."""
+    try:
+        return get(address)[0] is not None
+    except OSError:
+        return False

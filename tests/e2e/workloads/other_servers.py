@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers in which no connection waits for a thread, though some have threads (asyncio, reader, accepting); and some in
 which each is picked up by another one: a new thread (threading), a thread that has only a dup()ed descriptor
-(duplicating), a child made for it (forking), a child that gets it by SCM_RIGHTS (passing).
+(duplicating), a child made for it (forking), a child that gets it by SCM_RIGHTS (passing). And servers that people use: cheroot, waitress, uvicorn.
 other_servers.py NAME; answers each request with one line of JSON."""
 import array
 import asyncio
@@ -122,6 +122,38 @@ def run_passing(s):
         connection, _ = s.accept()
         here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection.fileno()]))])
         connection.close()
+
+
+def ids(environ, start_response):
+    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id()}).encode()
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+async def ids_async(scope, receive, send):
+    body = json.dumps({"pid": os.getpid(), "tid": threading.get_native_id()}).encode()
+    await send({"type": "http.response.start", "status": 200,
+                "headers": [(b"content-length", str(len(body)).encode())]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def run_cheroot(s):
+    """The main thread polls, worker threads read."""
+    import cheroot.wsgi
+    address = s.getsockname()
+    s.close()
+    cheroot.wsgi.Server(address, ids, numthreads=3).start()
+
+
+def run_waitress(s):
+    import waitress
+    s.setblocking(False)
+    waitress.serve(ids, sockets=[s], threads=3)
+
+
+def run_uvicorn(s):
+    import uvicorn
+    uvicorn.Server(uvicorn.Config(ids_async, log_level="error", lifespan="off")).run(sockets=[s])
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
