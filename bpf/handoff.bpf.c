@@ -7,7 +7,7 @@
  * where it accepts (sync workers, asyncio) never leaves WAITING and yields nothing.
  *
  * Touches are seen where those who have nothing to do with it pay least. The entry of a few system
- * calls, by each one's own tracepoint: others pay 30 ns for these being there at all, however
+ * calls, by each one's own tracepoint: others pay 30-50 ns for these being there at all, however
  * many there are. Reads by any call, under any descriptor: where the socket's read ends. The end
  * of a connection: its TCP state. Nothing looks at read(), write() or close().
  */
