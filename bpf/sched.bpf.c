@@ -140,6 +140,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 {
 	__u64 now = bpf_ktime_get_ns();
 
+	if (gil_end_ns)
+		return 0;
 	switch_out(prev, preempt, now);
 	switch_in(next, now);
 	return 0;
@@ -148,7 +150,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 SEC("?tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *task)
 {
-	struct thread *t = thread_find(task);
+	struct thread *t = gil_end_ns ? NULL : thread_find(task);
 
 	if (!t)
 		return 0;
@@ -261,14 +263,16 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 
 	if (t) {
 		ends_after_unseen(t);
-		if (gil_wait_runs)
+		if (gil_wait_runs && gil_end_ns)
+			gil_wait_end(task, t, gil_end_ns);
+		else if (gil_wait_runs)
 			gil_wait_close(task, t);
 		if (t->off_cpu_late)
 			off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 		thread_delete(task);
 	}
 	if (gil_callsite_runs)
-		gil_call_end(task, bpf_ktime_get_ns());
+		gil_call_end(task, gil_end_ns ?: bpf_ktime_get_ns());
 	/* fires for each thread; do_exit() has already counted this one off */
 	if (BPF_CORE_READ(task, signal, live.counter) <= 0) {
 		bpf_map_delete_elem(&gil_processes, &tgid);
@@ -287,9 +291,9 @@ int gil_end_waits(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	if (gil_callsite_runs)
-		gil_call_end(task, bpf_ktime_get_ns());
+		gil_call_end(task, gil_end_ns);
 	t = gil_wait_runs ? thread_find(task) : NULL;
 	if (t)
-		gil_wait_end(task, t, bpf_ktime_get_ns());
+		gil_wait_end(task, t, gil_end_ns);
 	return 0;
 }

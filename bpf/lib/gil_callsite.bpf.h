@@ -56,6 +56,8 @@ static __always_inline void gil_call_end(struct task_struct *task, __u64 now)
 	if (!call)
 		return;
 	if (call->since_ns) {
+		if (now < call->since_ns)
+			now = call->since_ns;
 		gil_share_out(task, &call->wait, call->since_ns, now);
 		call->wait.end_ns = now;
 	}
@@ -83,7 +85,7 @@ int gil_call_enter(struct pt_regs *regs)
 	struct gil_call *call;
 	struct gil gil;
 
-	if (!process || !gil_is_known(process, address) || !gil_read(address, &gil))
+	if (gil_end_ns || !process || !gil_is_known(process, address) || !gil_read(address, &gil))
 		return 0;
 	call = bpf_map_lookup_elem(&gil_calls, &tid);
 	if (call && call->wait.gil != address) {
@@ -120,7 +122,7 @@ int gil_call_resume(struct pt_regs *regs)
 	struct gil_call *call = bpf_map_lookup_elem(&gil_calls, &tid);
 	struct gil gil;
 
-	if (!process || !call || !call->since_ns)
+	if (gil_end_ns || !process || !call || !call->since_ns)
 		return 0;
 	call->wait.runq_ns = run_delay(task) - call->run_delay;
 	gil_share_out(task, &call->wait, call->since_ns, now);

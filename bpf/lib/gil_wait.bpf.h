@@ -78,6 +78,12 @@ struct gil_profile_map {
 struct gil_profile_map gil_profile_0 SEC(".maps"), gil_profile_1 SEC(".maps");
 
 const volatile bool gil_wait_runs = true;
+
+/*
+ * Set by user space before it takes the programs away, one after the other: from then on nothing of
+ * this object sees anything, lest a wait be seen to begin or go on and not to end.
+ */
+volatile __u64 gil_end_ns = 0;
 volatile __u64 gil_wait_min_ns = 0; /* may change while it runs */
 
 static __always_inline void gil_stat(__u32 stat, __u64 n)
@@ -434,7 +440,7 @@ static __always_inline void gil_switch_in(struct task_struct *task, struct threa
 static __always_inline void gil_wait_end(struct task_struct *task, struct thread *t, __u64 now)
 {
 	if (t->gil.word == GIL_COND || t->gil.word == GIL_LOCK)
-		gil_switch_in(task, t, now);
+		gil_switch_in(task, t, now > t->off_ns ? now : t->off_ns);
 	gil_wait_close(task, t);
 }
 

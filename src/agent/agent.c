@@ -24,6 +24,7 @@
 
 /* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
 static const uint64_t POLL_NS = 100 * NSEC_PER_MSEC;
+static const uint64_t RESCAN_NS = 5 * NSEC_PER_SEC;
 static const uint64_t FINISH_NS = 4 * NSEC_PER_SEC; /* SIGTERM must end the agent within 5 s */
 
 struct agent {
@@ -38,6 +39,7 @@ struct agent {
 	struct governor governor;
 	bool started, stop, watch_fd_ended;
 	int signal_fd, clock_fd; /* of the loop */
+	uint64_t processes_lost, rescan_next_ns;
 };
 
 static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
@@ -231,6 +233,23 @@ static int watch(int epoll_fd, int fd)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
+/* A process that nobody told of would never be watched, and nobody would know. */
+static void make_up_for_lost_processes(struct agent *agent, uint64_t now)
+{
+	uint64_t stats[STAT_MAX];
+
+	if (now < agent->rescan_next_ns)
+		return;
+	tracker_set_read_stats(agent->set.process_stats_fd, stats);
+	if (stats[STAT_LOST_RING] == agent->processes_lost)
+		return;
+	log_warn("%llu events of processes were lost: looking at all processes again",
+		 (unsigned long long)(stats[STAT_LOST_RING] - agent->processes_lost));
+	agent->processes_lost = stats[STAT_LOST_RING];
+	agent->rescan_next_ns = now + RESCAN_NS;
+	processes_rescan();
+}
+
 static void govern(struct agent *agent, uint64_t now)
 {
 	uint64_t rows[MAX_TRACKERS];
@@ -273,6 +292,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	metrics_run(); /* time-outs of connections */
 	binaries_tick(now);
 	targets_tick(now);
+	make_up_for_lost_processes(agent, now);
 	governor_work_begins(&agent->governor);
 	tick_trackers(agent, now, false);
 	governor_work_ends(&agent->governor);

@@ -353,6 +353,29 @@ static void scan_one(uint32_t pid, void *context)
 		first_look(pid);
 }
 
+static void scan_unknown(uint32_t pid, void *context)
+{
+	if (!find(pid))
+		scan_one(pid, context);
+}
+
+void processes_rescan(void)
+{
+	struct process *p, *next;
+
+	HASH_ITER(hh, processes, p, next)
+	{
+		uint32_t host_pid = p->host_pid;
+
+		if (proc_start_time(host_pid))
+			continue;
+		forget(p);
+		if (hooks.gone)
+			hooks.gone(host_pid);
+	}
+	proc_for_each(scan_unknown, NULL);
+}
+
 int processes_start(int tracked_map_fd, const struct pid_list *chosen,
 		    const struct processes_hooks *with, struct why *why)
 {

@@ -47,6 +47,9 @@ void processes_stop(void);
 /* One record of the ring buffer. */
 void processes_handle(const struct process_event *event);
 
+/* Events were lost: looks at all processes of the host, and forgets those that are gone. */
+void processes_rescan(void);
+
 /* Looks again at processes that had not loaded their interpreter yet. Every 10-100 ms. */
 void processes_tick(uint64_t now_ns);
 

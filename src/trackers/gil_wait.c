@@ -12,6 +12,7 @@
 
 #include "log.h"
 #include "pipeline/enrich.h"
+#include "probe/clock.h"
 #include "probe/memory.h"
 #include "probe/python_gil.h"
 #include "probe/take_gil.h"
@@ -368,6 +369,11 @@ static const char *gil_wait_binary_method(const struct python_binary *binary)
 
 /* ---- life ---- */
 
+static void gil_wait_quiet(void)
+{
+	skeleton->bss->gil_end_ns = clock_monotonic_ns();
+}
+
 static void gil_wait_options_changed(void)
 {
 	skeleton->bss->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
@@ -447,5 +453,6 @@ const struct tracker gil_wait_tracker = {
 	.attach_binary = gil_wait_attach_binary,
 	.binary_method = gil_wait_binary_method,
 	.process_appeared = gil_wait_process_appeared,
+	.quiet = gil_wait_quiet,
 	.process_gone = gil_wait_process_gone,
 };

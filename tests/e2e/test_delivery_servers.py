@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which server, how it is reached, and whether it is the one that is meant: connections, fail-over, names, TLS."""
 import re
+import socket
 import subprocess
 import time
 
@@ -52,6 +53,30 @@ def test_name_that_moves(store, database, tmp_path, cleanup):
     s.end()
     database.check(4001)
     assert new.inserts() and not old.failures + new.failures
+
+
+def test_name_server_that_is_silent(database, tmp_path, cleanup):
+    """A look-up that hangs for a minute holds up neither the next attempt nor the end."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        try:
+            silent.bind(("127.9.9.9", 53))
+        except OSError as e:
+            pytest.skip(f"port 53 is somebody's here: {e}")
+        resolv, hosts = tmp_path / "resolv.conf", tmp_path / "nsswitch.conf"
+        resolv.write_text("nameserver 127.9.9.9\noptions timeout:30 attempts:2\n")
+        hosts.write_text("hosts: dns\n")
+        s = Sender("http://clickhouse.invalid.:8123", database, "--rows=1009", "--hold", "--clickhouse_connect_timeout=1",
+                   spool=tmp_path / "spool", prefix=["unshare", "--mount", "sh", "-c",
+                                                     f'mount --bind "{resolv}" "$(readlink -f /etc/resolv.conf)" && '
+                                                     f'mount --bind "{hosts}" /etc/nsswitch.conf && exec "$@"', "sh"])
+        cleanup.append(s)
+        wait_until(lambda: "will try again" in s.stderr, 10, "a first failure")
+        assert re.search("[Rr]esolv|time", s.stderr), s.stderr
+        silent.settimeout(5)
+        silent.recv(512)  # it was this one that was asked
+        begin = time.monotonic()
+        counts = s.terminate().end()
+        assert time.monotonic() - begin < 5 and counts["spooled"] == 1009
 
 
 # ---- TLS ----

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One program on every CPython that can be had, as a static program and as a library, as it comes and stripped of all
 symbols in a PID namespace, all at once: collections, waits for the GIL, names and stacks are what the program says."""
+import os
 import time
 
 import host
@@ -54,12 +55,28 @@ def check_collections(rows, truth):
     return len(rows)
 
 
+def place(function, text):
+    """The place in the workload where this stands, as stacks name it."""
+    path = os.path.join(host.WORKLOADS, "every_python.py")
+    with open(path) as f:
+        return f"{function} ({path}:{next(n for n, line in enumerate(f, 1) if text in line)})"
+
+
+def check_wait_stacks(row):
+    """The waiter wakes from its sleep, the holder sorts, or has just done so; true when one could not be read."""
+    waiter, holder = row["py_stack"][:1], row["holder_py_stack"][:1]
+    assert waiter in ([], ["<unread>"], [place("wait", "time.sleep(SLEEP)")]), row
+    assert holder in ([], ["<unread>"], *([place("hold", text)] for text in (
+        "begin = now()", "sorted(data)", "calls.append", "time.sleep(0.004)"))), row
+    return {"", "<unread>"} & {"".join(waiter), "".join(holder)} != set()
+
+
 def check_waits(rows, truth):
     """What a sleep took longer than it should, apart from the lack of a CPU, is the row's duration, and the thread that
     had the GIL meanwhile its holder."""
     holder, waiter = truth["tids"]
     rows = [r for r in rows if r["tid"] == waiter]
-    compared = blamed = 0
+    compared = blamed = unread = lacked_cpu = 0
     off = []
     for before, after, delay in truth["waits"]:
         waited = after - before - SLEEP_NS
@@ -67,6 +84,7 @@ def check_waits(rows, truth):
                    if end > before + SLEEP_NS and begin < after)
         # only where the other thread was in one of its calls for long: else it may be anybody's delay
         if held < 4_000_000 or delay > held // 2:
+            lacked_cpu += held >= 4_000_000
             continue
         inside = [r for r in rows if host.monotonic_ns(r["end_time"]) > before + SLEEP_NS
                   and host.monotonic_ns(r["start_time"]) < after]
@@ -79,8 +97,10 @@ def check_waits(rows, truth):
                 blamed += 1
                 assert row["holder_tid"] == holder, row
                 assert (row["thread_name"], row["holder_thread_name"]) == ("waiter", "holder ✓"), row
-    assert compared >= WAITS // 4, f"only {compared} waits to compare"
+                unread += check_wait_stacks(row)
+    assert compared + lacked_cpu >= WAITS // 4, f"only {compared} waits to compare, {lacked_cpu} times it lacked a CPU"
     assert blamed >= compared * 0.9 and len(off) <= max(2, compared // 10), (compared, blamed, off)
+    assert unread <= blamed // 10, f"{unread} of {blamed} waits are without a stack"
     return compared
 
 

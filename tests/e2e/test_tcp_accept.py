@@ -15,7 +15,7 @@ from host import WORKLOADS, monotonic_ns
 from netns import Netns, enter
 from servers import Gunicorn, get
 from test_tcp_connect import SLACK_NS, check_sums, plain
-from test_tcp_loss import twice
+from test_tcp_loss import again
 
 TABLE = "ebpf_tcp_accept"
 ALL = "--tcp_accept.min_duration_us=0"
@@ -306,7 +306,7 @@ def test_only_the_chosen_process(start_agent, cleanup):
     assert {r["host_pid"] for r in agents[1].rows[TABLE]} == {os.getpid()}
 
 
-@twice  # what else the host accepts in the meantime takes room, and is lost, too
+@again  # what else the host accepts in the meantime takes room, and is lost, too
 def test_what_finds_no_room_is_counted(start_agent, cleanup):
     """rows + lost = what happened, exactly."""
     netns = Netns()

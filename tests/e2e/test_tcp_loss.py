@@ -94,16 +94,17 @@ class Scene:
         return deltas
 
 
-def twice(test):
+def again(test):
     """Some hosts run no BPF program, of anybody, while a process of the platform is current. A soft interrupt that
-    comes there goes unseen, one in some hundred on a busy machine: a test that fails gets a second chance."""
+    comes there goes unseen, one in some hundred on a busy machine: a test that fails gets a second and a third chance."""
     @functools.wraps(test)
     def run(*args, **kwargs):
-        try:
-            test(*args, **kwargs)
-        except AssertionError as e:
-            print(f"the first time: {e}")
-            test(*args, **kwargs)
+        for i in range(2):
+            try:
+                return test(*args, **kwargs)
+            except (AssertionError, IndexError, ValueError) as e:  # wrong rows, or none
+                print(f"the {i + 1}. time: {e}")
+        test(*args, **kwargs)
     return run
 
 
@@ -157,7 +158,7 @@ def wait_ack(wire, lost):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@twice
+@again
 def test_rto_stall(scene, noise, family):
     s = scene(family, tcp_early_retrans=0)
     s.listen()
@@ -188,7 +189,7 @@ def test_rto_stall(scene, noise, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@twice
+@again
 def test_tail_loss_probe(scene, family):
     s = scene(family)
     s.listen()
@@ -216,7 +217,7 @@ def test_tail_loss_probe(scene, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@twice
+@again
 def test_syn(scene, family):
     """Lost SYNs, a lost SYN-ACK, and nobody there at all."""
     s = scene(family)
@@ -263,7 +264,7 @@ def closed_windows(wire, side):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@twice
+@again
 def test_zero_window(scene, noise, family):
     s = scene(family)
     s.listen(16384)
@@ -302,7 +303,7 @@ def test_zero_window(scene, noise, family):
                 assert_near(row, begin, end)
 
 
-@twice
+@again
 def test_resets(scene):
     s = scene()
     s.listen()
@@ -336,7 +337,7 @@ def test_resets(scene):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@twice
+@again
 def test_lossy_transfer(scene, noise, family):
     """Random loss in both directions and blackouts: whatever the kernel did about it, the sums are right."""
     s = scene(family)
@@ -365,7 +366,7 @@ def test_lossy_transfer(scene, noise, family):
     assert len(s.rows(0)) < 150  # of some hundred segments
 
 
-@twice
+@again
 def test_owner_of_old_sockets(scene):
     """Connected before the agent started: the process is known at once, the thread when it is seen to use the socket.
     One that was in the middle of sending may not be: rather no thread than another one."""
@@ -376,7 +377,10 @@ def test_owner_of_old_sockets(scene):
     sending = s.a.start("sender", "send", "stuck", 1 << 18)
     time.sleep(0.5)
     s.watch()
+    watched = time.monotonic_ns()
     time.sleep(2)
+    # a stall that is under way is seen when its next probe is sent: the longer it lasts, the longer that takes
+    wait_until(lambda: sum(p.side == 0 and p.time > watched for p in s.wire.packets) >= 2, 25, "two probes")
     received = s.b.do("reader", "recv", "stuck", 1 << 18)
     sent = s.a.answer(sending)
     s.b.do("main", "abort", "idle")
@@ -398,7 +402,7 @@ def test_owner_of_old_sockets(scene):
     assert row["ended_by"] == "progress" and row["stalled_ns"] > 1900 * MS
 
 
-@twice
+@again
 def test_only_chosen(scene):
     """--pid: rows of that process alone, though each loses something."""
     s = scene()
@@ -416,7 +420,7 @@ def test_only_chosen(scene):
     assert sum(r["filtered"] for r in s.agent.rows["ebpf_agent"] if r["tracker"] == "tcp_loss") >= 1
 
 
-@twice
+@again
 def test_without_congestion_states(scene):
     """Before 6.0: the end of a stall is noticed later, and known to the jiffy."""
     s = scene(options=["--degrade=tcp_cong_state_set"])
@@ -437,7 +441,7 @@ def test_without_congestion_states(scene):
     assert_near(s.rows(0, "rto")[0], sent["begin"], ack.time, sent)
 
 
-@twice
+@again
 def test_missing_tracepoints(scene):
     """What the kernel lacks is left out, said, and takes nothing else with it."""
     missing = ["tcp_retransmit_synack", "tcp_receive_reset", "tcp_send_reset", "tcp_rcv_space_adjust", "timer_start",
@@ -459,7 +463,7 @@ def test_missing_tracepoints(scene):
 
 
 @pytest.mark.parametrize("option", ["max_intervals=2", "max_sockets=3"])
-@twice
+@again
 def test_what_finds_no_room_is_counted(scene, option):
     """Five connections stall at once: retransmitted segments in rows + lost = the kernel's count."""
     s = scene(options=[f"--tcp_loss.{option}"], tcp_early_retrans=0)
@@ -482,4 +486,5 @@ def test_what_finds_no_room_is_counted(scene, option):
     # other programs of this host may have taken all the room for sockets
     assert {r["kind"] for r in rows} <= {"rto", "loss_recovery"} and len(rows) < 5
     assert delta - sum(r["segments"] for r in rows) >= 3
+    # what else of the host was lost in the meantime is counted too
     assert sum(r["segments"] for r in rows) + found["lost_state"] == delta

@@ -398,6 +398,36 @@ static void what_is_not_delivered_comes_with_the_next_run(void **state)
 	buffer_free(&k.got);
 }
 
+static void another_runs_table_is_delivered_too(void **state)
+{
+	struct spool_options o = options();
+	struct keeper k = { .verdict = SEND_OK };
+	struct batch *b = sealed_batch(77, 0, 10);
+	struct pipeline_counts c;
+	struct pipeline *p;
+	struct spool *s;
+	struct why why;
+	char path[128];
+
+	(void)state;
+	assert_int_equal(spool_open(&o, &s, &why), 0);
+	assert_int_equal(spool_put(s, b, "table_of_a_newer_version", true, &why), 0);
+	spool_close(s);
+	snprintf(path, sizeof(path), "%s/%016x.10.table_of_a_newer_version", directory, 77);
+	assert_int_equal(access(path, F_OK), 0);
+	p = start(&k, 100, &o);
+	add_numbers(p, 0, 5);
+	finish(p, 0);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(k.sends, 2);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.inserted, 5); /* the others are not this table's */
+	assert_string_not_equal(k.last_token, b->token);
+	pipeline_free(p);
+	batch_free(b);
+	buffer_free(&k.got);
+}
+
 static void the_limit_drops_the_oldest_and_counts(void **state)
 {
 	struct spool_options o = options();
@@ -565,6 +595,7 @@ int main(void)
 		cmocka_unit_test(cutting_ends_with_one_row),
 		ON_DISK(a_half_beside_its_whole_is_no_batch),
 		ON_DISK(what_is_not_delivered_comes_with_the_next_run),
+		ON_DISK(another_runs_table_is_delivered_too),
 		ON_DISK(the_limit_drops_the_oldest_and_counts),
 		ON_DISK(age_drops_and_counts),
 		ON_DISK(a_bad_row_is_found_and_the_others_go_on),

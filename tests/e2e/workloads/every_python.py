@@ -42,8 +42,8 @@ class Node:
         return [gc.collect(generation) for _ in (1,)]
 
 
-def collect(n):
-    time.sleep(0.5)  # a thread's name is read some milliseconds after it began, on a busy machine later
+def collect(n, pause=1.2):
+    time.sleep(pause)  # a thread's name is read some milliseconds after it began, on a busy machine later
     for i in range(n):
         Node().again(i % 5, i % 3)
         for x in (lambda: list(map(gc.collect, [0])), lambda: sorted([2, 1], key=lambda v: gc.collect(1) or v)):
@@ -86,7 +86,7 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
-    collect(n_collections)
+    collect(n_collections, 0)
     gc.callbacks.remove(callback)
     middle = now()
     calls, waits, done = [], [], []
