@@ -21,7 +21,7 @@
 static const uint64_t LOOK_EVERY_NS = 100 * NSEC_PER_MSEC;
 
 /* A Python process is found within this, and after no more windows than the kernel side keeps. */
-static const uint64_t NEW_NS = 3 * NSEC_PER_SEC;
+static const uint64_t NEW_NS = 8 * NSEC_PER_SEC;
 
 struct cpu_throttle_row {
 	struct row_common common;

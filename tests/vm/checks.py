@@ -234,13 +234,14 @@ def check_tcp_loss(agent):
         s.close()
     kinds = ("retransmit", "rto", "loss_recovery", "tlp", "syn_retransmit", "synack_retransmit")
     mine = lambda r: r["netns"] == os.stat("/proc/self/ns/net").st_ino and r["local_port"] == port  # noqa: E731
-    [window] = agent.wait_rows("ebpf_tcp_loss", lambda r: mine(r) and r["kind"] == "zero_window_received", timeout=15)
+    windows = agent.wait_rows("ebpf_tcp_loss", lambda r: mine(r) and r["kind"] == "zero_window_received", timeout=15)
+    stalled = sum(r["stalled_ns"] for r in windows)  # one row, where the emulated CPU is not too slow
     rows = agent.select("ebpf_tcp_loss", mine)
     counted = sum(r["segments"] for r in rows if r["kind"] in kinds)
     assert lost > 0 and counted == lost, f"{lost} segments sent again, {counted} in the rows"
     assert any(r["kind"] == "rto" for r in rows), sorted({r["kind"] for r in rows})
-    assert window["host_pid"] == os.getpid() and 0.5e9 < window["stalled_ns"] < 3e9, window
-    return f"{lost} segments sent again, of {sorted({r['kind'] for r in rows})}; window closed for {window['stalled_ns'] / 1e6:.0f} ms"
+    assert all(w["host_pid"] == os.getpid() for w in windows) and 0.5e9 < stalled < 3e9, windows
+    return f"{lost} segments sent again, of {sorted({r['kind'] for r in rows})}; window closed for {stalled / 1e6:.0f} ms"
 
 
 def ask_driver(interface):
@@ -306,8 +307,12 @@ def check_cpu_throttle(agent):
     child = subprocess.Popen([PYTHON.path, "-c", code], preexec_fn=cgroup.enter)
     child.wait()
     after = cgroup.stat()
-    time.sleep(1.5)
-    rows = agent.select("ebpf_cpu_throttle", lambda r: r["host_pid"] == child.pid)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        rows = agent.select("ebpf_cpu_throttle", lambda r: r["host_pid"] == child.pid)
+        if sum(r["throttled_periods"] for r in rows) >= after["nr_throttled"]:
+            break
+        time.sleep(0.2)
     cgroup.kill()
     assert after["nr_throttled"] > 3, after
     periods, ns = sum(r["throttled_periods"] for r in rows), sum(r["throttled_ns"] for r in rows)
