@@ -130,8 +130,10 @@ periods_new(__u64 key, const struct cpu_throttle_totals *now)
 
 	bpf_map_update_elem(&cpu_throttle_groups, &key, &no_periods, BPF_ANY);
 	periods = bpf_map_lookup_elem(&cpu_throttle_groups, &key);
-	if (periods)
-		periods->last = *now;
+	if (periods) {
+		periods->first = periods->last = *now;
+		periods->first_ns = bpf_ktime_get_ns();
+	}
 	return periods;
 }
 

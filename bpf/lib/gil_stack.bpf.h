@@ -38,73 +38,87 @@ static __always_inline bool gil_stacks_wanted(struct gil_wait *w, __u64 now)
 	return w->start_ns && now - w->start_ns >= gil_stack_min_ns;
 }
 
-static __always_inline void gil_take_waiter(struct task_struct *waiter, __u32 slot,
-					    struct gil_wait_with_stacks *with)
+/* What is wanted of gil_take_stacks(), and what it has got. */
+enum { GIL_STACK_WAITER = 1, GIL_STACK_HOLDER = 2, GIL_STACK_HAD_HOLDER = 4 };
+
+static __always_inline bool gil_take_holder(__u32 slot, struct gil_wait_with_stacks *with,
+					    __u64 tstate, __u64 ident, bool had)
 {
 	struct python_walk *walk = python_walk_of(slot);
-
-	if (!walk)
-		return;
-	walk->ident = task_ident(waiter);
-	walk->ns_tid = typed_task_ns_id(waiter);
-	python_find_tstate(slot);
-	python_take_stack(slot);
-	python_copy_stack(walk, with->frames, &with->event.py_stack);
-}
-
-static __always_inline void gil_take_holder(struct gil_wait *w, __u32 slot, __u32 thread_id_at,
-					    struct gil_wait_with_stacks *with)
-{
-	struct python_walk *walk = python_walk_of(slot);
-	__u64 tstate = w->holder_tstate, ident = w->holders[0].ident;
-	__u32 n = *(volatile __u16 *)&with->event.py_stack.n;
-
-	if (n > PYTHON_STACK_MAX || !walk)
-		return;
-	/* the thread may have ended, and its memory be something else */
-	if (!tstate || !ident || read_user_u64(tstate + thread_id_at) != ident)
-		return;
-	walk->tstate = tstate;
-	barrier_var(n);
-	if (n > PYTHON_STACK_MAX)
-		return;
-	/* most that keep the GIL do so in one call */
-	if (w->has_holder_stack && python_same_place(slot, &with->frames[n]))
-		return;
-	python_take_stack(slot);
-	if (!walk->info.n)
-		return;
-	/* the current thread does not run on while it is looked at */
-	if (task_ident((struct task_struct *)bpf_get_current_task()) != ident &&
-	    (!python_stack_stands(slot) || read_user_u64(tstate + thread_id_at) != ident))
-		return;
-	python_copy_stack(walk, &with->frames[n], &with->event.holder_py_stack);
-	w->has_holder_stack = 1;
-}
-
-/* The current thread is the waiter, about to sleep, or of the same process, about to wake it. */
-static __noinline void gil_take_stacks(struct task_struct *waiter, struct thread *t, __u32 slot)
-{
 	const struct python_process *process;
 	const struct python_offsets *o = python_current_offsets(&process);
-	__u32 tid = BPF_CORE_READ(waiter, pid);
-	struct gil_wait_with_stacks *with;
-	struct gil_wait *w = &t->gil;
+	__u32 n = *(volatile __u16 *)&with->event.py_stack.n;
 
-	if (!o)
-		return;
-	if (!w->stacks && bpf_map_update_elem(&gil_stacks, &tid, &empty_stacks, BPF_ANY)) {
+	barrier_var(n);
+	if (n > PYTHON_STACK_MAX || !walk || !o)
+		return had;
+	/* the thread may have ended, and its memory be something else */
+	if (!tstate || !ident || read_user_u64(tstate + o->tstate_thread_id) != ident)
+		return had;
+	walk->tstate = tstate;
+	/* most that keep the GIL do so in one call */
+	if (had && python_same_place(slot, &with->frames[n]))
+		return had;
+	python_take_stack(slot);
+	if (!walk->info.n)
+		return had;
+	/* the current thread does not run on while it is looked at */
+	if (task_ident((struct task_struct *)bpf_get_current_task()) != ident &&
+	    (!python_stack_stands(slot) || read_user_u64(tstate + o->tstate_thread_id) != ident))
+		return had;
+	python_copy_stack(walk, &with->frames[n], &with->event.holder_py_stack);
+	return true;
+}
+
+/*
+ * The current thread is the waiter, or of the same process. The walk in the slot says who the
+ * waiter is. Global: see pythread.bpf.h.
+ */
+__noinline int gil_take_stacks(__u32 slot, __u32 tid, __u64 tstate, __u64 ident, __u32 wanted)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	struct gil_wait_with_stacks *with;
+
+	if (!walk)
+		return 0;
+	if (wanted & GIL_STACK_WAITER &&
+	    bpf_map_update_elem(&gil_stacks, &tid, &empty_stacks, BPF_ANY)) {
 		stat_add_in(&gil_wait_stats, STAT_READ_FAIL, 1);
-		return;
+		return 0;
 	}
 	with = bpf_map_lookup_elem(&gil_stacks, &tid);
 	if (!with)
+		return 0;
+	if (wanted & GIL_STACK_WAITER) {
+		python_find_tstate(slot);
+		python_take_stack(slot);
+		python_copy_stack(walk, with->frames, &with->event.py_stack);
+	}
+	return GIL_STACK_WAITER |
+	       (gil_take_holder(slot, with, tstate, ident, wanted & GIL_STACK_HAD_HOLDER)
+			? GIL_STACK_HOLDER
+			: 0);
+}
+
+static __always_inline void gil_take(struct task_struct *waiter, struct thread *t, __u32 slot)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	struct gil_wait *w = &t->gil;
+	__u32 tgid = current_tgid(), got;
+
+	if (!walk || !bpf_map_lookup_elem(&python_processes, &tgid))
 		return;
-	if (!w->stacks)
-		gil_take_waiter(waiter, slot, with);
-	gil_take_holder(w, slot, o->tstate_thread_id, with);
+	walk->ident = task_ident(waiter);
+	walk->ns_tid = typed_task_ns_id(waiter);
+	got = gil_take_stacks(slot, BPF_CORE_READ(waiter, pid), w->holder_tstate,
+			      w->holders[0].ident,
+			      (w->stacks ? 0 : GIL_STACK_WAITER) |
+				      (w->has_holder_stack ? GIL_STACK_HAD_HOLDER : 0));
+	if (!got)
+		return;
 	if (w->stacks < GIL_STACK_SAMPLES)
 		w->stacks++;
+	w->has_holder_stack = (got & GIL_STACK_HOLDER) != 0;
 }
 
 /* The waiter goes back to sleep. */
@@ -115,7 +129,7 @@ static __always_inline void gil_stacks_at_sleep(struct task_struct *task, struct
 
 	if ((!w->has_holder_stack || (w->stacks < GIL_STACK_SAMPLES && w->n_holders == 1)) &&
 	    gil_stacks_wanted(w, now))
-		gil_take_stacks(task, t, PYTHON_SLOT_SCHED);
+		gil_take(task, t, PYTHON_SLOT_SCHED);
 }
 
 /* The waiter is woken because the GIL is free. */
@@ -123,7 +137,7 @@ static __always_inline void gil_stacks_at_wake(struct task_struct *task, struct 
 					       __u64 now)
 {
 	if (!t->gil.has_holder_stack && gil_stacks_wanted(&t->gil, now))
-		gil_take_stacks(task, t, PYTHON_SLOT_SCHED);
+		gil_take(task, t, PYTHON_SLOT_SCHED);
 }
 
 /*
@@ -139,7 +153,7 @@ static __always_inline void gil_stacks_at_return(struct task_struct *task, struc
 
 	if (w->stacks || w->word || !gil_stacks_wanted(w, now))
 		return;
-	gil_take_stacks(task, t, PYTHON_SLOT_RETURN);
+	gil_take(task, t, PYTHON_SLOT_RETURN);
 	if (w->start_ns != start && w->stacks) { /* preempted meanwhile, and that was the end */
 		tid = BPF_CORE_READ(task, pid);
 		bpf_map_delete_elem(&gil_stacks, &tid);

@@ -24,7 +24,9 @@ struct cpu_throttle_window {
 /* What is known of a cgroup's periods; the window of number i lies in item i %
  * CPU_THROTTLE_WINDOWS. */
 struct cpu_throttle_periods {
-	struct cpu_throttle_totals last; /* at the last period's end */
+	struct cpu_throttle_totals first; /* when a period's end was seen first... */
+	__u64 first_ns;
+	struct cpu_throttle_totals last; /* ...and last */
 	__u64 n_windows;		 /* so far */
 	__u32 open;			 /* the last window may go on */
 	__u32 start_unknown; /* of the last one: its first period is not accounted yet */

@@ -4,6 +4,10 @@
 -- dropper_tid gave it away at the end; 0: not known, or the wait was not over when the agent stopped. runq_ns at the
 -- end the thread had been woken and got no CPU. forced_ns right before the wait (not within it) the thread,
 -- told to give the GIL away, waited until somebody had taken it; not known by the method 'callsite'.
+-- py_stack is where the waiter was, holder_py_stack what
+-- the thread holder_tid ran with the GIL, or was at when it gave it away; both innermost first, of waits of a millisecond
+-- and longer (gil_wait.stack_min_us), empty where they could not be read. <gone>: that code does not exist any more;
+-- <unread>: it could not be read, or too much had to be at once; <cut>: the stack goes on.
 CREATE TABLE IF NOT EXISTS ebpf_gil_wait
 (
     host LowCardinality(String),

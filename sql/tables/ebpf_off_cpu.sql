@@ -2,8 +2,10 @@
 -- preempted (cause preempt, state R), all the time. state is what ps shows; cause is what it waited for: gil, lock,
 -- net, disk, page_fault, sleep, poll (several descriptors), pipe, child, preempt, other. idle: it had nothing to do
 -- (accept(), an event loop; by its Python stack: a pool's worker that waits for work, a thread whose own function waits
--- in Queue.get(), Condition.wait() or Event.wait()). waker_* is the thread that ended it; 0 when none did (a timer, a device). Stacks are
--- leaf first.
+-- in Queue.get(), Condition.wait() or Event.wait()).
+-- waker_* is the thread that ended it; 0 when none did (a timer, a device). Stacks are leaf first; py_stack is empty
+-- where the thread ran no Python or its way back could not be watched, and has <gone>, <unread> and <cut> as
+-- ebpf_gil_wait has.
 CREATE TABLE IF NOT EXISTS ebpf_off_cpu
 (
     host LowCardinality(String),

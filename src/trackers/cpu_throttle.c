@@ -171,6 +171,11 @@ static void begin(const struct cpu_throttle_event *event, struct told *told)
 	told->next_window = number;
 	told->totals = event->now;
 	told->until_ns = event->header.end_ns;
+	if (periods->first_ns > since) { /* all of it: also windows that are not kept any more */
+		told->totals = periods->first;
+		told->until_ns = since;
+		return;
+	}
 	if (number == periods->n_windows)
 		return;
 	told->totals = window_of(periods, number)->before;

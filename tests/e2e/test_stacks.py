@@ -6,10 +6,12 @@ import collections
 import pytest
 
 import host
+from conftest import ALL_PYTHONS, PYTHONS
 
 TABLE = "ebpf_gc_pause"
 GIL = "ebpf_gil_wait"
 OFF_CPU = "ebpf_off_cpu"
+OTHER_PYTHONS = [p for p in ALL_PYTHONS[len(PYTHONS):] if "shared" not in str(p)]
 MAX_FRAMES = 128
 CLOCK_NS = 50_000
 FIRST_NS = 300_000_000  # in which a thread that was just started may have no name yet
@@ -111,9 +113,10 @@ class Places:
         return self.stacks[marks[i][2]]
 
 
-def test_waits_for_the_gil_have_both_stacks(start_agent, start_on_all, capsys):
+@pytest.mark.parametrize("pythons", [PYTHONS, OTHER_PYTHONS], ids=["of this machine", "of other releases"])
+def test_waits_for_the_gil_have_both_stacks(pythons, start_agent, start_on_all, capsys):
     """The waiter is where it slept before; who kept the GIL all the time, at the call with which it did."""
-    workloads = start_on_all("blame.py", 1.5)
+    workloads = start_on_all("blame.py", 1.5, pythons=pythons)
     agent = start_agent(*(f"--pid={w.pid}" for w in workloads), trackers=["gil_wait", "gc_pause"])
     host.run_together(agent, workloads)
     agent.stop()
