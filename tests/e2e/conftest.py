@@ -2,6 +2,7 @@
 """Fixtures: the agent, programs under watch, the interpreters of this machine."""
 import os
 import resource
+import signal
 import sys
 
 import pytest
@@ -20,6 +21,21 @@ GUNICORNS = host.find_gunicorns()
 def pytest_configure(config):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+
+
+TEST_SECONDS = 300
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    """A test that waits for something that never comes fails, and the others go on."""
+    def give_up(*_):
+        raise TimeoutError(f"not done in {TEST_SECONDS} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(TEST_SECONDS)
+    yield
+    signal.alarm(0)
 
 
 def pytest_collection_modifyitems(items):

@@ -95,7 +95,9 @@ def main():
             run(command, lower, binds)
         os.close(0)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
-    os.read(made_read, 1)
+    os.close(made)
+    if not os.read(made_read, 1):
+        sys.exit("no namespaces of its own")  # the child has said why
     for kind in "uid_map", "gid_map":
         with open(f"/proc/{middle}/{kind}", "w") as f:
             f.write("0 0 65536")

@@ -17,6 +17,13 @@ CONTAINER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container.
 IDS = [digit * 64 for digit in "abcd"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def user_namespaces():
+    """Not in a chroot, for one."""
+    if subprocess.run(["unshare", "--user", "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("nobody may make a user namespace here")
+
+
 def start(start_workload, python, container_id, *args):
     workload = start_workload(python, *args, prefix=[
         sys.executable, CONTAINER, container_id, python.root, host.WORKLOADS, "--"])
