@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "delay_queue.h"
 #include "probe/clock.h"
 #include "probe/proc.h"
 
@@ -16,23 +17,17 @@
  * may still dlopen() it (uWSGI plugins, editors), which is worth two late looks and no more.
  */
 struct pending {
+	struct delayed delayed;
 	uint32_t host_pid;
 	uint64_t start_time;
 	enum binary_kind kind;
-	uint64_t due_ns;
-	struct pending *next;
 };
 
-struct recheck {
-	uint32_t delay_ms;
-	struct pending *first, **last;
-};
-
-static struct recheck linked_rechecks[] = { { 2 },   { 5 },   { 10 },	{ 20 },	  { 50 },
-					    { 100 }, { 300 }, { 1000 }, { 3000 }, { 10000 } };
-static struct recheck other_rechecks[] = { { 5000 }, { 60000 } };
+static struct delay_queue linked_rechecks[] = { { 2 },	 { 5 },	  { 10 },   { 20 },   { 50 },
+						{ 100 }, { 300 }, { 1000 }, { 3000 }, { 10000 } };
+static struct delay_queue other_rechecks[] = { { 5000 }, { 60000 } };
 /* An interpreter that has started: is its state where its build should have it? */
-static struct recheck state_checks[] = { { 100 }, { 200 }, { 500 }, { 2000 }, { 20000 } };
+static struct delay_queue state_checks[] = { { 100 }, { 200 }, { 500 }, { 2000 }, { 20000 } };
 enum { UNSOUND_LOOKS = 3 }; /* what is read while it changes may look wrong once */
 enum { MAX_PENDING = 65536 };
 
@@ -150,7 +145,7 @@ static enum binary_kind look(uint32_t host_pid, uint64_t start_time, enum binary
 	return kind;
 }
 
-static struct recheck *recheck_after(enum binary_kind kind, size_t step)
+static struct delay_queue *recheck_after(enum binary_kind kind, size_t step)
 {
 	if (kind == BINARY_PYTHON)
 		return step < ARRAY_SIZE(state_checks) ? &state_checks[step] : NULL;
@@ -159,22 +154,21 @@ static struct recheck *recheck_after(enum binary_kind kind, size_t step)
 	return step < ARRAY_SIZE(other_rechecks) ? &other_rechecks[step] : NULL;
 }
 
+static void give_up(struct pending *p)
+{
+	n_pending--;
+	free(p);
+}
+
 /* Takes `p` over: it waits for its next look, or, after the last, is given up. */
 static void schedule(struct pending *p, size_t step, uint64_t now_ns)
 {
-	struct recheck *queue = recheck_after(p->kind, step);
+	struct delay_queue *queue = recheck_after(p->kind, step);
 
-	if (!queue) {
-		n_pending--;
-		free(p);
-		return;
-	}
-	p->due_ns = now_ns + queue->delay_ms * NSEC_PER_MSEC;
-	p->next = NULL;
-	if (!queue->first)
-		queue->last = &queue->first;
-	*queue->last = p;
-	queue->last = &p->next;
+	if (queue)
+		delay_queue_push(queue, &p->delayed, now_ns);
+	else
+		give_up(p);
 }
 
 /* Takes the process's start from it, and waits for `step` of its kind's looks. */
@@ -211,24 +205,20 @@ static void first_look(uint32_t host_pid)
 	wait_for_look(host_pid, start_time, kind);
 }
 
-static void look_again(struct recheck *queues, size_t n, uint64_t now_ns)
+static void look_again(struct delay_queue *queues, size_t n, uint64_t now_ns)
 {
 	for (size_t step = 0; step < n; step++) {
-		struct recheck *queue = &queues[step];
+		struct pending *p;
 
-		while (queue->first && queue->first->due_ns <= now_ns) {
-			struct pending *p = queue->first;
+		while ((p = (struct pending *)delay_queue_pop(&queues[step], now_ns))) {
 			enum binary_kind kind = BINARY_REFUSED;
 
-			queue->first = p->next;
 			if (proc_start_time(p->host_pid) == p->start_time && !find(p->host_pid))
 				kind = look(p->host_pid, p->start_time, p->kind);
-			if (kind != BINARY_PYTHON && kind != BINARY_REFUSED) {
+			if (kind != BINARY_PYTHON && kind != BINARY_REFUSED)
 				schedule(p, step + 1, now_ns);
-				continue;
-			}
-			n_pending--;
-			free(p);
+			else
+				give_up(p);
 		}
 	}
 }
@@ -270,22 +260,18 @@ static bool check_state(struct process *p, bool last)
 static void check_states(uint64_t now_ns)
 {
 	for (size_t step = 0; step < ARRAY_SIZE(state_checks); step++) {
-		struct recheck *queue = &state_checks[step];
+		struct pending *p;
 
-		while (queue->first && queue->first->due_ns <= now_ns) {
-			struct pending *p = queue->first;
+		while ((p = (struct pending *)delay_queue_pop(&state_checks[step], now_ns))) {
 			struct process *process = find(p->host_pid);
 			bool last = step + 1 == ARRAY_SIZE(state_checks);
 
-			queue->first = p->next;
 			if (process && process->binary &&
 			    proc_start_time(p->host_pid) == p->start_time &&
-			    !check_state(process, last)) {
+			    !check_state(process, last))
 				schedule(p, step + 1, now_ns);
-				continue;
-			}
-			n_pending--;
-			free(p);
+			else
+				give_up(p);
 		}
 	}
 }
@@ -299,13 +285,7 @@ void processes_tick(uint64_t now_ns)
 
 uint64_t processes_due_in(uint64_t now_ns, uint64_t limit_ns)
 {
-	uint64_t due_ns = now_ns + limit_ns;
-
-	for (size_t i = 0; i < ARRAY_SIZE(linked_rechecks); i++) {
-		if (linked_rechecks[i].first && linked_rechecks[i].first->due_ns < due_ns)
-			due_ns = linked_rechecks[i].first->due_ns;
-	}
-	return due_ns > now_ns ? due_ns - now_ns : 0;
+	return delay_queues_due_in(linked_rechecks, ARRAY_SIZE(linked_rechecks), now_ns, limit_ns);
 }
 
 /* ---- events ---- */
@@ -396,16 +376,13 @@ int processes_start(int tracked_map_fd, const struct pid_list *chosen,
 	return 0;
 }
 
-static void drop_pending(struct recheck *queues, size_t n)
+static void drop_pending(struct delay_queue *queues, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		while (queues[i].first) {
-			struct pending *p = queues[i].first;
+		struct pending *p;
 
-			queues[i].first = p->next;
-			n_pending--;
-			free(p);
-		}
+		while ((p = (struct pending *)delay_queue_pop(&queues[i], UINT64_MAX)))
+			give_up(p);
 	}
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "delay_queue.h"
 #include "events/process.h"
 #include "probe/clock.h"
 #include "python/target.h"
@@ -31,20 +32,14 @@ struct known_thread {
 	UT_hash_handle hh;
 };
 
-/* Threads that were just started, one first-in first-out queue a delay. */
+/* A thread that was just started. */
 struct pending {
+	struct delayed delayed;
 	struct thread_id thread;
-	uint64_t due_ns;
-	struct pending *next;
-};
-
-struct pending_queue {
-	uint32_t delay_ms;
-	struct pending *first, **last;
 };
 
 /* It stands in threading._active when it first runs Python, which may have to wait for the GIL. */
-static struct pending_queue queues[] = { { 4 }, { 8 }, { 20 }, { 60 }, { 200 } };
+static struct delay_queue queues[] = { { 4 }, { 8 }, { 20 }, { 60 }, { 200 } };
 
 static size_t n_known, n_pending;
 
@@ -123,22 +118,10 @@ const char *names_find(const struct thread_id *thread, uint64_t event_ns)
 
 /* ---- threads that were just started ---- */
 
-/* Takes `p` over. */
-static void schedule(struct pending *p, size_t step, uint64_t now_ns)
+static void give_up(struct pending *p)
 {
-	struct pending_queue *queue = &queues[step];
-
-	if (step == ARRAY_SIZE(queues)) {
-		n_pending--;
-		free(p);
-		return;
-	}
-	p->due_ns = now_ns + queue->delay_ms * NSEC_PER_MSEC;
-	p->next = NULL;
-	if (!queue->first)
-		queue->last = &queue->first;
-	*queue->last = p;
-	queue->last = &p->next;
+	n_pending--;
+	free(p);
 }
 
 void names_thread_started(const struct process_event *event)
@@ -164,7 +147,7 @@ void names_thread_started(const struct process_event *event)
 					.pid = event->pid,
 					.tid = event->tid,
 					.ident = event->ident };
-	schedule(p, 0, clock_monotonic_ns());
+	delay_queue_push(&queues[0], &p->delayed, clock_monotonic_ns());
 }
 
 /* True when there is nothing more to do about it. */
@@ -186,31 +169,21 @@ static bool look_at_started(const struct thread_id *thread, uint64_t now_ns)
 void names_tick(uint64_t now_ns)
 {
 	for (size_t step = 0; step < ARRAY_SIZE(queues); step++) {
-		struct pending_queue *queue = &queues[step];
+		bool last = step + 1 == ARRAY_SIZE(queues);
+		struct pending *p;
 
-		while (queue->first && queue->first->due_ns <= now_ns) {
-			struct pending *p = queue->first;
-
-			queue->first = p->next;
-			if (look_at_started(&p->thread, now_ns)) {
-				n_pending--;
-				free(p);
-			} else {
-				schedule(p, step + 1, now_ns);
-			}
+		while ((p = (struct pending *)delay_queue_pop(&queues[step], now_ns))) {
+			if (look_at_started(&p->thread, now_ns) || last)
+				give_up(p);
+			else
+				delay_queue_push(&queues[step + 1], &p->delayed, now_ns);
 		}
 	}
 }
 
 uint64_t names_due_in(uint64_t now_ns, uint64_t limit_ns)
 {
-	uint64_t due_ns = now_ns + limit_ns;
-
-	for (size_t step = 0; step < ARRAY_SIZE(queues); step++) {
-		if (queues[step].first && queues[step].first->due_ns < due_ns)
-			due_ns = queues[step].first->due_ns;
-	}
-	return due_ns > now_ns ? due_ns - now_ns : 0;
+	return delay_queues_due_in(queues, ARRAY_SIZE(queues), now_ns, limit_ns);
 }
 
 void names_trim(struct target *target)
@@ -229,12 +202,9 @@ void names_trim(struct target *target)
 void names_done(void)
 {
 	for (size_t step = 0; step < ARRAY_SIZE(queues); step++) {
-		while (queues[step].first) {
-			struct pending *p = queues[step].first;
+		struct pending *p;
 
-			queues[step].first = p->next;
-			n_pending--;
-			free(p);
-		}
+		while ((p = (struct pending *)delay_queue_pop(&queues[step], UINT64_MAX)))
+			give_up(p);
 	}
 }
