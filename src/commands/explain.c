@@ -162,11 +162,24 @@ static const struct clickhouse_param *ask_about(struct question *q, const json_t
 	return q->params;
 }
 
+/* Attaches as `key` what the query says about the span between two times. */
+static int attach(struct explanation *e, json_t *span, const char *key, const char *query,
+		  int64_t from_us, int64_t to_us, struct why *why)
+{
+	struct question q;
+	json_t *rows;
+	int err = ask(e, query, ask_about(&q, span, from_us, to_us), &rows, why);
+
+	if (!err)
+		json_object_set_new(span, key, rows);
+	return err;
+}
+
 /* Attaches "handoff", "gc", "throttle" and "waits" to each server span that says where it ran;
  * widens the picture. */
 static int look_under(struct explanation *e, const json_t *spans, json_t *span, struct why *why)
 {
-	int64_t begin = number_of(span, "start_us"), end = number_of(span, "end_us");
+	int64_t begin = number_of(span, "start_us"), end = number_of(span, "end_us"), from, to;
 	const json_t *caller = parent_of(spans, span);
 	struct question q;
 	json_t *rows;
@@ -184,29 +197,16 @@ static int look_under(struct explanation *e, const json_t *spans, json_t *span, 
 		}
 		json_decref(rows);
 		/* a stopped process delays also what is not accepted yet, or not answered yet */
-		err = ask(e, "explain/gc.sql",
-			  ask_about(&q, span,
-				    min_us(begin, caller ? number_of(caller, "start_us") : begin),
-				    max_us(end, caller ? number_of(caller, "end_us") : end)),
-			  &rows, why);
+		from = caller ? min_us(begin, number_of(caller, "start_us")) : begin;
+		to = caller ? max_us(end, number_of(caller, "end_us")) : end;
+		err = attach(e, span, "gc", "explain/gc.sql", from, to, why);
+		if (!err)
+			err = attach(e, span, "throttle", "explain/throttle.sql", from, to, why);
+		if (!err)
+			err = attach(e, span, "waits", "explain/waits.sql",
+				     number_of(span, "start_us"), number_of(span, "end_us"), why);
 		if (err)
 			return err;
-		json_object_set_new(span, "gc", rows);
-		err = ask(e, "explain/throttle.sql",
-			  ask_about(&q, span,
-				    min_us(begin, caller ? number_of(caller, "start_us") : begin),
-				    max_us(end, caller ? number_of(caller, "end_us") : end)),
-			  &rows, why);
-		if (err)
-			return err;
-		json_object_set_new(span, "throttle", rows);
-		err = ask(
-			e, "explain/waits.sql",
-			ask_about(&q, span, number_of(span, "start_us"), number_of(span, "end_us")),
-			&rows, why);
-		if (err)
-			return err;
-		json_object_set_new(span, "waits", rows);
 	}
 	if (begin < e->begin_us)
 		e->begin_us = begin;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "probe/elf_file.h"
-#include "probe/memory.h"
+#include "python/remote.h"
 
 enum { MAX_INTERPRETERS = 256, GIL_COND_IN_STRUCT = 32 };
 
@@ -28,6 +28,7 @@ static bool contains(const uint64_t *gils, size_t n, uint64_t gil)
 size_t python_gil_find(uint32_t host_pid, uint64_t runtime, const struct python_offsets *offsets,
 		       uint64_t *ret_gils, size_t max)
 {
+	struct remote r = remote_of(host_pid, offsets, 1 + 2 * MAX_INTERPRETERS);
 	uint64_t interp, gil;
 	size_t n = 0;
 
@@ -35,15 +36,15 @@ size_t python_gil_find(uint32_t host_pid, uint64_t runtime, const struct python_
 		ret_gils[0] = normal(runtime + offsets->gil, offsets);
 		return 1;
 	}
-	if (!memory_read(host_pid, runtime + offsets->runtime_interpreters_head, &interp, 8))
+	if (remote_u64(&r, runtime + offsets->runtime_interpreters_head, &interp))
 		return 0;
-	for (int i = 0; i < MAX_INTERPRETERS && interp && n < max; i++) {
-		if (!memory_read(host_pid, interp + offsets->gil, &gil, 8))
+	while (interp && n < max) {
+		if (remote_u64(&r, interp + offsets->gil, &gil))
 			break;
 		gil = gil ? normal(gil, offsets) : 0;
 		if (gil && !contains(ret_gils, n, gil))
 			ret_gils[n++] = gil;
-		if (!memory_read(host_pid, interp + offsets->interp_next, &interp, 8))
+		if (remote_u64(&r, interp + offsets->interp_next, &interp))
 			break;
 	}
 	return n;

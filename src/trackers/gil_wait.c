@@ -13,7 +13,7 @@
 #include "log.h"
 #include "pipeline/enrich.h"
 #include "probe/clock.h"
-#include "probe/memory.h"
+#include "probe/proc.h"
 #include "probe/python_gil.h"
 #include "probe/take_gil.h"
 #include "python/names.h"
@@ -211,7 +211,7 @@ static void look_for_gils(struct interpreter *i)
 	uint64_t base, gils[GIL_MAX_PER_PROCESS];
 	size_t n = 0;
 
-	if (!i->runtime && memory_file_base(i->host_pid, &i->identity, &base) == 0)
+	if (!i->runtime && !proc_file_base(i->host_pid, i->identity.dev, i->identity.ino, &base))
 		i->runtime = base + (i->runtime_va - i->base_va);
 	if (i->runtime)
 		n = python_gil_find(i->host_pid, i->runtime, &i->offsets, gils,
