@@ -164,9 +164,12 @@ def test_handoff_in_a_pid_namespace(debian_python, start_agent, tmp_path, cleanu
     cleanup.append(gunicorn)
     (host_worker,) = host.children_of(python_child_of(gunicorn.pid))
 
-    def covered():
+    replies = {}
+
+    def covered():  # a row comes some time after its request
         reply, port = get(gunicorn.address)
-        return [(reply, r) for r in agent.select("ebpf_handoff", lambda r: (r["host_pid"], r["peer_port"]) == (host_worker, port))]
+        replies[port] = reply
+        return [(replies[r["peer_port"]], r) for r in agent.select("ebpf_handoff", lambda r: r["host_pid"] == host_worker)]
     reply, row = host.wait_until(covered, 10, "a hand-off row")[0]
     assert reply["pid"] == gunicorn.worker_pids[0] != host_worker
     assert (row["pid"], row["tid"], row["main_tid"]) == (reply["pid"], reply["tid"], reply["pid"])
