@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import host  # noqa: E402
 from agent import Agent, UNDERSPAN  # noqa: E402
+from netns import Netns  # noqa: E402
 
 PYTHONS = host.find_pythons()
 # with those of other releases: for the tests that run one program on all at once
@@ -54,6 +55,13 @@ def cleanup():
     yield things
     for thing in reversed(things):
         thing.kill()
+
+
+@pytest.fixture
+def netns(cleanup):
+    made = Netns()
+    cleanup.append(made)
+    return made
 
 
 @pytest.fixture

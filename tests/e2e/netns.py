@@ -4,6 +4,7 @@ import ctypes
 import itertools
 import os
 import subprocess
+import threading
 
 CLONE_NEWNET = 0x40000000
 _numbers = itertools.count()
@@ -51,3 +52,17 @@ def enter(netns):
     with open(netns.path) as f:
         if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
+
+
+def in_namespace(netns, function):
+    """Runs function() in a thread that belongs to the namespace; returns (its native id, its result)."""
+    result = []
+
+    def run():
+        enter(netns)
+        result.append((threading.get_native_id(), function()))
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert result, f"{function} failed"
+    return result[0]

@@ -16,7 +16,7 @@ import pytest
 
 import counts
 from host import WORKLOADS, monotonic_ns
-from netns import Netns, enter
+from netns import Netns, in_namespace
 
 TABLE = "ebpf_tcp_connect"
 CLOSED = "ebpf_tcp_connect_closed"
@@ -107,19 +107,6 @@ def check_ports_and_times(truth, rows):
             assert t["start"] - SLACK_NS <= start <= end <= t["end"] + SLACK_NS, (t, found)
     assert compared > 200
     assert all(r["local_port"] for r in rows if r["outcome"] in ("success", "refused", "timeout"))
-
-
-def in_namespace(netns, function):
-    """Runs function() in a thread that belongs to the namespace; returns (its native id, its result)."""
-    result = []
-
-    def run():
-        enter(netns)
-        result.append((threading.get_native_id(), function()))
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return result[0]
 
 
 def test_closing_before_the_answer_is_aborted(start_agent, two_namespaces):

@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import time
 
 import pytest
 
 from conftest import GUNICORNS
 from host import wait_until
-from netns import Netns, enter, tcp_counters
+from netns import in_namespace, tcp_counters
 from servers import Gunicorn, Server, get
 from test_tcp_accept import ALL, TABLE
 from test_tcp_connect import plain
@@ -32,27 +31,6 @@ http {{
     }}
 }}
 """
-
-
-@pytest.fixture
-def netns(cleanup):
-    made = Netns()
-    cleanup.append(made)
-    return made
-
-
-def inside(netns, function):
-    """function()'s result, run by a thread that belongs to the network namespace."""
-    result = []
-
-    def run():
-        enter(netns)
-        result.append(function())
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert result, f"{function} failed"
-    return result[0]
 
 
 def children_of(pid):
@@ -74,7 +52,7 @@ def flood(netns, addresses, n):
         time.sleep(1.5)
         for client in clients:
             client.close()
-    inside(netns, run)
+    in_namespace(netns, run)
 
 
 def overflow(agent, netns, server, workers, addresses):
@@ -116,7 +94,7 @@ def test_nginx(start_agent, netns, cleanup, tmp_path, reuseport, mutex):
             pid, port = get(address)
             truth[address[0], port] = pid
         return truth
-    truth = inside(netns, ask)
+    _, truth = in_namespace(netns, ask)
     assert set(truth.values()) <= set(workers)
     rows = overflow(agent, netns, nginx, workers, addresses)
     assert {r["host_pid"] for r in rows} <= {*workers, nginx.pid}
@@ -133,7 +111,7 @@ def test_gunicorn(start_agent, debian_python, netns, cleanup, tmp_path, bind, op
     gunicorn = Gunicorn(debian_python, GUNICORNS[0], str(tmp_path), "--backlog", "3", *options, bind=bind, workers=2,
                         worker_class="sync", prefix=netns.prefix)
     cleanup.append(gunicorn)
-    ports = inside(netns, lambda: [get(gunicorn.address)[1] for _ in range(20)])
+    _, ports = in_namespace(netns, lambda: [get(gunicorn.address)[1] for _ in range(20)])
     rows = overflow(agent, netns, gunicorn, gunicorn.worker_pids, [gunicorn.address])
     assert {r["host_pid"] for r in rows} <= {*gunicorn.worker_pids, gunicorn.pid}
     accepted = {r["remote_port"]: r for r in agent.rows[TABLE] if r["netns"] == netns.inode and r["kind"] == "accepted"}

@@ -7,38 +7,17 @@ import os
 import socket
 import struct
 import subprocess
-import threading
 import time
 
 import pytest
 
 import counts
-from netns import Netns, enter, tcp_counters
+from netns import in_namespace, tcp_counters
 from test_tcp_accept import ALL, TABLE as ACCEPT
 from test_tcp_connect import CLOSED, TABLE as CONNECT
 
 IPPROTO_MPTCP = 262
 PYTHON = "/usr/bin/python3"
-
-
-@pytest.fixture
-def netns(cleanup):
-    made = Netns()
-    cleanup.append(made)
-    return made
-
-
-def inside(netns, function):
-    """Runs function() in a thread that belongs to the namespace; returns (its native id, its result)."""
-    result = []
-
-    def run():
-        enter(netns)
-        result.append((threading.get_native_id(), function()))
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return result[0]
 
 
 def rows_of(agent, table, netns, **wanted):
@@ -77,7 +56,7 @@ def test_mptcp(start_agent, netns, client_protocol):
         refused = socket.socket(socket.AF_INET, socket.SOCK_STREAM, client_protocol).connect_ex(("127.0.0.1", port))
         nowhere = socket.socket(socket.AF_INET, socket.SOCK_STREAM, client_protocol).connect_ex(("198.51.100.1", 80))
         return truth, left.getsockname()[1], refused, nowhere
-    tid, (ports, left, refused, nowhere) = inside(netns, run)
+    tid, (ports, left, refused, nowhere) = in_namespace(netns, run)
     time.sleep(0.3)
     agent.stop()
     accepted = rows_of(agent, ACCEPT, netns, kind="accepted")
@@ -115,7 +94,7 @@ def test_fast_open(start_agent, netns):
         with pytest.raises(ConnectionRefusedError):
             socket.socket().sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", port))
         return truth
-    tid, ports = inside(netns, run)
+    tid, ports = in_namespace(netns, run)
     time.sleep(0.3)
     agent.stop()
     accepted = rows_of(agent, ACCEPT, netns)
@@ -187,7 +166,7 @@ def test_io_uring(start_agent, netns):
         listener.close()
         assert connect(uring, port)[1] == -errno.ECONNREFUSED
         return ports
-    _, ports = inside(netns, run)
+    _, ports = in_namespace(netns, run)
     time.sleep(0.3)
     agent.stop()
     assert rows_of(agent, ACCEPT, netns) == []
@@ -249,7 +228,7 @@ def test_a_listener_of_another_process(start_agent, netns, cleanup, how):
         for child in children:
             child.communicate(b"\n")
         return truth, after["ListenOverflows"] - before["ListenOverflows"]
-    tid, (truth, overflows) = inside(netns, run)
+    tid, (truth, overflows) = in_namespace(netns, run)
     agent.stop()
     accepted = rows_of(agent, ACCEPT, netns, kind="accepted")
     assert {r["remote_port"]: r["host_pid"] for r in accepted} == truth

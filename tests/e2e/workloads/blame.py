@@ -9,18 +9,9 @@ import sys
 import threading
 import time
 
-from workload import listen, now, tell, warm_up
+from workload import frames, listen, now, tell, warm_up
 
 places, marks = {}, []
-
-
-def frames(frame):
-    found = []
-    while frame:
-        code = frame.f_code
-        found.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno])
-        frame = frame.f_back
-    return found
 
 
 def mark():

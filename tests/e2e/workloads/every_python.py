@@ -7,21 +7,12 @@ import sys
 import threading
 import time
 
-from workload import listen, now, tell, warm_up
+from workload import frames, listen, now, tell, warm_up
 
 GC_NAMES = ["gc-größe", "名前-2"]
 SLEEP = 0.003
 collections = []
 begun = {}
-
-
-def frames(frame):
-    found = []
-    while frame:
-        code = frame.f_code
-        found.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno])
-        frame = frame.f_back
-    return found
 
 
 def callback(phase, info):

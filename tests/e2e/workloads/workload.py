@@ -56,6 +56,16 @@ def thread_ends():
         _ended_delay += int(f.read().split()[1])
 
 
+def frames(frame):
+    """The stack as Python itself tells it: qualified name, file, line, the innermost first."""
+    found = []
+    while frame:
+        code = frame.f_code
+        found.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno])
+        frame = frame.f_back
+    return found
+
+
 class Collections:
     """The truth about this process's collections, from gc.callbacks, between start() and stop().
 
