@@ -7,13 +7,37 @@
 #ifndef UNDERSPAN_PYTHON_OBJECTS_H
 #define UNDERSPAN_PYTHON_OBJECTS_H
 
+#include <string.h>
+
 #include "python/remote.h"
+
+enum { OBJECT_TYPE = 8 }; /* where the header of every object has its type */
+
+/* A number out of bytes that were read. */
+static inline uint64_t u64_at(const void *at)
+{
+	uint64_t v;
+
+	memcpy(&v, at, sizeof(v));
+	return v;
+}
+
+static inline uint32_t u32_at(const void *at)
+{
+	uint32_t v;
+
+	memcpy(&v, at, sizeof(v));
+	return v;
+}
 
 /*
  * The text of a str object as UTF-8, cut at a character where `size` is too small. What C or UTF-8
  * cannot hold, NUL and lone surrogates, becomes U+FFFD.
  */
 int python_text(struct remote *r, uint64_t object, char *ret, size_t size);
+
+/* True when the object is a str that says exactly this. */
+bool python_text_is(struct remote *r, uint64_t object, const char *wanted);
 
 /* A non-negative int object. */
 int python_int(struct remote *r, uint64_t object, uint64_t *ret);

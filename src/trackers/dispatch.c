@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is asked of all the trackers that run, one after the other. See trackers.h. */
+#include <bpf/bpf.h>
+#include <string.h>
+
+#include "log.h"
+#include "trackers/trackers.h"
+
+void tracker_set_attach_binary(struct python_binary *binary, void *context)
+{
+	struct tracker_set *set = context;
+
+	for (size_t i = 0; i < set->n; i++) {
+		const struct tracker *tracker = set->items[i].tracker;
+		int err;
+
+		if (!tracker->attach_binary || set->items[i].dead)
+			continue;
+		err = tracker->attach_binary(binary, &binary->links[i], &binary->refused[i]);
+		binary->live[i] = err == 0;
+		if (err) {
+			link_list_destroy(&binary->links[i]);
+			log_warn("%s: %s: not probed: %s", tracker->name, binary->path,
+				 binary->refused[i].text);
+		} else {
+			log_info("%s: %s: Python %u.%u.%u, %zu probes, found by %s", tracker->name,
+				 binary->path, binary->image.major, binary->image.minor,
+				 binary->image.micro, binary->links[i].n_probes,
+				 tracker->binary_method(binary));
+		}
+	}
+}
+
+void tracker_set_leave_binary(const struct python_binary *binary, void *context)
+{
+	struct tracker_set *set = context;
+
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->leave_binary && binary->live[i])
+			set->items[i].tracker->leave_binary(binary);
+	}
+}
+
+void tracker_set_process_appeared(struct tracker_set *set, const struct process *process)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->process_appeared)
+			set->items[i].tracker->process_appeared(process);
+	}
+}
+
+void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->process_gone && !set->items[i].dead)
+			set->items[i].tracker->process_gone(host_pid);
+	}
+}
+
+void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output, uint64_t now_ns)
+{
+	struct tracker_output to = *output;
+
+	for (size_t i = 0; i < set->n; i++) {
+		to.index = i;
+		if (set->items[i].tracker->tick && !set->items[i].dead)
+			set->items[i].tracker->tick(&to, now_ns);
+	}
+}
+
+void tracker_set_options_changed(struct tracker_set *set)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->options_changed)
+			set->items[i].tracker->options_changed();
+	}
+}
+
+void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX])
+{
+	int n_cpus = libbpf_num_possible_cpus();
+	uint64_t *per_cpu = n_cpus > 0 ? calloc((size_t)n_cpus, sizeof(*per_cpu)) : NULL;
+
+	memset(ret, 0, STAT_MAX * sizeof(*ret));
+	/* STAT_SEEN, which is first counted, last: so the others are never more than it */
+	for (uint32_t stat = STAT_MAX; per_cpu && stats_fd >= 0 && stat-- > 0;) {
+		if (bpf_map_lookup_elem(stats_fd, &stat, per_cpu))
+			continue;
+		for (int cpu = 0; cpu < n_cpus; cpu++)
+			ret[stat] += per_cpu[cpu];
+	}
+	free(per_cpu);
+}
