@@ -37,7 +37,7 @@ struct file {
 	size_t n_loads;
 	char name[64]; /* "[libc.so.6]" */
 	struct place place;
-	uint64_t used;	   /* number of the last call that used it */
+	uint64_t used;	   /* number of the last row that used it */
 	UT_hash_handle hh; /* in order of use, the oldest first */
 };
 
@@ -54,14 +54,16 @@ struct process_maps {
 	uint64_t gone_ns; /* it ended then, or became another program; 0: not known to have */
 	struct mapping *items;
 	size_t n;
+	struct process_maps *next_retired;
 	UT_hash_handle hh;
 };
 
 static struct symbol_table kernel;
 static struct file *files;
 static struct process_maps *processes;
+static struct process_maps *retired; /* not in use any more, but names in it may be */
 static size_t files_bytes;
-static uint64_t calls;
+static uint64_t row; /* the running one's number */
 
 /* ---- files ---- */
 
@@ -73,7 +75,7 @@ static void file_free(struct file *file)
 	free(file);
 }
 
-/* Not those whose names the running call hands out. */
+/* Not those whose names were handed out for the running row. */
 static void make_room(void)
 {
 	struct file *file, *next;
@@ -82,7 +84,7 @@ static void make_room(void)
 	{
 		if (files_bytes <= MAX_FILES_BYTES)
 			return;
-		if (file->used != calls)
+		if (file->used != row)
 			file_free(file);
 	}
 }
@@ -155,10 +157,10 @@ static struct file *file_of(uint32_t host_pid, struct mapping *m)
 			return NULL;
 		file->place = m->place;
 	}
-	if (file->used != calls) { /* to the end of the list */
+	if (file->used != row) { /* to the end of the list */
 		HASH_DEL(files, file);
 		HASH_ADD(hh, files, identity, sizeof(file->identity), file);
-		file->used = calls;
+		file->used = row;
 	}
 	return file;
 }
@@ -176,11 +178,45 @@ static const char *file_symbol(const struct file *file, uint64_t offset)
 
 /* ---- processes ---- */
 
-static void maps_free(struct process_maps *maps)
+static void retire(struct process_maps *maps)
+{
+	maps->next_retired = retired;
+	retired = maps;
+}
+
+static void free_retired(void)
+{
+	struct process_maps *next;
+
+	for (struct process_maps *maps = retired; maps; maps = next) {
+		next = maps->next_retired;
+		free(maps->items);
+		free(maps);
+	}
+	retired = NULL;
+}
+
+static void forget_maps(struct process_maps *maps)
 {
 	HASH_DEL(processes, maps);
-	free(maps->items);
-	free(maps);
+	retire(maps);
+}
+
+/* The new mappings take the place of the old ones. False: out of memory, and nothing has changed.
+ */
+static bool replace_items(struct process_maps *maps, struct mapping *items, size_t n)
+{
+	struct process_maps *old = maps->items ? calloc(1, sizeof(*old)) : NULL;
+
+	if (maps->items && !old)
+		return false;
+	if (old) {
+		old->items = maps->items;
+		retire(old);
+	}
+	maps->items = items;
+	maps->n = n;
+	return true;
 }
 
 static void forget_processes(void)
@@ -188,7 +224,7 @@ static void forget_processes(void)
 	struct process_maps *maps, *next;
 
 	HASH_ITER(hh, processes, maps, next)
-	maps_free(maps);
+	forget_maps(maps);
 }
 
 /* "55d0-55d8 r-xp 00001000 fd:01 1234   /usr/lib/libc.so.6"; false: no code. */
@@ -240,12 +276,10 @@ static void read_maps(struct process_maps *maps)
 		items = grown;
 		items[n++] = mapping;
 	}
-	if (!n)
-		return;
-	free(maps->items);
-	maps->items = items;
-	maps->n = n;
-	maps->gone_ns = 0;
+	if (n && replace_items(maps, items, n))
+		maps->gone_ns = 0;
+	else
+		free(items);
 }
 
 static void forget_gone(uint64_t now_ns)
@@ -255,7 +289,7 @@ static void forget_gone(uint64_t now_ns)
 	HASH_ITER(hh, processes, maps, next)
 	{
 		if (maps->gone_ns && now_ns - maps->gone_ns > KEEP_GONE_NS)
-			maps_free(maps);
+			forget_maps(maps);
 	}
 }
 
@@ -320,15 +354,20 @@ static const char *user_symbol(struct process_maps *maps, uint64_t address)
 	return name ? name : m->name;
 }
 
-/* ---- */
+/* ---- rows ---- */
+
+void symbols_next_row(void)
+{
+	row++;
+	free_retired();
+	make_room();
+}
 
 size_t symbols_user_stack(uint32_t host_pid, const __u64 *addresses, size_t max, const char **ret)
 {
 	struct process_maps *maps;
 	size_t n = 0;
 
-	calls++;
-	make_room();
 	if (!max || !addresses[0])
 		return 0;
 	maps = maps_of(host_pid);
@@ -362,6 +401,7 @@ void symbols_process_gone(uint32_t host_pid)
 	uint64_t now = clock_monotonic_ns();
 	struct process_maps *maps;
 
+	free_retired(); /* no row is being made here, and there may be none for long */
 	forget_gone(now);
 	HASH_FIND(hh, processes, &host_pid, sizeof(host_pid), maps);
 	if (maps)
@@ -378,6 +418,7 @@ void symbols_done(void)
 	struct file *file, *next;
 
 	forget_processes();
+	free_retired();
 	HASH_ITER(hh, files, file, next)
 	file_free(file);
 	symbol_table_free(&kernel);

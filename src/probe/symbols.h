@@ -15,16 +15,19 @@
 void symbols_init(void);
 void symbols_done(void);
 
+/* A new row begins: the names of user stacks that were handed out before are no longer used. */
+void symbols_next_row(void);
+
 /*
  * The name of the function that the address lies in; else that of the file in brackets, which
  * has no symbol there, or "[anonymous]" for code without a file; else "[unknown]". Never NULL;
- * lives until the next call for a process.
+ * lives until symbols_done().
  */
 const char *symbols_kernel(uint64_t address);
 
 /*
  * Fills `ret` with the names of a user stack, up to `max`, to the first address 0 or, behind the
- * leaf, to the first that is no code; returns how many. All live until the next call.
+ * leaf, to the first that is no code; returns how many. All live until symbols_next_row().
  */
 size_t symbols_user_stack(uint32_t host_pid, const __u64 *addresses, size_t max, const char **ret);
 

@@ -161,6 +161,7 @@ static void name_stacks(const struct off_cpu_event *event, struct off_cpu_names 
 	const struct off_cpu *off = &event->off;
 	size_t n = 0;
 
+	symbols_next_row();
 	while (n < OFF_CPU_KERNEL_FRAMES && event->kernel[n]) {
 		kernel[n] = symbols_kernel(event->kernel[n]);
 		n++;
