@@ -161,6 +161,11 @@ int gc_pause_enter(struct pt_regs *regs)
 	binary = binary_of(site);
 	if (!binary)
 		return 0;
+	if (process_refused(thread >> 32)) {
+		stat_add(STAT_SEEN, 1);
+		stat_add(STAT_FILTERED, 1);
+		return 0;
+	}
 	runtime = PT_REGS_IP(regs) - site->va + binary->runtime_va;
 	interp = python_current_interp(&binary->offsets, runtime, &gil);
 	if (site->method != METHOD_USDT && python_gc_returns_at_once(&binary->offsets, interp)) {

@@ -82,7 +82,9 @@ int BPF_PROG(process_exec, struct task_struct *task)
 	__u32 tgid = task->tgid;
 	struct process_info *known = bpf_map_lookup_elem(&processes, &tgid);
 
-	if (known && !(known->flags & PROCESS_CHOSEN))
+	if (known && known->flags & PROCESS_CHOSEN)
+		known->flags &= ~PROCESS_REFUSED;
+	else if (known)
 		bpf_map_delete_elem(&processes, &tgid);
 	tell(PROCESS_EXEC, tgid, 0);
 	return 0;

@@ -167,7 +167,16 @@ static __always_inline __u32 current_tid(void)
 
 static __always_inline bool process_tracked(__u32 tgid)
 {
-	return bpf_map_lookup_elem(&processes, &tgid) != NULL;
+	const struct process_info *info = bpf_map_lookup_elem(&processes, &tgid);
+
+	return info && info->flags != PROCESS_REFUSED;
+}
+
+static __always_inline bool process_refused(__u32 tgid)
+{
+	const struct process_info *info = bpf_map_lookup_elem(&processes, &tgid);
+
+	return info && info->flags & PROCESS_REFUSED;
 }
 
 /* The task's id in its innermost PID namespace: what os.getpid() and gettid() say inside. */

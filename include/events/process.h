@@ -24,10 +24,14 @@ struct process_event {
 	__u64 time_ns;	/* CLOCK_MONOTONIC */
 };
 
-/* Value of the map `processes`, keyed by host pid: these are tracked. */
+/*
+ * Value of the map `processes`, keyed by host pid: these are tracked, but for those that are only
+ * refused. Children inherit all of it.
+ */
 enum process_flags {
-	PROCESS_PYTHON = 1, /* user space saw an interpreter; ends with exec */
-	PROCESS_CHOSEN = 2, /* --pid or a descendant of one; survives exec */
+	PROCESS_PYTHON = 1,  /* user space saw an interpreter; ends with exec */
+	PROCESS_CHOSEN = 2,  /* --pid or a descendant of one; survives exec */
+	PROCESS_REFUSED = 4, /* its interpreter shall not be read; ends with exec */
 };
 
 struct process_info {

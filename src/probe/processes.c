@@ -19,7 +19,7 @@
 struct pending {
 	struct delayed delayed;
 	uint32_t host_pid;
-	uint64_t start_time;
+	uint64_t start_time; /* 0: a forked child, which is whatever the table has by this pid */
 	enum binary_kind kind;
 };
 
@@ -84,11 +84,21 @@ static bool is_chosen(uint32_t host_pid)
 
 static void check_soon(uint32_t host_pid, uint64_t start_time);
 
-static void track(uint32_t host_pid, struct python_binary *binary, uint64_t start_time)
+/* Tells the kernel's side whether it is Python or only looks so. `how`: BPF_ANY or BPF_EXIST. */
+static int mark(uint32_t host_pid, uint32_t flags, uint64_t how)
 {
-	struct process_info info = { .flags = PROCESS_PYTHON };
+	struct process_info info = { .flags = flags };
 
-	if (!only_chosen && bpf_map_update_elem(map_fd, &host_pid, &info, BPF_ANY)) {
+	if (only_chosen)
+		info.flags |= PROCESS_CHOSEN | PROCESS_PYTHON;
+	return bpf_map_update_elem(map_fd, &host_pid, &info, how);
+}
+
+/* `binary` NULL: what is to be known of it is why it is refused. */
+static void track(uint32_t host_pid, struct python_binary *binary, const struct why *why,
+		  uint64_t start_time)
+{
+	if (mark(host_pid, binary ? PROCESS_PYTHON : PROCESS_REFUSED, BPF_ANY)) {
 		log_warn("process %u is not tracked: the map of processes is full", host_pid);
 		return;
 	}
@@ -97,11 +107,12 @@ static void track(uint32_t host_pid, struct python_binary *binary, uint64_t star
 		bpf_map_delete_elem(map_fd, &host_pid);
 		return;
 	}
-	if (!add(host_pid, binary, NULL))
+	if (!add(host_pid, binary, why))
 		return;
 	if (hooks.appeared)
 		hooks.appeared(find(host_pid));
-	check_soon(host_pid, start_time);
+	if (binary)
+		check_soon(host_pid, start_time);
 }
 
 /* ---- looking at a process ---- */
@@ -136,10 +147,9 @@ static enum binary_kind look(uint32_t host_pid, uint64_t start_time, enum binary
 	if (kind == BINARY_LINKS_LIBPYTHON || kind == BINARY_OTHER)
 		found = look_at_libpython(host_pid, &binary, &why);
 	if (found == BINARY_PYTHON)
-		track(host_pid, binary, start_time);
-	else if (found == BINARY_REFUSED && why.text[0] && add(host_pid, NULL, &why) &&
-		 hooks.appeared)
-		hooks.appeared(find(host_pid));
+		track(host_pid, binary, NULL, start_time);
+	else if (found == BINARY_REFUSED && why.text[0])
+		track(host_pid, NULL, &why, start_time);
 	if (found == BINARY_PYTHON || found == BINARY_REFUSED)
 		return found;
 	return kind;
@@ -229,8 +239,7 @@ static void refuse(struct process *p)
 	uint32_t host_pid = p->host_pid;
 
 	log_warn("process %u in %s: %s", host_pid, p->binary->path, p->unread.text);
-	if (!only_chosen)
-		bpf_map_delete_elem(map_fd, &host_pid);
+	mark(host_pid, PROCESS_REFUSED, BPF_EXIST); /* it may be dead */
 	if (hooks.gone)
 		hooks.gone(host_pid);
 	binary_release(p->binary);
@@ -244,17 +253,22 @@ static void refuse(struct process *p)
 static bool check_state(struct process *p, bool last)
 {
 	int err = python_live_check(p->host_pid, p->binary, &p->live, &p->unread);
+	bool unsound, later;
 
 	if (!err)
 		p->unread.text[0] = '\0';
 	p->unsound_looks += err == -EBADMSG;
-	if (err && !last && p->unsound_looks < UNSOUND_LOOKS)
+	unsound = err == -EBADMSG && p->unsound_looks >= UNSOUND_LOOKS;
+	if (err && !last && !unsound)
 		return false;
-	if (hooks.checked)
+	/* a program may have the interpreter in it for long before it starts it */
+	later = !unsound && (err == -EAGAIN || err == -EBADMSG);
+	if (hooks.checked && !(later && p->told_unread))
 		hooks.checked(p);
-	if (p->unsound_looks >= UNSOUND_LOOKS && err == -EBADMSG)
+	p->told_unread = later;
+	if (unsound)
 		refuse(p);
-	return true;
+	return !later;
 }
 
 static void check_states(uint64_t now_ns)
@@ -267,9 +281,9 @@ static void check_states(uint64_t now_ns)
 			bool last = step + 1 == ARRAY_SIZE(state_checks);
 
 			if (process && process->binary &&
-			    proc_start_time(p->host_pid) == p->start_time &&
+			    (!p->start_time || proc_start_time(p->host_pid) == p->start_time) &&
 			    !check_state(process, last))
-				schedule(p, step + 1, now_ns);
+				schedule(p, last ? step : step + 1, now_ns);
 			else
 				give_up(p);
 		}
@@ -307,11 +321,14 @@ void processes_handle(const struct process_event *event)
 		break;
 	case PROCESS_FORK:
 		parent = find(event->parent_host_pid);
-		if (!parent || !parent->binary)
-			break;
 		/* an exec'ed child may have been seen already: then that was the newer truth */
-		if (!p && add(event->host_pid, parent->binary, NULL) && hooks.appeared)
+		if (!parent || p || !add(event->host_pid, parent->binary, &parent->refused))
+			break;
+		if (!parent->binary) /* refused as its parent is, of which there is a row */
+			break;
+		if (hooks.appeared)
 			hooks.appeared(find(event->host_pid));
+		check_soon(event->host_pid, 0);
 		break;
 	case PROCESS_THREAD:
 		if (p && hooks.thread_started)

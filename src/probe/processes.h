@@ -22,6 +22,7 @@ struct process {
 	struct python_live live; /* .threads 0: not looked at yet, or see `unread` */
 	struct why unread;
 	uint32_t unsound_looks;
+	bool told_unread; /* the hook checked() had `unread`, and it is looked at further */
 	UT_hash_handle hh;
 };
 

@@ -152,20 +152,22 @@ static void read_threads(uint32_t host_pid, struct kernel_threads *ret)
 		closedir(dir);
 }
 
+enum thread_block { BLOCK_NONE, BLOCK_UNCERTAIN, BLOCK_SURE };
+
 /*
- * Before 3.11 there is only pthread_self(), the address of a block that begins with pointers to
- * itself, in glibc on x86-64 the first and the third word, in musl the first.
+ * pthread_self() is the address of a block that begins with pointers to itself, in glibc on x86-64
+ * the first and the third word, in musl the first. On arm64 nothing in it tells.
  */
-static bool is_thread_block(struct remote *r, uint64_t ident)
+static enum thread_block look_at_thread_block(struct remote *r, uint64_t ident)
 {
 	uint64_t words[3];
 
 	if (remote_read(r, ident, words, sizeof(words)))
-		return false;
+		return BLOCK_NONE;
 #ifdef __x86_64__
-	return words[0] == ident || words[2] == ident;
+	return words[0] == ident || words[2] == ident ? BLOCK_SURE : BLOCK_NONE;
 #else
-	return true; /* on arm64 nothing in it tells; that it is there does */
+	return BLOCK_UNCERTAIN;
 #endif
 }
 
@@ -173,13 +175,16 @@ static bool is_kernel_thread(struct remote *r, uint64_t native_id, uint64_t iden
 {
 	const struct kernel_threads *threads = context;
 
-	if (!r->offsets->tstate_native_thread_id)
-		return is_thread_block(r, ident);
+	if (!r->offsets->tstate_native_thread_id) /* before 3.11 */
+		return look_at_thread_block(r, ident) != BLOCK_NONE;
 	for (size_t i = 0; i < threads->n; i++) {
 		if (threads->tids[i] == native_id)
 			return true;
 	}
-	return threads->more && native_id && native_id <= UINT32_MAX >> 8;
+	if (threads->more && native_id && native_id <= UINT32_MAX >> 8)
+		return true;
+	/* the child of a C library that forks without Python's knowledge keeps its parent's ids */
+	return look_at_thread_block(r, ident) == BLOCK_SURE;
 }
 
 int python_live_check(uint32_t host_pid, const struct python_binary *binary,

@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A program that is no Python and has all that a tracer looks for in one: the symbols and texts of
+ * CPython 3.11, or with -DMINOR=13 the description of 3.13, a runtime with an interpreter, threads,
+ * frames, names, and sys.modules. So long as it says the truth it passes for Python. Told a word
+ * it begins to lie as that says.
+ *
+ * Three threads: one has the "GIL" for 4 ms at a time and "collects" in it, one waits for that, one
+ * sleeps. It says its pid, and is told in lines: a word of lies[], "fork" with or without such a
+ * word for the child, "calls", to which it says how often it called each of its collectors.
+ *
+ * With -DCLONES the collecting function is there several times, as compilers make clones.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MINOR
+#define MINOR 11
+#endif
+
+/* Offsets: those of 3.11, which this program's 3.13 describes as its own where they are described.
+ */
+enum {
+	HEAD = MINOR >= 13 ? 600 : 40, /* in the runtime */
+	GIL = 360,		       /* in the runtime; 3.13: a pointer in the interpreter */
+	GIL_HOLDER = 8,
+	GIL_LOCKED = 16,
+	GIL_SWITCHES = 24,
+	GIL_COND = 32,
+	INTERP_NEXT = 0,
+	INTERP_THREADS = 16,
+	INTERP_GC = 648,
+	INTERP_STATS = 776,
+	INTERP_COLLECTING = 848,
+	INTERP_MODULES = 888,
+	TSTATE_NEXT = 8,
+	TSTATE_INTERP = 16,
+	TSTATE_CFRAME = 56,
+	TSTATE_IDENT = 152,
+	TSTATE_TID = 160,
+	FRAME_CODE = 32,
+	FRAME_PREVIOUS = 48,
+	FRAME_IP = 56,
+	FRAME_OWNER = 69,
+	CODE_LINE = 72,
+	CODE_FILE = 112,
+	CODE_NAME = 120,
+	CODE_QUALNAME = 128,
+	CODE_LINES = 136,
+	CODE_BYTES = 184,
+	STR_LENGTH = 16,
+	STR_STATE = 32,
+	STR_DATA = MINOR >= 13 ? 40 : 48,
+	BYTES_SIZE = 16,
+	BYTES_DATA = 32,
+	MEMORY = 4096,
+};
+
+struct block {
+	_Alignas(16) char at[MEMORY];
+};
+
+#define VERSION ((uint64_t)(3 << 24 | MINOR << 16 | 2 << 8 | 0xf0))
+#if MINOR >= 13
+#define COOKIE 0x7970677562656478 /* "xdebugpy" */
+__attribute__((section(".data"))) struct {
+	uint64_t words[73];
+	char rest[16384];
+} _PyRuntime = { {
+	COOKIE,
+	VERSION,
+	0,
+	16384,
+	0,
+	HEAD,
+	0,
+	0,
+	[8] = INTERP_NEXT,
+	INTERP_THREADS,
+	INTERP_GC,
+	INTERP_MODULES,
+	[14] = GIL,
+	[21] = TSTATE_NEXT,
+	TSTATE_INTERP,
+	TSTATE_CFRAME,
+	TSTATE_IDENT,
+	TSTATE_TID,
+	[29] = FRAME_PREVIOUS,
+	FRAME_CODE,
+	FRAME_IP,
+	[33] = FRAME_OWNER,
+	[35] = CODE_FILE,
+	CODE_NAME,
+	CODE_QUALNAME,
+	CODE_LINES,
+	CODE_LINE,
+	[43] = CODE_BYTES,
+	[65] = BYTES_SIZE,
+	BYTES_DATA,
+	[68] = STR_STATE,
+	STR_LENGTH,
+	STR_DATA,
+	[72] = 200,
+} };
+#else
+char _PyRuntime[16384];
+const uint64_t Py_Version = VERSION;
+#endif
+
+static struct block interp, tstates[3], str_type, thread_type;
+static char *active; /* the dict threading._active */
+static char *gil, *runtime = (char *)&_PyRuntime;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static volatile int lying;
+static const char *volatile word_of_lie = "";
+
+static void put(void *object, size_t offset, uint64_t value)
+{
+	memcpy((char *)object + offset, &value, sizeof(value));
+}
+
+static void *new(size_t size)
+{
+	void *memory = aligned_alloc(16, (size + 127) & ~(size_t)63);
+
+	memset(memory, 0, (size + 127) & ~(size_t)63);
+	put(memory, 0, 1); /* a reference */
+	return memory;
+}
+
+/* Memory that is there but takes none until it is written: of zeros, at the end of it nothing. */
+static char *huge(size_t size)
+{
+	return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		    -1, 0);
+}
+
+/* ---- objects ---- */
+
+static void *str(const char *text)
+{
+	char *s = new (STR_DATA + strlen(text) + 1);
+
+	put(s, 8, (uint64_t)&str_type);
+	put(s, STR_LENGTH, strlen(text));
+	put(s, STR_STATE, 1 << 2 | 1 << 5 | 1 << 6);
+	strcpy(s + STR_DATA, text);
+	return s;
+}
+
+static void *number(uint64_t n)
+{
+	char *i = new (40);
+
+	put(i, 16, MINOR >= 12 ? 2 << 3 : 2);
+	put(i, 24, (n & 0x3fffffff) | n >> 30 << 32);
+	return i;
+}
+
+/* With room for some more; `hashed`: the keys are numbers, which are their own hashes. */
+static char *dict(int hashed)
+{
+	char *d = new (64), *keys = new (2048);
+
+	put(d, 8, (uint64_t)&thread_type);
+	put(d, 32, (uint64_t)keys);
+	keys[9] = 5;
+	keys[10] = hashed ? 0 : 1;
+	return d;
+}
+
+static void set(char *d, uint64_t hash, void *key, void *value)
+{
+	char *keys = (char *)*(uint64_t *)(d + 32), *entry;
+	int hashed = keys[10] == 0;
+	uint64_t n = (*(uint64_t *)(keys + 24))++;
+
+	entry = keys + 32 + 32 + n * (hashed ? 24 : 16);
+	if (hashed)
+		put(entry, 0, hash);
+	put(entry, hashed ? 8 : 0, (uint64_t)key);
+	put(entry, hashed ? 16 : 8, (uint64_t)value);
+	(*(uint64_t *)(d + 16))++;
+}
+
+/* An instance of Thread: its attributes' dict is pointed to from before it. */
+static void *thread(const char *name, uint64_t tid)
+{
+	char *memory = new (128), *attributes = dict(0);
+
+	memset(memory, 0, 16);
+	put(memory, 40, (uint64_t)attributes);
+	put(memory + 64, 0, 1);
+	put(memory + 64, 8, (uint64_t)&thread_type);
+	set(attributes, 0, str("_name"), str(name));
+	set(attributes, 0, str("_native_id"), number(tid));
+	return memory + 64;
+}
+
+static void *code(const char *name, const char *file, uint64_t line)
+{
+	char *c = new (512), *lines = new (64);
+
+	put(c, 8, (uint64_t)&thread_type);
+	put(c, CODE_LINE, line);
+	put(c, CODE_FILE, (uint64_t)str(file));
+	put(c, CODE_NAME, (uint64_t)str(name));
+	put(c, CODE_QUALNAME, (uint64_t)str(name));
+	put(c, CODE_LINES, (uint64_t)lines);
+	put(lines, BYTES_SIZE, 2); /* one entry: 8 units of the first line */
+	lines[BYTES_DATA] = (char)(0x80 | 10 << 3 | 7);
+	return c;
+}
+
+static void *frame(void *of_code, void *previous)
+{
+	char *f = new (128);
+
+	put(f, FRAME_CODE, (uint64_t)of_code);
+	put(f, FRAME_PREVIOUS, (uint64_t)previous);
+	put(f, FRAME_IP, (uint64_t)of_code + CODE_BYTES + 4);
+	return f;
+}
+
+/* ---- threads ---- */
+
+static char *frames[3], *codes[3], *names[3];
+
+static void set_frame(int i, void *innermost)
+{
+	frames[i] = innermost;
+	if (MINOR >= 13)
+		put(&tstates[i], TSTATE_CFRAME, (uint64_t)innermost);
+	else
+		put((void *)*(uint64_t *)(tstates[i].at + TSTATE_CFRAME), 8, (uint64_t)innermost);
+}
+
+static void enter(int i, const char *name)
+{
+	char *tstate = tstates[i].at, *previous = i ? tstates[i - 1].at : NULL;
+	char function[64], *t;
+
+	put(tstate, TSTATE_INTERP, (uint64_t)&interp);
+	put(tstate, TSTATE_IDENT, (uint64_t)pthread_self());
+	put(tstate, TSTATE_TID, (uint64_t)syscall(SYS_gettid));
+	put(tstate, TSTATE_NEXT, (uint64_t)previous);
+	if (MINOR < 13)
+		put(tstate, TSTATE_CFRAME, (uint64_t)new (64));
+	snprintf(function, sizeof(function), "%s_function", name);
+	codes[i] = code(function, "impostor/inner.py", 40 + i);
+	set_frame(i, frame(codes[i], frame(code("outer", "impostor/outer.py", 7), NULL)));
+	t = thread(name, (uint64_t)syscall(SYS_gettid));
+	names[i] = t;
+	set(active, (uint64_t)pthread_self(), number((uint64_t)pthread_self()), t);
+	put(&interp, INTERP_THREADS, (uint64_t)tstate);
+}
+
+static void nap(long ns)
+{
+	struct timespec time = { 0, ns };
+
+	nanosleep(&time, NULL);
+}
+
+static void take_gil(int i)
+{
+	pthread_mutex_lock(&mutex);
+	while (*(volatile int *)(gil + GIL_LOCKED)) {
+		struct timespec until;
+
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += 5000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait((pthread_cond_t *)(gil + GIL_COND), &mutex, &until);
+	}
+	put(gil, GIL_HOLDER, (uint64_t)&tstates[i]);
+	(*(uint64_t *)(gil + GIL_SWITCHES))++;
+	*(volatile int *)(gil + GIL_LOCKED) = 1;
+	pthread_mutex_unlock(&mutex);
+}
+
+static void drop_gil(void)
+{
+	pthread_mutex_lock(&mutex);
+	*(volatile int *)(gil + GIL_LOCKED) = 0;
+	pthread_cond_signal((pthread_cond_t *)(gil + GIL_COND));
+	pthread_mutex_unlock(&mutex);
+}
+
+/* ---- what it calls its collector ---- */
+
+static volatile int verbose;
+
+static inline __attribute__((always_inline)) long collect_generation(long generation)
+{
+	uint64_t *stats = (uint64_t *)(interp.at + INTERP_STATS) + 3 * generation;
+
+	if (verbose)
+		printf("gc: collecting generation %d...\n", (int)generation);
+	nap(1500000); /* so long that its stack is taken */
+	stats[0]++;
+	stats[1] += 3;
+	return (long)stats[0];
+}
+
+#define COLLECTOR(name)                                                                            \
+	__attribute__((noinline, used)) static long name(long generation)                          \
+	{                                                                                          \
+		long n = collect_generation(generation);                                           \
+                                                                                                   \
+		__asm__ volatile("" : "+r"(n)); /* no tail call, and each its own */               \
+		return n;                                                                          \
+	}
+COLLECTOR(gc_collect_main)
+#ifdef CLONES
+/* of other optimizations: as GCC, GCC with LTO, and clang's thin LTO name them */
+#define NAMED(name, symbol)                                                                        \
+	static long name(long) __asm__(symbol);                                                    \
+	COLLECTOR(name)
+NAMED(clone_constprop, "gc_collect_main.constprop.0")
+NAMED(clone_isra, "gc_collect_main.isra.0")
+NAMED(clone_lto, "gc_collect_main.lto_priv.0")
+NAMED(clone_llvm, "gc_collect_main.llvm.1234567890")
+NAMED(cold_part, "gc_collect_main.cold")
+static long (*const collectors[])(long) = { gc_collect_main, clone_constprop, clone_isra, clone_lto,
+					    clone_llvm };
+#else
+static long (*const collectors[])(long) = { gc_collect_main };
+#endif
+enum { N_COLLECTORS = sizeof(collectors) / sizeof(collectors[0]) };
+static uint64_t calls[N_COLLECTORS];
+
+/* ---- lies ---- */
+
+static char *beyond; /* memory that faults */
+static uint64_t fresh;
+
+static void lie_circle(void)
+{
+	char *other = frame(codes[1], NULL);
+
+	for (int i = 0; i < 3; i++) {
+		put(frames[i], FRAME_PREVIOUS, (uint64_t)other);
+		put(other, FRAME_PREVIOUS, (uint64_t)frames[i]);
+	}
+	put(&tstates[0], TSTATE_NEXT, (uint64_t)&tstates[2]);
+	put(&interp, INTERP_NEXT, (uint64_t)&interp);
+}
+
+static void lie_dict(void)
+{
+	put((char *)*(uint64_t *)(active + 32), 24, 1ULL << 60);
+	put(active, 16, 1ULL << 60);
+	put((void *)*(uint64_t *)(interp.at + INTERP_MODULES), 16, 1ULL << 60);
+}
+
+/* As many entries as the agent looks through, all of them readable. */
+static void lie_wide(void)
+{
+	char *keys = huge(8 << 20);
+
+	keys[9] = 20;
+	put(keys, 24, 1 << 18);
+	put(active, 32, (uint64_t)keys);
+}
+
+static char *big_str(void)
+{
+	char *s = huge((1ULL << 30) + 4096);
+
+	memcpy(s, str(""), STR_DATA);
+	put(s, STR_LENGTH, 1ULL << 30);
+	memset(s + STR_DATA, 'A', 8192);
+	return s;
+}
+
+static void set_names(char *object)
+{
+	for (int i = 0; i < 3; i++) {
+		char *keys = (char *)*(uint64_t *)(*(uint64_t *)(names[i] - 24) + 32);
+
+		put(keys, 32 + 32 + 8, (uint64_t)object);
+	}
+}
+
+static void lie_name(void)
+{
+	set_names(big_str());
+}
+
+static void lie_file(void)
+{
+	char *big = big_str(), *lines = huge((1ULL << 30) + 4096);
+
+	put(lines, BYTES_SIZE, 1ULL << 30);
+	for (int i = 0; i < 3; i++) {
+		put(codes[i], CODE_FILE, (uint64_t)big);
+		put(codes[i], CODE_QUALNAME, (uint64_t)big);
+		put(codes[i], CODE_LINES, (uint64_t)lines);
+	}
+}
+
+static void lie_negative(void)
+{
+	char *s = str("negative");
+
+	put(s, STR_LENGTH, -1ULL);
+	set_names(s);
+	for (int i = 0; i < 3; i++) {
+		put(codes[i], CODE_FILE, (uint64_t)s);
+		put((void *)*(uint64_t *)(codes[i] + CODE_LINES), BYTES_SIZE, -1ULL);
+		put(frames[i], FRAME_IP, -1ULL);
+	}
+	put((char *)*(uint64_t *)(active + 32), 24, -1ULL);
+}
+
+static void lie_fault(void)
+{
+	set_names(beyond);
+	for (int i = 0; i < 3; i++) {
+		put(codes[i], CODE_FILE, (uint64_t)beyond + 8 * i);
+		put(frames[i], FRAME_PREVIOUS, i ? (uint64_t)beyond : ~0ULL << 47);
+	}
+	put(active, 32, (uint64_t)beyond);
+	put(&interp, INTERP_MODULES, (uint64_t)beyond);
+}
+
+/* Nothing is what it was: all of the runtime, but for its description, and of the interpreter. */
+static void lie_garbage(void)
+{
+	uint64_t x = 88172645463325252ULL;
+
+	for (int i = HEAD; i + 8 < 16384; i += 8) {
+		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+		if (MINOR >= 13 || i < GIL || i >= GIL + 128)
+			put(runtime, i,
+			    i == HEAD || x & 1
+				    ? x
+				    : (uint64_t)&tstates[x >> 60 & 1] + (x >> 50 & 0xff8));
+	}
+}
+
+static const struct {
+	const char *word;
+	void (*begin)(void);
+} lies[] = {
+	{ "circle", lie_circle }, { "dict", lie_dict },	      { "wide", lie_wide },
+	{ "name", lie_name },	  { "file", lie_file },	      { "negative", lie_negative },
+	{ "fault", lie_fault },	  { "garbage", lie_garbage }, { "flood", NULL },
+};
+
+/* Of "flood" and "file": other code each time, with names and files as long as the agent takes. */
+static void lie_anew(int i)
+{
+	static char *ring[3][4096];
+	char text[2048], *inner = NULL;
+
+	for (int k = 0; k < 100; k++) {
+		char **slot = &ring[i][fresh++ % 4096];
+
+		if (!*slot) {
+			memset(text, 'f', sizeof(text) - 1);
+			snprintf(text, 32, "flood_%d_%llu", i, (unsigned long long)fresh);
+			text[strlen(text)] = '_';
+			text[sizeof(text) - 1] = 0;
+			*slot = code(text, text, 1);
+			if (!strcmp(word_of_lie, "file"))
+				put(*slot, CODE_LINES, *(uint64_t *)(codes[i] + CODE_LINES));
+		}
+		put(*slot, CODE_LINE, fresh); /* other code at this address */
+		inner = frame(*slot, inner);
+	}
+	set_frame(i, inner); /* what it was is never freed: it is a short-lived program */
+}
+
+/* ---- life ---- */
+
+static void holds(void)
+{
+	static uint64_t n;
+
+	take_gil(0);
+	*(volatile int *)(interp.at + INTERP_COLLECTING) = 0;
+	collectors[n % N_COLLECTORS](n % 3);
+	calls[n % N_COLLECTORS]++;
+	n++;
+	nap(2000000);
+	drop_gil();
+	nap(1000000);
+}
+
+static void *wait_thread(void *nothing)
+{
+	(void)nothing;
+	pthread_mutex_lock(&mutex);
+	enter(1, "impostor waiter");
+	pthread_mutex_unlock(&mutex);
+	for (;;) {
+		if (lying == 2)
+			lie_anew(1);
+		take_gil(1);
+		drop_gil();
+		nap(300000);
+	}
+	return nothing;
+}
+
+static void *sleep_thread(void *nothing)
+{
+	(void)nothing;
+	pthread_mutex_lock(&mutex);
+	enter(2, "impostor sleeper");
+	pthread_mutex_unlock(&mutex);
+	for (;;) {
+		if (lying == 2)
+			lie_anew(2);
+		nap(3000000);
+	}
+	return nothing;
+}
+
+static void set_up(void)
+{
+	pthread_condattr_t monotonic;
+
+	gil = MINOR >= 13 ? new (128) : runtime + GIL;
+	if (MINOR >= 13)
+		put(&interp, GIL, (uint64_t)gil);
+	put(gil, 0, 5000);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init((pthread_cond_t *)(gil + GIL_COND), &monotonic);
+	active = dict(1);
+	put(&thread_type, 168, 1 << 4);
+	char *all = dict(0), *module = new (64), *of_module = dict(0);
+	set(all, 0, str("sys"), number(1));
+	set(all, 0, str("threading"), module);
+	put(module, 16, (uint64_t)of_module);
+	set(of_module, 0, str("_active"), active);
+	put(&interp, INTERP_MODULES, (uint64_t)all);
+	enter(0, "impostor main");
+	put(runtime, HEAD, (uint64_t)&interp);
+}
+
+static int begin_lie(const char *what)
+{
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+		if (strcmp(lies[i].word, what))
+			continue;
+		word_of_lie = lies[i].word;
+		if (lies[i].begin)
+			lies[i].begin();
+		lying = !lies[i].begin || lies[i].begin == lie_file ? 2 : 1;
+		return 1;
+	}
+	return 0;
+}
+
+/* What Python does in a forked child: the one thread that is left becomes the main one. */
+static void after_fork(void)
+{
+	put(&tstates[0], TSTATE_NEXT, 0);
+	put(&tstates[0], TSTATE_TID, (uint64_t)syscall(SYS_gettid));
+	put(&interp, INTERP_THREADS, (uint64_t)&tstates[0]);
+	pthread_mutex_init(&mutex, NULL);
+	*(int *)(gil + GIL_LOCKED) = 0;
+}
+
+static void fork_child(const char *lie)
+{
+	pid_t child = fork();
+
+	if (child) {
+		printf("{\"child\": %d}\n", child);
+		return;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	after_fork();
+	if (lie)
+		begin_lie(lie);
+	dup2(2, 1);
+	for (;;)
+		holds();
+}
+
+static void obey(char *line)
+{
+	char *first = strtok(line, " \n"), *second = strtok(NULL, "\n");
+
+	if (first && !strcmp(first, "fork")) {
+		fork_child(second);
+	} else if (first && !strcmp(first, "calls")) {
+		printf("{\"calls\": [");
+		for (int i = 0; i < N_COLLECTORS; i++)
+			printf("%s%llu", i ? ", " : "", (unsigned long long)calls[i]);
+		printf("]}\n");
+	} else {
+		printf("{\"lies\": %d}\n", begin_lie(first ? first : ""));
+	}
+}
+
+int main(void)
+{
+	char line[100];
+	pthread_t thread_id;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	beyond = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	set_up();
+	pthread_create(&thread_id, NULL, wait_thread, NULL);
+	pthread_create(&thread_id, NULL, sleep_thread, NULL);
+	printf("{\"pid\": %d, \"tid\": %d}\n", getpid(), getpid());
+	for (struct pollfd in = { 0, POLLIN, 0 };;) {
+		if (lying == 2)
+			lie_anew(0);
+		holds();
+		if (poll(&in, 1, 0) > 0) {
+			if (!fgets(line, sizeof(line), stdin))
+				return 0;
+			obey(line);
+		}
+	}
+}
