@@ -13,6 +13,7 @@
 #include "agent/notify.h"
 #include "agent/privileges.h"
 #include "agent/report.h"
+#include "agent/rows.h"
 #include "log.h"
 #include "pipeline/enrich.h"
 #include "probe/clock.h"
@@ -20,13 +21,13 @@
 #include "probe/processes.h"
 #include "python/names.h"
 #include "python/target.h"
+#include "readers.h"
 #include "trackers/trackers.h"
 
 /* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
 static const uint64_t POLL_NS = 100 * NSEC_PER_MSEC;
 static const uint64_t RESCAN_NS = 5 * NSEC_PER_SEC;
-/* SIGTERM must end the agent within 5 s: what is under way then takes up to one to be cancelled. */
-static const uint64_t FINISH_NS = 3500 * NSEC_PER_MSEC, FINISH_MIN_NS = 500 * NSEC_PER_MSEC;
+static const uint64_t FINISH_NS = 4 * NSEC_PER_SEC; /* SIGTERM must end the agent within 5 s */
 
 struct agent {
 	struct agent_options options;
@@ -45,58 +46,7 @@ struct agent {
 
 static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
 
-/* ---- an event becomes a row ---- */
-
-static size_t pipeline_table(const struct agent *agent, size_t index, size_t table)
-{
-	return table ? agent->set.items[index].second_table : index;
-}
-
-/* Probes of the interpreter fire in whatever uses its file; some of it is refused, see processes.h.
- */
-static bool is_of_refused(const struct tracker *tracker, const void *event)
-{
-	const struct process *process =
-		tracker->attach_binary
-			? processes_find(((const struct event_header *)event)->host_pid)
-			: NULL;
-
-	return process && !process->binary;
-}
-
-static void on_event(size_t index, const void *event, size_t size, void *context)
-{
-	struct agent *agent = context;
-	const struct tracker *tracker = agent->set.items[index].tracker;
-	_Alignas(16) char row[TRACKER_ROW_MAX];
-
-	if (is_of_refused(tracker, event)) {
-		agent->set.items[index].of_refused++;
-		return;
-	}
-	agent->set.items[index].rows++;
-	memset(row, 0, tracker->row_size);
-	memcpy(row + tracker->event_offset, event, tracker->event_size);
-	enrich_event(event, (struct row_common *)row);
-	if (tracker->take_extra)
-		tracker->take_extra(row, (const char *)event + tracker->event_size,
-				    size - tracker->event_size);
-	if (tracker->complete)
-		tracker->complete(row);
-	pipeline_add(agent->pipeline,
-		     pipeline_table(agent, index, tracker->table_of ? tracker->table_of(row) : 0),
-		     row);
-}
-
-static void add_tracker_row(const struct tracker_output *output, size_t table, const void *row)
-{
-	struct agent *agent = output->context;
-
-	agent->set.items[output->index].rows++;
-	if (table == 0)
-		agent->set.items[output->index].own_rows++;
-	pipeline_add(agent->pipeline, pipeline_table(agent, output->index, table), row);
-}
+/* ---- trackers' own rows ---- */
 
 static void add_tracker_health(const struct tracker_output *output,
 			       const struct tracker_health *health)
@@ -109,7 +59,7 @@ static void add_tracker_health(const struct tracker_output *output,
 static void tick_trackers(struct agent *agent, uint64_t now, bool last)
 {
 	const struct tracker_output output = {
-		.add = add_tracker_row, .health = add_tracker_health, .last = last, .context = agent
+		.add = rows_add, .health = add_tracker_health, .last = last, .context = agent
 	};
 
 	tracker_set_tick(&agent->set, &output, now);
@@ -152,8 +102,8 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	agent->set_open = true;
 	clock_calibrate();
 	enrich_init(options->host);
-	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0, on_event,
-			       agent, why);
+	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0, rows_on_event,
+			       NULL, why);
 	if (err) {
 		agent_free(agent);
 		return err;
@@ -192,6 +142,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		sink->free(sink);
 		return err;
 	}
+	rows_start(&agent->set, agent->pipeline);
 	report_start(&agent->report, &agent->set, &agent->governor, agent->pipeline,
 		     agent->options.report_interval_ns);
 	err = metrics_start(&agent->report.subjects, why);
@@ -223,6 +174,7 @@ static void stop(struct agent *agent)
 	if (agent->started)
 		tick_trackers(agent, clock_monotonic_ns(), true);
 	tracker_set_consume(&agent->set, UINT64_MAX); /* a tick may make events */
+	rows_finish();
 }
 
 /* ---- the loop ---- */
@@ -279,6 +231,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 
 	governor_work_begins(&agent->governor);
 	tracker_set_consume(&agent->set, now + POLL_NS);
+	rows_tick(now);
 	governor_work_ends(&agent->governor);
 	govern(agent, now);
 	processes_tick(now);
@@ -362,7 +315,7 @@ static void wait_and_handle(struct agent *agent, int epoll_fd, int watch_fd, uin
 		} else if (fd == metrics_fd()) {
 			metrics_run();
 		}
-		/* the ring buffers' fds: the tick that follows consumes them */
+		/* the ring buffers' fds and the readers': the tick that follows sees to them */
 	}
 }
 
@@ -372,6 +325,8 @@ static int watch_all(struct agent *agent, int epoll_fd, int watch_fd)
 
 	for (size_t i = 0; !err && i < agent->set.n_rings; i++)
 		err = watch(epoll_fd, ring_buffer__epoll_fd(agent->set.rings[i]));
+	if (!err)
+		err = watch(epoll_fd, readers_fd());
 	if (!err && watch_fd >= 0)
 		err = watch(epoll_fd, watch_fd);
 	if (!err && agent->clock_fd >= 0)
@@ -435,19 +390,10 @@ static void drop_privileges(const struct agent *agent, bool child)
 	privileges_drop(&needs);
 }
 
-/* For delivering the last rows, `stopped_ns` being when the loop ended. */
-static uint64_t finish_deadline(uint64_t stopped_ns)
-{
-	uint64_t least = clock_monotonic_ns() + FINISH_MIN_NS, usual = stopped_ns + FINISH_NS;
-
-	return usual > least ? usual : least;
-}
-
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why)
 {
 	AUTO_CLOSE int signal_fd = open_signal_fd(why), clock_fd = clock_watch();
 	int err, undelivered;
-	uint64_t stopped_ns;
 
 	if (signal_fd < 0) {
 		sink->free(sink);
@@ -460,14 +406,13 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 	err = start(agent, sink, why);
 	if (!err)
 		err = loop(agent, watch_fd, why);
-	stopped_ns = clock_monotonic_ns();
 	notify_stopping();
 	stop(agent);
 	if (!agent->pipeline)
 		return err;
 	if (!err)
 		report_last(&agent->report, clock_monotonic_ns());
-	undelivered = pipeline_finish(agent->pipeline, finish_deadline(stopped_ns),
+	undelivered = pipeline_finish(agent->pipeline, clock_monotonic_ns() + FINISH_NS,
 				      err ? NULL : why);
 	if (!err && agent->watch_fd_ended)
 		return why_fail(why, ECHILD, "the embedded store ended; its own message is above");
@@ -479,6 +424,7 @@ void agent_free(struct agent *agent)
 	if (!agent)
 		return;
 	metrics_stop();
+	readers_stop();
 	pipeline_free(agent->pipeline);
 	names_done();
 	targets_done();

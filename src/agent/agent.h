@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The running agent: trackers, discovery and pipeline around one epoll loop, the collector.
- * The only other thread is the pipeline's sender.
+ * The running agent: trackers, discovery and pipeline around one epoll loop, the collector. Other
+ * threads are the pipeline's writer and sender, and the readers (readers.h).
  */
 #ifndef UNDERSPAN_AGENT_H
 #define UNDERSPAN_AGENT_H

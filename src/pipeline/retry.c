@@ -132,9 +132,7 @@ static enum send_result by_status(long status)
 
 enum send_result retry_verdict(int err, const struct clickhouse_reply *reply)
 {
-	if (err == -ECANCELED)
-		return SEND_CANCELLED;
-	if (err == -ENOMEM)
+	if (err == -ENOMEM || err == -ECANCELED)
 		return SEND_RETRY;
 	if (err != -EREMOTEIO)
 		return SEND_RETRY_ALL;

@@ -8,6 +8,7 @@
 #include "events/process.h"
 #include "probe/clock.h"
 #include "python/target.h"
+#include "readers.h"
 #include "util.h"
 
 enum {
@@ -28,6 +29,7 @@ struct known_thread {
 	uint32_t misses;
 	uint64_t started_ns; /* the events before were another thread's; 0: not seen */
 	uint64_t look_again_ns;
+	bool being_read;
 	char *name; /* NULL: not known */
 	UT_hash_handle hh;
 };
@@ -36,6 +38,17 @@ struct known_thread {
 struct pending {
 	struct delayed delayed;
 	struct thread_id thread;
+	size_t step; /* the queue that it came from */
+};
+
+struct name_job {
+	struct job job;
+	struct target *target;
+	struct thread_id thread;
+	uint64_t started_ns;	 /* which of the threads of that number */
+	struct pending *pending; /* one that was just started; NULL: a row asks */
+	int err;
+	char name[PYTHON_THREAD_NAME_MAX];
 };
 
 /* It stands in threading._active when it first runs Python, which may have to wait for the GIL. */
@@ -61,11 +74,18 @@ void names_forget(struct target *target)
 	forget(target, known);
 }
 
-static struct known_thread *know(struct target *target, uint32_t host_tid)
+static struct known_thread *find(const struct target *target, uint32_t host_tid)
 {
 	struct known_thread *known;
 
 	HASH_FIND(hh, target->known_threads, &host_tid, sizeof(host_tid), known);
+	return known;
+}
+
+static struct known_thread *know(struct target *target, uint32_t host_tid)
+{
+	struct known_thread *known = find(target, host_tid);
+
 	if (known)
 		return known;
 	/* names are borrowed until the next tick: nothing may be forgotten here */
@@ -77,22 +97,30 @@ static struct known_thread *know(struct target *target, uint32_t host_tid)
 	return known;
 }
 
-/* Reads the name anew. A thread that is not there any more keeps the one it had. */
-static void look(struct target *target, struct known_thread *known, const struct thread_id *thread,
-		 uint64_t now_ns)
-{
-	struct remote r = remote_of(target->host_pid, &target->offsets, NAME_READS);
-	char name[PYTHON_THREAD_NAME_MAX];
+/* ---- reading ---- */
 
-	if (target_find_threads(target, now_ns) &&
-	    !python_thread_name(&r, &target->threads, thread->ident, thread->tid,
-				thread->tid == thread->pid, name)) {
+static void read_name(struct job *job)
+{
+	struct name_job *j = (struct name_job *)job;
+	struct remote r = remote_of(job->host_pid, &j->target->offsets, NAME_READS);
+
+	j->err = -ENOENT;
+	if (target_find_threads(j->target, clock_monotonic_ns()))
+		j->err = python_thread_name(&r, &j->target->threads, j->thread.ident, j->thread.tid,
+					    j->thread.tid == j->thread.pid, j->name);
+}
+
+/* A thread that is not there any more keeps the name it had. */
+static void take_name(struct known_thread *known, const char *name, uint64_t now_ns)
+{
+	char *copy = name ? strdup(name) : NULL;
+
+	known->being_read = false;
+	if (copy) {
+		free(known->name);
+		known->name = copy;
 		known->look_again_ns = now_ns + NAME_KEEP_NS;
 		known->misses = 0;
-		if (known->name && !strcmp(known->name, name))
-			return;
-		free(known->name);
-		known->name = strdup(name);
 		return;
 	}
 	known->look_again_ns = now_ns + (FIRST_MISS_MS * NSEC_PER_MSEC << known->misses);
@@ -100,20 +128,71 @@ static void look(struct target *target, struct known_thread *known, const struct
 		known->misses++;
 }
 
+static void started_is_read(struct pending *pending, struct known_thread *known, uint64_t now_ns);
+
+static void name_is_read(struct job *job)
+{
+	struct name_job *j = (struct name_job *)job;
+	struct known_thread *known = j->target->dropped ? NULL
+							: find(j->target, j->thread.host_tid);
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (known && known->started_ns != j->started_ns)
+		known = NULL; /* another thread by now */
+	if (known)
+		take_name(known, job->ran && !j->err ? j->name : NULL, now_ns);
+	if (j->pending)
+		started_is_read(j->pending, known, now_ns);
+	target_release(j->target);
+	free(j);
+}
+
+/* False: it cannot be read now. */
+static bool start_reading(struct target *target, struct known_thread *known,
+			  const struct thread_id *thread, struct pending *pending)
+{
+	struct name_job *j = malloc(sizeof(*j));
+
+	if (!j)
+		return false;
+	j->job = (struct job){ .host_pid = target->host_pid,
+			       .run = read_name,
+			       .done = name_is_read };
+	j->target = target;
+	j->thread = *thread;
+	j->started_ns = known->started_ns;
+	j->pending = pending;
+	if (!readers_give(&j->job)) {
+		free(j);
+		return false;
+	}
+	target_hold(target);
+	known->being_read = true;
+	return true;
+}
+
+static const char *find_name(struct target *target, const struct thread_id *thread,
+			     uint64_t event_ns)
+{
+	struct known_thread *known = know(target, thread->host_tid);
+
+	if (!known || event_ns < known->started_ns)
+		return NULL;
+	if (!known->being_read && event_ns >= known->look_again_ns && !target->gone_ns &&
+	    allowance_take(&allowance, 1, known->name != NULL, clock_monotonic_ns()))
+		start_reading(target, known, thread, NULL);
+	if (known->being_read)
+		lookup_waits(target->host_pid);
+	return known->name;
+}
+
 const char *names_find(const struct thread_id *thread, uint64_t event_ns)
 {
 	struct target *target = target_get(thread->host_pid, event_ns);
-	struct known_thread *known = target ? know(target, thread->host_tid) : NULL;
-	uint64_t now_ns;
+	const char *name = target ? find_name(target, thread, event_ns) : NULL;
 
-	if (!known || event_ns < known->started_ns)
-		return "";
-	if (event_ns >= known->look_again_ns && !target->gone_ns) {
-		now_ns = clock_monotonic_ns();
-		if (allowance_take(&allowance, 1, known->name != NULL, now_ns))
-			look(target, known, thread, now_ns);
-	}
-	return known->name ? known->name : "";
+	lookups.unnamed |= target && !name;
+	return name ? name : "";
 }
 
 /* ---- threads that were just started ---- */
@@ -124,6 +203,25 @@ static void give_up(struct pending *p)
 	free(p);
 }
 
+static void try_again(struct pending *p, uint64_t now_ns)
+{
+	if (++p->step < ARRAY_SIZE(queues))
+		delay_queue_push(&queues[p->step], &p->delayed, now_ns);
+	else
+		give_up(p);
+}
+
+static void started_is_read(struct pending *pending, struct known_thread *known, uint64_t now_ns)
+{
+	if (!known || known->name) {
+		give_up(pending);
+		return;
+	}
+	known->misses = 0; /* a row may ask at once */
+	known->look_again_ns = 0;
+	try_again(pending, now_ns);
+}
+
 void names_thread_started(const struct process_event *event)
 {
 	struct target *target = target_get(event->host_pid, event->time_ns);
@@ -132,7 +230,7 @@ void names_thread_started(const struct process_event *event)
 
 	if (!known)
 		return;
-	if (known->name || known->misses) { /* of another thread, which had this tid before */
+	if (known->name || known->misses || known->being_read) { /* of another with this tid */
 		forget(target, known);
 		known = know(target, event->host_tid);
 		if (!known)
@@ -150,34 +248,27 @@ void names_thread_started(const struct process_event *event)
 	delay_queue_push(&queues[0], &p->delayed, clock_monotonic_ns());
 }
 
-/* True when there is nothing more to do about it. */
-static bool look_at_started(const struct thread_id *thread, uint64_t now_ns)
+static void look_at_started(struct pending *p, uint64_t now_ns)
 {
-	struct target *target = target_get(thread->host_pid, now_ns);
-	struct known_thread *known = target ? know(target, thread->host_tid) : NULL;
+	struct target *target = target_get(p->thread.host_pid, now_ns);
+	struct known_thread *known = target ? find(target, p->thread.host_tid) : NULL;
 
-	if (!known || known->name)
-		return true;
-	if (!allowance_take(&allowance, 1, false, now_ns))
-		return true;
-	look(target, known, thread, now_ns);
-	known->misses = 0; /* a row may ask at once */
-	known->look_again_ns = known->name ? known->look_again_ns : 0;
-	return known->name != NULL;
+	if (!known || known->name || target->gone_ns)
+		give_up(p);
+	else if (known->being_read) /* a row has asked */
+		try_again(p, now_ns);
+	else if (!allowance_take(&allowance, 1, false, now_ns) ||
+		 !start_reading(target, known, &p->thread, p))
+		give_up(p);
 }
 
 void names_tick(uint64_t now_ns)
 {
 	for (size_t step = 0; step < ARRAY_SIZE(queues); step++) {
-		bool last = step + 1 == ARRAY_SIZE(queues);
 		struct pending *p;
 
-		while ((p = (struct pending *)delay_queue_pop(&queues[step], now_ns))) {
-			if (look_at_started(&p->thread, now_ns) || last)
-				give_up(p);
-			else
-				delay_queue_push(&queues[step + 1], &p->delayed, now_ns);
-		}
+		while ((p = (struct pending *)delay_queue_pop(&queues[step], now_ns)))
+			look_at_started(p, now_ns);
 	}
 }
 

@@ -16,13 +16,16 @@ struct target;
 
 /*
  * Innermost first. "<gone>": the code object died before it could be looked at; "<unread>": it
- * could not be read, or too many had to be at once; last "<cut>": the stack goes on.
+ * could not be read, or not yet, or too many had to be at once; last "<cut>": the stack goes on.
  */
 struct stack_texts {
 	const char *items[PYTHON_STACK_MAX + 1];
 };
 
-/* The texts, borrowed from `texts` and the cache: they live until targets_tick(). */
+/*
+ * The texts, borrowed from `texts` and the cache: they live until targets_tick(). What is new is
+ * read by a job; `lookups` (readers.h) says so, and what became of it.
+ */
 struct column_strings stack_resolve(uint32_t host_pid, uint64_t event_ns,
 				    const struct python_frame *frames,
 				    const struct python_stack_info *info,

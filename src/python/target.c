@@ -22,7 +22,20 @@ static void drop(struct target *target)
 	names_forget(target);
 	stack_forget(target);
 	HASH_DEL(targets, target);
-	free(target);
+	target->dropped = true;
+	if (!target->holds)
+		free(target);
+}
+
+void target_hold(struct target *target)
+{
+	target->holds++;
+}
+
+void target_release(struct target *target)
+{
+	if (!--target->holds && target->dropped)
+		free(target);
 }
 
 static struct target *add(uint32_t host_pid)
@@ -71,7 +84,7 @@ uint64_t target_runtime_address(struct target *target)
 {
 	uint64_t base;
 
-	if (!target->runtime_address && !target->gone_ns &&
+	if (!target->runtime_address &&
 	    !proc_file_base(target->host_pid, target->dev, target->ino, &base))
 		target->runtime_address = base - target->load_va + target->runtime_va;
 	return target->runtime_address;
@@ -82,8 +95,6 @@ bool target_find_runtime(struct target *target, uint64_t now_ns)
 	struct remote r = remote_of(target->host_pid, &target->offsets, 64);
 	uint64_t interp;
 
-	if (target->gone_ns)
-		return false;
 	if (target->runtime)
 		return true;
 	if (now_ns < target->look_again_ns)

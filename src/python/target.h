@@ -21,17 +21,22 @@ struct target {
 	uint32_t host_pid;
 	struct python_offsets offsets;
 	uint64_t dev, ino, load_va, runtime_va; /* of the file that holds the interpreter */
+
+	/* the collector's */
+	uint64_t gone_ns; /* when it ended or became another program; 0: it lives */
+	struct known_thread *known_threads; /* names.c */
+	struct known_frame *known_frames;   /* stack.c */
+	size_t holds;
+	bool dropped; /* freed when nobody holds it any more */
+	UT_hash_handle hh;
+
+	/* the jobs': one of them is running at a time */
 	uint64_t runtime_address; /* of _PyRuntime, by the file's place in memory; 0: not known yet
 				   */
 	uint64_t runtime;	  /* the same, where an interpreter is; 0: not found yet */
 	uint64_t look_again_ns;	  /* for the runtime, or for threading */
 	uint32_t misses;
-	uint64_t gone_ns; /* when it ended or became another program; 0: it lives */
-
 	struct python_threads threads;
-	struct known_thread *known_threads; /* names.c */
-	struct known_frame *known_frames;   /* stack.c */
-	UT_hash_handle hh;
 };
 
 /*
@@ -40,10 +45,14 @@ struct target {
  */
 struct target *target_get(uint32_t host_pid, uint64_t event_ns);
 
-/* Where _PyRuntime is or is going to be; 0: the file is not mapped yet. */
+/* While a job of it is with the readers. */
+void target_hold(struct target *target);
+void target_release(struct target *target);
+
+/* In a job: where _PyRuntime is or is going to be; 0: the file is not mapped yet. */
 uint64_t target_runtime_address(struct target *target);
 
-/* Finds the runtime and threading._active if need be; false when they cannot be found (yet). */
+/* In a job: finds the runtime and threading._active if need be; false: they are not there (yet). */
 bool target_find_runtime(struct target *target, uint64_t now_ns);
 bool target_find_threads(struct target *target, uint64_t now_ns);
 

@@ -78,6 +78,13 @@ static bool moved(const struct cpu_throttle_totals *from, const struct cpu_throt
 		to->throttled_periods > from->throttled_periods);
 }
 
+static void fill_common(void *row_of)
+{
+	struct cpu_throttle_row *row = row_of;
+
+	enrich_event(&row->event.header, &row->common);
+}
+
 static void add_row(const struct tracker_output *output, const struct cpu_throttle_event *event,
 		    struct told *told, uint64_t start_ns, uint64_t end_ns,
 		    const struct cpu_throttle_totals *totals)
@@ -98,8 +105,8 @@ static void add_row(const struct tracker_output *output, const struct cpu_thrott
 	row.event.header.start_ns = start_ns;
 	row.event.header.end_ns = end_ns;
 	row.event.now = *totals;
-	enrich_event(&row.event.header, &row.common);
-	output->add(output, 0, &row);
+	output->add(output,
+		    &(struct tracker_row){ .row = &row, .size = sizeof(row), .fill = fill_common });
 	told->totals = *totals;
 	told->until_ns = end_ns;
 }

@@ -281,7 +281,7 @@ static bool read_interface(const struct tracker_output *output, struct interface
 	interface->places = places;
 	ena_counters_pick(&view, &places, &now);
 	fill_row(&row, interface, &now);
-	output->add(output, 0, &row);
+	output->add(output, &(struct tracker_row){ .row = &row, .size = sizeof(row) });
 	return true;
 }
 

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gil_wait: who waited for the GIL, how long, who held it. The work is in bpf/lib/gil_wait.bpf.h,
- * inside the object that off_cpu shares; here the GILs of each process are found for it.
+ * inside the object that off_cpu shares.
  */
 #include "events/gil_wait.h"
 
 #include <bpf/bpf.h>
 #include <string.h>
 #include <unistd.h>
-#include <uthash.h>
 
 #include "log.h"
 #include "pipeline/enrich.h"
 #include "probe/clock.h"
-#include "probe/proc.h"
 #include "probe/python_gil.h"
 #include "probe/take_gil.h"
 #include "python/names.h"
 #include "python/stack.h"
+#include "trackers/gil_places.h"
 #include "trackers/sched.h"
 #include "trackers/sched_python.h"
 
@@ -77,20 +76,7 @@ static const struct column profile_columns[] = {
 static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_gil_wait_profile",
 								    profile_columns);
 
-/* An interpreter whose GILs are looked for again and again: subinterpreters come and go. */
-struct interpreter {
-	uint32_t host_pid;
-	uint64_t runtime; /* 0: the file is not mapped yet */
-	uint64_t base_va, runtime_va;
-	bool by_callsite;
-	struct file_identity identity;
-	struct python_offsets offsets;
-	struct gil_process known;
-	UT_hash_handle hh;
-};
-
 static struct sched_bpf *skeleton;
-static struct interpreter *interpreters;
 static uint64_t base_va[MAX_BINARIES];
 static bool usable[MAX_BINARIES];
 static enum gil_method method_of[MAX_BINARIES]; /* the one that is used */
@@ -185,6 +171,13 @@ static void gil_wait_take_extra(void *row_of, const void *extra, size_t size)
 					     &holder);
 }
 
+static void fill_profile_row(void *row_of)
+{
+	struct gil_profile_row *row = row_of;
+
+	enrich_event(&row->profile.header, &row->common);
+}
+
 static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
 			    const void *key, const void *value)
 {
@@ -195,68 +188,29 @@ static void add_profile_row(const struct tracker_output *output, const struct sc
 
 	row.profile.header.start_ns = of->start_ns;
 	row.profile.header.end_ns = of->end_ns;
-	enrich_event(&row.profile.header, &row.common);
-	output->add(output, 1, &row);
+	output->add(output, &(struct tracker_row){ .table = 1,
+						   .row = &row,
+						   .size = sizeof(row),
+						   .fill = fill_profile_row });
 }
 
-/* ---- where the GILs are ---- */
-
-static void look_for_gils(struct interpreter *i)
-{
-	struct gil_process found = {
-		.tstate_thread_id = i->offsets.tstate_thread_id,
-		.tstate_native_thread_id = i->offsets.tstate_native_thread_id,
-		.by_callsite = i->by_callsite,
-	};
-	uint64_t base, gils[GIL_MAX_PER_PROCESS];
-	size_t n = 0;
-
-	if (!i->runtime && !proc_file_base(i->host_pid, i->identity.dev, i->identity.ino, &base))
-		i->runtime = base + (i->runtime_va - i->base_va);
-	if (i->runtime)
-		n = python_gil_find(i->host_pid, i->runtime, &i->offsets, gils,
-				    GIL_MAX_PER_PROCESS);
-	for (size_t k = 0; k < n; k++)
-		found.gils[k] = gils[k];
-	if (!n || !memcmp(&found, &i->known, sizeof(found)))
-		return;
-	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gil_processes), &i->host_pid, &found,
-				BPF_ANY))
-		log_warn("gil_wait: process %u is not watched: %s", i->host_pid, strerror(errno));
-	else
-		i->known = found;
-}
+/* ---- processes ---- */
 
 static void gil_wait_process_gone(uint32_t host_pid)
 {
-	struct interpreter *i;
-
-	sched_python_gone(skeleton, host_pid);
-	HASH_FIND(hh, interpreters, &host_pid, sizeof(host_pid), i);
-	if (!i)
-		return;
-	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.gil_processes), &host_pid);
-	HASH_DEL(interpreters, i);
-	free(i);
+	sched_python_gone(host_pid);
+	gil_places_gone(host_pid);
 }
 
 static void gil_wait_process_appeared(const struct process *process)
 {
 	const struct python_binary *binary = process->binary;
-	struct interpreter *i;
 
 	gil_wait_process_gone(process->host_pid); /* its exit may have got lost */
 	sched_python_appeared(skeleton, process);
-	if (!binary || !usable[binary->id] || !(i = calloc(1, sizeof(*i))))
-		return;
-	i->host_pid = process->host_pid;
-	i->base_va = base_va[binary->id];
-	i->runtime_va = binary->image.runtime_va;
-	i->by_callsite = method_of[binary->id] == GIL_METHOD_CALLSITE;
-	i->identity = binary->identity;
-	i->offsets = binary->offsets;
-	HASH_ADD(hh, interpreters, host_pid, sizeof(i->host_pid), i);
-	look_for_gils(i);
+	if (binary && usable[binary->id])
+		gil_places_appeared(skeleton, process, base_va[binary->id],
+				    method_of[binary->id] == GIL_METHOD_CALLSITE);
 }
 
 /* Runs the iterator over all threads to its end; what it finds are events. */
@@ -277,17 +231,11 @@ static int end_waits(void)
 
 static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 {
-	struct interpreter *i, *next;
-
-	HASH_ITER(hh, interpreters, i, next)
-	{
-		if (!i->known.gils[0] || i->offsets.gil_kind == PYTHON_GIL_OF_INTERP)
-			look_for_gils(i);
-	}
+	gil_places_tick();
 	if (output->last && !uses(GIL_METHOD_UPROBE) && end_waits())
 		log_warn("gil_wait: waits that were not over are not reported: %s",
 			 strerror(errno));
-	sched_python_tick(skeleton, now_ns);
+	sched_python_tick(now_ns);
 	sched_sums_tick(&sums, output, now_ns);
 }
 
@@ -421,13 +369,7 @@ static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 
 static void gil_wait_close(void)
 {
-	struct interpreter *i, *next;
-
-	HASH_ITER(hh, interpreters, i, next)
-	{
-		HASH_DEL(interpreters, i);
-		free(i);
-	}
+	gil_places_done();
 	if (skeleton)
 		sched_close();
 	skeleton = NULL;

@@ -199,6 +199,14 @@ static void off_cpu_complete(void *row_of)
 		off->idle = off_cpu_waits_for_work(&row->names.py_stack);
 }
 
+static void fill_profile_row(void *row_of)
+{
+	struct off_cpu_profile_row *row = row_of;
+
+	enrich_event(&row->profile.first.header, &row->common);
+	fill_names(&row->profile.first, &row->names);
+}
+
 static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
 			    const void *key, const void *value)
 {
@@ -208,9 +216,10 @@ static void add_profile_row(const struct tracker_output *output, const struct sc
 	(void)key; /* all of it is in the first of the intervals */
 	header->start_ns = of->start_ns;
 	header->end_ns = of->end_ns;
-	enrich_event(header, &row.common);
-	fill_names(&row.profile.first, &row.names);
-	output->add(output, 1, &row);
+	output->add(output, &(struct tracker_row){ .table = 1,
+						   .row = &row,
+						   .size = sizeof(row),
+						   .fill = fill_profile_row });
 }
 
 static void add_sum(struct off_cpu_sum *to, const struct off_cpu_sum *more)
@@ -289,13 +298,13 @@ static void off_cpu_process_appeared(const struct process *process)
 
 static void off_cpu_process_gone(uint32_t host_pid)
 {
-	sched_python_gone(skeleton, host_pid);
+	sched_python_gone(host_pid);
 	symbols_process_gone(host_pid);
 }
 
 static void off_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
 {
-	sched_python_tick(skeleton, now_ns);
+	sched_python_tick(now_ns);
 	sched_return_tick(skeleton);
 	sched_sums_tick(&sums, output, now_ns);
 }

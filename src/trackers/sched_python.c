@@ -9,6 +9,7 @@
 #include "probe/clock.h"
 #include "python/remote.h"
 #include "python/target.h"
+#include "readers.h"
 #include "python_process.h"
 
 struct python_place {
@@ -16,10 +17,19 @@ struct python_place {
 	uint32_t binary;
 	struct python_process told;
 	bool complete;
+	struct place_job *looking; /* NULL: no job does */
 	UT_hash_handle hh;
 };
 
+struct place_job {
+	struct job job;
+	struct target *target;
+	struct python_process found;
+	bool complete;
+};
+
 static struct python_place *places;
+static const struct sched_bpf *skeleton; /* of the places */
 
 #ifdef __x86_64__
 /*
@@ -57,49 +67,93 @@ static uint32_t tstate_slot(const struct target *target)
 	return 0;
 }
 
-static void tell(const struct sched_bpf *skeleton, struct python_place *place, uint64_t now_ns)
+static struct python_place *find(uint32_t host_pid)
 {
-	struct target *target = target_get(place->host_pid, now_ns);
-	struct python_process process = { .binary = place->binary };
+	struct python_place *place;
 
-	if (!target)
-		return;
+	HASH_FIND(hh, places, &host_pid, sizeof(host_pid), place);
+	return place;
+}
+
+static void look(struct job *job)
+{
+	struct place_job *j = (struct place_job *)job;
+
 	/* at once, for it may be up before it is looked at again */
-	process.runtime = target_runtime_address(target);
-	place->complete = target_find_runtime(target, now_ns);
-	if (place->complete)
-		process.tstate_slot = tstate_slot(target);
-	if (!process.runtime || !memcmp(&process, &place->told, sizeof(process)))
+	j->found.runtime = target_runtime_address(j->target);
+	j->complete = target_find_runtime(j->target, clock_monotonic_ns());
+	if (j->complete)
+		j->found.tstate_slot = tstate_slot(j->target);
+}
+
+static void tell(struct python_place *place, const struct python_process *process)
+{
+	if (!process->runtime || !memcmp(process, &place->told, sizeof(*process)))
 		return;
-	place->told = process;
+	place->told = *process;
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.python_processes), &place->host_pid,
-				&process, BPF_ANY))
+				process, BPF_ANY))
 		log_warn("process %u: its rows have no Python stacks: %s", place->host_pid,
 			 strerror(errno));
 }
 
-static void forget(const struct sched_bpf *skeleton, struct python_place *place)
+static void looked(struct job *job)
+{
+	struct place_job *j = (struct place_job *)job;
+	struct python_place *place = find(job->host_pid);
+
+	if (place && place->looking == j) { /* else it is another program by now */
+		place->looking = NULL;
+		place->complete = job->ran && j->complete;
+		if (job->ran)
+			tell(place, &j->found);
+	}
+	target_release(j->target);
+	free(j);
+}
+
+static void start_looking(struct python_place *place, uint64_t now_ns)
+{
+	struct target *target = target_get(place->host_pid, now_ns);
+	struct place_job *j = target && !place->looking ? malloc(sizeof(*j)) : NULL;
+
+	if (!j)
+		return;
+	*j = (struct place_job){
+		.job = { .host_pid = place->host_pid, .run = look, .done = looked },
+		.target = target,
+		.found.binary = place->binary,
+	};
+	if (!readers_give(&j->job)) {
+		free(j);
+		return;
+	}
+	target_hold(target);
+	place->looking = j;
+}
+
+static void forget(struct python_place *place)
 {
 	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.python_processes), &place->host_pid);
 	HASH_DEL(places, place);
 	free(place);
 }
 
-void sched_python_gone(const struct sched_bpf *skeleton, uint32_t host_pid)
+void sched_python_gone(uint32_t host_pid)
 {
-	struct python_place *place;
+	struct python_place *place = find(host_pid);
 
-	HASH_FIND(hh, places, &host_pid, sizeof(host_pid), place);
 	if (place)
-		forget(skeleton, place);
+		forget(place);
 }
 
-void sched_python_appeared(const struct sched_bpf *skeleton, const struct process *process)
+void sched_python_appeared(const struct sched_bpf *of, const struct process *process)
 {
 	const struct python_binary *binary = process->binary;
 	struct python_place *place;
 
-	sched_python_gone(skeleton, process->host_pid); /* its exit may have got lost */
+	skeleton = of;
+	sched_python_gone(process->host_pid); /* its exit may have got lost */
 	if (!binary || binary->id >= PYTHON_PROCESS_BINARIES ||
 	    bpf_map_update_elem(bpf_map__fd(skeleton->maps.python_binaries), &binary->id,
 				&binary->offsets, BPF_ANY) ||
@@ -108,17 +162,17 @@ void sched_python_appeared(const struct sched_bpf *skeleton, const struct proces
 	place->host_pid = process->host_pid;
 	place->binary = binary->id;
 	HASH_ADD(hh, places, host_pid, sizeof(place->host_pid), place);
-	tell(skeleton, place, clock_monotonic_ns());
+	start_looking(place, clock_monotonic_ns());
 }
 
-void sched_python_tick(const struct sched_bpf *skeleton, uint64_t now_ns)
+void sched_python_tick(uint64_t now_ns)
 {
 	struct python_place *place, *next;
 
 	HASH_ITER(hh, places, place, next)
 	{
 		if (!place->complete)
-			tell(skeleton, place, now_ns);
+			start_looking(place, now_ns);
 	}
 }
 

@@ -11,10 +11,10 @@
 
 /* `process` appeared, or became another program. Two trackers may say so: the last counts. */
 void sched_python_appeared(const struct sched_bpf *skeleton, const struct process *process);
-void sched_python_gone(const struct sched_bpf *skeleton, uint32_t host_pid);
+void sched_python_gone(uint32_t host_pid);
 
 /* Looks again for the interpreters that were not up yet. */
-void sched_python_tick(const struct sched_bpf *skeleton, uint64_t now_ns);
+void sched_python_tick(uint64_t now_ns);
 void sched_python_done(void);
 
 #endif

@@ -205,6 +205,13 @@ static int run_iterator(struct bpf_link *link, struct listener_reports *ret)
 	return n < 0 ? -errno : 0;
 }
 
+static void fill_common(void *row_of)
+{
+	struct tcp_accept_row *row = row_of;
+
+	enrich_event(&row->event.header, &row->common);
+}
+
 static void add_rows(const struct tracker_output *output, const struct listener_reports *reports)
 {
 	for (size_t i = 0; i < reports->n; i++)
@@ -214,9 +221,10 @@ static void add_rows(const struct tracker_output *output, const struct listener_
 
 		if (row.event.kind == TCP_ACCEPT_LISTENING)
 			continue;
-		enrich_event(&row.event.header, &row.common);
 		tcp_accept_complete(&row);
-		output->add(output, 0, &row);
+		output->add(output, &(struct tracker_row){ .row = &row,
+							   .size = sizeof(row),
+							   .fill = fill_common });
 	}
 }
 

@@ -27,11 +27,21 @@ struct tracker_health {
 	const char *reason; /* why not live */
 };
 
-/* Where rows go that a tracker makes by itself, outside of its events. */
-struct tracker_output {
-	/* `table` 0: .table, 1: .second_table. The row is written at once: what it borrows may go.
+/* A row that a tracker makes by itself, outside of its events. */
+struct tracker_row {
+	size_t table; /* 0: .table, 1: .second_table */
+	void *row;
+	size_t size;
+	/*
+	 * Looks up all that the row borrows; the row is written right after. Called again, of a
+	 * copy, where an answer takes its time (readers.h). NULL: there is nothing to look up.
 	 */
-	void (*add)(const struct tracker_output *output, size_t table, const void *row);
+	void (*fill)(void *row);
+};
+
+/* Where these go. */
+struct tracker_output {
+	void (*add)(const struct tracker_output *output, const struct tracker_row *row);
 	void (*health)(const struct tracker_output *output, const struct tracker_health *health);
 	bool last;    /* the agent stops: all probes are gone, there is no next time */
 	size_t index; /* the core's */
@@ -75,9 +85,15 @@ struct tracker {
 	/* Every second, and once more when the agent stops. */
 	void (*tick)(const struct tracker_output *output, uint64_t now_ns);
 
-	/* Gives what followed the event's fixed part in the record, before complete(). */
+	/*
+	 * Gives what followed the event's fixed part in the record, before complete(). Called again
+	 * where look-ups take their time (readers.h).
+	 */
 	void (*take_extra)(void *row, const void *extra, size_t size);
-	/* Fills what the row has and the event has not. `row` is the row struct. */
+	/*
+	 * Fills what the row has and the event has not. `row` is the row struct. Called again where
+	 * look-ups of its own take their time.
+	 */
 	void (*complete)(void *row);
 	/*
 	 * A Python binary appeared: attach to it inode-wide, put the links into `links` (closed by

@@ -7,7 +7,6 @@ import time
 
 import counts
 import host
-from agent import plain_build
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = 9
@@ -28,7 +27,6 @@ def check_estimate(weights, truth, lost, what):
     assert sigma < truth / 4, (what, sigma, truth)  # else nothing would have been tested
 
 
-@plain_build("what the agent costs itself is compared")
 def test_a_storm(debian_python, start_agent, start_workload):
     workload = start_workload(debian_python, "storm.py", 12, SECONDS)
     # it alone: other Pythons of the host shall not keep it from stepping back

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Jobs of one process are done in order; one that is held up holds up nobody else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <time.h>
+
+#include "readers.h"
+#include "util.h"
+
+enum { MANY = 331 };
+
+struct test_job {
+	struct job job;
+	int number;
+	sem_t *wait_for;
+};
+
+static int order[MANY * 2];
+static size_t n_run, n_done;
+static int n_running_of[3], most_running_of_one;
+
+static void run(struct job *job)
+{
+	struct test_job *j = (struct test_job *)job;
+	int now;
+
+	if (j->wait_for)
+		sem_wait(j->wait_for);
+	now = __atomic_add_fetch(&n_running_of[job->host_pid], 1, __ATOMIC_SEQ_CST);
+	if (now > most_running_of_one)
+		most_running_of_one = now;
+	order[__atomic_fetch_add(&n_run, 1, __ATOMIC_SEQ_CST)] = j->number;
+	__atomic_fetch_sub(&n_running_of[job->host_pid], 1, __ATOMIC_SEQ_CST);
+}
+
+static void done(struct job *job)
+{
+	n_done++;
+	free(job);
+}
+
+static bool give(uint32_t host_pid, int number, sem_t *wait_for)
+{
+	struct test_job *j = calloc(1, sizeof(*j));
+
+	*j = (struct test_job){ .job = { .host_pid = host_pid, .run = run, .done = done },
+				.number = number,
+				.wait_for = wait_for };
+	if (readers_give(&j->job))
+		return true;
+	free(j);
+	return false;
+}
+
+static void take_until(size_t n)
+{
+	while (n_done < n) {
+		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
+
+		poll(&fd, 1, 10);
+		readers_take(NULL);
+	}
+}
+
+static int start_anew(void **state)
+{
+	(void)state;
+	n_run = n_done = 0;
+	most_running_of_one = 0;
+	return 0;
+}
+
+static void test_in_order(void **state)
+{
+	int next[3] = { 0 };
+
+	(void)state;
+	for (int i = 0; i < MANY; i++) {
+		assert_true(give(1, 2 * i, NULL));
+		assert_true(give(2, 2 * i + 1, NULL));
+	}
+	take_until(2 * MANY);
+	for (int i = 0; i < 2 * MANY; i++) {
+		int of = order[i] % 2;
+
+		assert_int_equal(order[i] / 2, next[of]);
+		next[of]++;
+	}
+	assert_int_equal(most_running_of_one, 1);
+}
+
+static void wait_until_held_up(uint32_t host_pid)
+{
+	const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
+
+	while (!readers_held_up_by(host_pid))
+		nanosleep(&pause, NULL);
+}
+
+static void test_one_that_is_held_up(void **state)
+{
+	sem_t hold;
+
+	(void)state;
+	sem_init(&hold, 0, 0);
+	assert_true(give(1, 0, &hold));
+	assert_true(give(1, 1, NULL));
+	for (int i = 0; i < MANY; i++)
+		assert_true(give(2, 10 + i, NULL));
+	take_until(MANY); /* by another thread */
+	assert_int_equal(n_run, MANY);
+	wait_until_held_up(1);
+	assert_false(readers_held_up_by(2));
+	assert_false(give(1, 2, NULL));
+	assert_true(give(2, 3, NULL));
+	assert_true(readers_busy());
+	take_until(MANY + 1);
+	assert_false(readers_busy());
+	lookups.waits_for = 0;
+	lookup_waits(1); /* is in vain */
+	assert_int_equal(lookups.waits_for, 0);
+	lookup_waits(2);
+	assert_int_equal(lookups.waits_for, 2);
+	sem_post(&hold);
+	take_until(MANY + 3);
+	assert_false(readers_held_up_by(1));
+	assert_int_equal(order[MANY + 1], 0);
+	assert_int_equal(order[MANY + 2], 1);
+	assert_true(give(1, 2, NULL));
+	take_until(MANY + 4);
+}
+
+static void test_stopping(void **state)
+{
+	(void)state;
+	for (int i = 0; i < MANY; i++)
+		assert_true(give(1, i, NULL));
+	readers_stop();
+	assert_int_equal(n_done, MANY); /* whether they ran or not */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_in_order, start_anew),
+		cmocka_unit_test_setup(test_one_that_is_held_up, start_anew),
+		cmocka_unit_test_setup(test_stopping, start_anew),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
