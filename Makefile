@@ -14,6 +14,7 @@ CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-19 clang-format 2>/d
 ARCH := $(shell uname -m | sed 's/x86_64/x86/;s/aarch64/arm64/')
 
 BUILD := build
+GEN   := build# what is generated, BPF programs and all, is the same for every build of the agent
 ifeq ($(V),1)
   Q :=
   msg :=
@@ -28,7 +29,7 @@ ifeq ($(DEBUG),1)
   CFLAGS := -O0 -g3
 endif
 ifeq ($(SANITIZE),1)
-  CFLAGS  := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined
+  CFLAGS  := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
   LDFLAGS += -fsanitize=address,undefined
   BUILD   := build/sanitize
 endif
@@ -39,7 +40,7 @@ ifeq ($(SANITIZE),thread)
 endif
 ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-field-initializers -Wstrict-prototypes -Wmissing-prototypes \
 	-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -fstack-protector-strong -fPIE -pthread \
-	-Isrc -Iinclude -I$(BUILD)/include $(CFLAGS)
+	-Isrc -Iinclude -I$(GEN)/include $(CFLAGS)
 ALL_LDFLAGS = -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
 LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
 BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
@@ -50,8 +51,8 @@ SRCS      := $(sort $(shell find src -name '*.c'))
 OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(BUILD)/sql_files.o
 LIB_OBJS  := $(filter-out $(BUILD)/src/main.o,$(OBJS))
 BPF_SRCS  := $(sort $(wildcard bpf/*.bpf.c))
-BPF_OBJS  := $(BPF_SRCS:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
-SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(BUILD)/include/%.skel.h)
+BPF_OBJS  := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/bpf/%.bpf.o)
+SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/include/%.skel.h)
 SQL_FILES := $(sort $(shell find sql -name '*.sql'))
 UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
@@ -63,7 +64,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz check check-kernels demo bench soak storm clean help
+.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz sanitize check check-kernels demo bench soak storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -92,27 +93,27 @@ $(BUILD)/src/%.o: src/%.c | tools $(SKELETONS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c | tools
+$(GEN)/bpf/%.bpf.o: bpf/%.bpf.c | tools
 	$(call msg,BPF,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPF_CFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@.full
 	$(Q)$(BPFTOOL) gen object $@ $@.full
 
 # bpftool writes to stdout even when it fails: make the file appear only when it is whole
-$(BUILD)/include/%.skel.h: $(BUILD)/bpf/%.bpf.o
+$(GEN)/include/%.skel.h: $(GEN)/bpf/%.bpf.o
 	$(call msg,SKEL,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp
 	$(Q)mv $@.tmp $@
 
 # the system calls of this architecture by number, as the kernel's headers list them
-$(BUILD)/include/syscall_names.inc:
+$(GEN)/include/syscall_names.inc:
 	$(call msg,GEN,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)echo '#include <asm/unistd.h>' | $(CC) -dM -E - | \
 		sed -n 's/^#define __NR_\([a-z0-9_]*\) [0-9]*$$/[__NR_\1] = "\1",/p' > $@.tmp
 	$(Q)mv $@.tmp $@
-$(BUILD)/src/probe/syscall_names.o: $(BUILD)/include/syscall_names.inc
+$(BUILD)/src/probe/syscall_names.o: $(GEN)/include/syscall_names.inc
 
 # every file under sql/ is carried inside the program, see src/clickhouse/sql_files.h
 $(BUILD)/sql_files.S: $(SQL_FILES) sql/embed.sh
@@ -139,7 +140,7 @@ unit: $(UNIT_BINS) ## build and run the unit tests
 # every object once more, watched by the fuzzer and the sanitizers; what a target needs of it is linked
 FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
-$(BUILD)/fuzz/src/%.o: src/%.c | tools $(SKELETONS) $(BUILD)/include/syscall_names.inc
+$(BUILD)/fuzz/src/%.o: src/%.c | tools $(SKELETONS) $(GEN)/include/syscall_names.inc
 	$(call msg,FUZZ,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CLANG) $(ALL_CFLAGS) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
@@ -170,6 +171,10 @@ e2e-programs: $(E2E_PROGRAMS)
 
 e2e: all e2e-programs ## the end-to-end tests: real processes, real engine (root)
 	@tests/e2e/run.sh
+
+sanitize: ## all tests under ASan and UBSan, then under TSan (root; long; a part of it is in check)
+	@tests/sanitize.sh address --durations=5
+	@tests/sanitize.sh thread --durations=5
 
 check-kernels: ## boot real kernels under QEMU, run every tracker under each (minutes; not part of check)
 	@deploy/dependencies.sh build kernels
@@ -214,6 +219,7 @@ fmt-check: ## fail where a C source is not formatted
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
 
 clean: ## remove what was built (not the downloads in build/cache)
-	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql_files.*
+	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql_files.* \
+		$(BUILD)/sanitize $(BUILD)/thread
 
 -include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

@@ -2,12 +2,16 @@
 /* The agent's log. See log.h. */
 #include "log.h"
 
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
-static enum log_level max_level = LOG_LEVEL_INFO;
+enum { PATIENCE_MS = 200 }; /* with whoever reads stderr */
+
+static _Atomic int max_level = LOG_LEVEL_INFO; /* an enum log_level */
 
 void log_set_level(enum log_level level)
 {
@@ -16,13 +20,13 @@ void log_set_level(enum log_level level)
 
 bool log_enabled(enum log_level level)
 {
-	return level <= max_level;
+	return (int)level <= max_level;
 }
 
 /* sd-daemon(3): journald reads "<N>" as the priority. JOURNAL_STREAM names the journal's inode. */
 static bool stderr_is_journal(void)
 {
-	static int cached = -1;
+	static _Atomic int cached = -1;
 	unsigned long long dev, ino;
 	const char *stream;
 	struct stat st;
@@ -33,6 +37,31 @@ static bool stderr_is_journal(void)
 	cached = stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 &&
 		 fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 	return cached;
+}
+
+/*
+ * Whoever reads stderr may stop reading: the agent goes on then without its log. It waits once,
+ * then drops messages until there is room, and says how many.
+ */
+static bool has_room(void)
+{
+	static _Atomic bool stuck;
+	static _Atomic unsigned long dropped;
+	struct pollfd fd = { .fd = STDERR_FILENO, .events = POLLOUT };
+	unsigned long n;
+
+	if (poll(&fd, 1, stuck ? 0 : PATIENCE_MS) == 0) {
+		stuck = true;
+		dropped++;
+		return false;
+	}
+	stuck = false;
+	n = atomic_exchange(&dropped, 0);
+	if (n)
+		fprintf(stderr,
+			"underspan: warning: %lu messages are missing here: stderr was not read\n",
+			n);
+	return true;
 }
 
 static void log_vwrite(enum log_level level, const char *fmt, va_list ap)
@@ -54,7 +83,8 @@ static void log_vwrite(enum log_level level, const char *fmt, va_list ap)
 			*c = '?';
 	}
 	strcat(line, "\n");
-	fputs(line, stderr);
+	if (has_room())
+		fputs(line, stderr);
 	errno = saved_errno;
 }
 

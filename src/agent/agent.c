@@ -27,7 +27,8 @@
 /* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
 static const uint64_t POLL_NS = 100 * NSEC_PER_MSEC;
 static const uint64_t RESCAN_NS = 5 * NSEC_PER_SEC;
-static const uint64_t FINISH_NS = 4 * NSEC_PER_SEC; /* SIGTERM must end the agent within 5 s */
+/* SIGTERM must end the agent within 5 s: what is under way then takes up to one to be cancelled. */
+static const uint64_t FINISH_NS = 3500 * NSEC_PER_MSEC, FINISH_MIN_NS = 500 * NSEC_PER_MSEC;
 
 struct agent {
 	struct agent_options options;
@@ -390,10 +391,19 @@ static void drop_privileges(const struct agent *agent, bool child)
 	privileges_drop(&needs);
 }
 
+/* For delivering the last rows, `stopped_ns` being when the loop ended. */
+static uint64_t finish_deadline(uint64_t stopped_ns)
+{
+	uint64_t least = clock_monotonic_ns() + FINISH_MIN_NS, usual = stopped_ns + FINISH_NS;
+
+	return usual > least ? usual : least;
+}
+
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why)
 {
 	AUTO_CLOSE int signal_fd = open_signal_fd(why), clock_fd = clock_watch();
 	int err, undelivered;
+	uint64_t stopped_ns;
 
 	if (signal_fd < 0) {
 		sink->free(sink);
@@ -406,13 +416,14 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 	err = start(agent, sink, why);
 	if (!err)
 		err = loop(agent, watch_fd, why);
+	stopped_ns = clock_monotonic_ns();
 	notify_stopping();
 	stop(agent);
 	if (!agent->pipeline)
 		return err;
 	if (!err)
 		report_last(&agent->report, clock_monotonic_ns());
-	undelivered = pipeline_finish(agent->pipeline, clock_monotonic_ns() + FINISH_NS,
+	undelivered = pipeline_finish(agent->pipeline, finish_deadline(stopped_ns),
 				      err ? NULL : why);
 	if (!err && agent->watch_fd_ended)
 		return why_fail(why, ECHILD, "the embedded store ended; its own message is above");

@@ -167,7 +167,7 @@ static int transport_error(CURLcode code, struct exchange *x, long sent, const c
 		return why_fail(why, -x->consumer_err, "cannot keep ClickHouse's answer: %s",
 				strerror(-x->consumer_err));
 	if (atomic_load(&c->cancelled))
-		return why_fail(why, ECANCELED, "cancelled");
+		return why_fail(why, ECANCELED, "ClickHouse at %.120s: no answer in time", c->url);
 	switch (code) {
 	case CURLE_OPERATION_TIMEDOUT:
 		err = ETIMEDOUT;

@@ -44,6 +44,14 @@ static void corrupt(struct pipeline *p, struct table_queue *q, struct batch *bat
 	finish_batch(p, q, batch, &q->counts.dropped_corrupt, true);
 }
 
+/* Those of the first rows that the sink has taken before it gave the batch up. */
+static void count_taken(struct table_queue *q, struct batch *batch, uint64_t rows)
+{
+	batch->rows -= rows;
+	q->counts.queued -= rows;
+	q->counts.inserted += rows;
+}
+
 static void put_back(struct pipeline *p, struct table_queue *q, struct batch *batch,
 		     enum send_result result, const struct send_reply *reply)
 {
@@ -146,7 +154,8 @@ static void accepted(struct pipeline *p, struct table_queue *q, struct batch *ba
 static void decide(struct pipeline *p, struct table_queue *q, struct batch *batch,
 		   enum send_result result, struct send_reply *reply)
 {
-	if (result != SEND_OK)
+	/* what went wrong before says more than that there was no time left */
+	if (result != SEND_OK && (result != SEND_CANCELLED || !p->failure.text[0]))
 		p->failure = reply->why;
 	switch (result) {
 	case SEND_OK:
@@ -166,8 +175,13 @@ static void decide(struct pipeline *p, struct table_queue *q, struct batch *batc
 	case SEND_REFUSED:
 		cut(p, q, batch, result == SEND_SPLIT_DAYS, reply);
 		break;
+	case SEND_CANCELLED:
+		count_taken(q, batch, reply->rows_taken);
+		put_back(p, q, batch, SEND_RETRY, reply);
+		break;
 	case SEND_BROKEN:
 		p->broken = reply->why;
+		count_taken(q, batch, reply->rows_taken);
 		park(p, q, batch, &reply->why);
 		break;
 	}

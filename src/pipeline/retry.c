@@ -132,7 +132,9 @@ static enum send_result by_status(long status)
 
 enum send_result retry_verdict(int err, const struct clickhouse_reply *reply)
 {
-	if (err == -ENOMEM || err == -ECANCELED)
+	if (err == -ECANCELED)
+		return SEND_CANCELLED;
+	if (err == -ENOMEM)
 		return SEND_RETRY;
 	if (err != -EREMOTEIO)
 		return SEND_RETRY_ALL;

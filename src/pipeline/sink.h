@@ -19,11 +19,13 @@ enum send_result {
 	SEND_SPLIT_DAYS, /* rows of too many days for one INSERT */
 	SEND_REFUSED,	 /* these rows, or some of them, never will succeed */
 	SEND_BROKEN,	 /* nor will any others: the sink is gone, the agent may as well end */
+	SEND_CANCELLED,	 /* cancel() has ended it: the same bytes may succeed in another run */
 };
 
 struct send_reply {
 	struct why why;		 /* unless SEND_OK */
 	uint64_t retry_after_ns; /* what the other side asks for; 0: nothing */
+	uint64_t rows_taken;	 /* BROKEN, CANCELLED: so many of the first rows are delivered */
 };
 
 struct sink {
@@ -38,7 +40,7 @@ struct sink {
 				 struct send_reply *reply);
 	/* CLOCK_MONOTONIC from which on it is worth a try. May be NULL: always. */
 	uint64_t (*ready_at)(struct sink *sink);
-	/* From another thread: a send under way ends soon with a retry. May be NULL. */
+	/* From another thread: a send under way ends soon, with SEND_CANCELLED. May be NULL. */
 	void (*cancel)(struct sink *sink);
 	void (*free)(struct sink *sink);
 };

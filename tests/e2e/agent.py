@@ -10,12 +10,25 @@ import threading
 import time
 import uuid
 
+import pytest
+
 import sandbox
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 UNDERSPAN = os.environ.get("UNDERSPAN", os.path.join(ROOT, "build", "underspan"))
-STOP_SECONDS = 5  # what the agent promises for SIGTERM
-READY_SECONDS = 20 * float(os.environ.get("UNDERSPAN_PATIENCE", 1))  # where a processor is emulated, the verifier takes long
+# where a processor is emulated, the verifier takes long; a sanitizer's work slows the agent down
+PATIENCE = float(os.environ.get("UNDERSPAN_PATIENCE", 1))
+SANITIZER = os.environ.get("UNDERSPAN_SANITIZER")  # "address", "thread": what the agent is built with, see tests/sanitize.sh
+STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1)  # what the agent promises for SIGTERM, without a sanitizer
+READY_SECONDS = 20 * PATIENCE
+
+
+NO_ENGINE = "libchdb brings a memory allocator of its own into the process"
+
+
+def plain_build(reason):
+    """Marks a test that cannot hold for an agent with a sanitizer in it."""
+    return pytest.mark.skipif(bool(SANITIZER), reason=f"not with a sanitizer: {reason}")
 
 
 def processes_with(marker):

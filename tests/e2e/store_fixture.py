@@ -10,6 +10,8 @@ import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNDERSPAN = os.environ.get("UNDERSPAN", str(ROOT / "build" / "underspan"))
+# an engine does not run in a process with a sanitizer: the store is never the build under test then
+STORE = str(ROOT / "build" / "underspan") if os.environ.get("UNDERSPAN_SANITIZER") else UNDERSPAN
 
 
 class Answer:
@@ -41,7 +43,7 @@ class Store:
         read, write = os.pipe()
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*prefix, UNDERSPAN, "store", f"--path={path}", f"--listen={listen}",
+                [*prefix, STORE, "store", f"--path={path}", f"--listen={listen}",
                  f"--ready_fd={write}", *arguments],
                 pass_fds=[write], stderr=log, env={**os.environ, **(env or {})},
                 start_new_session=True)

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 
 import counts
-from agent import run_underspan
+from agent import NO_ENGINE, plain_build, run_underspan
 from test_ena import OPTIONS as VETH
 from test_tcp_loss import Scene
 from veth import DroppingPair
@@ -118,6 +118,7 @@ def test_metrics_stay_on_loopback():
     assert result.returncode == 2 and "not a loopback address" in result.stderr
 
 
+@plain_build(NO_ENGINE)
 def test_doctor_reads_the_table(tmp_path, debian_python, start_agent, start_workload):
     agent = start_agent(f"--store={tmp_path}/db", "--flush_interval=1", "--report_interval=1", trackers=["gc_pause"],
                         stdout=False)

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong is said in one clear sentence that names the thing, with the right exit code; what goes well ends in 0."""
+import fcntl
+import json
+import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -8,7 +12,8 @@ import time
 
 import pytest
 
-from agent import Agent, STOP_SECONDS, UNDERSPAN, run_underspan
+import host
+from agent import Agent, NO_ENGINE, READY_SECONDS, STOP_SECONDS, UNDERSPAN, plain_build, run_underspan
 
 FAILED, USAGE = 1, 2
 
@@ -89,12 +94,15 @@ def test_clickhouse_that_cannot_be_reached():
 def check_undelivered(result, *words):
     """A warning with the words as soon as it is known, and in the end what became of the rows."""
     assert result.returncode == FAILED and result.stdout == ""
-    warning, *_, last = [line for line in result.stderr.splitlines() if re.search("error|warning", line)]
+    lines = result.stderr.splitlines()  # and of other programs of this host
+    warning = next((line for line in lines if "will try again" in line), result.stderr)
+    last = [line for line in lines if "error:" in line][-1]
     for word in (*words, "will try again"):
         assert word in warning, warning
     assert re.search(r"error: \d+ rows could not be delivered", last) and words[0] in last, last
 
 
+@plain_build(NO_ENGINE)
 def test_store_port_in_use(tmp_path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -104,6 +112,7 @@ def test_store_port_in_use(tmp_path):
     check_sentence(result, FAILED, address, "in use")
 
 
+@plain_build(NO_ENGINE)
 def test_store_on_a_full_disk(tmp_path):
     """A file system of 64 KiB holds no database."""
     result = run_underspan("run", f"--store={tmp_path}/disk/store", "--duration=1", timeout=30, prefix=[
@@ -162,6 +171,42 @@ def test_reader_of_stdout_that_goes_away(start_workload, debian_python):
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("stderr", ["read", "not read either"])
+def test_reader_of_stdout_that_stops_reading(stderr, start_workload, debian_python):
+    """`underspan run --stdout | less`: the end is in time, what is not written is told, what is written is whole. With
+    `2>&1 | less` nobody can be told but by the exit code."""
+    workload = start_workload(debian_python, "gc_truth.py", 1, 997, 1)
+    workload.hello = workload.read()
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 16384)
+    together = stderr != "read"
+    process = subprocess.Popen([UNDERSPAN, "run", "--stdout", "--trackers=gc_pause", "--gc_pause.min_duration_us=0",
+                                "--governor.cpu_percent=0", f"--pid={workload.pid}"], stdin=subprocess.DEVNULL,
+                               stdout=write, stderr=write if together else subprocess.PIPE, text=True)
+    try:
+        # full: no further write of even one byte would get through
+        host.wait_until(lambda: not select.select([], [write], [], 0)[1], READY_SECONDS, "the pipe is full")
+        workload.say()
+        collections = workload.read()["collections"]
+        workload.finish()
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_SECONDS) == FAILED
+        took = time.monotonic() - begin
+        os.set_blocking(read, False)
+        lines = os.read(read, 1 << 20).decode().splitlines(keepends=True)
+        rows = [json.loads(line) for line in lines if line.startswith("{")]
+        assert lines[-1].endswith("\n") and len(rows) > 0 and took < STOP_SECONDS
+        if not together:
+            told = re.search(r"error: (\d+) rows could not be delivered: stdout is not read", process.stderr.read())
+            assert int(told[1]) + len(rows) >= len(collections) > len(rows)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(read)
+        os.close(write)
 
 
 def test_help_and_version_go_to_stdout():

@@ -7,6 +7,7 @@ import time
 
 import counts
 import host
+from agent import plain_build
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = 9
@@ -27,6 +28,7 @@ def check_estimate(weights, truth, lost, what):
     assert sigma < truth / 4, (what, sigma, truth)  # else nothing would have been tested
 
 
+@plain_build("what the agent costs itself is compared")
 def test_a_storm(debian_python, start_agent, start_workload):
     workload = start_workload(debian_python, "storm.py", 12, SECONDS)
     # it alone: other Pythons of the host shall not keep it from stepping back

@@ -8,6 +8,7 @@ import pytest
 import counts
 import host
 import test_gc_pause
+from agent import SANITIZER
 from conftest import GUNICORNS, PYTHONS
 from servers import Gunicorn, get_at_once
 
@@ -91,7 +92,8 @@ def test_each_switch_of_a_storm_is_counted(yielders, options, start_workload, st
         missing = {pid: n - profile[pid] for pid, n in happened.items() if n != profile[pid]}
         assert sum(missing.values()) == found["lost_state"], missing
     assert sum(r["count"] for r in agent.rows[PROFILE]) + found["lost_state"] == total
-    assert grown[0] < 16 * 1024 and grown[1] == 0
+    assert grown[1] == 0
+    assert SANITIZER or grown[0] < 16 * 1024  # a sanitizer keeps what was freed
 
 
 def test_a_storm_takes_nothing_from_the_others(tmp_path, start_agent, start_workload, cleanup):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 import host
+from agent import SANITIZER
 from conftest import GUNICORNS, PYTHONS
 from servers import Gunicorn, get
 from test_gc_pause import check_after_a_second, check_rows, copy_python, match, rows_of
@@ -55,8 +56,8 @@ def test_200_short_lived_processes_are_all_rows_and_leave_nothing(start_agent, s
     run(SHORT_LIVED - 50)
     host.wait_until(lambda: held_by(agent.pid)[0] == held, 5, f"{held} again, not {held_by(agent.pid)[0]}")
     rss_after = held_by(agent.pid)[1]
-    # the allocator's own granularity: one arena's top pad of 128 KiB a thread, and stdio's buffers
-    assert rss_after - rss <= 512, f"{rss} kB became {rss_after} kB"
+    # a sanitizer keeps what was freed, to see who uses it; the allocator's own granularity: one arena's top pad of 128 KiB a thread, and stdio's buffers
+    assert SANITIZER or rss_after - rss <= 512, f"{rss} kB became {rss_after} kB"
     agent.stop()
 
 

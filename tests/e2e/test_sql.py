@@ -12,7 +12,10 @@ import time
 
 import pytest
 
+from agent import NO_ENGINE, plain_build
 from store_fixture import UNDERSPAN, Store, underspan
+
+pytestmark = plain_build(NO_ENGINE)
 
 
 def test_a_store_for_one_question(tmp_path):

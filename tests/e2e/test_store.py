@@ -14,7 +14,10 @@ import zlib
 
 import pytest
 
+from agent import NO_ENGINE, plain_build
 from store_fixture import ROOT, Store
+
+pytestmark = plain_build(NO_ENGINE)
 
 T = ("CREATE TABLE {} (a UInt64, s String) ENGINE = MergeTree ORDER BY a "
      "SETTINGS non_replicated_deduplication_window = 100")

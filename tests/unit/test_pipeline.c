@@ -5,9 +5,12 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "pipeline/pipeline.h"
 #include "probe/clock.h"
@@ -252,6 +255,108 @@ static void a_broken_sink_is_reported(void **state)
 	release(p, &k);
 }
 
+/* A pipe in the place of stdout, as small as they get; `ret_saved` is the stdout there was. */
+static int redirect_stdout(int *ret_saved)
+{
+	int fds[2];
+
+	fflush(stdout);
+	*ret_saved = dup(STDOUT_FILENO);
+	assert_int_equal(pipe(fds), 0);
+	assert_true(fcntl(fds[1], F_SETPIPE_SZ, 4096) > 0);
+	assert_int_equal(dup2(fds[1], STDOUT_FILENO), STDOUT_FILENO);
+	close(fds[1]);
+	return fds[0];
+}
+
+/* What is in the pipe, which nobody writes to any more; closes it. */
+static void drain(int fd, struct buffer *ret)
+{
+	char bytes[4096];
+	ssize_t n;
+
+	while ((n = read(fd, bytes, sizeof(bytes))) > 0)
+		buffer_append(ret, bytes, (size_t)n);
+	close(fd);
+}
+
+static void assert_lines_in_order(const struct buffer *got, uint64_t n)
+{
+	const char *at = got->data;
+	char line[64];
+
+	for (uint64_t i = 0; i < n; i++) {
+		size_t len = (size_t)snprintf(line, sizeof(line), "{\"table\":\"a\",\"n\":%llu}\n",
+					      (unsigned long long)i);
+
+		if ((size_t)(at - got->data) + len > got->len || memcmp(at, line, len))
+			fail_msg("line %llu is missing, torn or out of order",
+				 (unsigned long long)i);
+		at += len;
+	}
+	assert_int_equal(at - got->data, got->len);
+}
+
+/* What fitted into the pipe is delivered, to the row; the rest is told; nobody waits for the
+ * reader. */
+static void stdout_that_is_not_read(void **state)
+{
+	const struct pipeline_limits limits = { .batch_rows = 500,
+						.batch_bytes = 1 << 20,
+						.batch_age_ns = NSEC_PER_SEC,
+						.memory_bytes = 1 << 20 };
+	struct buffer got = { 0 };
+	struct pipeline_counts c;
+	struct pipeline *p;
+	struct why why;
+	uint64_t lost;
+	int saved, fd = redirect_stdout(&saved);
+
+	(void)state;
+	alarm(60); /* in place of a test that never ends */
+	assert_int_equal(pipeline_new(tables, 2, &limits, sink_stdout_new(), &p, &why), 0);
+	add_numbers(p, 0, 0, 5003);
+	lost = finish(p, 1);
+	pipeline_read_counts(p, 0, &c);
+	pipeline_free(p);
+	dup2(saved, STDOUT_FILENO);
+	close(saved);
+	alarm(0);
+	drain(fd, &got);
+	assert_true(lost > 4000 && lost < 5003);
+	assert_lines_in_order(&got, 5003 - lost);
+	assert_int_equal(c.inserted, 5003 - lost);
+	assert_counts_add_up(&c);
+	buffer_free(&got);
+}
+
+/* Its reader goes away in the midst: what it has not taken is counted as not delivered. */
+static void stdout_that_is_closed(void **state)
+{
+	const struct pipeline_limits limits = { .batch_rows = 500,
+						.batch_bytes = 1 << 20,
+						.batch_age_ns = NSEC_PER_SEC,
+						.memory_bytes = 1 << 20 };
+	struct pipeline_counts c = { 0 };
+	struct pipeline *p;
+	struct why why;
+	int saved, fd = redirect_stdout(&saved);
+
+	(void)state;
+	signal(SIGPIPE, SIG_IGN);
+	assert_int_equal(pipeline_new(tables, 2, &limits, sink_stdout_new(), &p, &why), 0);
+	add_numbers(p, 0, 0, 5003);
+	nanosleep(&(struct timespec){ .tv_nsec = 300 * 1000000 }, NULL);
+	close(fd);
+	assert_in_range(finish(p, 5), 4000, 5003);
+	pipeline_read_counts(p, 0, &c);
+	pipeline_free(p);
+	dup2(saved, STDOUT_FILENO);
+	close(saved);
+	assert_true(c.dropped_refused > 4000);
+	assert_counts_add_up(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +367,8 @@ int main(void)
 		cmocka_unit_test(memory_is_bounded_and_the_oldest_goes),
 		cmocka_unit_test(age_closes_a_batch),
 		cmocka_unit_test(a_broken_sink_is_reported),
+		cmocka_unit_test(stdout_that_is_not_read),
+		cmocka_unit_test(stdout_that_is_closed),
 	};
 
 	log_set_level(LOG_LEVEL_NONE);

@@ -23,7 +23,7 @@ static void test_verdicts(void **state)
 		{ -EBADMSG, 0, 0, "certificate has expired", SEND_RETRY_ALL },
 		{ -EBADMSG, 0, 200, "no ClickHouse", SEND_RETRY_ALL },
 		{ -ENOMEM, 0, 0, "", SEND_RETRY },
-		{ -ECANCELED, 0, 0, "", SEND_RETRY },
+		{ -ECANCELED, 0, 0, "", SEND_CANCELLED },
 		{ -EREMOTEIO, 0, 500, "", SEND_RETRY_ALL },
 		{ -EREMOTEIO, 0, 503, "", SEND_RETRY_ALL },
 		{ -EREMOTEIO, 0, 429, "", SEND_RETRY_ALL },

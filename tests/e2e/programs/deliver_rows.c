@@ -175,8 +175,12 @@ static int run(struct why *why)
 				  &sink, why);
 	if (!err)
 		err = pipeline_new(tables, ARRAY_SIZE(tables), &pipeline_limits, sink, &p, why);
-	if (err)
+	if (err) {
+		if (sink)
+			sink->free(sink);
+		clickhouse_release(&target);
 		return err;
+	}
 	add_all(p, truth);
 	puts("added");
 	fflush(stdout);

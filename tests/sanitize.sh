@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The tests with an agent that the compiler's sanitizers watch. `make sanitize` runs all of them, `make check` a part:
+#     tests/sanitize.sh address|thread [--no-unit] [PYTEST ARGUMENTS]
+# address: AddressSanitizer, LeakSanitizer at the end of each agent, UndefinedBehaviorSanitizer; thread: ThreadSanitizer.
+# A report of any process fails it, also where the test expects an agent to fail. Nothing is suppressed. The embedded
+# store is the ordinary build throughout: libchdb brings a memory allocator of its own, which AddressSanitizer does not
+# survive. Tests that cannot hold are marked with their reason (`plain_build` in tests/e2e/agent.py).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case "${1-}" in
+address) value=1 build=build/sanitize ;;
+thread) value=thread build=build/thread ;;
+*) echo "usage: tests/sanitize.sh address|thread [--no-unit] [PYTEST ARGUMENTS]" >&2; exit 2 ;;
+esac
+kind=$1
+shift
+unit=unit
+[ "${1-}" = --no-unit ] && { unit=; shift; }
+
+make -s -j"$(nproc)" all
+make --no-print-directory -j"$(nproc)" SANITIZE=$value all e2e-programs
+# outside of the sandbox that a test puts the agent into, and writable for whoever it is there
+reports=$(mktemp -d)
+chmod 1777 "$reports"
+trap 'rm -rf "$reports"' EXIT
+options=log_path=$reports/report:print_stacktrace=1:external_symbolizer_path=$(command -v llvm-symbolizer-19 llvm-symbolizer | head -1 || true)
+# preloaded libraries come before a sanitizer's: those of the tests are harmless to it
+export ASAN_OPTIONS=$options:detect_leaks=1:verify_asan_link_order=0 UBSAN_OPTIONS=$options TSAN_OPTIONS=$options
+export UNDERSPAN_SANITIZER=$kind UNDERSPAN=$PWD/$build/underspan UNDERSPAN_E2E_PROGRAMS=$PWD/$build/tests/e2e
+export UNDERSPAN_PATIENCE=${UNDERSPAN_PATIENCE:-4}
+
+status=0
+[ -z "$unit" ] || make --no-print-directory SANITIZE=$value unit || status=1
+tests/e2e/run.sh "$@" || status=1
+for report in "$reports"/*; do
+    [ -e "$report" ] || continue
+    cat "$report" >&2
+    status=1
+done
+[ $status = 0 ] || echo "sanitize: $kind: see above" >&2
+exit $status
