@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "log.h"
+#include "probe/kernel.h"
 
 enum { MAX_KEPT = 8 };
 
@@ -28,7 +29,7 @@ static size_t list_kept(const struct privileges_needs *needs, cap_t now, cap_val
 	kept[n++] = CAP_SYS_PTRACE;	    /* other users' /proc/PID and memory */
 	kept[n++] = CAP_DAC_READ_SEARCH;    /* their binaries */
 	kept[n++] = CAP_CHECKPOINT_RESTORE; /* their /proc/PID/map_files */
-	if (needs->uprobes || needs->stats || !without)
+	if (needs->uprobes || needs->stats || !without || kernel_perf_needs_admin())
 		kept[n++] = CAP_SYS_ADMIN; /* uprobes since 6.16; run time of BPF programs */
 	if (needs->child)
 		kept[n++] = CAP_KILL;

@@ -8,7 +8,10 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
+#include <linux/perf_event.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "probe/uprobe_multi.h"
 
@@ -21,6 +24,21 @@ static bool has_tracepoint(const char *name)
 	return libbpf_find_vmlinux_btf_id(name, BPF_TRACE_RAW_TP) > 0;
 }
 
+/* Some distributions' kernels want more than CAP_PERFMON for it: see kernel_perf_needs_admin(). */
+static bool may_open_tracepoint(FILE *id)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };
+	int fd;
+
+	if (fscanf(id, "%llu", &attr.config) != 1)
+		return false;
+	fd = (int)syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
+	if (fd < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
 static bool has_syscall_tracepoint(const char *name)
 {
 	/* the two places where libbpf looks */
@@ -28,10 +46,12 @@ static bool has_syscall_tracepoint(const char *name)
 	char path[256];
 
 	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
+		AUTO_FCLOSE FILE *id = NULL;
+
 		snprintf(path, sizeof(path), "%s/events/syscalls/%s/id", roots[i], name);
-		/* access() itself asks for the real user, without capabilities */
-		if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) == 0)
-			return true;
+		id = fopen(path, "re");
+		if (id)
+			return may_open_tracepoint(id);
 	}
 	return false;
 }

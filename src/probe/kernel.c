@@ -17,6 +17,14 @@ static bool have_capability(cap_value_t capability)
 	return value == CAP_SET;
 }
 
+bool kernel_perf_needs_admin(void)
+{
+	AUTO_FCLOSE FILE *f = fopen("/proc/sys/kernel/perf_event_paranoid", "re");
+	int level = 0;
+
+	return f && fscanf(f, "%d", &level) == 1 && level > 2;
+}
+
 static int check_capabilities(struct why *why)
 {
 	/* CAP_SYS_ADMIN was all of these before 5.8 and still includes them */

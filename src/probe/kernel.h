@@ -11,6 +11,12 @@
 /* Can BPF tracing work at all: capabilities, BTF, lockdown. 0 or -EPERM, -ENOTSUP with why. */
 int kernel_check(struct why *why);
 
+/*
+ * Do perf events, which is what tracepoints of system calls and uprobes are attached by, take
+ * CAP_SYS_ADMIN? With kernel.perf_event_paranoid above 2, as Debian's kernels have it by default.
+ */
+bool kernel_perf_needs_admin(void);
+
 /* Features that are treated as missing (--degrade=A,B), so that every fallback can be tested. */
 extern struct string_list kernel_degraded;
 
@@ -22,7 +28,7 @@ int kernel_check_degraded(struct why *why);
  *
  *	"sk_data_ready", ...	a raw tracepoint
  *	"sys_exit_accept4", ...	a system call's own tracepoint, which takes CONFIG_FTRACE_SYSCALLS
- *				and a mounted tracefs
+ *				a mounted tracefs, and the right to open perf events
  *	"task_storage"		task storage can be created while the scheduler holds its locks;
  *				before 6.4 it called the general allocator (08a7ce384e33), which may
  *				want to wake somebody

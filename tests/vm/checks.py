@@ -18,6 +18,7 @@ from cgroups import QuotaCgroup
 from servers import Gunicorn, get
 from veth import DroppingPair
 
+TRACKERS = ("handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect", "tcp_loss", "ena", "cpu_throttle")
 STAMP_NS = 1_000_000  # the clocks' offset is read to a few us natively, under emulation to some 100
 PYTHON = host.Python(os.path.realpath("/usr/bin/python3"))
 ENA = ["--ena.driver=veth", "--ena.counters=pps_allowance_exceeded=rx_queue_0_xdp_drops"]
@@ -320,6 +321,20 @@ def check_cpu_throttle(agent):
     assert abs(ns - after["throttled_ns"]) <= 1000, f"{ns} in the rows, {after}"
     assert {(r["cgroup"], r["quota_us"]) for r in rows} == {(cgroup.name, 20_000)}
     return f"{periods} periods, {ns / 1e6:.0f} ms, in {len(rows)} windows"
+
+
+def check_alone():
+    """Each tracker alone, which gives up the powers that only others need; and without CAP_SYS_ADMIN."""
+    no_admin = ["/usr/bin/python3", "-c", "import ctypes, os, sys; assert not ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); "
+                "os.execv(sys.argv[1], sys.argv[1:])"]  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
+    with open("/proc/sys/kernel/perf_event_paranoid") as f:
+        paranoid = f.read().strip()
+    syscalls = "handoff,tcp_accept,tcp_connect,tcp_loss"
+    for trackers, prefix in [*((t, ()) for t in TRACKERS), (syscalls, no_admin)]:
+        agent = Agent("--duration=1", trackers=[trackers], prefix=prefix).wait_ready(60)
+        assert agent.wait_end(20) == 0
+        assert not [line for line in agent.log if "does not run" in line], (trackers, prefix, agent.log)
+    return f"{len(TRACKERS)} trackers, and those of system calls without CAP_SYS_ADMIN; perf_event_paranoid {paranoid}"
 
 
 def check_ena_module():

@@ -10,7 +10,7 @@ work=$PWD/build/vm
 suites=("$@")
 [ $# -gt 0 ] || suites=(bullseye-security bookworm-security trixie sid)
 jobs=${JOBS:-2}
-seconds=${TIMEOUT:-240} # for one machine
+seconds=${TIMEOUT:-400} # for one machine
 
 fail() { printf 'check-kernels: %s\n' "$*" >&2; exit 1; }
 
