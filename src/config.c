@@ -436,6 +436,14 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 	return err;
 }
 
+int config_set_default(const struct option_table *tables, const char *key, const char *value,
+		       struct why *why)
+{
+	const struct option *o = find_option(tables, key, strlen(key));
+
+	return o ? set_option(o, value, why) : why_fail(why, EINVAL, "no option '%s'", key);
+}
+
 void config_print_help(const struct option_table *tables)
 {
 	puts("  -c FILE, --config=FILE            read options from a JSON file; flags win");

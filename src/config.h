@@ -62,6 +62,13 @@ struct option_table {
 int config_parse(const struct option_table *tables, int argc, char **argv, char **ret_words,
 		 size_t *n_words, struct why *why);
 
+/*
+ * Another default for a command of its own: the option of this key has this value, before the first
+ * config_parse(). -EINVAL with why: there is no such option or value.
+ */
+int config_set_default(const struct option_table *tables, const char *key, const char *value,
+		       struct why *why);
+
 /* Reads one JSON configuration file into the tables' targets. Returns 0, -EINVAL, -ENOMEM. */
 int config_read_file(const struct option_table *tables, const char *path, struct why *why);
 

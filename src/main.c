@@ -17,6 +17,9 @@ static const struct command {
 	{ "sql", command_sql, "ask ClickHouse or a store a question" },
 	{ "schema", command_schema, "print the tables' DDL, or create them with --apply" },
 	{ "explain", command_explain, "where one request's time went, span by span" },
+	{ "gil", command_gil, "who waited for a process's GIL, how long, and who held it" },
+	{ "offcpu", command_offcpu,
+	  "where a process's threads were off the CPU, as a flame graph" },
 	{ "doctor", command_doctor, "what works on this host and why not" },
 };
 

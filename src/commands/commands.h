@@ -13,6 +13,8 @@ int command_store(int argc, char **argv);
 int command_sql(int argc, char **argv);
 int command_schema(int argc, char **argv);
 int command_explain(int argc, char **argv);
+int command_gil(int argc, char **argv);
+int command_offcpu(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 
 #endif

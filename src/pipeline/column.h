@@ -89,4 +89,19 @@ struct table {
 	size_t n_columns[2];
 };
 
+/* ---- reading a row by its columns, for who is not the tracker that made it ---- */
+
+/* NULL: the table has no column of this name. */
+const struct column *column_find(const struct table *table, const char *name);
+
+/* The value; 0 of what is no number, or NULL. */
+uint64_t column_uint(const struct column *column, const void *row);
+
+/* COLUMN_CHARS, _STRING or _ENUM into `buf`, cut at its size; returns buf. '' of anything else. */
+const char *column_text(const struct column *column, const void *row, char *buf, size_t size);
+
+/* COLUMN_STRINGS and COLUMN_PAIRS; empty of anything else. */
+struct column_strings column_strings(const struct column *column, const void *row);
+struct column_pairs column_pairs(const struct column *column, const void *row);
+
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "probe/clock.h"
+#include "text.h"
 
 /*
  * Everything is written through a bare pointer: json_append_row() first makes room for the longest
@@ -33,34 +34,6 @@ static char *put_uint(char *out, uint64_t v)
 		v /= 10;
 	} while (v);
 	return put(out, digits + i, sizeof(digits) - i);
-}
-
-/* Length of the well-formed UTF-8 sequence at s (RFC 3629), 0 if there is none. */
-static size_t utf8_sequence(const unsigned char *s, size_t len)
-{
-	uint32_t min, v;
-	size_t n;
-
-	if (s[0] < 0x80)
-		return 1;
-	if ((s[0] & 0xe0) == 0xc0)
-		n = 2, min = 0x80, v = s[0] & 0x1f;
-	else if ((s[0] & 0xf0) == 0xe0)
-		n = 3, min = 0x800, v = s[0] & 0x0f;
-	else if ((s[0] & 0xf8) == 0xf0)
-		n = 4, min = 0x10000, v = s[0] & 0x07;
-	else
-		return 0;
-	if (n > len)
-		return 0;
-	for (size_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		v = v << 6 | (s[i] & 0x3f);
-	}
-	if (v < min || v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
-		return 0;
-	return n;
 }
 
 /* One character that is not plain ASCII text: escaped, kept (UTF-8) or replaced. */

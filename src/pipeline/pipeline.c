@@ -108,6 +108,11 @@ void pipeline_add(struct pipeline *p, size_t table, const void *row)
 	size_t memory;
 
 	q->counts.rows++;
+	if (p->sink->add_row) {
+		p->sink->add_row(p->sink, q->table, row);
+		q->counts.inserted++;
+		return;
+	}
 	ledger_add(p->ledger, table, 1);
 	if ((!q->open && !open_batch(q)) ||
 	    json_append_row(&q->open->body, q->table, row, p->sink->rows_name_their_table)) {
@@ -143,6 +148,8 @@ int pipeline_tick(struct pipeline *p, struct why *why)
 	uint64_t now = clock_monotonic_ns();
 	int err = 0;
 
+	if (p->sink->tick)
+		p->sink->tick(p->sink, now);
 	for (size_t i = 0; i < p->n_tables; i++) {
 		struct table_queue *q = &p->queues[i];
 

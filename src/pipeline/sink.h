@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where batches go: ClickHouse or stdout. A sink is used by the sender thread alone. */
+/*
+ * Where rows go: ClickHouse, stdout, or a function of a command's. A sink that takes batches is
+ * used by the sender thread alone, one that takes rows by the collector's.
+ */
 #ifndef UNDERSPAN_SINK_H
 #define UNDERSPAN_SINK_H
 
@@ -31,6 +34,13 @@ struct send_reply {
 struct sink {
 	const char *name;
 	bool rows_name_their_table; /* each JSON object begins with "table" */
+	/*
+	 * Not NULL: takes rows as they are made, so that there are no batches and none of the
+	 * functions below but free() is called. The row is borrowed.
+	 */
+	void (*add_row)(struct sink *sink, const struct table *table, const void *row);
+	/* Together with that, some ten times a second, for what comes with time. May be NULL. */
+	void (*tick)(struct sink *sink, uint64_t now_ns);
 	/*
 	 * The statement that a table's batches are sealed with. NULL: they are not sealed, and no
 	 * spool is of use: the bytes are sent as they are.

@@ -210,7 +210,8 @@ def test_reader_of_stdout_that_stops_reading(stderr, start_workload, debian_pyth
 
 
 def test_help_and_version_go_to_stdout():
-    for arguments in (["--help"], ["--version"], ["run", "--help"], ["schema", "--help"], ["sql", "--help"]):
+    for arguments in (["--help"], ["--version"], ["run", "--help"], ["schema", "--help"], ["sql", "--help"], ["gil", "--help"],
+                      ["offcpu", "--help"]):
         result = run_underspan(*arguments)
         assert (result.returncode, result.stderr) == (0, "") and result.stdout, arguments
 

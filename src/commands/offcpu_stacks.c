@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where threads were off the CPU, by stack. See offcpu_stacks.h. */
+#include "commands/offcpu_stacks.h"
+
+#include <string.h>
+
+enum { MAX_STACKS = 200000, NAME_MAX_BYTES = 256 };
+
+/* What the kernel's sums tell apart; their stacks are in the texts. */
+struct kind {
+	uint64_t rows_ns, sums_ns;
+	char cause[16];
+	struct native *natives;
+	UT_hash_handle hh;
+	char key[];
+};
+
+/* A native stack of a kind: how much of it is in the sums, and how much of that in rows. */
+struct native {
+	struct native *next; /* of its kind */
+	uint64_t rows_ns, sums_ns;
+	const char *text; /* within the key */
+	UT_hash_handle hh;
+	char key[];
+};
+
+/* What found no room in the kernel's map, by cause. */
+struct rest {
+	char cause[16];
+	uint64_t ns, rows_ns; /* of these, in rows */
+	UT_hash_handle hh;
+};
+
+struct columns {
+	const struct column *host_pid, *host_tid, *comm, *thread_name, *weight, *state, *cause,
+		*idle, *syscall, *kernel_stack, *user_stack, *py_stack, *waker_host_tid,
+		*waker_comm, *waker_thread_name, *waker_stack, *duration_ns, *off_ns;
+};
+
+static bool with_wakers, failed;
+static struct folded stacks; /* of rows */
+static struct kind *kinds;
+static struct native *natives;
+static struct rest *rests;
+static struct offcpu_thread *threads;
+static uint64_t total_ns;
+
+/* ---- texts ---- */
+
+static void look_up_columns(const struct table *table, struct columns *ret)
+{
+#define FIND(name) ret->name = column_find(table, #name)
+	FIND(host_pid), FIND(host_tid), FIND(comm), FIND(thread_name), FIND(weight), FIND(state);
+	FIND(cause), FIND(idle), FIND(syscall), FIND(kernel_stack), FIND(user_stack);
+	FIND(py_stack), FIND(waker_host_tid), FIND(waker_comm), FIND(waker_thread_name);
+	FIND(waker_stack), FIND(duration_ns), FIND(off_ns);
+#undef FIND
+}
+
+/* As Python calls it, else as the kernel does. */
+static const char *thread_of(const struct column *name, const struct column *comm, const void *row,
+			     char *buf)
+{
+	column_text(name, row, buf, NAME_MAX_BYTES);
+	return *buf ? buf : column_text(comm, row, buf, NAME_MAX_BYTES);
+}
+
+/* Rows have the leaf first. */
+static int add_root_first(struct buffer *text, struct column_strings frames)
+{
+	int err = 0;
+
+	for (size_t i = frames.n; !err && i-- > 0;)
+		err = folded_frame(text, frames.items[i]);
+	return err;
+}
+
+/* "futex [lock]", "[preempt]"; the end of each stack: what it waited for. */
+static int add_cause(struct buffer *text, const struct columns *c, const void *row, bool native)
+{
+	char syscall[64], cause[32], frame[128];
+	bool idle = column_uint(c->idle, row);
+
+	column_text(c->syscall, row, syscall, sizeof(syscall));
+	column_text(c->cause, row, cause, sizeof(cause));
+	/* of these the rows know by the Python stack, which the sums do not have */
+	if (native && (!strcmp(cause, "lock") || !strcmp(cause, "pipe")))
+		idle = false;
+	snprintf(frame, sizeof(frame), "%s%s[%s%s]", syscall, *syscall ? " " : "", cause,
+		 idle ? ", idle" : "");
+	return folded_frame(text, frame);
+}
+
+/* The waker's leaf lies on the wait, its root under its name. */
+static int add_waker(struct buffer *text, const struct columns *c, const void *row, bool native)
+{
+	struct column_strings frames = column_strings(native ? NULL : c->waker_stack, row);
+	char name[NAME_MAX_BYTES];
+	int err = folded_frame(text, "--");
+
+	if (!column_uint(c->waker_host_tid, row))
+		return err ? err : folded_frame(text, "[no thread: a timer or a device]");
+	for (size_t i = 0; !err && i < frames.n; i++)
+		err = folded_frame(text, frames.items[i]);
+	return err ? err
+		   : folded_frame(text, thread_of(c->waker_thread_name, c->waker_comm, row, name));
+}
+
+static bool was_preempted(const struct columns *c, const void *row)
+{
+	char state[4];
+
+	return *column_text(c->state, row, state, sizeof(state)) == 'R';
+}
+
+/* `native`: only with what the kernel's sums can tell apart. */
+static int make_text(struct buffer *text, const struct columns *c, const void *row, bool native)
+{
+	struct column_strings python = column_strings(c->py_stack, row);
+	char name[NAME_MAX_BYTES];
+	int err;
+
+	text->len = 0;
+	err = folded_frame(text, thread_of(c->thread_name, c->comm, row, name));
+	if (!err && python.n && !native) {
+		err = add_root_first(text, python);
+	} else if (!err && !(native && was_preempted(c, row))) {
+		err = add_root_first(text, column_strings(c->user_stack, row));
+		if (!err)
+			err = add_root_first(text, column_strings(c->kernel_stack, row));
+	}
+	if (!err)
+		err = add_cause(text, c, row, native);
+	if (!err && with_wakers)
+		err = add_waker(text, c, row, native);
+	return err ? err : buffer_append(text, "", 1);
+}
+
+/* ---- sums ---- */
+
+static struct kind *kind_of(const struct columns *c, const void *row)
+{
+	char key[160], state[4], cause[32], syscall[64];
+	struct kind *kind;
+	size_t len;
+
+	column_text(c->state, row, state, sizeof(state));
+	column_text(c->cause, row, cause, sizeof(cause));
+	column_text(c->syscall, row, syscall, sizeof(syscall));
+	len = (size_t)snprintf(
+		key, sizeof(key), "%u %u %s %s %s\n", (unsigned int)column_uint(c->host_tid, row),
+		(unsigned int)column_uint(c->waker_host_tid, row), state, cause, syscall);
+	HASH_FIND(hh, kinds, key, len, kind);
+	if (kind)
+		return kind;
+	kind = calloc(1, sizeof(*kind) + len + 1);
+	if (!kind)
+		return NULL;
+	memcpy(kind->key, key, len);
+	snprintf(kind->cause, sizeof(kind->cause), "%.15s", cause);
+	HASH_ADD(hh, kinds, key, len, kind);
+	return kind;
+}
+
+static struct native *native_of(struct kind *kind, const char *text)
+{
+	size_t prefix = strlen(kind->key), len = strlen(text);
+	struct native *native = malloc(sizeof(*native) + prefix + len + 1), *known;
+
+	if (!native)
+		return NULL;
+	*native = (struct native){ .next = kind->natives };
+	memcpy(native->key, kind->key, prefix);
+	memcpy(native->key + prefix, text, len + 1);
+	native->text = native->key + prefix;
+	HASH_FIND(hh, natives, native->key, prefix + len, known);
+	if (known) {
+		free(native);
+		return known;
+	}
+	HASH_ADD(hh, natives, key, prefix + len, native);
+	kind->natives = native;
+	return native;
+}
+
+static struct rest *rest_of(const char *cause)
+{
+	struct rest *rest;
+
+	HASH_FIND_STR(rests, cause, rest);
+	if (rest)
+		return rest;
+	rest = calloc(1, sizeof(*rest));
+	if (!rest)
+		return NULL;
+	snprintf(rest->cause, sizeof(rest->cause), "%s", cause);
+	HASH_ADD_STR(rests, cause, rest);
+	return rest;
+}
+
+static struct offcpu_thread *thread_with(uint32_t host_tid)
+{
+	struct offcpu_thread *thread;
+
+	HASH_FIND(hh, threads, &host_tid, sizeof(host_tid), thread);
+	if (thread)
+		return thread;
+	thread = calloc(1, sizeof(*thread));
+	if (!thread)
+		return NULL;
+	thread->host_tid = host_tid;
+	HASH_ADD(hh, threads, host_tid, sizeof(thread->host_tid), thread);
+	return thread;
+}
+
+/* ---- rows ---- */
+
+static int add_to_stack(const char *text, uint64_t ns)
+{
+	struct folded_stack *stack;
+
+	if (HASH_COUNT(stacks.stacks) >= MAX_STACKS)
+		text = "[too many different stacks]";
+	stack = folded_get(&stacks, text, strlen(text));
+	if (!stack)
+		return -ENOMEM;
+	stack->ns += ns;
+	return 0;
+}
+
+/* The governor leaves some out, and the others stand for them. */
+static uint64_t weighted_ns(const struct columns *c, const void *row)
+{
+	uint64_t ns = column_uint(c->duration_ns, row);
+	float weight = *(const float *)((const char *)row + c->weight->offset);
+
+	return weight == 1.0f ? ns : (uint64_t)((double)ns * (double)weight);
+}
+
+static int add_row(const struct columns *c, const void *row, struct buffer *text)
+{
+	uint64_t ns = weighted_ns(c, row);
+	struct native *native = NULL;
+	struct kind *kind = kind_of(c, row);
+	int err = make_text(text, c, row, false);
+
+	if (!err)
+		err = add_to_stack(text->data, ns);
+	if (!err)
+		err = make_text(text, c, row, true);
+	if (!err && kind)
+		native = native_of(kind, text->data);
+	if (!native)
+		return -ENOMEM;
+	kind->rows_ns += ns;
+	native->rows_ns += ns;
+	return err;
+}
+
+static int add_sum(const struct columns *c, const void *row, struct buffer *text)
+{
+	uint64_t ns = column_uint(c->off_ns, row);
+	struct offcpu_thread *thread = thread_with((uint32_t)column_uint(c->host_tid, row));
+	struct native *native = NULL;
+	struct kind *kind;
+	struct rest *rest;
+	char cause[32];
+	int err;
+
+	total_ns += ns;
+	if (thread)
+		thread->off_ns += ns;
+	if (!column_uint(c->host_pid, row)) {
+		rest = rest_of(column_text(c->cause, row, cause, 16));
+		if (rest)
+			rest->ns += ns;
+		return rest ? 0 : -ENOMEM;
+	}
+	err = make_text(text, c, row, true);
+	kind = kind_of(c, row);
+	if (!err && kind)
+		native = native_of(kind, text->data);
+	if (!native)
+		return -ENOMEM;
+	kind->sums_ns += ns;
+	native->sums_ns += ns;
+	return 0;
+}
+
+void offcpu_stacks_init(bool wakers)
+{
+	with_wakers = wakers;
+}
+
+void offcpu_stacks_row(const struct table *table, const void *row)
+{
+	static const struct table *tables[2]; /* those that the columns are of */
+	static struct columns columns[2];
+	static struct buffer text;
+	bool sum = !strcmp(table->name, "ebpf_off_cpu_profile");
+
+	if (!sum && strcmp(table->name, "ebpf_off_cpu") != 0)
+		return;
+	if (tables[sum] != table) {
+		look_up_columns(table, &columns[sum]);
+		tables[sum] = table;
+	}
+	if (sum ? add_sum(&columns[sum], row, &text) : add_row(&columns[sum], row, &text))
+		failed = true;
+}
+
+/* ---- both together ---- */
+
+static uint64_t more(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static int add_ns(struct folded *to, const char *text, uint64_t ns)
+{
+	struct folded_stack *stack = ns ? folded_get(to, text, strlen(text)) : NULL;
+
+	if (stack)
+		stack->ns += ns;
+	return ns && !stack ? -ENOMEM : 0;
+}
+
+/*
+ * What the sums of a kind have more than its rows, shared out among its stacks by how much more
+ * each has. (Where names of functions became known between the two, a stack may have less.)
+ */
+static int add_short_waits_of(const struct kind *kind, struct folded *to)
+{
+	uint64_t rest_ns = more(kind->sums_ns, kind->rows_ns), all = 0, seen = 0, given = 0;
+	int err = 0;
+
+	for (const struct native *n = kind->natives; n; n = n->next)
+		all += more(n->sums_ns, n->rows_ns);
+	for (const struct native *n = kind->natives; n && all && !err; n = n->next) {
+		uint64_t share;
+
+		seen += more(n->sums_ns, n->rows_ns);
+		share = (uint64_t)((unsigned __int128)rest_ns * seen / all) - given;
+		given += share;
+		err = add_ns(to, n->text, share);
+	}
+	return err;
+}
+
+static int add_short_waits(struct folded *to)
+{
+	int err = 0;
+
+	for (const struct kind *kind = kinds; kind && !err; kind = kind->hh.next)
+		err = add_short_waits_of(kind, to);
+	return err;
+}
+
+/* A wait that is a row may be among the sums without a thread. */
+static int add_rests(struct folded *to)
+{
+	struct rest *rest, *next;
+	struct kind *kind, *next_kind;
+	char text[80];
+	int err = 0;
+
+	HASH_ITER(hh, rests, rest, next)
+	rest->rows_ns = 0;
+	HASH_ITER(hh, kinds, kind, next_kind)
+	{
+		HASH_FIND_STR(rests, kind->cause, rest);
+		if (rest)
+			rest->rows_ns += more(kind->rows_ns, kind->sums_ns);
+	}
+	HASH_ITER(hh, rests, rest, next)
+	{
+		snprintf(text, sizeof(text), "[found no room in the kernel];[%s]", rest->cause);
+		if (!err)
+			err = add_ns(to, text, more(rest->ns, rest->rows_ns));
+	}
+	return err;
+}
+
+int offcpu_stacks_fold(struct folded *ret)
+{
+	int err = 0;
+
+	for (struct folded_stack *s = stacks.stacks; s && !err; s = s->hh.next)
+		err = add_ns(ret, s->text, s->ns);
+	if (!err)
+		err = add_short_waits(ret);
+	if (!err)
+		err = add_rests(ret);
+	folded_round(ret);
+	return err;
+}
+
+uint64_t offcpu_stacks_total_ns(void)
+{
+	return total_ns;
+}
+
+const struct offcpu_thread *offcpu_stacks_threads(void)
+{
+	return threads;
+}
+
+bool offcpu_stacks_failed(void)
+{
+	return failed;
+}
+
+#define FREE_ALL(type, table)                                                                      \
+	do {                                                                                       \
+		type *item, *next_item;                                                            \
+		HASH_ITER(hh, table, item, next_item)                                              \
+		{                                                                                  \
+			HASH_DEL(table, item);                                                     \
+			free(item);                                                                \
+		}                                                                                  \
+	} while (0)
+
+void offcpu_stacks_free(void)
+{
+	FREE_ALL(struct native, natives);
+	FREE_ALL(struct kind, kinds);
+	FREE_ALL(struct rest, rests);
+	FREE_ALL(struct offcpu_thread, threads);
+	folded_free(&stacks);
+}

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan gil` and `underspan offcpu`: what they print is the sum of the rows that an agent beside them makes, and
+what the watched programs measured themselves; what cannot be done is said in one sentence."""
+import collections
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ET
+
+import pytest
+
+import host
+from agent import UNDERSPAN, run_underspan
+from conftest import PYTHONS
+from test_errors import FAILED, USAGE, check_sentence
+
+SVG = "{http://www.w3.org/2000/svg}"
+N, SECONDS = 101, 0.02
+
+
+class Command:
+    """One of the two with its stderr, or all of its output, on a terminal: there it says that it measures."""
+
+    def __init__(self, *arguments, terminal_stdout=False):
+        self.screen = b""
+        master, slave = pty.openpty()
+        self.process = subprocess.Popen([UNDERSPAN, *map(str, arguments)], stdin=subprocess.DEVNULL, stderr=slave,
+                                        stdout=slave if terminal_stdout else subprocess.PIPE)
+        os.close(slave)
+        self._reader = threading.Thread(target=self._read, args=(master,), daemon=True)
+        self._reader.start()
+
+    def _read(self, master):
+        while True:
+            try:
+                text = os.read(master, 65536)
+            except OSError:
+                break  # nobody has the other end any more
+            if not text:
+                break
+            self.screen += text
+        os.close(master)
+
+    def wait_for(self, text, n=1):
+        host.wait_until(lambda: self.screen.count(text) >= n or self.process.poll() is not None, 30, self.screen)
+        assert self.screen.count(text) >= n, self.screen
+        return self
+
+    def wait_measuring(self):
+        return self.wait_for(b"Ctrl-C ends it")
+
+    def stop(self):
+        """Ctrl-C; returns what it printed."""
+        self.process.send_signal(signal.SIGINT)
+        out = self.process.communicate(timeout=20)[0]
+        self._reader.join(5)
+        assert self.process.returncode == 0, (self.process.returncode, self.screen)
+        return (out or b"").decode()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start_command(cleanup):
+    def start(*arguments, **kwargs):
+        command = Command(*arguments, **kwargs)
+        cleanup.append(command)
+        return command.wait_measuring()
+    return start
+
+
+@pytest.fixture
+def start_python(cleanup):
+    """Runs a program from a text; it is up when it has printed a line, which is returned with it."""
+    def start(program, python=sys.executable):
+        process = subprocess.Popen([python, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        cleanup.append(process)
+        return process, process.stdout.readline().decode().strip()
+    return start
+
+
+def stacks_of(text):
+    """Folded lines as (frames, microseconds)."""
+    found = []
+    for line in text.splitlines():
+        stack, _, us = line.rpartition(" ")
+        found.append((stack.split(";"), int(us)))
+    return found
+
+
+# ---- gil ----
+
+@pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=str)
+def test_gil_totals_are_those_of_the_rows(python, start_agent, start_workload, start_command):
+    """By thread, against the rows of `underspan run` and against probes on take_gil() itself."""
+    agent = start_agent("--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
+    reference = start_agent("--gil_wait.min_duration_us=0", "--gil_wait.method=uprobe", trackers=["gil_wait"])
+    workload = start_workload(python, "gil_contention.py", "hold", 1.5).wait_covered(agent)
+    command = start_command("gil", "-p", workload.pid, "-d", 0, "--json")
+    workload.say()
+    truth = workload.read()
+    found = json.loads(command.stop())
+    workload.finish()
+    agent.stop()
+    reference.stop()
+    assert (found["host_pid"], found["method"]) == (workload.pid, "sched")
+    assert found["lost"] <= found["waits"] // 50  # virtual machines were met that hide a wake-up now and then
+    threads = {t["tid"]: t for t in found["threads"]}
+    assert set(truth["tids"]) <= set(threads), found
+
+    def rows_of(of):
+        return of.select("ebpf_gil_wait", lambda r: r["host_pid"] == workload.pid and r["tid"] in truth["tids"])
+
+    have = sum(threads[tid]["wait_ns"] for tid in truth["tids"])
+    rows, right = rows_of(agent), rows_of(reference)
+    want = sum(r["duration_ns"] for r in rows)
+    assert have == pytest.approx(want, rel=0.01)
+    no_cpu = sum(r["runq_ns"] for r in right)
+    right_ns = sum(r["duration_ns"] for r in right)
+    assert 0.99 * right_ns - no_cpu - 20_000 * len(right) <= have <= 1.01 * right_ns
+    assert found["wait_ns"] == sum(t["wait_ns"] for t in found["threads"])
+    for tid in truth["tids"]:
+        mine, of_rows = threads[tid], [r["duration_ns"] for r in rows if r["tid"] == tid]
+        assert mine["wait_ns"] == pytest.approx(sum(of_rows), rel=0.02, abs=1e6)
+        assert abs(mine["waits"] - len(of_rows)) <= len(of_rows) // 50 + 1  # two do not split waits alike
+        # the last percent of what the rows have; a bucket is 2 % wide
+        assert 0.9 * sorted(of_rows)[int(0.97 * len(of_rows))] <= mine["p99_ns"] <= mine["max_ns"]
+        assert mine["max_ns"] == pytest.approx(max(of_rows), rel=0.02)
+        assert mine["share_of_time"] == pytest.approx(mine["wait_ns"] / 1e9 / found["duration_s"])
+    # who held it: the shares of the rows (each agent keeps its own history of holders); the one that sorts in C has it most of the time, at one line
+    held = collections.Counter()
+    for row in rows:
+        for holder in row["holders"]:
+            held[holder["tid"]] += holder["ns"]
+    holders = {h["tid"]: h for h in found["holders"]}
+    for tid in truth["tids"]:
+        assert holders.get(tid, {"wait_ns": 0})["wait_ns"] == pytest.approx(held[tid], rel=0.1, abs=20e6)
+    assert sum(h["wait_ns"] for h in found["holders"]) + found["holder_unknown_ns"] == pytest.approx(
+        found["wait_ns"], rel=1e-6 + 0.01 * found["lost"])
+    most = found["holders"][0]
+    assert most["tid"] == truth["tids"][0] and most["share"] > 0.5
+    assert re.match(r"hold \(.*/gil_contention\.py:\d+\)$", most["lines"][0]["line"]), most
+    assert most["lines"][0]["wait_ns"] > 0.5 * most["wait_ns"]
+
+
+BUSY = """
+import threading, time
+def compute():
+    while True: sum(range(10000))
+for name in ("one", "zwei \\u00fc\\x1b[2J", "three"):
+    threading.Thread(target=compute, name=name, daemon=True).start()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_gil_prints_tables_and_is_quiet_in_a_pipe(start_python):
+    process, _ = start_python(BUSY)
+    result = run_underspan("gil", "-p", str(process.pid), "--duration=1", timeout=30)
+    assert (result.returncode, result.stderr) == (0, "")
+    head, waits, holders, note = result.stdout.split("\n\n")
+    total = float(re.search(r"\d+ waits for the GIL, ([\d.]+) ms", head).group(1))
+    lines = waits.splitlines()
+    assert lines[0].split()[:3] == ["tid", "thread", "waits"] and len(lines) >= 4
+    assert sum(float(line[-47:].split()[1]) for line in lines[1:]) == pytest.approx(total, abs=0.01)
+    assert "zwei ü?[2J " in waits and "\x1b" not in result.stdout
+    assert "compute (<string>:4)" in holders and holders.startswith("who had the GIL")
+    assert note.startswith("Not measured: ")
+
+
+def test_gil_of_an_idle_process(start_python):
+    process, _ = start_python("import time; print('up', flush=True); time.sleep(600)")
+    result = run_underspan("gil", "-p", str(process.pid), "-d", "1", "--json", timeout=30)
+    found = json.loads(result.stdout)
+    assert (result.returncode, found["waits"], found["threads"], found["holders"]) == (0, 0, [], [])
+
+
+# ---- offcpu ----
+
+@pytest.mark.parametrize("kind, function", [("sleep", "Sleep.wait"), ("lock", "Lock.wait"), ("poll", "Poll.wait")])
+def test_offcpu_is_what_the_program_waited(kind, function, debian_python, start_agent, start_workload, start_command):
+    """The time at the line that waits is what the program measured; all of it is what the kernel's sums say."""
+    agent = start_agent("--off_cpu.profile_interval=1", trackers=["off_cpu", "gil_wait", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_truth.py", kind, N, SECONDS).wait_covered(agent)
+    command = start_command("offcpu", "-p", workload.pid, "-d", 0, "--folded")
+    workload.say()
+    truth = workload.read()
+    stacks = stacks_of(command.stop())
+    workload.finish()
+    agent.stop()
+    waited = sum(stop - start for start, stop, _ in truth["waits"])
+    names = (function, "Socket.recv")
+    at_line = sum(us for frames, us in stacks if any(f.startswith(function + " (") for f in frames))
+    assert at_line * 1000 == pytest.approx(waited, rel=0.01, abs=N * 100_000), (stacks, names)
+    cause = {"sleep": "sleep", "lock": "lock", "poll": "net"}[kind]
+    sums = sum(r["off_ns"] for r in agent.select("ebpf_off_cpu_profile", lambda r: r["host_pid"] == workload.pid
+                                                 and r["cause"] == cause and r["tid"] == workload.pid))
+    of_cause = sum(us for frames, us in stacks if frames[0] == "MainThread" and frames[-1].endswith(f" [{cause}]"))
+    assert of_cause * 1000 == pytest.approx(sums, rel=0.01)
+
+
+def test_offcpu_wakers(debian_python, start_agent, start_workload, start_command):
+    agent = start_agent(trackers=["gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_truth.py", "lock", 31, SECONDS).wait_covered(agent)
+    command = start_command("offcpu", "-p", workload.pid, "-d", 0, "--folded", "--wakers")
+    workload.say()
+    truth = workload.read()
+    stacks = stacks_of(command.stop())
+    workload.finish()
+    waits = [(frames, us) for frames, us in stacks if any(f.startswith("Lock.wait (") for f in frames)
+             and "futex [lock]" in frames]
+    woken = sum(us for frames, us in waits if re.match(r"Thread-\d+", frames[-1]))
+    assert all("--" in frames for frames, _ in stacks)
+    assert woken * 1000 > 0.9 * sum(stop - start for start, stop, _ in truth["waits"]), waits
+    assert any(frames.index("--") == len(frames) - 3 or len(frames) - frames.index("--") > 2 for frames, _ in waits)
+
+
+NAMED = """
+import sys, threading, time
+def wait():
+    while True: time.sleep(%s)
+for name in %r:
+    threading.Thread(target=wait, name=name, daemon=True).start()
+print("up", flush=True)
+while True: time.sleep(0.05)
+"""
+HOSTILE = ['</title><script>alert("1")</script>', "a;b & c", "esc\x1b[2J\nline\x00", "größe名前\u202e", "  ", "'\"" + "x" * 200]
+
+
+def widths_of(svg):
+    """Of the frames at the bottom, by their names."""
+    rects = [(float(g.find(SVG + "rect").get("y")), float(g.find(SVG + "rect").get("width")), g.find(SVG + "title").text)
+             for g in svg.iter(SVG + "g")]
+    bottom = max(y for y, _, _ in rects)
+    return {title.rsplit(" (", 1)[0]: width for y, width, title in rects if y == bottom}
+
+
+def test_offcpu_draws_whatever_the_names_are(start_python, tmp_path):
+    process, _ = start_python(NAMED % (0.02, HOSTILE))
+    path = tmp_path / "off.svg"
+    path.write_text("what was there before, and longer than nothing\n" * 10000)
+    result = run_underspan("offcpu", "-p", str(process.pid), "-d", "2", "-o", str(path), timeout=30)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    svg = ET.parse(path).getroot()
+    assert svg.tag == SVG + "svg"
+    assert {e.tag for e in svg.iter()} <= {SVG + t for t in ("svg", "style", "rect", "text", "title", "g")}
+    widths = widths_of(svg)
+    assert sum(widths.values()) == pytest.approx(1180, rel=0.01)
+    for name in '</title><script>alert("1")</script>', "a:b & c", "esc?[2J?line", "größe名前?", "MainThread":
+        assert any(have.startswith(name) for have in widths), (name, widths)
+        # all of them sleep all the time
+    assert max(widths.values()) == pytest.approx(1180 / 7, rel=0.15)
+    titles = [t.text for t in svg.iter(SVG + "title")]
+    assert any(re.match(r"clock_nanosleep \[sleep\] \(\d+\.\d{3} ms, \d+\.\d\d%\)$", t) for t in titles), titles
+
+
+def test_offcpu_compares(start_python, tmp_path):
+    """Two programs that differ in one thread: the difference is that thread's."""
+    first, _ = start_python(NAMED % (0.02, ["same", "goes"]))
+    second, _ = start_python(NAMED % (0.02, ["same", "comes"]))
+    before = tmp_path / "before.folded"
+    result = run_underspan("offcpu", "-p", str(first.pid), "-d", "2", "--folded", timeout=30)
+    assert result.returncode == 0 and stacks_of(result.stdout)
+    before.write_text(result.stdout)
+    both = collections.defaultdict(lambda: [0, 0])
+    result = run_underspan("offcpu", "-p", str(second.pid), "-d", "2", "--folded", f"--diff={before}", timeout=30)
+    for line in result.stdout.splitlines():
+        stack, was, now = line.rsplit(" ", 2)
+        for i, us in enumerate((was, now)):
+            both[stack.split(";")[0]][i] += int(us)
+    assert sum(was for was, _ in both.values()) == sum(us for _, us in stacks_of(before.read_text()))
+    assert both["goes"][1] == both["comes"][0] == 0
+    assert both["same"][0] == pytest.approx(both["same"][1], rel=0.2)
+    assert 1.2e6 < both["goes"][0] < 2.5e6 and 1.2e6 < both["comes"][1] < 2.5e6
+    path = tmp_path / "diff.svg"
+    assert run_underspan("offcpu", "-p", str(second.pid), "-d", "2", "-o", str(path), f"--diff={before}",
+                         timeout=30).returncode == 0
+    colours = {g.find(SVG + "title").text.split(" (")[0]: g.find(SVG + "rect").get("fill")
+               for g in ET.parse(path).getroot().iter(SVG + "g")}
+    red, _, blue = (int(colours["comes"][i:i + 2], 16) for i in (1, 3, 5))
+    assert red > blue + 100
+    table = run_underspan("offcpu", "-p", str(second.pid), "-d", "2", f"--diff={before}", timeout=30).stdout
+    rows = {line.split()[3].rstrip(":"): float(line.split()[0]) for line in table.splitlines()[2:4]}
+    assert rows.keys() == {"comes", "goes"} and rows["comes"] > 1000 and rows["goes"] < -1000, table
+
+
+def test_offcpu_top(start_python, start_command):
+    process, _ = start_python(NAMED % (0.02, ["one", "two"]))
+    command = Command("offcpu", "-p", process.pid, "--top", terminal_stdout=True)
+    try:
+        command.wait_for(b"\x1b[H\x1b[2J", 5)
+        command.stop()
+    finally:
+        command.kill()
+    screens = command.screen.decode().split("\x1b[H\x1b[2J")
+    assert "share" in screens[-1]  # the sum of all, at the end
+    live = [s for s in screens[2:-1] if "clock_nanosleep [sleep]" in s]
+    assert len(live) >= 2, screens
+    rows = {line.split()[2].rstrip(":"): float(line.split()[0]) for line in live[-1].splitlines()[2:] if "sleep]" in line}
+    assert rows.keys() >= {"one", "two", "MainThread"} and all(100 < ms < 3000 for ms in rows.values()), live[-1]
+
+
+def test_offcpu_of_any_program(cleanup):
+    shell = subprocess.Popen(["sh", "-c", "while :; do sleep 0.05; done"])
+    cleanup.append(shell)
+    result = run_underspan("offcpu", "-p", str(shell.pid), "-d", "2", "--folded", timeout=30)
+    stacks = stacks_of(result.stdout)
+    waits = sum(us for frames, us in stacks if frames[0] == "sh" and frames[-1] == "wait4 [child]")
+    sleeps = sum(us for frames, us in stacks if frames[0] == "sleep" and frames[-1].endswith("[sleep]"))
+    assert waits > 0.8e6 and waits >= sleeps > 0.5 * waits, stacks
+
+
+def test_offcpu_names_threads_that_wait_all_the_time(start_python):
+    """Deadlocks are looked for with this: their waits are not over, and so in no sum."""
+    process, tid = start_python("""
+import threading, time
+lock = threading.Lock()
+lock.acquire()
+stuck = threading.Thread(target=lock.acquire, daemon=True)
+stuck.start()
+print(stuck.native_id, flush=True)
+while True: time.sleep(0.02)
+""")
+    result = run_underspan("offcpu", "-p", str(process.pid), "-d", "1", timeout=30)
+    assert result.returncode == 0 and "clock_nanosleep [sleep]" in result.stdout
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 and f"thread {tid} " in lines[0] and "still waits in futex" in lines[0], result.stderr
+
+
+# ---- what cannot be done ----
+
+def gone_pid():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return str(process.pid)
+
+
+@pytest.mark.parametrize("command", ["gil", "offcpu"])
+def test_processes_that_cannot_be_looked_at(command, start_python):
+    pid = gone_pid()
+    check_sentence(run_underspan(command, "-p", pid), FAILED, f"no process {pid}")
+    check_sentence(run_underspan(command), USAGE, "pid", "-p PID")
+    check_sentence(run_underspan(command, "-p", "1", "-p", "2"), USAGE, "one process at a time")
+    check_sentence(run_underspan(command, "-p", "x"), USAGE, "'x' is not a process id")
+    process, tid = start_python("import threading, time; t = threading.Thread(target=time.sleep, args=(600,));"
+                                "t.start(); print(t.native_id, flush=True)")
+    check_sentence(run_underspan(command, "-p", tid), FAILED, f"{tid} is a thread of process {process.pid}")
+    check_sentence(run_underspan(command, "-p", str(process.pid), "--no-such"), USAGE, "no-such")
+    check_sentence(run_underspan(command, "-p", str(process.pid), prefix=[
+        "capsh", "--drop=cap_bpf,cap_perfmon,cap_sys_admin", "--", "-c", 'exec "$@"', "sh"]), FAILED, "CAP_BPF")
+    result = run_underspan(command, "--help")
+    assert (result.returncode, result.stderr) == (0, "") and f"usage: underspan {command} -p PID" in result.stdout
+
+
+def test_gil_of_a_program_that_is_no_python(cleanup):
+    process = subprocess.Popen(["sleep", "600"])
+    cleanup.append(process)
+    begin = time.monotonic()
+    check_sentence(run_underspan("gil", "-p", str(process.pid), "-d", "60", timeout=30), FAILED,
+                   rf"process {process.pid} \(sleep\) runs no Python", "underspan doctor -p")
+    assert time.monotonic() - begin < 25
+
+
+def test_a_process_that_ends_meanwhile(start_python, cleanup):
+    """What came until then is printed; also of one whose parent has not asked yet how it ended."""
+    process, _ = start_python("import time; print('up', flush=True)\nwhile True: time.sleep(0.02)")
+    command = Command("offcpu", "-p", process.pid, "-d", 60)
+    cleanup.append(command)
+    command.wait_for(b": 1 s of 60")
+    process.kill()
+    out = command.process.communicate(timeout=20)[0].decode()
+    command.wait_for(f"process {process.pid} ended after ".encode())
+    assert command.process.returncode == 0 and "clock_nanosleep [sleep]" in out
+
+
+def test_files_that_cannot_be_used(start_python, tmp_path):
+    process, _ = start_python("import time; print('up', flush=True)\nwhile True: time.sleep(0.02)")
+    offcpu = ["offcpu", "-p", str(process.pid), "-d", "1"]
+    folded = tmp_path / "before.folded"
+    for text, where in [("<svg>\n", 1), ("a;b 5\n\na;b five\n", 3), ("a 5 \n", 1), ("a -5\n", 1), ("17\n", 1), (" 17\n", 1),
+                        ("a\x00b 5\n", 1), ("a 99999999999999999999\n", 1), (";".join("a" * 2000) + " 5\n", 1)]:
+        folded.write_text(text)
+        check_sentence(run_underspan(*offcpu, f"--diff={folded}"), USAGE, f"{folded}:{where}: ", "offcpu --folded")
+    check_sentence(run_underspan(*offcpu, f"--diff={tmp_path}/none"), USAGE, f"{tmp_path}/none: .*No such file")
+    check_sentence(run_underspan(*offcpu, f"--diff={tmp_path}"), USAGE, "directory")
+    check_sentence(run_underspan(*offcpu, "-o", f"{tmp_path}/no/where.svg"), FAILED, f"{tmp_path}/no/where.svg: cannot be written")
+    check_sentence(run_underspan(*offcpu, "-o", "x.svg", "--folded"), USAGE, "folded: .*give one")
+    check_sentence(run_underspan(*offcpu, "--top"), USAGE, "top: stdout is no terminal")
+    # nothing is left, nothing is overwritten when there is nothing to write
+    new, old = tmp_path / "new.svg", tmp_path / "old.svg"
+    old.write_text("kept")
+    for path in new, old:
+        check_sentence(run_underspan("offcpu", "-p", gone_pid(), "-o", str(path)), FAILED, "no process")
+        check_sentence(run_underspan(*offcpu, "-o", str(path), prefix=[
+            "capsh", "--drop=cap_bpf,cap_perfmon,cap_sys_admin", "--", "-c", 'exec "$@"', "sh"]), FAILED, "CAP_BPF")
+    assert not new.exists() and old.read_text() == "kept"
+    full = run_underspan(*offcpu, "-o", "/dev/full", timeout=30)
+    assert full.returncode == FAILED and "/dev/full: cannot be written: No space left on device" in full.stderr
