@@ -112,28 +112,40 @@ static __always_inline bool read_argument(struct pt_regs *regs, const struct gc_
 }
 
 /*
+ * Loops and what is in them are global functions, which the verifier goes through once and not once
+ * for each way to them: that took 58 MB of kernel memory, charged to the agent's cgroup. Such
+ * functions take numbers only.
+ */
+
+/* Does a thread, the kernel's stack of which is here, wait for this GIL? */
+__noinline int gc_is_gil_waiter(__u32 binary_id, __u64 gil, __u64 stack)
+{
+	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
+	struct pt_regs *regs = (void *)(stack + user_regs_offset());
+
+	return binary && python_futex_is_gil_wait(regs, &binary->offsets, gil);
+}
+
+/*
  * Threads of the current process that sleep in a wait for this GIL right now. Nobody else can
  * have been given it while the collection ran, so these are the threads that the collection held
  * up: they wait inside futex() on an address within the GIL's condition variable.
  */
-static __always_inline __u32 count_gil_waiters(const struct python_offsets *offsets, __u64 gil)
+__noinline int gc_count_gil_waiters(__u32 binary_id, __u64 gil)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct signal_struct *signal = BPF_CORE_READ(task, signal);
 	__u64 head = (__u64)signal + bpf_core_field_offset(struct signal_struct, thread_head);
-	__u64 node_offset = bpf_core_field_offset(struct task_struct, thread_node);
-	__u64 regs_offset = user_regs_offset(), node = 0;
-	__u32 count = 0;
+	__u64 node_offset = bpf_core_field_offset(struct task_struct, thread_node), node = 0;
+	int count = 0;
 
 	bpf_probe_read_kernel(&node, sizeof(node), (void *)head);
 	for (int i = 0; i < MAX_THREADS; i++) {
 		struct task_struct *sibling = (void *)(node - node_offset);
-		struct pt_regs *regs;
 
 		if (node == head || !node)
 			break;
-		regs = (void *)((__u64)BPF_CORE_READ(sibling, stack) + regs_offset);
-		count += python_futex_is_gil_wait(regs, offsets, gil);
+		count += gc_is_gil_waiter(binary_id, gil, (__u64)BPF_CORE_READ(sibling, stack));
 		if (bpf_probe_read_kernel(&node, sizeof(node), (void *)node))
 			break;
 	}
@@ -221,6 +233,7 @@ static __always_inline bool fill_result(struct gc_pause_event *event, struct col
  */
 struct event_with_stack {
 	__u64 users;
+	__u64 frame; /* the next to take */
 	struct python_scratch scratch;
 	struct gc_pause_event event;
 	struct python_frame frames[PYTHON_STACK_MAX];
@@ -233,8 +246,41 @@ struct {
 	__type(value, struct event_with_stack);
 } gc_pause_stack SEC(".maps");
 
-static __always_inline void output_with_stack(const struct gc_pause_event *event,
-					      const struct python_offsets *offsets, __u64 gil)
+/* Takes the frame that ->frame points to, as the one of this index. */
+__noinline int gc_take_frame(__u32 binary_id, __u32 i)
+{
+	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
+	__u32 zero = 0;
+	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
+
+	if (!binary || !with || i >= PYTHON_STACK_MAX)
+		return 0;
+	with->frame = read_python_frame(&binary->offsets, with->frame, &with->scratch,
+					&with->frames[i]);
+	with->event.stack.n = i + 1;
+	return 0;
+}
+
+/* Takes the stack of the thread that holds the GIL: the current one. */
+__noinline int gc_take_stack(__u32 binary_id, __u64 gil)
+{
+	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
+	__u32 zero = 0;
+	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
+	__u64 tstate;
+
+	if (!binary || !with)
+		return 0;
+	with->scratch.filename = 0;
+	tstate = python_gil_holder(&binary->offsets, gil);
+	with->frame = tstate ? python_innermost_frame(&binary->offsets, tstate) : 0;
+	for (__u32 i = 0; i < PYTHON_STACK_MAX && with->frame; i++)
+		gc_take_frame(binary_id, i);
+	with->event.stack.cut = with->frame != 0;
+	return 0;
+}
+
+static __always_inline void output_with_stack(const struct gc_pause_event *event, __u64 gil)
 {
 	__u32 zero = 0, n;
 	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
@@ -246,8 +292,7 @@ static __always_inline void output_with_stack(const struct gc_pause_event *event
 	__sync_fetch_and_add(&with->users, 1);
 	if (*(volatile __u64 *)&with->users == 1) {
 		with->event = *event;
-		python_stack(offsets, python_gil_holder(offsets, gil), with->frames,
-			     &with->event.stack, &with->scratch);
+		gc_take_stack(event->binary_id, gil);
 		n = *(volatile __u16 *)&with->event.stack.n;
 		if (n > PYTHON_STACK_MAX)
 			n = PYTHON_STACK_MAX;
@@ -288,11 +333,11 @@ int gc_pause_exit(struct pt_regs *regs)
 	event.binary_id = site->binary_id;
 	event.method = open->method;
 	event.reason = open->reason;
-	event.frozen_threads = open->gil ? count_gil_waiters(&binary->offsets, open->gil) : 0;
+	event.frozen_threads = open->gil ? gc_count_gil_waiters(site->binary_id, open->gil) : 0;
 	event.sibling_threads =
 		BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), signal, nr_threads) - 1;
 	if (open->gil && now - open->start_ns >= stack_min_ns)
-		output_with_stack(&event, &binary->offsets, open->gil);
+		output_with_stack(&event, open->gil);
 	else
 		event_output(&event, sizeof(event));
 out:

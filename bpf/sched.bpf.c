@@ -112,7 +112,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 		if (state)
 			gil = gil_switch_out(task, t, &call, now);
 		else
-			gil_preempted(task, t);
+			gil_preempted(t);
 	}
 	if (off_cpu_runs)
 		off_cpu_switch_out(task, t, &call, state, gil);
@@ -266,7 +266,7 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 		if (gil_wait_runs && gil_end_ns)
 			gil_wait_end(task, t, gil_end_ns);
 		else if (gil_wait_runs)
-			gil_wait_close(task, t);
+			gil_wait_close(t);
 		if (t->off_cpu_late)
 			off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 		thread_delete(task);

@@ -232,10 +232,25 @@ out:
 	w->start_ns = 0;
 }
 
-static __always_inline void gil_wait_close(struct task_struct *task, struct thread *t)
+/*
+ * Of the current thread. Global: with a copy at each of its callers, of which the verifier goes
+ * through each for itself, the program of a switch took it 19 MB more.
+ */
+__noinline int gil_report_current(void)
+{
+	struct task_struct *task = current_task();
+	struct thread *t = thread_find(task);
+
+	if (t)
+		gil_wait_report(task, &t->gil, GIL_METHOD_SCHED);
+	return 0;
+}
+
+/* `t` is the current thread. */
+static __always_inline void gil_wait_close(struct thread *t)
 {
 	if (t->gil.start_ns)
-		gil_wait_report(task, &t->gil, GIL_METHOD_SCHED);
+		gil_report_current();
 }
 
 /* ---- the thread goes to sleep ---- */
@@ -300,7 +315,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	if (!gil_read(address, &gil))
 		return;
 	if (w->start_ns && (w->gil != address || !gil_same_wait(w, &gil)))
-		gil_wait_close(task, t);
+		gil_wait_close(t);
 	gil_name_thread(task, t);
 	if (!w->start_ns) {
 		w->start_ns = now;
@@ -331,8 +346,8 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
  * take_gil() and drop_gil() take a lock of the struct. The wait is over when the thread was the
  * last to have the GIL: it has got it, and maybe dropped it again, since.
  */
-static __always_inline void gil_lock_sleep(struct task_struct *task, struct thread *t,
-					   struct gil_process *process, __u64 address)
+static __always_inline void gil_lock_sleep(struct thread *t, struct gil_process *process,
+					   __u64 address)
 {
 	struct gil_wait *w = &t->gil;
 	struct gil gil;
@@ -341,7 +356,7 @@ static __always_inline void gil_lock_sleep(struct task_struct *task, struct thre
 		return;
 	if (w->gil != address || !gil_read(address, &gil) || !gil_same_wait(w, &gil) ||
 	    read_user_u64(gil.last_holder + process->tstate_thread_id) == t->thread_pointer)
-		gil_wait_close(task, t);
+		gil_wait_close(t);
 	else
 		w->word = GIL_LOCK;
 }
@@ -361,9 +376,9 @@ static __always_inline bool gil_switch_out(struct task_struct *task, struct thre
 	if (word == GIL_COND && process) {
 		gil_wait_sleep(task, t, process, gil, now);
 	} else if (word == GIL_LOCK && process) {
-		gil_lock_sleep(task, t, process, gil);
+		gil_lock_sleep(t, process, gil);
 	} else {
-		gil_wait_close(task, t);
+		gil_wait_close(t);
 		if (word == GIL_SWITCH_COND)
 			t->gil.word = GIL_SWITCH_COND;
 	}
@@ -371,10 +386,10 @@ static __always_inline bool gil_switch_out(struct task_struct *task, struct thre
 }
 
 /* Preempted, or about to be switched out anyhow: a wait that is long over is reported. */
-static __always_inline void gil_preempted(struct task_struct *task, struct thread *t)
+static __always_inline void gil_preempted(struct thread *t)
 {
 	if (t->gil.start_ns && t->gil.gap_ns > 10 * SAME_WAIT_GAP_NS)
-		gil_wait_close(task, t);
+		gil_wait_close(t);
 }
 
 /* ---- the thread is woken, and runs again ---- */
@@ -415,7 +430,7 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	gil_stacks_at_wake(task, t, now);
 	own = thread_find(waker);
 	if (own) /* whoever drops the GIL does not wait for it any more */
-		gil_wait_close(waker, own);
+		gil_wait_close(own);
 }
 
 /* `end` 0: it came back unseen, and it is not known when. */
@@ -441,7 +456,8 @@ static __always_inline void gil_wait_end(struct task_struct *task, struct thread
 {
 	if (t->gil.word == GIL_COND || t->gil.word == GIL_LOCK)
 		gil_switch_in(task, t, now > t->off_ns ? now : t->off_ns);
-	gil_wait_close(task, t);
+	if (t->gil.start_ns)
+		gil_wait_report(task, &t->gil, GIL_METHOD_SCHED);
 }
 
 #endif

@@ -118,31 +118,4 @@ static __always_inline __u64 python_innermost_frame(const struct python_offsets 
 	return read_user_u64(tstate + o->tstate_frame);
 }
 
-/*
- * Writes the frames of a thread state of the current process, PYTHON_STACK_MAX at most, into
- * `frames`, which is memory of a map or a ring buffer; their number into `info`, which must be such
- * memory too, as `scratch` must (the verifier shall not follow the rest of the program once for
- * each number). The interpreter's own frames are among them: to sort them out here costs the
- * verifier too much.
- */
-static __always_inline void python_stack(const struct python_offsets *o, __u64 tstate,
-					 struct python_frame *frames,
-					 struct python_stack_info *info,
-					 struct python_scratch *scratch)
-{
-	__u64 frame = 0;
-
-	info->n = 0;
-	info->cut = 0;
-	scratch->filename = 0;
-	if (!tstate)
-		return;
-	frame = python_innermost_frame(o, tstate);
-	for (int i = 0; i < PYTHON_STACK_MAX && frame; i++) {
-		frame = read_python_frame(o, frame, scratch, &frames[i]);
-		info->n = i + 1;
-	}
-	info->cut = frame != 0;
-}
-
 #endif

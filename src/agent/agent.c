@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 
 #include "agent/governor.h"
+#include "agent/memory.h"
 #include "agent/metrics.h"
 #include "agent/notify.h"
 #include "agent/privileges.h"
@@ -103,8 +104,9 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	agent->set_open = true;
 	clock_calibrate();
 	enrich_init(options->host);
-	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0, rows_on_event,
-			       NULL, why);
+	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0,
+			       memory_share_limit(&agent->options.limits), rows_on_event, NULL,
+			       why);
 	if (err) {
 		agent_free(agent);
 		return err;

@@ -82,7 +82,7 @@ static bool check_trackers(struct tracker_set *set)
 {
 	static const struct string_list all;
 	struct why why = { { 0 } };
-	int err = tracker_set_open(set, &all, false, no_event, NULL, &why);
+	int err = tracker_set_open(set, &all, false, UINT64_MAX, no_event, NULL, &why);
 
 	if (!err)
 		err = tracker_set_attach(set, &why);

@@ -85,6 +85,12 @@ static bool has_task_storage(const char *name)
 	       kernel_struct_has("bpf_local_storage_map", "use_kmalloc_nolock");
 }
 
+static bool has_mem_alloc(const char *name)
+{
+	(void)name;
+	return kernel_struct_has("bpf_htab", "ma");
+}
+
 static bool has_attach_cookie(const char *name)
 {
 	(void)name;
@@ -113,6 +119,7 @@ static struct {
 	{ "attach_cookie", has_attach_cookie, "uprobes: a copy of the program for each probe" },
 	{ "uprobe_multi", has_uprobe_multi, "uprobes: a link for each, slow to remove" },
 	{ "task_storage", has_task_storage, "off_cpu, gil_wait: threads in a preallocated map" },
+	{ "bpf_mem_alloc", has_mem_alloc, "BPF maps take all their memory at the start" },
 	{ "rseq_update", has_rseq_update,
 	  "off_cpu: Python stacks at the end of system calls, which all of them pay for" },
 	{ "sk_data_ready", has_tracepoint, "handoff: bytes arrive at tcp_probe" },

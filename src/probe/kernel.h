@@ -32,6 +32,8 @@ int kernel_check_degraded(struct why *why);
  *	"task_storage"		task storage can be created while the scheduler holds its locks;
  *				before 6.4 it called the general allocator (08a7ce384e33), which may
  *				want to wake somebody
+ *	"bpf_mem_alloc"		entries of BPF maps can be allocated anywhere, when they are needed
+ *				(6.1, fba1a1c6c912)
  *	"attach_cookie"		a uprobe carries a number for its program (5.15)
  *	"uprobe_multi"		one link can be many uprobes (6.6, 89ae89f53d20)
  *	"rseq_update"		a tracepoint that fires after each switch of a thread that has

@@ -35,7 +35,9 @@ struct gil_profile_row {
 	uint32_t holder_tid;
 };
 
-enum { MAX_THREADS_IN_CALLS = 8192 }; /* that wait for a GIL at the same time */
+/* Threads that wait for a GIL at the same time; in take_gil(); processes the GIL of which is had.
+ */
+enum { MAX_THREADS_IN_CALLS = 8192, MAX_TAKES = 16384, MAX_TAKERS = 4096 };
 
 static const char *const method_names[] = { "", "sched", "callsite", "uprobe" };
 static const char *const holder_members[] = { "tid", "ns", "thread_name" };
@@ -335,6 +337,10 @@ static void choose_programs(void)
 		sched_watch_switches();
 	if (callsite)
 		bpf_map__set_max_entries(skeleton->maps.gil_calls, MAX_THREADS_IN_CALLS);
+	if (uprobe) {
+		bpf_map__set_max_entries(skeleton->maps.gil_takes, MAX_TAKES);
+		bpf_map__set_max_entries(skeleton->maps.gil_takers, MAX_TAKERS);
+	}
 	bpf_program__set_autoload(skeleton->progs.gil_call_enter, callsite);
 	bpf_program__set_autoload(skeleton->progs.gil_call_resume, callsite);
 	bpf_program__set_autoload(skeleton->progs.gil_take_enter, uprobe);

@@ -30,6 +30,8 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 		skeleton->rodata->gil_wait_runs = false;
 		skeleton->rodata->gil_callsite_runs = false;
 		bpf_map__set_max_entries(skeleton->maps.gil_calls, 1);
+		bpf_map__set_max_entries(skeleton->maps.gil_takes, 1);
+		bpf_map__set_max_entries(skeleton->maps.gil_takers, 1);
 		skeleton->rodata->off_cpu_runs = false;
 	}
 	users++;

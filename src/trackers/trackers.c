@@ -10,6 +10,7 @@
 #include "probe/clock.h"
 #include "probe/processes.h"
 #include "process.skel.h"
+#include "trackers/map_memory.h"
 
 extern const struct tracker handoff_tracker, gc_pause_tracker, gil_wait_tracker, off_cpu_tracker,
 	tcp_accept_tracker, tcp_connect_tracker, tcp_loss_tracker, ena_tracker,
@@ -206,6 +207,7 @@ static int open_tracker(const struct tracker_set *set, struct running_tracker *r
 
 	if (err || !running->skeleton)
 		return err;
+	map_memory_on_demand(*running->skeleton->obj);
 	map = bpf_object__find_map_by_name(*running->skeleton->obj, "processes");
 	err = bpf_map__set_max_entries(own_map(running, "events"), ring_bytes(running->tracker));
 	if (!err && map)
@@ -262,12 +264,26 @@ static void load_one_of(struct tracker_set *set, struct running_tracker *first,
 			continue;
 		if (!loaded)
 			err = open_tracker(set, running, &why);
-		if (!err)
+		if (!err) {
+			map_memory_shrink(*running->skeleton->obj, set->map_most);
 			err = load_object(running, &why);
+		}
 		if (err)
 			give_up(set, running, &why);
 		loaded |= err == 0;
 	}
+}
+
+static void fit_maps(struct tracker_set *set, uint64_t bytes)
+{
+	struct bpf_object *objects[MAX_TRACKERS];
+	size_t n = 0;
+
+	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].failed && is_first(set, &set->items[i]))
+			objects[n++] = *set->items[i].skeleton->obj;
+	}
+	set->map_most = map_memory_fit(objects, n, bytes);
 }
 
 static void load_objects(struct tracker_set *set)
@@ -313,7 +329,7 @@ static void drop_failed(struct tracker_set *set)
 }
 
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
-		     tracker_on_event on_event, void *context, struct why *why)
+		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why)
 {
 	int err = check_names(names, why);
 
@@ -341,6 +357,7 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 		if (err)
 			give_up(set, running, why);
 	}
+	fit_maps(set, map_bytes);
 	load_objects(set);
 	drop_failed(set);
 	return set->n ? watch_rings(set, why)

@@ -44,6 +44,7 @@ struct tracker_set {
 	size_t budget; /* records that may still be taken from the ring at hand */
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
 	int processes_fd, process_stats_fd;
+	uint64_t map_most;	 /* bytes that one BPF map may take, see map_memory.h */
 	uint64_t process_events; /* records of its ring buffer */
 	uint64_t process_cpu_ns; /* CPU time spent on them, by the reader of the rings */
 	bool only_chosen;
@@ -53,11 +54,11 @@ struct tracker_set {
 
 /*
  * Loads the process object and then the named trackers (all when `names` is empty). A tracker
- * that fails is logged and left out. Fails when a name or option is wrong (-EINVAL), the process
- * object cannot run, or no tracker can.
+ * that fails is logged and left out. Their maps take `map_bytes` at most, when they are full. Fails
+ * when a name or option is wrong (-EINVAL), the process object cannot run, or no tracker can.
  */
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
-		     tracker_on_event on_event, void *context, struct why *why);
+		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why);
 
 /*
  * Attaches the programs that need no binary. From here on events come. A tracker that cannot be

@@ -10,7 +10,8 @@ import threading
 import pytest
 
 import fault_proxy as fault
-from agent import ROOT
+import host
+from agent import ROOT, run_underspan
 from store_fixture import Store
 
 PROGRAM = os.path.join(os.environ.get("UNDERSPAN_E2E_PROGRAMS", os.path.join(ROOT, "build", "tests", "e2e")), "deliver_rows")
@@ -133,6 +134,28 @@ def proxy(store, cleanup):
     cleanup.append(p)
     yield p
     assert not p.failures, p.failures
+
+
+@pytest.fixture
+def agent_target(store, proxy, database, tmp_path):
+    """Options of the real agent for the database, through the proxy; the tables of sql/ are in it."""
+    options = [f"--clickhouse={proxy.url}", "--clickhouse_password_file=" + str(tmp_path / "password"),
+               f"--clickhouse_database={database.name}"]
+    (tmp_path / "password").write_text(store.password)
+    for table in TABLES:
+        store.ask(f"DROP TABLE {database.name}.{table}")
+    assert run_underspan("schema", "--apply", *options, timeout=30).returncode == 0
+    return [*options, f"--spool.directory={tmp_path}/spool", "--flush_interval=0.2", "--spool.min_free=0"]
+
+
+def collections_of(database, hello, truth):
+    """Rows of a program's collections between its two stamps, and one or two of just before; none is there twice."""
+    begin, end = ((t + host.realtime_offset_ns()) // 1000 for t in (truth["begin"], truth["end"]))
+    rows, different = map(int, database.store.ask(
+        f"SELECT count(), uniqExact(tid, start_time) FROM {database.name}.ebpf_gc_pause WHERE host_pid = {hello['pid']} "
+        f"AND toUnixTimestamp64Micro(start_time) BETWEEN {begin - 2000} AND {end + 2000} FORMAT TSV").split())
+    assert rows == different, f"{rows - different} rows are there twice"
+    return rows
 
 
 @pytest.fixture

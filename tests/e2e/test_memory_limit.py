@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent in a memory cgroup of 64 MiB, in which its BPF maps count: it is never killed, and what it has no room for is
+counted."""
+import time
+
+import pytest
+
+import counts
+import fault_proxy as fault
+import host
+from cgroups import MemoryCgroup, find_memory_controller
+from delivery import agent_target, collections_of, database, proxy, store  # noqa: F401: fixtures
+from test_counts import EVERYTHING
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+
+pytestmark = pytest.mark.skipif(not find_memory_controller(), reason="this host has no cgroup memory controller mounted")
+
+
+@pytest.fixture
+def limited(cleanup):
+    """limited(bytes): a memory cgroup."""
+    def make(limit):
+        cgroup = MemoryCgroup(limit)
+        cleanup.append(cgroup)
+        return cgroup
+    return make
+
+
+def sums(database):
+    """What ebpf_agent has of each tracker: {tracker: {column: sum}}"""
+    columns = ["seen", "rows", *(f for f in counts.FATES if f != "rows")]
+    text = database.store.ask(f"SELECT tracker, {', '.join(f'sum({c})' for c in columns)}, argMax(pending, end_time) "
+                              f"FROM {database.name}.ebpf_agent GROUP BY tracker FORMAT TSV")
+    return {line.split()[0]: dict(zip([*columns, "pending"], map(int, line.split()[1:]))) for line in text.splitlines()}
+
+
+def test_start_takes_less(limited, start_agent):
+    """Checking the programs, reading symbols: with room to spare for what comes then."""
+    cgroup = limited(LIMIT)
+    agent = start_agent(*EVERYTHING, prefix=cgroup.prefix)
+    time.sleep(2)
+    peak = cgroup.peak()
+    agent.stop()
+    assert cgroup.oom_kills() == 0 and peak < 52 * MIB, f"{peak / MIB:.1f} MiB"
+    assert "memory limit of 64 MiB" in agent.stderr and "no BPF map takes more than" in agent.stderr
+
+
+def test_flood(limited, start_agent, start_workload, debian_python):
+    """Every event of every tracker is a row, without a threshold: those that find no room are counted."""
+    cgroup = limited(LIMIT)
+    agent = start_agent(*EVERYTHING, "--off_cpu.profile_interval=1", "--gil_wait.profile_interval=1", prefix=cgroup.prefix)
+    busy = [start_workload(debian_python, "everything.py", 5).wait_covered(agent) for _ in range(4)]
+    for workload in busy:
+        workload.say()
+    for workload in busy:
+        workload.read()
+        workload.finish()
+    agent.process.terminate()
+    code = agent.wait_end(10)
+    assert cgroup.oom_kills() == 0 and code >= 0, (code, agent.stderr)
+    found = counts.check(agent)
+    # it says so when rows found no room
+    assert code == any(c["dropped_memory"] for c in found.values()), (code, found)
+    for tracker in "handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect":
+        assert found[tracker]["rows"] > 0, (tracker, found[tracker])
+
+
+def test_load_while_the_server_is_down(limited, agent_target, start_agent, start_workload, proxy, database, debian_python):
+    """All trackers, rows into the spool and out of it: all of a program's collections arrive."""
+    cgroup = limited(LIMIT)
+    agent = start_agent(*agent_target, prefix=cgroup.prefix, stdout=False)
+    busy = [start_workload(debian_python, "everything.py", 12) for _ in range(3)]
+    workload = start_workload(debian_python, "gc_truth.py", 2, 997, 1)
+    workload.hello = workload.read()
+    host.wait_until(lambda: int(database.store.ask(
+        f"SELECT count() FROM {database.name}.ebpf_gc_pause WHERE host_pid = {workload.pid}")), 30, "a first row")
+    proxy.plan = lambda request: fault.answer(503)
+    for program in busy:
+        program.read()
+        program.say()
+    workload.say()
+    truth = workload.read()
+    for program in busy:
+        program.read()
+    proxy.plan = lambda request: None
+    host.wait_until(lambda: collections_of(database, workload.hello, truth) >= len(truth["collections"]), 60, "all rows")
+    for program in [*busy, workload]:
+        program.finish()
+    agent.process.terminate()
+    assert agent.wait_end(20) == 0 and cgroup.oom_kills() == 0
+    assert len(truth["collections"]) <= collections_of(database, workload.hello, truth) <= len(truth["collections"]) + 2
+    for tracker, c in sums(database).items():
+        assert c["seen"] == sum(c[fate] for fate in counts.FATES) + c["pending"], (tracker, c)
+        if tracker in ("handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect"):
+            assert c["rows"] > 0, (tracker, c)
