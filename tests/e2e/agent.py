@@ -10,8 +10,6 @@ import threading
 import time
 import uuid
 
-import pytest
-
 import sandbox
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -28,6 +26,8 @@ NO_ENGINE = "libchdb brings a memory allocator of its own into the process"
 
 def plain_build(reason):
     """Marks a test that cannot hold for an agent with a sanitizer in it."""
+    import pytest  # not where a kernel is booted, which imports this file, too
+
     return pytest.mark.skipif(bool(SANITIZER), reason=f"not with a sanitizer: {reason}")
 
 
