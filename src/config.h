@@ -79,10 +79,11 @@ void config_forget_defaults(void);
 /*
  * Parses file and flags once more. Options that are `reloadable` get their new values; the keys of
  * those that did are listed in `changed`, of those that differ but cannot in `needs_restart`. On
- * an error nothing has changed.
+ * an error nothing has changed: also when `apply`, called with the new values in place, has one.
  */
-int config_reload(const struct option_table *tables, int argc, char **argv, struct why *changed,
-		  struct why *needs_restart, struct why *why);
+int config_reload(const struct option_table *tables, int argc, char **argv,
+		  int (*apply)(struct why *why), struct why *changed, struct why *needs_restart,
+		  struct why *why);
 
 /* Prints the tables as --help shows them. */
 void config_print_help(const struct option_table *tables);

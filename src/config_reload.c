@@ -171,27 +171,41 @@ static void add_key(struct why *to, const char *key)
 	snprintf(to->text + len, sizeof(to->text) - len, "%s%s", len ? ", " : "", key);
 }
 
-int config_reload(const struct option_table *tables, int argc, char **argv, struct why *changed,
-		  struct why *needs_restart, struct why *why)
+/* Called a second time, it undoes what it did. */
+static void exchange_values(const struct option_table *tables, const struct shadow *s,
+			    struct why *changed, struct why *needs_restart)
+{
+	size_t i = 0;
+
+	changed->text[0] = needs_restart->text[0] = '\0';
+	for (; tables->options; tables++) {
+		for (size_t k = 0; k < tables->n; k++, i++) {
+			const struct option *o = &tables->options[k];
+
+			if (same(o, &s->values[i]))
+				continue;
+			add_key(o->reloadable ? changed : needs_restart, o->key);
+			if (o->reloadable)
+				swap(o, &s->values[i]);
+		}
+	}
+}
+
+int config_reload(const struct option_table *tables, int argc, char **argv,
+		  int (*apply)(struct why *why), struct why *changed, struct why *needs_restart,
+		  struct why *why)
 {
 	struct shadow s;
-	size_t i = 0;
 	int err = make_shadow(tables, &s, why);
 
 	if (err)
 		return err;
-	changed->text[0] = needs_restart->text[0] = '\0';
 	err = config_parse(s.tables, argc, argv, NULL, NULL, why);
-	for (; !err && tables->options; tables++) {
-		for (size_t k = 0; k < tables->n; k++, i++) {
-			const struct option *o = &tables->options[k];
-
-			if (same(o, &s.values[i]))
-				continue;
-			add_key(o->reloadable ? changed : needs_restart, o->key);
-			if (o->reloadable)
-				swap(o, &s.values[i]);
-		}
+	if (!err) {
+		exchange_values(tables, &s, changed, needs_restart);
+		err = apply(why);
+		if (err)
+			exchange_values(tables, &s, changed, needs_restart);
 	}
 	free_shadow(&s);
 	return err;

@@ -282,6 +282,8 @@ static void reload(struct agent *agent)
 		log_error("reload: nothing has changed: %s", why.text);
 	} else {
 		tracker_set_options_changed(&agent->set);
+		pipeline_change_limits(agent->pipeline, &agent->options.limits);
+		pipeline_sink_changed(agent->pipeline);
 		agent->report.interval_ns = agent->options.report_interval_ns;
 	}
 	say_ready(agent);

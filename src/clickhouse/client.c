@@ -24,6 +24,22 @@ void clickhouse_endpoint_free(struct clickhouse_endpoint *e)
 	*e = (struct clickhouse_endpoint){ 0 };
 }
 
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool clickhouse_endpoint_same(const struct clickhouse_endpoint *a,
+			      const struct clickhouse_endpoint *b)
+{
+	return same_text(a->url, b->url) && same_text(a->user, b->user) &&
+	       same_text(a->password, b->password) && same_text(a->database, b->database) &&
+	       same_text(a->ca_file, b->ca_file) && same_text(a->cert_file, b->cert_file) &&
+	       same_text(a->key_file, b->key_file) &&
+	       a->connect_timeout_ns == b->connect_timeout_ns &&
+	       a->stall_timeout_ns == b->stall_timeout_ns && a->timeout_ns == b->timeout_ns;
+}
+
 static int check_parts(const char *url, CURLU *parts, struct why *why)
 {
 	static const char fix[] = "the user goes into clickhouse_user, the password into "

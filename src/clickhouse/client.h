@@ -30,6 +30,9 @@ enum { CLICKHOUSE_ENDPOINTS_MAX = 8 };
 
 void clickhouse_endpoint_free(struct clickhouse_endpoint *endpoint); /* its strings, not itself */
 
+bool clickhouse_endpoint_same(const struct clickhouse_endpoint *a,
+			      const struct clickhouse_endpoint *b);
+
 /* What a URL of ours must be; `why` says how to put user and password instead. */
 int clickhouse_check_url(const char *url, struct why *why);
 

@@ -150,35 +150,6 @@ static int check_shed_first(struct why *why)
 	return 0;
 }
 
-/* ---- SIGHUP ---- */
-
-static struct option_table all_tables[MAX_TABLES];
-static int the_argc;
-static char **the_argv;
-
-static void apply_output(void)
-{
-	agent_options.limits = pipeline_limits;
-	if (to_stdout) /* a row is shown as soon as it is known */
-		agent_options.limits.batch_age_ns = 0;
-	log_set_level((enum log_level)log_level);
-}
-
-static int reload(struct agent_options *ret_options, struct why *why)
-{
-	struct why changed, needs_restart;
-	int err = config_reload(all_tables, the_argc, the_argv, &changed, &needs_restart, why);
-
-	if (err)
-		return err;
-	apply_output();
-	ret_options->report_interval_ns = agent_options.report_interval_ns;
-	log_info("reloaded: %s", changed.text[0] ? changed.text : "nothing has changed");
-	if (needs_restart.text[0])
-		log_warn("reload: these take a restart: %s", needs_restart.text);
-	return 0;
-}
-
 static int check_output(struct why *why)
 {
 	int n = to_stdout + (clickhouse_config.clickhouse != NULL) +
@@ -191,9 +162,88 @@ static int check_output(struct why *why)
 			n ? "more than one place for the rows" : "no place for the rows");
 }
 
+/* ---- SIGHUP ---- */
+
+static struct option_table all_tables[MAX_TABLES];
+static int the_argc;
+static char **the_argv;
+static struct clickhouse_target the_target = { .store.pidfd = -1 };
+static struct sink *the_sink;
+static bool target_changed;
+
+static void apply_output(void)
+{
+	agent_options.limits = pipeline_limits;
+	if (to_stdout) /* a row is shown as soon as it is known */
+		agent_options.limits.batch_age_ns = 0;
+	log_set_level((enum log_level)log_level);
+}
+
+static bool same_target(const struct clickhouse_target *a, const struct clickhouse_target *b)
+{
+	bool same = a->n_endpoints == b->n_endpoints;
+
+	for (size_t i = 0; same && i < a->n_endpoints; i++)
+		same = clickhouse_endpoint_same(&a->endpoints[i], &b->endpoints[i]);
+	return same;
+}
+
+/* Servers, user and password, whose file is read once more. */
+static int renew_target(struct why *why)
+{
+	struct clickhouse_target fresh, old = the_target;
+	int err = clickhouse_resolve(&clickhouse_config, &fresh, why);
+
+	if (err)
+		return err;
+	/* with the same ones a connection is kept, and the wait of a server that has failed */
+	target_changed = !same_target(&fresh, &old);
+	if (target_changed)
+		err = sink_clickhouse_replace(the_sink, fresh.endpoints, fresh.n_endpoints, why);
+	if (err) {
+		clickhouse_release(&fresh);
+		return err;
+	}
+	the_target = fresh;
+	clickhouse_release(&old);
+	return 0;
+}
+
+/* With the new values in place: they hold from here on, or none of them does. */
+static int apply(struct why *why)
+{
+	int err = check_output(why);
+
+	target_changed = false;
+	if (!err && clickhouse_config.clickhouse)
+		err = renew_target(why);
+	if (!err)
+		apply_output();
+	return err;
+}
+
+static int reload(struct agent_options *ret_options, struct why *why)
+{
+	struct why changed, needs_restart;
+	int err = config_reload(all_tables, the_argc, the_argv, apply, &changed, &needs_restart,
+				why);
+
+	if (err)
+		return err;
+	ret_options->report_interval_ns = agent_options.report_interval_ns;
+	ret_options->limits = agent_options.limits;
+	if (changed.text[0])
+		log_info("reloaded: %s", changed.text);
+	else
+		log_info("reloaded: %s", target_changed ? "another password for ClickHouse"
+							: "nothing has changed");
+	if (needs_restart.text[0])
+		log_warn("reload: these take a restart: %s", needs_restart.text);
+	return 0;
+}
+
 static int run(struct why *why)
 {
-	struct clickhouse_target target = { .store.pidfd = -1 };
 	struct agent *agent = NULL;
 	struct sink *sink = NULL;
 	int err;
@@ -205,13 +255,14 @@ static int run(struct why *why)
 	if (to_stdout)
 		sink = sink_stdout_new();
 	else
-		err = open_clickhouse(&target, &sink, why);
+		err = open_clickhouse(&the_target, &sink, why);
 	if (!err && !sink)
 		err = why_fail(why, ENOMEM, "out of memory");
+	the_sink = sink;
 	if (!err)
-		err = agent_run(agent, sink, target.store.pidfd, why);
+		err = agent_run(agent, sink, the_target.store.pidfd, why);
 	agent_free(agent);
-	clickhouse_release(&target);
+	clickhouse_release(&the_target);
 	return err;
 }
 

@@ -4,6 +4,7 @@
  * servers' defaults have changed between versions. What an error means is retry.c's, which server
  * is asked endpoints.c's, the HTTP src/clickhouse/client.c's.
  */
+#include <pthread.h>
 #include <string.h>
 
 #include "pipeline/endpoints.h"
@@ -11,8 +12,12 @@
 
 struct clickhouse_sink {
 	struct sink sink;
-	struct endpoints *endpoints;
 	bool async_insert;
+	struct endpoints *endpoints; /* the sender's, who alone changes it, under the lock */
+
+	pthread_mutex_t lock;
+	struct endpoints *next; /* to be used from the next send on; NULL: the same as before */
+	bool cancelled;
 };
 
 static int insert_statement(const struct table *table, struct buffer *sql)
@@ -33,6 +38,20 @@ static int insert_statement(const struct table *table, struct buffer *sql)
 		}
 	}
 	return err ? err : buffer_append(sql, ") FORMAT JSONEachRow", 21); /* with its NUL */
+}
+
+static void take_next(struct clickhouse_sink *sink)
+{
+	struct endpoints *old = NULL;
+
+	pthread_mutex_lock(&sink->lock);
+	if (sink->next && !sink->cancelled) {
+		old = sink->endpoints;
+		sink->endpoints = sink->next;
+		sink->next = NULL;
+	}
+	pthread_mutex_unlock(&sink->lock);
+	endpoints_free(old);
 }
 
 static int insert(struct clickhouse_sink *sink, const struct batch *batch,
@@ -74,9 +93,11 @@ static enum send_result clickhouse_send(struct sink *base, const struct batch *b
 {
 	struct clickhouse_sink *sink = (struct clickhouse_sink *)base;
 	struct clickhouse_reply reply = { 0 };
-	int err = insert(sink, batch, &reply, &ret->why);
 	enum send_result result;
+	int err;
 
+	take_next(sink);
+	err = insert(sink, batch, &reply, &ret->why);
 	if (!err) {
 		endpoints_ok(sink->endpoints);
 		return SEND_OK;
@@ -97,18 +118,47 @@ static enum send_result clickhouse_send(struct sink *base, const struct batch *b
 
 static uint64_t clickhouse_ready_at(struct sink *base)
 {
-	return endpoints_ready_at(((struct clickhouse_sink *)base)->endpoints);
+	struct clickhouse_sink *sink = (struct clickhouse_sink *)base;
+
+	take_next(sink);
+	return endpoints_ready_at(sink->endpoints);
 }
 
 static void clickhouse_sink_cancel(struct sink *base)
 {
-	endpoints_cancel(((struct clickhouse_sink *)base)->endpoints);
+	struct clickhouse_sink *sink = (struct clickhouse_sink *)base;
+
+	pthread_mutex_lock(&sink->lock);
+	sink->cancelled = true;
+	endpoints_cancel(sink->endpoints);
+	pthread_mutex_unlock(&sink->lock);
 }
 
 static void clickhouse_sink_free(struct sink *base)
 {
-	endpoints_free(((struct clickhouse_sink *)base)->endpoints);
-	free(base);
+	struct clickhouse_sink *sink = (struct clickhouse_sink *)base;
+
+	endpoints_free(sink->endpoints);
+	endpoints_free(sink->next);
+	pthread_mutex_destroy(&sink->lock);
+	free(sink);
+}
+
+int sink_clickhouse_replace(struct sink *base, const struct clickhouse_endpoint *endpoints,
+			    size_t n, struct why *why)
+{
+	struct clickhouse_sink *sink = (struct clickhouse_sink *)base;
+	struct endpoints *next, *unused;
+	int err = endpoints_new(endpoints, n, &next, why);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&sink->lock);
+	unused = sink->next;
+	sink->next = next;
+	pthread_mutex_unlock(&sink->lock);
+	endpoints_free(unused);
+	return 0;
 }
 
 int sink_clickhouse_new(const struct clickhouse_endpoint *endpoints, size_t n, bool async_insert,
@@ -133,6 +183,7 @@ int sink_clickhouse_new(const struct clickhouse_endpoint *endpoints, size_t n, b
 		.free = clickhouse_sink_free,
 	};
 	sink->async_insert = async_insert;
+	pthread_mutex_init(&sink->lock, NULL);
 	*ret_sink = &sink->sink;
 	return 0;
 }

@@ -163,6 +163,31 @@ int pipeline_tick(struct pipeline *p, struct why *why)
 	return err;
 }
 
+/* ---- what may change meanwhile ---- */
+
+void pipeline_change_limits(struct pipeline *p, const struct pipeline_limits *limits)
+{
+	pthread_mutex_lock(&p->lock);
+	p->limits.batch_rows = limits->batch_rows;
+	p->limits.batch_bytes = limits->batch_bytes;
+	p->limits.batch_age_ns = limits->batch_age_ns;
+	p->limits.memory_bytes = limits->memory_bytes;
+	p->limits.spool.max_bytes = limits->spool.max_bytes;
+	p->limits.spool.max_age_ns = limits->spool.max_age_ns;
+	pthread_mutex_unlock(&p->lock);
+	if (over_budget(p))
+		make_room(p);
+}
+
+void pipeline_sink_changed(struct pipeline *p)
+{
+	pthread_mutex_lock(&p->lock);
+	for (size_t i = 0; i < p->n_queues; i++)
+		p->queues[i].retry_at_ns = 0;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
 /* ---- what became of them ---- */
 
 void pipeline_read_counts(struct pipeline *p, size_t table, struct pipeline_counts *ret)

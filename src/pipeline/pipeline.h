@@ -41,6 +41,12 @@ void pipeline_add(struct pipeline *pipeline, size_t table, const void *row);
  */
 int pipeline_tick(struct pipeline *pipeline, struct why *why);
 
+/* Collector thread only: those of batches and memory, and the spool's size and age. */
+void pipeline_change_limits(struct pipeline *pipeline, const struct pipeline_limits *limits);
+
+/* What waits after a failure is tried again at once. */
+void pipeline_sink_changed(struct pipeline *pipeline);
+
 void pipeline_read_counts(struct pipeline *pipeline, size_t table, struct pipeline_counts *ret);
 void pipeline_read_state(struct pipeline *pipeline, struct pipeline_state *ret);
 

@@ -32,7 +32,7 @@ struct table_queue {
 };
 
 struct pipeline {
-	struct pipeline_limits limits;
+	struct pipeline_limits limits; /* the collector changes them, under the lock */
 	struct sink *sink;
 	struct table_queue *queues;
 	size_t n_tables, n_queues; /* behind the tables': those of tables found in the spool */

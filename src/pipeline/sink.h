@@ -63,4 +63,11 @@ struct sink *sink_stdout_new(void);
 int sink_clickhouse_new(const struct clickhouse_endpoint *endpoints, size_t n_endpoints,
 			bool async_insert, struct sink **ret_sink, struct why *why);
 
+/*
+ * From any thread: what is sent from now on goes there; a send under way is not disturbed.
+ * pipeline_sink_changed() wakes those that wait for the old ones. On an error nothing has changed.
+ */
+int sink_clickhouse_replace(struct sink *sink, const struct clickhouse_endpoint *endpoints,
+			    size_t n_endpoints, struct why *why);
+
 #endif

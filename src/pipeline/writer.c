@@ -104,14 +104,15 @@ static void write_fresh(struct pipeline *p, struct table_queue *q)
 
 static void drop_expired(struct pipeline *p)
 {
-	uint64_t limit_us = p->limits.spool.max_age_ns / NSEC_PER_USEC, dropped = 0;
+	uint64_t dropped = 0;
 
 	for (;;) {
-		uint64_t now_us = clock_wall_us(clock_monotonic_ns());
+		uint64_t now_us = clock_wall_us(clock_monotonic_ns()), limit_us;
 		struct table_queue *q;
 		struct batch *oldest;
 
 		pthread_mutex_lock(&p->lock);
+		limit_us = p->limits.spool.max_age_ns / NSEC_PER_USEC;
 		oldest = queue_oldest_spooled(p, &q);
 		if (oldest && oldest->to_us + limit_us < now_us)
 			queue_settle(p, q, oldest, &q->counts.dropped_spool);
