@@ -190,12 +190,13 @@ static __always_inline __u8 state_letter(__u32 state)
  * system call that can end such a sleep; network traffic on the loopback device is delivered in
  * the sender's. A kernel thread is believed: it does such work for others.
  */
-enum { NR_KERNEL_THREAD = -2 };
+enum { NR_KERNEL_THREAD = -2, FUTEX_PRIVATE = 128 };
 
 static __always_inline bool call_wakes(long nr, __u8 cause)
 {
 	if (nr == NR_KERNEL_THREAD)
-		return cause != OFF_CPU_CAUSE_sleep;
+		return cause != OFF_CPU_CAUSE_sleep && cause != OFF_CPU_CAUSE_lock &&
+		       cause != OFF_CPU_CAUSE_gil;
 	if (nr == NR_kill || nr == NR_tkill || nr == NR_tgkill)
 		return true;
 	switch (cause) {
@@ -214,6 +215,30 @@ static __always_inline bool call_wakes(long nr, __u8 cause)
 		       nr == NR_shutdown || nr == NR_read || nr == NR_recvfrom || nr == NR_recvmsg;
 	}
 	return true;
+}
+
+/*
+ * Most locks are their process's own (FUTEX_PRIVATE_FLAG). Their waiters look again when a time is
+ * over, which the timer's interrupt wakes them for while anybody is at a lock of his own.
+ */
+static __always_inline bool waker_fits(struct thread *t, __u32 tgid, long nr, __u32 waker_tgid,
+				       __u64 waker_futex)
+{
+	if (!call_wakes(nr, t->off.cause))
+		return false;
+	if (!t->futex)
+		return true;
+	return waker_tgid == tgid && (!waker_futex || waker_futex == t->futex);
+}
+
+/* Where a call wakes whoever sleeps there; 0: it is none of those, or moves sleepers elsewhere. */
+static __always_inline __u64 futex_woken_by(struct user_call *call)
+{
+	__u32 command = call->arg2 & FUTEX_CMD_MASK;
+
+	return call->nr == NR_futex && (command == FUTEX_WAKE || command == FUTEX_CMD_WAKE_BITSET)
+		       ? call->arg1
+		       : 0;
 }
 
 /* ---- out ---- */
@@ -245,6 +270,7 @@ static __always_inline void off_cpu_switch_out(struct task_struct *task, struct 
 	off->idle = 0;
 	off->state = state_letter(state);
 	off->syscall = call->nr;
+	t->futex = state && call->nr == NR_futex && call->arg2 & FUTEX_PRIVATE ? call->arg1 : 0;
 	if (!state)
 		off->cause = OFF_CPU_CAUSE_preempt;
 	else if (gil)
@@ -258,7 +284,8 @@ static __always_inline void off_cpu_switch_out(struct task_struct *task, struct 
 			off->cause = OFF_CPU_CAUSE_disk;
 	}
 	/* a wake-up that was traced just before: it is this one's if it can be */
-	if (!t->wake_ns || !call_wakes(off->waker_syscall, off->cause))
+	if (!t->wake_ns ||
+	    !waker_fits(t, task->tgid, off->waker_syscall, off->waker.host_pid, t->waker_futex))
 		__builtin_memset(&off->waker, 0, sizeof(off->waker));
 	off->user_hash = 0;
 	off->user[0] = 0;
@@ -284,7 +311,7 @@ static __always_inline void off_cpu_woken(struct task_struct *task, struct threa
 {
 	struct task_struct *waker = current_task();
 	struct off_cpu_waker *to = &t->off.waker;
-	struct user_call call;
+	struct user_call call = {};
 
 	if (!current_tid() || t->off.left_out)
 		return;
@@ -295,10 +322,11 @@ static __always_inline void off_cpu_woken(struct task_struct *task, struct threa
 		if (call.nr < 0)
 			return;
 	}
-	t->off.waker_syscall = call.nr;
 	/* not known yet what it sleeps for: see off_cpu_switch_out() */
-	if (t->off_ns && !call_wakes(call.nr, t->off.cause))
+	if (t->off_ns && !waker_fits(t, task->tgid, call.nr, current_tgid(), futex_woken_by(&call)))
 		return;
+	t->off.waker_syscall = call.nr;
+	t->waker_futex = futex_woken_by(&call);
 	to->host_tid = current_tid();
 	to->host_pid = current_tgid();
 	to->tid = typed_task_ns_id(waker);

@@ -14,7 +14,7 @@
 enum { PYTHON_MAX_INTERPRETERS = 32 };
 
 /* futex(2): FUTEX_WAIT_BITSET, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME */
-enum { FUTEX_CMD_MASK = 127, FUTEX_CMD_WAIT_BITSET = 9 };
+enum { FUTEX_CMD_MASK = 127, FUTEX_CMD_WAIT_BITSET = 9, FUTEX_CMD_WAKE_BITSET = 10 };
 
 static __always_inline __u64 read_user_u64(__u64 address)
 {

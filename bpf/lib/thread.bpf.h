@@ -41,6 +41,8 @@ struct thread {
 	__u64 wake_ns; /* it was woken; 0: not yet */
 	__u64 exec_ns; /* how long it had run, in all, when it was switched out */
 	__u64 thread_pointer;
+	__u64 futex;	    /* that only its process can wake it at; 0: sleeps elsewhere */
+	__u64 waker_futex;  /* where its last waker woke somebody; 0: not known */
 	__u64 off_cpu_late; /* an interval's row was put off: see off_cpu_python.bpf.h */
 	struct gil_wait gil;
 	struct off_cpu off;

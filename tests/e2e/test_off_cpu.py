@@ -122,6 +122,35 @@ def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
     assert {r["waker_comm"] for r in named} == {waits[0]["comm"]}
 
 
+def test_who_is_at_another_lock_wakes_nobody(debian_python, start_agent, cleanup):
+    """A wait for a lock that times out is ended by an interrupt, in whose place other threads are at locks of theirs, of
+    the same process and of another."""
+    program = """
+import _thread, threading, time
+lock = threading.Lock()
+lock.acquire()
+def others(own=threading.Lock()):
+    while True:
+        with own: pass
+        threading.Event().wait(0.0005)
+threading.Thread(target=others, daemon=True).start()
+print("up", flush=True)
+while True: lock.acquire(timeout=0.003)
+"""
+    waiter = subprocess.Popen([debian_python.path, "-c", program], stdout=subprocess.PIPE)
+    cleanup.append(waiter)
+    waiter.stdout.readline()
+    noise = subprocess.Popen([os.path.join(ROOT, "build", "tests", "e2e", "wakes"), "60"], stdout=subprocess.PIPE)
+    cleanup.append(noise)
+    noise.stdout.readline()
+    agent = start_agent(EVERY, f"--pid={waiter.pid}", "--duration=3", trackers=["off_cpu"])
+    assert agent.wait_end(20) == 0
+    rows = agent.select(TABLE, lambda r: r["host_tid"] == waiter.pid and r["cause"] == "lock" and r["state"] == "S"
+                        and r["duration_ns"] > 2.5e6)
+    assert len(rows) > 100
+    assert not any(r["waker_tid"] for r in rows), collections.Counter((r["waker_comm"], r["waker_pid"]) for r in rows)
+
+
 def test_idle_threads_are_told_from_those_kept_waiting(start_agent, start_on_all):
     """All of them sleep on locks; what they wait for is in their Python stacks."""
     agent = start_agent(trackers=["off_cpu", "gc_pause"])
