@@ -97,7 +97,7 @@ static bool check_trackers(struct tracker_set *set)
 
 /* ---- one process ---- */
 
-static enum binary_kind identify(uint32_t pid, struct python_binary **ret_binary, struct why *why)
+static enum binary_kind identify(uint32_t pid, struct binary_file *ret, struct why *why)
 {
 	AUTO_CLOSE int exe = -1, library = -1;
 	enum binary_kind kind;
@@ -108,11 +108,11 @@ static enum binary_kind identify(uint32_t pid, struct python_binary **ret_binary
 		why_fail(why, -exe, "/proc/%u/exe cannot be opened: %s", pid, strerror(-exe));
 		return BINARY_REFUSED;
 	}
-	kind = binaries_identify(exe, path, pid, ret_binary, why);
+	kind = binaries_identify(exe, path, pid, ret, why);
 	if (kind == BINARY_PYTHON || kind == BINARY_REFUSED)
 		return kind;
 	library = proc_open_libpython(pid, path, sizeof(path));
-	return library < 0 ? BINARY_OTHER : binaries_identify(library, path, pid, ret_binary, why);
+	return library < 0 ? BINARY_OTHER : binaries_identify(library, path, pid, ret, why);
 }
 
 static void describe_container(uint32_t pid)
@@ -173,13 +173,14 @@ static bool describe_tracker(const struct tracker *tracker, const struct python_
 }
 
 /* Names of threads, Python stacks and waits for the GIL come from there. */
-static bool describe_state(uint32_t pid, const struct python_binary *binary)
+static bool describe_state(uint32_t pid, const struct binary_file *file)
 {
+	const struct python_binary *binary = file->binary;
 	struct python_live live;
 	struct why why = { { 0 } };
 	char line[256];
 
-	if (python_live_check(pid, binary, &live, &why))
+	if (python_live_check(pid, file, &live, &why))
 		return say(false, "state", why.text);
 	snprintf(line, sizeof(line),
 		 "offsets by %s; %u interpreter%s, %u threads (%u of them compared with the "
@@ -191,31 +192,31 @@ static bool describe_state(uint32_t pid, const struct python_binary *binary)
 }
 
 static bool describe_python(const struct tracker_set *set, uint32_t pid,
-			    const struct python_binary *binary)
+			    const struct binary_file *file)
 {
 	bool ok;
 
-	describe_build(binary);
-	ok = describe_state(pid, binary);
+	describe_build(file->binary);
+	ok = describe_state(pid, file);
 	for (size_t i = 0; i < set->n; i++) {
 		if (!set->items[i].dead)
-			ok &= describe_tracker(set->items[i].tracker, binary, i);
+			ok &= describe_tracker(set->items[i].tracker, file->binary, i);
 	}
 	return ok;
 }
 
 static bool check_process(const struct tracker_set *set, uint32_t pid)
 {
-	struct python_binary *binary = NULL;
+	struct binary_file file = { 0 };
 	struct why why = { { 0 } };
 
 	printf("\nprocess %u\n", pid);
 	if (!proc_start_time(pid))
 		return say(false, "process", "there is no such process on this host");
 	describe_container(pid);
-	switch (identify(pid, &binary, &why)) {
+	switch (identify(pid, &file, &why)) {
 	case BINARY_PYTHON:
-		return describe_python(set, pid, binary);
+		return describe_python(set, pid, &file);
 	case BINARY_REFUSED:
 		return say(false, "Python", why.text);
 	case BINARY_LINKS_LIBPYTHON:

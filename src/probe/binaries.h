@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The Python binaries in use on this host: each file (executable or libpython) is read once and
- * probed once, inode-wide, however many processes run it in however many containers. A binary
- * that no process uses any more is let go after a while.
+ * probed once, inode-wide, however many processes run it in however many containers, also where
+ * each of these has it in an overlay of its own. A binary that no process uses any more is let go
+ * after a while.
  */
 #ifndef UNDERSPAN_BINARIES_H
 #define UNDERSPAN_BINARIES_H
@@ -19,11 +20,15 @@
 
 enum { MAX_BINARIES = 256, MAX_TRACKERS = 16 };
 
-/* A file as the kernel tells files apart, and that it has not been rewritten in place. */
+/*
+ * A file as the kernel tells files apart, and that it has not been rewritten in place. In an
+ * overlay, where what is written to becomes another file of the same number, it has its ctime too.
+ */
 struct file_identity {
 	uint64_t dev, ino, size, mtime_ns;
+	uint64_t overlay_ctime_ns; /* 0: in no overlay */
 };
-void file_identity_of(const struct stat *st, struct file_identity *ret);
+void file_identity_of(int fd, const struct stat *st, struct file_identity *ret);
 
 enum binary_kind {
 	BINARY_PYTHON,		/* an interpreter: executable or libpython */
@@ -61,13 +66,23 @@ struct binaries_hooks {
 void binaries_init(const struct binaries_hooks *hooks);
 void binaries_done(void);
 
+/* A binary as one process has it: containers of one image have each another name for one file. */
+struct binary_file {
+	struct python_binary *binary;
+	uint64_t dev, ino;
+	bool no_room; /* BINARY_REFUSED because MAX_BINARIES are in use */
+};
+
 /*
  * What the open file is. `path` is for people; `host_pid` runs it, so that what was stripped off
- * it is looked for among that process's files, too. For BINARY_PYTHON *ret_binary is set: already
+ * it is looked for among that process's files, too. For BINARY_PYTHON ret->binary is set: already
  * known, or read and probed now. For BINARY_REFUSED `why` says why. Never blocks on odd files.
  */
 enum binary_kind binaries_identify(int fd, const char *path, uint32_t host_pid,
-				   struct python_binary **ret_binary, struct why *why);
+				   struct binary_file *ret, struct why *why);
+
+/* Could one more be probed? If not, lets those go that nobody uses, which takes a moment. */
+bool binaries_have_room(void);
 
 void binary_hold(struct python_binary *binary);
 void binary_release(struct python_binary *binary);

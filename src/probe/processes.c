@@ -32,7 +32,7 @@ enum { UNSOUND_LOOKS = 3 }; /* what is read while it changes may look wrong once
 enum { MAX_PENDING = 65536 };
 
 static struct process *processes;
-static size_t n_pending;
+static size_t n_pending, n_without_room;
 static uint64_t unlooked;
 static int map_fd = -1;
 static bool only_chosen;
@@ -50,14 +50,16 @@ static struct process *find(uint32_t host_pid)
 
 static void forget(struct process *p)
 {
+	n_without_room -= p->no_room;
 	if (p->binary)
 		binary_release(p->binary);
 	HASH_DEL(processes, p);
 	free(p);
 }
 
-static struct process *add(uint32_t host_pid, struct python_binary *binary, const struct why *why)
+static struct process *add(uint32_t host_pid, const struct binary_file *file, const struct why *why)
 {
+	struct python_binary *binary = file->binary;
 	struct process *p = find(host_pid);
 
 	if (p)
@@ -67,12 +69,24 @@ static struct process *add(uint32_t host_pid, struct python_binary *binary, cons
 		return NULL;
 	p->host_pid = host_pid;
 	p->binary = binary;
+	p->dev = file->dev;
+	p->ino = file->ino;
+	p->no_room = file->no_room;
+	n_without_room += p->no_room;
 	if (why)
 		p->refused = *why;
 	if (binary)
 		binary_hold(binary);
 	HASH_ADD(hh, processes, host_pid, sizeof(p->host_pid), p);
 	return p;
+}
+
+static struct process *add_child(uint32_t host_pid, const struct process *parent)
+{
+	const struct binary_file file = { parent->binary, parent->dev, parent->ino,
+					  parent->no_room };
+
+	return add(host_pid, &file, &parent->refused);
 }
 
 static bool is_chosen(uint32_t host_pid)
@@ -94,11 +108,11 @@ static int mark(uint32_t host_pid, uint32_t flags, uint64_t how)
 	return bpf_map_update_elem(map_fd, &host_pid, &info, how);
 }
 
-/* `binary` NULL: what is to be known of it is why it is refused. */
-static void track(uint32_t host_pid, struct python_binary *binary, const struct why *why,
+/* Without a binary: what is to be known of it is why it is refused. */
+static void track(uint32_t host_pid, const struct binary_file *file, const struct why *why,
 		  uint64_t start_time)
 {
-	if (mark(host_pid, binary ? PROCESS_PYTHON : PROCESS_REFUSED, BPF_ANY)) {
+	if (mark(host_pid, file->binary ? PROCESS_PYTHON : PROCESS_REFUSED, BPF_ANY)) {
 		log_warn("process %u is not tracked: the map of processes is full", host_pid);
 		return;
 	}
@@ -107,30 +121,30 @@ static void track(uint32_t host_pid, struct python_binary *binary, const struct 
 		bpf_map_delete_elem(map_fd, &host_pid);
 		return;
 	}
-	if (!add(host_pid, binary, why))
+	if (!add(host_pid, file, why))
 		return;
 	if (hooks.appeared)
 		hooks.appeared(find(host_pid));
-	if (binary)
+	if (file->binary)
 		check_soon(host_pid, start_time);
 }
 
 /* ---- looking at a process ---- */
 
-static enum binary_kind look_at_libpython(uint32_t host_pid, struct python_binary **ret_binary,
+static enum binary_kind look_at_libpython(uint32_t host_pid, struct binary_file *ret,
 					  struct why *why)
 {
 	AUTO_CLOSE int fd = -1;
 	char path[4096];
 
 	fd = proc_open_libpython(host_pid, path, sizeof(path));
-	return fd < 0 ? BINARY_OTHER : binaries_identify(fd, path, host_pid, ret_binary, why);
+	return fd < 0 ? BINARY_OTHER : binaries_identify(fd, path, host_pid, ret, why);
 }
 
 /* `kind`: what an earlier look said; BINARY_PYTHON for the first look. Returns what it is. */
 static enum binary_kind look(uint32_t host_pid, uint64_t start_time, enum binary_kind kind)
 {
-	struct python_binary *binary = NULL;
+	struct binary_file file = { 0 };
 	struct why why = { { 0 } };
 	enum binary_kind found;
 
@@ -141,15 +155,15 @@ static enum binary_kind look(uint32_t host_pid, uint64_t start_time, enum binary
 		fd = proc_open_exe(host_pid, path, sizeof(path));
 		if (fd < 0) /* a kernel thread, gone, or not ours to read */
 			return BINARY_REFUSED;
-		kind = binaries_identify(fd, path, host_pid, &binary, &why);
+		kind = binaries_identify(fd, path, host_pid, &file, &why);
 	}
 	found = kind;
 	if (kind == BINARY_LINKS_LIBPYTHON || kind == BINARY_OTHER)
-		found = look_at_libpython(host_pid, &binary, &why);
+		found = look_at_libpython(host_pid, &file, &why);
 	if (found == BINARY_PYTHON)
-		track(host_pid, binary, NULL, start_time);
+		track(host_pid, &file, NULL, start_time);
 	else if (found == BINARY_REFUSED && why.text[0])
-		track(host_pid, NULL, &why, start_time);
+		track(host_pid, &file, &why, start_time);
 	if (found == BINARY_PYTHON || found == BINARY_REFUSED)
 		return found;
 	return kind;
@@ -252,7 +266,8 @@ static void refuse(struct process *p)
 /* True when there is no more to be learned of it. */
 static bool check_state(struct process *p, bool last)
 {
-	int err = python_live_check(p->host_pid, p->binary, &p->live, &p->unread);
+	const struct binary_file file = { p->binary, p->dev, p->ino, false };
+	int err = python_live_check(p->host_pid, &file, &p->live, &p->unread);
 	bool unsound, later;
 
 	if (!err)
@@ -290,8 +305,26 @@ static void check_states(uint64_t now_ns)
 	}
 }
 
+/* There is room now for what was refused for lack of it. */
+static void look_where_was_no_room(void)
+{
+	struct process *p, *next;
+
+	HASH_ITER(hh, processes, p, next)
+	{
+		uint32_t host_pid = p->host_pid;
+
+		if (!p->no_room || !binaries_have_room())
+			continue;
+		forget(p);
+		first_look(host_pid);
+	}
+}
+
 void processes_tick(uint64_t now_ns)
 {
+	if (n_without_room && binaries_have_room())
+		look_where_was_no_room();
 	check_states(now_ns);
 	look_again(linked_rechecks, ARRAY_SIZE(linked_rechecks), now_ns);
 	look_again(other_rechecks, ARRAY_SIZE(other_rechecks), now_ns);
@@ -322,7 +355,7 @@ void processes_handle(const struct process_event *event)
 	case PROCESS_FORK:
 		parent = find(event->parent_host_pid);
 		/* an exec'ed child may have been seen already: then that was the newer truth */
-		if (!parent || p || !add(event->host_pid, parent->binary, &parent->refused))
+		if (!parent || p || !add_child(event->host_pid, parent))
 			break;
 		if (!parent->binary) /* refused as its parent is, of which there is a row */
 			break;

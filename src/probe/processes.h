@@ -18,6 +18,8 @@
 struct process {
 	uint32_t host_pid;
 	struct python_binary *binary; /* NULL: refused, see `refused` */
+	uint64_t dev, ino;	      /* of the file, as the process has it */
+	bool no_room;		      /* refused for lack of room: that may change */
 	struct why refused;
 	struct python_live live; /* .threads 0: not looked at yet, or see `unread` */
 	struct why unread;

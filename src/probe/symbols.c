@@ -148,7 +148,7 @@ static struct file *file_of(uint32_t host_pid, struct mapping *m)
 		if (fd < 0) {
 			file = file_in_place(m);
 		} else if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-			file_identity_of(&st, &m->identity);
+			file_identity_of(fd, &st, &m->identity);
 			file = file_find(&m->identity);
 			if (!file)
 				file = file_new(&m->identity, fd, host_pid, m->name);

@@ -187,13 +187,14 @@ static bool is_kernel_thread(struct remote *r, uint64_t native_id, uint64_t iden
 	return look_at_thread_block(r, ident) == BLOCK_SURE;
 }
 
-int python_live_check(uint32_t host_pid, const struct python_binary *binary,
-		      struct python_live *ret, struct why *why)
+int python_live_check(uint32_t host_pid, const struct binary_file *file, struct python_live *ret,
+		      struct why *why)
 {
+	const struct python_binary *binary = file->binary;
 	struct remote r = remote_of(host_pid, &binary->offsets, MAX_READS);
 	struct kernel_threads threads;
 	uint64_t base;
-	int err = proc_file_base(host_pid, binary->identity.dev, binary->identity.ino, &base);
+	int err = proc_file_base(host_pid, file->dev, file->ino, &base);
 
 	if (err == -ENOENT)
 		return why_fail(why, EAGAIN, "the interpreter is not mapped yet");

@@ -23,8 +23,8 @@ struct python_live {
  * is there is no such state, whatever it is; another -errno when it could not be read. `why` says
  * what was wrong. Bounded reads, some 100 us; the target goes on.
  */
-int python_live_check(uint32_t host_pid, const struct python_binary *binary,
-		      struct python_live *ret, struct why *why);
+int python_live_check(uint32_t host_pid, const struct binary_file *file, struct python_live *ret,
+		      struct why *why);
 
 /* The same of memory from anywhere: `is_thread` says whether a thread state's ids are a thread's.
  */

@@ -50,8 +50,8 @@ static struct target *add(uint32_t host_pid)
 		return NULL;
 	target->host_pid = host_pid;
 	target->offsets = process->binary->offsets;
-	target->dev = process->binary->identity.dev;
-	target->ino = process->binary->identity.ino;
+	target->dev = process->dev;
+	target->ino = process->ino;
 	target->load_va = process->binary->image.load_va;
 	target->runtime_va = process->binary->image.runtime_va;
 	HASH_ADD(hh, targets, host_pid, sizeof(target->host_pid), target);

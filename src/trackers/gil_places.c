@@ -17,7 +17,7 @@ struct interpreter {
 	uint64_t runtime; /* 0: the file is not mapped yet */
 	uint64_t base_va, runtime_va;
 	bool by_callsite;
-	struct file_identity identity;
+	uint64_t dev, ino; /* of the file, as the process has it */
 	struct python_offsets offsets;
 	struct gil_process known;
 	struct gil_job *looking; /* NULL: no job does */
@@ -48,7 +48,7 @@ static void look_for_gils(struct job *job)
 	struct interpreter *i = &j->of;
 	uint64_t base, gils[GIL_MAX_PER_PROCESS];
 
-	if (!i->runtime && !proc_file_base(i->host_pid, i->identity.dev, i->identity.ino, &base))
+	if (!i->runtime && !proc_file_base(i->host_pid, i->dev, i->ino, &base))
 		i->runtime = base + (i->runtime_va - i->base_va);
 	if (i->runtime)
 		j->n = python_gil_find(i->host_pid, i->runtime, &i->offsets, gils,
@@ -124,7 +124,8 @@ void gil_places_appeared(const struct sched_bpf *of, const struct process *proce
 	i->base_va = base_va;
 	i->runtime_va = process->binary->image.runtime_va;
 	i->by_callsite = by_callsite;
-	i->identity = process->binary->identity;
+	i->dev = process->dev;
+	i->ino = process->ino;
 	i->offsets = process->binary->offsets;
 	HASH_ADD(hh, interpreters, host_pid, sizeof(i->host_pid), i);
 	start_looking_for_gils(i);

@@ -16,9 +16,9 @@ def build(folder, *flags, compiler='$(command -v clang-19 || echo cc)', name="im
 
 
 class Impostor:
-    def __init__(self, program):
+    def __init__(self, program, *args):
         self.program = program
-        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.process = subprocess.Popen([program, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.pid = self.process.pid
         self.read()
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import host
+from test_gc_pause import match, rows_of
 from test_pythons import COLLECTIONS, GC, WAITS, check, child_of
 
 ROOT = os.path.join(host.CACHE, "root-trixie")
@@ -24,9 +25,9 @@ def user_namespaces():
         pytest.skip("nobody may make a user namespace here")
 
 
-def start(start_workload, python, container_id, *args):
+def start(start_workload, python, container_id, *args, within=()):
     workload = start_workload(python, *args, prefix=[
-        sys.executable, CONTAINER, container_id, python.root, host.WORKLOADS, "--"])
+        sys.executable, CONTAINER, container_id, python.root, host.WORKLOADS, "--", *within])
     workload.hello = workload.read()
     workload.host_pid = child_of(child_of(workload.pid))
     assert workload.hello["pid"] == 1
@@ -70,6 +71,36 @@ def test_containers_of_one_image_stay_apart(pythons, start_agent, start_workload
     # each collection came to the agent once, though its code is probed for several containers
     counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gc_pause"]
     assert sum(r["seen"] for r in counts) == sum(r["rows"] + r["filtered"] for r in counts)
+
+
+def test_17_containers_of_one_image_share_its_probes(pythons, start_agent, start_workload):
+    """The file is one, below 17 overlays: each probe that is in it twice costs everybody twice. One container has a copy
+    of its own, made by chmod."""
+    python, n = pythons[0], 17
+    copied = [python.path, "-c", "import os, sys; os.chmod(sys.argv[1], 0o700); os.execv(sys.argv[1], sys.argv[1:])"]
+    ids = [f"{i:064x}" for i in range(n + 1)]
+
+    def start_some(some):
+        return [start(start_workload, python, i, "gc_truth.py", 1, 20, 1, within=copied * (i == ids[n // 2])) for i in some]
+
+    workloads = start_some(ids[:n // 2 + 1])
+    agent = trackers(start_agent)
+    workloads += start_some(ids[n // 2 + 1:])
+    for workload in workloads:
+        agent.wait_rows(GC, lambda r: r["host_pid"] == workload.host_pid, timeout=20)
+    for workload in workloads:
+        workload.say()
+        workload.truth = workload.read()
+        workload.process.stdin.close()
+    agent.stop()
+    for workload, container_id in zip(workloads, ids):
+        truth = workload.truth
+        match(rows_of(agent, {"pid": workload.host_pid}, truth["begin"], truth["end"]), truth["collections"])
+        assert {r["container_id"] for r in agent.rows[GC] if r["host_pid"] == workload.host_pid} == {container_id}
+        last = agent.select("ebpf_probe_health", lambda r: r["host_pid"] == workload.host_pid and r["tracker"] == "python")[-1]
+        assert last["live"] and last["python_version"] == "%d.%d.%d" % python.version, last
+    probed = [line for line in agent.log if "gc_pause: /usr/bin/python3.13: " in line and "probes, found by usdt" in line]
+    assert len(probed) == 2, agent.stderr
 
 
 def test_programs_that_an_upgrade_has_deleted(pythons, start_agent, start_workload):

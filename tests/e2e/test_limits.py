@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """More than the agent was made for: what it cannot take is counted, and afterwards it is as right as before."""
 import os
+import shutil
 import signal
 import time
 
+import pytest
+
 import counts
+import impostor
 
 NAME = '"},{"table":"ebpf_agent\n\x1b[31m\ufffd' + "x" * 300  # of a tenant that wants to write others' rows
 
@@ -46,3 +50,38 @@ def test_a_target_that_is_killed_while_it_is_probed(debian_python, start_agent, 
     counts.check(agent)
     rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == last.pid)
     assert len(rows) >= len(truth["collections"])
+
+
+MAX_BINARIES = 256  # src/probe/binaries.h
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="imitates Python as x86-64 has it")
+def test_more_binaries_than_can_be_probed(start_agent, cleanup, tmp_path):
+    """Those that come too late are told of, one row each, and are watched as soon as there is room for them."""
+    program = impostor.build(tmp_path, "-DMINOR=13")
+    agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause"])
+    running = []
+    for i in range(MAX_BINARIES + 5):
+        running.append(impostor.Impostor(shutil.copy(program, f"{program}-{i}"), "idle"))
+        cleanup.append(running[-1])
+    pids = {p.pid for p in running}
+    first = {}
+    for row in agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] in pids and r["tracker"] == "gc_pause"
+                               and r["python_version"] in ("3.13.2", ""), n=len(running), timeout=60):
+        first[row["host_pid"]] = row
+    late = [p for p in running if not first[p.pid]["live"]]
+    assert 5 <= len(late) <= 6 and late == running[-len(late):]  # this very process is one, too
+    assert {first[p.pid]["reason"] for p in late} == {f"more than {MAX_BINARIES} Python binaries in use at once"}
+    for p in late:
+        p.tell("collect")
+    time.sleep(0.3)
+    assert not agent.select("ebpf_gc_pause", lambda r: r["host_pid"] in {p.pid for p in late})
+    for p in running[:len(late)]:
+        p.kill()
+    for p in late:
+        agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == p.pid and r["tracker"] == "gc_pause" and r["live"]
+                        and r["python_version"] == "3.13.2")  # not as a fork of this process
+        p.tell("collect")
+        agent.wait_rows("ebpf_gc_pause", lambda r: r["host_pid"] == p.pid)
+    agent.stop()
+    assert sum("not traced" in line for line in agent.log) == len(late), agent.stderr

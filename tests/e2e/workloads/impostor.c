@@ -600,6 +600,9 @@ static void obey(char *line)
 
 	if (first && !strcmp(first, "fork")) {
 		fork_child(second);
+	} else if (first && !strcmp(first, "collect")) {
+		holds();
+		printf("{}\n");
 	} else if (first && !strcmp(first, "calls")) {
 		printf("{\"calls\": [");
 		for (int i = 0; i < N_COLLECTORS; i++)
@@ -610,23 +613,27 @@ static void obey(char *line)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	char line[100];
 	pthread_t thread_id;
+	int idle = argc > 1 && !strcmp(argv[1], "idle");
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	beyond = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	set_up();
-	pthread_create(&thread_id, NULL, wait_thread, NULL);
-	pthread_create(&thread_id, NULL, sleep_thread, NULL);
+	if (!idle) {
+		pthread_create(&thread_id, NULL, wait_thread, NULL);
+		pthread_create(&thread_id, NULL, sleep_thread, NULL);
+	}
 	printf("{\"pid\": %d, \"tid\": %d}\n", getpid(), getpid());
 	for (struct pollfd in = { 0, POLLIN, 0 };;) {
 		if (lying == 2)
 			lie_anew(0);
-		holds();
-		if (poll(&in, 1, 0) > 0) {
+		if (!idle)
+			holds();
+		if (poll(&in, 1, idle ? -1 : 0) > 0) {
 			if (!fgets(line, sizeof(line), stdin))
 				return 0;
 			obey(line);
