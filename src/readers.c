@@ -18,9 +18,13 @@ enum {
 	MAX_JOBS_OF_ONE = 1024, /* of one process */
 	STACK_BYTES = 512 << 10,
 };
-/* Memory of a healthy process is read in some 10 us, swapped out in some 10 ms. */
-static const uint64_t HELD_UP_NS = 500 * NSEC_PER_MSEC;
+/*
+ * Memory of a healthy process is read in some 10 us, swapped out in some 10 ms; the symbols of a
+ * large file in a tenth of a second.
+ */
+static const uint64_t HELD_UP_NS = 2 * NSEC_PER_SEC;
 static const uint64_t ONE_MORE_NS = 20 * NSEC_PER_MSEC;
+static const uint64_t STOP_NS = 200 * NSEC_PER_MSEC;
 
 struct job_list {
 	struct job *first, *last;
@@ -306,7 +310,7 @@ static void drop_waiting(void)
 void readers_stop(void)
 {
 	const struct timespec pause = { .tv_nsec = 1000 * 1000 };
-	uint64_t until_ns = clock_monotonic_ns() + HELD_UP_NS;
+	uint64_t until_ns = clock_monotonic_ns() + STOP_NS;
 	bool over = false;
 
 	while (!over) {

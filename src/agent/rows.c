@@ -11,8 +11,8 @@
 #include "readers.h"
 
 enum { MAX_WAITING_BYTES = 1 << 20, MAX_ANSWERED = 32 };
-static const uint64_t WAIT_NS = NSEC_PER_SEC;
-static const uint64_t FINISH_NS = NSEC_PER_SEC / 2;
+static const uint64_t WAIT_NS = 2 * NSEC_PER_SEC;
+static const uint64_t FINISH_NS = NSEC_PER_SEC;
 
 /* What a row is made of, once more when there are answers. */
 struct source {

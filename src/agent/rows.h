@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An event becomes a row and goes into the pipeline. A row with a name or a place in the code that
- * is still being read (readers.h) waits for the answer while the others pass it, for a second at
- * most, and within a budget of memory; then it goes out without it, which is counted.
+ * is still being read (readers.h) waits for the answer while the others pass it, for two seconds
+ * at most, and within a budget of memory; then it goes out without it, which is counted.
  */
 #ifndef UNDERSPAN_AGENT_ROWS_H
 #define UNDERSPAN_AGENT_ROWS_H

@@ -27,7 +27,8 @@ const char *symbols_kernel(uint64_t address);
 
 /*
  * Fills `ret` with the names of a user stack, up to `max`, to the first address 0 or, behind the
- * leaf, to the first that is no code; returns how many. All live until symbols_next_row().
+ * leaf, to the first that is no code; returns how many. All live until symbols_next_row(). What is
+ * not read yet is "<unread>" (`lookups`, readers.h).
  */
 size_t symbols_user_stack(uint32_t host_pid, const __u64 *addresses, size_t max, const char **ret);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "probe/symbols.h"
+#include "readers.h"
 
 enum { CODE_BYTES = 4096 };
 
@@ -32,6 +33,20 @@ static void let_a_second_pass(void)
 	nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 100 * 1000000 }, NULL);
 }
 
+/* As a row is made again, until all that a stack needs is read. */
+static void let_it_be_read(uint32_t pid, const __u64 *stack)
+{
+	const char *names[2];
+
+	do {
+		readers_take(NULL);
+		lookups = (struct lookups){ 0 };
+		symbols_next_row();
+		symbols_user_stack(pid, stack, 2, names);
+	} while (lookups.waits_for);
+	assert_false(lookups.unread);
+}
+
 static int start(void **state)
 {
 	(void)state;
@@ -42,6 +57,7 @@ static int start(void **state)
 static int end(void **state)
 {
 	(void)state;
+	readers_stop();
 	symbols_done();
 	return 0;
 }
@@ -61,6 +77,7 @@ static void within_a_stack(void **state)
 	symbols_process_appeared((uint32_t)getpid());
 	let_a_second_pass();
 	stack[1] = make_code();
+	let_it_be_read((uint32_t)getpid(), stack);
 	symbols_next_row();
 	assert_int_equal(symbols_user_stack((uint32_t)getpid(), stack, 2, names), 2);
 	assert_all_anonymous(names, 2);
@@ -75,6 +92,8 @@ static void from_one_stack_to_the_next(void **state)
 	symbols_process_appeared((uint32_t)getpid());
 	let_a_second_pass();
 	second[0] = make_code();
+	let_it_be_read((uint32_t)getpid(), first);
+	let_it_be_read((uint32_t)getpid(), second);
 	symbols_next_row();
 	assert_int_equal(symbols_user_stack((uint32_t)getpid(), first, 1, &names[0]), 1);
 	assert_int_equal(symbols_user_stack((uint32_t)getpid(), second, 1, &names[1]), 1);
@@ -89,12 +108,27 @@ static void when_processes_are_forgotten(void **state)
 
 	(void)state;
 	symbols_process_appeared((uint32_t)getpid());
+	let_it_be_read((uint32_t)getpid(), stack);
 	symbols_next_row();
 	assert_int_equal(symbols_user_stack((uint32_t)getpid(), stack, 1, &names[0]), 1);
 	for (uint32_t pid = 1; pid <= 600; pid++) /* above any pid there is */
 		symbols_user_stack((1U << 22) + pid, stack, 1, &names[1]);
 	assert_all_anonymous(names, 1);
+	assert_string_equal(names[1], "<unread>");
+	let_it_be_read((1U << 22) + 600, stack);
+	symbols_user_stack((1U << 22) + 600, stack, 1, &names[1]);
 	assert_string_equal(names[1], "[unknown]");
+}
+
+static void functions(void **state)
+{
+	const __u64 stack[2] = { (__u64)(uintptr_t)symbols_next_row };
+	const char *name;
+
+	(void)state;
+	let_it_be_read((uint32_t)getpid(), stack);
+	assert_int_equal(symbols_user_stack((uint32_t)getpid(), stack, 1, &name), 1);
+	assert_string_equal(name, "symbols_next_row");
 }
 
 int main(void)
@@ -103,6 +137,7 @@ int main(void)
 		cmocka_unit_test(within_a_stack),
 		cmocka_unit_test(from_one_stack_to_the_next),
 		cmocka_unit_test(when_processes_are_forgotten),
+		cmocka_unit_test(functions),
 	};
 
 	return cmocka_run_group_tests_name("symbols", tests, start, end);
