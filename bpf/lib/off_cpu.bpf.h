@@ -191,6 +191,7 @@ static __always_inline __u8 state_letter(__u32 state)
  * the sender's. A kernel thread is believed: it does such work for others.
  */
 enum { NR_KERNEL_THREAD = -2, FUTEX_PRIVATE = 128 };
+#define FUTEX_NOBODY (~0ULL)
 
 static __always_inline bool call_wakes(long nr, __u8 cause)
 {
@@ -224,7 +225,7 @@ static __always_inline bool call_wakes(long nr, __u8 cause)
 static __always_inline bool waker_fits(struct thread *t, __u32 tgid, long nr, __u32 waker_tgid,
 				       __u64 waker_futex)
 {
-	if (!call_wakes(nr, t->off.cause))
+	if (!call_wakes(nr, t->off.cause) || waker_futex == FUTEX_NOBODY)
 		return false;
 	if (!t->futex)
 		return true;
@@ -236,6 +237,8 @@ static __always_inline __u64 futex_woken_by(struct user_call *call)
 {
 	__u32 command = call->arg2 & FUTEX_CMD_MASK;
 
+	if (call->nr == NR_futex && (command == FUTEX_WAIT || command == FUTEX_CMD_WAIT_BITSET))
+		return FUTEX_NOBODY; /* about to sleep itself */
 	return call->nr == NR_futex && (command == FUTEX_WAKE || command == FUTEX_CMD_WAKE_BITSET)
 		       ? call->arg1
 		       : 0;

@@ -143,7 +143,7 @@ while True: lock.acquire(timeout=0.003)
     noise = subprocess.Popen([os.path.join(ROOT, "build", "tests", "e2e", "wakes"), "60"], stdout=subprocess.PIPE)
     cleanup.append(noise)
     noise.stdout.readline()
-    agent = start_agent(EVERY, f"--pid={waiter.pid}", "--duration=3", trackers=["off_cpu"])
+    agent = start_agent(EVERY, f"--pid={waiter.pid}", "--duration=3", trackers=["off_cpu", "gil_wait"])
     assert agent.wait_end(20) == 0
     rows = agent.select(TABLE, lambda r: r["host_tid"] == waiter.pid and r["cause"] == "lock" and r["state"] == "S"
                         and r["duration_ns"] > 2.5e6)
