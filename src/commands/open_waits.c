@@ -18,6 +18,9 @@ struct ran {
 	UT_hash_handle hh;
 };
 
+/* Anybody may be in the middle of a wait of his, or of one for a CPU. */
+static const uint64_t SHORT_NS = NSEC_PER_SEC / 2;
+
 static uint32_t pid;
 static uint64_t begin_ns;
 static struct ran *threads;
@@ -109,7 +112,7 @@ void open_waits_end(uint64_t (*waited)(uint32_t host_tid), uint64_t end_ns,
 		if (ran_ns(ran->host_tid, &ns)) {
 			known += ns - ran->ns;
 			wait.ns = wall > known ? wall - known : 0;
-			if (wait.ns > wall / 10) {
+			if (wait.ns > wall / 10 && wait.ns > SHORT_NS) {
 				fill(ran->host_tid, &wait);
 				each(&wait);
 			}
