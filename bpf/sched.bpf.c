@@ -112,7 +112,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 		if (state)
 			gil = gil_switch_out(task, t, &call, now);
 		else
-			gil_preempted(t);
+			gil_preempted(task, t, &call);
 	}
 	if (off_cpu_runs)
 		off_cpu_switch_out(task, t, &call, state, gil);

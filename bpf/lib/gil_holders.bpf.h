@@ -115,6 +115,8 @@ static __always_inline void gil_wait_held_by(struct gil_wait *w, struct gil_thre
 	struct gil_holder *holder;
 	__u32 n = w->n_holders;
 
+	if (n == 1 && !w->holders[0].tid) /* nobody had seen it before */
+		n = 0;
 	for (__u32 i = 0; i < GIL_MAX_HOLDERS; i++) {
 		if (i < n && w->holders[i].tid == ids.tid) {
 			w->holder = i;
@@ -130,7 +132,8 @@ static __always_inline void gil_wait_held_by(struct gil_wait *w, struct gil_thre
 	holder->tid = ids.tid;
 	holder->host_tid = ids.host_tid;
 	holder->ident = ids.ident;
-	holder->ns = 0;
+	if (n) /* else the first, which has its time already if it was not known before */
+		holder->ns = 0;
 }
 
 /* The sleep from `begin` to `end` is over: shares it out among those who had the GIL meanwhile. */

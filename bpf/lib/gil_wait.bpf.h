@@ -4,7 +4,9 @@
  * gil->cond: with glibc that is futex(FUTEX_WAIT_BITSET) on a word inside the condition variable,
  * and the only such wait there is. It times out every 5 ms, and may find that another thread was
  * quicker: the sleeps of one wait are told from those of the next by the GIL's switch_number.
- * The thread that wakes the sleeper is the one that dropped the GIL.
+ * The thread that wakes the sleeper is the one that dropped the GIL. The locks of the struct are
+ * held for an instant, but by threads that may lose their CPU: a sleep for one inside take_gil()
+ * is of the wait too, and so is being without a CPU before take_gil() is left.
  */
 #ifndef UNDERSPAN_GIL_WAIT_BPF_H
 #define UNDERSPAN_GIL_WAIT_BPF_H
@@ -24,12 +26,15 @@ enum {
 	GIL_MUTEX_AT = GIL_COND_AT + 48,
 	GIL_SWITCH_COND_AT = GIL_MUTEX_AT + PTHREAD_MUTEX_SIZE,
 	GIL_SWITCH_MUTEX_AT = GIL_SWITCH_COND_AT + 48,
+	GIL_SIZE = GIL_SWITCH_MUTEX_AT + PTHREAD_MUTEX_SIZE,
+	MUTEX_OWNER_AT = 8, /* within a pthread_mutex_t */
 };
 
 enum gil_word {
 	GIL_NONE,
 	GIL_COND,	 /* take_gil(): wait until it is dropped */
-	GIL_LOCK,	 /* take_gil() and drop_gil(): a lock of the struct itself, short */
+	GIL_LOCK,	 /* take_gil() and drop_gil(): a lock of the struct itself */
+	GIL_CPU,	 /* take_gil(): not asleep, but without a CPU */
 	GIL_SWITCH_COND, /* drop_gil(): forced to drop it, wait until somebody has taken it */
 };
 
@@ -266,14 +271,14 @@ static __always_inline __u32 gil_word_of(struct gil_process *process, struct use
 
 		if (!gil)
 			return GIL_NONE;
-		if (offset < GIL_COND_AT || offset >= GIL_SWITCH_MUTEX_AT)
+		if (offset < GIL_COND_AT || offset >= GIL_SIZE)
 			continue;
 		*ret_gil = gil;
 		if (offset < GIL_MUTEX_AT)
 			return command == FUTEX_CMD_WAIT_BITSET ? GIL_COND
 			       : command == FUTEX_WAIT		? GIL_LOCK
 								: GIL_NONE;
-		if (offset < GIL_SWITCH_COND_AT)
+		if (offset < GIL_SWITCH_COND_AT || offset >= GIL_SWITCH_MUTEX_AT)
 			return command == FUTEX_WAIT ? GIL_LOCK : GIL_NONE;
 		return command == FUTEX_CMD_WAIT_BITSET ? GIL_SWITCH_COND : GIL_NONE;
 	}
@@ -296,13 +301,27 @@ static __always_inline bool gil_read(__u64 address, struct gil *ret)
 static __always_inline bool gil_same_wait(struct gil_wait *w, struct gil *gil)
 {
 	/*
-	 * Dropping does not count as a switch, taking does. One more than at the wake: somebody
-	 * was quicker. Two: this thread had it, and somebody else after that; or, when it got no
-	 * CPU at first, two were quicker. Then it slept again at once, having woken nobody.
+	 * Dropping does not count as a switch, taking does. One more than at the wake, or than when
+	 * the sleep began: somebody was quicker. Two: this thread had it, and somebody else after
+	 * that; or others did, while it slept or got no CPU at first. Then it slept again at once,
+	 * having woken nobody.
 	 */
-	if (w->woken)
-		return gil->switch_number - w->switch_number <= 1 || w->gap_ns <= LOST_RACE_GAP_NS;
-	return gil->switch_number == w->switch_number || w->gap_ns <= SAME_WAIT_GAP_NS;
+	return !w->taken && (gil->switch_number - w->switch_number <= 1 ||
+			     w->gap_ns <= (w->woken ? LOST_RACE_GAP_NS : SAME_WAIT_GAP_NS));
+}
+
+static __always_inline void gil_wait_open(struct gil_wait *w, __u64 now)
+{
+	w->start_ns = now;
+	w->end_ns = w->runq_ns = 0;
+	w->n_holders = w->holder = 0;
+	w->sleeps = w->taken = 0;
+	w->dropper = (struct gil_thread_ids){};
+	__builtin_memset(w->holders, 0, sizeof(w->holders));
+	w->forced_ns = w->forced_before_ns && now - w->forced_end_ns < FORCED_GAP_NS
+			       ? w->forced_before_ns
+			       : 0;
+	w->forced_before_ns = 0;
 }
 
 static __always_inline void gil_wait_sleep(struct task_struct *task, struct thread *t,
@@ -317,19 +336,10 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	if (w->start_ns && (w->gil != address || !gil_same_wait(w, &gil)))
 		gil_wait_close(t);
 	gil_name_thread(task, t);
-	if (!w->start_ns) {
-		w->start_ns = now;
-		w->end_ns = w->runq_ns = 0;
-		w->n_holders = w->holder = 0;
-		w->sleeps = 0;
-		w->dropper = (struct gil_thread_ids){};
+	if (!w->start_ns)
+		gil_wait_open(w, now);
+	if (!w->n_holders || !w->holders[0].tid)
 		w->holder_tstate = gil.last_holder;
-		__builtin_memset(w->holders, 0, sizeof(w->holders));
-		w->forced_ns = w->forced_before_ns && now - w->forced_end_ns < FORCED_GAP_NS
-				       ? w->forced_before_ns
-				       : 0;
-		w->forced_before_ns = 0;
-	}
 	holder = gil_holder_of(process, task, gil.last_holder);
 	gil_wait_held_by(w, holder);
 	if (gil.locked) /* else who was woken just now will have it */
@@ -343,22 +353,61 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 }
 
 /*
- * take_gil() and drop_gil() take a lock of the struct. The wait is over when the thread was the
- * last to have the GIL: it has got it, and maybe dropped it again, since.
+ * Is the thread, which is about to sleep for a lock of the struct at `offset`, in take_gil()?
+ * That has the first lock when it comes to the second. drop_gil() has not then, and takes the
+ * first one while the GIL is still its own. A condition variable has locks of its own.
  */
-static __always_inline void gil_lock_sleep(struct thread *t, struct gil_process *process,
-					   __u64 address)
+static __always_inline bool gil_lock_is_takers(struct task_struct *task, struct gil *gil,
+					       __u64 address, __u64 offset, bool own)
 {
+	__u32 owner = 0;
+
+	if (offset < GIL_MUTEX_AT)
+		return false;
+	if (offset < GIL_SWITCH_COND_AT)
+		return !own || !gil->locked;
+	bpf_probe_read_user(&owner, sizeof(owner), (void *)address + GIL_MUTEX_AT + MUTEX_OWNER_AT);
+	return owner == typed_task_ns_id(task);
+}
+
+/*
+ * A wait is over when the thread was the last to have the GIL: it has got it, and maybe dropped it
+ * again, since. take_gil() takes its locks before all else, so a wait can begin with one, or
+ * consist of it: whoever has the lock may have lost its CPU.
+ */
+static __always_inline void gil_lock_sleep(struct task_struct *task, struct thread *t,
+					   struct gil_process *process, __u64 address, __u64 offset,
+					   __u64 now)
+{
+	struct gil_thread_ids holder = {};
 	struct gil_wait *w = &t->gil;
 	struct gil gil;
+	bool own, takes;
 
-	if (!w->start_ns)
-		return;
-	if (w->gil != address || !gil_read(address, &gil) || !gil_same_wait(w, &gil) ||
-	    read_user_u64(gil.last_holder + process->tstate_thread_id) == t->thread_pointer)
+	if (!gil_read(address, &gil))
+		return gil_wait_close(t);
+	own = read_user_u64(gil.last_holder + process->tstate_thread_id) == t->thread_pointer;
+	takes = gil_lock_is_takers(task, &gil, address, offset, own);
+	if (w->start_ns && (w->gil != address || (own && !takes) || !gil_same_wait(w, &gil)))
 		gil_wait_close(t);
-	else
-		w->word = GIL_LOCK;
+	if (!w->start_ns) {
+		if (!takes)
+			return;
+		gil_wait_open(w, now);
+		if (!own)
+			holder = gil_holder_of(process, task, gil.last_holder);
+		w->holders[0] = (struct gil_holder){ .tid = holder.tid,
+						     .host_tid = holder.host_tid,
+						     .ident = holder.ident };
+		w->n_holders = 1;
+		w->holder_tstate = gil.last_holder;
+		w->gil = address;
+		/* as after a wake-up: who has the lock may be about to take the GIL */
+		w->switch_number = gil.switch_number;
+		w->woken = 1;
+	}
+	w->sleeps++;
+	w->word = GIL_LOCK;
 }
 
 /* The thread leaves its CPU of its own will. Returns whether it waits for a GIL. */
@@ -376,7 +425,7 @@ static __always_inline bool gil_switch_out(struct task_struct *task, struct thre
 	if (word == GIL_COND && process) {
 		gil_wait_sleep(task, t, process, gil, now);
 	} else if (word == GIL_LOCK && process) {
-		gil_lock_sleep(t, process, gil);
+		gil_lock_sleep(task, t, process, gil, call->arg1 - gil, now);
 	} else {
 		gil_wait_close(t);
 		if (word == GIL_SWITCH_COND)
@@ -385,14 +434,63 @@ static __always_inline bool gil_switch_out(struct task_struct *task, struct thre
 	return t->gil.word != GIL_NONE;
 }
 
-/* Preempted, or about to be switched out anyhow: a wait that is long over is reported. */
-static __always_inline void gil_preempted(struct thread *t)
+/*
+ * The thread is still inside take_gil(), as it was when its last sleep ended: it is on its way out
+ * of a system call on this GIL, be that its sleep or, when it has the GIL already, the wake-up of
+ * the thread that was forced to give it away; or it has not got the GIL yet.
+ */
+static __always_inline bool gil_still_taking(struct gil_wait *w, struct user_call *call,
+					     struct gil_process *process, struct thread *t)
 {
-	if (t->gil.start_ns && t->gil.gap_ns > 10 * SAME_WAIT_GAP_NS)
+	struct gil gil;
+
+	if (w->gap_ns > SAME_WAIT_GAP_NS)
+		return false;
+	if (call->nr == NR_futex) {
+		__u64 offset = call->arg1 - w->gil;
+
+		if (offset < GIL_COND_AT || offset >= GIL_SIZE)
+			return false;
+		/* else it drops the GIL */
+		return offset >= GIL_MUTEX_AT || (call->arg2 & FUTEX_CMD_MASK) != FUTEX_WAKE;
+	}
+	return call->nr < 0 && w->gap_ns <= LOST_RACE_GAP_NS && gil_read(w->gil, &gil) &&
+	       read_user_u64(gil.last_holder + process->tstate_thread_id) != t->thread_pointer;
+}
+
+/* Preempted, or about to be switched out anyhow: a wait that is long over is reported. */
+static __always_inline void gil_preempted(struct task_struct *task, struct thread *t,
+					  struct user_call *call)
+{
+	__u32 tgid = task->tgid;
+	struct gil_process *process;
+
+	if (!t->gil.start_ns)
+		return;
+	process = bpf_map_lookup_elem(&gil_processes, &tgid);
+	if (process && gil_still_taking(&t->gil, call, process, t))
+		t->gil.word = GIL_CPU;
+	else if (t->gil.gap_ns > 10 * SAME_WAIT_GAP_NS)
 		gil_wait_close(t);
 }
 
 /* ---- the thread is woken, and runs again ---- */
+
+/* The current thread is in take_gil(), and has taken a GIL that another was forced to drop. */
+static __always_inline void gil_taken(void)
+{
+	struct task_struct *taker = current_task();
+	struct thread *own = thread_find(taker);
+	struct user_call call;
+
+	if (!own || !own->gil.start_ns)
+		return;
+	task_user_call(taker, &call);
+	if (call.nr == NR_futex && (call.arg2 & FUTEX_CMD_MASK) == FUTEX_WAKE &&
+	    call.arg1 - (own->gil.gil + GIL_SWITCH_COND_AT) <
+		    GIL_SWITCH_MUTEX_AT - GIL_SWITCH_COND_AT)
+		own->gil.taken = 1;
+}
 
 /* `task` is woken by the current thread: did that drop the GIL that it waits for? */
 static __always_inline void gil_woken(struct task_struct *task, struct thread *t, __u64 now)
@@ -404,7 +502,11 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	struct thread *own;
 	struct gil gil;
 
-	if (w->word != GIL_COND || current_tgid() != (__u32)task->tgid)
+	if (w->word == GIL_NONE || current_tgid() != (__u32)task->tgid)
+		return;
+	if (w->word == GIL_SWITCH_COND)
+		return gil_taken();
+	if (w->word != GIL_COND)
 		return;
 	waker = current_task();
 	task_user_call(waker, &call);
@@ -441,6 +543,9 @@ static __always_inline void gil_switch_in(struct task_struct *task, struct threa
 	if (end && w->word == GIL_SWITCH_COND) {
 		w->forced_before_ns = end - t->off_ns;
 		w->forced_end_ns = end;
+	} else if (end && w->word == GIL_CPU) {
+		w->end_ns = end;
+		w->runq_ns += end - t->off_ns;
 	} else if (end && w->word != GIL_NONE) {
 		w->end_ns = end;
 		w->runq_ns = t->wake_ns > t->off_ns && t->wake_ns < end ? end - t->wake_ns : 0;
@@ -454,7 +559,7 @@ static __always_inline void gil_switch_in(struct task_struct *task, struct threa
 /* Nobody watches any more: an open wait is over, or goes on and is reported as far as it came. */
 static __always_inline void gil_wait_end(struct task_struct *task, struct thread *t, __u64 now)
 {
-	if (t->gil.word == GIL_COND || t->gil.word == GIL_LOCK)
+	if (t->gil.word != GIL_NONE && t->gil.word != GIL_SWITCH_COND)
 		gil_switch_in(task, t, now > t->off_ns ? now : t->off_ns);
 	if (t->gil.start_ns)
 		gil_wait_report(task, &t->gil, GIL_METHOD_SCHED);

@@ -33,6 +33,7 @@ struct gil_wait {
 	__u64 holder_tstate; /* thread state of holders[0] */
 	__u8 stacks;	     /* how often they were taken: see gil_stack.bpf.h */
 	__u8 has_holder_stack;
+	__u8 taken; /* it has the GIL: it said so to the thread that was forced to drop it */
 };
 
 struct thread {

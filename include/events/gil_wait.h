@@ -23,7 +23,7 @@ struct gil_holder {
 
 struct gil_wait_event {
 	struct event_header header;
-	__u64 runq_ns;	 /* at the end: the GIL was free and the thread woken, but no CPU */
+	__u64 runq_ns;	 /* at the end: woken, or in take_gil() again already, but no CPU */
 	__u64 forced_ns; /* right before: forced to give the GIL away, it waited for a taker */
 	struct gil_holder holders[GIL_MAX_HOLDERS]; /* in order; [0]: at the beginning */
 	__u64 dropper_ident;

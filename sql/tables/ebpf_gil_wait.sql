@@ -2,7 +2,7 @@
 -- holder_tid held the GIL when the wait began; holders are all that held it meanwhile, once each, as they came, with
 -- their shares: of more than eight those with the smallest share the last place, with a tid of 0 (else: not known).
 -- dropper_tid gave it away at the end; 0: not known, or the wait was not over when the agent stopped. runq_ns at the
--- end the thread had been woken and got no CPU. forced_ns right before the wait (not within it) the thread,
+-- end the thread had been woken and got no CPU, or lost it again before it was out of take_gil(). forced_ns right before the wait (not within it) the thread,
 -- told to give the GIL away, waited until somebody had taken it; not known by the method 'callsite'.
 -- py_stack is where the waiter was, holder_py_stack what
 -- the thread holder_tid ran with the GIL, or was at when it gave it away; both innermost first, of waits of a millisecond

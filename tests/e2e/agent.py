@@ -164,11 +164,11 @@ class Agent:
             thread.join(5)
         return self.process.returncode
 
-    def stop(self):
+    def stop(self, seconds=STOP_SECONDS):
         """SIGTERM: the agent must flush, end with 0 within its promise and leave no process."""
         if not self._ended():
             self.process.send_signal(signal.SIGTERM)
-        code = self.wait_end(STOP_SECONDS)
+        code = self.wait_end(seconds)
         assert code == 0, f"exit code {code} after SIGTERM:\n{self.stderr}"
         assert not self.broken_lines, f"lines that are no rows: {self.broken_lines[:3]}"
         left = processes_with(self._marker)

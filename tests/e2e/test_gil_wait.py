@@ -16,6 +16,7 @@ LONG_NS = 1_000_000
 PROBE_NS = 100_000  # of the probes themselves, and of cold caches
 KINDS = ("cpu4", "hold")  # on every Python; each of these on one:
 MORE_KINDS = ("gc", "convoy", "often", "seldom", "many", "churn", "digest", "spawn", "signals", "pinned")
+REFERENCE_STOP_SECONDS = 60  # it takes its probes out of every busy Python of the machine
 FIND_SECONDS = 1.2  # interpreters that were not up yet when their process was found are looked at every second
 
 
@@ -69,7 +70,8 @@ def compare(rows, reference, truth):
     total, right, no_cpu = (sum(r[what] for r in x) for x, what in
                             ((rows, "duration_ns"), (reference, "duration_ns"), (reference, "runq_ns")))
     what = (truth["python"], truth["kind"], total, right, no_cpu, len(rows), len(reference))
-    # each wait costs the reference some microseconds more
+    # each wait costs the reference some microseconds more, and it has what its own probes add: a thread that comes by
+    # often loses its CPU in them, which then looks like a wait
     assert right and 0.99 * right - no_cpu - 20_000 * len(reference) <= total <= 1.01 * right, what
     by_tid = collections.defaultdict(list)
     for row in rows:
@@ -116,7 +118,7 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
         time.sleep(FIND_SECONDS)
         truths += [finish(workload) for workload in workloads]
     agent.stop()
-    reference.stop()
+    reference.stop(REFERENCE_STOP_SECONDS)
     long = alike = known = same = blamed = blamed_right = 0
     lines = []
     for truth in truths:
@@ -134,9 +136,36 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
     with capsys.disabled():
         print("", *lines, f"waits of a millisecond {alike} of {long}, holder at the beginning {same} of {known}, "
               f"of the longest part {blamed_right} of {blamed}", sep="\n    ")
-    assert long and alike >= 0.96 * long
+    assert long and alike >= 0.985 * long
     assert known and same >= 0.98 * known
     assert blamed and blamed_right >= 0.97 * blamed
+
+
+def test_waits_are_what_calls_take(start_agent, start_workload):
+    """Without a probe in the process: calls that only give the GIL away and take it again, by the program's own
+    clocks."""
+    agent = start_agent("--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
+    truths = []
+    for python in PYTHONS:
+        workload = start_workload(python, "gil_timed.py", 1).wait_covered(agent)
+        time.sleep(FIND_SECONDS)
+        workload.say()
+        truths.append((workload, workload.read()))
+        workload.finish()
+    agent.stop()
+    calls = alike = waited = asleep = took = 0
+    for workload, truth in truths:
+        rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid and r["host_tid"] == truth["timed"])
+        spans = [(begin_of(row), row["duration_ns"]) for row in rows]
+        for begin, end, slept in truth["calls"]:
+            inside = [ns for start, ns in spans if begin - PROBE_NS < start and start + ns < end + PROBE_NS]
+            calls += 1
+            alike += len(inside) == 1 and 0.99 * slept <= inside[0] <= end - begin
+            waited += sum(inside)
+            asleep += slept
+            took += end - begin
+    assert calls >= 10 * len(PYTHONS) and alike >= 0.96 * calls, (alike, calls)
+    assert 0.99 * asleep <= waited <= took, (waited, asleep, took)
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=str)
@@ -234,7 +263,7 @@ def test_probes_at_the_calls(kind, debian_python, start_agent, start_workload):
     pythons = [debian_python, PYTHONS[-1]]
     truths = [run(start_workload, agent, python, kind, 1) for python in pythons]
     agent.stop()
-    reference.stop()
+    reference.stop(REFERENCE_STOP_SECONDS)
     for truth in truths:
         rows = rows_of(agent, truth)
         for row in rows:
@@ -248,4 +277,4 @@ def test_probes_at_the_calls(kind, debian_python, start_agent, start_workload):
     health = agent.rows["ebpf_probe_health"]
     assert {r["method"] for r in health if r["tracker"] == "gil_wait" and r["live"] and r["host_pid"]} == {"callsite"}
     counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gil_wait"]
-    assert sum(r["seen"] for r in counts) == sum(r["filtered"] + r["rows"] for r in counts)
+    assert sum(r["seen"] for r in counts) == sum(r["filtered"] + r["lost_ring"] + r["rows"] for r in counts)
