@@ -209,8 +209,8 @@ bench: ## what the agent costs, as ratios in one run (root; some minutes)
 	@/usr/bin/python3 tests/bench/bench_switches.py
 
 SECONDS ?= 600
-soak: all ## ten minutes (SECONDS=N) under full load: does anything grow? (root)
-	@/usr/bin/python3 tests/bench/soak.py $(SECONDS)
+soak: all ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: it must notice)
+	@/usr/bin/python3 tests/bench/soak.py $(SECONDS) $(LEAK)
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources
