@@ -64,7 +64,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit e2e e2e-programs fuzz sanitize check check-kernels demo bench soak storm clean help
+.PHONY: all tools deps install fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -134,6 +134,7 @@ $(BUILD)/tests/unit/%: tests/unit/%.c $(LIB_OBJS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS) -lcmocka
 
+unit-programs: $(UNIT_BINS)
 unit: $(UNIT_BINS) ## build and run the unit tests
 	@set -e; for t in $(UNIT_BINS); do $$t; done
 
@@ -190,6 +191,8 @@ check: ## install what is missing, build, run every test
 	@$(MAKE) --no-print-directory fmt-check
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=3
+	@tests/sanitize.sh address unit
+	@tests/sanitize.sh thread e2e -k "test_reload or test_the_manager or test_reload_loses or test_what_a_reload or goes_away or stops_reading or test_agent_killed"
 	@$(MAKE) --no-print-directory e2e
 
 demo: ## install what is missing, build, and show where requests' time goes

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The tests with an agent that the compiler's sanitizers watch. `make sanitize` runs all of them, `make check` a part:
-#     tests/sanitize.sh address|thread [--no-unit] [PYTEST ARGUMENTS]
+#     tests/sanitize.sh address|thread [unit|e2e] [PYTEST ARGUMENTS]
 # address: AddressSanitizer, LeakSanitizer at the end of each agent, UndefinedBehaviorSanitizer; thread: ThreadSanitizer.
 # A report of any process fails it, also where the test expects an agent to fail. Nothing is suppressed. The embedded
 # store is the ordinary build throughout: libchdb brings a memory allocator of its own, which AddressSanitizer does not
@@ -12,12 +12,12 @@ cd "$(dirname "$0")/.."
 case "${1-}" in
 address) value=1 build=build/sanitize ;;
 thread) value=thread build=build/thread ;;
-*) echo "usage: tests/sanitize.sh address|thread [--no-unit] [PYTEST ARGUMENTS]" >&2; exit 2 ;;
+*) echo "usage: tests/sanitize.sh address|thread [unit|e2e] [PYTEST ARGUMENTS]" >&2; exit 2 ;;
 esac
 kind=$1
 shift
-unit=unit
-[ "${1-}" = --no-unit ] && { unit=; shift; }
+which="unit e2e"
+case "${1-}" in unit | e2e) which=$1; shift ;; esac
 
 make -s -j"$(nproc)" all
 make --no-print-directory -j"$(nproc)" SANITIZE=$value all e2e-programs
@@ -32,8 +32,13 @@ export UNDERSPAN_SANITIZER=$kind UNDERSPAN=$PWD/$build/underspan UNDERSPAN_E2E_P
 export UNDERSPAN_PATIENCE=${UNDERSPAN_PATIENCE:-4}
 
 status=0
-[ -z "$unit" ] || make --no-print-directory SANITIZE=$value unit || status=1
-tests/e2e/run.sh "$@" || status=1
+if [[ $which == *unit* ]]; then
+    make --no-print-directory -j"$(nproc)" SANITIZE=$value unit-programs
+    make --no-print-directory SANITIZE=$value unit || status=1
+fi
+if [[ $which == *e2e* ]]; then
+    tests/e2e/run.sh "$@" || status=1
+fi
 for report in "$reports"/*; do
     [ -e "$report" ] || continue
     cat "$report" >&2

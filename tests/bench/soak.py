@@ -209,7 +209,7 @@ def one_round(i, directory, agent, store):
     until(0.75)
     load.end()
     until(1)
-    host.wait_until(lambda: agent.total("spool_bytes") == 0, 60, "the spool is empty")
+    host.wait_until(lambda: agent.total("spool_bytes") == 0, 300, "the spool is empty")
     return load.started
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import fault_proxy as fault
 import host
-from delivery import (Database, Sender, Store, agent_target, collections_of, database, proxy, sender,  # noqa: F401
-                      store)  # noqa: F401: fixtures
+from delivery import (Database, Sender, Store, TABLES, agent_target, collections_of, database, proxy,  # noqa: F401
+                      sender, store)  # noqa: F401: fixtures
 from host import wait_until
 
 
