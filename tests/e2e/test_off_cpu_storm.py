@@ -92,7 +92,7 @@ def test_each_switch_of_a_storm_is_counted(yielders, options, start_workload, st
         missing = {pid: n - profile[pid] for pid, n in happened.items() if n != profile[pid]}
         assert sum(missing.values()) == found["lost_state"], missing
     assert sum(r["count"] for r in agent.rows[PROFILE]) + found["lost_state"] == total
-    assert grown[1] == 0
+    assert grown[1] < 256 * 1024  # entries are allocated as they come: of these few threads, not of all that happened
     assert SANITIZER or grown[0] < 16 * 1024  # a sanitizer keeps what was freed
 
 
