@@ -82,6 +82,8 @@ struct gil_profile_map {
 };
 struct gil_profile_map gil_profile_0 SEC(".maps"), gil_profile_1 SEC(".maps");
 
+static const struct gil_profile empty_gil_profile; /* too big for the stack */
+
 const volatile bool gil_wait_runs = true;
 
 /*
@@ -149,15 +151,14 @@ static __always_inline void gil_profile_add(struct task_struct *task, struct gil
 	void *map = gil_profile_side & 1 ? (void *)&gil_profile_1 : (void *)&gil_profile_0;
 	struct gil_profile *sum = bpf_map_lookup_elem(map, &key);
 
-	if (!sum) {
-		struct gil_profile fresh = { .holder_host_tid = w->holders[0].host_tid };
-
-		header_set_task(&fresh.header, task);
-		if (bpf_map_update_elem(map, &key, &fresh, BPF_ANY))
+	if (!sum) { /* nobody else adds to this thread's sums */
+		if (bpf_map_update_elem(map, &key, &empty_gil_profile, BPF_ANY))
 			return gil_lost();
 		sum = bpf_map_lookup_elem(map, &key);
 		if (!sum)
 			return;
+		header_set_task(&sum->header, task);
+		sum->holder_host_tid = w->holders[0].host_tid;
 	}
 	sum->waits++;
 	sum->wait_ns += ns;
@@ -204,7 +205,7 @@ static __always_inline void gil_report_with_stacks(struct task_struct *task, str
 }
 
 /* The open wait is over: the thread has the GIL, or is somewhere else. */
-static __noinline void gil_wait_report(struct task_struct *task, struct gil_wait *w, __u8 method)
+static __always_inline void gil_report(struct task_struct *task, struct gil_wait *w, __u8 method)
 {
 	__u32 tid = BPF_CORE_READ(task, pid);
 	struct gil_wait_event *event;
@@ -237,6 +238,11 @@ out:
 	w->start_ns = 0;
 }
 
+static __noinline void gil_wait_report(struct task_struct *task, struct gil_wait *w, __u8 method)
+{
+	gil_report(task, w, method);
+}
+
 /*
  * Of the current thread. Global: with a copy at each of its callers, of which the verifier goes
  * through each for itself, the program of a switch took it 19 MB more.
@@ -247,7 +253,7 @@ __noinline int gil_report_current(void)
 	struct thread *t = thread_find(task);
 
 	if (t)
-		gil_wait_report(task, &t->gil, GIL_METHOD_SCHED);
+		gil_report(task, &t->gil, GIL_METHOD_SCHED);
 	return 0;
 }
 

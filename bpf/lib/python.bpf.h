@@ -103,14 +103,16 @@ static __always_inline __u32 python_futex_is_gil_wait(struct pt_regs *regs,
 						      const struct python_offsets *o, __u64 gil)
 {
 	enum { PTHREAD_COND_SIZE = 48 };
-	struct pt_regs copy;
-	__u64 offset;
+	typeof(SYSCALL_NR_FIELD(regs)) nr;
+	__u64 word, operation;
 
-	if (bpf_probe_read_kernel(&copy, sizeof(copy), regs))
+	/* one by one: all of them are more than callers have of the stack */
+	if (bpf_probe_read_kernel(&nr, sizeof(nr), &SYSCALL_NR_FIELD(regs)) || nr != NR_futex ||
+	    bpf_probe_read_kernel(&word, sizeof(word), &SYSCALL_ARG1(regs)) ||
+	    bpf_probe_read_kernel(&operation, sizeof(operation), &SYSCALL_ARG2(regs)))
 		return 0;
-	offset = SYSCALL_ARG1(&copy) - (gil + o->gil_cond);
-	return (SYSCALL_NR(&copy) == NR_futex) & (offset < PTHREAD_COND_SIZE) &
-	       ((SYSCALL_ARG2(&copy) & FUTEX_CMD_MASK) == FUTEX_CMD_WAIT_BITSET);
+	return (word - (gil + o->gil_cond) < PTHREAD_COND_SIZE) &
+	       ((operation & FUTEX_CMD_MASK) == FUTEX_CMD_WAIT_BITSET);
 }
 
 #endif

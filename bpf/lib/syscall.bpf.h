@@ -65,12 +65,12 @@ enum syscall_nr {
 	NR_futex_wait = 455,
 };
 /* sys_exit has no number: the registers kept it */
-#define SYSCALL_NR(r)	((long)(r)->orig_ax)
-#define SYSCALL_RET(r)	((long)(r)->ax)
-#define SYSCALL_ARG1(r) ((r)->di)
-#define SYSCALL_ARG2(r) ((r)->si)
-#define SYSCALL_ARG3(r) ((r)->dx)
-#define SYSCALL_ARG4(r) ((r)->r10)
+#define SYSCALL_NR_FIELD(r) ((r)->orig_ax)
+#define SYSCALL_RET(r)	    ((long)(r)->ax)
+#define SYSCALL_ARG1(r)	    ((r)->di)
+#define SYSCALL_ARG2(r)	    ((r)->si)
+#define SYSCALL_ARG3(r)	    ((r)->dx)
+#define SYSCALL_ARG4(r)	    ((r)->r10)
 #elif defined(__TARGET_ARCH_arm64)
 enum syscall_nr {
 	NR_read = 63,
@@ -127,12 +127,13 @@ enum syscall_nr {
 	NR_futex_waitv = 449,
 	NR_futex_wait = 455,
 };
-#define SYSCALL_NR(r)	((long)(r)->syscallno)
-#define SYSCALL_RET(r)	((long)(r)->user_regs.regs[0])
-#define SYSCALL_ARG1(r) ((r)->orig_x0)
-#define SYSCALL_ARG2(r) ((r)->user_regs.regs[1])
-#define SYSCALL_ARG3(r) ((r)->user_regs.regs[2])
-#define SYSCALL_ARG4(r) ((r)->user_regs.regs[3])
+#define SYSCALL_NR_FIELD(r) ((r)->syscallno)
+#define SYSCALL_RET(r)	    ((long)(r)->user_regs.regs[0])
+#define SYSCALL_ARG1(r)	    ((r)->orig_x0)
+#define SYSCALL_ARG2(r)	    ((r)->user_regs.regs[1])
+#define SYSCALL_ARG3(r)	    ((r)->user_regs.regs[2])
+#define SYSCALL_ARG4(r)	    ((r)->user_regs.regs[3])
 #endif
+#define SYSCALL_NR(r) ((long)SYSCALL_NR_FIELD(r))
 
 #endif

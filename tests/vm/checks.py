@@ -4,6 +4,7 @@ and uneven: counts and identities must be exact, moments must lie between the tr
 import array
 import errno
 import fcntl
+import gc
 import os
 import resource
 import socket
@@ -335,6 +336,35 @@ def check_alone():
         assert agent.wait_end(20) == 0
         assert not [line for line in agent.log if "does not run" in line], (trackers, prefix, agent.log)
     return f"{len(TRACKERS)} trackers, and those of system calls without CAP_SYS_ADMIN; perf_event_paranoid {paranoid}"
+
+
+def check_clock_step():
+    """The machine's clock goes an hour forth and back, twice: each row has the time that it showed when that happened."""
+    agent = Agent("--flush_interval=1", trackers=["gc_pause"]).wait_ready(60)
+    host.wait_until(lambda: (gc.collect(), agent.rows["ebpf_gc_pause"])[1], 30, "a first row")
+    begin_ns, started = time.time_ns(), time.monotonic_ns()
+    truth = []
+    steps = [0, 3600, -3600, -3600, 3600]
+    for i, step in enumerate(steps):
+        if step:
+            time.clock_settime_ns(time.CLOCK_REALTIME, time.time_ns() + step * 10**9)
+            host.wait_until(lambda n=i: agent.stderr.count("was stepped by") >= n, 30, "the step is noticed")
+        begin = time.time_ns() // 1000
+        for _ in range(7):
+            gc.collect()
+        truth.append((begin, time.time_ns() // 1000))
+        # at once: these are still in the kernel, or have no time yet, when the clock is stepped again
+    off = time.time_ns() - begin_ns - (time.monotonic_ns() - started)
+    assert abs(off) < 10**9, f"the clock was left {off} ns off"
+    agent.stop()
+    rows = [r for r in agent.rows["ebpf_gc_pause"] if r["host_pid"] == os.getpid() and r["generation"] == 2]
+    us = STAMP_NS // 1000
+    for step, (begin, end) in zip(steps, truth):
+        inside = [r for r in rows if begin - us <= r["start_time"] and r["end_time"] <= end + us]
+        assert len(inside) == 7, (step, begin, end, [r["start_time"] for r in rows])
+    told = [r["reason"] for r in agent.rows["ebpf_probe_health"] if "was stepped by" in r["reason"]]
+    assert len(told) == len(steps) - 1, told
+    return f"{7 * len(steps)} rows in their own hours, {len(told)} steps told"
 
 
 def check_ena_module():

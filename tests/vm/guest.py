@@ -12,7 +12,7 @@ import checks
 from agent import Agent, run_underspan
 
 
-ALONE = ("alone", "ena_module")  # they start agents of their own
+ALONE = ("alone", "clock_step", "ena_module")  # they start agents of their own
 
 
 def say(*words):
