@@ -182,8 +182,8 @@ check-kernels: ## boot real kernels under QEMU, run every tracker under each (mi
 	@$(MAKE) --no-print-directory all
 	@tests/vm/run.sh
 
-storm: all ## ten million context switches: each is counted, nothing grows (root; minutes; not part of check)
-	@UNDERSPAN_STORM=10000000 tests/e2e/run.sh -k test_off_cpu_storm -s
+storm: all ## ten million context switches, a minute of process starts: each is counted, nothing grows (root; minutes; not part of check)
+	@UNDERSPAN_STORM=10000000 UNDERSPAN_STORM_SECONDS=60 tests/e2e/run.sh -k "test_off_cpu_storm or test_process_storm" -s
 
 check: ## install what is missing, build, run every test
 	@deploy/dependencies.sh build check

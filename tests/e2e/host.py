@@ -148,6 +148,12 @@ def status_field(pid, field):
     raise KeyError(field)
 
 
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def children_of(pid):
     found = []
     for tid in threads_of(pid):

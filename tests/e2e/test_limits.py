@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """More than the agent was made for: what it cannot take is counted, and afterwards it is as right as before."""
 import os
+import random
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
 
 import counts
+import host
 import impostor
+from agent import ROOT
+from test_processes import held_by
 
+PROGRAMS = os.environ.get("UNDERSPAN_E2E_PROGRAMS", os.path.join(ROOT, "build", "tests", "e2e"))
+STORM_SECONDS = float(os.environ.get("UNDERSPAN_STORM_SECONDS", 10))  # `make storm`: a minute
 NAME = '"},{"table":"ebpf_agent\n\x1b[31m\ufffd' + "x" * 300  # of a tenant that wants to write others' rows
 
 
@@ -36,20 +43,98 @@ def test_processes_whose_start_was_lost_are_found(debian_python, start_agent, st
     assert not agent.broken_lines and set(agent.rows) <= {"ebpf_gc_pause", "ebpf_agent", "ebpf_probe_health"}
 
 
-def test_a_target_that_is_killed_while_it_is_probed(debian_python, start_agent, start_workload):
-    agent = start_agent("--off_cpu.min_duration_us=0", "--gil_wait.min_duration_us=0")
-    for pause in 0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3:
-        workload = start_workload(debian_python, "everything.py", 5)
-        time.sleep(pause)
-        os.kill(workload.pid, signal.SIGKILL)
+# a Python that gives every tracker something to look at, from its first moment on
+BUSY = """if True:
+    import gc, socket, threading
+    listener = socket.create_server(("127.0.0.1", 0))
+    def serve():
+        while True:
+            with listener.accept()[0] as connection:
+                connection.recv(1)
+    def compute():
+        while True:
+            sum(range(1000))
+    for f in serve, compute, compute:
+        threading.Thread(target=f, daemon=True).start()
+    while True:
+        gc.collect()
+        with socket.create_connection(listener.getsockname()) as s:
+            s.send(b"x")
+"""
+KILLED = 211
+
+
+def kill_some(python, n, seed):
+    """Starts n of them, four at a time, and kills each at a moment of its first 300 ms."""
+    rng, alive = random.Random(seed), []
+    for _ in range(n):
+        if len(alive) == 4:
+            alive.sort(key=lambda a: a[0])
+            at, process = alive.pop(0)
+            time.sleep(max(0, at - time.monotonic()))
+            process.kill()
+            process.wait()
+        alive.append((time.monotonic() + rng.uniform(0, 0.3),
+                      subprocess.Popen([python.path, "-c", BUSY], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)))
+    for _, process in alive:
+        process.kill()
+        process.wait()
+
+
+def test_targets_that_are_killed_while_they_are_probed(debian_python, start_agent, start_workload):
+    """SIGKILL at any moment of a Python's first 300 ms: the agent lives and holds nothing of the dead; others lose nothing."""
+    agent = start_agent("--off_cpu.min_duration_us=0", "--gil_wait.min_duration_us=0", f"--pid={os.getpid()}")
+    other = start_workload(debian_python, "gc_truth.py", 2, 997, 1).wait_covered(agent)
+    kill_some(debian_python, 20, 1)
+    time.sleep(1)
+    held, rss = held_by(agent.pid)
+    other.say()
+    kill_some(debian_python, KILLED, 2)
+    truth = other.read()
+    other.finish()
+    host.wait_until(lambda: held_by(agent.pid)[0] == held, 10, f"{held} again, not {held_by(agent.pid)[0]}")
     last = start_workload(debian_python, "gc_truth.py", 1, 53, 1).wait_covered(agent)
     last.say()
-    truth = last.read()
+    last_truth = last.read()
     last.finish()
+    grown = held_by(agent.pid)[1] - rss
     agent.stop()
-    counts.check(agent)
-    rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == last.pid)
-    assert len(rows) >= len(truth["collections"])
+    found = counts.check(agent)
+    assert found["gc_pause"]["rows"] > KILLED / 2 and grown < 16 * 1024, (found["gc_pause"], grown)
+    for workload, t in (other, truth), (last, last_truth):
+        rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == workload.pid)
+        assert len(rows) >= len(t["collections"]), found["gc_pause"]
+
+
+def test_process_storm(debian_python, start_agent, start_workload, cleanup, capsys):
+    """As many processes as the machine can start, that end at once, with and without an exec: each is counted, a Python beside
+    them loses nothing, and the agent neither grows nor takes a core."""
+    agent = start_agent(f"--pid={os.getpid()}")  # and its children: other tests' Pythons come and go, too
+    other = start_workload(debian_python, "gc_truth.py", 2, 997, 1).wait_covered(agent)
+    (held, rss), cpu = held_by(agent.pid), host.cpu_seconds(agent.pid)
+    begin = time.monotonic()
+    storms = []
+    for kind in "exec", "fork":
+        storms.append(subprocess.Popen([f"{PROGRAMS}/process_storm", str(STORM_SECONDS), "0", kind],
+                                       stdout=subprocess.PIPE, text=True))
+        cleanup.append(storms[-1])
+    other.say()
+    truth = other.read()
+    execs, forks = (int(storm.communicate()[0]) for storm in storms)
+    seconds, cpu = time.monotonic() - begin, host.cpu_seconds(agent.pid) - cpu
+    host.wait_until(lambda: held_by(agent.pid)[0] == held, 10, f"{held} again, not {held_by(agent.pid)[0]}")
+    grown = held_by(agent.pid)[1] - rss
+    other.finish()
+    agent.stop()
+    found = counts.check(agent)
+    with capsys.disabled():
+        print(f" {(execs + forks) / seconds:,.0f} starts/s, {execs / seconds:,.0f} of other programs, agent: "
+              f"{cpu / seconds * 100:.1f} % of a CPU, RSS {grown:+} kB; lost: {found['processes']['lost_ring']}", end=" ")
+    assert found["processes"]["seen"] >= execs
+    assert cpu < 0.5 * seconds and grown < 16 * 1024
+    rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == other.pid)
+    assert len(rows) >= len(truth["collections"]), found["gc_pause"]
+    assert not any(found["gc_pause"][lost] for lost in ("lost_ring", "lost_state", "bad_event"))
 
 
 MAX_BINARIES = 256  # src/probe/binaries.h
