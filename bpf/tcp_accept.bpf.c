@@ -365,6 +365,28 @@ int BPF_PROG(tcp_accept_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
+/* As much of it as all kernels have; its place and size differ. */
+struct trace_event_raw_io_uring_complete___any {
+	int res;
+} __attribute__((preserve_access_index));
+
+/*
+ * What io_uring accepts is no system call's result, but a completion's. Other requests' results
+ * are numbers too: none of them is the descriptor of a connection that nobody was seen to accept.
+ * It completes in the thread that asked for it, or in one that the kernel made for it there.
+ */
+SEC("?tracepoint/io_uring/io_uring_complete")
+int tcp_accept_uring(void *ctx)
+{
+	int res = -1;
+
+	bpf_probe_read_kernel(
+		&res, sizeof(res),
+		ctx + bpf_core_field_offset(struct trace_event_raw_io_uring_complete___any, res));
+	accept_returned(res);
+	return 0;
+}
+
 static __always_inline void report_never_accepted(struct sock *sk, const struct waiting *waiting)
 {
 	__u64 key = waiting->listener;
@@ -372,8 +394,7 @@ static __always_inline void report_never_accepted(struct sock *sk, const struct 
 	struct tcp_accept_event *event;
 
 	stat_add(STAT_SEEN, 1);
-	/* taken: accepted by what is no system call (io_uring), or the descriptor never came to be
-	 */
+	/* taken: it never came to have a descriptor, but a place in a table of io_uring, say */
 	if (waiting->taken || (only_chosen && !(listener && wanted(listener->owner.host_pid)))) {
 		stat_add(STAT_FILTERED, 1);
 		return;

@@ -6,9 +6,9 @@
 -- end_time); the queue is full when it exceeds queue_max. handshake_rtt_us is 0 where the kernel has none (SYN cookies, a
 -- SYN-ACK sent twice). drops is the listener's share of nstat's TcpExtListenDrops, overflows its share of
 -- TcpExtListenOverflows: each exact in sum; when two listeners of one network namespace drop within one second for
--- different reasons, which of them overflowed is not known. Connections over unix sockets are not here. What is accepted
--- through io_uring has no row, for no system call returns it: ebpf_agent counts it as filtered. Of an MPTCP connection the
--- first subflow is meant; of one with TCP Fast Open the wait begins with the SYN that brought the data.
+-- different reasons, which of them overflowed is not known. Connections over unix sockets are not here. What io_uring
+-- accepts has a row when it gets a descriptor; ebpf_agent counts as filtered what only gets a place in a ring's own table of
+-- files, for nothing tells when. Of an MPTCP connection the first subflow is meant; of one with TCP Fast Open the wait begins with the SYN that brought the data.
 CREATE TABLE IF NOT EXISTS ebpf_tcp_accept
 (
     host LowCardinality(String),

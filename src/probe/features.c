@@ -39,7 +39,7 @@ static bool may_open_tracepoint(FILE *id)
 	return true;
 }
 
-static bool has_syscall_tracepoint(const char *name)
+static bool has_perf_tracepoint(const char *group, const char *name)
 {
 	/* the two places where libbpf looks */
 	static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
@@ -48,12 +48,22 @@ static bool has_syscall_tracepoint(const char *name)
 	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
 		AUTO_FCLOSE FILE *id = NULL;
 
-		snprintf(path, sizeof(path), "%s/events/syscalls/%s/id", roots[i], name);
+		snprintf(path, sizeof(path), "%s/events/%s/%s/id", roots[i], group, name);
 		id = fopen(path, "re");
 		if (id)
 			return may_open_tracepoint(id);
 	}
 	return false;
+}
+
+static bool has_syscall_tracepoint(const char *name)
+{
+	return has_perf_tracepoint("syscalls", name);
+}
+
+static bool has_io_uring_tracepoint(const char *name)
+{
+	return has_perf_tracepoint("io_uring", name);
 }
 
 static bool struct_has_member(const struct btf *btf, const char *name, const char *member)
@@ -136,6 +146,8 @@ static struct {
 	{ "sys_exit_accept", has_syscall_tracepoint,
 	  "handoff, tcp_accept: a program at the end of every system call" },
 	{ "sys_exit_accept4", has_syscall_tracepoint, "the same" },
+	{ "io_uring_complete", has_io_uring_tracepoint,
+	  "tcp_accept: no rows of what io_uring accepts" },
 	{ "sys_exit_connect", has_syscall_tracepoint, "tcp_connect: the same" },
 	{ "sys_exit_getsockopt", has_syscall_tracepoint, "tcp_connect: the same" },
 	{ "tcp_cong_state_set", has_tracepoint,

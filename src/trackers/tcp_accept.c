@@ -298,6 +298,8 @@ static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_sk
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept, cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit_accept4, cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit, !cheap);
+	bpf_program__set_autoload(skeleton->progs.tcp_accept_uring,
+				  kernel_has("io_uring_complete"));
 	/* these run when they are read */
 	bpf_program__set_autoattach(skeleton->progs.tcp_accept_ask, false);
 	bpf_program__set_autoattach(skeleton->progs.tcp_accept_find, false);
