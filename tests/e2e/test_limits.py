@@ -13,6 +13,7 @@ import counts
 import host
 import impostor
 from agent import ROOT
+from delivery import agent_target, database, proxy, store  # noqa: F401: fixtures
 from test_processes import held_by
 
 PROGRAMS = os.environ.get("UNDERSPAN_E2E_PROGRAMS", os.path.join(ROOT, "build", "tests", "e2e"))
@@ -170,3 +171,43 @@ def test_more_binaries_than_can_be_probed(start_agent, cleanup, tmp_path):
         agent.wait_rows("ebpf_gc_pause", lambda r: r["host_pid"] == p.pid)
     agent.stop()
     assert sum("not traced" in line for line in agent.log) == len(late), agent.stderr
+
+
+# 15 bytes are a thread's name to the kernel, and any of them may be in it
+FORGED = [b'"},{"table":"e', b"a\nb\r{\"x\":1}", b"\x1b[2J\x1b[31mred", b"'; DROP TABLE x", b"back\\slash\\\\\"", b"\xff\xfe\xc3\x28\xe2\x82",
+          b"\xed\xa0\x80\xf5\x80\xc0\xaf", b"\x01\x02\x7f\x1f\t\x08", "\u2028\u202e\ufeff".encode(), b"{{p:String}}%s%n", b" "]
+COLLECTIONS = 11
+
+
+@pytest.mark.parametrize("where", ["stdout", "server"])
+def test_forged_names(where, debian_python, start_agent, start_workload, agent_target, database):  # noqa: F811
+    """Names with quotes, line ends, terminal sequences, and what is no UTF-8: each row stands, under a name that does no harm."""
+    options = agent_target if where == "server" else []
+    agent = start_agent(*options, f"--pid={os.getpid()}", trackers=["gc_pause"], stdout=where == "stdout")
+    workload = start_workload(debian_python, "forged_names.py", COLLECTIONS, *(name.hex() for name in FORGED))
+    if where == "stdout":
+        workload.wait_covered(agent)
+    else:
+        workload.read()
+        host.wait_until(lambda: int(database.store.ask(f"SELECT count() FROM {database.name}.ebpf_gc_pause")), 20, "a row")
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    if where == "stdout":
+        rows = [(r["comm"], r["tid"]) for r in agent.rows["ebpf_gc_pause"] if r["host_pid"] == workload.pid]
+    else:
+        text = database.store.ask(f"SELECT hex(comm), tid FROM {database.name}.ebpf_gc_pause WHERE host_pid = {workload.pid} "
+                                  "FORMAT TSV")
+        rows = [(bytes.fromhex(line.split("\t")[0]).decode(), line.split("\t")[1]) for line in text.splitlines()]
+    names = {}
+    for comm, tid in rows:
+        names.setdefault(tid, []).append(comm)
+    forged = [comms for tid, comms in names.items() if str(tid) != str(workload.pid)]
+    assert sorted(map(len, forged)) == [COLLECTIONS] * len(FORGED), names
+    assert all(len(set(comms)) == 1 for comms in forged)
+    shown = {comms[0] for comms in forged}
+    for name in FORGED:  # what is text and none to a terminal is as it was
+        if name.isascii() and name.decode().isprintable():
+            assert name.decode()[:15] in shown, shown
+    assert len(shown) == len(FORGED), shown

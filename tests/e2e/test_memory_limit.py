@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent in a memory cgroup of 64 MiB, in which its BPF maps count: it is never killed, and what it has no room for is
 counted."""
+import os
+import socket
 import time
 
 import pytest
@@ -95,3 +97,48 @@ def test_load_while_the_server_is_down(limited, agent_target, start_agent, start
         assert c["seen"] == sum(c[fate] for fate in counts.FATES) + c["pending"], (tracker, c)
         if tracker in ("handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect"):
             assert c["rows"] > 0, (tracker, c)
+
+
+HELD, HOLDERS = 7001, 3  # connections of each; both ends are the holder's
+
+
+def connect_and_serve(n):
+    """n connections of this process with itself, one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for _ in range(n):
+            with socket.create_connection(listener.getsockname()), listener.accept()[0]:
+                pass
+
+
+def test_a_tenant_that_holds_sockets(limited, start_agent, start_workload, debian_python):
+    """More connections than the maps have room for stay open: what that costs others is counted, and is over when they close."""
+    cgroup = limited(LIMIT)
+    agent = start_agent("--tcp_connect.min_duration_us=0", f"--pid={os.getpid()}", prefix=cgroup.prefix,
+                        trackers=["handoff", "gc_pause", "tcp_accept", "tcp_connect", "tcp_loss"], only_count=["ebpf_tcp_accept"])
+    mine = lambda r: r["host_pid"] == os.getpid()  # noqa: E731
+    connect_and_serve(7)
+    agent.wait_rows("ebpf_tcp_connect", mine, n=7)
+    tenant = start_workload(debian_python, "hold_sockets.py", HELD, HOLDERS).wait_covered(agent)
+    other = start_workload(debian_python, "gc_truth.py", 1, 211, 1).wait_covered(agent)
+    tenant.say()
+    tenant.read()
+    other.say()
+    truth = other.read()
+    connect_and_serve(101)
+    agent.wait_quiet("ebpf_tcp_connect")
+    meanwhile = len(agent.select("ebpf_tcp_connect", mine)) - 7
+    tenant.say()
+    tenant.read()
+    time.sleep(1)
+    connect_and_serve(101)
+    agent.wait_rows("ebpf_tcp_connect", mine, n=7 + meanwhile + 101)
+    for workload in tenant, other:
+        workload.finish()
+    agent.stop()
+    assert cgroup.oom_kills() == 0
+    found = counts.check(agent)
+    lost = found["tcp_connect"]["lost_state"]
+    # a connection is two events, its beginning and its end
+    assert found["tcp_connect"]["rows"] + lost == 2 * (HELD * HOLDERS + 7 + 101 + 101), (found["tcp_connect"], meanwhile)
+    assert lost > 0 and 101 - meanwhile <= lost
+    assert len(agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == other.pid)) >= len(truth["collections"])
