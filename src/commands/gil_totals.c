@@ -11,8 +11,10 @@
 #include "util.h"
 
 /* Buckets of durations: 2^STEP_BITS equal ones between two powers of two. */
-enum { STEP_BITS = 6, STEPS = 1 << STEP_BITS, BUCKETS = (64 - STEP_BITS + 1) << STEP_BITS };
+enum { STEP_BITS = 5, STEPS = 1 << STEP_BITS, BUCKETS = (64 - STEP_BITS + 1) << STEP_BITS };
 enum { MAX_LINES = 4096, LINE_MAX_BYTES = 512 };
+/* They may come and go for hours: those after so many are summed as one, with a tid of 0. */
+enum { MAX_THREADS = 10000 };
 
 /* ---- percentiles ---- */
 
@@ -69,12 +71,18 @@ static struct gil_thread *thread_with(struct gil_totals *totals, uint32_t host_p
 	struct gil_thread *thread;
 
 	HASH_FIND(hh, totals->threads, &id, sizeof(id), thread);
+	if (!thread && HASH_COUNT(totals->threads) >= MAX_THREADS) {
+		id = (struct gil_thread_id){ 0 };
+		HASH_FIND(hh, totals->threads, &id, sizeof(id), thread);
+	}
 	if (thread)
 		return thread;
 	thread = calloc(1, sizeof(*thread));
 	if (!thread)
 		return NULL;
 	thread->id = id;
+	if (!id.tid)
+		strcpy(thread->name, "(others)");
 	HASH_ADD(hh, totals->threads, id, sizeof(thread->id), thread);
 	return thread;
 }
@@ -91,8 +99,8 @@ static struct gil_thread *waiter_of(struct gil_totals *totals, const struct tabl
 						(uint32_t)uint_of(table, row, "tid"));
 	char text[256];
 
-	if (!thread)
-		return NULL;
+	if (!thread || !thread->id.tid)
+		return thread;
 	thread->pid = (uint32_t)uint_of(table, row, "pid");
 	thread->host_tid = (uint32_t)uint_of(table, row, "host_tid");
 	column_text(column_find(table, "thread_name"), row, text, sizeof(text));
@@ -147,7 +155,7 @@ static int add_holders(struct gil_totals *totals, const struct table *table, con
 			continue;
 		if (!holder)
 			return -ENOMEM;
-		if (pair->text && *pair->text)
+		if (holder->id.tid && pair->text && *pair->text)
 			text_printable(holder->name, sizeof(holder->name), pair->text);
 		holder->held_ns += pair->values[1];
 		holder->held_waits++;

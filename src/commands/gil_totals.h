@@ -21,7 +21,8 @@ struct gil_line {
 
 struct gil_thread_id {
 	uint32_t host_pid;
-	uint32_t tid; /* as its own PID namespace counts; 0: not known */
+	uint32_t
+		tid; /* as its own PID namespace counts; 0: others than those that are told apart */
 };
 
 struct gil_thread {
@@ -50,7 +51,7 @@ struct gil_totals {
 /* Takes rows of both tables, and leaves others alone. */
 void gil_totals_row(struct gil_totals *totals, const struct table *table, const void *row);
 
-/* No more than so many of a thread's waits in a hundred were longer; to 2 %. 0: it has no rows. */
+/* So many of a hundred of a thread's waits were not longer than this; to 4 %. 0: it has no rows. */
 uint64_t gil_percentile_ns(const struct gil_thread *thread, double percent);
 
 void gil_totals_sort_by_wait(struct gil_totals *totals);

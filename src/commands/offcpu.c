@@ -160,14 +160,6 @@ static int print(struct folded *folded, struct why *why)
 	return 0;
 }
 
-static uint64_t waited_ns(uint32_t host_tid)
-{
-	const struct offcpu_thread *threads = offcpu_stacks_threads(), *thread;
-
-	HASH_FIND(hh, threads, &host_tid, sizeof(host_tid), thread);
-	return thread ? thread->off_ns : 0;
-}
-
 enum { OPEN_WAITS_SHOWN = 5 };
 static unsigned int open_waits;
 
@@ -184,7 +176,7 @@ static void say_open_wait(const struct open_wait *wait)
 
 static void say_open_waits(void)
 {
-	open_waits_end(waited_ns, measured.end_ns, say_open_wait);
+	open_waits_end(offcpu_stacks_waited_ns, measured.end_ns, say_open_wait);
 	if (open_waits > OPEN_WAITS_SHOWN)
 		log_warn("and so do %u more threads", open_waits - OPEN_WAITS_SHOWN);
 }

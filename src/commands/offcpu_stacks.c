@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-enum { MAX_STACKS = 200000, NAME_MAX_BYTES = 256 };
+/* Threads may come and go for hours: what is more than this is summed with less detail. */
+enum { MAX_STACKS = 50000, MAX_KINDS = 50000, MAX_THREADS = 100000, NAME_MAX_BYTES = 256 };
+static const char too_many[] = "[too many different stacks]";
 
 /* What the kernel's sums tell apart; their stacks are in the texts. */
 struct kind {
@@ -28,6 +30,13 @@ struct native {
 struct rest {
 	char cause[16];
 	uint64_t ns, rows_ns; /* of these, in rows */
+	UT_hash_handle hh;
+};
+
+/* How long a thread waited. */
+struct offcpu_thread {
+	uint32_t host_tid;
+	uint64_t off_ns;
 	UT_hash_handle hh;
 };
 
@@ -138,25 +147,39 @@ static int make_text(struct buffer *text, const struct columns *c, const void *r
 
 /* ---- sums ---- */
 
-static struct kind *kind_of(const struct columns *c, const void *row)
+static size_t make_key(char *key, size_t size, const struct columns *c, const void *row,
+		       bool of_thread)
 {
-	char key[160], state[4], cause[32], syscall[64];
-	struct kind *kind;
-	size_t len;
+	char state[4], cause[32], syscall[64];
 
 	column_text(c->state, row, state, sizeof(state));
 	column_text(c->cause, row, cause, sizeof(cause));
 	column_text(c->syscall, row, syscall, sizeof(syscall));
-	len = (size_t)snprintf(
-		key, sizeof(key), "%u %u %s %s %s\n", (unsigned int)column_uint(c->host_tid, row),
-		(unsigned int)column_uint(c->waker_host_tid, row), state, cause, syscall);
+	return (size_t)snprintf(key, size, "%u %u %s %s %s\n",
+				of_thread ? (unsigned int)column_uint(c->host_tid, row) : 0,
+				of_thread ? (unsigned int)column_uint(c->waker_host_tid, row) : 0,
+				state, cause, syscall);
+}
+
+static struct kind *kind_of(const struct columns *c, const void *row)
+{
+	char key[160], cause[32];
+	struct kind *kind;
+	size_t len = make_key(key, sizeof(key), c, row, true);
+
 	HASH_FIND(hh, kinds, key, len, kind);
+	if (!kind && HASH_COUNT(kinds) >= MAX_KINDS) {
+		/* of rows and sums alike, so that they still meet */
+		len = make_key(key, sizeof(key), c, row, false);
+		HASH_FIND(hh, kinds, key, len, kind);
+	}
 	if (kind)
 		return kind;
 	kind = calloc(1, sizeof(*kind) + len + 1);
 	if (!kind)
 		return NULL;
 	memcpy(kind->key, key, len);
+	column_text(c->cause, row, cause, sizeof(cause));
 	snprintf(kind->cause, sizeof(kind->cause), "%.15s", cause);
 	HASH_ADD(hh, kinds, key, len, kind);
 	return kind;
@@ -164,6 +187,7 @@ static struct kind *kind_of(const struct columns *c, const void *row)
 
 static struct native *native_of(struct kind *kind, const char *text)
 {
+	bool full = HASH_COUNT(natives) >= MAX_STACKS && kind->natives;
 	size_t prefix = strlen(kind->key), len = strlen(text);
 	struct native *native = malloc(sizeof(*native) + prefix + len + 1), *known;
 
@@ -177,6 +201,10 @@ static struct native *native_of(struct kind *kind, const char *text)
 	if (known) {
 		free(native);
 		return known;
+	}
+	if (full) { /* nor is it told from others of its kind */
+		free(native);
+		return kind->natives;
 	}
 	HASH_ADD(hh, natives, key, prefix + len, native);
 	kind->natives = native;
@@ -203,7 +231,7 @@ static struct offcpu_thread *thread_with(uint32_t host_tid)
 	struct offcpu_thread *thread;
 
 	HASH_FIND(hh, threads, &host_tid, sizeof(host_tid), thread);
-	if (thread)
+	if (thread || HASH_COUNT(threads) >= MAX_THREADS)
 		return thread;
 	thread = calloc(1, sizeof(*thread));
 	if (!thread)
@@ -219,8 +247,9 @@ static int add_to_stack(const char *text, uint64_t ns)
 {
 	struct folded_stack *stack;
 
-	if (HASH_COUNT(stacks.stacks) >= MAX_STACKS)
-		text = "[too many different stacks]";
+	HASH_FIND_STR(stacks.stacks, text, stack);
+	if (!stack && HASH_COUNT(stacks.stacks) >= MAX_STACKS)
+		text = too_many;
 	stack = folded_get(&stacks, text, strlen(text));
 	if (!stack)
 		return -ENOMEM;
@@ -400,9 +429,14 @@ uint64_t offcpu_stacks_total_ns(void)
 	return total_ns;
 }
 
-const struct offcpu_thread *offcpu_stacks_threads(void)
+uint64_t offcpu_stacks_waited_ns(uint32_t host_tid)
 {
-	return threads;
+	struct offcpu_thread *thread;
+
+	HASH_FIND(hh, threads, &host_tid, sizeof(host_tid), thread);
+	if (thread)
+		return thread->off_ns;
+	return HASH_COUNT(threads) >= MAX_THREADS ? UINT64_MAX / 2 : 0;
 }
 
 bool offcpu_stacks_failed(void)

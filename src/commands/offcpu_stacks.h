@@ -11,22 +11,15 @@
 #include "commands/folded.h"
 #include "pipeline/column.h"
 
-/* Of one thread (host tid; 0: those that found no room), what the kernel's sums say. */
-struct offcpu_thread {
-	uint32_t host_tid;
-	uint64_t off_ns;
-	UT_hash_handle hh;
-};
-
 /* `wakers`: stacks go on with who ended the wait. Before the first row. */
 void offcpu_stacks_init(bool wakers);
 
 /* Takes rows of both tables, and leaves others alone. */
 void offcpu_stacks_row(const struct table *table, const void *row);
 
-/* The sums so far: of times, of all rows of the profile; of threads. */
+/* The kernel's sums so far: of all, of one thread (very much, where it is not known any more). */
 uint64_t offcpu_stacks_total_ns(void);
-const struct offcpu_thread *offcpu_stacks_threads(void); /* a uthash table */
+uint64_t offcpu_stacks_waited_ns(uint32_t host_tid);
 
 /* Adds the stacks so far, in microseconds (`value`). -ENOMEM. */
 int offcpu_stacks_fold(struct folded *ret);

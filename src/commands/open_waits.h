@@ -20,8 +20,8 @@ struct open_wait {
 void open_waits_begin(uint32_t host_pid);
 
 /*
- * Calls `each` with those that, between then and `end_ns`, waited for longer than a tenth of the
- * time more than `waited` says, which is what is known of a thread's waits.
+ * Calls `each` with those that, between then and `end_ns`, waited longer than `waited` says, which
+ * is what is known of a thread's waits: by half a second, and a tenth of the time.
  */
 void open_waits_end(uint64_t (*waited)(uint32_t host_tid), uint64_t end_ns,
 		    void (*each)(const struct open_wait *wait));

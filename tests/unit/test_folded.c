@@ -479,6 +479,35 @@ static void wakers_lie_on_top(void **state)
 	offcpu_stacks_free();
 }
 
+static void there_is_an_end_to_threads(void **state)
+{
+	struct folded folded = { 0 };
+	char name[32];
+	uint64_t us = 0;
+
+	(void)state;
+	offcpu_stacks_init(false);
+	for (uint32_t tid = 1; tid <= 120000; tid++) {
+		struct row row = a_row(5000), sum = a_row(7000);
+
+		snprintf(name, sizeof(name), "Thread-%u", tid);
+		row.host_tid = sum.host_tid = tid;
+		row.thread_name = sum.thread_name = name;
+		offcpu_stacks_row(&rows, &row);
+		offcpu_stacks_row(&sums, &sum);
+		us += 7;
+	}
+	assert_false(offcpu_stacks_failed());
+	assert_int_equal(offcpu_stacks_fold(&folded), 0);
+	assert_int_equal(folded_total(&folded), us);
+	assert_true(HASH_COUNT(folded.stacks) <= 50002);
+	assert_true(value_of(&folded, "[too many different stacks]") >= 5 * 70000);
+	assert_int_equal(offcpu_stacks_waited_ns(5), 7000);
+	assert_true(offcpu_stacks_waited_ns(119999) > NSEC_PER_SEC);
+	folded_free(&folded);
+	offcpu_stacks_free();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -496,6 +525,7 @@ int main(void)
 		cmocka_unit_test(names_that_become_known_double_nothing),
 		cmocka_unit_test(what_found_no_room_counts_once),
 		cmocka_unit_test(wakers_lie_on_top),
+		cmocka_unit_test(there_is_an_end_to_threads),
 	};
 
 	return cmocka_run_group_tests_name("folded", tests, NULL, NULL);
