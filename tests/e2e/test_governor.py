@@ -11,12 +11,23 @@ from agent import plain_build
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = 9
+LIMIT = 0.02  # of all CPUs
 
 
 def cpu_seconds(pid):
     with open(f"/proc/{pid}/stat") as f:
         fields = f.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def cpu_now(pid):
+    """(when, CPU time until then)"""
+    return time.monotonic(), cpu_seconds(pid)
+
+
+def share(begin, end):
+    """Of one CPU, between two of these, however long that was."""
+    return (end[1] - begin[1]) / (end[0] - begin[0])
 
 
 def check_estimate(weights, truth, lost, what):
@@ -32,19 +43,21 @@ def check_estimate(weights, truth, lost, what):
 def test_a_storm(debian_python, start_agent, start_workload):
     workload = start_workload(debian_python, "storm.py", 12, SECONDS)
     # it alone: other Pythons of the host shall not keep it from stepping back
-    agent = start_agent("--governor.cpu_percent=2", "--governor.tracker_cpu_percent=0.5", "--governor.interval=1",
+    agent = start_agent(f"--governor.cpu_percent={LIMIT * 100:g}", "--governor.tracker_cpu_percent=0.5", "--governor.interval=1",
                         "--off_cpu.min_duration_us=0", f"--pid={workload.pid}",
                         trackers=["off_cpu", "tcp_connect", "gc_pause"])
     workload.wait_covered(agent)
-    at = [cpu_seconds(agent.pid)]
+    at = [cpu_now(agent.pid)]
     workload.say()
     time.sleep(1)
-    at.append(cpu_seconds(agent.pid))
+    at.append(cpu_now(agent.pid))
     time.sleep(SECONDS - 3)
-    at.append(cpu_seconds(agent.pid))
+    at.append(cpu_now(agent.pid))
     truth = workload.read()
-    at.append(cpu_seconds(agent.pid))
-    host.wait_until(lambda: re.search("off_cpu costs.*all of them again", agent.stderr), 40, "the governor steps back")
+    at.append(cpu_now(agent.pid))
+    # off_cpu's program runs at each switch of everybody: a busy host alone may keep it where it is
+    host.wait_until(lambda: re.search("(off_cpu|tcp_connect) costs.*all of them again", agent.stderr), 40,
+                    "the governor steps back")
     workload.finish()
     agent.stop()
     found = counts.check(agent)
@@ -67,10 +80,11 @@ def test_a_storm(debian_python, start_agent, start_workload):
     profile = sum(r["count"] for r in agent.select("ebpf_off_cpu_profile", lambda r: r["host_pid"] == workload.pid and
                                                    r["cause"] == "sleep"))
     assert 0.7 * truth["slept"] <= profile <= 1.3 * truth["slept"]
-    # it told what it did and why, and it helped: the agent's own CPU in the last seconds and in the first
+    # it told what it did and why, and it helped: the agent's own CPU in the last seconds is half of that in the first, or
+    # near its limit already, where other programs leave the storm little CPU to begin with
     assert "governor: off_cpu costs" in agent.stderr
-    first, last = at[1] - at[0], (at[3] - at[2]) / 2
-    assert last < first / 2, (at, agent.stderr)
+    first, last = share(at[0], at[1]), share(at[2], at[3])
+    assert last < max(first / 2, 2 * LIMIT * os.cpu_count()), (at, agent.stderr)
     assert found["off_cpu"]["bpf_ns"] > 0 and found["off_cpu"]["bpf_hits"] > truth["slept"]
 
 
