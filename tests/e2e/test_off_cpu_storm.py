@@ -2,13 +2,14 @@
 """As many context switches as the machine can make: each one is counted, none disturbs another tracker, nothing grows.
 UNDERSPAN_STORM=N (`make storm`) makes N switches of it."""
 import os
+import subprocess
 
 import pytest
 
 import counts
 import host
 import test_gc_pause
-from agent import SANITIZER
+from agent import ROOT, SANITIZER
 from conftest import GUNICORNS, PYTHONS
 from servers import Gunicorn, get_at_once
 
@@ -126,3 +127,66 @@ def test_a_storm_takes_nothing_from_the_others(tmp_path, start_agent, start_work
     assert len(rows) == len(truth["collections"]) >= COLLECTIONS
     assert len([r for r in agent.select("ebpf_handoff", lambda r: r["host_pid"] in gunicorn.worker_pids)
                 if r["peer_port"] in ports]) == CONNECTIONS
+
+
+class YieldStorm:
+    """programs/yield_storm.c"""
+    STORM_SHARE = 0.8  # of the time
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.process = subprocess.Popen([os.path.join(ROOT, "build", "tests", "e2e", "yield_storm"), str(seconds)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.pids = [int(pid) for pid in self.process.stdout.readline().split()]
+
+    def begin(self):
+        self.before = {pid: wait_asleep(pid) for pid in self.pids}
+
+    def switches(self):
+        """Waits for the end. Of each child: the last sleep has not ended, the first had begun before."""
+        assert self.process.stdout.readline() == "done\n"
+        return {pid: wait_asleep(pid) - before - 1 for pid, before in self.before.items()}
+
+    def kill(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@pytest.mark.parametrize("options", [[], ["--off_cpu.min_duration_us=0"]], ids=["threshold", "rows"])
+def test_a_storm_of_all_that_processors_can_do(options, start_agent, start_workload, cleanup, tmp_path, capsys):
+    """Processes that do nothing but give way: each interval is counted, and collections and hand-offs meanwhile are rows."""
+    storm = YieldStorm(2)
+    cleanup.append(storm)
+    collector = start_workload(PYTHONS[0], "gc_truth.py", 1, COLLECTIONS, 7)
+    gunicorn = Gunicorn(PYTHONS[0], GUNICORNS[0], str(tmp_path))
+    cleanup.append(gunicorn)
+    workers = host.wait_until(lambda: host.children_of(gunicorn.pid), 10, "there is a worker")
+    storm.begin()
+    agent = start_agent(*(f"--pid={pid}" for pid in (*storm.pids, collector.pid, gunicorn.pid, *workers)), *ALL_OF_THEM,
+                        *options, trackers=["handoff", "gc_pause", "off_cpu"], only_count=[ROWS])
+    gunicorn.wait_covered(agent)
+    collector.wait_covered(agent)
+    storm.process.stdin.write("go\n")
+    collector.say()
+    ports = set(get_at_once(gunicorn.address, "/sleep/0.001", CONNECTIONS))
+    happened = storm.switches()
+    truth = collector.read()
+    collector.finish()
+    gunicorn.stop()
+    agent.wait_quiet(ROWS)
+    agent.stop()
+    found = counts.check(agent)
+    assert not any(found[t][lost] for t in ("handoff", "gc_pause") for lost in ("lost_ring", "lost_state", "bad_event"))
+    assert len(test_gc_pause.rows_of(agent, collector.hello, truth["begin"], truth["end"])) == len(truth["collections"])
+    handed = {r["peer_port"] for r in agent.rows["ebpf_handoff"]}
+    assert len(ports) == CONNECTIONS and ports <= handed
+    profile = dict.fromkeys(happened, 0)
+    for row in agent.rows[PROFILE]:
+        if row["host_pid"] in profile:
+            profile[row["host_pid"]] += row["count"]
+    missing = sum(happened.values()) - sum(profile.values())
+    with capsys.disabled():
+        print(f" {sum(happened.values())} switches, {sum(happened.values()) / storm.seconds / storm.STORM_SHARE:,.0f}/s,"
+              f" {found['off_cpu']['rows']} rows, {found['off_cpu']['lost_ring']} lost", end=" ")
+    assert sum(happened.values()) > 100_000
+    assert 0 <= missing <= found["off_cpu"]["lost_state"], missing
