@@ -305,16 +305,19 @@ def check_ena(agent):
 def check_cpu_throttle(agent):
     """A fifth of a CPU: what it was denied is cpu.stat's number, whatever the emulated CPU makes of it."""
     cgroup = QuotaCgroup(20_000, 100_000)
-    code = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass\ntime.sleep(3)"
-    child = subprocess.Popen([PYTHON.path, "-c", code], preexec_fn=cgroup.enter)
-    child.wait()
-    after = cgroup.stat()
+    code = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nprint(flush=True); input()"
+    child = subprocess.Popen([PYTHON.path, "-c", code], preexec_fn=cgroup.enter, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
+    child.stdout.readline()
+    time.sleep(0.5)  # the end of its last period
+    after = cgroup.stat()  # while it lives: what its end is throttled may be counted after it
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         rows = agent.select("ebpf_cpu_throttle", lambda r: r["host_pid"] == child.pid)
         if sum(r["throttled_periods"] for r in rows) >= after["nr_throttled"]:
             break
         time.sleep(0.2)
+    child.communicate(b"\n")
     cgroup.kill()
     assert after["nr_throttled"] > 3, after
     periods, ns = sum(r["throttled_periods"] for r in rows), sum(r["throttled_ns"] for r in rows)
