@@ -4,7 +4,10 @@
 -- NULL: the driver has no such counter, or there is nothing to compare with (the first reading; reset = 1: the counters began
 -- anew between the two, *_total is what came since). conntrack_allowance_available is a level, not a count.
 -- Interfaces are those of the agent's own network namespace (on a host and in the DaemonSet the host's): one that was moved
--- into a container's namespace is not read while it is there, and its health row says that it is gone.
+-- into a container's namespace is not read while it is there, and its health row says that it is gone. To go there takes
+-- setns(), which the agent's sandbox (RestrictNamespaces, no CAP_SYS_ADMIN but for uprobes) refuses. AWS's CNI leaves the ENIs
+-- on the host and gives pods veth pairs; for a namespace with an ENI of its own there can be an agent of its own:
+-- nsenter --net=/proc/PID/ns/net underspan run --trackers=ena.
 -- source: ioctl, read by underspan; fexit, the driver reported it to the program `asked_by`; with several ena.driver
 -- that is seen for the first.
 CREATE TABLE IF NOT EXISTS ebpf_ena

@@ -114,3 +114,15 @@ def test_an_interface_that_goes_into_a_namespace_and_comes_back(start_agent, mak
     rows = agent.select("ebpf_ena", of("use4b"))
     assert sum(r["pps_allowance_exceeded"] or 0 for r in rows) == 9
     assert [r["pps_allowance_exceeded"] for r in rows].count(None) == 2  # the first reading each time
+
+
+def test_an_agent_of_its_own_for_a_namespace(start_agent, make_pair, cleanup):
+    """For an interface that is a container's own: the host's agent does not go there."""
+    make_pair("use5")
+    netns = Netns()
+    cleanup.append(netns)
+    subprocess.run(["ip", "link", "set", "use5b", "netns", netns.name], check=True)
+    agent = start_agent(*OPTIONS, trackers=["ena"], prefix=["nsenter", f"--net=/run/netns/{netns.name}"])
+    agent.wait_rows("ebpf_ena", of("use5b"), n=2)
+    agent.stop()
+    assert not agent.select("ebpf_ena", of("use5"))
