@@ -13,6 +13,7 @@ import host
 from cgroups import MemoryCgroup, find_memory_controller
 from delivery import agent_target, collections_of, database, proxy, store  # noqa: F401: fixtures
 from test_counts import EVERYTHING
+from test_processes import held_by
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -38,6 +39,17 @@ def sums(database):
     return {line.split()[0]: dict(zip([*columns, "pending"], map(int, line.split()[1:]))) for line in text.splitlines()}
 
 
+def stop(agent, cgroup):
+    """Nobody has killed it; its counts, which add up."""
+    agent.process.terminate()
+    code = agent.wait_end(20)
+    assert cgroup.oom_kills() == 0 and code >= 0, (code, agent.stderr)
+    found = counts.check(agent)
+    # it says so when rows found no room
+    assert code == any(c["dropped_memory"] for c in found.values()), (code, found)
+    return found
+
+
 def test_start_takes_less(limited, start_agent):
     """Checking the programs, reading symbols: with room to spare for what comes then."""
     cgroup = limited(LIMIT)
@@ -59,12 +71,7 @@ def test_flood(limited, start_agent, start_workload, debian_python):
     for workload in busy:
         workload.read()
         workload.finish()
-    agent.process.terminate()
-    code = agent.wait_end(10)
-    assert cgroup.oom_kills() == 0 and code >= 0, (code, agent.stderr)
-    found = counts.check(agent)
-    # it says so when rows found no room
-    assert code == any(c["dropped_memory"] for c in found.values()), (code, found)
+    found = stop(agent, cgroup)
     for tracker in "handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect":
         assert found[tracker]["rows"] > 0, (tracker, found[tracker])
 
@@ -142,3 +149,32 @@ def test_a_tenant_that_holds_sockets(limited, start_agent, start_workload, debia
     assert found["tcp_connect"]["rows"] + lost == 2 * (HELD * HOLDERS + 7 + 101 + 101), (found["tcp_connect"], meanwhile)
     assert lost > 0 and 101 - meanwhile <= lost
     assert len(agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == other.pid)) >= len(truth["collections"])
+
+
+THREADS = 5003
+
+
+def test_5000_threads(limited, start_agent, start_workload, debian_python, capsys):
+    """Of one process, that end all at once: what of their waits is no row is counted, and the agent keeps nothing of them."""
+    cgroup = limited(LIMIT)
+    agent = start_agent("--off_cpu.min_duration_us=0", "--gil_wait.min_duration_us=0", f"--pid={os.getpid()}", prefix=cgroup.prefix)
+    other = start_workload(debian_python, "gc_truth.py", 1, 211, 1).wait_covered(agent)
+    held = held_by(agent.pid)[0]
+    many = start_workload(debian_python, "many_threads.py", THREADS, 53).wait_covered(agent)
+    many.say()
+    other.say()
+    truth, other_truth = many.read(), other.read()
+    assert truth["threads"] > THREADS
+    peak = cgroup.peak()
+    many.finish()
+    host.wait_until(lambda: held_by(agent.pid)[0] == held, 10, f"{held} again, not {held_by(agent.pid)[0]}")
+    other.finish()
+    found = stop(agent, cgroup)
+    threads = {r["host_tid"] for r in agent.rows["ebpf_off_cpu"] if r["host_pid"] == many.pid}
+    lost = sum(found["off_cpu"][c] for c in ("lost_state", "lost_ring", "dropped_memory"))
+    with capsys.disabled():
+        print(f" rows of {len(threads)} threads' waits, {lost} lost, peak {peak / MIB:.0f} MiB", end=" ")
+    assert len(threads) + lost >= THREADS  # each has slept
+    for workload, t in (many, truth), (other, other_truth):
+        rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == workload.pid)
+        assert len(rows) + found["gc_pause"]["dropped_memory"] >= len(t["collections"]), found["gc_pause"]
