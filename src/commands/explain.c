@@ -13,6 +13,7 @@
 #include "commands/commands.h"
 #include "config.h"
 #include "log.h"
+#include "text.h"
 
 enum { NAME_WIDTH = 120, BAR_WIDTH = 24 };
 
@@ -81,16 +82,6 @@ static int64_t max_us(int64_t a, int64_t b)
 
 /* ---- one line of the picture ---- */
 
-/* Names come from applications: nothing of them may steer the terminal. */
-static void copy_printable(char *to, size_t size, const char *from)
-{
-	size_t i;
-
-	for (i = 0; from[i] && i + 1 < size; i++)
-		to[i] = (unsigned char)from[i] < 0x20 || from[i] == 0x7f ? '?' : from[i];
-	to[i] = 0;
-}
-
 static void print_line(const struct explanation *e, int depth, const char *name, int64_t begin_us,
 		       int64_t end_us)
 {
@@ -107,7 +98,7 @@ static void print_line(const struct explanation *e, int depth, const char *name,
 		from = 0;
 	for (int i = from; i < BAR_WIDTH && (i < to || i == from); i++)
 		bar[i] = '=';
-	copy_printable(label, sizeof(label), name);
+	text_printable(label, sizeof(label), name);
 	printf("%10.1f %10.1f  |%s|  %*s%-s\n", (double)(begin_us - e->begin_us) / 1000,
 	       (double)(end_us - begin_us) / 1000, bar, depth * 2, "", label);
 }
@@ -344,7 +335,7 @@ static void print_sum(const json_t *spans, const json_t *span)
 	int64_t handler = end - start - gc_handling;
 	char name[64];
 
-	copy_printable(name, sizeof(name), text_of(span, "name"));
+	text_printable(name, sizeof(name), text_of(span, "name"));
 	printf("\n%s: ", name);
 	if (caller)
 		printf("its caller waited %.1f ms, ", (double)(done - begin) / 1000);
