@@ -11,7 +11,7 @@ declare -A packages=(
              libjansson-dev libmicrohttpd-dev libcapstone-dev libcap-dev liblzma-dev uthash-dev libc6-dev linux-libc-dev"
     [check]="libcmocka-dev clang-format-19 libclang-rt-19-dev git python3 python3-pytest nginx-light gunicorn
              python3-django python3-cheroot python3-waitress python3-uvicorn curl openssl iproute2 procps util-linux binutils libcap2-bin
-             systemd xz-utils"
+             systemd xz-utils musl-tools"
     [kernels]="python3 xz-utils dpkg"
     [npm]="npm nodejs ca-certificates"
     [bench]="python3 gunicorn python3-django wrk coreutils"

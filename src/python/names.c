@@ -48,6 +48,7 @@ struct name_job {
 	uint64_t started_ns;	 /* which of the threads of that number */
 	struct pending *pending; /* one that was just started; NULL: a row asks */
 	int err;
+	size_t bytes_read;
 	char name[PYTHON_THREAD_NAME_MAX];
 };
 
@@ -108,6 +109,7 @@ static void read_name(struct job *job)
 	if (target_find_threads(j->target, clock_monotonic_ns()))
 		j->err = python_thread_name(&r, &j->target->threads, j->thread.ident, j->thread.tid,
 					    j->thread.tid == j->thread.pid, j->name);
+	j->bytes_read = r.bytes_read;
 }
 
 /* A thread that is not there any more keeps the name it had. */
@@ -137,6 +139,7 @@ static void name_is_read(struct job *job)
 							: find(j->target, j->thread.host_tid);
 	uint64_t now_ns = clock_monotonic_ns();
 
+	allowance_charge(&allowance, j->bytes_read);
 	if (known && known->started_ns != j->started_ns)
 		known = NULL; /* another thread by now */
 	if (known)
@@ -162,6 +165,7 @@ static bool start_reading(struct target *target, struct known_thread *known,
 	j->thread = *thread;
 	j->started_ns = known->started_ns;
 	j->pending = pending;
+	j->bytes_read = 0;
 	if (!readers_give(&j->job)) {
 		free(j);
 		return false;

@@ -32,6 +32,7 @@ int remote_read(struct remote *r, uint64_t address, void *buf, size_t size)
 	/* no object lies in the first page, and an address beyond the sum's end is none */
 	if (address < 4096 || address + size < address)
 		return -EFAULT;
+	r->bytes_read += size;
 	return r->read(r->context, address, buf, size);
 }
 
@@ -57,4 +58,19 @@ bool allowance_take(struct allowance *a, uint64_t n, bool keep_half, uint64_t no
 		return false;
 	a->saved_ns -= cost_ns;
 	return true;
+}
+
+bool allowance_take_share(struct allowance *all, struct allowance *own, uint64_t now_ns)
+{
+	bool beyond = !allowance_take(own, 1, false, now_ns);
+
+	return allowance_take(all, 1, beyond, now_ns);
+}
+
+void allowance_charge(struct allowance *a, size_t bytes)
+{
+	enum { INCLUDED = 65536 }; /* some 10 us */
+	uint64_t cost_ns = bytes / INCLUDED * NSEC_PER_SEC / a->per_second;
+
+	a->saved_ns -= cost_ns < a->saved_ns ? cost_ns : a->saved_ns;
 }

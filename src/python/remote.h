@@ -20,6 +20,7 @@ struct remote {
 	const struct python_offsets *offsets;
 	uint64_t str_type;   /* the type of exact str objects; 0: not known yet */
 	uint32_t reads_left; /* after these, -EDQUOT */
+	size_t bytes_read;
 };
 
 /* A reader of a live process of this host. `offsets` is borrowed. */
@@ -40,5 +41,11 @@ struct allowance {
 
 /* False when there are not `n` left. With `keep_half`, half of the burst is left for others. */
 bool allowance_take(struct allowance *a, uint64_t n, bool keep_half, uint64_t now_ns);
+
+/* The same of one of many who share `all`: what is beyond its own share leaves half to others. */
+bool allowance_take_share(struct allowance *all, struct allowance *own, uint64_t now_ns);
+
+/* Takes what so many bytes cost more than the one that was taken, or all that is left. */
+void allowance_charge(struct allowance *a, size_t bytes);
 
 #endif

@@ -10,10 +10,14 @@
 #include "readers.h"
 #include "util.h"
 
-enum { FRAME_READS = 32, MAX_KNOWN_FRAMES = 32768 };
+enum { FRAME_READS = 32, MAX_KNOWN_BYTES = 4 << 20, MAX_BYTES_OF_ONE = MAX_KNOWN_BYTES / 2 };
+
+/* 128 frames of long names and paths; whose names are longer still does not get larger rows. */
+enum { MAX_TEXT_OF_STACK = 24 << 10 };
 
 /* A place in the code that is new costs some 10 us. */
 static struct allowance allowance = { .per_second = 2000, .burst_ms = 2000 };
+static const struct allowance share = { .per_second = 400, .burst_ms = 2000 };
 
 static const char gone[] = "<gone>", unread[] = "<unread>";
 
@@ -30,10 +34,11 @@ struct frame_job {
 	struct target *target;
 	struct python_frame frame;
 	int err;
+	size_t bytes_read;
 	char text[PYTHON_FRAME_TEXT_MAX];
 };
 
-static size_t n_known;
+static size_t known_bytes; /* of all processes together */
 
 static struct known_frame *find(const struct target *target, const struct python_frame *frame)
 {
@@ -43,10 +48,28 @@ static struct known_frame *find(const struct target *target, const struct python
 	return known;
 }
 
+static void count(struct target *target, size_t bytes)
+{
+	target->frames_bytes += bytes;
+	known_bytes += bytes;
+}
+
+static void uncount(struct target *target, size_t bytes)
+{
+	target->frames_bytes -= bytes;
+	known_bytes -= bytes;
+}
+
+/* What the allocator and the table need comes on top: some tens of bytes. */
+static size_t bytes_of(const struct known_frame *known)
+{
+	return sizeof(*known) + (known->text && !known->failed_ns ? strlen(known->text) + 1 : 0);
+}
+
 static void forget(struct target *target, struct known_frame *known)
 {
 	HASH_DEL(target->known_frames, known);
-	n_known--;
+	uncount(target, bytes_of(known));
 	if (!known->failed_ns)
 		free((char *)known->text);
 	free(known);
@@ -60,10 +83,25 @@ void stack_forget(struct target *target)
 	forget(target, known);
 }
 
-void stack_trim(struct target *target)
+void stack_trim(struct target *targets)
 {
-	if (n_known > MAX_KNOWN_FRAMES)
-		stack_forget(target);
+	struct target *most;
+
+	do {
+		most = targets;
+		for (struct target *t = targets; t; t = t->hh.next)
+			most = t->frames_bytes > most->frames_bytes ? t : most;
+		if (!most || (known_bytes <= MAX_KNOWN_BYTES &&
+			      most->frames_bytes <= MAX_BYTES_OF_ONE / 8 * 7))
+			return;
+		stack_forget(most);
+	} while (known_bytes);
+}
+
+/* Texts are borrowed until the next tick: until then nothing may be forgotten. */
+static bool is_full(const struct target *target)
+{
+	return target->frames_bytes > MAX_BYTES_OF_ONE || known_bytes > MAX_KNOWN_BYTES / 4 * 5;
 }
 
 /* ---- reading ---- */
@@ -75,6 +113,7 @@ static void read_frame(struct job *job)
 
 	r.str_type = j->target->threads.str_type;
 	j->err = python_frame_text(&r, &j->frame, j->text);
+	j->bytes_read = r.bytes_read;
 }
 
 static void frame_is_read(struct job *job)
@@ -82,9 +121,12 @@ static void frame_is_read(struct job *job)
 	struct frame_job *j = (struct frame_job *)job;
 	struct known_frame *known = j->target->dropped ? NULL : find(j->target, &j->frame);
 
+	allowance_charge(&allowance, j->bytes_read);
 	if (known && !known->text) {
-		known->text = job->ran && !j->err ? strdup(j->text) : NULL;
-		if (!known->text) {
+		known->text = job->ran && !j->err && !is_full(j->target) ? strdup(j->text) : NULL;
+		if (known->text) {
+			count(j->target, strlen(known->text) + 1);
+		} else {
 			known->text = j->err == -ESTALE || j->err == -ESRCH ? gone : unread;
 			known->failed_ns = clock_monotonic_ns();
 		}
@@ -96,10 +138,12 @@ static void frame_is_read(struct job *job)
 /* Nothing happens when it cannot be read now. */
 static void start_reading(struct target *target, struct known_frame *known, uint64_t now_ns)
 {
-	struct frame_job *j = allowance_take(&allowance, 1, false, now_ns) ? malloc(sizeof(*j))
-									   : NULL;
+	struct frame_job *j;
 
-	if (!j)
+	if (!target->frames_share.per_second)
+		target->frames_share = share;
+	if (is_full(target) || !allowance_take_share(&allowance, &target->frames_share, now_ns) ||
+	    !(j = malloc(sizeof(*j))))
 		return;
 	j->job = (struct job){ .host_pid = target->host_pid,
 			       .run = read_frame,
@@ -107,6 +151,7 @@ static void start_reading(struct target *target, struct known_frame *known, uint
 	j->target = target;
 	j->frame = known->frame;
 	j->err = 0;
+	j->bytes_read = 0;
 	if (!readers_give(&j->job)) {
 		free(j);
 		return;
@@ -120,13 +165,12 @@ static struct known_frame *know(struct target *target, const struct python_frame
 {
 	struct known_frame *known = NULL;
 
-	/* texts are borrowed until the next tick: nothing may be forgotten here */
-	if (n_known < 2 * MAX_KNOWN_FRAMES)
+	if (!is_full(target))
 		known = malloc(sizeof(*known));
 	if (!known)
 		return NULL;
 	*known = (struct known_frame){ .frame = *frame, .text = unread, .failed_ns = 1 };
-	n_known++;
+	count(target, sizeof(*known));
 	HASH_ADD(hh, target->known_frames, frame, sizeof(known->frame), known);
 	return known;
 }
@@ -160,9 +204,10 @@ struct column_strings stack_resolve(uint32_t host_pid, uint64_t event_ns,
 {
 	struct target *target = info->n ? target_get(host_pid, event_ns) : NULL;
 	uint64_t now_ns = 0;
-	size_t n = 0;
+	size_t n = 0, bytes = 0;
 
-	for (size_t i = 0; target && i < info->n && i < PYTHON_STACK_MAX; i++) {
+	for (size_t i = 0;
+	     target && i < info->n && i < PYTHON_STACK_MAX && bytes < MAX_TEXT_OF_STACK; i++) {
 		unsigned int owner = frames[i].code & PYTHON_FRAME_OWNER;
 		const char *text = "";
 
@@ -173,8 +218,9 @@ struct column_strings stack_resolve(uint32_t host_pid, uint64_t event_ns,
 		lookups.unread |= text == unread;
 		if (text[0])
 			texts->items[n++] = text;
+		bytes += strlen(text);
 	}
-	if (n && info->cut)
+	if (n && (info->cut || bytes >= MAX_TEXT_OF_STACK))
 		texts->items[n++] = "<cut>";
 	return (struct column_strings){ texts->items, n };
 }

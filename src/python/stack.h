@@ -31,8 +31,11 @@ struct column_strings stack_resolve(uint32_t host_pid, uint64_t event_ns,
 				    const struct python_stack_info *info,
 				    struct stack_texts *texts);
 
-/* For target.c: frees what is known of a process; of all when that is too much. */
+/*
+ * For target.c: frees what is known of a process; of `targets` those of which the most is known, so
+ * long as it is too much in all.
+ */
 void stack_forget(struct target *target);
-void stack_trim(struct target *target);
+void stack_trim(struct target *targets);
 
 #endif

@@ -144,11 +144,10 @@ void targets_tick(uint64_t now_ns)
 	{
 		if (target->gone_ns && now_ns > target->gone_ns + GONE_KEEP_NS)
 			drop(target);
-		else {
+		else
 			names_trim(target);
-			stack_trim(target);
-		}
 	}
+	stack_trim(targets);
 }
 
 void targets_done(void)

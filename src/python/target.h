@@ -26,6 +26,8 @@ struct target {
 	uint64_t gone_ns; /* when it ended or became another program; 0: it lives */
 	struct known_thread *known_threads; /* names.c */
 	struct known_frame *known_frames;   /* stack.c */
+	size_t frames_bytes;		    /* of these */
+	struct allowance frames_share;
 	size_t holds;
 	bool dropped; /* freed when nobody holds it any more */
 	UT_hash_handle hh;

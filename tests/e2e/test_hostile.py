@@ -2,16 +2,25 @@
 """Programs that imitate Python (workloads/impostor.c): those that pass for one and then lie, and what they start."""
 import json
 import os
+import re
 import subprocess
 import time
 
 import pytest
 
+import counts
 import host
 import impostor
+from test_gc_pause import check_rows
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="lies as x86-64 has it")
 GC = "ebpf_gc_pause"
+TABLES = GC, "ebpf_gil_wait", "ebpf_off_cpu"
+LIES = ["circle", "dict", "wide", "name", "file", "negative", "fault", "garbage", "flood"]
+# what there is in its memory
+NAMES = re.compile("|impostor (main|waiter|sleeper)|A{511}")
+PLACES = re.compile(r"<unread>|<gone>|<cut>|impostor (main|waiter|sleeper)_function \(impostor/inner\.py(:\d+)?\)"
+                    r"|outer \(impostor/outer\.py:7\)|A+ \(A+(:\d+)?\)|flood_\d_\d+_f+ \((flood_\d_\d+_f+|A+)(:\d+)?\)")
 REASON = "its state is not where this build should have it"
 
 
@@ -76,3 +85,80 @@ def test_python_children_are_looked_at_too(start_agent, debian_python):
         assert row["live"] and row["python_version"] == "%d.%d.%d" % debian_python.version
     parent.communicate("\n")
     agent.stop()
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_kb(pid):
+    return int(host.status_field(pid, "VmRSS")[0])
+
+
+def check_is_in_memory(row):
+    for column, value in row.items():
+        if column == "waker_thread_name" and row["waker_comm"] != row["comm"]:
+            continue  # whoever was interrupted by the timer, another process
+        if column.endswith("thread_name"):
+            assert NAMES.fullmatch(value), (column, row)
+        elif column.endswith("py_stack"):
+            wrong = [place for place in value if not PLACES.fullmatch(place)]
+            assert not wrong, (column, wrong[:3])
+    for holder in row.get("holders", ()):
+        assert NAMES.fullmatch(holder["thread_name"]), row
+
+
+# nothing else that runs on this host
+OPTIONS = [f"--pid={os.getpid()}", "--gil_wait.min_duration_us=500", "--gc_pause.stack_min_us=0", "--off_cpu.min_duration_us=500"]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, start_workload, debian_python):
+    """Its rows have nothing that is not in its memory, and cost no more than they did; others lose nothing."""
+    agent = start_agent(*OPTIONS, trackers=["gc_pause", "gil_wait", "off_cpu"])
+    liar = start(program)
+    assert python_rows(agent, liar.pid)[0]["live"]
+    real = start_workload(debian_python, "gc_truth.py", 1, 200, 1).wait_covered(agent)
+    for table in TABLES:
+        agent.wait_rows(table, lambda r: r["host_pid"] == liar.pid, n=20)
+    before, since = cpu_seconds(agent.pid), time.monotonic()
+    time.sleep(2)
+    honest = (cpu_seconds(agent.pid) - before) / (time.monotonic() - since)
+    memory = rss_kb(agent.pid)
+    assert liar.tell(lie)["lies"] == 1
+    before, since = cpu_seconds(agent.pid), time.monotonic()
+    real.say()
+    real.truth = real.read()
+    time.sleep(3)
+    lied = (cpu_seconds(agent.pid) - before) / (time.monotonic() - since)
+    grown = rss_kb(agent.pid) - memory
+    real.finish()
+    liar.kill()
+    agent.stop()
+    counts.check(agent)
+    check_rows(agent, real)
+    rows = [r for table in TABLES for r in agent.select(table, lambda r: r["host_pid"] == liar.pid)]
+    assert len(rows) > 100
+    for row in rows:
+        check_is_in_memory(row)
+    assert lied < 3 * honest + 0.25, (lied, honest)
+    # rows of long names are long, and wait in memory_bytes: there is another test of that
+    assert lie in ("file", "flood") or grown < 8192, f"{grown} kB"
+
+
+@pytest.mark.parametrize("lie", ["file", "flood"])
+def test_endless_code_and_names_cost_bounded_memory(lie, program, start, start_agent):
+    agent = start_agent(*OPTIONS, "--memory_bytes=2097152", "--batch_bytes=65536", trackers=["gc_pause", "gil_wait", "off_cpu"])
+    liar = start(program)
+    agent.wait_rows(GC, lambda r: r["host_pid"] == liar.pid, n=20)
+    memory = rss_kb(agent.pid)
+    liar.tell(lie)
+    most = 0
+    for _ in range(40):
+        time.sleep(0.2)
+        most = max(most, rss_kb(agent.pid) - memory)
+    liar.kill()
+    agent.kill()
+    assert most < 8192, f"{most} kB"

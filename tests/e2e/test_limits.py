@@ -13,6 +13,7 @@ import counts
 import host
 import impostor
 from agent import ROOT
+from conftest import PYTHONS
 from delivery import agent_target, database, proxy, store  # noqa: F401: fixtures
 from test_processes import held_by
 
@@ -211,3 +212,36 @@ def test_forged_names(where, debian_python, start_agent, start_workload, agent_t
         if name.isascii() and name.decode().isprintable():
             assert name.decode()[:15] in shown, shown
     assert len(shown) == len(FORGED), shown
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+MANY_MODULES = 5003
+
+
+def test_a_process_of_5003_modules(start_agent, start_workload, capsys):
+    """threading is found behind all others, once: names are right, and it costs little more than without them."""
+    agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause"])
+    cost = {}
+    for n in 0, MANY_MODULES:
+        before = cpu_seconds(agent.pid)
+        workloads = [start_workload(python, "many_modules.py", n).wait_covered(agent) for python in PYTHONS]
+        for workload in workloads:
+            workload.say()
+        for workload in workloads:
+            truth = workload.read()
+            assert truth["modules"] > n
+            rows = agent.wait_rows("ebpf_gc_pause", lambda r: r["host_pid"] == workload.pid and r["tid"] == truth["tid"], n=20)
+            names = [r["thread_name"] for r in rows]
+            # it may be found a moment after the first ones
+            assert set(names) <= {"", "wörker of many"} and names.count("") <= 5, (str(workload.python), names)
+            workload.finish()
+        cost[n] = (cpu_seconds(agent.pid) - before) / len(workloads)
+    agent.stop()
+    with capsys.disabled():
+        print("", *(f"{n} modules: {1000 * c:.1f} ms of CPU a process" for n, c in cost.items()), sep="\n  ", end=" ")
+    assert cost[MANY_MODULES] < cost[0] + 0.1, cost
