@@ -46,7 +46,7 @@ static __always_inline bool thread_wanted(struct task_struct *task)
  * do not trace what happens while a thread of the machine's own manager is current. The scheduler
  * counts how long it ran, so it is known when it came back.
  */
-static __noinline void came_back_unseen(struct task_struct *task, struct thread *t, __u64 now)
+static __noinline __u64 gil_back_unseen(struct task_struct *task, struct thread *t, __u64 now)
 {
 	__u64 ran = task->se.sum_exec_runtime - t->exec_ns;
 	__u64 end = ran < now - t->off_ns ? now - ran : 0;
@@ -55,6 +55,12 @@ static __noinline void came_back_unseen(struct task_struct *task, struct thread 
 		t->wake_ns = 0;
 	if (gil_wait_runs)
 		gil_switch_in(task, t, end);
+	return end;
+}
+
+/* Beside the other and not around it: 512 bytes of stack is what a chain of calls has. */
+static __noinline void off_cpu_back_unseen(struct task_struct *task, struct thread *t, __u64 end)
+{
 	if (off_cpu_runs && end)
 		off_cpu_switch_in(task, t, end, true);
 	else if (off_cpu_runs)
@@ -90,7 +96,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 		}
 	}
 	if (t->off_ns)
-		came_back_unseen(task, t, now);
+		off_cpu_back_unseen(task, t, gil_back_unseen(task, t, now));
 	if (task->flags & PF_EXITING) { /* see sched_exit() */
 		t->off_ns = 0;
 		return;
