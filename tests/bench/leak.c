@@ -26,10 +26,11 @@ static void leak_map(void)
 /* Some 10 rounds a second: 20 KB of memory, or a descriptor or a map in three seconds. */
 static void leak(const char *what)
 {
+	static void *volatile leaked; /* else the compiler leaves it out */
 	static unsigned int round;
 
 	if (!strcmp(what, "memory"))
-		memset(malloc(2048), 1, 2048);
+		memset(leaked = malloc(2048), 1, 2048);
 	else if (++round % 32 == 0 && !strcmp(what, "fds"))
 		(void)!dup(2);
 	else if (round % 32 == 0 && !strcmp(what, "maps"))
