@@ -22,7 +22,7 @@ enum {
  * Memory of a healthy process is read in some 10 us, swapped out in some 10 ms; the symbols of a
  * large file in a tenth of a second.
  */
-static const uint64_t HELD_UP_NS = 2 * NSEC_PER_SEC;
+static const uint64_t ROUND_NS = 100 * NSEC_PER_MSEC;
 static const uint64_t ONE_MORE_NS = 20 * NSEC_PER_MSEC;
 static const uint64_t STOP_NS = 200 * NSEC_PER_MSEC;
 
@@ -35,7 +35,7 @@ struct customer {
 	uint32_t host_pid;
 	struct job_list jobs;  /* the running one not among them */
 	size_t n;	       /* with the running one */
-	uint64_t since_ns;     /* since when one is running; 0: none is */
+	uint64_t since_round;  /* in which the running one was begun; 0: none is running */
 	struct customer *next; /* whose turn it is after this one's */
 	UT_hash_handle hh;
 };
@@ -49,6 +49,7 @@ static struct job_list finished;
 static size_t n_readers, n_idle, n_jobs;
 static uint64_t progress_ns; /* when a job was begun, or a reader started, last */
 static bool stopping;
+static uint64_t round = 1, round_ns; /* the number of the running one, and its begin */
 
 static int event_fd = -1;
 
@@ -101,7 +102,7 @@ static struct customer *find_customer(uint32_t host_pid)
 
 static bool is_held_up(const struct customer *c)
 {
-	return c->since_ns && clock_monotonic_ns() > c->since_ns + HELD_UP_NS;
+	return c->since_round && round > c->since_round + READERS_PATIENCE;
 }
 
 static void leave(struct customer *c)
@@ -115,7 +116,7 @@ static void finish(struct customer *c, struct job *job)
 	const uint64_t one = 1;
 	bool first = !finished.first;
 
-	c->since_ns = 0;
+	c->since_round = 0;
 	c->n--;
 	n_jobs--;
 	append(&finished, job);
@@ -146,7 +147,8 @@ static void *read_jobs(void *nothing)
 		}
 		first_turn = c->next;
 		job = take_first(&c->jobs);
-		c->since_ns = progress_ns = clock_monotonic_ns();
+		c->since_round = round;
+		progress_ns = clock_monotonic_ns();
 		pthread_mutex_unlock(&lock);
 		job->run(job);
 		job->ran = true;
@@ -213,7 +215,7 @@ static bool accept_job(struct job *job)
 		c = new_customer(job->host_pid);
 	if (!c)
 		return false;
-	if (!c->jobs.first && !c->since_ns)
+	if (!c->jobs.first && !c->since_round)
 		queue_turn(c);
 	append(&c->jobs, job);
 	c->n++;
@@ -254,11 +256,16 @@ int readers_fd(void)
 	return event_fd;
 }
 
+uint64_t readers_rounds(void)
+{
+	return round; /* only this thread changes it */
+}
+
 void readers_take(void (*each)(uint32_t host_pid))
 {
+	uint64_t times, now_ns = clock_monotonic_ns();
 	struct job_list taken;
 	struct job *job;
-	uint64_t times;
 
 	if (event_fd < 0)
 		return;
@@ -267,7 +274,11 @@ void readers_take(void (*each)(uint32_t host_pid))
 	pthread_mutex_lock(&lock);
 	taken = finished;
 	finished.first = NULL;
-	see_to_readers(clock_monotonic_ns());
+	if (now_ns > round_ns + ROUND_NS) {
+		round_ns = now_ns;
+		round++;
+	}
+	see_to_readers(now_ns);
 	pthread_mutex_unlock(&lock);
 	while ((job = take_first(&taken))) {
 		uint32_t host_pid = job->host_pid;
@@ -301,7 +312,7 @@ static void drop_waiting(void)
 	{
 		while ((job = take_first(&c->jobs)))
 			append(&finished, job);
-		if (!c->since_ns)
+		if (!c->since_round)
 			leave(c);
 	}
 	first_turn = NULL;

@@ -27,7 +27,15 @@ struct job {
 /* False, and the job stays the caller's: too many wait, or its process holds up its reader. */
 bool readers_give(struct job *job);
 
-/* Has a job of this process been running for so long that it is not worth waiting for? */
+/*
+ * How often readers_take() was called, at intervals of a tenth of a second or more: the time in
+ * which the collector itself is stopped or gets no CPU says nothing about a job.
+ */
+enum { READERS_PATIENCE = 20 };
+uint64_t readers_rounds(void);
+
+/* Has a job of this process been running for more rounds than that? Nobody waits for it any more.
+ */
 bool readers_held_up_by(uint32_t host_pid);
 
 /* Becomes readable when a job is done. */

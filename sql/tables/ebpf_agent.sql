@@ -3,6 +3,8 @@
 -- seen = filtered + sampled + lost_ring + lost_state + bad_event + rows + the change of pending, and
 -- rows + recovered = inserted + dropped_* + the change of queued_rows (lost_crash are of another run): a table without
 -- rows and without losses here had no events. When the agent has ended in order, pending is 0.
+-- Rows that lack something: rows_gone with "<gone>" in a stack, code that died before it was read; rows_unread with "<unread>", code
+-- or a function that was not read in time; rows_unnamed with a Python process's thread, its own or another one, without a name.
 CREATE TABLE IF NOT EXISTS ebpf_agent
 (
     host LowCardinality(String),
@@ -19,6 +21,9 @@ CREATE TABLE IF NOT EXISTS ebpf_agent
     rows UInt64 CODEC(ZSTD),
     pending UInt64 CODEC(ZSTD),
     read_fail UInt64 CODEC(ZSTD),
+    rows_gone UInt64 CODEC(ZSTD),
+    rows_unread UInt64 CODEC(ZSTD),
+    rows_unnamed UInt64 CODEC(ZSTD),
     recovered UInt64 CODEC(ZSTD),
     inserted UInt64 CODEC(ZSTD),
     dropped_memory UInt64 CODEC(ZSTD),

@@ -234,7 +234,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 
 	governor_work_begins(&agent->governor);
 	tracker_set_consume(&agent->set, now + POLL_NS);
-	rows_tick(now);
+	rows_tick();
 	governor_work_ends(&agent->governor);
 	govern(agent, now);
 	processes_tick(now);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "agent/rows.h"
+
 const struct agent_count agent_count_list[N_AGENT_COUNTS] = {
 #define X(name_, gauge_, loss_, what_)                                                             \
 	{ #name_, offsetof(struct agent_counts, name_), gauge_, loss_, what_ },
@@ -57,6 +59,7 @@ void subjects_list(struct subjects *subjects, struct tracker_set *set,
 
 static void add_rows(const struct subjects *subjects, size_t table, struct agent_counts *to)
 {
+	const struct rows_lacking *lacking = rows_lacking(table);
 	struct pipeline_counts counts;
 
 	pipeline_read_counts(subjects->pipeline, table, &counts);
@@ -72,6 +75,9 @@ static void add_rows(const struct subjects *subjects, size_t table, struct agent
 	to->spooled_rows += counts.spooled;
 	to->retries += counts.retries;
 	to->bytes_sent += counts.bytes;
+	to->rows_gone += lacking->gone;
+	to->rows_unread += lacking->unread;
+	to->rows_unnamed += lacking->unnamed;
 }
 
 static void add_stats(const uint64_t stats[STAT_MAX], struct agent_counts *to)
@@ -138,7 +144,8 @@ void agent_counts_since(const struct agent_counts *now, const struct agent_count
 	}
 }
 
-const char *agent_counts_losses(const struct agent_counts *counts, char *buf, size_t size)
+static const char *list(const struct agent_counts *counts,
+			bool (*wanted)(const struct agent_count *), char *buf, size_t size)
 {
 	size_t len = 0;
 
@@ -146,9 +153,30 @@ const char *agent_counts_losses(const struct agent_counts *counts, char *buf, si
 	for (size_t i = 0; i < N_AGENT_COUNTS && len < size; i++) {
 		uint64_t n = agent_count_of(counts, i);
 
-		if (agent_count_list[i].loss && n)
+		if (wanted(&agent_count_list[i]) && n)
 			len += (size_t)snprintf(buf + len, size - len, "%s%llu %s", len ? ", " : "",
 						(unsigned long long)n, agent_count_list[i].what);
 	}
 	return buf;
+}
+
+static bool is_loss(const struct agent_count *count)
+{
+	return count->loss;
+}
+
+static bool is_lack(const struct agent_count *count)
+{
+	return count->offset >= offsetof(struct agent_counts, rows_gone) &&
+	       count->offset <= offsetof(struct agent_counts, rows_unnamed);
+}
+
+const char *agent_counts_losses(const struct agent_counts *counts, char *buf, size_t size)
+{
+	return list(counts, is_loss, buf, size);
+}
+
+const char *agent_counts_lacking(const struct agent_counts *counts, char *buf, size_t size)
+{
+	return list(counts, is_lack, buf, size);
 }

@@ -8,7 +8,7 @@
  *	rows + recovered = inserted + dropped_memory + dropped_spool + dropped_corrupt +
  *			   dropped_refused + queued_rows
  *
- * `pending` is the rest: decided about in the kernel and not read yet. When the agent has stopped,
+ * `pending` is the rest: decided about in the kernel and no row yet. When the agent has stopped,
  * nothing is, so that a rest would be an error; it is said so.
  */
 #ifndef UNDERSPAN_AGENT_COUNTS_H
@@ -27,8 +27,11 @@
 	X(lost_state, false, true, "lost: a map in the kernel was full")                           \
 	X(bad_event, false, true, "lost: unreadable records")                                      \
 	X(rows, false, false, "became rows")                                                       \
-	X(pending, true, false, "in the kernel, not read yet")                                     \
+	X(pending, true, false, "not read yet, or waiting for a name")                             \
 	X(read_fail, false, false, "rows that went without a part")                                \
+	X(rows_gone, false, false, "rows with <gone>: code that died before it was read")          \
+	X(rows_unread, false, false, "rows with <unread>: code or symbols not read in time")       \
+	X(rows_unnamed, false, false, "rows with a thread of Python whose name is not known")      \
 	X(recovered, false, false, "rows of earlier runs, found in the spool")                     \
 	X(inserted, false, false, "rows in the database")                                          \
 	X(dropped_memory, false, true, "rows dropped for want of memory")                          \
@@ -102,5 +105,7 @@ void agent_counts_since(const struct agent_counts *now, const struct agent_count
 
 /* "3 lost: the ring buffer was full, 2 rows dropped for want of memory"; '' when nothing is. */
 const char *agent_counts_losses(const struct agent_counts *counts, char *buf, size_t size);
+/* The same of rows that went without a name. */
+const char *agent_counts_lacking(const struct agent_counts *counts, char *buf, size_t size);
 
 #endif

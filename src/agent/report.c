@@ -61,6 +61,9 @@ static void log_losses(struct report *report, uint64_t now_ns)
 		if (*agent_counts_losses(&lost, text, sizeof(text)))
 			log_warn("%s: in the last %llu s: %s", report->subjects.items[i].name,
 				 seconds, text);
+		if (*agent_counts_lacking(&lost, text, sizeof(text)))
+			log_info("%s: in the last %llu s: %s", report->subjects.items[i].name,
+				 seconds, text);
 	}
 	report->logged_ns = now_ns;
 }

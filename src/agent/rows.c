@@ -11,8 +11,7 @@
 #include "readers.h"
 
 enum { MAX_WAITING_BYTES = 1 << 20, MAX_ANSWERED = 32 };
-static const uint64_t WAIT_NS = 2 * NSEC_PER_SEC;
-static const uint64_t FINISH_NS = NSEC_PER_SEC;
+static const uint64_t FINISH_NS = NSEC_PER_SEC / 2;
 
 /* What a row is made of, once more when there are answers. */
 struct source {
@@ -24,7 +23,7 @@ struct source {
 
 struct waiting {
 	struct waiting *next;
-	uint64_t since_ns;
+	uint64_t since_round;
 	uint32_t waits_for;
 	struct source source; /* in `bytes` */
 	_Alignas(16) char bytes[];
@@ -62,10 +61,13 @@ static size_t pipeline_table(size_t index, size_t table)
 static void send(size_t index, size_t table, const void *row)
 {
 	struct rows_lacking *l = &lacking[pipeline_table(index, table)];
+	const struct row_common *common = row;
+	/* what comes of probes in an interpreter is a Python's, also when nothing is known of it */
+	bool is_python = set->items[index].tracker->attach_binary;
 
 	l->gone += lookups.gone;
 	l->unread += lookups.unread;
-	l->unnamed += lookups.unnamed;
+	l->unnamed += lookups.unnamed || (is_python && !common->thread_name[0]);
 	set->items[index].rows++;
 	pipeline_add(pipeline, pipeline_table(index, table), row);
 }
@@ -115,7 +117,7 @@ static struct waiting *keep(const struct source *source)
 
 	if (!w)
 		return NULL;
-	*w = (struct waiting){ .since_ns = clock_monotonic_ns(), .source = *source };
+	*w = (struct waiting){ .since_round = readers_rounds(), .source = *source };
 	memcpy(w->bytes, source->own.row ? source->own.row : source->event, size);
 	if (source->own.row)
 		w->source.own.row = w->bytes;
@@ -178,12 +180,13 @@ static bool is_answered(const struct waiting *w)
 	return n_answered > MAX_ANSWERED;
 }
 
-void rows_tick(uint64_t now_ns)
+/* `all`: also those with answers to come. */
+static void send_waiting(bool all)
 {
 	readers_take(note_answer);
 	for (struct waiting **at = &first; *at;) {
 		struct waiting *w = *at;
-		bool enough = now_ns > w->since_ns + WAIT_NS;
+		bool enough = all || readers_rounds() > w->since_round + READERS_PATIENCE;
 
 		if ((enough || is_answered(w)) && make(&w->source, enough)) {
 			remove_at(at);
@@ -196,18 +199,22 @@ void rows_tick(uint64_t now_ns)
 	n_answered = 0;
 }
 
+void rows_tick(void)
+{
+	send_waiting(false);
+}
+
 void rows_finish(void)
 {
-	uint64_t now_ns = clock_monotonic_ns(), until_ns = now_ns + FINISH_NS;
+	uint64_t until_ns = clock_monotonic_ns() + FINISH_NS;
 
-	while (first && readers_busy() && now_ns < until_ns) {
+	while (first && readers_busy() && clock_monotonic_ns() < until_ns) {
 		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
 
 		poll(&fd, 1, 10);
-		now_ns = clock_monotonic_ns();
-		rows_tick(now_ns);
+		send_waiting(false);
 	}
-	rows_tick(UINT64_MAX);
+	send_waiting(true);
 }
 
 /* ---- where rows come from ---- */

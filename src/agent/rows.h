@@ -25,7 +25,7 @@ void rows_on_event(size_t index, const void *event, size_t size, void *context);
 void rows_add(const struct tracker_output *output, const struct tracker_row *row);
 
 /* Takes what was read, and sends the rows that waited for it, or waited too long. Often. */
-void rows_tick(uint64_t now_ns);
+void rows_tick(void);
 
 /* There are no more events: waits a moment for what is being read, and sends all rows. */
 void rows_finish(void);

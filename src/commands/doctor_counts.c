@@ -219,7 +219,7 @@ static bool judge(const struct finding *finding,
 		  bool (*say)(bool ok, const char *what, const char *detail))
 {
 	const struct agent_counts *c = &finding->counts;
-	char losses[400], line[900];
+	char losses[400], lacking[400], line[900];
 	int len;
 
 	if (*agent_counts_losses(c, losses, sizeof(losses))) {
@@ -234,6 +234,8 @@ static bool judge(const struct finding *finding,
 	if (c->sampled)
 		len += snprintf(line + len, sizeof(line) - (size_t)len,
 				", %" PRIu64 " left out by the governor, with weights", c->sampled);
+	if (*agent_counts_lacking(c, lacking, sizeof(lacking)))
+		len += snprintf(line + len, sizeof(line) - (size_t)len, "; %s", lacking);
 	if (c->queued_rows)
 		snprintf(line + len, sizeof(line) - (size_t)len,
 			 "; %" PRIu64 " rows wait to be sent", c->queued_rows);

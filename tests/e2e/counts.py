@@ -17,6 +17,19 @@ def totals(agent):
     return result
 
 
+def having(rows, text):
+    """How many of these rows have it in a stack."""
+    return sum(any(isinstance(value, list) and text in value for value in row.values()) for row in rows)
+
+
+def check_lacking(subject, counts, rows):
+    found = {"rows_gone": having(rows, "<gone>"), "rows_unread": having(rows, "<unread>")}
+    if subject == "gc_pause":  # each by a Python thread, and without others
+        found["rows_unnamed"] = sum(not row["thread_name"] for row in rows)
+    counted = {name: counts[name] for name in found}
+    assert found == counted, (subject, found, counted)
+
+
 def check(agent):
     """Every event is accounted for, every row that is counted was written or dropped. Returns the totals."""
     found = totals(agent)
@@ -27,4 +40,6 @@ def check(agent):
         if subject not in ("processes", "agent"):  # the one has no rows, the other's go on
             written = sum(len(agent.rows[t]) for t in TABLES.get(subject, ["ebpf_" + subject]))
             assert counts["rows"] == written + counts["dropped_memory"], (subject, counts, written)
+            if not counts["dropped_memory"]:
+                check_lacking(subject, counts, [r for t in TABLES.get(subject, ["ebpf_" + subject]) for r in agent.rows[t]])
     return found

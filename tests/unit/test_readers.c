@@ -98,8 +98,10 @@ static void wait_until_held_up(uint32_t host_pid)
 {
 	const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
 
-	while (!readers_held_up_by(host_pid))
+	while (!readers_held_up_by(host_pid)) {
 		nanosleep(&pause, NULL);
+		readers_take(NULL);
+	}
 }
 
 static void test_one_that_is_held_up(void **state)
@@ -114,6 +116,8 @@ static void test_one_that_is_held_up(void **state)
 		assert_true(give(2, 10 + i, NULL));
 	take_until(MANY); /* by another thread */
 	assert_int_equal(n_run, MANY);
+	nanosleep(&(struct timespec){ .tv_sec = 3 }, NULL); /* nobody was there: that is no time */
+	assert_false(readers_held_up_by(1));
 	wait_until_held_up(1);
 	assert_false(readers_held_up_by(2));
 	assert_false(give(1, 2, NULL));
