@@ -210,6 +210,7 @@ bench: ## what the agent costs, as ratios in one run (root; some minutes)
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
 	@/usr/bin/python3 tests/bench/bench.py
 	@/usr/bin/python3 tests/bench/bench_switches.py
+	@/usr/bin/python3 tests/bench/bench_stacks.py
 
 SECONDS ?= 600
 soak: all ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: it must notice)

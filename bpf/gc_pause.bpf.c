@@ -233,8 +233,7 @@ static __always_inline bool fill_result(struct gc_pause_event *event, struct col
  */
 struct event_with_stack {
 	__u64 users;
-	__u64 frame; /* the next to take */
-	struct python_scratch scratch;
+	struct python_walk walk;
 	struct gc_pause_event event;
 	struct python_frame frames[PYTHON_STACK_MAX];
 };
@@ -246,18 +245,15 @@ struct {
 	__type(value, struct event_with_stack);
 } gc_pause_stack SEC(".maps");
 
-/* Takes the frame that ->frame points to, as the one of this index. */
+/* Takes the frame that walk.frame points to, as the one of this index. */
 __noinline int gc_take_frame(__u32 binary_id, __u32 i)
 {
 	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
 	__u32 zero = 0;
 	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
 
-	if (!binary || !with || i >= PYTHON_STACK_MAX)
-		return 0;
-	with->frame = read_python_frame(&binary->offsets, with->frame, &with->scratch,
-					&with->frames[i]);
-	with->event.stack.n = i + 1;
+	if (binary && with && i < PYTHON_STACK_MAX)
+		python_walk_frame(&binary->offsets, &with->walk, &with->walk.stack.frames[i]);
 	return 0;
 }
 
@@ -267,16 +263,18 @@ __noinline int gc_take_stack(__u32 binary_id, __u64 gil)
 	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
 	__u32 zero = 0;
 	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
-	__u64 tstate;
 
 	if (!binary || !with)
 		return 0;
-	with->scratch.filename = 0;
-	tstate = python_gil_holder(&binary->offsets, gil);
-	with->frame = tstate ? python_innermost_frame(&binary->offsets, tstate) : 0;
-	for (__u32 i = 0; i < PYTHON_STACK_MAX && with->frame; i++)
+	with->walk.moment++;
+	with->walk.tstate = python_gil_holder(&binary->offsets, gil);
+	python_walk_begin(&binary->offsets, &with->walk);
+	for (__u32 i = 0; i < PYTHON_STACK_MAX && with->walk.frame; i++) {
 		gc_take_frame(binary_id, i);
-	with->event.stack.cut = with->frame != 0;
+		with->walk.stack.info.n = i + 1;
+	}
+	with->walk.stack.info.cut = with->walk.frame != 0;
+	python_copy_stack(&with->walk.stack, with->frames, &with->event.stack);
 	return 0;
 }
 
@@ -298,7 +296,7 @@ static __always_inline void output_with_stack(const struct gc_pause_event *event
 			n = PYTHON_STACK_MAX;
 		event_output(&with->event, sizeof(with->event) + n * sizeof(with->frames[0]));
 	} else {
-		stat_add(STAT_READ_FAIL, 1);
+		stat_add(STAT_STACK_ROOM, 1);
 		event_output((void *)event, sizeof(*event));
 	}
 	__sync_fetch_and_add(&with->users, -1);

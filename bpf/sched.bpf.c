@@ -247,8 +247,8 @@ int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_exec, struct task_struct *task)
 {
-	__u32 tgid = task->tgid, tid = task->pid;
 	struct thread *t = thread_find(task);
+	__u32 tgid = task->tgid;
 
 	if (t)
 		ends_after_unseen(t);
@@ -256,7 +256,6 @@ int BPF_PROG(sched_exec, struct task_struct *task)
 		off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 	bpf_map_delete_elem(&gil_processes, &tgid);
 	bpf_map_delete_elem(&python_processes, &tgid);
-	bpf_map_delete_elem(&gil_stacks, &tid);
 	thread_delete(task);
 	return 0;
 }

@@ -10,16 +10,18 @@
 #include <linux/types.h>
 #endif
 
-enum { PYTHON_PROCESS_BINARIES = 256 };
+enum { PYTHON_PROCESS_BINARIES = 256, PYTHON_PROCESS_SLOTS = 2 };
 
 struct python_process {
 	__u64 runtime; /* address of _PyRuntime */
 	__u32 binary;  /* index of its struct python_offsets */
 	/*
-	 * How far from the thread's pthread_self() the C library keeps the pthread_getspecific()
-	 * value in which CPython has the thread's state; 0: not known.
+	 * How far from the thread's pthread_self() the C library keeps what CPython has the
+	 * thread's state in: the value of pthread_getspecific(), or a thread-local variable. 0: not
+	 * known. The state that is found there says whose it is.
 	 */
-	__u32 tstate_slot;
+	__s32 tstate_slots[PYTHON_PROCESS_SLOTS];
+	__u32 pad;
 };
 
 #endif

@@ -56,17 +56,6 @@ struct python_bytes_head {
 	__u64 size, hash, begin;
 };
 
-/* Memory of a map to walk with. */
-struct python_scratch {
-	__u8 frame[128 + 8];
-	__u8 code[256 + 8];
-	struct python_code_marks marks;
-	struct python_str_head text;
-	struct python_bytes_head lines;
-	/* of the file's name that was read last: callers mostly are in the same file */
-	__u64 filename, filename_length, filename_hash;
-};
-
 /*
  * Where the last 8 bytes of a text are, which stand for its hash where that was never computed. A
  * text of less than 8 bytes is read with what follows in its block of memory.
@@ -80,15 +69,19 @@ static inline __u64 python_text_end(const struct python_offsets *o, __u64 object
 	return size > 8 ? object + size - 8 : object;
 }
 
+static inline __u64 python_mix(__u64 mixed, __u64 word)
+{
+	mixed = (mixed ^ word) * 0x9e3779b97f4a7c15ULL;
+	return mixed ^ mixed >> 32;
+}
+
 static inline __u32 python_code_check(const struct python_code_marks *marks)
 {
 	const __u64 *words = (const __u64 *)marks;
 	__u64 mixed = 0;
 
-	for (unsigned int i = 0; i < sizeof(*marks) / sizeof(*words); i++) {
-		mixed = (mixed ^ words[i]) * 0x9e3779b97f4a7c15ULL;
-		mixed ^= mixed >> 32;
-	}
+	for (unsigned int i = 0; i < sizeof(*marks) / sizeof(*words); i++)
+		mixed = python_mix(mixed, words[i]);
 	return (__u32)mixed;
 }
 

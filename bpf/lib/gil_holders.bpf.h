@@ -26,8 +26,16 @@ struct gil_change {
 	struct gil_thread_ids holder;
 };
 
+/* The Python stack of a thread that holds it, see gil_stack.bpf.h. */
+struct gil_sample {
+	__u64 ns; /* when it was taken */
+	__u64 tstate, stack;
+	__u64 check; /* the others xor'ed: two CPUs may write at the same time */
+};
+
 struct gil_history {
 	__u64 n; /* changes ever; the last ones are kept */
+	struct gil_sample sample;
 	struct gil_change changes[GIL_MAX_CHANGES];
 };
 

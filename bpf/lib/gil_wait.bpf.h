@@ -188,26 +188,32 @@ static __always_inline void gil_fill(struct gil_wait_event *event, struct task_s
 static __always_inline void gil_report_with_stacks(struct task_struct *task, struct gil_wait *w,
 						   __u8 method)
 {
-	__u32 tid = BPF_CORE_READ(task, pid), n;
-	struct gil_wait_with_stacks *with = bpf_map_lookup_elem(&gil_stacks, &tid);
+	__u32 zero = 0;
+	struct gil_wait_with_stacks *row = bpf_map_lookup_elem(&gil_row, &zero);
 
-	if (!with) {
+	if (!row) {
 		gil_stat(STAT_LOST_STATE, 1);
 		return;
 	}
-	gil_fill(&with->event, task, w, method);
-	n = *(volatile __u16 *)&with->event.py_stack.n +
-	    *(volatile __u16 *)&with->event.holder_py_stack.n;
-	if (n > 2 * PYTHON_STACK_MAX)
-		n = 2 * PYTHON_STACK_MAX;
-	event_output_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, with,
-			sizeof(with->event) + n * sizeof(with->frames[0]));
+	row->event = (struct gil_wait_event){};
+	gil_fill(&row->event, task, w, method);
+	gil_send_row(w->stack, w->holder_stack);
+}
+
+/* Which stacks the row of a wait that was long enough for them goes without. */
+static __always_inline void gil_count_missing(struct gil_wait *w, __u64 ns, __u8 method)
+{
+	if (method != GIL_METHOD_SCHED || ns < gil_stack_min_ns)
+		return;
+	if (!w->stack)
+		gil_stack_missing(w->missed);
+	if (!w->holder_stack)
+		gil_stack_missing(w->holder_missed);
 }
 
 /* The open wait is over: the thread has the GIL, or is somewhere else. */
 static __always_inline void gil_report(struct task_struct *task, struct gil_wait *w, __u8 method)
 {
-	__u32 tid = BPF_CORE_READ(task, pid);
 	struct gil_wait_event *event;
 	__u64 ns;
 
@@ -222,7 +228,8 @@ static __always_inline void gil_report(struct task_struct *task, struct gil_wait
 		gil_stat(STAT_FILTERED, 1);
 		goto out;
 	}
-	if (w->stacks) {
+	gil_count_missing(w, ns, method);
+	if (w->stack || w->holder_stack) {
 		gil_report_with_stacks(task, w, method);
 		goto out;
 	}
@@ -232,9 +239,7 @@ static __always_inline void gil_report(struct task_struct *task, struct gil_wait
 	gil_fill(event, task, w, method);
 	event_submit_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, event);
 out:
-	if (w->stacks)
-		bpf_map_delete_elem(&gil_stacks, &tid);
-	w->stacks = w->has_holder_stack = 0;
+	gil_forget_stacks(w);
 	w->start_ns = 0;
 }
 
@@ -350,9 +355,9 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	gil_wait_held_by(w, holder);
 	if (gil.locked) /* else who was woken just now will have it */
 		gil_held_by(task->tgid, address, now, holder);
+	w->gil = address;
 	gil_stacks_at_sleep(task, t, now);
 	w->sleeps++;
-	w->gil = address;
 	w->switch_number = gil.switch_number;
 	w->woken = 0;
 	w->word = GIL_COND;

@@ -71,7 +71,7 @@ static __always_inline bool off_cpu_put_off(struct task_struct *task, struct thr
 	__sync_fetch_and_add(&off_cpu_late_n, 1);
 	return true;
 fail:
-	off_cpu_stat(STAT_READ_FAIL, 1);
+	off_cpu_stat(STAT_STACK_ROOM, 1);
 	return false;
 }
 
@@ -91,11 +91,12 @@ __noinline int off_cpu_send_late(__u32 walk, __u32 slot)
 	if (walk && to) {
 		to->ident = task_ident((struct task_struct *)bpf_get_current_task());
 		to->ns_tid = late->event.header.tid;
+		to->moment++;
 		python_find_tstate(slot);
 		python_take_stack(slot);
-		python_copy_stack(to, late->frames, &late->event.py_stack);
+		python_copy_stack(&to->stack, late->frames, &late->event.py_stack);
 	} else {
-		off_cpu_stat(STAT_READ_FAIL, 1);
+		off_cpu_stat(STAT_STACK_LATE, 1);
 	}
 	n = *(volatile __u16 *)&late->event.py_stack.n;
 	if (n > PYTHON_STACK_MAX)

@@ -25,17 +25,6 @@ struct {
 	__type(value, struct python_offsets);
 } python_binaries SEC(".maps");
 
-/* A walk, through memory of the current process. */
-struct python_walk {
-	__u64 ident;  /* of the thread, see task_ident(); 0: not known */
-	__u64 tstate; /* what is walked; 0: nothing */
-	__u64 frame;  /* the next */
-	__u32 ns_tid, binary;
-	struct python_stack_info info;
-	struct python_scratch scratch;
-	struct python_frame frames[PYTHON_STACK_MAX];
-};
-
 /*
  * One a CPU and a slot: what runs with interrupts off cannot be interrupted by its like; what a
  * thread does on its way to user mode can.
@@ -82,8 +71,8 @@ __noinline int python_find_tstate(__u32 slot)
 	wanted = walk->ident ? walk->ident : walk->ns_tid;
 	if (!at || !wanted)
 		return 0;
-	if (walk->ident && process->tstate_slot) {
-		tstate = read_user_u64(walk->ident + process->tstate_slot);
+	for (int i = 0; i < PYTHON_PROCESS_SLOTS && walk->ident && process->tstate_slots[i]; i++) {
+		tstate = read_user_u64(walk->ident + process->tstate_slots[i]);
 		if (tstate && read_user_u64(tstate + at) == wanted) {
 			walk->tstate = tstate;
 			return 0;
@@ -115,7 +104,7 @@ __noinline int python_take_frame(__u32 slot, __u32 i)
 	o = bpf_map_lookup_elem(&python_binaries, &walk->binary);
 	if (!o)
 		return 0;
-	walk->frame = read_python_frame(o, walk->frame, &walk->scratch, &walk->frames[i]);
+	python_walk_frame(o, walk, &walk->stack.frames[i]);
 	return 0;
 }
 
@@ -128,15 +117,13 @@ __noinline int python_take_stack(__u32 slot)
 
 	if (!walk || !process || !o)
 		return 0;
-	walk->info = (struct python_stack_info){};
 	walk->binary = process->binary;
-	walk->scratch.filename = 0;
-	walk->frame = walk->tstate ? python_innermost_frame(o, walk->tstate) : 0;
+	python_walk_begin(o, walk);
 	for (__u32 i = 0; i < PYTHON_STACK_MAX && walk->frame; i++) {
 		python_take_frame(slot, i);
-		walk->info.n = i + 1;
+		walk->stack.info.n = i + 1;
 	}
-	walk->info.cut = walk->frame != 0;
+	walk->stack.info.cut = walk->frame != 0;
 	return 0;
 }
 
@@ -157,7 +144,7 @@ __noinline int python_frame_stands(__u32 slot, __u32 i)
 	size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
 	if (bpf_probe_read_user(walk->scratch.frame, size & 127, (void *)walk->frame))
 		return 0;
-	before = &walk->frames[i];
+	before = &walk->stack.frames[i];
 	code = frame_u64(&walk->scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
 	ip = frame_u64(&walk->scratch, o->frame_ip);
 	ip = o->ip_kind == PYTHON_IP_POINTER ? ip - code : (__u32)ip;
@@ -182,9 +169,9 @@ __noinline int python_stack_stands(__u32 slot)
 	if (!walk || !o)
 		return 0;
 	walk->frame = python_innermost_frame(o, walk->tstate);
-	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < walk->info.n && same; i++)
+	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < walk->stack.info.n && same; i++)
 		same = python_frame_stands(slot, i);
-	return same && walk->info.cut == (walk->frame != 0);
+	return same && walk->stack.info.cut == (walk->frame != 0);
 }
 
 /* Is the thread of walk->tstate still at the instruction of this, its innermost frame? */
@@ -193,31 +180,17 @@ static __always_inline bool python_same_place(__u32 slot, const struct python_fr
 	struct python_walk *walk = python_walk_of(slot);
 	const struct python_process *process;
 	const struct python_offsets *o = python_current_offsets(&process);
+	const struct python_frame *now;
 
 	if (!walk || !process || !o)
 		return false;
 	walk->binary = process->binary;
-	walk->scratch.filename = 0;
-	walk->frame = python_innermost_frame(o, walk->tstate);
+	python_walk_begin(o, walk);
 	python_take_frame(slot, 0);
-	return walk->frames[0].code == innermost->code && walk->frames[0].ip == innermost->ip &&
-	       walk->frames[0].check == innermost->check;
-}
-
-/* Copies what was taken; `frames` has room for PYTHON_STACK_MAX. */
-static __always_inline void python_copy_stack(struct python_walk *walk, struct python_frame *frames,
-					      struct python_stack_info *info)
-{
-	__u32 n = *(volatile __u16 *)&walk->info.n;
-
-	if (n > PYTHON_STACK_MAX)
-		n = PYTHON_STACK_MAX;
-	barrier_var(n);
-	if (n > PYTHON_STACK_MAX)
-		return;
-	info->n = n;
-	info->cut = walk->info.cut;
-	bpf_probe_read_kernel(frames, n * sizeof(*frames), walk->frames);
+	now = &walk->stack.frames[0];
+	walk->moment++; /* it may run */
+	return now->code == innermost->code && now->ip == innermost->ip &&
+	       now->check == innermost->check;
 }
 
 #endif

@@ -31,9 +31,12 @@ struct gil_wait {
 	__u8 holder;	     /* place of the present one in holders[] */
 	__u64 gil;	     /* address of the GIL that it sleeps on */
 	__u64 holder_tstate; /* thread state of holders[0] */
-	__u8 stacks;	     /* how often they were taken: see gil_stack.bpf.h */
-	__u8 has_holder_stack;
 	__u8 taken; /* it has the GIL: it said so to the thread that was forced to drop it */
+	/* Python stacks, see gil_stack.bpf.h: keys, 0 for none, which `missed` has the causes of */
+	__u8 missed, holder_missed; /* enum event_stat; 0: not looked for */
+	__u8 samples;		    /* how often they were looked for */
+	__u64 stack, holder_stack;
+	struct python_frame holder_at; /* innermost, of holder_stack */
 };
 
 struct thread {

@@ -61,6 +61,11 @@ enum event_stat {
 	STAT_LOST_STATE, /* rows lost: a state map was full */
 	STAT_SAMPLED,	 /* left out by the governor; the weights of the others stand for them */
 	STAT_READ_FAIL,	 /* memory of the target could not be read; the row went without it */
+	/* Python stacks that rows went without, though it was long enough: */
+	STAT_STACK_LATE,  /* it was over before a moment came at which one could be taken */
+	STAT_STACK_STATE, /* the thread's state in Python was not found, or had no frames */
+	STAT_STACK_MOVED, /* the thread ran on while it was looked at */
+	STAT_STACK_ROOM,  /* a map was full */
 	STAT_MAX,
 };
 

@@ -87,7 +87,12 @@ static void add_stats(const uint64_t stats[STAT_MAX], struct agent_counts *to)
 	to->sampled += stats[STAT_SAMPLED];
 	to->lost_ring += stats[STAT_LOST_RING];
 	to->lost_state += stats[STAT_LOST_STATE];
-	to->read_fail += stats[STAT_READ_FAIL];
+	to->stack_late += stats[STAT_STACK_LATE];
+	to->stack_state += stats[STAT_STACK_STATE];
+	to->stack_moved += stats[STAT_STACK_MOVED];
+	to->stack_room += stats[STAT_STACK_ROOM];
+	to->read_fail += stats[STAT_READ_FAIL] + stats[STAT_STACK_LATE] + stats[STAT_STACK_STATE] +
+			 stats[STAT_STACK_MOVED] + stats[STAT_STACK_ROOM];
 }
 
 /* The governor has the trackers in their order, and finding processes after them. */

@@ -28,7 +28,11 @@
 	X(bad_event, false, true, "lost: unreadable records")                                      \
 	X(rows, false, false, "became rows")                                                       \
 	X(pending, true, false, "not read yet, or waiting for a name")                             \
-	X(read_fail, false, false, "rows that went without a part")                                \
+	X(read_fail, false, false, "parts that rows went without; of these Python stacks:")        \
+	X(stack_late, false, false, "it was over before a moment to take it came")                 \
+	X(stack_state, false, false, "the thread's state in Python was not found")                 \
+	X(stack_moved, false, false, "the thread ran on while it was looked at")                   \
+	X(stack_room, false, false, "a map in the kernel was full")                                \
 	X(rows_gone, false, false, "rows with <gone>: code that died before it was read")          \
 	X(rows_unread, false, false, "rows with <unread>: code or symbols not read in time")       \
 	X(rows_unnamed, false, false, "rows with a thread of Python whose name is not known")      \

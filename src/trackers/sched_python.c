@@ -44,28 +44,96 @@ static uint32_t tss_key_at(const struct python_offsets *offsets)
 
 	return offsets->minor < ARRAY_SIZE(by_minor) ? by_minor[offsets->minor] : 0;
 }
-#endif
 
 /*
  * glibc keeps the values of a thread's first 32 keys in struct pthread, 16 bytes each, the value
  * behind a sequence number. That pthread_self() is the address of that struct, and where in it they
  * stand, is glibc's own business and the same since 2.2; what is found there is checked.
  */
-static uint32_t tstate_slot(const struct target *target)
+static void find_tss_slot(const struct target *target, struct python_process *process)
 {
-#ifdef __x86_64__
 	enum { FIRST_KEYS_AT = 0x310, FIRST_KEYS = 32, KEY_SIZE = 16, VALUE_AT = 8 };
 	struct remote r = remote_of(target->host_pid, &target->offsets, 1);
 	uint32_t at = tss_key_at(&target->offsets), tss[2];
 
 	if (at && !remote_read(&r, target->runtime + at, tss, sizeof(tss)) && tss[0] == 1 &&
 	    tss[1] < FIRST_KEYS)
-		return FIRST_KEYS_AT + tss[1] * KEY_SIZE + VALUE_AT;
-#else
-	(void)target;
-#endif
-	return 0;
+		process->tstate_slots[0] = FIRST_KEYS_AT + (int32_t)tss[1] * KEY_SIZE + VALUE_AT;
 }
+
+/* Thread-local variables lie below pthread_self(): x86-64's ABI. */
+enum { TLS_BYTES = 8192, TLS_WORDS = TLS_BYTES / 8, TLS_PAGE = 4096, TLS_THREADS = 8 };
+
+/* Counts where below `ident` the word `tstate` stands; hits[k]: k + 1 words below. */
+static void count_tls_hits(struct remote *r, uint64_t ident, uint64_t tstate, uint8_t *hits)
+{
+	uint64_t words[TLS_PAGE / 8], end = ident;
+
+	/* page by page, for what is below may not be there */
+	while (end > TLS_PAGE && ident - end < TLS_BYTES) {
+		uint64_t begin = (end - 1) & ~(uint64_t)(TLS_PAGE - 1);
+		size_t n = (end - begin) / 8;
+
+		if (ident % 8 || remote_read(r, begin, words, n * 8))
+			return;
+		for (size_t i = 0; i < n; i++) {
+			uint64_t k = (ident - begin) / 8 - i - 1;
+
+			if (words[i] == tstate && k < TLS_WORDS)
+				hits[k]++;
+		}
+		end = begin;
+	}
+}
+
+/*
+ * 3.15 has its threads' states in thread-local variables: one only while the thread has the GIL,
+ * one always. Where they are is found by looking at some threads; the two places with most hits
+ * count.
+ */
+static void find_tls_slots(const struct target *target, struct python_process *process)
+{
+	enum { READS = 2 + TLS_THREADS * (3 + TLS_BYTES / TLS_PAGE + 1) };
+	const struct python_offsets *o = &target->offsets;
+	struct remote r = remote_of(target->host_pid, o, READS);
+	uint64_t interp, tstate, ident;
+	uint8_t hits[TLS_WORDS] = { 0 };
+
+	if (remote_u64(&r, target->runtime + o->runtime_interpreters_head, &interp) || !interp ||
+	    remote_u64(&r, interp + o->interp_threads_head, &tstate))
+		return;
+	for (size_t i = 0; i < TLS_THREADS && tstate; i++) {
+		if (remote_u64(&r, tstate + o->tstate_thread_id, &ident))
+			break;
+		count_tls_hits(&r, ident, tstate, hits);
+		if (remote_u64(&r, tstate + o->tstate_next, &tstate))
+			break;
+	}
+	for (size_t i = 0; i < PYTHON_PROCESS_SLOTS; i++) {
+		size_t best = 0;
+
+		for (size_t k = 1; k < TLS_WORDS; k++)
+			best = hits[k] > hits[best] ? k : best;
+		if (!hits[best])
+			return;
+		process->tstate_slots[i] = -8 * ((int32_t)best + 1);
+		hits[best] = 0;
+	}
+}
+
+static void find_tstate_slots(const struct target *target, struct python_process *process)
+{
+	find_tss_slot(target, process);
+	if (!process->tstate_slots[0])
+		find_tls_slots(target, process);
+}
+#else
+static void find_tstate_slots(const struct target *target, struct python_process *process)
+{
+	(void)target;
+	(void)process;
+}
+#endif
 
 static struct python_place *find(uint32_t host_pid)
 {
@@ -83,7 +151,7 @@ static void look(struct job *job)
 	j->found.runtime = target_runtime_address(j->target);
 	j->complete = target_find_runtime(j->target, clock_monotonic_ns());
 	if (j->complete)
-		j->found.tstate_slot = tstate_slot(j->target);
+		find_tstate_slots(j->target, &j->found);
 }
 
 static void tell(struct python_place *place, const struct python_process *process)

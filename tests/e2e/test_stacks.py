@@ -5,6 +5,7 @@ import collections
 
 import pytest
 
+import bpf_maps
 import host
 from conftest import ALL_PYTHONS, PYTHONS
 
@@ -153,6 +154,21 @@ def test_waits_for_the_gil_have_both_stacks(pythons, start_agent, start_on_all, 
     finally:
         with capsys.disabled():
             print("", *lines, sep="\n  ", end=" ")
+
+
+def test_no_stack_is_looked_for_below_the_threshold(start_agent, start_workload, debian_python):
+    """Not one walk for thousands of waits, as the programs count them themselves."""
+    takes = []
+    for microseconds in 600_000_000, 0:
+        workload = start_workload(debian_python, "blame.py", 1)
+        agent = start_agent(f"--gil_wait.stack_min_us={microseconds}", "--gil_wait.min_duration_us=0",
+                            f"--pid={workload.pid}", trackers=["gil_wait", "gc_pause"])
+        host.run_together(agent, [workload])
+        takes.append(bpf_maps.per_cpu_sums(agent.pid, "gil_stack_cost")["takes"])
+        agent.stop()
+        rows = agent.select(GIL)
+        assert len(rows) > 100 and any(r["py_stack"] for r in rows) == (microseconds == 0)
+    assert takes[0] == 0 < takes[1], takes
 
 
 def start_blamed(start_agent, start_on_all, *options):
