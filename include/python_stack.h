@@ -75,7 +75,9 @@ static inline __u64 python_mix(__u64 mixed, __u64 word)
 	return mixed ^ mixed >> 32;
 }
 
-static inline __u32 python_code_check(const struct python_code_marks *marks)
+/* Inlined: BPF programs that call it have no stack for one call more on kernels before 6.6. */
+static inline __attribute__((always_inline)) __u32
+python_code_check(const struct python_code_marks *marks)
 {
 	const __u64 *words = (const __u64 *)marks;
 	__u64 mixed = 0;

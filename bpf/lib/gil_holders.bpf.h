@@ -34,7 +34,9 @@ struct gil_sample {
 };
 
 struct gil_history {
-	__u64 n; /* changes ever; the last ones are kept */
+	__u64 n;	       /* changes ever; the last ones are kept */
+	__s64 stack_credit_ns; /* what stacks may cost yet, see gil_stack.bpf.h */
+	__u64 stack_credit_at; /* when it was reckoned last */
 	struct gil_sample sample;
 	struct gil_change changes[GIL_MAX_CHANGES];
 };

@@ -58,6 +58,36 @@ enum {
 	GIL_STACK_SHARED_NS = 1000000,
 };
 
+/*
+ * Stacks are taken while a GIL changes hands, and nobody has it meanwhile: what they cost, the
+ * process loses. A process that waits a thousand times a second is as well known by a hundred of
+ * these stacks; so they have a share of its time (ppm), a burst of them is free, and a long wait,
+ * of which there cannot be many, has its stacks in any case.
+ */
+volatile __u64 gil_stack_share_ppm = 0; /* 0: no limit; may change while it runs */
+enum { GIL_STACK_BURST_SECONDS = 5, GIL_STACK_LONG_NS = 10000000 };
+
+/* Not inlined: its caller has little room on the stack left (512 bytes a chain of calls). */
+static __noinline bool gil_stacks_affordable(struct gil_history *history, struct gil_wait *w,
+					     __u64 now)
+{
+	__u64 share = gil_stack_share_ppm, earned, most;
+
+	if (!history || !share || now - w->start_ns >= GIL_STACK_LONG_NS)
+		return true;
+	/* two CPUs may do this at the same time: then it earns twice, a little */
+	if (now - history->stack_credit_at >= 1000000) {
+		earned = (now - history->stack_credit_at) / 1000 * share / 1000;
+		most = GIL_STACK_BURST_SECONDS * 1000 * share;
+		history->stack_credit_at = now;
+		if (earned >= most || history->stack_credit_ns + (__s64)earned >= (__s64)most)
+			history->stack_credit_ns = most;
+		else
+			__sync_fetch_and_add(&history->stack_credit_ns, earned);
+	}
+	return history->stack_credit_ns > 0;
+}
+
 static __always_inline bool gil_stacks_wanted(struct gil_wait *w, __u64 now)
 {
 	return w->start_ns && now - w->start_ns >= gil_stack_min_ns;
@@ -102,8 +132,8 @@ __noinline int gil_take_holder(__u32 slot, __u64 tstate, __u64 ident)
 }
 
 /* Another waiter's look at the same holder, a moment ago and since this one waits; 0: none. */
-static __always_inline __u64 gil_shared_holder(struct gil_history *history, struct gil_wait *w,
-					       __u64 now)
+static __noinline __u64 gil_shared_holder(struct gil_history *history, struct gil_wait *w,
+					  __u64 now)
 {
 	struct gil_sample sample;
 
@@ -119,10 +149,10 @@ static __always_inline __u64 gil_shared_holder(struct gil_history *history, stru
 }
 
 static __always_inline void gil_look_at_holder(struct python_walk *walk, struct gil_wait *w,
-					       __u32 slot, __u32 tgid, __u64 at_offset, __u64 now)
+					       __u32 slot, struct gil_history *history,
+					       __u64 at_offset, __u64 now)
 {
 	__u64 tstate = w->holder_tstate, ident = w->holders[0].ident, key;
-	struct gil_history *history = gil_history_of(tgid, w->gil);
 	__u8 missed = STAT_STACK_STATE;
 
 	/* the thread may have ended, and its memory be something else */
@@ -161,9 +191,14 @@ static __always_inline void gil_take(struct task_struct *waiter, struct thread *
 	struct gil_stack_cost *cost = bpf_map_lookup_elem(&gil_stack_cost, &zero);
 	const struct python_process *process;
 	const struct python_offsets *o = python_current_offsets(&process);
-	__u64 begin = bpf_ktime_get_ns();
+	__u64 begin = bpf_ktime_get_ns(), ns;
 	struct gil_wait *w = &t->gil;
+	struct gil_history *history = gil_history_of(tgid, w->gil);
 
+	if (!gil_stacks_affordable(history, w, begin)) {
+		w->missed = w->holder_missed = STAT_STACK_SHARE;
+		return;
+	}
 	if (w->samples < 255)
 		w->samples++;
 	if (!walk || !cost || !o) {
@@ -178,9 +213,12 @@ static __always_inline void gil_take(struct task_struct *waiter, struct thread *
 		python_take_stack(slot);
 		w->stack = gil_keep_stack(walk, &w->missed);
 	}
-	gil_look_at_holder(walk, w, slot, tgid, o->tstate_thread_id, begin);
+	gil_look_at_holder(walk, w, slot, history, o->tstate_thread_id, begin);
+	ns = bpf_ktime_get_ns() - begin;
+	if (history)
+		__sync_fetch_and_add(&history->stack_credit_ns, -ns);
 	cost->takes++;
-	cost->ns += bpf_ktime_get_ns() - begin;
+	cost->ns += ns;
 }
 
 /* The waiter goes back to sleep. */

@@ -66,6 +66,7 @@ enum event_stat {
 	STAT_STACK_STATE, /* the thread's state in Python was not found, or had no frames */
 	STAT_STACK_MOVED, /* the thread ran on while it was looked at */
 	STAT_STACK_ROOM,  /* a map was full */
+	STAT_STACK_SHARE, /* stacks had cost the process their share of time already */
 	STAT_MAX,
 };
 

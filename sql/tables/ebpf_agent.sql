@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS ebpf_agent
     stack_state UInt64 CODEC(ZSTD),
     stack_moved UInt64 CODEC(ZSTD),
     stack_room UInt64 CODEC(ZSTD),
+    stack_share UInt64 CODEC(ZSTD),
     rows_gone UInt64 CODEC(ZSTD),
     rows_unread UInt64 CODEC(ZSTD),
     rows_unnamed UInt64 CODEC(ZSTD),

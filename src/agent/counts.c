@@ -91,8 +91,9 @@ static void add_stats(const uint64_t stats[STAT_MAX], struct agent_counts *to)
 	to->stack_state += stats[STAT_STACK_STATE];
 	to->stack_moved += stats[STAT_STACK_MOVED];
 	to->stack_room += stats[STAT_STACK_ROOM];
+	to->stack_share += stats[STAT_STACK_SHARE];
 	to->read_fail += stats[STAT_READ_FAIL] + stats[STAT_STACK_LATE] + stats[STAT_STACK_STATE] +
-			 stats[STAT_STACK_MOVED] + stats[STAT_STACK_ROOM];
+			 stats[STAT_STACK_MOVED] + stats[STAT_STACK_ROOM] + stats[STAT_STACK_SHARE];
 }
 
 /* The governor has the trackers in their order, and finding processes after them. */

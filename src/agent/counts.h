@@ -33,6 +33,7 @@
 	X(stack_state, false, false, "the thread's state in Python was not found")                 \
 	X(stack_moved, false, false, "the thread ran on while it was looked at")                   \
 	X(stack_room, false, false, "a map in the kernel was full")                                \
+	X(stack_share, false, false, "stacks had cost the process their share of time already")    \
 	X(rows_gone, false, false, "rows with <gone>: code that died before it was read")          \
 	X(rows_unread, false, false, "rows with <unread>: code or symbols not read in time")       \
 	X(rows_unnamed, false, false, "rows with a thread of Python whose name is not known")      \

@@ -85,6 +85,7 @@ static enum gil_method method_of[MAX_BINARIES]; /* the one that is used */
 static struct sched_sums sums;
 
 static uint64_t min_duration_us = 1000, stack_min_us = 1000;
+static double stack_cpu_percent = 1;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static int method = GIL_METHOD_AUTO;
 static const char *const methods[] = { "auto", "sched", "callsite", "uprobe", NULL };
@@ -101,6 +102,14 @@ static const struct option options[] = {
 	  .target = &stack_min_us,
 	  .arg = "US",
 	  .help = "waits this long have the Python stacks of waiter and holder (default 1000)" },
+	{ .key = "gil_wait.stack_cpu_percent",
+	  .type = OPTION_NUMBER,
+	  .target = &stack_cpu_percent,
+	  .arg = "P",
+	  .help = "of a process's time may go to stacks of its waits under 10 ms; others have none "
+		  "then (1; 0: no limit)",
+	  .max = 100,
+	  .reloadable = true },
 	{ .key = "gil_wait.profile_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &profile_interval_ns,
@@ -327,6 +336,7 @@ static void gil_wait_quiet(void)
 static void gil_wait_options_changed(void)
 {
 	skeleton->bss->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
+	skeleton->bss->gil_stack_share_ppm = (uint64_t)(stack_cpu_percent * 10000);
 }
 
 static void choose_programs(void)

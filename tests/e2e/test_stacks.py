@@ -6,6 +6,7 @@ import collections
 import pytest
 
 import bpf_maps
+import counts
 import host
 from conftest import ALL_PYTHONS, PYTHONS
 
@@ -178,6 +179,23 @@ def start_blamed(start_agent, start_on_all, *options):
     host.run_together(agent, workloads)
     agent.stop()
     return agent, workloads
+
+
+def test_stacks_of_waits_for_the_gil_have_a_share_of_the_time(start_agent, start_workload, debian_python):
+    """A process with too many waits has stacks for some of them and for the long ones; each that is missing is counted."""
+    workload = start_workload(debian_python, "gil_contention.py", "convoy", 4)
+    agent = start_agent("--gil_wait.stack_cpu_percent=0.001", f"--pid={workload.pid}", trackers=["gc_pause", "gil_wait"])
+    host.run_together(agent, [workload])
+    agent.stop()
+    rows = agent.rows[GIL]
+    none = [r for r in rows if not r["py_stack"]]
+    short = [r for r in rows if r["duration_ns"] < 9_900_000]
+    assert len(short) > 10 and len(none) > len(short) / 2, (len(none), len(short), len(rows))
+    assert len([r for r in none if r["duration_ns"] > 10_100_000]) <= len(rows) / 50
+    seen = counts.check(agent)["gil_wait"]
+    missing = {cause: n for cause, n in seen.items() if cause.startswith("stack_") and n}
+    assert sum(missing.values()) == len(none) + sum(not r["holder_py_stack"] for r in rows), missing
+    assert missing["stack_share"] >= len(none) / 2, missing
 
 
 @pytest.mark.parametrize("degrade", [(), ("--degrade=rseq_update",)], ids=["rseq", "syscalls"])
