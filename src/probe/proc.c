@@ -219,6 +219,23 @@ bool proc_parse_mapping(char *line, struct proc_mapping *ret)
 	return true;
 }
 
+int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, char *line,
+		      size_t size)
+{
+	AUTO_FCLOSE FILE *maps = NULL;
+	char name[64];
+
+	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
+	maps = fopen(name, "re");
+	if (!maps)
+		return -errno;
+	for (int i = 0; i < MAPS_MAX_LINES && fgets(line, (int)size, maps); i++) {
+		if (proc_parse_mapping(line, ret) && ret->low <= address && address < ret->high)
+			return 0;
+	}
+	return -EFAULT;
+}
+
 int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
 {
 	AUTO_FCLOSE FILE *maps = NULL;

@@ -47,6 +47,10 @@ struct proc_mapping {
 };
 bool proc_parse_mapping(char *line, struct proc_mapping *ret);
 
+/* The mapping that an address lies in; its path stays in `line`. 0, -EFAULT: none, or -errno. */
+int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, char *line,
+		      size_t size);
+
 /* Field 22 of /proc/PID/stat, clock ticks since boot: tells two users of one pid apart. 0: gone. */
 uint64_t proc_start_time(uint32_t pid);
 uint64_t proc_parse_start_time(const char *stat);

@@ -2,15 +2,75 @@
 /* Reading the memory of another process while it runs. See remote.h. */
 #include "python/remote.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/uio.h>
 
+#include "probe/proc.h"
 #include "util.h"
+
+/* Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst). */
+#define PAGE_PRESENT (1ULL << 63)
+#define PAGE_SWAPPED (1ULL << 62)
+
+/*
+ * A page that is not in memory is fetched for its reader, too: from a file, by a program that
+ * serves its file system, or by the process itself (userfaultfd); the latter may take for ever, and
+ * not even SIGKILL ends that. What nobody has touched yet has nothing of Python's in it. 0, -EFAULT
+ * or, of such a file, -ENOTSUP.
+ */
+static int check_absent_page(uint32_t pid, uint64_t address)
+{
+	struct proc_mapping m;
+	char path[4096];
+	int fd = proc_find_mapping(pid, address, &m, path, sizeof(path));
+
+	if (fd >= 0)
+		fd = m.path ? proc_open_mapping(pid, m.low, m.high, m.path) : -EFAULT;
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}
+
+static int check_pages(uint32_t pid, uint64_t address, size_t size)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), entries[64],
+		 last = (address + size - 1) / page;
+	AUTO_CLOSE int fd = -1;
+	char name[64];
+	int err = 0;
+
+	snprintf(name, sizeof(name), "/proc/%u/pagemap", pid);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT && kill((pid_t)pid, 0) == 0 ? 0 : -errno; /* not built in */
+	for (uint64_t first = address / page; first <= last && !err; first += ARRAY_SIZE(entries)) {
+		uint64_t n = last - first + 1;
+		ssize_t got;
+
+		if (n > ARRAY_SIZE(entries))
+			n = ARRAY_SIZE(entries);
+		got = pread(fd, entries, n * sizeof(*entries), (off_t)(first * sizeof(*entries)));
+		if (got != (ssize_t)(n * sizeof(*entries)))
+			return got < 0 ? -errno : -EFAULT;
+		for (uint64_t i = 0; i < n && !err; i++) {
+			if (!(entries[i] & (PAGE_PRESENT | PAGE_SWAPPED)))
+				err = check_absent_page(pid, (first + i) * page);
+		}
+	}
+	return err;
+}
 
 static int read_process(void *context, uint64_t address, void *buf, size_t size)
 {
 	struct iovec local = { buf, size }, there = { (void *)(uintptr_t)address, size };
-	ssize_t n = process_vm_readv((pid_t)(uintptr_t)context, &local, 1, &there, 1, 0);
+	int err = check_pages((uint32_t)(uintptr_t)context, address, size);
+	ssize_t n;
 
+	if (err)
+		return err;
+	n = process_vm_readv((pid_t)(uintptr_t)context, &local, 1, &there, 1, 0);
 	if (n < 0)
 		return -errno;
 	return (size_t)n == size ? 0 : -EFAULT;

@@ -1,10 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What could not be read of other processes is said and counted."""
+"""What has to be read of other processes holds nobody up, and what could not be read is said and counted."""
+import os
+import signal
+import sys
+
 import counts
-from test_gc_pause import rows_of
+import host
+from test_gc_pause import match, rows_of
 
 GC = "ebpf_gc_pause"
+FUSE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fuse.py")
 STACKS = "--gc_pause.stack_min_us=0"
+
+
+def test_memory_that_hangs_holds_nobody_up(debian_python, start_agent, start_workload, tmp_path):
+    (tmp_path / "content").write_bytes(bytes(4 << 20))
+    healthy = start_workload(debian_python, "gc_truth.py", 1, 199, 1)
+    hung = start_workload(debian_python, "hung_memory.py", "{}", 31, prefix=[sys.executable, FUSE, tmp_path / "content", "trap"])
+    pid = hung.read()  # what the file system says
+    # all others of the host have a share in what is read a second, too
+    agent = start_agent(STACKS, f"--pid={healthy.pid}", f"--pid={pid}", trackers=["gc_pause"])
+    healthy.wait_covered(agent)
+    hung.wait_covered(agent)
+    hung.process.send_signal(signal.SIGUSR1)
+    hung.say()
+    lost = hung.read()
+    healthy.say()
+    truth = healthy.read()
+    # all there is to be said of the one that is healthy, while nothing is read of the other one
+    agent.wait_rows(GC, lambda r: r["pid"] == healthy.hello["pid"] and host.monotonic_ns(r["start_time"]) >= truth["begin"],
+                    n=len(truth["collections"]), timeout=60)
+    rows = rows_of(agent, healthy.hello, truth["begin"], truth["end"])
+    match(rows, truth["collections"])
+    # a machine that is busy may not get round to it in two seconds
+    assert counts.having(rows, "<unread>") + sum(not r["thread_name"] for r in rows) <= len(rows) // 10
+    rows = agent.wait_rows(GC, lambda r: r["tid"] == lost["tid"] and host.monotonic_ns(r["start_time"]) >= lost["begin"], n=31,
+                           timeout=60)
+    assert len(rows) == counts.having(rows, "<unread>") == 31
+    agent.stop()
+    found = counts.check(agent)["gc_pause"]
+    assert found["rows_unread"] >= 31, found
+    hung.kill()
 
 
 def test_code_that_dies_is_gone_and_counted(debian_python, start_agent, start_workload):
