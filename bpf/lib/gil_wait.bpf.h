@@ -54,9 +54,7 @@ struct gil {
 	__u64 switch_number;
 };
 
-TRACKER_MAPS(gil_wait_);
-
-#include "gil_stack.bpf.h"
+#include "gil_report.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -72,18 +70,6 @@ struct {
 	__type(value, struct gil_thread_ids);
 } gil_threads SEC(".maps");
 
-/* Sums of the running interval in one of two maps, while user space empties the other. */
-volatile __u32 gil_profile_side = 0;
-struct gil_profile_map {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct gil_profile_key);
-	__type(value, struct gil_profile);
-};
-struct gil_profile_map gil_profile_0 SEC(".maps"), gil_profile_1 SEC(".maps");
-
-static const struct gil_profile empty_gil_profile; /* too big for the stack */
-
 const volatile bool gil_wait_runs = true;
 
 /*
@@ -91,19 +77,6 @@ const volatile bool gil_wait_runs = true;
  * this object sees anything, lest a wait be seen to begin or go on and not to end.
  */
 volatile __u64 gil_end_ns = 0;
-volatile __u64 gil_wait_min_ns = 0; /* may change while it runs */
-
-static __always_inline void gil_stat(__u32 stat, __u64 n)
-{
-	stat_add_in(&gil_wait_stats, stat, n);
-}
-
-/* One more that happened, and no row or no sum has it. */
-static __always_inline void gil_lost(void)
-{
-	gil_stat(STAT_SEEN, 1);
-	gil_stat(STAT_LOST_STATE, 1);
-}
 
 /* ---- who is who ---- */
 
@@ -140,133 +113,6 @@ static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *p
 	if (task_ns_id(task) == (__u32)BPF_CORE_READ(task, pid))
 		ids.host_tid = ids.tid;
 	return ids;
-}
-
-/* ---- the end of a wait ---- */
-
-static __always_inline void gil_profile_add(struct task_struct *task, struct gil_wait *w, __u64 ns)
-{
-	struct gil_profile_key key = { .host_tid = BPF_CORE_READ(task, pid),
-				       .holder_tid = w->holders[0].tid };
-	void *map = gil_profile_side & 1 ? (void *)&gil_profile_1 : (void *)&gil_profile_0;
-	struct gil_profile *sum = bpf_map_lookup_elem(map, &key);
-
-	if (!sum) { /* nobody else adds to this thread's sums */
-		if (bpf_map_update_elem(map, &key, &empty_gil_profile, BPF_ANY))
-			return gil_lost();
-		sum = bpf_map_lookup_elem(map, &key);
-		if (!sum)
-			return;
-		header_set_task(&sum->header, task);
-		sum->holder_host_tid = w->holders[0].host_tid;
-	}
-	sum->waits++;
-	sum->wait_ns += ns;
-	sum->runq_ns += w->runq_ns;
-	sum->forced_ns += w->forced_ns;
-	if (ns > sum->max_ns)
-		sum->max_ns = ns;
-}
-
-static __always_inline void gil_fill(struct gil_wait_event *event, struct task_struct *task,
-				     struct gil_wait *w, __u8 method)
-{
-	header_set_task(&event->header, task);
-	event->header.start_ns = w->start_ns;
-	event->header.end_ns = w->end_ns;
-	event->runq_ns = w->runq_ns;
-	event->forced_ns = w->forced_ns;
-	__builtin_memcpy(event->holders, w->holders, sizeof(event->holders));
-	event->n_holders = w->n_holders;
-	event->dropper_tid = w->dropper.tid;
-	event->dropper_host_tid = w->dropper.host_tid;
-	event->dropper_ident = w->dropper.ident;
-	event->sleeps = w->sleeps;
-	event->method = method;
-}
-
-static __always_inline void gil_report_with_stacks(struct task_struct *task, struct gil_wait *w,
-						   __u8 method)
-{
-	__u32 zero = 0;
-	struct gil_wait_with_stacks *row = bpf_map_lookup_elem(&gil_row, &zero);
-
-	if (!row) {
-		gil_stat(STAT_LOST_STATE, 1);
-		return;
-	}
-	row->event = (struct gil_wait_event){};
-	gil_fill(&row->event, task, w, method);
-	gil_send_row(w->stack, w->holder_stack);
-}
-
-/* Which stacks the row of a wait that was long enough for them goes without. */
-static __always_inline void gil_count_missing(struct gil_wait *w, __u64 ns, __u8 method)
-{
-	if (method != GIL_METHOD_SCHED || ns < gil_stack_min_ns)
-		return;
-	if (!w->stack)
-		gil_stack_missing(w->missed);
-	if (!w->holder_stack)
-		gil_stack_missing(w->holder_missed);
-}
-
-/* The open wait is over: the thread has the GIL, or is somewhere else. */
-static __always_inline void gil_report(struct task_struct *task, struct gil_wait *w, __u8 method)
-{
-	struct gil_wait_event *event;
-	__u64 ns;
-
-	if (!w->end_ns) { /* neither its wake-up nor its return was seen: nothing is known */
-		gil_lost();
-		goto out;
-	}
-	gil_stat(STAT_SEEN, 1);
-	ns = w->end_ns - w->start_ns;
-	gil_profile_add(task, w, ns);
-	if (ns < gil_wait_min_ns) {
-		gil_stat(STAT_FILTERED, 1);
-		goto out;
-	}
-	gil_count_missing(w, ns, method);
-	if (w->stack || w->holder_stack) {
-		gil_report_with_stacks(task, w, method);
-		goto out;
-	}
-	event = event_reserve_in(&gil_wait_events, &gil_wait_stats, sizeof(*event));
-	if (!event)
-		goto out;
-	gil_fill(event, task, w, method);
-	event_submit_in(&gil_wait_events, &gil_wait_stats, &gil_wait_sampling, event);
-out:
-	gil_forget_stacks(w);
-	w->start_ns = 0;
-}
-
-static __noinline void gil_wait_report(struct task_struct *task, struct gil_wait *w, __u8 method)
-{
-	gil_report(task, w, method);
-}
-
-/*
- * Of the current thread. Global: with a copy at each of its callers, of which the verifier goes
- * through each for itself, the program of a switch took it 19 MB more.
- */
-__noinline int gil_report_current(void)
-{
-	struct task_struct *task = current_task();
-	struct thread *t = thread_find(task);
-
-	if (t)
-		gil_report(task, &t->gil, GIL_METHOD_SCHED);
-	return 0;
-}
-
-/* `t` is the current thread. */
-static __always_inline void gil_wait_close(struct thread *t)
-{
-	if (t->gil.start_ns)
-		gil_report_current();
 }
 
 /* ---- the thread goes to sleep ---- */
