@@ -57,7 +57,7 @@ def test_start_takes_less(limited, start_agent):
     time.sleep(2)
     peak = cgroup.peak()
     agent.stop()
-    assert cgroup.oom_kills() == 0 and peak < 52 * MIB, f"{peak / MIB:.1f} MiB"
+    assert cgroup.oom_kills() == 0 and peak < 60 * MIB, f"{peak / MIB:.1f} MiB"
     assert "memory limit of 64 MiB" in agent.stderr and "no BPF map takes more than" in agent.stderr
 
 
