@@ -42,11 +42,27 @@ char *text_printable(char *to, size_t size, const char *from)
 	return to;
 }
 
+static bool begins_character(char c)
+{
+	return ((unsigned char)c & 0xc0) != 0x80;
+}
+
 size_t text_width(const char *text)
 {
 	size_t n = 0;
 
 	for (; *text; text++)
-		n += ((unsigned char)*text & 0xc0) != 0x80;
+		n += begins_character(*text);
 	return n;
+}
+
+size_t text_prefix(const char *text, size_t columns)
+{
+	size_t n = 0, at;
+
+	for (at = 0; text[at]; at++) {
+		if (begins_character(text[at]) && n++ == columns)
+			break;
+	}
+	return at;
 }

@@ -47,4 +47,7 @@ char *text_printable(char *to, size_t size, const char *from);
 /* How many columns of a terminal it takes, a character a column. */
 size_t text_width(const char *text);
 
+/* How many bytes its first `columns` characters take; all of them where it has no more. */
+size_t text_prefix(const char *text, size_t columns);
+
 #endif

@@ -15,7 +15,7 @@
 #include "pythread.bpf.h"
 #include "thread.bpf.h"
 
-/* LRU: one that is pushed out before its row is made is counted. Sized by user space. */
+/* LRU: one that is pushed out before its row is made is counted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);

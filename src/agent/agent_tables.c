@@ -13,8 +13,7 @@ static const struct column agent_columns[] = { AGENT_STRING(host),
 					       AGENT_STRING(tracker),
 					       AGENT_TIME(start_ns, "start_time"),
 					       AGENT_TIME(end_ns, "end_time"),
-#define X(name, gauge, loss, what)                                                                 \
-	COLUMN(COLUMN_U64, struct agent_row, counts.name, #name, "UInt64"),
+#define X(name, kind, what) COLUMN(COLUMN_U64, struct agent_row, counts.name, #name, "UInt64"),
 					       AGENT_COUNTS(X)
 #undef X
 };

@@ -7,8 +7,7 @@
 #include "agent/rows.h"
 
 const struct agent_count agent_count_list[N_AGENT_COUNTS] = {
-#define X(name_, gauge_, loss_, what_)                                                             \
-	{ #name_, offsetof(struct agent_counts, name_), gauge_, loss_, what_ },
+#define X(name_, kind_, what_) { #name_, offsetof(struct agent_counts, name_), kind_, what_ },
 	AGENT_COUNTS(X)
 #undef X
 };
@@ -144,14 +143,14 @@ void agent_counts_since(const struct agent_counts *now, const struct agent_count
 	for (size_t i = 0; i < N_AGENT_COUNTS; i++) {
 		uint64_t value = agent_count_of(now, i);
 
-		if (!agent_count_list[i].gauge)
+		if (agent_count_list[i].kind != COUNT_GAUGE)
 			value -= agent_count_of(before, i);
 		*(uint64_t *)((char *)ret + agent_count_list[i].offset) = value;
 	}
 }
 
-static const char *list(const struct agent_counts *counts,
-			bool (*wanted)(const struct agent_count *), char *buf, size_t size)
+const char *agent_counts_list(const struct agent_counts *counts, enum agent_count_kind kind,
+			      char *buf, size_t size)
 {
 	size_t len = 0;
 
@@ -159,30 +158,9 @@ static const char *list(const struct agent_counts *counts,
 	for (size_t i = 0; i < N_AGENT_COUNTS && len < size; i++) {
 		uint64_t n = agent_count_of(counts, i);
 
-		if (wanted(&agent_count_list[i]) && n)
+		if (agent_count_list[i].kind == kind && n)
 			len += (size_t)snprintf(buf + len, size - len, "%s%llu %s", len ? ", " : "",
 						(unsigned long long)n, agent_count_list[i].what);
 	}
 	return buf;
-}
-
-static bool is_loss(const struct agent_count *count)
-{
-	return count->loss;
-}
-
-static bool is_lack(const struct agent_count *count)
-{
-	return count->offset >= offsetof(struct agent_counts, rows_gone) &&
-	       count->offset <= offsetof(struct agent_counts, rows_unnamed);
-}
-
-const char *agent_counts_losses(const struct agent_counts *counts, char *buf, size_t size)
-{
-	return list(counts, is_loss, buf, size);
-}
-
-const char *agent_counts_lacking(const struct agent_counts *counts, char *buf, size_t size)
-{
-	return list(counts, is_lack, buf, size);
 }

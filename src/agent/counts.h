@@ -18,44 +18,51 @@
 #include "pipeline/pipeline.h"
 #include "trackers/trackers.h"
 
-/* X(name, is a gauge, is a loss, what it is) */
+enum agent_count_kind {
+	COUNT_PLAIN,
+	COUNT_LOSS,  /* an event or a row that will never be in the database */
+	COUNT_LACK,  /* a row that is there, but went without a name */
+	COUNT_GAUGE, /* as it is now; the others have grown since the start */
+};
+
+/* X(name, kind, what it is) */
 #define AGENT_COUNTS(X)                                                                            \
-	X(seen, false, false, "occurrences that were decided about")                               \
-	X(filtered, false, false, "no row wanted: below a threshold, not tracked")                 \
-	X(sampled, false, false, "left out by the governor, others' weights stand for them")       \
-	X(lost_ring, false, true, "lost: the ring buffer was full")                                \
-	X(lost_state, false, true, "lost: a map in the kernel was full")                           \
-	X(bad_event, false, true, "lost: unreadable records")                                      \
-	X(rows, false, false, "became rows")                                                       \
-	X(pending, true, false, "not read yet, or waiting for a name")                             \
-	X(read_fail, false, false, "parts that rows went without; of these Python stacks:")        \
-	X(stack_late, false, false, "it was over before a moment to take it came")                 \
-	X(stack_state, false, false, "the thread's state in Python was not found")                 \
-	X(stack_moved, false, false, "the thread ran on while it was looked at")                   \
-	X(stack_room, false, false, "a map in the kernel was full")                                \
-	X(stack_share, false, false, "stacks had cost the process their share of time already")    \
-	X(rows_gone, false, false, "rows with <gone>: code that died before it was read")          \
-	X(rows_unread, false, false, "rows with <unread>: code or symbols not read in time")       \
-	X(rows_unnamed, false, false, "rows with a thread of Python whose name is not known")      \
-	X(recovered, false, false, "rows of earlier runs, found in the spool")                     \
-	X(inserted, false, false, "rows in the database")                                          \
-	X(dropped_memory, false, true, "rows dropped for want of memory")                          \
-	X(dropped_spool, false, true, "rows dropped: the spool is full, or they are too old")      \
-	X(dropped_corrupt, false, true, "rows in spool files that are torn or corrupt")            \
-	X(dropped_refused, false, true, "rows that the database will never take")                  \
-	X(lost_crash, false, true, "rows lost with the memory of a run that was killed")           \
-	X(queued_rows, true, false, "rows that wait to be sent")                                   \
-	X(spooled_rows, true, false, "of these in the spool")                                      \
-	X(retries, false, false, "batches sent once more")                                         \
-	X(bytes_sent, false, false, "bytes of acknowledged batches")                               \
-	X(bpf_ns, false, false, "run time of its BPF programs, estimated from samples")            \
-	X(bpf_hits, false, false, "runs of its BPF programs, likewise")                            \
-	X(agent_ns, false, false, "CPU time of the agent for it")                                  \
-	X(sampling_level, true, false, "events below 1 ms << level are thinned out; 0: none")      \
-	X(skip_shift, true, false, "one in 1 << shift is looked at")
+	X(seen, COUNT_PLAIN, "occurrences that were decided about")                                \
+	X(filtered, COUNT_PLAIN, "no row wanted: below a threshold, not tracked")                  \
+	X(sampled, COUNT_PLAIN, "left out by the governor, others' weights stand for them")        \
+	X(lost_ring, COUNT_LOSS, "lost: the ring buffer was full")                                 \
+	X(lost_state, COUNT_LOSS, "lost: a map in the kernel was full")                            \
+	X(bad_event, COUNT_LOSS, "lost: unreadable records")                                       \
+	X(rows, COUNT_PLAIN, "became rows")                                                        \
+	X(pending, COUNT_GAUGE, "not read yet, or waiting for a name")                             \
+	X(read_fail, COUNT_PLAIN, "parts that rows went without; of these Python stacks:")         \
+	X(stack_late, COUNT_PLAIN, "it was over before a moment to take it came")                  \
+	X(stack_state, COUNT_PLAIN, "the thread's state in Python was not found")                  \
+	X(stack_moved, COUNT_PLAIN, "the thread ran on while it was looked at")                    \
+	X(stack_room, COUNT_PLAIN, "a map in the kernel was full")                                 \
+	X(stack_share, COUNT_PLAIN, "stacks had cost the process their share of time already")     \
+	X(rows_gone, COUNT_LACK, "rows with <gone>: code that died before it was read")            \
+	X(rows_unread, COUNT_LACK, "rows with <unread>: code or symbols not read in time")         \
+	X(rows_unnamed, COUNT_LACK, "rows with a thread of Python whose name is not known")        \
+	X(recovered, COUNT_PLAIN, "rows of earlier runs, found in the spool")                      \
+	X(inserted, COUNT_PLAIN, "rows in the database")                                           \
+	X(dropped_memory, COUNT_LOSS, "rows dropped for want of memory")                           \
+	X(dropped_spool, COUNT_LOSS, "rows dropped: the spool is full, or they are too old")       \
+	X(dropped_corrupt, COUNT_LOSS, "rows in spool files that are torn or corrupt")             \
+	X(dropped_refused, COUNT_LOSS, "rows that the database will never take")                   \
+	X(lost_crash, COUNT_LOSS, "rows lost with the memory of a run that was killed")            \
+	X(queued_rows, COUNT_GAUGE, "rows that wait to be sent")                                   \
+	X(spooled_rows, COUNT_GAUGE, "of these in the spool")                                      \
+	X(retries, COUNT_PLAIN, "batches sent once more")                                          \
+	X(bytes_sent, COUNT_PLAIN, "bytes of acknowledged batches")                                \
+	X(bpf_ns, COUNT_PLAIN, "run time of its BPF programs, estimated from samples")             \
+	X(bpf_hits, COUNT_PLAIN, "runs of its BPF programs, likewise")                             \
+	X(agent_ns, COUNT_PLAIN, "CPU time of the agent for it")                                   \
+	X(sampling_level, COUNT_GAUGE, "events below 1 ms << level are thinned out; 0: none")      \
+	X(skip_shift, COUNT_GAUGE, "one in 1 << shift is looked at")
 
 struct agent_counts {
-#define X(name, gauge, loss, what) uint64_t name;
+#define X(name, kind, what) uint64_t name;
 	AGENT_COUNTS(X)
 #undef X
 };
@@ -63,13 +70,12 @@ struct agent_counts {
 struct agent_count {
 	const char *name;
 	size_t offset;
-	bool gauge; /* as it is now; the others have grown since the start */
-	bool loss;
+	enum agent_count_kind kind;
 	const char *what;
 };
 
 enum {
-#define X(name, gauge, loss, what) +1
+#define X(name, kind, what) +1
 	N_AGENT_COUNTS = 0 AGENT_COUNTS(X),
 #undef X
 	MAX_SUBJECTS = 2 * MAX_TRACKERS + 2,
@@ -108,9 +114,11 @@ void subjects_read(const struct subjects *subjects, size_t index, struct agent_c
 void agent_counts_since(const struct agent_counts *now, const struct agent_counts *before,
 			struct agent_counts *ret);
 
-/* "3 lost: the ring buffer was full, 2 rows dropped for want of memory"; '' when nothing is. */
-const char *agent_counts_losses(const struct agent_counts *counts, char *buf, size_t size);
-/* The same of rows that went without a name. */
-const char *agent_counts_lacking(const struct agent_counts *counts, char *buf, size_t size);
+/*
+ * Those of one kind that are not 0: "3 lost: the ring buffer was full, 2 rows dropped for want of
+ * memory". Returns `buf`, '' when there are none.
+ */
+const char *agent_counts_list(const struct agent_counts *counts, enum agent_count_kind kind,
+			      char *buf, size_t size);
 
 #endif

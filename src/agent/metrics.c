@@ -65,10 +65,11 @@ static void add_counts(struct buffer *b)
 		subjects_read(subjects, i, &counts[i]);
 	for (size_t k = 0; k < N_AGENT_COUNTS; k++) {
 		const struct agent_count *count = &agent_count_list[k];
-		const char *total = count->gauge ? "" : "_total";
+		bool gauge = count->kind == COUNT_GAUGE;
+		const char *total = gauge ? "" : "_total";
 
 		add(b, "# HELP underspan_%s%s %s\n# TYPE underspan_%s%s %s\n", count->name, total,
-		    count->what, count->name, total, count->gauge ? "gauge" : "counter");
+		    count->what, count->name, total, gauge ? "gauge" : "counter");
 		for (size_t i = 0; i < subjects->n; i++)
 			add(b, "underspan_%s%s{tracker=\"%s\"} %" PRIu64 "\n", count->name, total,
 			    subjects->items[i].name, agent_count_of(&counts[i], k));

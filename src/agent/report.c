@@ -58,10 +58,10 @@ static void log_losses(struct report *report, uint64_t now_ns)
 
 		agent_counts_since(&report->last[i], &report->logged[i], &lost);
 		report->logged[i] = report->last[i];
-		if (*agent_counts_losses(&lost, text, sizeof(text)))
+		if (*agent_counts_list(&lost, COUNT_LOSS, text, sizeof(text)))
 			log_warn("%s: in the last %llu s: %s", report->subjects.items[i].name,
 				 seconds, text);
-		if (*agent_counts_lacking(&lost, text, sizeof(text)))
+		if (*agent_counts_list(&lost, COUNT_LACK, text, sizeof(text)))
 			log_info("%s: in the last %llu s: %s", report->subjects.items[i].name,
 				 seconds, text);
 	}

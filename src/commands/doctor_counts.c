@@ -146,8 +146,9 @@ static void write_query(char *sql, size_t size)
 
 	for (size_t i = 0; i < N_AGENT_COUNTS; i++)
 		len += (size_t)snprintf(sql + len, size - len,
-					agent_count_list[i].gauge ? ", argMax(%s, end_time)"
-								  : ", sum(%s)",
+					agent_count_list[i].kind == COUNT_GAUGE
+						? ", argMax(%s, end_time)"
+						: ", sum(%s)",
 					agent_count_list[i].name);
 	snprintf(sql + len, size - len,
 		 " FROM ebpf_agent WHERE host = {host:String} AND end_time > now() - INTERVAL 1 "
@@ -204,7 +205,7 @@ static const char *advice_for(const struct agent_counts *counts)
 	for (size_t i = 0; i < N_AGENT_COUNTS; i++) {
 		uint64_t n = agent_count_of(counts, i);
 
-		if (!agent_count_list[i].loss || n <= most)
+		if (agent_count_list[i].kind != COUNT_LOSS || n <= most)
 			continue;
 		for (size_t k = 0; k < ARRAY_SIZE(advices); k++) {
 			if (!strcmp(advices[k].name, agent_count_list[i].name))
@@ -222,7 +223,7 @@ static bool judge(const struct finding *finding,
 	char losses[400], lacking[400], line[900];
 	int len;
 
-	if (*agent_counts_losses(c, losses, sizeof(losses))) {
+	if (*agent_counts_list(c, COUNT_LOSS, losses, sizeof(losses))) {
 		snprintf(line, sizeof(line), "%" PRIu64 " events seen; %s: %s", c->seen, losses,
 			 advice_for(c));
 		return say(false, finding->tracker, line);
@@ -234,7 +235,7 @@ static bool judge(const struct finding *finding,
 	if (c->sampled)
 		len += snprintf(line + len, sizeof(line) - (size_t)len,
 				", %" PRIu64 " left out by the governor, with weights", c->sampled);
-	if (*agent_counts_lacking(c, lacking, sizeof(lacking)))
+	if (*agent_counts_list(c, COUNT_LACK, lacking, sizeof(lacking)))
 		len += snprintf(line + len, sizeof(line) - (size_t)len, "; %s", lacking);
 	if (c->queued_rows)
 		snprintf(line + len, sizeof(line) - (size_t)len,

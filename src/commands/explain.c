@@ -434,8 +434,5 @@ int command_explain(int argc, char **argv)
 	if (!err)
 		err = explain(trace_id, &why);
 	config_free(tables);
-	if (!err)
-		return EXIT_DONE;
-	log_error("%s", why.text);
-	return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+	return command_end(err, &why);
 }

@@ -70,7 +70,6 @@ static void put_label(FILE *out, const char *text, double width)
 {
 	size_t room = width > CHAR_WIDTH ? (size_t)((width - 4) / CHAR_WIDTH) : 0;
 	char cut[1024];
-	size_t n = 0, at;
 
 	if (room < 3)
 		return;
@@ -78,13 +77,7 @@ static void put_label(FILE *out, const char *text, double width)
 		put_escaped(out, text);
 		return;
 	}
-	for (at = 0; text[at] && at + 5 < sizeof(cut); at++) {
-		n += ((unsigned char)text[at] & 0xc0) != 0x80;
-		if (n > room - 2)
-			break;
-		cut[at] = text[at];
-	}
-	strcpy(cut + at, "..");
+	snprintf(cut, sizeof(cut), "%.*s..", (int)text_prefix(text, room - 2), text);
 	put_escaped(out, cut);
 }
 

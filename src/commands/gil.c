@@ -5,12 +5,12 @@
  */
 #include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "commands/commands.h"
 #include "commands/gil_totals.h"
 #include "commands/measure.h"
 #include "log.h"
+#include "text.h"
 
 enum { LINES_SHOWN = 10, NAME_COLUMNS = 28 };
 
@@ -67,16 +67,9 @@ static void print_pid(bool wanted, const struct gil_thread *thread)
 /* A name may be any text; columns after it stay where they are. */
 static void print_name(const char *name, size_t columns)
 {
-	size_t n = 0, at;
+	size_t width = text_width(name), shown = width < columns ? width : columns;
 
-	for (at = 0; name[at]; at++) {
-		bool begins = ((unsigned char)name[at] & 0xc0) != 0x80;
-
-		if (begins && n == columns)
-			break;
-		n += begins;
-	}
-	printf("%.*s%*s", (int)at, name, (int)(columns - n), "");
+	printf("%.*s%*s", (int)text_prefix(name, columns), name, (int)(columns - shown), "");
 }
 
 static void print_waits(bool pids)
@@ -218,9 +211,7 @@ static int measure(struct why *why)
 			"%llu waits have no row: holders, lines and percentiles are without them, and "
 			"the sums without those whose end was not seen",
 			(unsigned long long)measured.lost);
-	if (fflush(stdout) || ferror(stdout))
-		return why_fail(why, EIO, "cannot write to stdout: %s", strerror(errno));
-	return 0;
+	return measure_flush(why);
 }
 
 static int set_defaults(const struct option_table *tables, struct why *why)
@@ -261,8 +252,5 @@ int command_gil(int argc, char **argv)
 		err = measure(&why);
 	config_free(tables);
 	gil_totals_free(&totals);
-	if (!err)
-		return EXIT_DONE;
-	log_error("%s", why.text);
-	return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+	return command_end(err, &why);
 }

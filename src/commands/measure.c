@@ -283,3 +283,10 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 	agent_free(agent);
 	return err ? err : check_gil(why);
 }
+
+int measure_flush(struct why *why)
+{
+	if (fflush(stdout) || ferror(stdout))
+		return why_fail(why, EIO, "cannot write to stdout: %s", strerror(errno));
+	return 0;
+}

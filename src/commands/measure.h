@@ -46,6 +46,9 @@ int measure_check(struct measured *ret, struct why *why);
 /* Returns 0, or -errno with why. SIGINT and SIGTERM end it early, which is no error. */
 int measure_run(const struct measure *measure, struct measured *ret, struct why *why);
 
+/* What was printed must have been written: 0, or -EIO with why. */
+int measure_flush(struct why *why);
+
 static inline double measured_seconds(const struct measured *m)
 {
 	return (double)(m->end_ns - m->begin_ns) / 1e9;

@@ -155,9 +155,7 @@ static int print(struct folded *folded, struct why *why)
 	} else {
 		print_table(folded);
 	}
-	if (fflush(stdout) || ferror(stdout))
-		return why_fail(why, EIO, "cannot write to stdout: %s", strerror(errno));
-	return 0;
+	return measure_flush(why);
 }
 
 enum { OPEN_WAITS_SHOWN = 5 };
@@ -312,8 +310,5 @@ int command_offcpu(int argc, char **argv)
 	if (!err)
 		err = measure(&why);
 	config_free(tables);
-	if (!err)
-		return EXIT_DONE;
-	log_error("%s", why.text);
-	return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+	return command_end(err, &why);
 }

@@ -75,15 +75,10 @@ static void describe(char *line, size_t size, const char *text)
 static void print_line(FILE *out, const char *numbers, const char *text)
 {
 	char line[LINE_MAX_BYTES], clean[LINE_MAX_BYTES];
-	size_t width = columns_of(out), used = strlen(numbers) + 2, at, n = 0;
+	size_t width = columns_of(out), used = strlen(numbers) + 2;
 
 	describe(line, sizeof(line), text);
-	for (at = 0; line[at]; at++) {
-		n += ((unsigned char)line[at] & 0xc0) != 0x80;
-		if (used + n > width)
-			break;
-	}
-	line[at] = 0;
+	line[text_prefix(line, width > used ? width - used : 0)] = 0;
 	text_printable(clean, sizeof(clean), line); /* it may have been cut within a character */
 	fprintf(out, "%s  %s\n", numbers, clean);
 }

@@ -301,8 +301,5 @@ int command_run(int argc, char **argv)
 	}
 	config_free(tables);
 	config_forget_defaults();
-	if (!err)
-		return EXIT_DONE;
-	log_error("%s", why.text);
-	return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+	return command_end(err, &why);
 }
