@@ -174,6 +174,7 @@ e2e: all e2e-programs ## the end-to-end tests: real processes, real engine (root
 	@tests/e2e/run.sh
 
 sanitize: ## all tests under ASan and UBSan, then under TSan (root; long; a part of it is in check)
+	@deploy/dependencies.sh build check
 	@tests/sanitize.sh address --durations=5
 	@tests/sanitize.sh thread --durations=5
 
@@ -182,7 +183,9 @@ check-kernels: ## boot real kernels under QEMU, run every tracker under each (mi
 	@$(MAKE) --no-print-directory all
 	@tests/vm/run.sh
 
-storm: all ## ten million context switches, a minute of process starts: each is counted, nothing grows (root; minutes; not part of check)
+storm: ## ten million context switches, a minute of process starts: each is counted, nothing grows (root; minutes; not part of check)
+	@deploy/dependencies.sh build check
+	@$(MAKE) --no-print-directory all
 	@UNDERSPAN_STORM=10000000 UNDERSPAN_STORM_SECONDS=60 tests/e2e/run.sh -k "test_off_cpu_storm or test_process_storm" -s
 
 check: ## install what is missing, build, run every test
@@ -213,7 +216,9 @@ bench: ## what the agent costs, as ratios in one run (root; some minutes)
 	@/usr/bin/python3 tests/bench/bench_stacks.py
 
 SECONDS ?= 600
-soak: all ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: it must notice)
+soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: it must notice)
+	@deploy/dependencies.sh build check
+	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 tests/bench/soak.py $(SECONDS) $(LEAK)
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
