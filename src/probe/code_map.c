@@ -4,57 +4,54 @@
 
 #include <string.h>
 
-enum { MAX_MAPPINGS = 4096, MAX_LINES = 65536, LINE_MAX_BYTES = 4096 + 128 };
+#include "probe/proc.h"
 
-/* "55d0-55d8 r-xp 00001000 fd:01 1234   /usr/lib/libc.so.6"; false: no code. */
-static bool parse_mapping(char *line, struct mapping *ret)
+enum { MAX_MAPPINGS = 4096, MAX_LINES = 65536 };
+
+struct list {
+	struct mapping *items;
+	size_t n;
+};
+
+static void name_it(const struct proc_mapping *m, char name[64])
 {
-	unsigned long long low, high, offset, ino;
-	uint32_t major, minor;
-	char permissions[8], *path = strpbrk(line, "/[");
-	const char *base;
+	const char *base = strrchr(m->name, '/');
 
-	if (sscanf(line, "%llx-%llx %7s %llx %x:%x %llu", &low, &high, permissions, &offset, &major,
-		   &minor, &ino) != 7 ||
-	    permissions[2] != 'x')
-		return false;
-	*ret = (struct mapping){
-		.low = low, .high = high, .offset = offset, .place = { major, minor, ino }
-	};
-	if (!path) { /* made at run time */
-		snprintf(ret->name, sizeof(ret->name), "[anonymous]");
-		return true;
-	}
-	path[strcspn(path, "\n")] = 0;
-	base = strrchr(path, '/');
 	if (base)
-		snprintf(ret->name, sizeof(ret->name), "[%.60s]", base + 1);
-	else /* [vdso] */
-		snprintf(ret->name, sizeof(ret->name), "%.60s", path);
-	return true;
+		snprintf(name, 64, "[%.60s%s]", base + 1, m->deleted ? " (deleted)" : "");
+	else if (*m->name) /* [vdso] */
+		snprintf(name, 64, "%.60s", m->name);
+	else /* made at run time */
+		snprintf(name, 64, "[anonymous]");
+}
+
+static int add_code(const struct proc_mapping *m, void *context)
+{
+	struct list *list = context;
+	struct mapping *grown;
+
+	if (!m->executable)
+		return 0;
+	grown = reallocarray(list->items, list->n + 1, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	list->items = grown;
+	grown += list->n++;
+	*grown = (struct mapping){ .low = m->low,
+				   .high = m->high,
+				   .offset = m->offset,
+				   .place = { m->major, m->minor, m->ino } };
+	name_it(m, grown->name);
+	return list->n == MAX_MAPPINGS;
 }
 
 size_t code_map_read(uint32_t host_pid, struct mapping **ret)
 {
-	struct mapping mapping, *items = NULL, *grown;
-	AUTO_FCLOSE FILE *f = NULL;
-	char line[LINE_MAX_BYTES], name[64];
-	size_t n = 0;
+	struct list list = { 0 };
 
-	snprintf(name, sizeof(name), "/proc/%u/maps", host_pid);
-	f = fopen(name, "re");
-	for (int i = 0; f && i < MAX_LINES && n < MAX_MAPPINGS && fgets(line, sizeof(line), f);
-	     i++) {
-		if (!parse_mapping(line, &mapping))
-			continue;
-		grown = reallocarray(items, n + 1, sizeof(*grown));
-		if (!grown)
-			break;
-		items = grown;
-		items[n++] = mapping;
-	}
-	*ret = items;
-	return n;
+	proc_walk_mappings(host_pid, MAX_LINES, add_code, &list);
+	*ret = list.items;
+	return list.n;
 }
 
 struct mapping *code_map_find(struct mapping *items, size_t n, uint64_t address)

@@ -13,7 +13,7 @@
 #include "util.h"
 
 /* A hostile process can map a file 65,530 times; a Python has a few hundred lines. */
-enum { MAPS_MAX_LINES = 20000, MAPS_LINE_MAX = 4096 + 128 };
+enum { MAX_LINES = 20000, LINE_MAX_BYTES = 4096 + 128 };
 
 ssize_t proc_read(uint32_t pid, const char *name, char *buf, size_t size)
 {
@@ -40,13 +40,15 @@ ssize_t proc_read(uint32_t pid, const char *name, char *buf, size_t size)
 	return (ssize_t)len;
 }
 
-static void cut_deleted(char *path)
+static bool cut_deleted(char *path)
 {
 	static const char deleted[] = " (deleted)";
 	size_t len = strlen(path), cut = sizeof(deleted) - 1;
 
-	if (len > cut && !strcmp(path + len - cut, deleted))
-		path[len - cut] = 0;
+	if (len <= cut || strcmp(path + len - cut, deleted))
+		return false;
+	path[len - cut] = 0;
+	return true;
 }
 
 /* "libpython3.11.so.1.0", "libpython3.13t.so"; not "libpython_helper.so" of somebody else. */
@@ -65,13 +67,13 @@ static bool is_libpython_name(const char *path)
 static bool is_served(uint32_t mount_id, uint32_t pid)
 {
 	AUTO_FCLOSE FILE *f = NULL;
-	char line[MAPS_LINE_MAX], name[64] = "/proc/self/mountinfo";
+	char line[LINE_MAX_BYTES], name[64] = "/proc/self/mountinfo";
 	unsigned int id;
 
 	if (pid)
 		snprintf(name, sizeof(name), "/proc/%u/mountinfo", pid);
 	f = fopen(name, "re");
-	for (int i = 0; f && i < MAPS_MAX_LINES && fgets(line, sizeof(line), f); i++) {
+	for (int i = 0; f && i < MAX_LINES && fgets(line, sizeof(line), f); i++) {
 		const char *type = strstr(line, " - ");
 
 		if (sscanf(line, "%u", &id) == 1 && id == mount_id)
@@ -199,81 +201,141 @@ static char *skip_words(char *p, int n)
 bool proc_parse_mapping(char *line, struct proc_mapping *ret)
 {
 	unsigned long long low, high, offset, ino;
-	char permissions[5], *path;
+	char permissions[5], *name;
+	uint32_t major, minor;
+	bool deleted;
 
-	if (sscanf(line, "%llx-%llx %4s %llx %*s %llu", &low, &high, permissions, &offset, &ino) !=
-		    5 ||
+	if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu", &low, &high, permissions, &offset, &major,
+		   &minor, &ino) != 7 ||
 	    low >= high)
 		return false;
-	path = skip_words(line, 5);
-	path[strcspn(path, "\n")] = 0;
-	cut_deleted(path);
+	name = skip_words(line, 5);
+	name[strcspn(name, "\n")] = 0;
+	deleted = cut_deleted(name);
 	*ret = (struct proc_mapping){
 		.low = low,
 		.high = high,
 		.offset = offset,
 		.ino = ino,
+		.major = major,
+		.minor = minor,
 		.executable = strlen(permissions) > 2 && permissions[2] == 'x',
-		.path = *path == '/' ? path : NULL, /* others are no files: [heap], [anon:...] */
+		.deleted = deleted,
+		.name = name,
+		.path = *name == '/' ? name : NULL, /* others are no files: [heap], [anon:...] */
 	};
 	return true;
 }
 
-int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, char *line,
-		      size_t size)
+int proc_walk_mappings(uint32_t pid, size_t max_lines, proc_each_mapping each, void *context)
 {
+	char line[LINE_MAX_BYTES], name[64];
 	AUTO_FCLOSE FILE *maps = NULL;
-	char name[64];
+	struct proc_mapping m;
+	int found = 0;
 
 	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
 	maps = fopen(name, "re");
 	if (!maps)
 		return -errno;
-	for (int i = 0; i < MAPS_MAX_LINES && fgets(line, (int)size, maps); i++) {
-		if (proc_parse_mapping(line, ret) && ret->low <= address && address < ret->high)
-			return 0;
+	for (size_t i = 0; !found && i < max_lines && fgets(line, sizeof(line), maps); i++) {
+		if (proc_parse_mapping(line, &m))
+			found = each(&m, context);
 	}
-	return -EFAULT;
+	return found;
+}
+
+/* ---- what is looked for in the mappings ---- */
+
+struct wanted_address {
+	uint64_t address;
+	struct proc_mapping *ret;
+	char *path; /* of `size` */
+	size_t size;
+};
+
+static int is_at_address(const struct proc_mapping *m, void *context)
+{
+	const struct wanted_address *wanted = context;
+
+	if (wanted->address < m->low || wanted->address >= m->high)
+		return 0;
+	snprintf(wanted->path, wanted->size, "%s", m->name);
+	*wanted->ret = *m;
+	wanted->ret->name = wanted->path;
+	wanted->ret->path = m->path ? wanted->path : NULL;
+	return 1;
+}
+
+int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, char *path,
+		      size_t size)
+{
+	struct wanted_address wanted = { address, ret, path, size };
+	int found = proc_walk_mappings(pid, MAX_LINES, is_at_address, &wanted);
+
+	return found > 0 ? 0 : found < 0 ? found : -EFAULT;
+}
+
+struct wanted_library {
+	uint32_t pid;
+	int fd; /* or -errno */
+	char *ret_path;
+	size_t path_size;
+};
+
+static int is_libpython(const struct proc_mapping *m, void *context)
+{
+	struct wanted_library *wanted = context;
+
+	if (!m->path || !is_libpython_name(m->path))
+		return 0;
+	wanted->fd = proc_open_mapping(wanted->pid, m->low, m->high, m->path);
+	if (wanted->fd >= 0)
+		snprintf(wanted->ret_path, wanted->path_size, "%s", m->path);
+	return 1;
 }
 
 int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
 {
-	AUTO_FCLOSE FILE *maps = NULL;
-	char line[MAPS_LINE_MAX], name[64];
+	struct wanted_library wanted = { pid, -ENOENT, ret_path, path_size };
+	int found = proc_walk_mappings(pid, MAX_LINES, is_libpython, &wanted);
 
-	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
-	maps = fopen(name, "re");
-	if (!maps)
-		return -errno;
-	for (int i = 0; i < MAPS_MAX_LINES && fgets(line, sizeof(line), maps); i++) {
-		struct proc_mapping m;
-		int fd;
-
-		if (!proc_parse_mapping(line, &m) || !m.path || !is_libpython_name(m.path))
-			continue;
-		fd = proc_open_mapping(pid, m.low, m.high, m.path);
-		if (fd >= 0)
-			snprintf(ret_path, path_size, "%s", m.path);
-		return fd;
-	}
-	return -ENOENT;
+	return found < 0 ? found : wanted.fd;
 }
 
+struct wanted_file {
+	uint32_t pid;
+	const char *exe;
+	uint64_t dev, ino, base;
+};
+
 /* /proc/PID/maps may show other device numbers than stat(): the file itself is asked. */
-static bool mapping_is(uint32_t pid, uint64_t low, uint64_t high, const char *path, uint64_t dev,
-		       uint64_t ino)
+static bool mapping_is(const struct proc_mapping *m, const struct wanted_file *wanted)
 {
-	AUTO_CLOSE int fd = proc_open_mapping(pid, low, high, path);
+	AUTO_CLOSE int fd = proc_open_mapping(wanted->pid, m->low, m->high, m->path);
 	struct stat st;
 
-	return fd >= 0 && !fstat(fd, &st) && st.st_dev == dev && st.st_ino == ino;
+	return fd >= 0 && !fstat(fd, &st) && st.st_dev == wanted->dev && st.st_ino == wanted->ino;
+}
+
+static int is_file_base(const struct proc_mapping *m, void *context)
+{
+	struct wanted_file *wanted = context;
+
+	if (!m->path || m->offset)
+		return 0;
+	if ((strcmp(m->path, wanted->exe) && !is_libpython_name(m->path)) || !mapping_is(m, wanted))
+		return 0;
+	wanted->base = m->low;
+	return 1;
 }
 
 int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_address)
 {
-	char line[MAPS_LINE_MAX], name[64], exe[4096];
-	AUTO_FCLOSE FILE *maps = NULL;
+	char name[64], exe[4096];
+	struct wanted_file wanted = { .pid = pid, .exe = exe, .dev = dev, .ino = ino };
 	ssize_t n;
+	int found;
 
 	snprintf(name, sizeof(name), "/proc/%u/exe", pid);
 	n = readlink(name, exe, sizeof(exe) - 1);
@@ -281,22 +343,11 @@ int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_addre
 		return -errno;
 	exe[n] = 0;
 	cut_deleted(exe);
-	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
-	maps = fopen(name, "re");
-	if (!maps)
-		return -errno;
-	for (int i = 0; i < MAPS_MAX_LINES && fgets(line, sizeof(line), maps); i++) {
-		struct proc_mapping m;
-
-		if (!proc_parse_mapping(line, &m) || !m.path || m.offset)
-			continue;
-		if ((strcmp(m.path, exe) && !is_libpython_name(m.path)) ||
-		    !mapping_is(pid, m.low, m.high, m.path, dev, ino))
-			continue;
-		*ret_address = m.low;
-		return 0;
-	}
-	return -ENOENT;
+	found = proc_walk_mappings(pid, MAX_LINES, is_file_base, &wanted);
+	if (found <= 0)
+		return found < 0 ? found : -ENOENT;
+	*ret_address = wanted.base;
+	return 0;
 }
 
 uint64_t proc_parse_start_time(const char *stat)

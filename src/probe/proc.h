@@ -39,16 +39,26 @@ int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size);
  */
 int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_address);
 
-/* A line of /proc/PID/maps, of which `path` (without " (deleted)") stays a part; NULL: no file. */
+/* A line of /proc/PID/maps, of which `name` stays a part. */
 struct proc_mapping {
 	uint64_t low, high, offset, ino;
-	bool executable;
-	const char *path;
+	uint32_t major, minor; /* of the file's device, as the kernel shows it there */
+	bool executable, deleted;
+	const char *name; /* without " (deleted)"; "" when there is none */
+	const char *path; /* the same; NULL: no file */
 };
 bool proc_parse_mapping(char *line, struct proc_mapping *ret);
 
-/* The mapping that an address lies in; its path stays in `line`. 0, -EFAULT: none, or -errno. */
-int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, char *line,
+/*
+ * Calls `each` for the mappings of the process, in their order, until it returns something else
+ * than 0, which is returned; 0 at the end, -errno when they cannot be read. May have to wait for
+ * the process.
+ */
+typedef int (*proc_each_mapping)(const struct proc_mapping *mapping, void *context);
+int proc_walk_mappings(uint32_t pid, size_t max_lines, proc_each_mapping each, void *context);
+
+/* The mapping that an address lies in; `path` has its name. 0, -EFAULT: none, or -errno. */
+int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, char *path,
 		      size_t size);
 
 /* Field 22 of /proc/PID/stat, clock ticks since boot: tells two users of one pid apart. 0: gone. */
