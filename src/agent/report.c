@@ -170,7 +170,7 @@ static void format_build_id(const struct python_image *image, char *buf, size_t 
 static struct probe_health_row row_of_process(const struct process *process, char version[32],
 					      char build_id[2 * PYTHON_BUILD_ID_MAX + 1])
 {
-	const struct python_binary *binary = process->binary;
+	const struct python_binary *binary = process->file.binary;
 	struct probe_health_row row = {
 		.host = enrich_host(),
 		.host_pid = process->host_pid,
@@ -198,7 +198,7 @@ void report_python(struct report *report, const struct process *process)
 
 	row.tracker = "python";
 	row.live = process->live.threads > 0;
-	row.method = python_offsets_method(&process->binary->image);
+	row.method = python_offsets_method(&process->file.binary->image);
 	row.reason = row.live ? "" : process->unread.text;
 	pipeline_add(report->pipeline, report->set->n + 1, &row);
 }
@@ -206,7 +206,7 @@ void report_python(struct report *report, const struct process *process)
 void report_process(struct report *report, const struct process *process)
 {
 	char version[32], build_id[2 * PYTHON_BUILD_ID_MAX + 1];
-	const struct python_binary *binary = process->binary;
+	const struct python_binary *binary = process->file.binary;
 	struct probe_health_row row = row_of_process(process, version, build_id);
 
 	for (size_t i = 0; i < report->set->n; i++) {

@@ -228,7 +228,7 @@ static bool is_of_refused(const struct tracker *tracker, const void *event)
 			? processes_find(((const struct event_header *)event)->host_pid)
 			: NULL;
 
-	return process && !process->binary;
+	return process && !process->file.binary;
 }
 
 void rows_on_event(size_t index, const void *event, size_t size, void *context)

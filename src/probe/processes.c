@@ -50,16 +50,15 @@ static struct process *find(uint32_t host_pid)
 
 static void forget(struct process *p)
 {
-	n_without_room -= p->no_room;
-	if (p->binary)
-		binary_release(p->binary);
+	n_without_room -= p->file.no_room;
+	if (p->file.binary)
+		binary_release(p->file.binary);
 	HASH_DEL(processes, p);
 	free(p);
 }
 
 static struct process *add(uint32_t host_pid, const struct binary_file *file, const struct why *why)
 {
-	struct python_binary *binary = file->binary;
 	struct process *p = find(host_pid);
 
 	if (p)
@@ -68,25 +67,14 @@ static struct process *add(uint32_t host_pid, const struct binary_file *file, co
 	if (!p)
 		return NULL;
 	p->host_pid = host_pid;
-	p->binary = binary;
-	p->dev = file->dev;
-	p->ino = file->ino;
-	p->no_room = file->no_room;
-	n_without_room += p->no_room;
+	p->file = *file;
+	n_without_room += p->file.no_room;
 	if (why)
 		p->refused = *why;
-	if (binary)
-		binary_hold(binary);
+	if (file->binary)
+		binary_hold(file->binary);
 	HASH_ADD(hh, processes, host_pid, sizeof(p->host_pid), p);
 	return p;
-}
-
-static struct process *add_child(uint32_t host_pid, const struct process *parent)
-{
-	const struct binary_file file = { parent->binary, parent->dev, parent->ino,
-					  parent->no_room };
-
-	return add(host_pid, &file, &parent->refused);
 }
 
 static bool is_chosen(uint32_t host_pid)
@@ -252,12 +240,12 @@ static void refuse(struct process *p)
 {
 	uint32_t host_pid = p->host_pid;
 
-	log_warn("process %u in %s: %s", host_pid, p->binary->path, p->unread.text);
+	log_warn("process %u in %s: %s", host_pid, p->file.binary->path, p->unread.text);
 	mark(host_pid, PROCESS_REFUSED, BPF_EXIST); /* it may be dead */
 	if (hooks.gone)
 		hooks.gone(host_pid);
-	binary_release(p->binary);
-	p->binary = NULL;
+	binary_release(p->file.binary);
+	p->file.binary = NULL;
 	p->refused = p->unread;
 	if (hooks.appeared)
 		hooks.appeared(p);
@@ -266,8 +254,7 @@ static void refuse(struct process *p)
 /* True when there is no more to be learned of it. */
 static bool check_state(struct process *p, bool last)
 {
-	const struct binary_file file = { p->binary, p->dev, p->ino, false };
-	int err = python_live_check(p->host_pid, &file, &p->live, &p->unread);
+	int err = python_live_check(p->host_pid, &p->file, &p->live, &p->unread);
 	bool unsound, later;
 
 	if (!err)
@@ -295,7 +282,7 @@ static void check_states(uint64_t now_ns)
 			struct process *process = find(p->host_pid);
 			bool last = step + 1 == ARRAY_SIZE(state_checks);
 
-			if (process && process->binary &&
+			if (process && process->file.binary &&
 			    (!p->start_time || proc_start_time(p->host_pid) == p->start_time) &&
 			    !check_state(process, last))
 				schedule(p, last ? step : step + 1, now_ns);
@@ -314,7 +301,7 @@ static void look_where_was_no_room(void)
 	{
 		uint32_t host_pid = p->host_pid;
 
-		if (!p->no_room || !binaries_have_room())
+		if (!p->file.no_room || !binaries_have_room())
 			continue;
 		forget(p);
 		first_look(host_pid);
@@ -355,9 +342,9 @@ void processes_handle(const struct process_event *event)
 	case PROCESS_FORK:
 		parent = find(event->parent_host_pid);
 		/* an exec'ed child may have been seen already: then that was the newer truth */
-		if (!parent || p || !add_child(event->host_pid, parent))
+		if (!parent || p || !add(event->host_pid, &parent->file, &parent->refused))
 			break;
-		if (!parent->binary) /* refused as its parent is, of which there is a row */
+		if (!parent->file.binary) /* refused as its parent is, of which there is a row */
 			break;
 		if (hooks.appeared)
 			hooks.appeared(find(event->host_pid));

@@ -17,9 +17,7 @@
 
 struct process {
 	uint32_t host_pid;
-	struct python_binary *binary; /* NULL: refused, see `refused` */
-	uint64_t dev, ino;	      /* of the file, as the process has it */
-	bool no_room;		      /* refused for lack of room: that may change */
+	struct binary_file file; /* .binary NULL: refused, see `refused` */
 	struct why refused;
 	struct python_live live; /* .threads 0: not looked at yet, or see `unread` */
 	struct why unread;

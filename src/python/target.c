@@ -43,17 +43,17 @@ static struct target *add(uint32_t host_pid)
 	const struct process *process = processes_find(host_pid);
 	struct target *target;
 
-	if (!process || !process->binary)
+	if (!process || !process->file.binary)
 		return NULL;
 	target = calloc(1, sizeof(*target));
 	if (!target)
 		return NULL;
 	target->host_pid = host_pid;
-	target->offsets = process->binary->offsets;
-	target->dev = process->dev;
-	target->ino = process->ino;
-	target->load_va = process->binary->image.load_va;
-	target->runtime_va = process->binary->image.runtime_va;
+	target->offsets = process->file.binary->offsets;
+	target->dev = process->file.dev;
+	target->ino = process->file.ino;
+	target->load_va = process->file.binary->image.load_va;
+	target->runtime_va = process->file.binary->image.runtime_va;
 	HASH_ADD(hh, targets, host_pid, sizeof(target->host_pid), target);
 	return target;
 }

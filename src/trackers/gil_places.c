@@ -122,11 +122,11 @@ void gil_places_appeared(const struct sched_bpf *of, const struct process *proce
 	skeleton = of;
 	i->host_pid = process->host_pid;
 	i->base_va = base_va;
-	i->runtime_va = process->binary->image.runtime_va;
+	i->runtime_va = process->file.binary->image.runtime_va;
 	i->by_callsite = by_callsite;
-	i->dev = process->dev;
-	i->ino = process->ino;
-	i->offsets = process->binary->offsets;
+	i->dev = process->file.dev;
+	i->ino = process->file.ino;
+	i->offsets = process->file.binary->offsets;
 	HASH_ADD(hh, interpreters, host_pid, sizeof(i->host_pid), i);
 	start_looking_for_gils(i);
 }

@@ -215,7 +215,7 @@ static void gil_wait_process_gone(uint32_t host_pid)
 
 static void gil_wait_process_appeared(const struct process *process)
 {
-	const struct python_binary *binary = process->binary;
+	const struct python_binary *binary = process->file.binary;
 
 	gil_wait_process_gone(process->host_pid); /* its exit may have got lost */
 	sched_python_appeared(skeleton, process);

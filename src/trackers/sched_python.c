@@ -217,7 +217,7 @@ void sched_python_gone(uint32_t host_pid)
 
 void sched_python_appeared(const struct sched_bpf *of, const struct process *process)
 {
-	const struct python_binary *binary = process->binary;
+	const struct python_binary *binary = process->file.binary;
 	struct python_place *place;
 
 	skeleton = of;

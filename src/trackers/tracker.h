@@ -109,7 +109,7 @@ struct tracker {
 	void (*leave_binary)(const struct python_binary *binary);
 	/* How the binary's probes were found, for ebpf_probe_health.method. */
 	const char *(*binary_method)(const struct python_binary *binary);
-	/* A Python process appeared, also by fork; process->binary may be NULL. */
+	/* A Python process appeared, also by fork; process->file.binary may be NULL. */
 	void (*process_appeared)(const struct process *process);
 	/*
 	 * The agent stops: the probes in binaries must do nothing from now on. Removing them waits
