@@ -110,7 +110,7 @@ int python_line(const struct python_offsets *offsets, const uint8_t *table, size
 
 /* ---- code objects ---- */
 
-enum { CODE_HEAD_MAX = 256, LINES_MAX = 1 << 20, NAME_MAX_BYTES = 400 };
+enum { CODE_HEAD_MAX = 256, LINES_MAX = 1 << 20 };
 
 /* What a code object begins with, and what it is known by. */
 struct code_head {
@@ -179,16 +179,16 @@ static int read_head(struct remote *r, uint64_t code, struct code_head *ret)
 }
 
 /*
- * A freed object has no references, or the address of the next free block in their place. Since
- * 3.12 there are immortal ones, whose number has bit 30 or 31 set; since 3.14 the upper 16 bits are
- * flags.
+ * A freed object has no references, or in their place the address of the next free block, of which
+ * none that an object was in lies below 4 GB. Living ones have any number: each closure and each
+ * generator is one more; those that are part of the program and never freed begin with some 10^9.
+ * Since 3.14 the upper 16 bits are flags.
  */
 static bool is_alive(uint64_t references)
 {
-	enum { MANY = 1 << 20 };
 	uint64_t number = references & 0xffffffffffff;
 
-	return (number && number < MANY) || (number >= 1U << 30 && number <= UINT32_MAX);
+	return number && number <= UINT32_MAX;
 }
 
 static bool is_the_same(const struct code_head *head, const struct python_frame *frame)
@@ -202,6 +202,9 @@ static int read_line(struct remote *r, const struct code_head *head, uint32_t ip
 	AUTO_FREE uint8_t *table = NULL;
 	int size;
 
+	/* up to 3.10 the number is -1 before the first instruction, as in a call that is traced */
+	if (ip == PYTHON_FRAME_NO_IP && o->ip_kind != PYTHON_IP_POINTER)
+		return (int)head->marks.firstlineno;
 	if (ip == PYTHON_FRAME_NO_IP)
 		return -1;
 	if (o->ip_kind == PYTHON_IP_POINTER) {
@@ -209,7 +212,6 @@ static int read_line(struct remote *r, const struct code_head *head, uint32_t ip
 			return -1;
 		ip -= o->code_bytecode;
 	}
-	/* before the first instruction */
 	if ((int32_t)ip < 0)
 		return (int)head->marks.firstlineno;
 	table = malloc(LINES_MAX);
@@ -218,22 +220,42 @@ static int read_line(struct remote *r, const struct code_head *head, uint32_t ip
 			: python_line(o, table, (size_t)size, (int)head->marks.firstlineno, ip);
 }
 
+/* A text of at most `size` bytes with its NUL; where it is longer it ends with "…". */
+static int read_shown_text(struct remote *r, uint64_t object, char *ret, size_t size)
+{
+	static const char more[] = "…";
+	bool cut;
+	int err = python_text(r, object, ret, size - strlen(more), &cut);
+
+	if (!err && cut)
+		strcat(ret, more);
+	return err;
+}
+
 /* The texts of a code object that is still the one. */
-static int read_texts(struct remote *r, const struct code_head *head, char name[NAME_MAX_BYTES],
-		      char file[NAME_MAX_BYTES])
+static int read_texts(struct remote *r, const struct code_head *head,
+		      char name[PYTHON_FUNCTION_MAX], char file[PYTHON_FILE_MAX])
 {
 	const struct python_offsets *o = r->offsets;
 	uint64_t function = o->code_qualname ? member(head, o->code_qualname) : head->marks.name;
-	int err = python_text(r, function, name, NAME_MAX_BYTES);
+	int err = read_shown_text(r, function, name, PYTHON_FUNCTION_MAX);
 
-	return err ? err : python_text(r, head->marks.filename, file, NAME_MAX_BYTES);
+	return err ? err : read_shown_text(r, head->marks.filename, file, PYTHON_FILE_MAX);
+}
+
+/* 3.12 and later: what is left of the call of a class after __init__(); both names are one string.
+ */
+static bool is_rest_of_init(const struct remote *r, const struct code_head *head, const char *name)
+{
+	return r->offsets->minor >= 12 && head->marks.filename == head->marks.name &&
+	       !strcmp(name, "__init__");
 }
 
 int python_frame_text(struct remote *r, const struct python_frame *frame,
 		      char ret[PYTHON_FRAME_TEXT_MAX])
 {
 	uint64_t code = frame->code & ~(uint64_t)PYTHON_FRAME_OWNER;
-	char name[NAME_MAX_BYTES], file[NAME_MAX_BYTES];
+	char name[PYTHON_FUNCTION_MAX], file[PYTHON_FILE_MAX];
 	struct code_head head, after;
 	int line = -1, text_err, err = read_head(r, code, &head);
 
@@ -250,9 +272,7 @@ int python_frame_text(struct remote *r, const struct python_frame *frame,
 		err = -ESTALE;
 	if (err || text_err)
 		return err ? err : text_err;
-	/* 3.12, 3.13: what is left of a call of a class after __init__(), with one string for both
-	 */
-	if (head.marks.filename == head.marks.name && !strcmp(name, "__init__"))
+	if (is_rest_of_init(r, &head, name))
 		ret[0] = 0;
 	else if (line >= 0)
 		snprintf(ret, PYTHON_FRAME_TEXT_MAX, "%s (%s:%d)", name, file, line);

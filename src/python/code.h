@@ -7,11 +7,17 @@
 #include "python/objects.h"
 #include "python_stack.h"
 
-enum { PYTHON_FRAME_TEXT_MAX = 1024 };
+/* Bytes with the NUL. A file's path has as many as the kernel allows one, and the mark of a cut. */
+enum {
+	PYTHON_FUNCTION_MAX = 1024,
+	PYTHON_FILE_MAX = 4096 + 3,
+	PYTHON_FRAME_TEXT_MAX = PYTHON_FUNCTION_MAX + PYTHON_FILE_MAX + 32,
+};
 
 /*
  * "function (file:line)", the function by its qualified name where the version has one; without the
- * line where the code has none there; "" for code of the interpreter's own. -ESTALE: the code
+ * line where the code has none there; "" for code of the interpreter's own. A name that is longer
+ * than there is room for ends with "…". -ESTALE: the code
  * object is not the one that was seen.
  */
 int python_frame_text(struct remote *r, const struct python_frame *frame,

@@ -31,10 +31,10 @@ static inline uint32_t u32_at(const void *at)
 }
 
 /*
- * The text of a str object as UTF-8, cut at a character where `size` is too small. What C or UTF-8
- * cannot hold, NUL and lone surrogates, becomes U+FFFD.
+ * The text of a str object as UTF-8, cut at a character where `size` is too small, which *ret_cut,
+ * where it is not NULL, says. What C or UTF-8 cannot hold, NUL and lone surrogates, becomes U+FFFD.
  */
-int python_text(struct remote *r, uint64_t object, char *ret, size_t size);
+int python_text(struct remote *r, uint64_t object, char *ret, size_t size, bool *ret_cut);
 
 /* True when the object is a str that says exactly this. */
 bool python_text_is(struct remote *r, uint64_t object, const char *wanted);

@@ -10,7 +10,12 @@
 #include "readers.h"
 #include "util.h"
 
-enum { FRAME_READS = 32, MAX_KNOWN_BYTES = 4 << 20, MAX_BYTES_OF_ONE = MAX_KNOWN_BYTES / 2 };
+enum {
+	FRAME_READS = 32,
+	MAX_KNOWN_BYTES = 4 << 20,
+	MAX_BYTES_OF_ONE = MAX_KNOWN_BYTES / 2,
+	MAX_WAITING_BYTES = 512 << 10, /* read, and not yet taken by the collector */
+};
 
 /* 128 frames of long names and paths; whose names are longer still does not get larger rows. */
 enum { MAX_TEXT_OF_STACK = 24 << 10 };
@@ -35,10 +40,12 @@ struct frame_job {
 	struct python_frame frame;
 	int err;
 	size_t bytes_read;
-	char text[PYTHON_FRAME_TEXT_MAX];
+	char *text; /* NULL: it could not be read, or there is no memory */
+	size_t text_bytes;
 };
 
 static size_t known_bytes; /* of all processes together */
+static _Atomic size_t waiting_bytes;
 
 static struct known_frame *find(const struct target *target, const struct python_frame *frame)
 {
@@ -110,9 +117,15 @@ static void read_frame(struct job *job)
 {
 	struct frame_job *j = (struct frame_job *)job;
 	struct remote r = remote_of(job->host_pid, &j->target->offsets, FRAME_READS);
+	char text[PYTHON_FRAME_TEXT_MAX];
 
 	r.str_type = j->target->threads.str_type;
-	j->err = python_frame_text(&r, &j->frame, j->text);
+	j->err = python_frame_text(&r, &j->frame, text);
+	if (!j->err) {
+		j->text_bytes = strlen(text) + 1;
+		waiting_bytes += j->text_bytes;
+		j->text = waiting_bytes <= MAX_WAITING_BYTES ? strdup(text) : NULL;
+	}
 	j->bytes_read = r.bytes_read;
 }
 
@@ -122,8 +135,10 @@ static void frame_is_read(struct job *job)
 	struct known_frame *known = j->target->dropped ? NULL : find(j->target, &j->frame);
 
 	allowance_charge(&allowance, j->bytes_read);
+	waiting_bytes -= j->text_bytes;
 	if (known && !known->text) {
-		known->text = job->ran && !j->err && !is_full(j->target) ? strdup(j->text) : NULL;
+		/* a copy, for what readers allocate stands in heaps of their own */
+		known->text = j->text && !is_full(j->target) ? strdup(j->text) : NULL;
 		if (known->text) {
 			count(j->target, strlen(known->text) + 1);
 		} else {
@@ -132,6 +147,7 @@ static void frame_is_read(struct job *job)
 		}
 	}
 	target_release(j->target);
+	free(j->text);
 	free(j);
 }
 
@@ -151,6 +167,8 @@ static void start_reading(struct target *target, struct known_frame *known, uint
 	j->target = target;
 	j->frame = known->frame;
 	j->err = 0;
+	j->text = NULL;
+	j->text_bytes = 0;
 	j->bytes_read = 0;
 	if (!readers_give(&j->job)) {
 		free(j);

@@ -6,7 +6,7 @@
 
 #include "util.h"
 
-enum { TEXT_MAX = 1024, STR_HEAD_MAX = 64 };
+enum { CHUNK = 1024, STR_HEAD_MAX = 64 };
 
 struct str_head {
 	uint64_t length; /* characters */
@@ -81,26 +81,31 @@ static uint32_t character(const uint8_t *text, uint8_t kind, size_t i)
 	return (uint32_t)(text[i * 2] | text[i * 2 + 1] << 8);
 }
 
-int python_text(struct remote *r, uint64_t object, char *ret, size_t size)
+int python_text(struct remote *r, uint64_t object, char *ret, size_t size, bool *ret_cut)
 {
-	uint8_t text[TEXT_MAX * 4];
+	uint8_t text[CHUNK * 4];
 	struct str_head head;
-	size_t length, used = 0, n = 1;
+	size_t used = 0, n = 1;
 	int err = read_str_head(r, object, &head);
 
 	if (err)
 		return err;
-	length = head.length < TEXT_MAX ? head.length : TEXT_MAX;
-	length = length < size ? length : size; /* each character takes a byte or more */
-	if (length)
-		err = remote_read(r, head.data, text, length * head.kind);
-	if (err)
-		return err;
-	for (size_t i = 0; i < length && n; i++) {
-		n = put_utf8(character(text, head.kind, i), ret + used, size - 1 - used);
-		used += n;
+	/* each character takes a byte or more: no more are read than could have room */
+	for (uint64_t done = 0; done < head.length && n; done += CHUNK) {
+		size_t length = head.length - done < CHUNK ? head.length - done : CHUNK;
+
+		length = length < size - used ? length : size - used;
+		err = remote_read(r, head.data + done * head.kind, text, length * head.kind);
+		if (err)
+			return err;
+		for (size_t i = 0; i < length && n; i++) {
+			n = put_utf8(character(text, head.kind, i), ret + used, size - 1 - used);
+			used += n;
+		}
 	}
 	ret[used] = 0;
+	if (ret_cut)
+		*ret_cut = !n;
 	return 0;
 }
 

@@ -141,7 +141,7 @@ int python_thread_name(struct remote *r, struct python_threads *threads, uint64_
 	if (!err && native_id != tid && !is_main)
 		err = -ENOENT;
 	if (!err)
-		err = python_text(r, threads->name.value, name, sizeof(name));
+		err = python_text(r, threads->name.value, name, sizeof(name), NULL);
 	/* the thread may have ended, or been renamed, and the memory be another text by now */
 	if (!err)
 		err = remote_u64(r, threads->name.slot, &now);

@@ -61,7 +61,7 @@ def test_stacks_are_those_of_the_process(start_agent, start_on_all, capsys):
                     gone[wanted[i]] += 1
                 else:
                     assert text == wanted[i], f"{truth['scene']}, frame {i}\n{stack}\n{wanted}"
-        assert cut == 2 and len(scenes) == 11
+        assert cut == 2 and len(scenes) == 15
         # what was made for one run only, and nothing else, may have died before it was read
         assert all("größe.py" in text or "made_" in text for text in gone), gone
         assert reasons == ({"automatic": {"heap"}, "deep": {"manual"}} if workload.python.tells_reason else

@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	python_dict_get_int(&r, BASE, 77, &value);
 	if (!python_frame_text(&r, &frame, text))
 		MUST(memchr(text, '\0', sizeof(text)));
-	if (!python_text(&r, BASE, text, sizeof(text)))
+	if (!python_text(&r, BASE, text, sizeof(text), NULL))
 		MUST(memchr(text, '\0', sizeof(text)));
 	read_lines(&offsets, data + 1, size - 1);
 	return 0;

@@ -91,7 +91,7 @@ static void read_all(const struct python_offsets *offsets, struct liar *liar)
 	python_attributes(&r, 0x50000, keys, 2);
 	python_dict_get_int(&r, 0x60000, 77, &value);
 	python_frame_text(&r, &frame, text);
-	python_text(&r, 0x70000, text, sizeof(text));
+	python_text(&r, 0x70000, text, sizeof(text), NULL);
 	assert_true(liar->reads <= READS);
 	assert_true(liar->largest <= 1 << 20);
 }
@@ -206,23 +206,23 @@ static void a_text_and_its_lies(void **state)
 	(void)state;
 	memset(memory, 'x', sizeof(memory));
 	put_str(&o, STR, "worker", 6);
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), 0);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), 0);
 	assert_string_equal(text, "worker");
 	put_str(&o, STR, "worker", 1ULL << 30);
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), 0);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), 0);
 	assert_string_equal(text, "workerxxxxxxxxx");
 	put_str(&o, STR, "worker", 1ULL << 60);
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), -EINVAL);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), -EINVAL);
 	put_str(&o, STR, "worker", 6);
 	put(STR + o.unicode_state, 5 << 2 | 1 << 5, 4); /* characters of 5 bytes */
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), -EINVAL);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), -EINVAL);
 	put_str(&o, STR, "worker", 6);
 	r.str_type = BASE + 72; /* an object of another type */
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), -EINVAL);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), -EINVAL);
 	r.str_type = BASE + 64;
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), 0);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), 0);
 	r.reads_left = 0;
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), -EDQUOT);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), -EDQUOT);
 }
 
 static void characters(void **state)
@@ -231,22 +231,53 @@ static void characters(void **state)
 	struct remote r = { read_memory, NULL, &o, 0, READS };
 	static const uint32_t wide[] = { 'a', 0xe9, 0x540d, 0x1f40d, 0xd800, 0, 0x110000, 'z' };
 	char text[64];
+	bool cut;
 
 	(void)state;
 	memset(memory, 0, sizeof(memory));
 	put(STR + o.unicode_length, 8, 8);
 	put(STR + o.unicode_state, 4 << 2 | 1 << 5, 4);
 	memcpy(memory + (STR - BASE) + o.unicode_compact_data, wide, sizeof(wide));
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), 0);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), 0);
 	assert_string_equal(text, "a\u00e9\u540d\U0001f40d\ufffd\ufffd\ufffdz");
 	/* cut at a character */
-	assert_int_equal(python_text(&r, STR, text, 9), 0);
+	assert_int_equal(python_text(&r, STR, text, 9, &cut), 0);
+	assert_true(cut);
 	assert_string_equal(text, "a\u00e9\u540d");
 	put(STR + o.unicode_state, 1 << 2 | 1 << 5, 4); /* one byte, Latin-1 */
 	put(STR + o.unicode_compact_data, 0xe9e9, 2);
 	put(STR + o.unicode_length, 2, 8);
-	assert_int_equal(python_text(&r, STR, text, sizeof(text)), 0);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), 0);
 	assert_string_equal(text, "\u00e9\u00e9");
+	assert_int_equal(python_text(&r, STR, text, 5, &cut), 0); /* just as long */
+	assert_false(cut);
+	assert_int_equal(python_text(&r, STR, text, 4, &cut), 0);
+	assert_true(cut);
+	assert_string_equal(text, "\u00e9");
+}
+
+static void long_texts(void **state)
+{
+	enum { LENGTH = 5000 };
+	struct python_offsets o = offsets_of(12);
+	struct remote r = { read_memory, NULL, &o, 0, READS };
+	char text[LENGTH + 1], wanted[LENGTH + 1];
+	bool cut;
+
+	(void)state;
+	memset(memory, 0, sizeof(memory));
+	for (size_t i = 0; i < LENGTH; i++)
+		put(STR + o.unicode_ascii_data + i, (uint8_t)(wanted[i] = (char)('a' + i % 23)), 1);
+	wanted[LENGTH] = 0;
+	put(STR + o.unicode_length, LENGTH, 8);
+	put(STR + o.unicode_state, 1 << 2 | 1 << 5 | 1 << 6, 4);
+	assert_int_equal(python_text(&r, STR, text, sizeof(text), &cut), 0);
+	assert_false(cut);
+	assert_string_equal(text, wanted);
+	assert_int_equal(python_text(&r, STR, text, 3001, &cut), 0);
+	assert_true(cut);
+	wanted[3000] = 0;
+	assert_string_equal(text, wanted);
 }
 
 /* ---- lines ---- */
@@ -326,6 +357,7 @@ int main(void)
 		cmocka_unit_test(a_dict_and_its_lies),
 		cmocka_unit_test(a_text_and_its_lies),
 		cmocka_unit_test(characters),
+		cmocka_unit_test(long_texts),
 		cmocka_unit_test(lines),
 		cmocka_unit_test(broken_tables_of_lines),
 		cmocka_unit_test(an_allowance_is_kept),

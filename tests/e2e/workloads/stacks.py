@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import os
 import re
 import sys
 import threading
@@ -161,8 +162,47 @@ def long_function():
     truth.append(names)
 
 
+def frozen_modules():
+    """Their code is part of the program since 3.11."""
+    for call in range(2):
+        for _ in os.walk("/does not exist", onerror=lambda error: collect()):
+            pass
+
+
+def popular_code():
+    """A closure made again and again: each has a reference to its code."""
+    def made():
+        gc.collect(0)
+    references = [made.__code__] * 1_300_000
+    made()
+    time.sleep(0.3)  # it has been looked at
+    del references
+
+
+def long_names():
+    for length in 100, 399, 400, 1000, 1019:
+        names = {"gc": gc}
+        exec(compile(f"def {'n' * length}(): gc.collect(0)", "/" + "é" * (2 * length), "exec"), names)
+        names["n" * length]()
+        truth.append(names)
+
+
+def traced():
+    """A call is traced before its first instruction."""
+    def trace(frame, event, argument):
+        if frame.f_code is called.__code__:
+            sys.settrace(None)
+            gc.collect(0)
+
+    def called():
+        pass
+
+    sys.settrace(trace)
+    called()
+
+
 SCENES = [recursion, deep, generator, comprehension, calls_through_c, lines, automatic, code_made_at_run_time,
-          code_of_short_life, coroutine, long_function]
+          code_of_short_life, coroutine, long_function, frozen_modules, popular_code, long_names, traced]
 
 
 def play():
