@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "text.h"
+
 enum { PATIENCE_MS = 200 }; /* with whoever reads stderr */
 
 static _Atomic int max_level = LOG_LEVEL_INFO; /* an enum log_level */
@@ -69,19 +71,17 @@ static void log_vwrite(enum log_level level, const char *fmt, va_list ap)
 	static const char *const name[] = { "error: ", "warning: ", "", "debug: " };
 	static const int priority[] = { 3, 4, 6, 7 };
 	int saved_errno = errno;
-	char line[2048];
+	char said[2048], line[2048 + 32];
 	int n;
 
 	if (stderr_is_journal())
 		n = snprintf(line, sizeof(line), "<%d>", priority[level]);
 	else
 		n = snprintf(line, sizeof(line), "underspan: %s", name[level]);
-	vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
-	/* a hostile thread or file name must not forge a second log line */
-	for (char *c = line; *c; c++) {
-		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			*c = '?';
-	}
+	vsnprintf(said, sizeof(said), fmt, ap);
+	/* a hostile thread, file name or server must not forge a second line, nor steer a terminal
+	 */
+	text_printable(line + n, sizeof(line) - (size_t)n - 1, said);
 	strcat(line, "\n");
 	if (has_room())
 		fputs(line, stderr);

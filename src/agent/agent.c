@@ -383,6 +383,7 @@ sigset_t agent_block_signals(void)
 	sigaddset(&signals, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a limit on files is a full disk, not the end */
 	return signals;
 }
 

@@ -157,6 +157,27 @@ static void find_late_exception(struct exchange *x)
 	keep_sentence(x->reply, at, end ? (size_t)(end - at) : left);
 }
 
+/*
+ * The same from servers before 25.11, which mark nothing, and from what may be in between: the
+ * text stands anywhere. Only where no rows are expected, which may hold such a text themselves.
+ */
+static bool find_unmarked_exception(struct exchange *x, const char *bytes, size_t len)
+{
+	static const char word[] = "DB::Exception", code[] = "Code: ";
+	const char *end = bytes + len, *at = memmem(bytes, len, word, sizeof(word) - 1);
+	const char *begin = at;
+
+	if (!at)
+		return false;
+	for (const char *p = at; p > bytes && *p != '\n' && begin == at; p--) {
+		if (!memcmp(p - 1, code, sizeof(code) - 1))
+			begin = p - 1;
+	}
+	x->reply->exception_code = clickhouse_exception_code(begin, (size_t)(end - begin)) ?: 1002;
+	keep_sentence(x->reply, begin, (size_t)(end - begin));
+	return true;
+}
+
 static int transport_error(CURLcode code, struct exchange *x, long sent, const char *said,
 			   struct why *why)
 {
@@ -205,6 +226,9 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 		keep_sentence(r, x->head, x->head_len);
 	else
 		find_late_exception(x);
+	if (!r->exception_code && !x->on_bytes && r->http_status == 200 &&
+	    !find_unmarked_exception(x, x->head, x->head_len))
+		find_unmarked_exception(x, x->tail, x->tail_len);
 	if (r->exception_code)
 		return *r->message ? why_fail(why, EREMOTEIO, "%.500s", r->message)
 				   : why_fail(why, EREMOTEIO, "Code: %d, and no text",

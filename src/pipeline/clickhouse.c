@@ -113,6 +113,9 @@ static enum send_result clickhouse_send(struct sink *base, const struct batch *b
 		endpoints_failed(sink->endpoints, reply.retry_after_ns);
 	else if (reply.exception_code)
 		endpoints_ok(sink->endpoints);
+	/* it lives, and has no such table or user: another one may */
+	if (result == SEND_RETRY_SLOW)
+		endpoints_next(sink->endpoints);
 	return result;
 }
 

@@ -91,13 +91,15 @@ static int put_halves(struct pipeline *p, struct table_queue *q, const struct ba
 
 	if (!whole->disk_bytes)
 		return 0;
-	for (int i = 0; !err && i < 2; i++) {
+	for (int i = 0; !err && i < 2; i++)
 		err = spool_put(p->spool, halves[i], q->name, true, why);
-		if (err && i)
-			spool_remove(p->spool, halves[0], q->name);
-	}
 	if (!err)
-		spool_replace(p->spool, whole, q->name);
+		err = spool_replace(p->spool, whole, q->name, why);
+	for (int i = 0; err && i < 2; i++) {
+		if (halves[i]
+			    ->disk_bytes) /* what stays is no batch as long as the whole is there */
+			spool_remove(p->spool, halves[i], q->name);
+	}
 	return err;
 }
 

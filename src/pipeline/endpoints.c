@@ -81,6 +81,22 @@ void endpoints_failed(struct endpoints *e, uint64_t retry_after_ns)
 	clickhouse_client_disconnect(one->client);
 }
 
+void endpoints_next(struct endpoints *e)
+{
+	uint64_t now = clock_monotonic_ns();
+
+	for (size_t i = 1; i < e->n; i++) {
+		size_t next = (e->current + i) % e->n;
+
+		if (e->items[next].ready_at_ns > now)
+			continue;
+		e->current = next;
+		log_info("clickhouse: from now on %s",
+			 clickhouse_client_url(e->items[next].client));
+		return;
+	}
+}
+
 uint64_t endpoints_ready_at(const struct endpoints *e)
 {
 	uint64_t first = UINT64_MAX;

@@ -24,6 +24,9 @@ struct clickhouse_client *endpoints_choose(struct endpoints *endpoints);
 void endpoints_ok(struct endpoints *endpoints);
 void endpoints_failed(struct endpoints *endpoints, uint64_t retry_after_ns);
 
+/* Its answer was about what it has; another one that may be tried now is the present one then. */
+void endpoints_next(struct endpoints *endpoints);
+
 /* CLOCK_MONOTONIC from which on one may be tried; 0: at once. */
 uint64_t endpoints_ready_at(const struct endpoints *endpoints);
 

@@ -36,6 +36,7 @@ struct ledger_page {
 
 struct ledger {
 	struct ledger_page *page;
+	int fd; /* of the file that it is; -1: it is in memory only */
 };
 
 static const char magic[8] = { 'u', 's', 'p', 'a', 'n', 'L', '0' + LEDGER_VERSION, '\n' };
@@ -66,32 +67,21 @@ static void tell_lost(struct ledger_page *page, ledger_on_lost on_lost, void *co
 	}
 }
 
-struct ledger *ledger_open(int directory, const char *const *tables, size_t n_tables,
-			   ledger_on_lost on_lost, void *context)
+struct ledger *ledger_new(const char *const *tables, size_t n_tables)
 {
-	AUTO_CLOSE int fd = openat(directory, "ledger", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
-				   0600);
 	struct ledger *ledger = calloc(1, sizeof(*ledger));
-	char boot_id[BOOT_ID_LEN + 4];
 	struct ledger_page *page;
-	struct stat st;
 
-	/* allocated, not sparse: a store into a page that finds no room would be a signal */
-	if (!ledger || fd < 0 || fstat(fd, &st) || posix_fallocate(fd, 0, sizeof(*page))) {
-		free(ledger);
+	if (!ledger)
 		return NULL;
-	}
-	page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ledger->fd = -1;
+	page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		    0);
 	if (page == MAP_FAILED) {
 		free(ledger);
 		return NULL;
 	}
-	read_boot_id(boot_id);
-	if (!memcmp(page->magic, magic, sizeof(magic)) &&
-	    !memcmp(page->boot_id, boot_id, sizeof(boot_id)))
-		tell_lost(page, on_lost, context);
-	memset(page, 0, sizeof(*page));
-	memcpy(page->boot_id, boot_id, sizeof(boot_id));
+	read_boot_id(page->boot_id);
 	for (size_t i = 0; i < n_tables && i < LEDGER_TABLES; i++)
 		snprintf(page->tables[i].name, sizeof(page->tables[i].name), "%s", tables[i]);
 	memcpy(page->magic, magic, sizeof(magic));
@@ -101,9 +91,54 @@ struct ledger *ledger_open(int directory, const char *const *tables, size_t n_ta
 
 void ledger_close(struct ledger *ledger)
 {
-	if (ledger)
-		munmap(ledger->page, sizeof(*ledger->page));
+	if (!ledger)
+		return;
+	munmap(ledger->page, sizeof(*ledger->page));
+	if (ledger->fd >= 0)
+		close(ledger->fd);
 	free(ledger);
+}
+
+/* What the file had is told, what memory has is in it, and it takes the memory's place. */
+static int take_place(struct ledger *ledger, int fd, ledger_on_lost on_lost, void *context)
+{
+	struct ledger_page *page, *old = ledger->page;
+
+	page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED)
+		return -errno;
+	if (!memcmp(page->magic, magic, sizeof(magic)) &&
+	    !memcmp(page->boot_id, old->boot_id, sizeof(page->boot_id)))
+		tell_lost(page, on_lost, context);
+	memcpy(page, old, sizeof(*page));
+	if (mremap(page, sizeof(*page), sizeof(*page), MREMAP_MAYMOVE | MREMAP_FIXED, old) == old)
+		return 0;
+	munmap(page, sizeof(*page));
+	return -ENOMEM;
+}
+
+int ledger_keep(struct ledger *ledger, int directory, ledger_on_lost on_lost, void *context)
+{
+	struct stat st;
+	int fd, err;
+
+	if (!ledger || (ledger->fd >= 0 && !fstat(ledger->fd, &st) && st.st_nlink))
+		return 0;
+	fd = openat(directory, "ledger", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	/* allocated, not sparse: a store into a page that finds no room would be a signal */
+	err = -posix_fallocate(fd, 0, sizeof(*ledger->page));
+	if (!err)
+		err = take_place(ledger, fd, on_lost, context);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	if (ledger->fd >= 0)
+		close(ledger->fd);
+	ledger->fd = fd;
+	return 0;
 }
 
 void ledger_add(struct ledger *ledger, size_t table, uint64_t rows)

@@ -22,13 +22,16 @@ struct ledger_lost {
 };
 typedef void (*ledger_on_lost)(const struct ledger_lost *lost, void *context);
 
+/* In memory, for the time being. NULL: no memory. */
+struct ledger *ledger_new(const char *const *tables, size_t n_tables);
+
 /*
- * Tells what the run before lost, if the machine has not been restarted since (its page would be
- * out of date), and begins anew. NULL: no room for it on the disk, or no memory; nothing is
- * counted then.
+ * From now on in the directory's file, if it is not already, or if somebody has removed it. Tells
+ * what the run before lost, if the machine has not been restarted since (its page would be out of
+ * date). Negative: the disk does not take it now; it may later. Collector only, the pipeline's
+ * lock being held.
  */
-struct ledger *ledger_open(int spool_directory, const char *const *tables, size_t n_tables,
-			   ledger_on_lost on_lost, void *context);
+int ledger_keep(struct ledger *ledger, int spool_directory, ledger_on_lost on_lost, void *context);
 void ledger_close(struct ledger *ledger);
 
 /* All may be called with NULL. A row is there: collector only. */

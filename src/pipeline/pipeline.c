@@ -157,6 +157,10 @@ int pipeline_tick(struct pipeline *p, struct why *why)
 			close_batch(p, q);
 	}
 	pthread_mutex_lock(&p->lock);
+	if (p->spool && now >= p->ledger_check_ns) {
+		recover_ledger(p);
+		p->ledger_check_ns = now + NSEC_PER_SEC;
+	}
 	if (p->broken.text[0])
 		err = why_fail(why, EPIPE, "%s", p->broken.text);
 	pthread_mutex_unlock(&p->lock);

@@ -40,7 +40,8 @@ struct pipeline {
 	struct ledger *ledger;
 	char origin[160]; /* begins every token */
 
-	uint64_t open_bytes; /* collector's */
+	uint64_t open_bytes;	  /* collector's */
+	uint64_t ledger_check_ns; /* collector's: when to see that it is still on the disk */
 
 	pthread_t writer, sender;
 	bool writer_started, writer_runs, sender_runs;

@@ -68,9 +68,14 @@ static void count_lost(const struct ledger_lost *lost, void *context)
 	if (!rows)
 		return;
 	if (q)
-		q->counts.lost_crash = rows;
+		q->counts.lost_crash += rows;
 	log_warn("%s: the run before ended without a chance to save its last %llu rows",
 		 lost->table, (unsigned long long)rows);
+}
+
+void recover_ledger(struct pipeline *p)
+{
+	ledger_keep(p->ledger, spool_directory(p->spool), count_lost, p);
 }
 
 static void open_ledger(struct pipeline *p)
@@ -80,11 +85,10 @@ static void open_ledger(struct pipeline *p)
 	for (size_t i = 0; names && i < p->n_tables; i++)
 		names[i] = p->queues[i].name;
 	if (names)
-		p->ledger = ledger_open(spool_directory(p->spool), names, p->n_tables, count_lost,
-					p);
-	if (!p->ledger)
-		log_warn("spool.directory: no room for a ledger in %s: rows that a crash takes "
-			 "will not be counted",
+		p->ledger = ledger_new(names, p->n_tables);
+	if (ledger_keep(p->ledger, spool_directory(p->spool), count_lost, p) || !p->ledger)
+		log_warn("spool.directory: no room for a ledger in %s: until there is, rows that a "
+			 "crash takes will not be counted",
 			 p->limits.spool.directory);
 }
 

@@ -12,4 +12,7 @@ struct pipeline;
 /* Opens the spool, queues its batches, counts what a killed run had in memory only. */
 int recover_spool(struct pipeline *pipeline, struct why *why);
 
+/* The count of what only memory has is on the disk again, if it was not. Collector, lock held. */
+void recover_ledger(struct pipeline *pipeline);
+
 #endif

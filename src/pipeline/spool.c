@@ -5,13 +5,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <time.h>
 
 #include "log.h"
+#include "pipeline/spool_directory.h"
 #include "probe/clock.h"
 
 enum { BLOCK = 4096, MAX_FILE_BYTES = 512 << 20, MAX_CORRUPT = 16, MAX_PARKED_BYTES = 1 << 20 };
@@ -24,71 +24,69 @@ struct unsynced {
 
 struct spool {
 	struct spool_options options;
-	int dir;
+	_Atomic int dir; /* < 0: it could not be made yet */
 	/* the writer's; a ring would save a move of some kilobytes a second */
 	struct unsynced *unsynced;
 	size_t n_unsynced, unsynced_size;
 };
 
-static int make_directory(const char *path)
+/* A disk that may take it later: until then rows are kept in memory. */
+static bool may_pass(int err)
 {
-	AUTO_FREE char *copy = strdup(path);
-
-	if (!copy)
-		return -ENOMEM;
-	for (char *p = copy + 1; *p; p++) {
-		if (*p != '/')
-			continue;
-		*p = '\0';
-		if (mkdir(copy, 0755) && errno != EEXIST && errno != EROFS)
-			return -errno;
-		*p = '/';
-	}
-	return mkdir(copy, 0700) && errno != EEXIST ? -errno : 0;
+	return err == -EROFS || err == -ENOSPC || err == -EDQUOT || err == -EIO;
 }
 
 int spool_open(const struct spool_options *options, struct spool **ret_spool, struct why *why)
 {
-	struct spool *s;
-	int err, dir = open(options->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct spool *s = calloc(1, sizeof(*s));
+	int err, dir = -1;
 
-	if (dir < 0 && errno == ENOENT) {
-		err = make_directory(options->directory);
-		if (err)
-			return why_fail(why, -err, "spool.directory: cannot make %s: %s",
-					options->directory, strerror(-err));
-		dir = open(options->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	}
-	if (dir < 0)
-		return why_fail(why, errno, "spool.directory: cannot open %s: %s",
-				options->directory, strerror(errno));
-	/* on the directory itself: that works on a read-only disk, and there is no file to lose */
-	if (flock(dir, LOCK_EX | LOCK_NB)) {
-		err = errno == EWOULDBLOCK ? EBUSY : errno;
-		close(dir);
-		return err == EBUSY ? why_fail(why, EBUSY,
-					       "spool.directory: %s is in use by another "
-					       "underspan; each agent needs its own",
-					       options->directory)
-				    : why_fail(why, err, "spool.directory: cannot lock %s: %s",
-					       options->directory, strerror(err));
-	}
-	s = calloc(1, sizeof(*s));
-	if (!s) {
-		close(dir);
+	if (!s)
 		return why_fail(why, ENOMEM, "out of memory");
-	}
 	s->options = *options;
+	err = spool_directory_open(options->directory, &dir, why);
+	if (err && !may_pass(err)) {
+		free(s);
+		return err;
+	}
+	if (err)
+		log_warn("%s; rows are kept in memory until it can be", why->text);
 	s->dir = dir;
 	*ret_spool = s;
 	return 0;
+}
+
+/*
+ * Whoever removed the directory took the batches with it, and no new one can be made in it: made
+ * again under its name, it takes those to come. Its fd keeps its number, which other threads use.
+ */
+static int reopen_lost(struct spool *s, struct why *why)
+{
+	struct stat st;
+	int dir, err;
+
+	if (s->dir >= 0 && (fstat(s->dir, &st) || st.st_nlink))
+		return 0;
+	err = spool_directory_open(s->options.directory, &dir, why);
+	if (err)
+		return err;
+	log_warn("spool.directory: %s %s made", s->options.directory,
+		 s->dir < 0 ? "could be" : "had been removed and is");
+	if (s->dir < 0) {
+		s->dir = dir;
+		return 0;
+	}
+	err = dup3(dir, s->dir, O_CLOEXEC) < 0 ? errno : 0;
+	close(dir);
+	return err ? why_fail(why, err, "spool.directory: %s", strerror(err)) : 0;
 }
 
 void spool_close(struct spool *s)
 {
 	if (!s)
 		return;
-	close(s->dir);
+	if (s->dir >= 0)
+		close(s->dir);
 	free(s->unsynced);
 	free(s);
 }
@@ -105,11 +103,28 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool has_suffix(const char *s, const char *suffix)
+/* Cuts it off. */
+static bool take_suffix(char *s, const char *suffix)
 {
 	size_t n = strlen(s), m = strlen(suffix);
+	bool there = n > m && !strcmp(s + n - m, suffix);
 
-	return n > m && !strcmp(s + n - m, suffix);
+	if (there)
+		s[n - m] = '\0';
+	return there;
+}
+
+static void print_unfinished(const char *name, char ret[SPOOL_NAME_MAX + 4])
+{
+	snprintf(ret, SPOOL_NAME_MAX + 4, "%s.tmp", name);
+}
+
+static void remove_unfinished(int dir, const char *name)
+{
+	char text[SPOOL_NAME_MAX + 4];
+
+	print_unfinished(name, text);
+	unlinkat(dir, text, 0);
 }
 
 /* Heap, sorted: the order is what names begin with. */
@@ -128,8 +143,11 @@ static int list_names(int dir, struct why *why, char ***ret_names, size_t *ret_n
 		struct spool_name name;
 		char **grown = names;
 
-		if (has_suffix(e->d_name, ".tmp")) /* a killed run was writing it */
-			unlinkat(dir, e->d_name, 0);
+		if (take_suffix(e->d_name, ".tmp")) { /* a killed run was writing it */
+			if (spool_name_parse(e->d_name, &name))
+				remove_unfinished(dir, e->d_name);
+			continue;
+		}
 		if (!spool_name_parse(e->d_name, &name))
 			continue;
 		if (n == size) {
@@ -197,9 +215,9 @@ static bool has_whole(const struct spool_name *half, char **names, size_t n, siz
 
 int spool_scan(struct spool *s, spool_on_file on_file, void *context, struct why *why)
 {
-	char **names;
-	size_t n;
-	int err = list_names(s->dir, why, &names, &n);
+	char **names = NULL;
+	size_t n = 0;
+	int err = s->dir < 0 ? 0 : list_names(s->dir, why, &names, &n);
 
 	for (size_t i = 0; i < n; i++) {
 		struct spool_name name;
@@ -278,7 +296,7 @@ static int write_file(struct spool *s, const struct buffer *header, const struct
 	struct stat st = { 0 };
 	int err, fd;
 
-	snprintf(unfinished, sizeof(unfinished), "%s.tmp", name);
+	print_unfinished(name, unfinished);
 	fd = openat(s->dir, unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
 		    0600);
 	if (fd < 0)
@@ -305,8 +323,10 @@ int spool_put(struct spool *s, struct batch *batch, const char *table, bool sync
 	char name[SPOOL_NAME_MAX];
 	struct buffer header;
 	uint64_t size;
-	int err = check_room(s, batch->body.len, why);
+	int err = reopen_lost(s, why);
 
+	if (!err)
+		err = check_room(s, batch->body.len, why);
 	if (err)
 		return err;
 	if (spool_file_header(batch, table, &header))
@@ -330,7 +350,7 @@ static int read_all(int fd, struct buffer *ret_file)
 
 	if (fstat(fd, &st))
 		return -errno;
-	if (st.st_size > MAX_FILE_BYTES)
+	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE_BYTES)
 		return -EBADMSG;
 	if (buffer_reserve(&file, (size_t)st.st_size + 1))
 		return -ENOMEM;
@@ -358,7 +378,8 @@ int spool_load(struct spool *s, struct batch *batch, const char *table, struct w
 
 	snprintf(name.table, sizeof(name.table), "%s", table);
 	spool_name_print(batch, table, text);
-	fd = openat(s->dir, text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	/* not blocking: nobody may ever write into a FIFO that has this name */
+	fd = openat(s->dir, text, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		err = errno == ENOENT || errno == ELOOP ? -EBADMSG : -errno;
 	else
@@ -382,10 +403,18 @@ void spool_remove(struct spool *s, const struct batch *batch, const char *table)
 			 name, strerror(errno));
 }
 
-void spool_replace(struct spool *s, const struct batch *whole, const char *table)
+int spool_replace(struct spool *s, const struct batch *whole, const char *table, struct why *why)
 {
-	spool_remove(s, whole, table);
-	fsync(s->dir); /* it must never come back when its halves have been sent */
+	char name[SPOOL_NAME_MAX];
+
+	spool_name_print(whole, table, name);
+	/* it must never come back when its halves have been sent */
+	if (!unlinkat(s->dir, name, 0) || errno == ENOENT) {
+		fsync(s->dir);
+		return 0;
+	}
+	return why_fail(why, errno, "spool: cannot replace %s by its halves: %s", name,
+			strerror(errno));
 }
 
 /* ---- what cannot be sent ---- */
@@ -421,13 +450,15 @@ void spool_set_aside(struct spool *s, const struct batch *batch, const char *tab
 
 void spool_park(struct spool *s, const char *table, const char *reason, const struct buffer *rows)
 {
-	AUTO_CLOSE int fd = openat(s->dir, "refused.ndjson",
-				   O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	AUTO_CLOSE int fd = openat(
+		s->dir, "refused.ndjson",
+		O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
 	AUTO_FREE char *head = NULL;
 	struct stat st;
 	ssize_t n;
 
-	if (fd < 0 || fstat(fd, &st) || asprintf(&head, "# %s: %.300s\n", table, reason) < 0)
+	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) ||
+	    asprintf(&head, "# %s: %.300s\n", table, reason) < 0)
 		return;
 	for (char *p = head; p[1]; p++) /* a reason is one line */
 		*p = (unsigned char)*p < ' ' ? ' ' : *p;

@@ -23,10 +23,13 @@ struct spool_options {
 
 struct spool;
 
-/* Makes the directory if it is not there, and takes its lock. -EBUSY: another agent has it. */
+/*
+ * Makes the directory if it is not there, and takes its lock. -EBUSY: another agent has it. Where
+ * the disk cannot take a directory now, spool_put() tries again; likewise when it is removed.
+ */
 int spool_open(const struct spool_options *options, struct spool **ret_spool, struct why *why);
 void spool_close(struct spool *spool);
-int spool_directory(const struct spool *spool); /* fd, borrowed */
+int spool_directory(const struct spool *spool); /* fd, borrowed; < 0: it could not be made yet */
 
 /* Each batch that is there, oldest first, whole or not. Removes the halves of one still whole. */
 typedef int (*spool_on_file)(const struct spool_name *name, uint64_t disk_bytes, uint64_t age_ns,
@@ -47,8 +50,9 @@ uint64_t spool_size_of(const struct batch *batch);
 int spool_load(struct spool *spool, struct batch *batch, const char *table, struct why *why);
 
 void spool_remove(struct spool *spool, const struct batch *batch, const char *table);
-/* Removes a batch whose halves are there: it is gone for good when this returns. */
-void spool_replace(struct spool *spool, const struct batch *whole, const char *table);
+/* Removes a batch whose halves are there: it is gone for good when this returns 0. */
+int spool_replace(struct spool *spool, const struct batch *whole, const char *table,
+		  struct why *why);
 void spool_set_aside(struct spool *spool, const struct batch *batch, const char *table);
 
 /* Appends refused rows (text: JSON lines) with the reason; what does not fit is not kept. */

@@ -55,7 +55,9 @@ static int put_batch(struct pipeline *p, struct table_queue *q, struct batch *ba
 		err = why_fail(&why, ENOSPC, "spool.max_bytes: a batch of %llu bytes has no room",
 			       (unsigned long long)size);
 	else {
+		pthread_mutex_lock(&p->lock);
 		ledger_writing(p->ledger, table, batch->order);
+		pthread_mutex_unlock(&p->lock);
 		err = spool_put(p->spool, batch, q->name, false, &why);
 	}
 	if (err)

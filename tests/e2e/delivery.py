@@ -96,6 +96,11 @@ class Sender:
             assert c["rows"] + c["recovered"] == settled, f"{name}: {c}"
         return self.counts[TABLES[0]]
 
+    def wait_ended(self, timeout=10):
+        """Whatever it says of itself."""
+        self.process.wait(timeout)
+        self.kill()
+
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
         return self

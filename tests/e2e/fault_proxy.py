@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands between the agent and a real store, and breaks what it is told to: a proxy for HTTP/1.1 whose every request goes
 through `plan(request)`, which returns what is to happen to it."""
+import gzip
 import hashlib
 import http.client
 import socket
@@ -165,9 +166,58 @@ def answer(status, body="", **headers):
     return act
 
 
-def exception(code, status=500, text="made up by the test", header=True):
+def exception(code, status=500, text="made up by the test", header=True, before=""):
     headers = {"X_ClickHouse_Exception_Code": code} if header else {"X_ClickHouse_Query_Id": "q"}
-    return answer(status, f"Code: {code}. DB::Exception: {text}\n", **headers)
+    return answer(status, f"{before}Code: {code}. DB::Exception: {text}\n", **headers)
+
+
+# as they stand in a body that began well; servers since 25.11 mark them
+EXCEPTION = b"Code: 241. DB::Exception: made up by the test\n"
+TAG = "abcdefghijklmnop"
+MARKED = f"\r\n__exception__\r\n{TAG}\r\n{EXCEPTION.decode()}{len(EXCEPTION)} {TAG}\r\n__exception__\r\n".encode()
+YES = "HTTP/1.1 200 OK\r\nX-ClickHouse-Query-Id: q\r\n"
+
+
+def in_chunks(pieces, header="X-Made-Up: yes", trailer="", end=True):
+    """200 in ClickHouse's name without asking it, the body in chunks, with or without an end; then the connection is closed."""
+    def act(proxy, request):
+        request.read()
+        request.connection.sendall(f"{YES}{header}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        for piece in pieces:
+            request.connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+            time.sleep(0.05)  # a packet each
+        if end:
+            request.connection.sendall(f"0\r\n{trailer}\r\n".encode())
+        return False
+    return act
+
+
+def gzipped_exception(proxy, request):
+    request.read()
+    reply(request, 500, [("Content-Encoding", "gzip"), ("X-ClickHouse-Query-Id", "q")], gzip.compress(EXCEPTION))
+    return True
+
+
+def only_continue(proxy, request):
+    request.read()
+    for _ in range(60):
+        request.connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.1)
+    return False
+
+
+def endless_reply(proxy, request):
+    request.read()
+    request.connection.sendall(f"{YES}Transfer-Encoding: chunked\r\n\r\n".encode())
+    for _ in range(1000):
+        request.connection.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+    return False
+
+
+def endless_header(proxy, request):
+    request.read()
+    request.connection.sendall(f"{YES}X-ClickHouse-Long: {'x' * (4 << 20)}\r\n".encode())
+    return False
 
 
 def reset_at(n):

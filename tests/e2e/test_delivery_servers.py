@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which server, how it is reached, and whether it is the one that is meant: connections, fail-over, names, TLS."""
+import random
 import re
 import socket
 import subprocess
@@ -35,6 +36,31 @@ def test_next_server_when_one_fails(store, proxy, sender, database, cleanup):
     database.check(6007)
     assert s.stderr.count("from now on") >= 2
     assert not other.failures
+
+
+@pytest.mark.parametrize("fault_there", [fault.exception(60, status=404), fault.exception(516, status=403), fault.answer(404)])
+def test_next_server_when_one_is_not_set_up(fault_there, store, proxy, sender, database, cleanup):
+    """No such table, user or path at the first: somebody has to mend that, and the second one has all of them."""
+    other = fault.FaultProxy(store.address)
+    cleanup.append(other)
+    proxy.plan = lambda request: fault_there
+    s = sender("--rows=2003", "--batch_rows=300", "--wait=10", url=f"{proxy.url},{other.url}")
+    s.end()
+    database.check(2003)
+    assert len(proxy.inserts()) == 1 and "will try again" in s.stderr and f"from now on {other.url}" in s.stderr
+    assert not other.failures
+
+
+def test_servers_that_come_and_go(store, proxy, sender, database, cleanup):
+    """Both fail in many ways, by turns; the same rows may be sent to either."""
+    rng, other = random.Random(7), fault.FaultProxy(store.address)
+    cleanup.append(other)
+    faults = [fault.answer(503), fault.lose_reply, fault.half_a_reply, fault.exception(242), fault.exception(60, status=404),
+              fault.reset_at(101), fault.cut_off_at(101), None, None, None, None, None]
+    proxy.plan = other.plan = lambda request: rng.choice(faults) if len(proxy.requests) + len(other.requests) < 31 else None
+    sender("--rows=10007", "--rate=5000", "--batch_rows=300", "--wait=60", url=f"{proxy.url},{other.url}").end(timeout=70)
+    database.check(10007)
+    assert proxy.inserts() and other.inserts() and not other.failures
 
 
 def test_name_that_moves(store, database, tmp_path, cleanup):

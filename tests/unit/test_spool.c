@@ -212,6 +212,28 @@ static struct spool_options options(void)
 				       .sync_after_ns = NSEC_PER_SEC };
 }
 
+/* A disk may take files and not let any go; halves beside their whole would be its rows twice. */
+static void a_whole_that_stays_is_not_replaced(void **state)
+{
+	struct spool_options o = options();
+	struct batch *whole = sealed_batch(1, 0, 10);
+	char path[128];
+	struct spool *s;
+	struct why why;
+
+	(void)state;
+	assert_int_equal(spool_open(&o, &s, &why), 0);
+	assert_int_equal(spool_put(s, whole, "a", false, &why), 0);
+	assert_int_equal(spool_replace(s, whole, "a", &why), 0);
+	assert_int_equal(spool_replace(s, whole, "a", &why), 0); /* gone is gone */
+	snprintf(path, sizeof(path), "%s/%016x.10.a", directory, 1);
+	assert_int_equal(mkdir(path, 0700), 0); /* root's, too, can not unlink it */
+	assert_int_equal(spool_replace(s, whole, "a", &why), -EISDIR);
+	assert_non_null(strstr(why.text, "cannot replace"));
+	spool_close(s);
+	batch_free(whole);
+}
+
 struct found {
 	size_t n;
 	struct spool_name names[8];
@@ -250,7 +272,7 @@ static void a_half_beside_its_whole_is_no_batch(void **state)
 	assert_int_equal(found.n, 3); /* killed before the whole was removed */
 	assert_int_equal(spool_put(s, halves[0], "a", true, &why), 0);
 	assert_int_equal(spool_put(s, halves[1], "a", true, &why), 0);
-	spool_replace(s, whole[1], "a");
+	assert_int_equal(spool_replace(s, whole[1], "a", &why), 0);
 	assert_int_equal(batch_split(halves[0], "a", false, quarters), 0);
 	assert_int_equal(spool_put(s, quarters[1], "a", true, &why), 0);
 	found.n = 0;
@@ -594,6 +616,7 @@ int main(void)
 		cmocka_unit_test(halves_hold_all_rows_and_have_tokens_of_their_own),
 		cmocka_unit_test(cutting_ends_with_one_row),
 		ON_DISK(a_half_beside_its_whole_is_no_batch),
+		ON_DISK(a_whole_that_stays_is_not_replaced),
 		ON_DISK(what_is_not_delivered_comes_with_the_next_run),
 		ON_DISK(another_runs_table_is_delivered_too),
 		ON_DISK(the_limit_drops_the_oldest_and_counts),

@@ -203,6 +203,7 @@ int main(int argc, char **argv)
 	int err;
 
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	sigaction(SIGTERM, &(struct sigaction){ .sa_handler = on_signal }, NULL);
 	err = config_parse(options, argc, argv, NULL, NULL, &why);
 	if (!err) {
