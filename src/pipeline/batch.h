@@ -31,7 +31,11 @@ struct batch {
 	char part[BATCH_PART_MAX + 1]; /* "01": the second half of the first half; "": whole */
 	enum batch_state state;
 	uint64_t rows;
-	uint64_t opened_ns; /* CLOCK_MONOTONIC of the first row; of a recovered one: the start */
+	/*
+	 * CLOCK_MONOTONIC of the first row; of a recovered one: of its file. Before the machine's
+	 * start it is "negative", modulo 2^64: only its distance from now means something.
+	 */
+	uint64_t opened_ns;
 	uint64_t from_us, to_us; /* wall clock of the first row and of the closing */
 	uint32_t attempts;
 	uint64_t disk_bytes;   /* in the spool: what it takes there; 0: it is in memory only */

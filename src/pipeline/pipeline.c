@@ -206,7 +206,7 @@ void pipeline_read_counts(struct pipeline *p, size_t table, struct pipeline_coun
 
 void pipeline_read_state(struct pipeline *p, struct pipeline_state *ret)
 {
-	uint64_t now = clock_monotonic_ns(), oldest = now;
+	uint64_t now = clock_monotonic_ns();
 
 	*ret = (struct pipeline_state){ 0 };
 	pthread_mutex_lock(&p->lock);
@@ -219,10 +219,9 @@ void pipeline_read_state(struct pipeline *p, struct pipeline_state *ret)
 	for (size_t i = 0; i < p->n_queues; i++) {
 		const struct table_queue *q = &p->queues[i];
 
-		if (q->first && q->first->opened_ns < oldest)
-			oldest = q->first->opened_ns;
+		if (q->first && now - q->first->opened_ns > ret->oldest_ns)
+			ret->oldest_ns = now - q->first->opened_ns;
 	}
-	ret->oldest_ns = now - oldest;
 	pthread_mutex_unlock(&p->lock);
 }
 

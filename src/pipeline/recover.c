@@ -44,7 +44,7 @@ static int take_up(const struct spool_name *name, uint64_t disk_bytes, uint64_t 
 	strcpy(batch->part, name->part);
 	batch->state = BATCH_READY;
 	batch->rows = name->rows;
-	batch->opened_ns = age_ns < now ? now - age_ns : 0;
+	batch->opened_ns = now - age_ns; /* may be before the boot */
 	batch->from_us = batch->to_us = clock_wall_us(now) - age_ns / NSEC_PER_USEC;
 	batch->disk_bytes = disk_bytes;
 	batch->secured = true;

@@ -109,14 +109,13 @@ static void drop_expired(struct pipeline *p)
 	uint64_t dropped = 0;
 
 	for (;;) {
-		uint64_t now_us = clock_wall_us(clock_monotonic_ns()), limit_us;
+		uint64_t now = clock_monotonic_ns(); /* a clock that is stepped makes no row old */
 		struct table_queue *q;
 		struct batch *oldest;
 
 		pthread_mutex_lock(&p->lock);
-		limit_us = p->limits.spool.max_age_ns / NSEC_PER_USEC;
 		oldest = queue_oldest_spooled(p, &q);
-		if (oldest && oldest->to_us + limit_us < now_us)
+		if (oldest && now - oldest->opened_ns > p->limits.spool.max_age_ns)
 			queue_settle(p, q, oldest, &q->counts.dropped_spool);
 		else
 			oldest = NULL;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever breaks between the agent and the database: every row arrives once, or is counted. The store is the real engine;
 a proxy before it breaks what the test says. Rows come by number through the agent's own pipeline."""
+import gzip
 import re
 import subprocess
 import threading
@@ -100,7 +101,7 @@ def test_server_down_for_long(proxy, sender, database, tmp_path):
     """Ten minutes, compressed: down at the start, rows pile up in the spool, in order, and nothing in memory."""
     target, proxy.target = proxy.target, ("127.0.0.1", 1)
     s = sender("--rows=30011", "--rate=10000", "--batch_rows=500", "--tables=3", "--wait=40", spool=tmp_path / "spool").wait_added()
-    assert len(list((tmp_path / "spool").glob("*.ebpf_*"))) > 50
+    wait_until(lambda: len(list((tmp_path / "spool").glob("*.ebpf_*"))) > 50, 10, "the spool's files")
     order = []
     proxy.plan = lambda request: order.append((request.table, request.query["insert_deduplication_token"]))
     proxy.target = target
@@ -195,7 +196,8 @@ def test_agent_killed(phase, proxy, sender, database, tmp_path):
     assert rows == different, "rows are there twice"
     # the kill may come between the test's own count and the pipeline's
     assert rows + counts["lost_crash"] in (handed, handed - 1), counts
-    assert counts["recovered"] == counts["inserted"] and counts["lost_crash"] <= 1000
+    # a batch, and those that the writer had not come to: some, on a busy machine
+    assert counts["recovered"] == counts["inserted"] and counts["lost_crash"] <= 4000
 
 
 def told_lost(s):
@@ -297,6 +299,18 @@ def test_rows_that_are_refused(sender, database, tmp_path):
     assert counts["dropped_refused"] == 5 and counts["inserted"] == 4998
     parked = (tmp_path / "spool" / "refused.ndjson").read_text()
     assert parked.count('"note":"bad"') == 5 and parked.count("# ebpf_handoff: Code: ") == 5
+
+
+@pytest.mark.parametrize("code", [6, 25, 26, 27, 117, 130, 131, 407, 676])
+def test_codes_of_single_rows(code, proxy, sender, database, tmp_path):
+    """What a server says of one row does not hold up the others, nor take one of them along."""
+    def plan(request):
+        return fault.exception(code, status=400) if b'{"n":499,' in gzip.decompress(request.read()) else None
+    proxy.plan = plan
+    counts = sender("--rows=1009", "--batch_rows=503", spool=tmp_path / "spool").end(code=1)
+    rows, different, largest = database.numbers()
+    assert rows == different == counts["inserted"] == 1008 and largest == 1008 and counts["dropped_refused"] == 1
+    assert (tmp_path / "spool" / "refused.ndjson").read_text().count('"n":499,') == 1
 
 
 def test_killed_while_a_bad_row_is_looked_for(proxy, sender, database, tmp_path):

@@ -158,3 +158,32 @@ def test_tls_refused(what, said, store, database, certificates, tmp_path, cleanu
     cleanup.append(s)
     s.end()
     database.check(1009)
+
+
+def test_certificates_that_are_renewed(store, database, certificates, tmp_path, cleanup):
+    """The server's runs out and it gets one of another authority: rows wait until the agent's file has that, too, and no restart or
+    signal is needed."""
+    d, new = certificates, tmp_path
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "new.key", "-out", "new.pem",
+            "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", cwd=new)
+    ca = new / "ca.pem"
+    ca.write_bytes((d / "ca.pem").read_bytes())
+    p = fault.FaultProxy(store.address, tls=fault.tls_context(d / "server.pem", d / "server.key"))
+    cleanup.append(p)
+    s = Sender(p.url, database, "--rows=10007", "--rate=3000", "--batch_rows=300", "--wait=30", f"--clickhouse_ca_file={ca}",
+               spool=new / "spool")
+    cleanup.append(s)
+    wait_until(lambda: len(p.inserts()) > 3, 10, "some inserts")
+    time.sleep(1.1)  # one of zero days ends in the second in which it was made
+    p.tls = fault.tls_context(d / "expired.pem", d / "expired.key")
+    for connection in list(p.open):
+        connection.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: "will try again" in s.stderr, 10, "that it is told")
+    n = len(p.inserts())
+    p.tls = fault.tls_context(new / "new.pem", new / "new.key")
+    time.sleep(1)
+    assert len(p.inserts()) == n
+    ca.write_bytes((new / "new.pem").read_bytes())
+    s.end(timeout=40)
+    database.check(10007)
+    assert not p.failures

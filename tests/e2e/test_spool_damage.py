@@ -16,6 +16,7 @@ import fault_proxy as fault
 from delivery import Database, Sender, Store, TABLES, database, proxy, sender, store  # noqa: F401: fixtures
 from host import wait_until
 from test_delivery import small_disk, told_lost  # noqa: F401: a fixture
+from test_service import step_clock  # noqa: F401: a fixture
 
 
 def down(proxy):  # noqa: F811
@@ -181,3 +182,17 @@ def test_both_killed_at_random(tmp_path, cleanup):
     assert handed - 31 <= rows + lost + bad <= handed, (rows, lost, bad, handed)
     assert not p.failures, p.failures
     stores[-1].stop()
+
+
+def test_a_clock_that_is_stepped(step_clock, proxy, sender, database, tmp_path):  # noqa: F811
+    """Two hours forth and back while rows wait that may do so for one: they are as old as they are."""
+    down(proxy)
+    s = sender("--rows=2003", "--batch_rows=100", "--hold", "--spool.max_age=3600", spool=tmp_path / "spool").wait_added()
+    wait_until(lambda: len(batches(tmp_path / "spool")) == 21, 10, "the spool's files")
+    for seconds in 7200, -7200, 0:
+        step_clock(seconds)
+        time.sleep(1.5)  # it looks every second
+    up(proxy)
+    wait_until(lambda: database.numbers()[0] == 2003, 30, "all rows")
+    assert s.terminate().end()["dropped_spool"] == 0
+    database.check(2003)
