@@ -2,9 +2,11 @@
 /*
  * Which processes are tracked, kept right in the kernel: a child is tracked from its first
  * instruction, a dead process is forgotten before its id can be used again. User space adds the
- * processes in which it found an interpreter (src/probe/processes.c).
+ * processes in which it found an interpreter (src/probe/processes.c), and where that lies
+ * (src/trackers/python_places.c): in a child, which is a copy, where it lies in its parent.
  */
 #include "underspan.bpf.h"
+#include "python_places.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -58,6 +60,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 {
 	__u32 parent_tgid = parent->tgid, tgid = child->tgid;
 	struct process_info *known, info;
+	struct python_process *python;
 
 	known = bpf_map_lookup_elem(&processes, &parent_tgid);
 	if (!known)
@@ -72,6 +75,9 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 		stat_add(STAT_SEEN, 1);
 		stat_add(STAT_LOST_STATE, 1);
 	}
+	python = bpf_map_lookup_elem(&python_processes, &parent_tgid);
+	if (python)
+		bpf_map_update_elem(&python_processes, &tgid, python, BPF_ANY);
 	tell(PROCESS_FORK, tgid, parent_tgid);
 	return 0;
 }
@@ -86,6 +92,7 @@ int BPF_PROG(process_exec, struct task_struct *task)
 		known->flags &= ~PROCESS_REFUSED;
 	else if (known)
 		bpf_map_delete_elem(&processes, &tgid);
+	bpf_map_delete_elem(&python_processes, &tgid);
 	tell(PROCESS_EXEC, tgid, 0);
 	return 0;
 }
@@ -98,6 +105,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	/* fires for each thread; do_exit() has already counted this one off */
 	if (BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
+	bpf_map_delete_elem(&python_processes, &tgid);
 	if (bpf_map_delete_elem(&processes, &tgid))
 		return 0;
 	tell(PROCESS_EXIT, tgid, 0);

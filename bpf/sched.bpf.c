@@ -229,7 +229,6 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 parent_tgid = parent->tgid, tgid = child->tgid;
-	struct python_process *python;
 	struct gil_process *inherited;
 
 	if (tgid == parent_tgid)
@@ -237,9 +236,6 @@ int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 	inherited = bpf_map_lookup_elem(&gil_processes, &parent_tgid);
 	if (inherited && bpf_map_update_elem(&gil_processes, &tgid, inherited, BPF_ANY))
 		gil_lost();
-	python = bpf_map_lookup_elem(&python_processes, &parent_tgid);
-	if (python)
-		bpf_map_update_elem(&python_processes, &tgid, python, BPF_ANY);
 	return 0;
 }
 
@@ -255,7 +251,6 @@ int BPF_PROG(sched_exec, struct task_struct *task)
 	if (t && t->off_cpu_late)
 		off_cpu_report_late(t, false, PYTHON_SLOT_SCHED);
 	bpf_map_delete_elem(&gil_processes, &tgid);
-	bpf_map_delete_elem(&python_processes, &tgid);
 	thread_delete(task);
 	return 0;
 }
@@ -279,10 +274,8 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	if (gil_callsite_runs)
 		gil_call_end(task, gil_end_ns ?: bpf_ktime_get_ns());
 	/* fires for each thread; do_exit() has already counted this one off */
-	if (BPF_CORE_READ(task, signal, live.counter) <= 0) {
+	if (BPF_CORE_READ(task, signal, live.counter) <= 0)
 		bpf_map_delete_elem(&gil_processes, &tgid);
-		bpf_map_delete_elem(&python_processes, &tgid);
-	}
 	return 0;
 }
 

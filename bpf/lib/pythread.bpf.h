@@ -9,21 +9,7 @@
 #define UNDERSPAN_PYTHREAD_BPF_H
 
 #include "pystack.bpf.h"
-#include "python_process.h"
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32); /* host pid */
-	__type(value, struct python_process);
-} python_processes SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PYTHON_PROCESS_BINARIES);
-	__type(key, __u32);
-	__type(value, struct python_offsets);
-} python_binaries SEC(".maps");
+#include "python_places.bpf.h"
 
 /*
  * One a CPU and a slot: what runs with interrupts off cannot be interrupted by its like; what a

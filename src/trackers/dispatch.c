@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "trackers/python_places.h"
 #include "trackers/trackers.h"
 
 void tracker_set_attach_binary(struct python_binary *binary, void *context)
@@ -43,6 +44,8 @@ void tracker_set_leave_binary(const struct python_binary *binary, void *context)
 
 void tracker_set_process_appeared(struct tracker_set *set, const struct process *process)
 {
+	if (set->walks_threads)
+		python_places_appeared(process);
 	for (size_t i = 0; i < set->n; i++) {
 		if (set->items[i].tracker->process_appeared)
 			set->items[i].tracker->process_appeared(process);
@@ -51,6 +54,8 @@ void tracker_set_process_appeared(struct tracker_set *set, const struct process 
 
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid)
 {
+	if (set->walks_threads)
+		python_places_gone(host_pid);
 	for (size_t i = 0; i < set->n; i++) {
 		if (set->items[i].tracker->process_gone && !set->items[i].dead)
 			set->items[i].tracker->process_gone(host_pid);
@@ -61,6 +66,8 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 {
 	struct tracker_output to = *output;
 
+	if (set->walks_threads)
+		python_places_tick(now_ns);
 	for (size_t i = 0; i < set->n; i++) {
 		to.index = i;
 		if (set->items[i].tracker->tick && !set->items[i].dead)

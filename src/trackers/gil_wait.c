@@ -18,7 +18,6 @@
 #include "python/stack.h"
 #include "trackers/gil_places.h"
 #include "trackers/sched.h"
-#include "trackers/sched_python.h"
 
 struct gil_wait_row {
 	struct row_common common;
@@ -207,18 +206,11 @@ static void add_profile_row(const struct tracker_output *output, const struct sc
 
 /* ---- processes ---- */
 
-static void gil_wait_process_gone(uint32_t host_pid)
-{
-	sched_python_gone(host_pid);
-	gil_places_gone(host_pid);
-}
-
 static void gil_wait_process_appeared(const struct process *process)
 {
 	const struct python_binary *binary = process->file.binary;
 
-	gil_wait_process_gone(process->host_pid); /* its exit may have got lost */
-	sched_python_appeared(skeleton, process);
+	gil_places_gone(process->host_pid); /* its exit may have got lost */
 	if (binary && usable[binary->id])
 		gil_places_appeared(skeleton, process, base_va[binary->id],
 				    method_of[binary->id] == GIL_METHOD_CALLSITE);
@@ -246,7 +238,6 @@ static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 	if (output->last && !uses(GIL_METHOD_UPROBE) && end_waits())
 		log_warn("gil_wait: waits that were not over are not reported: %s",
 			 strerror(errno));
-	sched_python_tick(now_ns);
 	sched_sums_tick(&sums, output, now_ns);
 }
 
@@ -400,6 +391,7 @@ const struct tracker gil_wait_tracker = {
 	.row_size = sizeof(struct gil_wait_row),
 	.event_offset = offsetof(struct gil_wait_row, event),
 	.ring_bytes = 1 << 20,
+	.walks_threads = true,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = gil_wait_open,
@@ -412,5 +404,5 @@ const struct tracker gil_wait_tracker = {
 	.binary_method = gil_wait_binary_method,
 	.process_appeared = gil_wait_process_appeared,
 	.quiet = gil_wait_quiet,
-	.process_gone = gil_wait_process_gone,
+	.process_gone = gil_places_gone,
 };

@@ -20,7 +20,6 @@
 #include "python/stack.h"
 #include "trackers/off_cpu_idle.h"
 #include "trackers/sched.h"
-#include "trackers/sched_python.h"
 #include "trackers/sched_return.h"
 
 /* What user space adds to an event, the same for an interval and for a sum of them. */
@@ -292,19 +291,16 @@ static void off_cpu_take_extra(void *row_of, const void *extra, size_t size)
 
 static void off_cpu_process_appeared(const struct process *process)
 {
-	sched_python_appeared(skeleton, process);
 	symbols_process_appeared(process->host_pid);
 }
 
 static void off_cpu_process_gone(uint32_t host_pid)
 {
-	sched_python_gone(host_pid);
 	symbols_process_gone(host_pid);
 }
 
 static void off_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
 {
-	sched_python_tick(now_ns);
 	sched_return_tick(skeleton);
 	sched_sums_tick(&sums, output, now_ns);
 }
@@ -413,6 +409,7 @@ const struct tracker off_cpu_tracker = {
 	.row_size = sizeof(struct off_cpu_row),
 	.event_offset = offsetof(struct off_cpu_row, event),
 	.ring_kib = &ring_kib,
+	.walks_threads = true,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = off_cpu_open,

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "probe/kernel.h"
-#include "trackers/sched_python.h"
 #include "trackers/sched_return.h"
 
 static struct sched_bpf *skeleton;
@@ -50,7 +49,6 @@ void sched_close(void)
 	if (!users || --users)
 		return;
 	sched_return_close();
-	sched_python_done();
 	sched_bpf__destroy(skeleton);
 	skeleton = NULL;
 }

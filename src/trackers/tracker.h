@@ -57,7 +57,8 @@ struct tracker {
 	size_t event_offset;
 	uint64_t ring_bytes;	  /* a power of two; resident twice over, for it is mapped twice */
 	const uint64_t *ring_kib; /* an option for it, instead */
-	bool of_host; /* observes the host, not processes: it has nothing to say about one */
+	bool of_host;	    /* observes the host, not processes: it has nothing to say about one */
+	bool walks_threads; /* their Python stacks: is told where interpreters lie */
 	const struct option *options;
 	size_t n_options;
 

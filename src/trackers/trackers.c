@@ -8,9 +8,11 @@
 #include "events/process.h"
 #include "log.h"
 #include "probe/clock.h"
+#include "probe/kernel.h"
 #include "probe/processes.h"
 #include "process.skel.h"
 #include "trackers/map_memory.h"
+#include "trackers/python_places.h"
 
 extern const struct tracker handoff_tracker, gc_pause_tracker, gil_wait_tracker, off_cpu_tracker,
 	tcp_accept_tracker, tcp_connect_tracker, tcp_loss_tracker, ena_tracker,
@@ -153,12 +155,19 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 		return why_fail(why, errno, "cannot open the process object: %s", strerror(errno));
 	set->process_skeleton = process_skeleton->skeleton;
 	bpf_map__set_max_entries(process_skeleton->maps.events, PROCESS_RING_BYTES);
+	if (!set->walks_threads)
+		bpf_map__set_max_entries(process_skeleton->maps.python_processes, 1);
+	/* without an entry a process lacks stacks; not so of `processes`, which has to have room */
+	if (kernel_has("bpf_mem_alloc"))
+		bpf_map__set_map_flags(process_skeleton->maps.python_processes, BPF_F_NO_PREALLOC);
 	err = bpf_object__load_skeleton(set->process_skeleton);
 	if (err)
 		return why_fail(why, ENODEV, "the kernel refused the process object: %s",
 				strerror(-err));
 	set->processes_fd = bpf_map__fd(process_skeleton->maps.processes);
 	set->process_stats_fd = bpf_map__fd(process_skeleton->maps.stats);
+	python_places_start(bpf_map__fd(process_skeleton->maps.python_processes),
+			    bpf_map__fd(process_skeleton->maps.python_binaries));
 	err = add_ring(set, bpf_map__fd(process_skeleton->maps.events), on_process_event, set);
 	if (err)
 		return why_fail(why, -err, "cannot read the process object's ring buffer: %s",
@@ -199,19 +208,35 @@ static uint32_t ring_bytes(const struct tracker *tracker)
 	return bytes;
 }
 
+/* The maps of the process object that a tracker's object has, too, are the same maps. */
+static int share_maps(struct bpf_object *object)
+{
+	const struct bpf_map *const shared[] = { process_skeleton->maps.processes,
+						 process_skeleton->maps.python_processes,
+						 process_skeleton->maps.python_binaries };
+	int err = 0;
+
+	for (size_t i = 0; !err && i < ARRAY_SIZE(shared); i++) {
+		struct bpf_map *map = bpf_object__find_map_by_name(object,
+								   bpf_map__name(shared[i]));
+
+		if (map)
+			err = bpf_map__reuse_fd(map, bpf_map__fd(shared[i]));
+	}
+	return err;
+}
+
 static int open_tracker(const struct tracker_set *set, struct running_tracker *running,
 			struct why *why)
 {
-	struct bpf_map *map;
 	int err = running->tracker->open(set->only_chosen, &running->skeleton, why);
 
 	if (err || !running->skeleton)
 		return err;
 	map_memory_on_demand(*running->skeleton->obj);
-	map = bpf_object__find_map_by_name(*running->skeleton->obj, "processes");
 	err = bpf_map__set_max_entries(own_map(running, "events"), ring_bytes(running->tracker));
-	if (!err && map)
-		err = bpf_map__reuse_fd(map, set->processes_fd);
+	if (!err)
+		err = share_maps(*running->skeleton->obj);
 	return err ? why_fail(why, -err, "cannot set up its maps: %s", strerror(-err)) : 0;
 }
 
@@ -340,6 +365,9 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 				     .process_stats_fd = -1 };
 	if (!err)
 		err = check_options(names, why);
+	for (size_t i = 0; all_trackers[i]; i++)
+		set->walks_threads |= all_trackers[i]->walks_threads &&
+				      is_wanted(names, all_trackers[i]);
 	if (!err)
 		err = open_process_object(set, why);
 	if (err)
@@ -434,6 +462,7 @@ void tracker_set_close(struct tracker_set *set)
 	for (size_t i = 0; i < set->n; i++)
 		set->items[i].tracker->close();
 	set->n = 0;
+	python_places_done();
 	process_bpf__destroy(process_skeleton);
 	process_skeleton = NULL;
 	set->process_skeleton = NULL;

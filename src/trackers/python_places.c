@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where interpreters lie, for the walks in bpf/sched.bpf.c. See sched_python.h. */
-#include "trackers/sched_python.h"
+/* Where interpreters lie. See python_places.h. */
+#include "trackers/python_places.h"
 
 #include <bpf/bpf.h>
 #include <string.h>
@@ -29,7 +29,7 @@ struct place_job {
 };
 
 static struct python_place *places;
-static const struct sched_bpf *skeleton; /* of the places */
+static int processes_map, binaries_map; /* bpf/lib/python_places.bpf.h */
 
 #ifdef __x86_64__
 /*
@@ -127,7 +127,18 @@ static void find_tstate_slots(const struct target *target, struct python_process
 	if (!process->tstate_slots[0])
 		find_tls_slots(target, process);
 }
+
+bool python_places_walkable(const struct python_binary *binary)
+{
+	(void)binary;
+	return true;
+}
 #else
+bool python_places_walkable(const struct python_binary *binary)
+{
+	return binary->offsets.tstate_native_thread_id;
+}
+
 static void find_tstate_slots(const struct target *target, struct python_process *process)
 {
 	(void)target;
@@ -159,8 +170,7 @@ static void tell(struct python_place *place, const struct python_process *proces
 	if (!process->runtime || !memcmp(process, &place->told, sizeof(*process)))
 		return;
 	place->told = *process;
-	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.python_processes), &place->host_pid,
-				process, BPF_ANY))
+	if (bpf_map_update_elem(processes_map, &place->host_pid, process, BPF_ANY))
 		log_warn("process %u: its rows have no Python stacks: %s", place->host_pid,
 			 strerror(errno));
 }
@@ -202,29 +212,36 @@ static void start_looking(struct python_place *place, uint64_t now_ns)
 
 static void forget(struct python_place *place)
 {
-	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.python_processes), &place->host_pid);
 	HASH_DEL(places, place);
 	free(place);
 }
 
-void sched_python_gone(uint32_t host_pid)
+void python_places_gone(uint32_t host_pid)
 {
 	struct python_place *place = find(host_pid);
 
-	if (place)
-		forget(place);
+	if (!place)
+		return;
+	/* the kernel has forgotten it by itself, but may have been told once more since */
+	bpf_map_delete_elem(processes_map, &host_pid);
+	forget(place);
 }
 
-void sched_python_appeared(const struct sched_bpf *of, const struct process *process)
+void python_places_appeared(const struct process *process)
 {
 	const struct python_binary *binary = process->file.binary;
-	struct python_place *place;
+	struct python_place *place = find(process->host_pid);
 
-	skeleton = of;
-	sched_python_gone(process->host_pid); /* its exit may have got lost */
-	if (!binary || binary->id >= PYTHON_PROCESS_BINARIES ||
-	    bpf_map_update_elem(bpf_map__fd(skeleton->maps.python_binaries), &binary->id,
-				&binary->offsets, BPF_ANY) ||
+	if (place) /* its exit got lost */
+		forget(place);
+	/* what the kernel knows of a Python it may know by its parent: that stays until it is told
+	 */
+	if (!binary) {
+		bpf_map_delete_elem(processes_map, &process->host_pid);
+		return;
+	}
+	if (binary->id >= PYTHON_PROCESS_BINARIES ||
+	    bpf_map_update_elem(binaries_map, &binary->id, &binary->offsets, BPF_ANY) ||
 	    !(place = calloc(1, sizeof(*place))))
 		return;
 	place->host_pid = process->host_pid;
@@ -233,7 +250,7 @@ void sched_python_appeared(const struct sched_bpf *of, const struct process *pro
 	start_looking(place, clock_monotonic_ns());
 }
 
-void sched_python_tick(uint64_t now_ns)
+void python_places_tick(uint64_t now_ns)
 {
 	struct python_place *place, *next;
 
@@ -244,13 +261,18 @@ void sched_python_tick(uint64_t now_ns)
 	}
 }
 
-void sched_python_done(void)
+void python_places_start(int processes_fd, int binaries_fd)
+{
+	processes_map = processes_fd;
+	binaries_map = binaries_fd;
+}
+
+void python_places_done(void)
 {
 	struct python_place *place, *next;
 
 	HASH_ITER(hh, places, place, next)
 	{
-		HASH_DEL(places, place);
-		free(place);
+		forget(place);
 	}
 }
