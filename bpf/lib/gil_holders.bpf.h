@@ -8,6 +8,7 @@
 #ifndef UNDERSPAN_GIL_HOLDERS_BPF_H
 #define UNDERSPAN_GIL_HOLDERS_BPF_H
 
+#include "stack_share.bpf.h"
 #include "thread.bpf.h"
 
 enum {
@@ -34,9 +35,8 @@ struct gil_sample {
 };
 
 struct gil_history {
-	__u64 n;	       /* changes ever; the last ones are kept */
-	__s64 stack_credit_ns; /* what stacks may cost yet, see gil_stack.bpf.h */
-	__u64 stack_credit_at; /* when it was reckoned last */
+	__u64 n; /* changes ever; the last ones are kept */
+	struct stack_share stacks;
 	struct gil_sample sample;
 	struct gil_change changes[GIL_MAX_CHANGES];
 };

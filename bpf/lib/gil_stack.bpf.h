@@ -60,32 +60,20 @@ enum {
 
 /*
  * Stacks are taken while a GIL changes hands, and nobody has it meanwhile: what they cost, the
- * process loses. A process that waits a thousand times a second is as well known by a hundred of
- * these stacks; so they have a share of its time (ppm), a burst of them is free, and a long wait,
- * of which there cannot be many, has its stacks in any case.
+ * process loses. So they have a share of its time, and a long wait, of which there cannot be many,
+ * has its stacks in any case.
  */
 volatile __u64 gil_stack_share_ppm = 0; /* 0: no limit; may change while it runs */
-enum { GIL_STACK_BURST_SECONDS = 5, GIL_STACK_LONG_NS = 10000000 };
+enum { GIL_STACK_LONG_NS = 10000000 };
 
 /* Not inlined: its caller has little room on the stack left (512 bytes a chain of calls). */
 static __noinline bool gil_stacks_affordable(struct gil_history *history, struct gil_wait *w,
 					     __u64 now)
 {
-	__u64 share = gil_stack_share_ppm, earned, most;
+	__u64 ppm = gil_stack_share_ppm;
 
-	if (!history || !share || now - w->start_ns >= GIL_STACK_LONG_NS)
-		return true;
-	/* two CPUs may do this at the same time: then it earns twice, a little */
-	if (now - history->stack_credit_at >= 1000000) {
-		earned = (now - history->stack_credit_at) / 1000 * share / 1000;
-		most = GIL_STACK_BURST_SECONDS * 1000 * share;
-		history->stack_credit_at = now;
-		if (earned >= most || history->stack_credit_ns + (__s64)earned >= (__s64)most)
-			history->stack_credit_ns = most;
-		else
-			__sync_fetch_and_add(&history->stack_credit_ns, earned);
-	}
-	return history->stack_credit_ns > 0;
+	return !history || !ppm || now - w->start_ns >= GIL_STACK_LONG_NS ||
+	       stack_share_left(&history->stacks, ppm, now);
 }
 
 static __always_inline bool gil_stacks_wanted(struct gil_wait *w, __u64 now)
@@ -216,7 +204,7 @@ static __always_inline void gil_take(struct task_struct *waiter, struct thread *
 	gil_look_at_holder(walk, w, slot, history, o->tstate_thread_id, begin);
 	ns = bpf_ktime_get_ns() - begin;
 	if (history)
-		__sync_fetch_and_add(&history->stack_credit_ns, -ns);
+		stack_share_pay(&history->stacks, ns);
 	cost->takes++;
 	cost->ns += ns;
 }

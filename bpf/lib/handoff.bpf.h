@@ -9,6 +9,7 @@
 
 #include "underspan.bpf.h"
 #include "compat.bpf.h"
+#include "handoff_stack.bpf.h"
 #include "socket.bpf.h"
 #include "events/handoff.h"
 
@@ -164,25 +165,81 @@ static __always_inline void accepted(__u32 fd)
 		conn->first_byte_ns = header->start_ns;
 }
 
-/* Both the thread and the first byte are there: this is the row. */
-static __always_inline void report(struct handoff_connection *conn)
+static __always_inline bool long_enough(const struct handoff_connection *conn)
+{
+	return conn->event.header.end_ns - conn->event.header.start_ns >= min_duration_ns;
+}
+
+static __always_inline void fill_event(struct handoff_event *event,
+				       const struct handoff_connection *conn)
 {
 	__u64 start = conn->event.header.start_ns, end = conn->event.header.end_ns;
 	__u64 ready = conn->first_byte_ns > start ? conn->first_byte_ns : start;
-	struct handoff_event *event;
 
-	stat_add(STAT_SEEN, 1);
-	if (end - start < min_duration_ns) {
-		stat_add(STAT_FILTERED, 1);
-		return;
-	}
-	event = event_reserve(sizeof(*event));
-	if (!event)
-		return;
 	__builtin_memcpy(event, &conn->event, sizeof(*event));
 	event->client_wait_ns = ready - start;
 	event->handoff_ns = ready < end ? end - ready : 0;
+}
+
+enum row_stack {
+	NO_STACK,
+	STACK_NOW,  /* of the current thread, which has just picked it up */
+	STACK_HELD, /* taken when it was picked up, before the first byte came */
+};
+
+/* False, and counted, when there is no stack: the row is still to be sent. */
+static __always_inline bool report_with_stack(struct handoff_connection *conn, enum row_stack of)
+{
+	struct handoff_row *row = handoff_row_begin();
+	__u32 why = STAT_STACK_ROOM;
+
+	if (row) {
+		why = of == STACK_NOW ? (__u32)handoff_take_stack(conn->event.header.tid)
+				      : conn->stack_missed;
+		if (!why) {
+			fill_event(&row->event, conn);
+			why = handoff_send_row(of == STACK_NOW ? 0 : conn->stack);
+		}
+		handoff_row_end(row);
+	}
+	if (why)
+		stat_add(why, 1);
+	return !why;
+}
+
+/* Both the thread and the first byte are there: this is the row. */
+static __always_inline void report(struct handoff_connection *conn, enum row_stack of)
+{
+	struct handoff_event *event;
+
+	stat_add(STAT_SEEN, 1);
+	if (!long_enough(conn)) {
+		stat_add(STAT_FILTERED, 1);
+		return;
+	}
+	if (of != NO_STACK && report_with_stack(conn, of))
+		return;
+	event = event_reserve(sizeof(*event));
+	if (!event)
+		return;
+	fill_event(event, conn);
 	event_submit(event);
+}
+
+/* Takes the current thread's stack, for a row that is made later. */
+static __always_inline void hold_stack(struct handoff_connection *conn)
+{
+	struct handoff_row *row = handoff_row_begin();
+	__u32 why = STAT_STACK_ROOM;
+
+	if (row) {
+		why = handoff_take_stack(conn->event.header.tid);
+		conn->stack = why ? 0 : handoff_keep_stack();
+		if (!why && !conn->stack)
+			why = STAT_STACK_ROOM;
+		handoff_row_end(row);
+	}
+	conn->stack_missed = why;
 }
 
 /* What had been picked up without a byte: the byte came, or will never come. */
@@ -193,7 +250,10 @@ static __always_inline void report_picked(__u64 sock, struct handoff_connection 
 	if (!conn->first_byte_ns)
 		conn->first_byte_ns = now;
 	conn->state = SERVED;
-	report(conn);
+	if (conn->stack || conn->stack_missed)
+		report(conn, STACK_HELD);
+	else
+		report(conn, NO_STACK);
 }
 
 struct touch {
@@ -231,7 +291,7 @@ static __always_inline void pick_up(__u64 sock, struct handoff_connection *conn,
 				    const struct touch *touch, __u64 now)
 {
 	struct event_header *header = &conn->event.header;
-	__u64 start = header->start_ns;
+	__u64 start = header->start_ns, waited = 0;
 	__u8 one = 1;
 
 	if (conn->event.queue == HANDOFF_QUEUE_KEEPALIVE && only_farewell(conn, sock, touch)) {
@@ -244,14 +304,25 @@ static __always_inline void pick_up(__u64 sock, struct handoff_connection *conn,
 	header->start_ns = start;
 	header->end_ns = now;
 	conn->event.pickup = touch->pickup;
-	/* bytes there, yet nobody saw them come: the accepting thread read a part of them before */
-	if (!conn->first_byte_ns && (touch->consumed || touch->finds_end || readable(sock)))
+	conn->stack = 0;
+	conn->stack_missed = 0;
+	if (conn->first_byte_ns) {
+		waited = now - (conn->first_byte_ns > start ? conn->first_byte_ns : start);
+	} else if (touch->consumed || touch->finds_end || readable(sock)) {
+		/* nobody saw the bytes come, be it that the accepting thread read a part of them */
 		conn->first_byte_ns = conn->main_read_ns ? conn->main_read_ns : now;
+		waited = now - start;
+	}
 	if (conn->first_byte_ns) {
 		conn->state = SERVED;
-		report(conn);
+		if (waited >= handoff_stack_min_ns)
+			report(conn, STACK_NOW);
+		else
+			report(conn, NO_STACK);
 		return;
 	}
+	if (waited >= handoff_stack_min_ns && long_enough(conn))
+		hold_stack(conn);
 	conn->state = PICKED;
 	if (bpf_map_update_elem(&handoff_picked, &sock, &one, BPF_ANY))
 		count_lost();

@@ -4,6 +4,7 @@
 #define UNDERSPAN_EVENTS_HANDOFF_H
 
 #include "events/event.h"
+#include "python_stack.h"
 
 /* ebpf_handoff.queue; append only */
 enum handoff_queue { HANDOFF_QUEUE_ACCEPT, HANDOFF_QUEUE_KEEPALIVE, HANDOFF_QUEUE_MAX };
@@ -39,7 +40,8 @@ struct handoff_event {
 	__u8 queue;  /* enum handoff_queue */
 	__u8 pickup; /* enum handoff_pickup */
 	__u8 family; /* AF_INET, AF_INET6, AF_UNIX */
-	__u8 pad[5];
+	__u8 pad;
+	struct python_stack_info py_stack; /* its frames follow: the worker's at the pickup */
 };
 
 /* A connection as bpf/lib/handoff.bpf.h follows it; user space takes out what nobody else does. */
@@ -51,7 +53,8 @@ struct handoff_connection {
 	__u32 host_pid;		    /* the process that accepted it */
 	__u32 idle_tid;		    /* who gave it to a poller */
 	__u32 state;
-	__u32 pad;
+	__u32 stack_missed; /* enum event_stat: why the worker's stack could not be taken */
+	__u64 stack;	    /* where it is kept until the first byte comes; 0: nowhere */
 };
 
 #endif

@@ -19,8 +19,12 @@ WITH
 SELECT
     queue,
     pickup,
+    tid,
     thread_name,
     comm,
+    -- in which call: the innermost function that is known, its file by its last two names
+    replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
+        '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
     toUnixTimestamp64Micro(start_time) AS begin_us,
     toUnixTimestamp64Micro(end_time) AS end_us,
     intDiv(handoff_ns, 1000) AS handoff_us,

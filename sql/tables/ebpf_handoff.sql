@@ -3,7 +3,8 @@
 -- end_time: the first touch of the descriptor by a thread other than the accepting one.
 -- client_wait_ns is counted from start_time until the first byte was there (longer than
 -- duration_ns when the worker itself then waited for it); handoff_ns is the part of duration_ns in
--- which the bytes were there and no thread was.
+-- which the bytes were there and no thread was. py_stack is the worker's, leaf first, as it touched the descriptor; empty
+-- where the bytes were there for less than handoff.stack_min_us.
 CREATE TABLE IF NOT EXISTS ebpf_handoff
 (
     host LowCardinality(String),
@@ -31,6 +32,7 @@ CREATE TABLE IF NOT EXISTS ebpf_handoff
     local_port UInt16 CODEC(ZSTD),
     peer_ip IPv6 CODEC(ZSTD),
     peer_port UInt16 CODEC(ZSTD),
+    py_stack Array(LowCardinality(String)) CODEC(ZSTD),
     duration_ms Float64 ALIAS duration_ns / 1e6,
     client_wait_ms Float64 ALIAS client_wait_ns / 1e6,
     handoff_ms Float64 ALIAS handoff_ns / 1e6

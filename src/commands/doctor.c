@@ -20,6 +20,7 @@
 #include "probe/clock.h"
 #include "probe/kernel.h"
 #include "probe/proc.h"
+#include "trackers/python_places.h"
 #include "trackers/trackers.h"
 
 static struct pid_list pids;
@@ -157,14 +158,19 @@ static const char *symbols_of(const struct tracker *tracker, const struct python
 		       : NULL;
 }
 
+/* `walkable`: whose Python stacks can be taken, wherever they are. */
 static bool describe_tracker(const struct tracker *tracker, const struct python_binary *binary,
-			     size_t i)
+			     size_t i, bool walkable)
 {
 	const char *symbols = symbols_of(tracker, binary);
 	char line[512];
 
-	if (!tracker->attach_binary)
+	if (!tracker->attach_binary && !tracker->walks_threads)
 		return say(true, tracker->name, "needs no probe in the process");
+	if (!tracker->attach_binary)
+		return say(true, tracker->name,
+			   walkable ? "needs no probe in the process; rows have Python stacks"
+				    : "needs no probe in the process; rows have no Python stacks");
 	if (!binary->live[i])
 		return say(false, tracker->name, binary->refused[i].text);
 	snprintf(line, sizeof(line), "%zu probes, found by %s%s%s", binary->links[i].n,
@@ -194,13 +200,14 @@ static bool describe_state(uint32_t pid, const struct binary_file *file)
 static bool describe_python(const struct tracker_set *set, uint32_t pid,
 			    const struct binary_file *file)
 {
-	bool ok;
+	bool walkable, ok;
 
 	describe_build(file->binary);
 	ok = describe_state(pid, file);
+	walkable = ok && python_places_walkable(file->binary);
 	for (size_t i = 0; i < set->n; i++) {
 		if (!set->items[i].dead)
-			ok &= describe_tracker(set->items[i].tracker, file->binary, i);
+			ok &= describe_tracker(set->items[i].tracker, file->binary, i, walkable);
 	}
 	return ok;
 }

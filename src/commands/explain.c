@@ -206,24 +206,6 @@ static int look_under(struct explanation *e, const json_t *spans, json_t *span, 
 	return 0;
 }
 
-static void print_handoff(const struct explanation *e, const json_t *handoff, int depth)
-{
-	int64_t begin = number_of(handoff, "begin_us"), end = number_of(handoff, "end_us");
-	int64_t waited = number_of(handoff, "handoff_us"),
-		client = number_of(handoff, "client_wait_us");
-	char label[128];
-
-	if (client > 0 && begin + client <= end) {
-		print_line(e, depth, "client had sent nothing yet", begin, begin + client);
-		begin += client;
-	}
-	if (waited <= 0)
-		return;
-	snprintf(label, sizeof(label), "waited for a worker thread (%.16s)",
-		 text_of(handoff, "queue"));
-	print_line(e, depth, label, begin, end);
-}
-
 /* A thread by its name, or else by its id. */
 struct thread_label {
 	char text[64];
@@ -238,6 +220,31 @@ static struct thread_label thread_label(const json_t *row, const char *tid, cons
 	else
 		snprintf(label.text, sizeof(label.text), "%lld", (long long)number_of(row, tid));
 	return label;
+}
+
+static void print_handoff(const struct explanation *e, const json_t *handoff, int depth)
+{
+	const char *place = text_of(handoff, "place");
+	int64_t begin = number_of(handoff, "begin_us"), end = number_of(handoff, "end_us");
+	int64_t waited = number_of(handoff, "handoff_us"),
+		client = number_of(handoff, "client_wait_us");
+	char label[512];
+
+	if (client > 0 && begin + client <= end) {
+		print_line(e, depth, "client had sent nothing yet", begin, begin + client);
+		begin += client;
+	}
+	if (waited <= 0)
+		return;
+	if (*place)
+		snprintf(label, sizeof(label),
+			 "waited for a worker thread (%.16s): %.60s took it in %.300s",
+			 text_of(handoff, "queue"),
+			 thread_label(handoff, "tid", "thread_name").text, place);
+	else
+		snprintf(label, sizeof(label), "waited for a worker thread (%.16s)",
+			 text_of(handoff, "queue"));
+	print_line(e, depth, label, begin, end);
 }
 
 static void print_waits(const struct explanation *e, const json_t *span, int depth)

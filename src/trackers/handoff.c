@@ -10,12 +10,14 @@
 #include "handoff.skel.h"
 #include "probe/kernel.h"
 #include "python/names.h"
+#include "python/stack.h"
 #include "trackers/tracker.h"
 
 struct handoff_row {
 	struct row_common common;
 	struct handoff_event event;
 	const char *main_thread_name;
+	struct column_strings py_stack;
 };
 
 static const char *const queue_names[HANDOFF_QUEUE_MAX] = { "accept", "keepalive" };
@@ -38,10 +40,13 @@ static const struct column columns[] = {
 	EVENT(COLUMN_U16, local_port, "UInt16"),
 	EVENT(COLUMN_IP, peer_ip, "IPv6"),
 	EVENT(COLUMN_U16, peer_port, "UInt16"),
+	COLUMN(COLUMN_STRINGS, struct handoff_row, py_stack, "py_stack",
+	       "Array(LowCardinality(String))"),
 };
 
 static struct handoff_bpf *skeleton;
-static uint64_t min_duration_us;
+static uint64_t min_duration_us, stack_min_us = 1000;
+static double stack_cpu_percent = 1;
 static bool processes_ended;
 
 static const struct option options[] = {
@@ -51,11 +56,25 @@ static const struct option options[] = {
 	  .arg = "US",
 	  .help = "leave shorter hand-offs out (default 0: every one is a row)",
 	  .reloadable = true },
+	{ .key = "handoff.stack_min_us",
+	  .type = OPTION_UINT,
+	  .target = &stack_min_us,
+	  .arg = "US",
+	  .help = "requests that waited this long for a thread have its Python stack (1000)" },
+	{ .key = "handoff.stack_cpu_percent",
+	  .type = OPTION_NUMBER,
+	  .target = &stack_cpu_percent,
+	  .arg = "P",
+	  .help = "of a process's time may go to these stacks; others have none then (1; 0: no "
+		  "limit)",
+	  .max = 100,
+	  .reloadable = true },
 };
 
 static void handoff_options_changed(void)
 {
 	skeleton->bss->min_duration_ns = min_duration_us * NSEC_PER_USEC;
+	skeleton->bss->handoff_stack_share_ppm = (uint64_t)(stack_cpu_percent * 10000);
 }
 
 /* The tracepoints of system calls. Some machines have no poll(); the others must all be there. */
@@ -96,6 +115,11 @@ static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	handoff_options_changed();
+	skeleton->rodata->handoff_stack_min_ns = stack_min_us * NSEC_PER_USEC;
+	/* what waits for its first byte has waited for no thread: no stack of it is ever kept */
+	if (stack_min_us)
+		bpf_map__set_max_entries(skeleton->maps.handoff_stacks, 1);
+	bpf_map__set_max_entries(skeleton->maps.python_walks, 1);
 	bpf_program__set_autoload(kernel_has("sk_data_ready") ? skeleton->progs.handoff_data_ready
 							      : skeleton->progs.handoff_tcp_probe,
 				  true);
@@ -173,6 +197,17 @@ static void handoff_tick(const struct tracker_output *output, uint64_t now_ns)
 	}
 }
 
+static void handoff_take_extra(void *row_of, const void *extra, size_t size)
+{
+	static struct stack_texts texts; /* one row is made at a time */
+	struct handoff_row *row = row_of;
+	const struct handoff_event *event = &row->event;
+
+	if (event->py_stack.n * sizeof(struct python_frame) == size)
+		row->py_stack = stack_resolve(event->header.host_pid, event->header.end_ns, extra,
+					      &event->py_stack, &texts);
+}
+
 static void handoff_complete(void *row_of)
 {
 	struct handoff_row *row = row_of;
@@ -190,14 +225,17 @@ const struct tracker handoff_tracker = {
 	.name = "handoff",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_handoff", columns),
 	.event_size = sizeof(struct handoff_event),
+	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
 	.row_size = sizeof(struct handoff_row),
 	.event_offset = offsetof(struct handoff_row, event),
 	.ring_bytes = 512 << 10,
+	.walks_threads = true,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = handoff_open,
 	.options_changed = handoff_options_changed,
 	.close = handoff_close,
+	.take_extra = handoff_take_extra,
 	.complete = handoff_complete,
 	.process_gone = handoff_process_gone,
 	.tick = handoff_tick,

@@ -11,7 +11,7 @@ import pytest
 
 import host
 from test_gc_pause import match, rows_of
-from test_pythons import COLLECTIONS, GC, WAITS, check, child_of
+from test_pythons import COLLECTIONS, GC, HANDOFF, HANDOFFS, WAITS, check, child_of
 
 ROOT = os.path.join(host.CACHE, "root-trixie")
 CONTAINER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container.py")
@@ -51,19 +51,20 @@ def play(agent, workloads):
 def check_all(agent, workloads):
     for workload, container_id in zip(workloads, IDS):
         check(agent, workload, workload.host_pid, "usdt")
-        for table in GC, "ebpf_gil_wait", "ebpf_probe_health":
+        for table in GC, HANDOFF, "ebpf_gil_wait", "ebpf_probe_health":
             ids = {r["container_id"] for r in agent.select(table, lambda r: r["host_pid"] == workload.host_pid)}
             assert ids == {container_id}, (table, ids)
 
 
 def trackers(start_agent):
-    return start_agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000", trackers=["gc_pause", "gil_wait"])
+    return start_agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000",
+                       trackers=["gc_pause", "handoff", "gil_wait"])
 
 
 def test_containers_of_one_image_stay_apart(pythons, start_agent, start_workload):
     """All are pid 1, and run the same files through overlays of their own."""
     agent = trackers(start_agent)
-    workloads = [start(start_workload, python, container_id, "every_python.py", COLLECTIONS, WAITS)
+    workloads = [start(start_workload, python, container_id, "every_python.py", COLLECTIONS, HANDOFFS, WAITS)
                  for python, container_id in zip(pythons + pythons, IDS)]
     play(agent, workloads)
     agent.stop()
@@ -104,7 +105,7 @@ def test_17_containers_of_one_image_share_its_probes(pythons, start_agent, start
 
 
 def test_programs_that_an_upgrade_has_deleted(pythons, start_agent, start_workload):
-    workloads = [start(start_workload, python, container_id, "every_python.py", COLLECTIONS, WAITS)
+    workloads = [start(start_workload, python, container_id, "every_python.py", COLLECTIONS, HANDOFFS, WAITS)
                  for python, container_id in zip(pythons, IDS)]
     for workload in workloads:
         image = workload.python.image[len(ROOT):]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One program on every CPython that can be had, as a static program and as a library, as it comes and stripped of all
-symbols in a PID namespace, all at once: collections, waits for the GIL, names and stacks are what the program says."""
+symbols in a PID namespace, all at once: collections, hand-offs, waits for the GIL, names and stacks are what the program
+says."""
 import os
 import time
 
@@ -11,12 +12,13 @@ from conftest import ALL_PYTHONS, PYTHONS
 from test_gc_pause import strip
 
 COLLECTIONS = 23  # rounds, each with several collections, in each of three threads
+HANDOFFS = 53
 WAITS = 43
 SLEEP_NS = 3_000_000
 CLOCK_NS = 50_000
 # take_gil() is entered a little after the sleep's end, and time.sleep() returns a little after it has got the GIL
 SLACK_NS = 1_500_000
-GC, GIL = "ebpf_gc_pause", "ebpf_gil_wait"
+GC, HANDOFF, GIL = "ebpf_gc_pause", "ebpf_handoff", "ebpf_gil_wait"
 IN_PID_NAMESPACE = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
 MOUNT_PROC = ["sh", "-c", 'mount -t proc proc /proc && exec "$@"', "sh"]
 
@@ -52,6 +54,22 @@ def check_collections(rows, truth):
         assert row["thread_name"] == record["name"], (row, record)
         unread += check_stack(row["py_stack"], texts(record["stack"]))
     assert unread <= len(rows) // 100, f"{unread} of {len(rows)} stacks are not whole"
+    return len(rows)
+
+
+def check_handoffs(rows, truth):
+    """Each one, with both threads' names and the stack with which the worker read."""
+    records = {t["port"]: t for t in truth["handoffs"]}
+    rows = [r for r in rows if r["peer_port"] in records]
+    assert len(rows) == len(records) == HANDOFFS, f"{len(rows)} rows for {len(records)} of {HANDOFFS} hand-offs"
+    unread = 0
+    for row in rows:
+        record = records[row["peer_port"]]
+        found = row["tid"], row["thread_name"], row["main_thread_name"]
+        assert found == (record["tid"], record["name"], "MainThread"), row
+        assert row["handoff_ns"] > 3_000_000, row
+        unread += check_stack(row["py_stack"], texts(record["stack"]))
+    assert unread <= len(rows) // 20, f"{unread} of {len(rows)} stacks are not whole"
     return len(rows)
 
 
@@ -108,7 +126,8 @@ def check(agent, workload, host_pid, method):
     rows = agent.select(GC, lambda r: r["host_pid"] == host_pid)
     assert {(r["pid"], r["method"]) for r in rows} == {(workload.hello["pid"], method)}
     n = check_collections(rows, workload.truth)
-    return n, check_waits(agent.select(GIL, lambda r: r["host_pid"] == host_pid), workload.truth)
+    return (n, check_handoffs(agent.select(HANDOFF, lambda r: r["host_pid"] == host_pid), workload.truth),
+            check_waits(agent.select(GIL, lambda r: r["host_pid"] == host_pid), workload.truth))
 
 
 def run(agent, workloads, pids):
@@ -134,14 +153,15 @@ GROUPS = {"of this machine": PYTHONS, "of other releases": ALL_PYTHONS[len(PYTHO
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("variant", ["as they come", "stripped, in PID namespaces"])
 def test_everything_on_every_python(variant, group, start_agent, start_workload, tmp_path, capsys):
-    agent = start_agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000", trackers=["gc_pause", "gil_wait"])
+    agent = start_agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000",
+                        trackers=["gc_pause", "handoff", "gil_wait"])
     workloads = []
     for python in GROUPS[group]:
         if variant == "as they come":
-            workloads.append(start_workload(python, "every_python.py", COLLECTIONS, WAITS))
+            workloads.append(start_workload(python, "every_python.py", COLLECTIONS, HANDOFFS, WAITS))
         else:
             copy, env = strip(python, tmp_path / python.name)
-            workloads.append(start_workload(copy, "every_python.py", COLLECTIONS, WAITS, env=env,
+            workloads.append(start_workload(copy, "every_python.py", COLLECTIONS, HANDOFFS, WAITS, env=env,
                                             prefix=IN_PID_NAMESPACE + (copy.enter or MOUNT_PROC)))
     for workload in workloads:
         workload.hello = workload.read()
@@ -154,7 +174,8 @@ def test_everything_on_every_python(variant, group, start_agent, start_workload,
     for workload, pid in zip(workloads, pids):
         method = workload.python.gc_method if variant == "as they come" else "scan"
         try:
-            lines.append("%s: %d collections, %d waits" % (workload.python, *check(agent, workload, pid, method)))
+            found = check(agent, workload, pid, method)
+            lines.append("%s: %d collections, %d hand-offs, %d waits" % (workload.python, *found))
         except AssertionError as e:
             failures.append(f"{workload.python}: {str(e)[:1500]}")
     with capsys.disabled():

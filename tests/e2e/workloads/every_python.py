@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collections and waits for the GIL of named threads, at known places in the code, and what the program itself knows
-of each: generation, figures, name, stack, who had the GIL. every_python.py COLLECTIONS WAITS."""
+"""Collections, hand-offs and waits for the GIL of named threads, at known places in the code, and what the program itself
+knows of each: generation, figures, name, stack, who had the GIL. every_python.py COLLECTIONS HANDOFFS WAITS."""
 import gc
 import os
+import queue
+import socket
 import sys
 import threading
 import time
@@ -10,6 +12,7 @@ import time
 from workload import frames, listen, now, tell, warm_up
 
 GC_NAMES = ["gc-größe", "名前-2"]
+WORKER_NAMES = ["worker-größe", "作業-2"]
 SLEEP = 0.003
 collections = []
 begun = {}
@@ -42,6 +45,46 @@ def collect(n, pause=1.2):
         time.sleep(0)
 
 
+class Worker:
+    """Picks connections up, the first bytes of which came milliseconds ago, from all kinds of calls."""
+
+    def __init__(self, tasks, handoffs):
+        self.tasks, self.handoffs = tasks, handoffs
+
+    def take(self, connection):
+        return (self.note(sys._getframe()), connection.recv(100))[1]
+
+    def note(self, frame):
+        self.handoffs.append({"port": self.port, "tid": threading.get_native_id(),
+                              "name": threading.current_thread().name, "stack": frames(frame)})
+
+    def deeper(self, n, connection):
+        return self.deeper(n - 1, connection) if n else self.take(connection)
+
+    def run(self):
+        for i, (connection, self.port) in enumerate(iter(self.tasks.get, None)):
+            time.sleep(0.003)
+            [lambda: self.deeper(i % 31, connection),
+             lambda: sorted([2, 1], key=lambda v: v == 2 and self.take(connection) and v or v),
+             lambda: [self.take(c) for c in (connection,)],
+             lambda: sum(len(self.take(c)) for c in [connection])][i % 4]()
+            connection.close()
+
+
+def hand_over(n, tasks):
+    """The main thread accepts; it is also who connects, so that no byte is late. Returns the clients' ends."""
+    clients = []
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(n)
+        for _ in range(n):
+            client = socket.create_connection(listener.getsockname())
+            client.sendall(b"what?")
+            clients.append(client)
+            tasks.put((listener.accept()[0], client.getsockname()[1]))
+    return clients
+
+
 def hold(n, calls, done):
     """Has the GIL for milliseconds on end: sorting does not let go of it."""
     data = [float(i * 7919 % 300007) for i in range(300007)]
@@ -65,10 +108,14 @@ def wait(waits, done):
 
 
 def main():
-    n_collections, n_waits = int(sys.argv[1]), int(sys.argv[2])
+    n_collections, n_handoffs, n_waits = map(int, sys.argv[1:])
     gc.freeze()
     if not warm_up():
         return
+    tasks, handoffs = queue.Queue(), []
+    workers = [threading.Thread(target=Worker(tasks, handoffs).run, name=name) for name in WORKER_NAMES]
+    for worker in workers:
+        worker.start()  # this early, so that their names are known when it counts
     begin = now()
     gc.disable()
     gc.callbacks.append(callback)
@@ -80,6 +127,12 @@ def main():
     collect(n_collections, 0)
     gc.callbacks.remove(callback)
     middle = now()
+    clients = hand_over(n_handoffs, tasks)
+    for worker in workers:
+        tasks.put(None)
+    for worker in workers:
+        worker.join()
+    del clients
     calls, waits, done = [], [], []
     holder = threading.Thread(target=hold, args=(n_waits, calls, done), name="holder ✓")
     waiter = threading.Thread(target=wait, args=(waits, done), name="waiter")
@@ -88,7 +141,8 @@ def main():
     tids = [holder.native_id, waiter.native_id]
     for thread in holder, waiter:
         thread.join()
-    tell(begin=begin, middle=middle, end=now(), collections=collections, calls=calls, waits=waits, tids=tids)
+    tell(begin=begin, middle=middle, end=now(), collections=collections, handoffs=handoffs, calls=calls, waits=waits,
+         tids=tids)
     listen()
     os._exit(0)
 

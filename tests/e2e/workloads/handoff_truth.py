@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gunicorn configuration and WSGI application that measure the hand-off themselves, for all three generations of
 gthread. Each line of the file $HANDOFF_TRUTH is one pickup: when the main thread had accepted the connection, and when a
-worker thread first touched it. A system call lies between two stamps, so both are noted; all are CLOCK_MONOTONIC."""
+worker thread first touched it, and with which Python stack. A system call lies between two stamps, so both are noted; all are
+CLOCK_MONOTONIC."""
 import gc
 import json
 import os
+import select
+import socket
+import sys
 import threading
 import time
+
+from workload import frames
 
 assert time.get_clock_info("perf_counter").implementation == "clock_gettime(CLOCK_MONOTONIC)"
 now = time.perf_counter_ns
@@ -49,6 +55,35 @@ def stamping(function):
     return touch
 
 
+def note_stack():
+    if getattr(thread, "stack", 0) is None:
+        thread.stack = frames(sys._getframe(1))
+
+
+def noting(function):
+    """Notes with which stack a worker thread's first such call of a pickup is made: on the line of the call itself."""
+    def noted(*args):
+        return (note_stack(), function(*args))[1]
+    return noted
+
+
+def wrap_calls():
+    """Each method that is one system call on the connection, and the first of some generation's pickups."""
+    import selectors
+
+    class Epoll:
+        def __init__(self):
+            self.epoll = select.epoll()
+            self.register = noting(self.epoll.register)
+
+        def __getattr__(self, name):
+            return getattr(self.epoll, name)
+
+    selectors.EpollSelector._selector_cls = Epoll
+    for name in "recv", "setblocking", "settimeout":
+        setattr(socket.socket, name, noting(getattr(socket.socket, name)))
+
+
 def wrap_touches():
     """A worker's first touch is the private epoll of newer generations, else the first read."""
     import selectors
@@ -68,11 +103,11 @@ def wrap_handle(worker):
         start = now()
         record = accepted[conn.sock.fileno()]
         record["requests"] += 1
-        thread.touch = None
+        thread.touch = thread.stack = None
         try:
             return handle(conn)
         finally:
-            write({**record, "handle": start, "touch": thread.touch, "pid": os.getpid(),
+            write({**record, "handle": start, "touch": thread.touch, "stack": thread.stack, "pid": os.getpid(),
                    "tid": threading.get_native_id()})
 
     worker.handle = stamping_handle
@@ -81,6 +116,7 @@ def wrap_handle(worker):
 def post_worker_init(worker):
     global truth_fd
     truth_fd = os.open(os.environ["HANDOFF_TRUTH"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    wrap_calls()
     wrap_touches()
     wrap_handle(worker)
     for listener in worker.sockets:
