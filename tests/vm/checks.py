@@ -65,6 +65,14 @@ def check_gc_pause(agent):
     return f"{len(mine)} collections, found by {mine[0]['method']}, {frozen} frozen threads"
 
 
+def compare_worker_stack(row, noted):
+    """Whole, or not there; single places may not have been read yet."""
+    wanted = [f"{function} ({file}:{line})" for function, file, line in noted]
+    stack = row["py_stack"]
+    assert not stack or len(stack) == len(wanted), (stack, wanted)
+    assert all(s in (w, "<unread>") for s, w in zip(stack, wanted)), (stack, wanted)
+
+
 def check_handoff(agent):
     generation = host.find_gunicorns()[0]
     server = Gunicorn(PYTHON, generation, "/tmp", threads=2)
@@ -89,9 +97,12 @@ def check_handoff(agent):
             start, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
             assert t["accept"][0] - STAMP_NS <= start <= t["accept"][1] + STAMP_NS, (row, t)
             assert t["touch"][0] - STAMP_NS <= end <= t["touch"][1] + STAMP_NS, (row, t)
+            compare_worker_stack(row, t["stack"])
         longest = max(r["handoff_ns"] for r in rows.values()) / 1e6
         assert longest > 400, "the last two of eight waited three times 0.2 s"
-        return f"8 of 8 pickups, the longest wait {longest:.0f} ms"
+        stacks = sum(bool(r["py_stack"]) for r in rows.values())
+        assert stacks >= 4, f"{stacks} stacks of 8 pickups by two threads"
+        return f"8 of 8 pickups, the longest wait {longest:.0f} ms, {stacks} with the worker's stack"
     finally:
         server.stop()
 
