@@ -450,9 +450,8 @@ static int from_debug_offsets(const struct python_image *image, int fd, struct p
 		.code_qualname = w[CODE_QUALNAME],
 		.code_firstlineno = w[CODE_FIRSTLINENO],
 		.code_lines = w[CODE_LINETABLE],
-		/* before the two members that are before the file's name; later ones: not looked at
-		 */
-		.code_version = image->minor == 13 ? w[CODE_FILENAME] - 20 : 0,
+		/* before the two members that are before the file's name: 3.13 to 3.15 */
+		.code_version = w[CODE_FILENAME] - 20,
 		.code_bytecode = w[CODE_ADAPTIVE],
 		.unicode_length = w[UNICODE_LENGTH],
 		.unicode_state = w[UNICODE_STATE],

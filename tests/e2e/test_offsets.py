@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of offsets of 3.8 to 3.12 is what the headers of each version say, compiled for x86-64 and for arm64; arm64
-interpreters, as files, have all that is needed."""
+interpreters, as files, have all that is needed. What the agent takes for the numbers of code objects are such."""
 import glob
 import os
 import re
@@ -97,6 +97,31 @@ def test_the_table_is_what_the_headers_say(machine, tmp_path):
         compared.append(minor)
     if not compared:
         pytest.skip("no headers of CPython 3.8 to 3.12 here (pyenv's are looked at)")
+
+
+# what stands 20 bytes before the name of its file, in every code object there is and in some that die at once
+NUMBERS = """
+import ctypes, gc, types
+def words(address, n, kind):
+    return (kind * n).from_address(address)
+codes = {id(f.__code__): f.__code__ for f in gc.get_objects() if isinstance(f, types.FunctionType)}
+sample = (lambda: 0).__code__
+filename = 8 * list(words(id(sample), 20, ctypes.c_uint64)).index(id(sample.co_filename))
+number = lambda code: words(id(code) + filename - 20, 1, ctypes.c_uint32)[0]
+dying = [number(compile("0", "same", "eval")) for _ in range(997)]
+print(len(codes), len({number(code) for code in codes.values()} - {0}), len(set(dying) - {0}))
+"""
+
+
+def test_code_objects_are_numbered():
+    """Since 3.12 a number tells code objects apart that come to lie at the same address: no two have the same."""
+    pythons = [p for p in host.find_pythons() + host.find_rooted_pythons() if p.version >= (3, 12)]
+    if not pythons:
+        pytest.skip("no CPython 3.12 or later here")
+    for python in pythons:
+        words = subprocess.check_output([*python.start, python.path, "-c", NUMBERS], text=True).split()
+        codes, numbers, dying = map(int, words)
+        assert codes == numbers > 100 and dying == 997, f"{python}: {words}"
 
 
 def test_arm64_interpreters_can_be_read():
