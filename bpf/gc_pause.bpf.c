@@ -252,8 +252,10 @@ __noinline int gc_take_frame(__u32 binary_id, __u32 i)
 	__u32 zero = 0;
 	struct event_with_stack *with = bpf_map_lookup_elem(&gc_pause_stack, &zero);
 
-	if (binary && with && i < PYTHON_STACK_MAX)
-		python_walk_frame(&binary->offsets, &with->walk, &with->walk.stack.frames[i]);
+	if (!binary || !with || i >= PYTHON_STACK_MAX)
+		return 0;
+	python_read_frame(&binary->offsets, &with->walk, 0, &with->walk.stack.frames[i]);
+	python_check_frame(&binary->offsets, &with->walk, 0, &with->walk.stack.frames[i]);
 	return 0;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Walking Python frames, with plain reads of the current process's memory: one read for the frame,
- * one to four for its code object where that was not met before in the same walk. Texts are user
- * space's work.
+ * Walking Python frames, with plain reads of the current process's memory, block by block: first
+ * all frames of a stack, then what their code objects are known by. Texts are user space's work.
  */
 #ifndef UNDERSPAN_PYSTACK_BPF_H
 #define UNDERSPAN_PYSTACK_BPF_H
@@ -11,6 +10,37 @@
 #include "python_stack.h"
 
 enum { PYTHON_OBJECT_TYPE = 8 };
+
+/*
+ * Copies of the process's memory. A read costs 80 ns, and 10 more if it is of a thousand bytes: the
+ * frames of a thread lie side by side (3.11+), so do the code objects of a module, and the names
+ * of its functions, so the memory around what is wanted is read with it. But never a page that
+ * nothing was wanted of.
+ */
+enum {
+	PYTHON_BLOCK = 1024,
+	PYTHON_OBJECT_MAX = 256, /* begins in the block, and ends behind it */
+	PYTHON_BLOCKS = 16,	 /* a power of two */
+	PYTHON_PAGE = 4096,	 /* the least that there is */
+};
+struct python_block {
+	__u64 start;
+	__u64 pass; /* python_walk.pass when it was read; 0: it is not whole */
+	__u8 bytes[PYTHON_BLOCK + PYTHON_OBJECT_MAX + 8];
+};
+
+/* Walks that one CPU may be at, at a time: see pythread.bpf.h. */
+#ifndef PYTHON_SLOTS
+#define PYTHON_SLOTS 1
+#endif
+enum { PYTHON_BLOCKS_OF_CPU = PYTHON_SLOTS * PYTHON_BLOCKS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PYTHON_BLOCKS_OF_CPU);
+	__type(key, __u32);
+	__type(value, struct python_block);
+} python_blocks SEC(".maps");
 
 /*
  * What was read of a code object, or of the name of its file, and at which moment. It holds for as
@@ -33,11 +63,8 @@ static __always_inline __u32 python_known_at(__u64 address, __u32 places)
 
 /* What is read stands here: programs that walk have little stack to spare. */
 struct python_scratch {
-	__u8 frame[128 + 8];
-	__u8 code[256 + 8];
 	struct python_code_marks marks;
-	struct python_str_head text;
-	struct python_bytes_head lines;
+	struct python_frame frame;
 	struct python_known_code codes[PYTHON_KNOWN_CODES];
 	struct python_known_file files[PYTHON_KNOWN_FILES];
 };
@@ -56,6 +83,7 @@ struct python_walk {
 	__u64 frame;  /* the next */
 	__u32 ns_tid, binary;
 	__u32 moment; /* one more whenever threads may have run on since; the first is 1 */
+	__u64 pass;   /* blocks that were read in another one do not count; the first is 1 */
 	__u32 shown;  /* frames that have code of Python */
 	__u64 hash;   /* of the frames */
 	struct python_scratch scratch;
@@ -68,39 +96,71 @@ static __always_inline __u64 python_gil_holder(const struct python_offsets *o, _
 	return gil ? read_user_u64(gil + o->gil_last_holder) : 0;
 }
 
-static __always_inline void read_text_marks(const struct python_offsets *o,
-					    struct python_scratch *scratch, __u64 object,
-					    __u64 *ret_length, __u64 *ret_hash)
+/*
+ * The process's memory at an address, `size` bytes of it (less than PYTHON_OBJECT_MAX); NULL if
+ * they cannot be read. What the last call returned may be overwritten.
+ */
+static __always_inline const __u8 *python_memory(struct python_walk *walk, __u32 slot,
+						 __u64 address, __u32 size)
 {
-	struct python_str_head *head = &scratch->text;
+	__u64 start = address & ~(__u64)(PYTHON_BLOCK - 1);
+	__u32 at = address & (PYTHON_BLOCK - 1), n = PYTHON_BLOCK + PYTHON_OBJECT_MAX;
+	__u32 index = slot * PYTHON_BLOCKS + python_known_at(start, PYTHON_BLOCKS);
+	struct python_block *block = bpf_map_lookup_elem(&python_blocks, &index);
 
-	if (bpf_probe_read_user(head, sizeof(*head), (void *)(object + o->unicode_length)))
-		__builtin_memset(head, 0, sizeof(*head));
-	if (head->hash == (__u64)-1)
-		head->hash = read_user_u64(python_text_end(o, object, head));
-	*ret_length = head->length;
-	*ret_hash = head->hash;
+	if (!block)
+		return NULL;
+	if ((address & (PYTHON_PAGE - 1)) + size > PYTHON_PAGE) { /* it alone */
+		block->pass = 0;
+		return bpf_probe_read_user(block->bytes + at, size & (PYTHON_OBJECT_MAX - 1),
+					   (void *)address)
+			       ? NULL
+			       : block->bytes + at;
+	}
+	if (block->start == start && block->pass == walk->pass)
+		return block->bytes + at;
+	block->pass = 0;
+	if ((start & (PYTHON_PAGE - 1)) == PYTHON_PAGE - PYTHON_BLOCK)
+		n = PYTHON_BLOCK;
+	if (bpf_probe_read_user(block->bytes, n, (void *)start))
+		return NULL;
+	block->start = start;
+	block->pass = walk->pass;
+	return block->bytes + at;
 }
 
 /* The offsets are those of a file that may be anybody's: the masks are for the verifier and them.
  */
-static __always_inline __u64 code_u64(const struct python_scratch *scratch, __u32 offset)
+static __always_inline __u64 member_u64(const __u8 *object, __u32 offset)
 {
-	return *(__u64 *)(scratch->code + (offset & 255));
+	return *(__u64 *)(object + (offset & (PYTHON_OBJECT_MAX - 1)));
 }
 
-static __always_inline __u32 code_u32(const struct python_scratch *scratch, __u32 offset)
+static __always_inline __u32 member_u32(const __u8 *object, __u32 offset)
 {
-	return *(__u32 *)(scratch->code + (offset & 255));
+	return *(__u32 *)(object + (offset & (PYTHON_OBJECT_MAX - 1)));
 }
 
-static __always_inline __u64 frame_u64(const struct python_scratch *scratch, __u32 offset)
+static __always_inline void read_text_marks(const struct python_offsets *o,
+					    struct python_walk *walk, __u32 slot, __u64 object,
+					    __u64 *ret_length, __u64 *ret_hash)
 {
-	return *(__u64 *)(scratch->frame + (offset & 127));
+	const struct python_str_head *head;
+	__u64 hash = 0, length = 0;
+
+	head = (const void *)python_memory(walk, slot, object + o->unicode_length, sizeof(*head));
+	if (head) {
+		length = head->length;
+		hash = head->hash;
+		if (hash == (__u64)-1)
+			hash = read_user_u64(python_text_end(o, object, head));
+	}
+	*ret_length = length;
+	*ret_hash = hash;
 }
 
 static __always_inline void read_file_marks(const struct python_offsets *o,
-					    struct python_walk *walk)
+					    struct python_walk *walk, __u32 slot)
 {
 	struct python_code_marks *marks = &walk->scratch.marks;
 	__u32 at = python_known_at(marks->filename, PYTHON_KNOWN_FILES);
@@ -109,50 +169,52 @@ static __always_inline void read_file_marks(const struct python_offsets *o,
 	if (known->object != marks->filename || known->moment != walk->moment) {
 		known->object = marks->filename;
 		known->moment = walk->moment;
-		read_text_marks(o, &walk->scratch, marks->filename, &known->length, &known->hash);
+		read_text_marks(o, walk, slot, marks->filename, &known->length, &known->hash);
 	}
 	marks->filename_length = known->length;
 	marks->filename_hash = known->hash;
 }
 
 static __always_inline __u32 read_code_check(const struct python_offsets *o, __u64 code,
-					     struct python_walk *walk)
+					     struct python_walk *walk, __u32 slot)
 {
-	struct python_scratch *scratch = &walk->scratch;
-	struct python_code_marks *marks = &scratch->marks;
-	struct python_bytes_head *lines = &scratch->lines;
+	struct python_code_marks *marks = &walk->scratch.marks;
+	const struct python_bytes_head *lines;
+	const __u8 *object;
 
 	__builtin_memset(marks, 0, sizeof(*marks));
 	/* their lines are the last of what is read of code objects */
-	if (bpf_probe_read_user(scratch->code, (o->code_lines + 8) & 255, (void *)code))
+	object = python_memory(walk, slot, code, o->code_lines + 8);
+	if (!object)
 		return 0;
-	marks->type = code_u64(scratch, PYTHON_OBJECT_TYPE);
-	marks->filename = code_u64(scratch, o->code_filename);
-	marks->name = code_u64(scratch, o->code_name);
-	marks->lines = code_u64(scratch, o->code_lines);
-	marks->firstlineno = code_u32(scratch, o->code_firstlineno);
+	marks->type = member_u64(object, PYTHON_OBJECT_TYPE);
+	marks->filename = member_u64(object, o->code_filename);
+	marks->name = member_u64(object, o->code_name);
+	marks->lines = member_u64(object, o->code_lines);
+	marks->firstlineno = member_u32(object, o->code_firstlineno);
 	if (o->code_version)
-		marks->version = code_u32(scratch, o->code_version);
+		marks->version = member_u32(object, o->code_version);
 	if (!marks->version) {
-		read_file_marks(o, walk);
-		read_text_marks(o, scratch, marks->name, &marks->name_length, &marks->name_hash);
-		if (bpf_probe_read_user(lines, sizeof(*lines),
-					(void *)(marks->lines + o->bytes_size)))
-			__builtin_memset(lines, 0, sizeof(*lines));
-		marks->lines_size = lines->size;
-		marks->lines_begin = lines->begin;
+		read_file_marks(o, walk, slot);
+		read_text_marks(o, walk, slot, marks->name, &marks->name_length, &marks->name_hash);
+		lines = (const void *)python_memory(walk, slot, marks->lines + o->bytes_size,
+						    sizeof(*lines));
+		if (lines) {
+			marks->lines_size = lines->size;
+			marks->lines_begin = lines->begin;
+		}
 	}
 	return python_code_check(marks);
 }
 
 static __always_inline __u32 code_check(const struct python_offsets *o, __u64 code,
-					struct python_walk *walk)
+					struct python_walk *walk, __u32 slot)
 {
 	struct python_known_code *known =
 		&walk->scratch.codes[python_known_at(code, PYTHON_KNOWN_CODES)];
 
 	if (known->code != code || known->moment != walk->moment) {
-		known->check = read_code_check(o, code, walk);
+		known->check = read_code_check(o, code, walk, slot);
 		known->code = code;
 		known->moment = walk->moment;
 	}
@@ -165,38 +227,49 @@ static __always_inline bool frame_is_internal(const struct python_offsets *o, __
 	return o->frame_owner_internal && owner >= o->frame_owner_internal;
 }
 
-/* Takes the frame that walk->frame points to; goes on to the one that called it. */
-static __always_inline void python_walk_frame(const struct python_offsets *o,
-					      struct python_walk *walk, struct python_frame *ret)
+/*
+ * Reads the frame that walk->frame points to, all but the check; goes on to the one that called
+ * it. False: it cannot be read ("<unread>"), and none follows.
+ */
+static __always_inline bool python_read_frame(const struct python_offsets *o,
+					      struct python_walk *walk, __u32 slot,
+					      struct python_frame *ret)
 {
 	/* not a byte more than a frame has: the memory may end there */
 	__u32 size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
-	struct python_scratch *scratch = &walk->scratch;
+	const __u8 *frame = python_memory(walk, slot, walk->frame, size);
 	__u64 code, ip;
 	__u8 owner = 0;
 
 	ret->code = ret->ip = ret->check = 0;
-	if (bpf_probe_read_user(scratch->frame, size & 127, (void *)walk->frame)) {
-		walk->frame = 0; /* "<unread>" */
-		return;
-	}
-	code = frame_u64(scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
-	ip = frame_u64(scratch, o->frame_ip);
-	walk->frame = frame_u64(scratch, o->frame_previous);
+	walk->frame = 0;
+	if (!frame)
+		return false;
+	code = member_u64(frame, o->frame_code) & ~(__u64)o->frame_code_tags;
+	ip = member_u64(frame, o->frame_ip);
+	walk->frame = member_u64(frame, o->frame_previous);
 	if (o->ip_kind == PYTHON_IP_POINTER)
 		ip -= code;
 	else
 		ip = (__u32)ip;
 	if (o->frame_owner)
-		owner = scratch->frame[o->frame_owner & 127];
+		owner = frame[o->frame_owner & (PYTHON_OBJECT_MAX - 1)];
 	ret->code = (code & ~(__u64)PYTHON_FRAME_OWNER) | (owner & PYTHON_FRAME_OWNER);
 	ret->ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
-	if (!frame_is_internal(o, owner & PYTHON_FRAME_OWNER)) {
-		ret->check = code_check(o, code, walk);
+	return true;
+}
+
+/* What the code object of a frame that was read is known by. */
+static __always_inline void python_check_frame(const struct python_offsets *o,
+					       struct python_walk *walk, __u32 slot,
+					       struct python_frame *frame)
+{
+	if (frame->code && !frame_is_internal(o, frame->code & PYTHON_FRAME_OWNER)) {
+		frame->check = code_check(o, frame->code & ~(__u64)PYTHON_FRAME_OWNER, walk, slot);
 		walk->shown++;
 	}
-	walk->hash = python_mix(walk->hash, ret->code);
-	walk->hash = python_mix(walk->hash, (__u64)ret->check << 32 | ret->ip);
+	walk->hash = python_mix(walk->hash, frame->code);
+	walk->hash = python_mix(walk->hash, (__u64)frame->check << 32 | frame->ip);
 }
 
 static __always_inline __u64 python_innermost_frame(const struct python_offsets *o, __u64 tstate)
@@ -216,6 +289,7 @@ static __always_inline void python_walk_begin(const struct python_offsets *o,
 	walk->stack.info = (struct python_stack_info){};
 	walk->hash = 0;
 	walk->shown = 0;
+	walk->pass++;
 	walk->frame = walk->tstate ? python_innermost_frame(o, walk->tstate) : 0;
 }
 

@@ -8,6 +8,7 @@
 #ifndef UNDERSPAN_PYTHREAD_BPF_H
 #define UNDERSPAN_PYTHREAD_BPF_H
 
+#define PYTHON_SLOTS 2 /* see enum python_slot */
 #include "pystack.bpf.h"
 #include "python_places.bpf.h"
 
@@ -15,7 +16,7 @@
  * One a CPU and a slot: what runs with interrupts off cannot be interrupted by its like; what a
  * thread does on its way to user mode can.
  */
-enum python_slot { PYTHON_SLOT_SCHED, PYTHON_SLOT_RETURN, PYTHON_SLOTS };
+enum python_slot { PYTHON_SLOT_SCHED, PYTHON_SLOT_RETURN };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, PYTHON_SLOTS);
@@ -79,7 +80,7 @@ __noinline int python_find_tstate(__u32 slot)
 	return 0;
 }
 
-/* Takes the frame that walk->frame points to, as the one of this index. */
+/* Reads the frame that walk->frame points to, as the one of this index. */
 __noinline int python_take_frame(__u32 slot, __u32 i)
 {
 	struct python_walk *walk = python_walk_of(slot);
@@ -90,11 +91,30 @@ __noinline int python_take_frame(__u32 slot, __u32 i)
 	o = bpf_map_lookup_elem(&python_binaries, &walk->binary);
 	if (!o)
 		return 0;
-	python_walk_frame(o, walk, &walk->stack.frames[i]);
+	python_read_frame(o, walk, slot, &walk->stack.frames[i]);
 	return 0;
 }
 
-/* Takes the stack of walk->tstate. */
+/* Reads what the code of this frame is known by. */
+__noinline int python_take_check(__u32 slot, __u32 i)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	const struct python_offsets *o;
+
+	if (!walk || i >= PYTHON_STACK_MAX)
+		return 0;
+	o = bpf_map_lookup_elem(&python_binaries, &walk->binary);
+	if (!o)
+		return 0;
+	python_check_frame(o, walk, slot, &walk->stack.frames[i]);
+	return 0;
+}
+
+/*
+ * Takes the stack of walk->tstate. Its thread may run on another CPU: what its code is known by is
+ * read anew when all frames are, for code that is in a frame before and after that (see
+ * python_stack_stands()) was there in between.
+ */
 __noinline int python_take_stack(__u32 slot)
 {
 	struct python_walk *walk = python_walk_of(slot);
@@ -110,6 +130,9 @@ __noinline int python_take_stack(__u32 slot)
 		walk->stack.info.n = i + 1;
 	}
 	walk->stack.info.cut = walk->frame != 0;
+	walk->pass++;
+	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < walk->stack.info.n; i++)
+		python_take_check(slot, i);
 	return 0;
 }
 
@@ -118,26 +141,17 @@ __noinline int python_frame_stands(__u32 slot, __u32 i)
 {
 	struct python_walk *walk = python_walk_of(slot);
 	const struct python_offsets *o;
-	struct python_frame *before;
-	__u64 code, ip;
-	__u32 size;
+	struct python_frame *before, *now;
 
 	if (!walk || i >= PYTHON_STACK_MAX)
 		return 0;
 	o = bpf_map_lookup_elem(&python_binaries, &walk->binary);
-	if (!o)
-		return 0;
-	size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
-	if (bpf_probe_read_user(walk->scratch.frame, size & 127, (void *)walk->frame))
+	now = &walk->scratch.frame;
+	if (!o || !python_read_frame(o, walk, slot, now))
 		return 0;
 	before = &walk->stack.frames[i];
-	code = frame_u64(&walk->scratch, o->frame_code) & ~(__u64)o->frame_code_tags;
-	ip = frame_u64(&walk->scratch, o->frame_ip);
-	ip = o->ip_kind == PYTHON_IP_POINTER ? ip - code : (__u32)ip;
-	ip = ip < PYTHON_FRAME_NO_IP ? ip : PYTHON_FRAME_NO_IP;
-	walk->frame = frame_u64(&walk->scratch, o->frame_previous);
-	return !((before->code ^ code) & ~(__u64)PYTHON_FRAME_OWNER) &&
-	       (!i || before->ip == (__u32)ip);
+	return !((before->code ^ now->code) & ~(__u64)PYTHON_FRAME_OWNER) &&
+	       (!i || before->ip == now->ip);
 }
 
 /*
@@ -154,6 +168,7 @@ __noinline int python_stack_stands(__u32 slot)
 
 	if (!walk || !o)
 		return 0;
+	walk->pass++;
 	walk->frame = python_innermost_frame(o, walk->tstate);
 	for (__u32 i = 0; i < PYTHON_STACK_MAX && i < walk->stack.info.n && same; i++)
 		same = python_frame_stands(slot, i);
@@ -173,6 +188,7 @@ static __always_inline bool python_same_place(__u32 slot, const struct python_fr
 	walk->binary = process->binary;
 	python_walk_begin(o, walk);
 	python_take_frame(slot, 0);
+	python_take_check(slot, 0);
 	now = &walk->stack.frames[0];
 	walk->moment++; /* it may run */
 	return now->code == innermost->code && now->ip == innermost->ip &&
