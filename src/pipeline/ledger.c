@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { LEDGER_VERSION = 1, LEDGER_TABLES = 64, BOOT_ID_LEN = 36 };
+enum { LEDGER_VERSION = 2, LEDGER_TABLES = 64, BOOT_ID_LEN = 36 };
 
 /*
  * A kill may come between any two stores. Rows become safe and their batch stops being in doubt in
@@ -25,7 +25,8 @@ struct ledger_table {
 	_Atomic uint64_t writing; /* in doubt unless it equals `written` */
 	struct ledger_state states[2];
 	_Atomic uint32_t current;
-	uint32_t zero;
+	uint32_t is_report; /* of the table that has what was lost */
+	uint64_t untold;    /* lost by runs before, and not safe as a row of that table yet */
 };
 
 struct ledger_page {
@@ -37,6 +38,7 @@ struct ledger_page {
 struct ledger {
 	struct ledger_page *page;
 	int fd; /* of the file that it is; -1: it is in memory only */
+	bool has_report;
 };
 
 static const char magic[8] = { 'u', 's', 'p', 'a', 'n', 'L', '0' + LEDGER_VERSION, '\n' };
@@ -57,17 +59,19 @@ static void tell_lost(struct ledger_page *page, ledger_on_lost on_lost, void *co
 		const struct ledger_state *state = &t->states[t->current & 1];
 
 		t->name[sizeof(t->name) - 1] = '\0';
-		if (!*t->name || t->added <= state->secured)
+		if (!*t->name || (t->added <= state->secured && !t->untold))
 			continue;
-		on_lost(&(struct ledger_lost){ .table = t->name,
-					       .rows = t->added - state->secured,
-					       .writing = t->writing != state->written ? t->writing
-										       : 0 },
+		on_lost(
+			&(struct ledger_lost){
+				.table = t->name,
+				.rows = t->added > state->secured ? t->added - state->secured : 0,
+				.untold = t->untold,
+				.writing = t->writing != state->written ? t->writing : 0 },
 			context);
 	}
 }
 
-struct ledger *ledger_new(const char *const *tables, size_t n_tables)
+struct ledger *ledger_new(const char *const *tables, size_t n_tables, const char *report)
 {
 	struct ledger *ledger = calloc(1, sizeof(*ledger));
 	struct ledger_page *page;
@@ -82,8 +86,11 @@ struct ledger *ledger_new(const char *const *tables, size_t n_tables)
 		return NULL;
 	}
 	read_boot_id(page->boot_id);
-	for (size_t i = 0; i < n_tables && i < LEDGER_TABLES; i++)
+	for (size_t i = 0; i < n_tables && i < LEDGER_TABLES; i++) {
 		snprintf(page->tables[i].name, sizeof(page->tables[i].name), "%s", tables[i]);
+		page->tables[i].is_report = !strcmp(tables[i], report);
+		ledger->has_report |= page->tables[i].is_report;
+	}
 	memcpy(page->magic, magic, sizeof(magic));
 	ledger->page = page;
 	return ledger;
@@ -174,4 +181,13 @@ void ledger_secure(struct ledger *ledger, size_t table, uint64_t rows, uint64_t 
 	t->states[other] = (struct ledger_state){ .secured = now->secured + rows,
 						  .written = order ?: now->written };
 	atomic_store(&t->current, other);
+	/* the first rows of the report have all that was lost before it */
+	for (size_t i = 0; t->is_report && i < LEDGER_TABLES; i++)
+		ledger->page->tables[i].untold = 0;
+}
+
+void ledger_untold(struct ledger *ledger, size_t table, uint64_t rows)
+{
+	if (ledger && ledger->has_report && table < LEDGER_TABLES)
+		ledger->page->tables[table].untold += rows;
 }

@@ -19,11 +19,15 @@ struct ledger_lost {
 	const char *table;
 	uint64_t rows; /* added and not safe; those of `writing` among them */
 	uint64_t writing;
+	uint64_t untold; /* lost by runs before that one, which was killed before it could tell */
 };
 typedef void (*ledger_on_lost)(const struct ledger_lost *lost, void *context);
 
-/* In memory, for the time being. NULL: no memory. */
-struct ledger *ledger_new(const char *const *tables, size_t n_tables);
+/*
+ * In memory, for the time being. `report`: the table whose rows tell what was lost; as soon as some
+ * are safe, so is that. NULL: no memory.
+ */
+struct ledger *ledger_new(const char *const *tables, size_t n_tables, const char *report);
 
 /*
  * From now on in the directory's file, if it is not already, or if somebody has removed it. Tells
@@ -39,6 +43,8 @@ void ledger_add(struct ledger *ledger, size_t table, uint64_t rows);
 
 /* The pipeline's lock is held for these: */
 void ledger_writing(struct ledger *ledger, size_t table, uint64_t order);
+/* Lost by runs before: for the next run, should this one be killed before its report is safe. */
+void ledger_untold(struct ledger *ledger, size_t table, uint64_t rows);
 /* Rows are in the spool (as batch `order`), delivered, or counted as dropped (`order` 0). */
 void ledger_secure(struct ledger *ledger, size_t table, uint64_t rows, uint64_t order);
 

@@ -65,12 +65,13 @@ static void count_lost(const struct ledger_lost *lost, void *context)
 		if (b->order == lost->writing && !*b->part)
 			rows -= b->rows < rows ? b->rows : rows;
 	}
-	if (!rows)
-		return;
-	if (q)
-		q->counts.lost_crash += rows;
-	log_warn("%s: the run before ended without a chance to save its last %llu rows",
-		 lost->table, (unsigned long long)rows);
+	if (q) {
+		q->counts.lost_crash += rows + lost->untold;
+		ledger_untold(p->ledger, (size_t)(q - p->queues), rows + lost->untold);
+	}
+	if (rows)
+		log_warn("%s: the run before ended without a chance to save its last %llu rows",
+			 lost->table, (unsigned long long)rows);
 }
 
 void recover_ledger(struct pipeline *p)
@@ -85,7 +86,7 @@ static void open_ledger(struct pipeline *p)
 	for (size_t i = 0; names && i < p->n_tables; i++)
 		names[i] = p->queues[i].name;
 	if (names)
-		p->ledger = ledger_new(names, p->n_tables);
+		p->ledger = ledger_new(names, p->n_tables, "ebpf_agent");
 	if (ledger_keep(p->ledger, spool_directory(p->spool), count_lost, p) || !p->ledger)
 		log_warn("spool.directory: no room for a ledger in %s: until there is, rows that a "
 			 "crash takes will not be counted",

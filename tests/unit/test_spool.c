@@ -24,7 +24,8 @@ struct number_row {
 };
 static const struct column columns[] = { COLUMN(COLUMN_U64, struct number_row, n, "n", "UInt64") };
 static const struct table table_a = { "a", { columns }, { 1 } };
-static const struct table *const tables[] = { &table_a };
+static const struct table table_report = { "ebpf_agent", { columns }, { 1 } };
+static const struct table *const tables[] = { &table_a, &table_report };
 
 static char directory[64];
 
@@ -332,7 +333,8 @@ static void no_free(struct sink *sink)
 	(void)sink;
 }
 
-static struct pipeline *start(struct keeper *k, uint64_t batch_rows, const struct spool_options *o)
+static struct pipeline *start_with(size_t n_tables, struct keeper *k, uint64_t batch_rows,
+				   const struct spool_options *o)
 {
 	const struct pipeline_limits limits = { .batch_rows = batch_rows,
 						.batch_bytes = 1 << 20,
@@ -345,9 +347,14 @@ static struct pipeline *start(struct keeper *k, uint64_t batch_rows, const struc
 	k->sink = (struct sink){
 		.name = "keeper", .statement = statement, .send = keep, .free = no_free
 	};
-	if (pipeline_new(tables, 1, &limits, &k->sink, &p, &why))
+	if (pipeline_new(tables, n_tables, &limits, &k->sink, &p, &why))
 		fail_msg("%s", why.text);
 	return p;
+}
+
+static struct pipeline *start(struct keeper *k, uint64_t batch_rows, const struct spool_options *o)
+{
+	return start_with(1, k, batch_rows, o);
 }
 
 static void add_numbers(struct pipeline *p, uint64_t from, uint64_t to)
@@ -607,6 +614,52 @@ static void a_killed_run_is_counted_to_the_row(void **state)
 	buffer_free(&k.got);
 }
 
+/* In a child: rows of which `spooled` reach the spool, then SIGKILL. */
+static void killed_run(struct keeper *k, const struct spool_options *o, uint64_t rows,
+		       uint64_t spooled)
+{
+	struct pipeline_counts c = { 0 };
+	struct pipeline *p;
+	pid_t child = fork();
+	int status;
+
+	if (!child) {
+		p = start_with(2, k, 100, o);
+		add_numbers(p, 0, rows);
+		while (c.spooled < spooled)
+			pipeline_read_counts(p, 0, &c);
+		raise(SIGKILL);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+}
+
+/* Killed again before its first report is safe: the next one has the losses of both to tell. */
+static void losses_are_told_until_they_are_safe(void **state)
+{
+	struct spool_options o = options();
+	struct keeper k = { .verdict = SEND_RETRY };
+	struct pipeline_counts c;
+	struct pipeline *p;
+
+	(void)state;
+	killed_run(&k, &o, 213, 200);
+	killed_run(&k, &o, 7, 200);
+	k.verdict = SEND_OK;
+	p = start_with(2, &k, 100, &o);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.lost_crash, 13 + 7);
+	pipeline_add(p, 1, &(struct number_row){ 1 }); /* the report */
+	finish(p, 0);
+	pipeline_free(p);
+	p = start_with(2, &k, 100, &o);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.lost_crash, 0);
+	finish(p, 0);
+	pipeline_free(p);
+	buffer_free(&k.got);
+}
+
 int main(void)
 {
 #define ON_DISK(f) cmocka_unit_test_setup_teardown(f, make_directory, remove_directory)
@@ -625,6 +678,7 @@ int main(void)
 		ON_DISK(a_table_of_which_all_is_refused_costs_few_tries),
 		ON_DISK(corrupt_files_are_set_aside_and_counted),
 		ON_DISK(a_killed_run_is_counted_to_the_row),
+		ON_DISK(losses_are_told_until_they_are_safe),
 	};
 
 	log_set_level(LOG_LEVEL_NONE);
