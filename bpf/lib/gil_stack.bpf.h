@@ -56,6 +56,10 @@ enum {
 	GIL_STACK_TRIES = 8,
 	/* Waiters that want the same holder's stack in so short a time take the same. */
 	GIL_STACK_SHARED_NS = 1000000,
+	/* More than from a switch to user mode, with interrupts in between. */
+	GIL_RETURN_NS = 20000,
+	/* No less than a struct _gil_runtime_state has. */
+	GIL_BYTES = 256,
 };
 
 /*
@@ -78,7 +82,7 @@ static __noinline bool gil_stacks_affordable(struct gil_history *history, struct
 
 static __always_inline bool gil_stacks_wanted(struct gil_wait *w, __u64 now)
 {
-	return w->start_ns && now - w->start_ns >= gil_stack_min_ns;
+	return w->start_ns && now > w->start_ns && now - w->start_ns >= gil_stack_min_ns;
 }
 
 /* Keeps the stack that was just taken. Returns its key, 0 when there is none. */
@@ -236,6 +240,24 @@ static __always_inline void gil_forget_stacks(struct gil_wait *w)
 }
 
 /*
+ * Does the thread come back from the sleep in which its wait ended? It may have got the GIL, gone
+ * on, and lost its CPU somewhere else, or be at the end of another system call; then the wait,
+ * though it has not been reported yet, is over, and this is no place where it was.
+ */
+static __always_inline bool gil_returns(struct task_struct *task, struct thread *t, __u64 now)
+{
+	struct user_call call;
+
+	if (t->gil.end_ns != t->on_ns)
+		return false;
+	task_user_call(task, &call);
+	if (call.nr == NR_futex)
+		return call.arg1 - t->gil.gil < GIL_BYTES;
+	return call.nr < 0 &&
+	       now - t->on_ns < GIL_RETURN_NS; /* it had lost its CPU in take_gil() */
+}
+
+/*
  * The waiter is back from a sleep, on its way to user mode, where it may find the GIL free: woken
  * by the clock, or after a long wait for a CPU.
  */
@@ -245,7 +267,8 @@ static __always_inline void gil_stacks_at_return(struct task_struct *task, struc
 	struct gil_wait *w = &t->gil;
 	__u64 start = w->start_ns;
 
-	if (w->stack || w->word || w->samples >= GIL_STACK_TRIES || !gil_stacks_wanted(w, now))
+	if (w->stack || w->word || w->samples >= GIL_STACK_TRIES ||
+	    !gil_stacks_wanted(w, w->end_ns) || !gil_returns(task, t, now))
 		return;
 	gil_take(task, t, PYTHON_SLOT_RETURN);
 	if (w->start_ns != start) /* preempted meanwhile, and that was the end */

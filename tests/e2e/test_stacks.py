@@ -172,6 +172,21 @@ def test_no_stack_is_looked_for_below_the_threshold(start_agent, start_workload,
     assert takes[0] == 0 < takes[1], takes
 
 
+@pytest.mark.parametrize("degrade", [(), ("--degrade=rseq_update",)], ids=["rseq", "syscalls"])
+def test_stacks_are_not_taken_after_the_wait(degrade, start_agent, start_workload, debian_python):
+    """A thread that has got the GIL and loses its CPU before its wait is reported is somewhere else by then."""
+    workload = start_workload(debian_python, "gil_contention.py", "convoy", 4)
+    agent = start_agent("--gil_wait.min_duration_us=0", "--gil_wait.stack_min_us=1000", f"--pid={workload.pid}", *degrade,
+                        trackers=["gc_pause", "gil_wait"])
+    host.run_together(agent, [workload])
+    agent.stop()
+    short = [r for r in agent.rows[GIL] if r["duration_ns"] < 1_000_000]
+    long = [r for r in agent.rows[GIL] if r["duration_ns"] >= 1_000_000]
+    assert len(short) >= 3 and len(long) > 20
+    assert not [r for r in short if r["py_stack"] or r["holder_py_stack"]]
+    assert len([r for r in long if r["py_stack"]]) > 0.5 * len(long)
+
+
 def start_blamed(start_agent, start_on_all, *options):
     workloads = start_on_all("blame.py", 3)
     agent = start_agent("--off_cpu.min_duration_us=800", *options, *(f"--pid={w.pid}" for w in workloads),
