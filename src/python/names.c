@@ -12,7 +12,9 @@
 #include "util.h"
 
 enum {
-	NAME_READS = 200,	   /* for one name: a class has a handful of attributes */
+	NAME_READS = 200, /* for one name: a class has a handful of attributes */
+	ELSEWHERE_READS =
+		4000, /* the same where modules of other interpreters are looked through */
 	MAX_KNOWN_THREADS = 16384, /* of all processes together */
 	MAX_PENDING = 4096,	   /* threads that were just started */
 	FIRST_MISS_MS = 10,
@@ -110,6 +112,12 @@ static void read_name(struct job *job)
 		j->err = python_thread_name(&r, &j->target->threads, j->thread.ident, j->thread.tid,
 					    j->thread.tid == j->thread.pid, j->name);
 	j->bytes_read = r.bytes_read;
+	if (j->err == -ENOENT && j->target->runtime) {
+		r = remote_of(job->host_pid, &j->target->offsets, ELSEWHERE_READS);
+		j->err = python_thread_name_elsewhere(&r, j->target->runtime, j->thread.ident,
+						      j->thread.tid, j->name);
+		j->bytes_read += r.bytes_read;
+	}
 }
 
 /* A thread that is not there any more keeps the name it had. */

@@ -40,15 +40,13 @@ int python_main_interpreter(struct remote *r, uint64_t runtime, uint64_t *ret)
 	return err;
 }
 
-int python_threads_find(struct remote *r, uint64_t runtime, struct python_threads *threads)
+static int find_in(struct remote *r, uint64_t interp, struct python_threads *threads)
 {
 	struct python_key module = { .name = "threading" }, active = { .name = "_active" };
-	uint64_t interp, modules, n_modules, dict;
+	uint64_t modules, n_modules, dict;
 	enum { MODULE_DICT = 16 };
-	int err = python_main_interpreter(r, runtime, &interp);
+	int err = remote_u64(r, interp + r->offsets->interp_modules, &modules);
 
-	if (!err)
-		err = remote_u64(r, interp + r->offsets->interp_modules, &modules);
 	if (!err)
 		err = python_dict_size(r, modules, &n_modules);
 	if (err)
@@ -75,6 +73,14 @@ int python_threads_find(struct remote *r, uint64_t runtime, struct python_thread
 	threads->name = (struct python_key){ .name = "_name" };
 	threads->native_id = (struct python_key){ .name = "_native_id" };
 	return 0;
+}
+
+int python_threads_find(struct remote *r, uint64_t runtime, struct python_threads *threads)
+{
+	uint64_t interp;
+	int err = python_main_interpreter(r, runtime, &interp);
+
+	return err ? err : find_in(r, interp, threads);
 }
 
 static int read_thread(struct remote *r, struct python_threads *threads, uint64_t thread,
@@ -154,4 +160,26 @@ int python_thread_name(struct remote *r, struct python_threads *threads, uint64_
 	if (!err)
 		memcpy(ret, name, sizeof(name));
 	return err;
+}
+
+int python_thread_name_elsewhere(struct remote *r, uint64_t runtime, uint64_t ident, uint32_t tid,
+				 char ret[PYTHON_THREAD_NAME_MAX])
+{
+	const struct python_offsets *o = r->offsets;
+	uint64_t interp, next;
+	int err = remote_u64(r, runtime + o->runtime_interpreters_head, &interp);
+
+	for (int i = 0; !err && interp && i < MAX_INTERPRETERS; i++) {
+		struct python_threads threads = { 0 };
+
+		err = remote_u64(r, interp + o->interp_next, &next);
+		if (err || !next) /* the main one is the last */
+			break;
+		r->str_type = 0;
+		if (!find_in(r, interp, &threads) &&
+		    !python_thread_name(r, &threads, ident, tid, false, ret))
+			return 0;
+		interp = next;
+	}
+	return err ? err : -ENOENT;
 }

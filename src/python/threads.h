@@ -36,4 +36,11 @@ int python_threads_find(struct remote *r, uint64_t runtime, struct python_thread
 int python_thread_name(struct remote *r, struct python_threads *threads, uint64_t ident,
 		       uint32_t tid, bool is_main, char ret[PYTHON_THREAD_NAME_MAX]);
 
+/*
+ * The same for threads that are not the main interpreter's: those of each other one are looked for
+ * anew, which takes a read for each of its modules. -ENOENT where there is none.
+ */
+int python_thread_name_elsewhere(struct remote *r, uint64_t runtime, uint64_t ident, uint32_t tid,
+				 char ret[PYTHON_THREAD_NAME_MAX]);
+
 #endif

@@ -3,6 +3,7 @@
 import collections
 
 import host
+from conftest import ALL_PYTHONS
 
 TABLE = "ebpf_gc_pause"
 SHORT = 60
@@ -50,3 +51,23 @@ def test_rows_have_the_names_of_threading(start_agent, start_on_all, capsys):
     finally:
         with capsys.disabled():
             print("", *lines, sep="\n  ", end=" ")
+
+
+def test_threads_of_other_interpreters_have_names(start_agent, start_on_all):
+    """They stand in the threading module of the interpreter that has started them."""
+    pythons = [p for p in ALL_PYTHONS if p.version >= (3, 12) and "shared" not in str(p)]
+    agent = start_agent(trackers=["gc_pause"])
+    workloads = start_on_all("names_subinterpreter.py", pythons=pythons)
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        assert len(workload.truth["truth"]) == 4
+        for record in workload.truth["truth"]:
+            rows = [r for r in agent.select(TABLE, lambda r: r["host_pid"] == workload.pid and r["tid"] == record["tid"])
+                    if record["begin"] < host.monotonic_ns(r["start_time"]) < record["end"]]
+            names = collections.Counter(r["thread_name"] for r in rows)
+            # the first may come before the name is read
+            assert len(rows) == 20 and set(names) <= {record["name"], ""} and names[record["name"]] >= 10, (names, record)
+
+    host.check_each(workloads, check)
