@@ -15,7 +15,7 @@
 #include "log.h"
 #include "text.h"
 
-enum { NAME_WIDTH = 120, BAR_WIDTH = 24 };
+enum { NAME_WIDTH = 200, BAR_WIDTH = 24 };
 
 struct explanation {
 	struct clickhouse_client *client;

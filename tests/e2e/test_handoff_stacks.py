@@ -3,6 +3,10 @@
 taken where a request waited long enough, at a bounded cost, and a row that lacks it is counted. On every Python:
 test_pythons.py."""
 import collections
+import os
+import pathlib
+import re
+import subprocess
 import time
 
 import pytest
@@ -10,8 +14,10 @@ import pytest
 import bpf_maps
 import counts
 import host
+from agent import ROOT, UNDERSPAN
 from conftest import GUNICORNS, PYTHONS
 from servers import Gunicorn, connect, get_at_once, read_response, request
+from store_fixture import Store, underspan
 
 TABLE = "ebpf_handoff"
 MS = 1_000_000
@@ -140,3 +146,42 @@ def test_stacks_have_a_share_of_the_time(start_both, capsys):
     assert cost["takes"] == len(starved) - seen["stack_share"]
     # five seconds' worth at once, and what was earned since; the last one may be dear, on a machine without time
     assert cost["ns"] < (time.monotonic() - begin + 5) * 1e9 * 1e-5 + 200_000, cost
+
+
+def test_explain_says_where_it_was_taken(cleanup, tmp_path):
+    """From the kernel into a database and out again: the wait for a thread ends in a line of the worker's code."""
+    with Store(tmp_path / "db") as store:
+        env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": store.password}
+
+        def ask(command, *args, **kwargs):
+            done = underspan(command, f"--clickhouse={store.url}", *args, env=env, **kwargs)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        ask("sql", "-", input=(pathlib.Path(ROOT) / "sql/otel/otel_traces.sql").read_text())
+        ask("schema", "--apply")
+        agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={store.url}", "--trackers=handoff", "--flush_interval=1"],
+                                 env=env, stderr=subprocess.PIPE, text=True)
+        cleanup.append(agent)
+        while "ready" not in agent.stderr.readline():
+            assert agent.poll() is None
+        gunicorn = Gunicorn(*PAIRS[0], str(tmp_path))
+        cleanup.append(gunicorn)
+        time.sleep(2)
+        get_at_once(gunicorn.address, "/sleep/0.05", 11)
+        gunicorn.stop()
+        agent.terminate()
+        assert agent.wait(10) == 0
+        last = max(gunicorn.truth(), key=lambda t: t["handle"])  # it waited four times 50 ms
+        begin = last["touch"][1] + host.realtime_offset_ns() + MS
+        trace, pid, tid = f"{1:032x}", last["pid"], last["tid"]
+        ask("sql", f"""INSERT INTO otel_traces
+            (Timestamp, TraceId, SpanId, SpanName, SpanKind, ServiceName, SpanAttributes, Duration)
+            VALUES (fromUnixTimestamp64Nano({begin}), '{trace}', '{1:016x}', 'GET slow', 'Server', 'shop',
+                    map('process.pid', '{pid}', 'thread.id', '{tid}'), {50 * MS})""")
+        said = ask("explain", trace)
+        places = ask("sql", "-", input=(pathlib.Path(ROOT) / "sql/queries/handoff_places.sql").read_text())
+    function, file, line = last["stack"][0]
+    place = f"{function} ({'/'.join(file.split('/')[-2:])}:{line})"
+    assert re.search(r"waited for a worker thread \(accept\): \S+ took it in " + re.escape(place), said), said
+    assert f"{function} ({file}:{line})" in places, places
