@@ -19,9 +19,29 @@ struct string_list kernel_degraded;
 
 /* ---- looking ---- */
 
+static struct btf *kernel_types; /* megabytes; loading them takes milliseconds */
+
+/* NULL: the kernel has none. */
+static const struct btf *types(void)
+{
+	if (!kernel_types)
+		kernel_types = btf__load_vmlinux_btf();
+	return libbpf_get_error(kernel_types) ? NULL : kernel_types;
+}
+
+void kernel_forget_types(void)
+{
+	btf__free(kernel_types);
+	kernel_types = NULL;
+}
+
+/* As libbpf finds what a program of type tp_btf is to be attached to. */
 static bool has_tracepoint(const char *name)
 {
-	return libbpf_find_vmlinux_btf_id(name, BPF_TRACE_RAW_TP) > 0;
+	char type[128];
+
+	snprintf(type, sizeof(type), "btf_trace_%s", name);
+	return types() && btf__find_by_name_kind(types(), type, BTF_KIND_TYPEDEF) > 0;
 }
 
 /* Some distributions' kernels want more than CAP_PERFMON for it: see kernel_perf_needs_admin(). */
@@ -80,11 +100,7 @@ static bool struct_has_member(const struct btf *btf, const char *name, const cha
 
 static bool kernel_struct_has(const char *name, const char *member)
 {
-	struct btf *btf = btf__load_vmlinux_btf();
-	bool has = btf && struct_has_member(btf, name, member);
-
-	btf__free(btf);
-	return has;
+	return types() && struct_has_member(types(), name, member);
 }
 
 static bool has_task_storage(const char *name)

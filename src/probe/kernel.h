@@ -42,6 +42,9 @@ int kernel_check_degraded(struct why *why);
  */
 bool kernel_has(const char *name);
 
+/* Gives back the memory of what was looked at to answer that; the answers stay. */
+void kernel_forget_types(void);
+
 /* For people: each of them, whether it is there, and what is done without it. */
 void kernel_for_each_feature(void (*each)(const char *name, bool there, const char *without));
 

@@ -385,6 +385,7 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 		if (err)
 			give_up(set, running, why);
 	}
+	kernel_forget_types();
 	fit_maps(set, map_bytes);
 	load_objects(set);
 	drop_failed(set);
