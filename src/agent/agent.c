@@ -3,7 +3,6 @@
 #include "agent/agent.h"
 
 #include <malloc.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -23,13 +22,18 @@
 #include "python/names.h"
 #include "python/target.h"
 #include "readers.h"
+#include "stop.h"
 #include "trackers/trackers.h"
 
 /* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
 static const uint64_t POLL_NS = 100 * NSEC_PER_MSEC;
 static const uint64_t RESCAN_NS = 5 * NSEC_PER_SEC;
-/* SIGTERM must end the agent within 5 s: what is under way then takes up to one to be cancelled. */
-static const uint64_t FINISH_NS = 3500 * NSEC_PER_MSEC, FINISH_MIN_NS = 500 * NSEC_PER_MSEC;
+/*
+ * SIGTERM must end the agent within 5 s, also on a busy machine: what is under way then takes up to
+ * one to be cancelled. Rows that are in a spool are not lost with a server that does not answer.
+ */
+static const uint64_t FINISH_NS = 3500 * NSEC_PER_MSEC, FINISH_SPOOLED_NS = 2500 * NSEC_PER_MSEC,
+		      FINISH_MIN_NS = 500 * NSEC_PER_MSEC;
 
 struct agent {
 	struct agent_options options;
@@ -104,9 +108,11 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	agent->set_open = true;
 	clock_calibrate();
 	enrich_init(options->host);
+	stop_at_once_begin(); /* most of the start: nothing is attached, written or started yet */
 	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0,
 			       memory_share_limit(&agent->options.limits), rows_on_event, NULL,
 			       why);
+	stop_at_once_end();
 	if (err) {
 		agent_free(agent);
 		return err;
@@ -170,8 +176,7 @@ static void stop(struct agent *agent)
 {
 	if (agent->started)
 		governor_stop(&agent->governor);
-	/* producers first, then what they left behind; agent_free() removes the probes in binaries
-	 */
+	/* producers first, then what they left behind; the probes in binaries are removed later */
 	tracker_set_detach(&agent->set);
 	tracker_set_consume(&agent->set, UINT64_MAX);
 	if (agent->started)
@@ -294,10 +299,12 @@ static void on_signals(struct agent *agent)
 	struct signalfd_siginfo info;
 
 	while (read(agent->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-		if (info.ssi_signo == SIGHUP)
+		if (info.ssi_signo == SIGHUP) {
 			reload(agent);
-		else
-			agent->stop = true;
+			continue;
+		}
+		stop_begins();
+		agent->stop = true;
 	}
 }
 
@@ -349,6 +356,8 @@ static int loop(struct agent *agent, int watch_fd, struct why *why)
 
 	if (err)
 		return why_fail(why, -err, "cannot wait for events: %s", strerror(-err));
+	if (stop_requested()) /* while it started: it never was ready */
+		return 0;
 	if (end)
 		end += clock_monotonic_ns();
 	say_ready(agent);
@@ -364,27 +373,13 @@ static int loop(struct agent *agent, int watch_fd, struct why *why)
 	return err;
 }
 
-/* Pending signals are seen here too: agent_block_signals() may have been called long ago. */
+/* Pending signals are seen here too: stop_block_signals() may have been called long ago. */
 static int open_signal_fd(struct why *why)
 {
-	sigset_t signals = agent_block_signals();
+	sigset_t signals = stop_block_signals();
 	int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 
 	return fd < 0 ? why_fail(why, errno, "cannot wait for signals: %s", strerror(errno)) : fd;
-}
-
-sigset_t agent_block_signals(void)
-{
-	sigset_t signals;
-
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &signals, NULL);
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a limit on files is a full disk, not the end */
-	return signals;
 }
 
 static void drop_privileges(const struct agent *agent, bool child)
@@ -397,9 +392,10 @@ static void drop_privileges(const struct agent *agent, bool child)
 }
 
 /* For delivering the last rows, `stopped_ns` being when the loop ended. */
-static uint64_t finish_deadline(uint64_t stopped_ns)
+static uint64_t finish_deadline(const struct agent *agent, uint64_t stopped_ns)
 {
-	uint64_t least = clock_monotonic_ns() + FINISH_MIN_NS, usual = stopped_ns + FINISH_NS;
+	uint64_t finish = agent->options.limits.spool.directory ? FINISH_SPOOLED_NS : FINISH_NS;
+	uint64_t least = clock_monotonic_ns() + FINISH_MIN_NS, usual = stopped_ns + finish;
 
 	return usual > least ? usual : least;
 }
@@ -410,9 +406,9 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 	int err, undelivered;
 	uint64_t stopped_ns;
 
-	if (signal_fd < 0) {
+	if (signal_fd < 0 || stop_requested()) {
 		sink->free(sink);
-		return signal_fd;
+		return signal_fd < 0 ? signal_fd : 0;
 	}
 	agent->signal_fd = signal_fd;
 	agent->clock_fd = clock_fd; /* or none: then steps are seen every second */
@@ -422,13 +418,17 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 	if (!err)
 		err = loop(agent, watch_fd, why);
 	stopped_ns = clock_monotonic_ns();
+	stop_begins();
 	notify_stopping();
 	stop(agent);
 	if (!agent->pipeline)
 		return err;
 	if (!err)
 		report_last(&agent->report, clock_monotonic_ns());
-	undelivered = pipeline_finish(agent->pipeline, finish_deadline(stopped_ns),
+	/* all rows are made: the probes go while the last ones are sent */
+	processes_stop();
+	binaries_leave_all();
+	undelivered = pipeline_finish(agent->pipeline, finish_deadline(agent, stopped_ns),
 				      err ? NULL : why);
 	if (!err && agent->watch_fd_ended)
 		return why_fail(why, ECHILD, "the embedded store ended; its own message is above");

@@ -6,8 +6,6 @@
 #ifndef UNDERSPAN_AGENT_H
 #define UNDERSPAN_AGENT_H
 
-#include <signal.h>
-
 #include "config.h"
 #include "pipeline/pipeline.h"
 #include "util.h"
@@ -29,18 +27,15 @@ struct agent_options {
 struct agent;
 
 /*
- * Blocks SIGTERM, SIGINT and SIGHUP for agent_run() to take: a signal during a long start must end
- * the agent in the same orderly way as later. Returns the three.
+ * Checks the host and loads the trackers; attaches nothing yet. SIGTERM and SIGINT, which
+ * stop_block_signals() has blocked, end the process meanwhile (see stop.h).
  */
-sigset_t agent_block_signals(void);
-
-/* Checks the host and loads the trackers; attaches nothing yet. */
 int agent_new(const struct agent_options *options, struct agent **ret_agent, struct why *why);
 
 /*
  * Attaches, finds the Python processes, logs "ready" and runs until SIGTERM, SIGINT, the end of
  * duration_ns, or until `watch_fd` (-1: none) becomes readable, which is an error: it is the
- * store child. Takes `sink` over. Blocks SIGTERM and SIGINT.
+ * store child. Takes `sink` over. Blocks SIGTERM and SIGINT; one that came before ends it, too.
  * Returns 0, or -errno with why: something did not start, or rows could not be delivered.
  */
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why);

@@ -130,6 +130,7 @@ static int copy_endpoint(struct clickhouse_client *c, const struct clickhouse_en
 	c->connect_timeout_ns = e->connect_timeout_ns ?: 5 * NSEC_PER_SEC;
 	c->stall_timeout_ns = e->stall_timeout_ns ?: 30 * NSEC_PER_SEC;
 	c->timeout_ns = e->timeout_ns ?: 300 * NSEC_PER_SEC;
+	c->give_up = e->give_up;
 	if (!c->url || !c->database || (e->ca_file && !c->ca_file) ||
 	    (e->cert_file && !c->cert_file) || (e->key_file && !c->key_file) ||
 	    add_credential(c, "X-ClickHouse-User", e->user ?: "default") ||

@@ -23,6 +23,9 @@ struct clickhouse_endpoint {
 	uint64_t connect_timeout_ns; /* 0: 5 s, name look-up and TLS included */
 	uint64_t stall_timeout_ns;   /* 0: 30 s without a byte in either direction */
 	uint64_t timeout_ns;	     /* 0: 300 s for the whole request */
+	/* asked every second or so, while a request waits: true ends it as a cancelled one; or NULL
+	 */
+	bool (*give_up)(void);
 };
 
 /* So many servers may be named. */

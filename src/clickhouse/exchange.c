@@ -123,12 +123,17 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *context)
 	return size * n;
 }
 
+static bool is_cancelled(const struct clickhouse_client *c)
+{
+	return atomic_load(&c->cancelled) || (c->give_up && c->give_up());
+}
+
 static int check_cancelled(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
 	struct exchange *x = context;
 
 	(void)a, (void)b, (void)c, (void)d;
-	return atomic_load(&x->client->cancelled);
+	return is_cancelled(x->client);
 }
 
 /* HTTP 200 was said before the error: it stands between marks at the end of the body. */
@@ -187,7 +192,7 @@ static int transport_error(CURLcode code, struct exchange *x, long sent, const c
 	if (x->consumer_err)
 		return why_fail(why, -x->consumer_err, "cannot keep ClickHouse's answer: %s",
 				strerror(-x->consumer_err));
-	if (atomic_load(&c->cancelled))
+	if (is_cancelled(c))
 		return why_fail(why, ECANCELED, "ClickHouse at %.120s: no answer in time", c->url);
 	switch (code) {
 	case CURLE_OPERATION_TIMEDOUT:

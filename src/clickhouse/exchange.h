@@ -21,6 +21,7 @@ struct clickhouse_client {
 	struct curl_slist *credentials;
 	uint64_t connect_timeout_ns, stall_timeout_ns, timeout_ns;
 	atomic_bool cancelled;
+	bool (*give_up)(void);
 };
 
 struct exchange {

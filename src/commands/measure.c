@@ -4,6 +4,7 @@
 
 #include <bpf/libbpf.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent.h"
@@ -12,6 +13,7 @@
 #include "pipeline/options.h"
 #include "probe/clock.h"
 #include "probe/proc.h"
+#include "stop.h"
 #include "text.h"
 #include "trackers/trackers.h"
 
@@ -274,13 +276,15 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 	agent_options.duration_ns = duration_ns;
 	libbpf_set_print(NULL); /* what it warns of is decided about by the trackers */
 	log_set_level(LOG_LEVEL_WARN);
-	agent_block_signals();
+	stop_block_signals();
 	err = agent_new(&agent_options, &agent, why);
 	if (err)
 		return err;
 	err = agent_run(agent, &sink, -1, why);
 	end_progress();
 	agent_free(agent);
+	if (!err && !first_tick_ns) /* Ctrl-C while it started: there is nothing to tell */
+		exit(0);
 	return err ? err : check_gil(why);
 }
 

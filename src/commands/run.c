@@ -15,6 +15,7 @@
 #include "log.h"
 #include "pipeline/options.h"
 #include "probe/kernel.h"
+#include "stop.h"
 #include "trackers/trackers.h"
 
 static struct agent_options agent_options = {
@@ -123,8 +124,12 @@ static int open_clickhouse(struct clickhouse_target *target, struct sink **ret_s
 
 	if (err)
 		return err;
-	if (clickhouse_config.store)
-		err = clickhouse_schema_apply(&target->endpoints[0], NULL, true, why);
+	if (clickhouse_config.store) {
+		struct clickhouse_endpoint starting = target->endpoints[0];
+
+		starting.give_up = stop_requested;
+		err = clickhouse_schema_apply(&starting, NULL, true, why);
+	}
 	if (!err)
 		err = sink_clickhouse_new(target->endpoints, target->n_endpoints,
 					  pipeline_async_insert, ret_sink, why);
@@ -261,6 +266,8 @@ static int run(struct why *why)
 	the_sink = sink;
 	if (!err)
 		err = agent_run(agent, sink, the_target.store.pidfd, why);
+	else if (stop_requested()) /* given up: not a failure */
+		err = 0;
 	agent_free(agent);
 	clickhouse_release(&the_target);
 	return err;
@@ -273,6 +280,7 @@ int command_run(int argc, char **argv)
 	size_t n_words = 0;
 	int err;
 
+	stop_block_signals();
 	collect_tables(tables);
 	the_argc = argc;
 	the_argv = argv;
@@ -296,7 +304,6 @@ int command_run(int argc, char **argv)
 		agent_options.host = host;
 		agent_options.reload = reload;
 		libbpf_set_print(print_libbpf);
-		agent_block_signals();
 		err = run(&why);
 	}
 	config_free(tables);

@@ -328,13 +328,19 @@ void binaries_tick(uint64_t now_ns)
 	forget_detached();
 }
 
-void binaries_done(void)
+void binaries_leave_all(void)
 {
 	struct python_binary *b, *next;
-	const struct timespec pause = { .tv_nsec = 5 * 1000 * 1000 };
 
 	HASH_ITER(hh, binaries, b, next)
 	binary_let_go(b);
+}
+
+void binaries_done(void)
+{
+	const struct timespec pause = { .tv_nsec = 5 * 1000 * 1000 };
+
+	binaries_leave_all();
 	for (forget_detached(); leaving; forget_detached())
 		nanosleep(&pause, NULL);
 	forget_verdicts(NULL);

@@ -64,6 +64,12 @@ struct binaries_hooks {
 	void *context;
 };
 void binaries_init(const struct binaries_hooks *hooks);
+
+/*
+ * No process is watched any more. The kernel takes its time to remove probes, and does so on other
+ * threads; binaries_done() waits for them.
+ */
+void binaries_leave_all(void);
 void binaries_done(void);
 
 /* A binary as one process has it: containers of one image have each another name for one file. */

@@ -10,6 +10,7 @@
 #include "delay_queue.h"
 #include "probe/clock.h"
 #include "probe/proc.h"
+#include "stop.h"
 
 /*
  * When to look again at a process that has just been exec'ed: one first-in first-out queue a
@@ -366,7 +367,7 @@ void processes_handle(const struct process_event *event)
 static void scan_one(uint32_t pid, void *context)
 {
 	(void)context;
-	if (!only_chosen || is_chosen(pid))
+	if ((!only_chosen || is_chosen(pid)) && !stop_requested())
 		first_look(pid);
 }
 

@@ -23,8 +23,10 @@
 #include "log.h"
 #include "store/directory.h"
 #include "store/engine.h"
+#include "stop.h"
 
-enum { START_TIMEOUT_S = 60, STOP_TIMEOUT_MS = 5000 };
+enum { START_TIMEOUT_S = 60, STOP_MIN_MS = 300 };
+static const uint64_t STOP_RESERVE_NS = 500 * NSEC_PER_MSEC; /* for what the agent does then */
 
 /* Everything the child needs, made before the fork: behind it only system calls are safe. */
 struct launch {
@@ -93,6 +95,8 @@ static int take_running(const char *path, struct store_child *c, struct why *why
 	while (store_directory_is_locked(path)) {
 		if (store_directory_endpoint(path, url, sizeof(url), &pid) == 0 && answers(url))
 			return fill_child(c, path, url, why);
+		if (stop_requested())
+			return why_fail(why, ECANCELED, "told to stop before the store answered");
 		if (now_ms() > deadline)
 			return why_fail(
 				why, ETIMEDOUT,
@@ -292,7 +296,7 @@ static void describe_end(pid_t pid, struct why *why)
 			 WEXITSTATUS(status));
 }
 
-/* Reads the child's line into buf. -EPIPE: it ended without one. */
+/* Reads the child's line into buf. -EPIPE: it ended without one. -ECANCELED: we are to stop. */
 static int read_line(int fd, uint64_t deadline, char *buf, size_t size)
 {
 	size_t n = 0;
@@ -302,9 +306,11 @@ static int read_line(int fd, uint64_t deadline, char *buf, size_t size)
 		uint64_t now = now_ms();
 		ssize_t got;
 
+		if (stop_requested())
+			return -ECANCELED;
 		if (now >= deadline)
 			return -ETIMEDOUT;
-		if (poll(&p, 1, (int)(deadline - now)) <= 0)
+		if (poll(&p, 1, 50) <= 0)
 			continue;
 		got = read(fd, buf + n, size - 1 - n);
 		if (got <= 0)
@@ -334,6 +340,9 @@ static int await(struct launch *l, pid_t pid, uint64_t timeout_ns, struct store_
 	} else if (!err && !strncmp(line, "failed ", 7)) {
 		waitpid(pid, NULL, 0);
 		return why_fail(why, EIO, "%.500s", line + 7);
+	} else if (err == -ECANCELED) {
+		c->pid = pid; /* store_spawn() stops it, as one that serves */
+		return why_fail(why, ECANCELED, "told to stop before the store served");
 	} else if (err == -ETIMEDOUT) {
 		why_fail(why, ETIMEDOUT, "the store did not answer within %llu s",
 			 (unsigned long long)(timeout_ns / NSEC_PER_SEC));
@@ -397,7 +406,8 @@ int store_spawn(const struct store_spawn_options *o, struct store_child *ret_chi
 
 static bool end_process(struct store_child *c)
 {
-	uint64_t deadline = now_ms() + STOP_TIMEOUT_MS;
+	uint64_t left_ms = stop_left_ns(STOP_RESERVE_NS) / NSEC_PER_MSEC;
+	uint64_t deadline = now_ms() + (left_ms > STOP_MIN_MS ? left_ms : STOP_MIN_MS);
 	const struct timespec tick = { .tv_nsec = 5 * NSEC_PER_MSEC };
 	bool by_itself = true;
 

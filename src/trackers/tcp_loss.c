@@ -196,7 +196,8 @@ static void tcp_loss_tick(const struct tracker_output *output, uint64_t now_ns)
 
 	(void)now_ns;
 	if (!begun) {
-		look_for_old_sockets();
+		if (skeleton->links.tcp_loss_old_sockets) /* else it stops before it was attached */
+			look_for_old_sockets();
 		tell_what_is_missing(output);
 	}
 	begun = true;

@@ -11,6 +11,7 @@
 #include "probe/kernel.h"
 #include "probe/processes.h"
 #include "process.skel.h"
+#include "stop.h"
 #include "trackers/map_memory.h"
 #include "trackers/python_places.h"
 
@@ -423,6 +424,8 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 	for (size_t i = 0; i < set->n; i++) {
 		struct running_tracker *running = &set->items[i];
 
+		if (stop_requested())
+			return 0;
 		if (!is_first(set, running))
 			continue;
 		err = bpf_object__attach_skeleton(running->skeleton);

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGTERM at any moment of the start: while the kernel verifies the programs, while they are attached, while processes are
+looked at, while the embedded store opens and gets its tables, with a server that never answers, on a machine that has other
+things to do. It ends with 0 within 5 s, and leaves nothing."""
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from agent import Agent, NO_ENGINE, STOP_SECONDS, plain_build, processes_with
+from bpf_maps import BPFTOOL
+from host import wait_until
+
+TERM = 1 << (signal.SIGTERM - 1)
+KINDS = {"map_id": "map", "prog_id": "prog", "link_id": "link"}
+
+
+def handles_signals(pid):
+    """Does it do with SIGTERM what it wants? Before main() nobody can."""
+    with open(f"/proc/{pid}/status") as f:
+        fields = dict(line.split(":", 1) for line in f.read().splitlines())
+    return (int(fields["SigBlk"], 16) | int(fields["SigCgt"], 16)) & TERM
+
+
+def bpf_objects(pid):
+    """{(kind, id)} of what the process has in the kernel."""
+    found = set()
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        try:
+            with open(f"/proc/{pid}/fdinfo/{fd}") as f:
+                fields = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
+        except OSError:
+            continue
+        found.update((kind, fields[name]) for name, kind in KINDS.items() if name in fields)
+    return found
+
+
+def still_there(objects):
+    """Which of them the kernel has yet: pinned, attached, or held by somebody."""
+    return {(kind, number) for kind, number in objects
+            if subprocess.run([BPFTOOL, kind, "show", "id", number], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL).returncode == 0}
+
+
+def lock_is_free(directory):
+    """flock() of the spool's lock file; none is as free."""
+    try:
+        with open(f"{directory}/lock") as f:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        pass
+    except BlockingIOError:
+        return False
+    return True
+
+
+def start(*options):
+    agent = Agent(*options, stdout=False)
+    wait_until(lambda: handles_signals(agent.pid), 20, "main()")
+    return agent, time.monotonic()
+
+
+def stop_after(seconds, options, directory):
+    """Stops an agent so long after it began; returns whether it was ready, and in how many seconds it ended."""
+    agent, begun = start(*options)
+    try:
+        time.sleep(max(0, begun + seconds - time.monotonic()))
+        assert agent.process.poll() is None, agent.stderr
+        objects = bpf_objects(agent.pid)
+        told = time.monotonic()
+        agent.process.send_signal(signal.SIGTERM)
+        code = agent.wait_end(20)
+        took = time.monotonic() - told
+        assert (code, took < STOP_SECONDS) == (0, True), (seconds, code, took, agent.stderr)
+        left = processes_with(agent._marker)
+        assert not left, (seconds, left)
+        assert lock_is_free(directory), seconds
+        # the kernel frees them when all its processors have been elsewhere
+        wait_until(lambda: not still_there(objects), 10, f"the end of {objects}")
+        assert "could not be delivered" not in agent.stderr, agent.stderr
+        return agent._ready, took
+    finally:
+        agent.kill()
+
+
+def sweep(n, options, directory, capsys):
+    """SIGTERM at n moments from main() to a little after ready."""
+    agent, begun = start(*options)
+    try:
+        agent.wait_ready(90)
+        whole = time.monotonic() - begun
+        agent.stop()
+    finally:
+        agent.kill()
+    results = [stop_after(whole * 1.1 * i / (n - 1), options, directory) for i in range(n)]
+    early = [took for ready, took in results if not ready]
+    with capsys.disabled():
+        print(f" start {whole:.2f} s; {len(early)} of {n} before it was ready; the slowest took "
+              f"{max(took for _, took in results):.2f} s", end=" ")
+    assert len(early) >= n // 3, results  # it is the start that is tested
+    return results
+
+
+@pytest.fixture
+def silent_server(cleanup):
+    """A URL where somebody listens, and never says a word."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=97)
+    yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    server.close()
+
+
+@pytest.fixture
+def options(silent_server, tmp_path, start_on_all):
+    """Of an agent with Pythons to find and a server that does not answer; its spool is tmp_path/spool."""
+    for workload in start_on_all("gc_truth.py", 1, 20, 1):
+        workload.read()
+    return [f"--clickhouse={silent_server}", f"--spool.directory={tmp_path}/spool", "--spool.min_free=0"]
+
+
+def test_at_any_moment_of_the_start(options, tmp_path, capsys):
+    results = sweep(23, options, tmp_path / "spool", capsys)
+    assert any(ready for ready, _ in results), results
+
+
+def test_on_a_busy_machine(options, tmp_path, cleanup, capsys):
+    for _ in range(8):
+        cleanup.append(subprocess.Popen(["sh", "-c", "while :; do :; done"]))
+    sweep(7, options, tmp_path / "spool", capsys)
+
+
+@plain_build(NO_ENGINE)
+def test_while_the_store_starts(tmp_path, capsys):
+    """A new directory each time: the engine is opened, its tables are made. The next one can use what an earlier one left."""
+    first = tmp_path / "first"
+    agent, begun = start(f"--store={first}")
+    try:
+        agent.wait_ready(90)
+        whole = time.monotonic() - begun
+        agent.stop()
+    finally:
+        agent.kill()
+    slowest = 0
+    for i in range(11):
+        directory = tmp_path / str(i)
+        _, took = stop_after(whole * i / 10, [f"--store={directory}"], directory)
+        slowest = max(slowest, took)
+        if i % 5 == 4:
+            agent, _ = start(f"--store={directory}")
+            try:
+                agent.wait_ready(90)
+                agent.stop()
+            finally:
+                agent.kill()
+    with capsys.disabled():
+        print(f" start {whole:.2f} s; the slowest took {slowest:.2f} s", end=" ")
