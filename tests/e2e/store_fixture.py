@@ -4,9 +4,12 @@ import base64
 import http.client
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import urllib.parse
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNDERSPAN = os.environ.get("UNDERSPAN", str(ROOT / "build" / "underspan"))
@@ -117,3 +120,31 @@ def underspan(*arguments, **more):
     """Runs a command to its end: returncode, stdout, stderr as text."""
     return subprocess.run([UNDERSPAN, *arguments], capture_output=True, text=True, timeout=60,
                           **more)
+
+
+# ---- for tests of the store itself ----
+
+TABLE = ("CREATE TABLE {} (a UInt64, s String) ENGINE = MergeTree ORDER BY a "
+         "SETTINGS non_replicated_deduplication_window = 100")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("store") / "db") as s:
+        s.ask(TABLE.format("t"))
+        yield s
+        assert s.process.poll() is None, s.log.read_text()
+        assert s.stop() == 0
+
+
+@pytest.fixture
+def table(store):
+    """A fresh table of the shared store."""
+    name = f"t{random.getrandbits(40)}"
+    store.ask(TABLE.format(name))
+    yield name
+    store.ask(f"DROP TABLE {name} SYNC")
+
+
+def rows(name, n, first=0):
+    return "".join(f'{{"a":{i},"s":"{name} {i}"}}\n' for i in range(first, first + n))
