@@ -60,28 +60,32 @@ struct user_call {
 	__u64 arg1, arg2, arg3;
 };
 
+/* A thread's user registers: to be read one by one, all together are half of a program's stack. */
+static __always_inline struct pt_regs *task_user_regs(struct task_struct *task)
+{
+	return (struct pt_regs *)((char *)BPF_CORE_READ(task, stack) + user_regs_offset());
+}
+
 /* `task` is a pointer that the verifier knows the type of, of a user thread. */
 static __always_inline void task_user_call(struct task_struct *task, struct user_call *ret)
 {
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
-		struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+	struct pt_regs *regs;
+	typeof(SYSCALL_NR_FIELD(regs)) nr = -1;
 
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
+		regs = (void *)bpf_task_pt_regs(task);
 		ret->nr = SYSCALL_NR(regs);
 		ret->arg1 = SYSCALL_ARG1(regs);
 		ret->arg2 = SYSCALL_ARG2(regs);
 		ret->arg3 = SYSCALL_ARG3(regs);
-	} else {
-		struct pt_regs regs = {};
-		char *stack = BPF_CORE_READ(task, stack);
-
-		ret->nr = -1;
-		if (bpf_probe_read_kernel(&regs, sizeof(regs), stack + user_regs_offset()))
-			return;
-		ret->nr = SYSCALL_NR(&regs);
-		ret->arg1 = SYSCALL_ARG1(&regs);
-		ret->arg2 = SYSCALL_ARG2(&regs);
-		ret->arg3 = SYSCALL_ARG3(&regs);
+		return;
 	}
+	regs = task_user_regs(task);
+	bpf_core_read(&nr, sizeof(nr), &SYSCALL_NR_FIELD(regs));
+	bpf_core_read(&ret->arg1, sizeof(ret->arg1), &SYSCALL_ARG1(regs));
+	bpf_core_read(&ret->arg2, sizeof(ret->arg2), &SYSCALL_ARG2(regs));
+	bpf_core_read(&ret->arg3, sizeof(ret->arg3), &SYSCALL_ARG3(regs));
+	ret->nr = nr;
 }
 
 /* TASK_* bits; 0: runnable. */

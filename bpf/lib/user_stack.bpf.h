@@ -21,35 +21,43 @@ struct user_position {
 	__u64 ip, sp, fp;
 };
 
+/* Within struct pt_regs: the instruction, the stack, the frame, and what the CPU runs. */
 #if defined(__TARGET_ARCH_x86)
-/* a 32-bit program has other frames: its leaf is all that is told of it */
-enum { USER32_CODE_SEGMENT = 0x23 };
-#define USER_IP(r) ((r)->ip)
-#define USER_SP(r) ((r)->sp)
-#define USER_FP(r) ((r)->cs == USER32_CODE_SEGMENT ? 0 : (r)->bp)
+#define USER_IP(r)   ((r)->ip)
+#define USER_SP(r)   ((r)->sp)
+#define USER_FP(r)   ((r)->bp)
+#define USER_MODE(r) ((r)->cs)
+#define IS_USER32(m) ((m) == 0x23) /* __USER32_CS */
 #elif defined(__TARGET_ARCH_arm64)
-#define USER_IP(r) ((r)->user_regs.pc)
-#define USER_SP(r) ((r)->user_regs.sp)
-#define USER_FP(r) ((r)->user_regs.regs[29])
+#define USER_IP(r)   ((r)->user_regs.pc)
+#define USER_SP(r)   ((r)->user_regs.sp)
+#define USER_FP(r)   ((r)->user_regs.regs[29])
+#define USER_MODE(r) ((r)->user_regs.pstate)
+#define IS_USER32(m) ((m) & 0x10) /* PSR_MODE32_BIT */
 #endif
-#define USER_POSITION(r)                                                                           \
-	(struct user_position)                                                                     \
-	{                                                                                          \
-		.ip = USER_IP(r), .sp = USER_SP(r), .fp = USER_FP(r)                               \
-	}
 
 static __always_inline struct user_position task_user_position(struct task_struct *task)
 {
-	struct pt_regs copy = {}, *regs = &copy;
-	char *stack;
+	struct user_position at = {};
+	struct pt_regs *regs;
+	__u64 mode = 0;
 
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) {
 		regs = (void *)bpf_task_pt_regs(task);
-		return USER_POSITION(regs);
+		at.ip = USER_IP(regs);
+		at.sp = USER_SP(regs);
+		at.fp = USER_FP(regs);
+		mode = USER_MODE(regs);
+	} else {
+		regs = task_user_regs(task);
+		bpf_core_read(&at.ip, sizeof(at.ip), &USER_IP(regs));
+		bpf_core_read(&at.sp, sizeof(at.sp), &USER_SP(regs));
+		bpf_core_read(&at.fp, sizeof(at.fp), &USER_FP(regs));
+		bpf_core_read(&mode, sizeof(mode), &USER_MODE(regs));
 	}
-	stack = BPF_CORE_READ(task, stack);
-	bpf_probe_read_kernel(&copy, sizeof(copy), stack + user_regs_offset());
-	return USER_POSITION(&copy);
+	if (IS_USER32(mode)) /* such a program has other frames: its leaf is all that is told */
+		at.fp = 0;
+	return at;
 }
 
 /*
