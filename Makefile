@@ -10,8 +10,10 @@ BPFTOOL ?= $(firstword $(shell PATH="$$PATH:/usr/sbin:/sbin" command -v bpftool 
 CC      := $(if $(filter default,$(origin CC)),$(or $(CLANG),cc),$(CC))
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-19 clang-format 2>/dev/null))
 
+# another machine's architecture (aarch64, x86_64), with a tree of its headers and libraries: `make MACHINE=aarch64 SYSROOT=DIR`
+MACHINE ?= $(shell uname -m)
 # the architecture names of the kernel's headers, as BPF's PT_REGS macros want them
-ARCH := $(shell uname -m | sed 's/x86_64/x86/;s/aarch64/arm64/')
+ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 
 BUILD := build
 GEN   := build# what is generated, BPF programs and all, is the same for every build of the agent
@@ -21,6 +23,15 @@ ifeq ($(V),1)
 else
   Q := @
   msg = @printf '  %-8s %s\n' "$(1)" "$(2)";
+endif
+
+ifdef SYSROOT
+  BUILD   := build/$(MACHINE)
+  GEN     := $(BUILD)
+  TARGET  := --target=$(MACHINE)-linux-gnu --sysroot=$(abspath $(SYSROOT))
+  LDFLAGS += -fuse-ld=lld
+  export PKG_CONFIG_SYSROOT_DIR := $(abspath $(SYSROOT))
+  export PKG_CONFIG_LIBDIR := $(abspath $(SYSROOT))/usr/lib/$(MACHINE)-linux-gnu/pkgconfig:$(abspath $(SYSROOT))/usr/share/pkgconfig
 endif
 
 LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd capstone libcap liblzma
@@ -38,14 +49,14 @@ ifeq ($(SANITIZE),thread)
   LDFLAGS += -fsanitize=thread
   BUILD   := build/thread
 endif
-ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-field-initializers -Wstrict-prototypes -Wmissing-prototypes \
+ALL_CFLAGS := $(TARGET) -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-field-initializers -Wstrict-prototypes -Wmissing-prototypes \
 	-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -fstack-protector-strong -fPIE -pthread \
 	-Isrc -Iinclude -I$(GEN)/include $(CFLAGS)
-ALL_LDFLAGS = -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
+ALL_LDFLAGS = $(TARGET) -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
 LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
 BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-missing-declarations -D__TARGET_ARCH_$(ARCH) \
-	-Ivmlinux -Ibpf/lib -Iinclude -idirafter /usr/include/$(shell uname -m)-linux-gnu -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
+	-Ivmlinux -Ibpf/lib -Iinclude -idirafter $(SYSROOT)/usr/include/$(MACHINE)-linux-gnu -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
 
 SRCS      := $(sort $(shell find src -name '*.c'))
 OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(BUILD)/sql_files.o
@@ -110,7 +121,7 @@ $(GEN)/include/%.skel.h: $(GEN)/bpf/%.bpf.o
 $(GEN)/include/syscall_names.inc:
 	$(call msg,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)echo '#include <asm/unistd.h>' | $(CC) -dM -E - | \
+	$(Q)echo '#include <asm/unistd.h>' | $(CC) $(TARGET) -dM -E - | \
 		sed -n 's/^#define __NR_\([a-z0-9_]*\) [0-9]*$$/[__NR_\1] = "\1",/p' > $@.tmp
 	$(Q)mv $@.tmp $@
 $(BUILD)/src/probe/syscall_names.o: $(GEN)/include/syscall_names.inc
@@ -122,7 +133,7 @@ $(BUILD)/sql_files.S: $(SQL_FILES) sql/embed.sh
 	$(Q)sql/embed.sh $(SQL_FILES) > $@
 
 $(BUILD)/sql_files.o: $(BUILD)/sql_files.S $(SQL_FILES)
-	$(Q)$(CC) -c $< -o $@
+	$(Q)$(CC) $(TARGET) -c $< -o $@
 
 install: all ## install under DESTDIR and PREFIX
 	install -Dm755 $(BUILD)/underspan $(DESTDIR)$(PREFIX)/bin/underspan

@@ -12,7 +12,7 @@ declare -A packages=(
     [check]="libcmocka-dev clang-format-19 libclang-rt-19-dev git python3 python3-pytest nginx-light gunicorn
              python3-django python3-cheroot python3-waitress python3-uvicorn curl openssl iproute2 procps util-linux binutils libcap2-bin
              systemd xz-utils musl-tools"
-    [kernels]="python3 xz-utils dpkg"
+    [kernels]="python3 xz-utils dpkg lld-19 binutils"
     [npm]="npm nodejs ca-certificates"
     [bench]="python3 gunicorn python3-django wrk coreutils"
     [demo]="python3 nginx-light gunicorn python3-django curl procps"

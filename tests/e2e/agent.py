@@ -14,7 +14,7 @@ import sandbox
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 UNDERSPAN = os.environ.get("UNDERSPAN", os.path.join(ROOT, "build", "underspan"))
-# where a processor is emulated, the verifier takes long; a sanitizer's work slows the agent down
+# where a processor is emulated, all takes long; a sanitizer's work slows the agent down. Waits are so many times longer
 PATIENCE = float(os.environ.get("UNDERSPAN_PATIENCE", 1))
 SANITIZER = os.environ.get("UNDERSPAN_SANITIZER")  # "address", "thread": what the agent is built with, see tests/sanitize.sh
 STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1)  # what the agent promises for SIGTERM, without a sanitizer
@@ -140,6 +140,7 @@ class Agent:
 
     def wait_rows(self, table, predicate=lambda row: True, n=1, timeout=10):
         """Returns the matching rows as soon as there are `n`; fails when they do not come."""
+        timeout *= PATIENCE
         deadline = time.monotonic() + timeout
         while True:
             with self._changed:

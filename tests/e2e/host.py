@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 
-from agent import ROOT
+from agent import PATIENCE, ROOT
 
 WORKLOADS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workloads")
 CACHE = os.path.join(ROOT, "build", "cache")
@@ -125,7 +125,8 @@ def monotonic_ns(microseconds):
 
 
 def wait_until(condition, timeout, what):
-    """Polls; returns the first true value of condition()."""
+    """Polls; returns the first true value of condition(). More seconds where all is slow, see agent.PATIENCE."""
+    timeout *= PATIENCE
     deadline = time.monotonic() + timeout
     while True:
         value = condition()

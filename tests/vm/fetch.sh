@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Fetches what the machines are made of into build/cache/vm: the newest cloud kernel of each Debian release (kernel-SUITE/),
-# the system that runs under it (root/), and QEMU (qemu/). apt itself downloads and checks signatures, with lists of its
-# own, from the mirror this machine uses; nothing is installed. What is there already is kept: remove a directory to renew it.
+# Fetches what the machines are made of into build/cache/vm: the newest cloud kernel of each Debian release (kernel-MACHINE/),
+# the systems that run under them (root-ARCH/), what an agent for arm64 is linked with (sysroot-arm64/), and QEMU (qemu-ARCH/).
+# apt itself downloads and checks signatures, with lists of its own, from the mirror this machine uses; nothing is installed.
+# What is there already is kept: remove a directory to renew it.
+# tests/vm/fetch.sh MACHINE...: a suite and, behind a slash, the architecture if that is not amd64.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/build/cache/vm
@@ -11,6 +13,14 @@ mkdir -p "$cache"
 declare -A updated
 
 fail() { printf 'check-kernels: %s\n' "$*" >&2; exit 1; }
+
+# $1: machine
+arch_of() {
+    case $1 in
+        */*) echo "${1#*/}" ;;
+        *) echo amd64 ;;
+    esac
+}
 
 # $1: suite. Exact kernel versions vanish from mirrors, so everything is resolved from the suite's lists.
 suite_uri() {
@@ -24,9 +34,9 @@ suite_uri() {
     echo "$uri"
 }
 
-# $1: suite; sets apt_options. The machine's own package state does not count: nothing is installed there.
+# $1: suite, $2: architecture; sets apt_options. The machine's own package state does not count: nothing is installed there.
 use_suite() {
-    local state=$cache/apt-$1
+    local state=$cache/apt-$1-$2
     mkdir -p "$state"/lists/partial "$state"/cache/archives/partial
     : >"$state/status"
     echo "deb $(suite_uri "$1") $1 main" >"$state/sources.list"
@@ -34,9 +44,9 @@ use_suite() {
     apt_options=(-qq -o "Dir::Etc::SourceList=$state/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::Etc::Preferences=/dev/null" -o Dir::Etc::PreferencesParts=/dev/null
         -o "Dir::State::Lists=$state/lists" -o "Dir::State::status=$state/status" -o "Dir::Cache=$state/cache"
-        -o Acquire::Languages=none -o APT::Sandbox::User= -o APT::Install-Recommends=false)
-    [ -n "${updated[$1]:-}" ] || apt-get "${apt_options[@]}" update || fail "cannot read the package lists of $1"
-    updated[$1]=1
+        -o "APT::Architecture=$2" -o "APT::Architectures=$2" -o Acquire::Languages=none -o APT::Sandbox::User= -o APT::Install-Recommends=false)
+    [ -n "${updated[$1-$2]:-}" ] || apt-get "${apt_options[@]}" update || fail "cannot read the package lists of $1 for $2"
+    updated[$1-$2]=1
     archives=$state/cache/archives
 }
 
@@ -58,10 +68,10 @@ dependencies() { apt-cache "${apt_options[@]}" depends --important --no-recommen
 
 # The image package, or the parts into which newer releases split it.
 fetch_kernel() {
-    local suite=$1 target=$cache/kernel-$1 image part parts version
+    local suite=${1%/*} arch=$(arch_of "$1") target=$cache/kernel-${1//\//-} image part parts version
     [ ! -e "$target" ] || return 0
-    use_suite "$suite"
-    image=$(dependencies linux-image-cloud-amd64 | grep -m 1 '^linux-image-[0-9]') || fail "$suite has no cloud kernel"
+    use_suite "$suite" "$arch"
+    image=$(dependencies "linux-image-cloud-$arch" | grep -m 1 '^linux-image-[0-9]') || fail "$suite has no cloud kernel"
     parts=$(dependencies "$image" | grep -E '^linux-(binary|modules|base)-[0-9]' || true)
     (cd "$archives" && apt-get "${apt_options[@]}" download "$image" $parts) || fail "cannot download $image of $suite"
     # shellcheck disable=SC2086
@@ -81,12 +91,12 @@ fetch_kernel() {
     mv "$target.part" "$target"
 }
 
-# $1: suite, $2: target, others: packages; unpacks them and all they depend on.
+# $1: suite, $2: architecture, $3: target, others: packages; unpacks them and all they depend on.
 fetch_tree() {
-    local suite=$1 target=$cache/$2
-    shift 2
+    local suite=$1 arch=$2 target=$cache/$3
+    shift 3
     [ ! -e "$target" ] || return 0
-    use_suite "$suite"
+    use_suite "$suite" "$arch"
     rm -f "$archives"/*.deb
     apt-get "${apt_options[@]}" -y --download-only install "$@" >/dev/null || fail "cannot download $* of $suite"
     unpack "$target"
@@ -97,15 +107,24 @@ fetch_tree() {
 }
 
 # $1: a tree. Debian compiles Python's modules when it installs them; under emulation each start would take seconds more.
-# Unchecked: the tree's files have no times in the machine.
+# What is compiled is the same for every architecture. Unchecked: the tree's files have no times in the machine.
 compile_python() {
-    local root=$1 lib=x86_64-linux-gnu
-    [ -e "$root/usr/bin/python3" ] || return 0
+    local root=$cache/root-amd64 lib=x86_64-linux-gnu
+    [ -e "$1/usr/bin/python3" ] || return 0
+    [ -e "$root" ] || root=$1 # the first one compiles itself
     PYTHONHOME="$root/usr" "$root/lib/$lib/ld-linux-x86-64.so.2" --library-path "$root/lib/$lib:$root/usr/lib/$lib" \
-        "$root/usr/bin/python3" -m compileall -q --invalidation-mode unchecked-hash "$root/usr/lib" || true
+        "$root/usr/bin/python3" -m compileall -q --invalidation-mode unchecked-hash "$1/usr/lib" || true
 }
 
 # QEMU 10: 7.2, Debian 12's, corrupts the flags of a cmpxchg16b now and then, and with them the guest
-fetch_tree trixie qemu qemu-system-x86
-fetch_tree bookworm root python3 python3-gunicorn python3-pkg-resources iproute2 busybox-static
-for suite in "$@"; do fetch_kernel "$suite"; done
+declare -A emulator=([amd64]=qemu-system-x86 [arm64]=qemu-system-arm)
+for machine in "$@"; do
+    arch=$(arch_of "$machine")
+    fetch_tree trixie amd64 "qemu-$arch" "${emulator[$arch]}"
+    for each in amd64 "$arch"; do
+        fetch_tree bookworm "$each" "root-$each" python3 python3-gunicorn python3-pkg-resources iproute2 busybox-static
+    done
+    [ "$arch" = amd64 ] || fetch_tree bookworm "$arch" "sysroot-$arch" libc6-dev libgcc-12-dev libbpf-dev libelf-dev zlib1g-dev \
+        libcurl4-openssl-dev libjansson-dev libmicrohttpd-dev libcapstone-dev libcap-dev liblzma-dev uthash-dev
+    fetch_kernel "$machine"
+done
