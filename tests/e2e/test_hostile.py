@@ -20,7 +20,8 @@ LIES = ["circle", "dict", "wide", "name", "file", "negative", "fault", "garbage"
 # what there is in its memory
 NAMES = re.compile("|impostor (main|waiter|sleeper)|A{511}")
 PLACES = re.compile(r"<unread>|<gone>|<cut>|impostor (main|waiter|sleeper)_function \(impostor/inner\.py(:\d+)?\)"
-                    r"|outer \(impostor/outer\.py:7\)|A+ \(A+(:\d+)?\)|flood_\d_\d+_f+ \((flood_\d_\d+_f+|A+)(:\d+)?\)")
+                    r"|outer \(impostor/outer\.py:7\)|A+…? \(A+…?(:\d+)?\)"
+                    r"|flood_\d_\d+_f+…? \((flood_\d_\d+_f+|A+)…?(:\d+)?\)")
 REASON = "its state is not where this build should have it"
 
 
