@@ -225,6 +225,7 @@ bench: ## what the agent costs, as ratios in one run (root; some minutes)
 	@/usr/bin/python3 tests/bench/bench.py
 	@/usr/bin/python3 tests/bench/bench_switches.py
 	@/usr/bin/python3 tests/bench/bench_stacks.py
+	@/usr/bin/python3 tests/bench/bench_attach.py
 
 SECONDS ?= 600
 soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: it must notice)

@@ -50,6 +50,7 @@ static size_t n_readers, n_idle, n_jobs;
 static uint64_t progress_ns; /* when a job was begun, or a reader started, last */
 static bool stopping;
 static uint64_t round = 1, round_ns; /* the number of the running one, and its begin */
+static struct readers_cpu discovery_cpu;
 
 static int event_fd = -1;
 
@@ -136,6 +137,7 @@ static void *read_jobs(void *nothing)
 	while (!stopping) {
 		struct customer *c = first_turn;
 		struct job *job;
+		uint64_t cpu_ns;
 
 		if (!c) {
 			if (n_idle) /* it was held up, and another one has taken its place */
@@ -150,9 +152,13 @@ static void *read_jobs(void *nothing)
 		c->since_round = round;
 		progress_ns = clock_monotonic_ns();
 		pthread_mutex_unlock(&lock);
+		cpu_ns = clock_thread_cpu_ns();
 		job->run(job);
 		job->ran = true;
+		cpu_ns = clock_thread_cpu_ns() - cpu_ns;
 		pthread_mutex_lock(&lock);
+		if (job->finds_processes)
+			discovery_cpu.readers_ns += cpu_ns;
 		finish(c, job);
 	}
 	n_readers--;
@@ -191,7 +197,7 @@ static void see_to_readers(uint64_t now_ns)
 
 static bool is_full(const struct customer *c)
 {
-	return n_jobs >= MAX_JOBS || (c && (c->n >= MAX_JOBS_OF_ONE || is_held_up(c)));
+	return stopping || n_jobs >= MAX_JOBS || (c && (c->n >= MAX_JOBS_OF_ONE || is_held_up(c)));
 }
 
 static struct customer *new_customer(uint32_t host_pid)
@@ -282,11 +288,25 @@ void readers_take(void (*each)(uint32_t host_pid))
 	pthread_mutex_unlock(&lock);
 	while ((job = take_first(&taken))) {
 		uint32_t host_pid = job->host_pid;
+		uint64_t cpu_ns = clock_thread_cpu_ns();
+		bool finds_processes = job->finds_processes;
 
 		job->done(job);
-		if (each)
+		if (finds_processes)
+			discovery_cpu.collector_ns += clock_thread_cpu_ns() - cpu_ns;
+		else if (each)
 			each(host_pid);
 	}
+}
+
+struct readers_cpu readers_discovery_cpu(void)
+{
+	struct readers_cpu cpu;
+
+	pthread_mutex_lock(&lock);
+	cpu = discovery_cpu;
+	pthread_mutex_unlock(&lock);
+	return cpu;
 }
 
 bool readers_busy(void)
@@ -318,21 +338,23 @@ static void drop_waiting(void)
 	first_turn = NULL;
 }
 
-void readers_stop(void)
+bool readers_stop(void)
 {
 	const struct timespec pause = { .tv_nsec = 1000 * 1000 };
 	uint64_t until_ns = clock_monotonic_ns() + STOP_NS;
-	bool over = false;
+	bool over = false, all = false;
 
 	while (!over) {
 		pthread_mutex_lock(&lock);
 		stopping = true;
 		drop_waiting();
 		pthread_cond_broadcast(&work);
-		over = !n_readers || clock_monotonic_ns() > until_ns;
+		all = !n_readers;
+		over = all || clock_monotonic_ns() > until_ns;
 		pthread_mutex_unlock(&lock);
 		readers_take(NULL);
 		if (!over)
 			nanosleep(&pause, NULL);
 	}
+	return all;
 }

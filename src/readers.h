@@ -15,7 +15,8 @@
 
 /* The first member of what is to be read. */
 struct job {
-	uint32_t host_pid; /* whose memory or files */
+	uint32_t host_pid;    /* whose memory or files */
+	bool finds_processes; /* is not for the sake of rows */
 	/* On a reader's thread: has the job for itself, and nothing of the collector's. */
 	void (*run)(struct job *job);
 	/* On the collector's thread: the job is the caller's again. !ran: the agent ends. */
@@ -47,8 +48,17 @@ void readers_take(void (*each)(uint32_t host_pid));
 /* Is there any job that is not done and not held up? */
 bool readers_busy(void);
 
-/* Calls done() of all jobs but those that are held up: these are left to the process's end. */
-void readers_stop(void);
+/*
+ * Calls done() of all jobs but those that are held up: these are left to the process's end. False:
+ * there are such, and what they use has to be left to it, too.
+ */
+bool readers_stop(void);
+
+/* The CPU time that went to jobs that find processes: of the readers, and of the collector. */
+struct readers_cpu {
+	uint64_t readers_ns, collector_ns;
+};
+struct readers_cpu readers_discovery_cpu(void);
 
 /*
  * What became of the look-ups for the row that is being made: zeroed before, read after. A look-up

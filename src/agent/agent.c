@@ -47,6 +47,8 @@ struct agent {
 	struct governor governor;
 	bool started, stop, watch_fd_ended;
 	int signal_fd, clock_fd; /* of the loop */
+	bool ready;
+	uint64_t end_ns; /* 0: none */
 	uint64_t processes_lost, rescan_next_ns;
 };
 
@@ -166,8 +168,6 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	if (!err)
 		report_trackers(&agent->report);
 	governor_start(&agent->governor, &agent->set);
-	/* loading objects and reading symbols took many times what is kept */
-	malloc_trim(0);
 	agent->started = err == 0;
 	return err;
 }
@@ -348,9 +348,20 @@ static int watch_all(struct agent *agent, int epoll_fd, int watch_fd)
 	return err;
 }
 
+/* Those that were there before are looked at, and their probes set: from here on rows come. */
+static void get_ready(struct agent *agent, uint64_t now)
+{
+	/* loading objects and reading symbols took many times what is kept */
+	malloc_trim(0);
+	say_ready(agent);
+	agent->ready = true;
+	if (agent->options.duration_ns)
+		agent->end_ns = now + agent->options.duration_ns;
+}
+
 static int loop(struct agent *agent, int watch_fd, struct why *why)
 {
-	uint64_t end = agent->options.duration_ns, next_second = 0;
+	uint64_t next_second = 0;
 	AUTO_CLOSE int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	int err = epoll_fd < 0 ? -errno : watch_all(agent, epoll_fd, watch_fd);
 
@@ -358,15 +369,14 @@ static int loop(struct agent *agent, int watch_fd, struct why *why)
 		return why_fail(why, -err, "cannot wait for events: %s", strerror(-err));
 	if (stop_requested()) /* while it started: it never was ready */
 		return 0;
-	if (end)
-		end += clock_monotonic_ns();
-	say_ready(agent);
 	while (!agent->stop) {
 		uint64_t now = clock_monotonic_ns();
 
 		err = tick(agent, now, &next_second, why);
-		if (err || (end && now >= end))
+		if (err || (agent->end_ns && now >= agent->end_ns))
 			break;
+		if (!agent->ready && processes_settled())
+			get_ready(agent, now);
 		wait_and_handle(agent, epoll_fd, watch_fd,
 				names_due_in(now, processes_due_in(now, POLL_NS)));
 	}
@@ -437,15 +447,19 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 
 void agent_free(struct agent *agent)
 {
+	bool all_read;
+
 	if (!agent)
 		return;
 	metrics_stop();
-	readers_stop();
+	processes_stop();
+	all_read = readers_stop();
 	pipeline_free(agent->pipeline);
 	names_done();
 	targets_done();
-	processes_stop();
 	binaries_done();
+	if (!all_read) /* what is held up may go on any moment, and set a probe */
+		return;
 	if (agent->set_open)
 		tracker_set_close(&agent->set);
 	enrich_done();

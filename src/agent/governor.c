@@ -7,6 +7,7 @@
 
 #include "log.h"
 #include "probe/clock.h"
+#include "readers.h"
 
 enum {
 	SAMPLE_NS = 100 * 1000 * 1000,
@@ -186,13 +187,15 @@ static void end_sample(struct governor *g, uint64_t now_ns)
 void governor_work_begins(struct governor *g)
 {
 	g->work_begin_ns = clock_thread_cpu_ns();
-	g->process_begin_ns = g->set->process_cpu_ns;
+	g->process_begin_ns = g->set->process_cpu_ns + readers_discovery_cpu().collector_ns;
 }
 
 void governor_work_ends(struct governor *g)
 {
 	g->work_ns += clock_thread_cpu_ns() - g->work_begin_ns;
-	g->work_ns -= g->set->process_cpu_ns - g->process_begin_ns; /* in the same rings */
+	/* in the same rings, and by the same readers */
+	g->work_ns -= g->set->process_cpu_ns + readers_discovery_cpu().collector_ns -
+		      g->process_begin_ns;
 }
 
 /* The collector's work for rows and all that the sender does, by rows; the rest finds processes. */
@@ -200,7 +203,9 @@ static void share_out(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 {
 	uint64_t process = clock_process_cpu_ns();
 	uint64_t thread = clock_thread_cpu_ns();
-	uint64_t all = process - g->process_ns, own = thread - g->thread_ns;
+	uint64_t finding = readers_discovery_cpu().readers_ns;
+	uint64_t all = process - g->process_ns;
+	uint64_t own = thread - g->thread_ns + finding - g->finding_ns;
 	uint64_t for_rows = g->work_ns + (all > own ? all - own : 0), rest, n = 0;
 	double seconds = (double)(now_ns - g->interval_start_ns) / 1e9;
 
@@ -224,6 +229,7 @@ static void share_out(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 	}
 	g->process_ns = process;
 	g->thread_ns = thread;
+	g->finding_ns = finding;
 	g->work_ns = 0;
 }
 

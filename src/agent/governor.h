@@ -42,7 +42,9 @@ struct governor {
 	bool unmeasured;  /* the kernel does not let us */
 	uint64_t work_ns; /* CPU time of the collector with events and rows, in the interval */
 	uint64_t work_begin_ns, process_begin_ns;
-	uint64_t process_ns, thread_ns; /* CPU times at the interval's start */
+	/* CPU times at the interval's start: all, the collector's, the readers' that find processes
+	 */
+	uint64_t process_ns, thread_ns, finding_ns;
 };
 
 extern const struct option_table governor_options;

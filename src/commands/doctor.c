@@ -4,6 +4,7 @@
  * tries instead of guessing: each tracker is loaded and attached for a moment.
  */
 #include <elf.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -19,11 +20,16 @@
 #include "probe/cgroup.h"
 #include "probe/clock.h"
 #include "probe/kernel.h"
+#include "probe/look.h"
 #include "probe/proc.h"
+#include "readers.h"
 #include "trackers/python_places.h"
 #include "trackers/trackers.h"
 
 static struct pid_list pids;
+
+/* With a process, or its file, that does not answer. */
+static const uint64_t PATIENCE_NS = 5 * NSEC_PER_SEC;
 
 static const struct option options[] = {
 	{ .key = "pid",
@@ -98,22 +104,43 @@ static bool check_trackers(struct tracker_set *set)
 
 /* ---- one process ---- */
 
+/* On the stack of whoever waits for it no longer it must not be. */
+static struct look look;
+static bool has_looked;
+
+static void looked(struct look *at)
+{
+	(void)at;
+	has_looked = true;
+}
+
+/* The same look as the agent's, but that somebody waits for the answer. */
 static enum binary_kind identify(uint32_t pid, struct binary_file *ret, struct why *why)
 {
-	AUTO_CLOSE int exe = -1, library = -1;
-	enum binary_kind kind;
-	char path[4096];
+	uint64_t until_ns = clock_monotonic_ns() + PATIENCE_NS;
 
-	exe = proc_open_exe(pid, path, sizeof(path));
-	if (exe < 0) {
-		why_fail(why, -exe, "/proc/%u/exe cannot be opened: %s", pid, strerror(-exe));
+	has_looked = false;
+	look = (struct look){ .before = BINARY_UNKNOWN, .any_library = true, .done = looked };
+	if (!look_begin(&look, pid)) {
+		why_fail(why, 0, "it cannot be looked at");
 		return BINARY_REFUSED;
 	}
-	kind = binaries_identify(exe, path, pid, ret, why);
-	if (kind == BINARY_PYTHON || kind == BINARY_REFUSED)
-		return kind;
-	library = proc_open_libpython(pid, path, sizeof(path));
-	return library < 0 ? BINARY_OTHER : binaries_identify(library, path, pid, ret, why);
+	while (!has_looked && clock_monotonic_ns() < until_ns) {
+		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
+
+		poll(&fd, 1, 100);
+		readers_take(NULL);
+	}
+	if (!has_looked) {
+		why_fail(why, 0, "nobody knows: it, or the file that it runs, does not answer");
+		return BINARY_UNKNOWN;
+	}
+	*ret = look.file;
+	*why = look.why;
+	if (look.kind == BINARY_REFUSED && !why->text[0])
+		why_fail(why, 0, "its program cannot be read: %s",
+			 strerror(look.err ? -look.err : EACCES));
+	return look.kind;
 }
 
 static void describe_container(uint32_t pid)
@@ -182,11 +209,12 @@ static bool describe_tracker(const struct tracker *tracker, const struct python_
 static bool describe_state(uint32_t pid, const struct binary_file *file)
 {
 	const struct python_binary *binary = file->binary;
+	const struct python_live_place place = python_live_place_of(file);
 	struct python_live live;
 	struct why why = { { 0 } };
 	char line[256];
 
-	if (python_live_check(pid, file, &live, &why))
+	if (python_live_check(pid, &place, &live, &why))
 		return say(false, "state", why.text);
 	snprintf(line, sizeof(line),
 		 "offsets by %s; %u interpreter%s, %u threads (%u of them compared with the "
@@ -225,6 +253,7 @@ static bool check_process(const struct tracker_set *set, uint32_t pid)
 	case BINARY_PYTHON:
 		return describe_python(set, pid, &file);
 	case BINARY_REFUSED:
+	case BINARY_UNKNOWN:
 		return say(false, "Python", why.text);
 	case BINARY_LINKS_LIBPYTHON:
 	case BINARY_OTHER:
@@ -239,9 +268,9 @@ int command_doctor(int argc, char **argv)
 	const struct option_table tables[] = {
 		{ options, ARRAY_SIZE(options) }, doctor_counts_options, clickhouse_options, { 0 }
 	};
-	struct tracker_set set = { 0 };
+	static struct tracker_set set;
 	struct why why = { { 0 } };
-	bool ok;
+	bool ok, all_read;
 	int err = config_parse(tables, argc, argv, NULL, NULL, &why);
 
 	if (err > 0) {
@@ -266,8 +295,10 @@ int command_doctor(int argc, char **argv)
 							tracker_set_leave_binary, &set });
 		for (size_t i = 0; i < pids.n; i++)
 			ok = check_process(&set, pids.items[i]) && ok;
+		all_read = readers_stop();
 		binaries_done();
-		tracker_set_close(&set);
+		if (all_read) /* what is held up may go on any moment, and set a probe */
+			tracker_set_close(&set);
 	}
 	if (doctor_counts_wanted())
 		ok = doctor_counts_check(say) && ok;

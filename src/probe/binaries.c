@@ -2,18 +2,14 @@
 /* The Python binaries in use, each read and probed once. See binaries.h. */
 #include "probe/binaries.h"
 
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "log.h"
 #include "probe/clock.h"
-#include "probe/elf_file.h"
-#include "probe/proc.h"
-#include "python/remote.h"
+#include "probe/examine.h"
+#include "readers.h"
 
 /* Long enough that a restarting service finds its probes still in place. */
 static const uint64_t UNUSED_BINARY_KEEP_NS = 30 * NSEC_PER_SEC;
@@ -34,21 +30,6 @@ static struct verdict *verdicts;
 static bool id_used[MAX_BINARIES];
 static struct binaries_hooks hooks;
 static struct python_binary *leaving; /* let go, but not all of their links are closed */
-
-void file_identity_of(int fd, const struct stat *st, struct file_identity *ret)
-{
-	struct statfs fs;
-
-	/* hashed as bytes: no hole may hold garbage */
-	memset(ret, 0, sizeof(*ret));
-	ret->dev = st->st_dev;
-	ret->ino = st->st_ino;
-	ret->size = (uint64_t)st->st_size;
-	ret->mtime_ns = (uint64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + (uint64_t)st->st_mtim.tv_nsec;
-	if (fstatfs(fd, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC)
-		ret->overlay_ctime_ns = (uint64_t)st->st_ctim.tv_sec * NSEC_PER_SEC +
-					(uint64_t)st->st_ctim.tv_nsec;
-}
 
 void binaries_init(const struct binaries_hooks *with)
 {
@@ -89,72 +70,6 @@ static void remember_verdict(const struct file_identity *identity, enum binary_k
 	v->no_room = file->no_room;
 	v->why = *why;
 	HASH_ADD(hh, verdicts, identity, sizeof(v->identity), v);
-}
-
-/* ---- one file in many overlays ---- */
-
-static size_t n_links(const struct python_binary *binary)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < MAX_TRACKERS; i++)
-		n += binary->links[i].n;
-	return n;
-}
-
-/* Does the code in the process's memory differ from that in the file, where a probe should be? */
-static bool has_probe(int fd, uint32_t host_pid, const struct binary_file *file,
-		      const struct python_binary *binary)
-{
-	const struct probe_site *site = &binary->image.gc_exit[0];
-	struct remote r = remote_of(host_pid, &binary->offsets, 1);
-	uint32_t in_file, in_memory;
-	uint64_t base;
-
-	return binary->image.n_gc_exit &&
-	       pread(fd, &in_file, sizeof(in_file), (off_t)site->file_offset) == sizeof(in_file) &&
-	       !proc_file_base(host_pid, file->dev, file->ino, &base) &&
-	       !remote_read(&r, base - binary->image.load_va + site->va, &in_memory,
-			    sizeof(in_memory)) &&
-	       in_file != in_memory;
-}
-
-static bool has_build_id(int fd, const struct python_image *image)
-{
-	uint8_t id[PYTHON_BUILD_ID_MAX];
-	struct elf_file elf;
-	size_t n;
-
-	if (elf_file_open(fd, &elf, NULL))
-		return false;
-	n = elf_build_id(&elf, id, sizeof(id));
-	elf_file_close(&elf);
-	return n && n == image->build_id_len && !memcmp(id, image->build_id, n);
-}
-
-/*
- * Containers of one image run one file, each through an overlay of its own, which gives it another
- * device. Probes are in the file below; the kernel does not say which that is, but it shows the
- * probes of a binary that is known already in the memory of the process. To probe that file again
- * would make each probe of it dearer, for all.
- */
-static struct python_binary *find_below(int fd, uint32_t host_pid,
-					const struct file_identity *identity,
-					const struct binary_file *file)
-{
-	struct file_identity same = *identity;
-	struct python_binary *b, *next;
-
-	if (!identity->overlay_ctime_ns)
-		return NULL;
-	HASH_ITER(hh, binaries, b, next)
-	{
-		same.dev = b->identity.dev;
-		if (!memcmp(&same, &b->identity, sizeof(same)) && has_build_id(fd, &b->image) &&
-		    (!n_links(b) || has_probe(fd, host_pid, file, b)))
-			return b;
-	}
-	return NULL;
 }
 
 /* ---- binaries ---- */
@@ -218,89 +133,231 @@ bool binaries_have_room(void)
 	return false;
 }
 
-/* Reads the file as a Python. BINARY_PYTHON: ret->binary is new, in the table, and probed. */
-static enum binary_kind examine(int fd, const char *path, uint32_t host_pid,
-				const struct file_identity *identity, struct binary_file *ret,
-				struct why *why)
-{
-	struct python_binary *binary;
-	int err, id;
+/* ---- files that are being read ---- */
 
-	binary = calloc(1, sizeof(*binary));
-	if (!binary) {
-		why_fail(why, ENOMEM, "out of memory");
-		return BINARY_REFUSED;
-	}
-	err = python_image_read_of(host_pid, fd, path, &binary->image, why);
-	if (!err)
-		err = python_offsets_for(&binary->image, fd, &binary->offsets, why);
-	if (err) {
-		free(binary);
-		if (err != -ENOENT)
-			return BINARY_REFUSED;
-		return python_image_needs_libpython(fd) ? BINARY_LINKS_LIBPYTHON : BINARY_OTHER;
-	}
-	id = take_id();
-	if (id < 0) {
-		free(binary);
-		ret->no_room = true;
-		why_fail(why, ENOSPC, "more than %d Python binaries in use at once", MAX_BINARIES);
-		return BINARY_REFUSED;
-	}
-	binary->id = (uint32_t)id;
-	binary->identity = *identity;
-	snprintf(binary->path, sizeof(binary->path), "%s", path);
-	snprintf(binary->attach_path, sizeof(binary->attach_path), "/proc/self/fd/%d", fd);
-	HASH_ADD(hh, binaries, identity, sizeof(binary->identity), binary);
-	hooks.attach(binary, hooks.context);
-	ret->binary = binary;
-	return BINARY_PYTHON;
+/* A file that does not answer takes a reader for as long: the readers are not for these alone. */
+enum { MAX_READ_AT_ONCE = 8 };
+static struct examination *examinations; /* in the order of their begin */
+static size_t n_given;
+
+/*
+ * Containers of one image run one file, each through an overlay of its own, which gives it another
+ * device. Probes are in the file below; the kernel does not say which that is, but it shows the
+ * probes of a binary that is known already in the memory of the process. To probe that file again
+ * would make each probe of it dearer, for all.
+ */
+static bool may_be_same(const struct file_identity *a, const struct file_identity *b)
+{
+	struct file_identity same = *a;
+
+	if (a->overlay_ctime_ns)
+		same.dev = b->dev;
+	return !memcmp(&same, b, sizeof(same));
 }
 
-static enum binary_kind recall(const struct verdict *v, struct binary_file *ret, struct why *why)
+static bool is_probed(const struct python_binary *binary)
 {
-	ret->binary = v->binary;
-	ret->no_room = v->no_room;
-	*why = v->why;
-	return v->kind;
+	for (size_t i = 0; i < MAX_TRACKERS; i++) {
+		if (binary->links[i].n)
+			return true;
+	}
+	return false;
 }
 
-enum binary_kind binaries_identify(int fd, const char *path, uint32_t host_pid,
-				   struct binary_file *ret, struct why *why)
+static void add_candidates(struct examination *e)
 {
-	struct file_identity identity;
-	struct why reason = { { 0 } };
-	enum binary_kind kind;
+	struct python_binary *b, *next;
+
+	HASH_ITER(hh, binaries, b, next)
+	{
+		struct examine_candidate *c = &e->candidates[e->n_candidates];
+
+		if (e->n_candidates == MAX_CANDIDATES || !may_be_same(&e->identity, &b->identity))
+			continue;
+		binary_hold(b);
+		e->n_candidates++;
+		c->binary = b;
+		memcpy(c->build_id, b->image.build_id, sizeof(c->build_id));
+		c->build_id_len = b->image.build_id_len;
+		c->is_probed = is_probed(b);
+		c->has_site = b->image.n_gc_exit > 0;
+		c->site = b->image.gc_exit[0];
+		c->load_va = b->image.load_va;
+	}
+}
+
+/* One of the same file, or of what may turn out to be the same one. */
+static struct examination *find_examination(const struct file_identity *identity)
+{
+	struct examination *e;
+
+	DL_FOREACH(examinations, e)
+	{
+		if (may_be_same(identity, &e->identity))
+			break;
+	}
+	return e;
+}
+
+static void examined(struct job *job);
+
+static struct examination *new_examination(const struct binary_question *q)
+{
+	struct examination *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->job = (struct job){
+		.host_pid = q->host_pid, .finds_processes = true, .run = examine, .done = examined
+	};
+	e->library = q->library;
+	e->identity = q->identity;
+	e->hooks = &hooks;
+	e->kind = BINARY_UNKNOWN;
+	e->id = take_id();
+	add_candidates(e);
+	DL_APPEND(examinations, e);
+	return e;
+}
+
+static void end_examination(struct examination *e)
+{
+	DL_DELETE(examinations, e);
+	n_given -= e->given;
+	for (size_t i = 0; i < e->n_candidates; i++)
+		binary_release(e->candidates[i].binary);
+	if (e->id >= 0 && !e->binary)
+		id_used[e->id] = false;
+	free(e);
+}
+
+/* Puts what was found out where recall() finds it. */
+static void learn(const struct examination *e)
+{
+	struct binary_file file = { .binary = e->same, .no_room = e->no_room };
+
+	if (e->binary)
+		HASH_ADD(hh, binaries, identity, sizeof(e->identity), e->binary);
+	else
+		remember_verdict(&e->identity, e->kind, &file, &e->why);
+}
+
+static bool recall(struct binary_question *q)
+{
 	struct verdict *v;
-	struct stat st;
 
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-		return BINARY_OTHER;
-	file_identity_of(fd, &st, &identity);
-	*ret = (struct binary_file){ .dev = identity.dev, .ino = identity.ino };
-	HASH_FIND(hh, binaries, &identity, sizeof(identity), ret->binary);
-	if (ret->binary)
-		return BINARY_PYTHON;
-	HASH_FIND(hh, verdicts, &identity, sizeof(identity), v);
+	q->file = (struct binary_file){ .dev = q->identity.dev, .ino = q->identity.ino };
+	q->kind = BINARY_PYTHON;
+	HASH_FIND(hh, binaries, &q->identity, sizeof(q->identity), q->file.binary);
+	if (q->file.binary)
+		return true;
+	q->kind = BINARY_UNKNOWN;
+	HASH_FIND(hh, verdicts, &q->identity, sizeof(q->identity), v);
 	if (v && v->no_room && binaries_have_room()) {
 		forget_verdict(v);
 		v = NULL;
 	}
-	if (v)
-		return recall(v, ret, why);
-	ret->binary = find_below(fd, host_pid, &identity, ret);
-	if (ret->binary) {
-		remember_verdict(&identity, BINARY_PYTHON, ret, &reason);
-		return BINARY_PYTHON;
+	if (!v)
+		return false;
+	q->kind = v->kind;
+	q->file.binary = v->binary;
+	q->file.no_room = v->no_room;
+	q->why = v->why;
+	return true;
+}
+
+/*
+ * `of_first`: what the one whose process ran the file is told where nothing is to be remembered.
+ * Others may have asked for another file, or run it still: they ask again, unless `all`.
+ */
+static void answer(struct binary_question *askers, enum binary_kind of_first, bool all)
+{
+	struct binary_question *q, *next;
+	bool first = true;
+
+	LL_FOREACH_SAFE(askers, q, next)
+	{
+		if (!first && !all) {
+			binaries_ask(q);
+			continue;
+		}
+		if (!recall(q))
+			q->kind = of_first;
+		q->answered(q);
+		first = false;
 	}
-	kind = examine(fd, path, host_pid, &identity, ret, &reason);
-	if (kind == BINARY_PYTHON)
-		return kind;
-	if (kind == BINARY_REFUSED)
-		log_warn("%s: not traced: %s", path, reason.text);
-	remember_verdict(&identity, kind, ret, &reason);
-	*why = reason;
-	return kind;
+}
+
+static struct examination *first_waiting(void)
+{
+	struct examination *e;
+
+	DL_FOREACH(examinations, e)
+	{
+		if (!e->given)
+			break;
+	}
+	return e;
+}
+
+/* Gives the readers as many as they are to have at once. */
+static void give_waiting(void)
+{
+	struct examination *e;
+
+	while (n_given < MAX_READ_AT_ONCE && (e = first_waiting())) {
+		struct binary_question *askers = e->askers;
+
+		e->given = readers_give(&e->job);
+		n_given += e->given;
+		if (e->given)
+			continue;
+		end_examination(e);
+		answer(askers, BINARY_UNKNOWN, true);
+	}
+}
+
+static void examined(struct job *job)
+{
+	struct examination *e = (struct examination *)job;
+	struct binary_question *askers = e->askers;
+	enum binary_kind kind = job->ran ? e->kind : BINARY_UNKNOWN;
+	bool ended = !job->ran;
+
+	if (kind != BINARY_UNKNOWN && (kind != BINARY_REFUSED || e->why.text[0]))
+		learn(e);
+	end_examination(e);
+	answer(askers, kind, ended);
+	if (!ended)
+		give_waiting();
+}
+
+void binaries_ask(struct binary_question *q)
+{
+	struct examination *e;
+
+	q->next = NULL;
+	if (recall(q)) {
+		q->answered(q);
+		return;
+	}
+	e = find_examination(&q->identity);
+	if (!e)
+		e = new_examination(q);
+	if (!e) {
+		q->answered(q);
+		return;
+	}
+	LL_APPEND(e->askers, q);
+	if (!e->given)
+		give_waiting();
+}
+
+bool binaries_held_up(const struct binary_question *q)
+{
+	const struct examination *e = find_examination(&q->identity);
+
+	return e && e->given && readers_held_up_by(e->job.host_pid);
 }
 
 void binary_hold(struct python_binary *binary)

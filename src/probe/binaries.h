@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/stat.h>
 #include <uthash.h>
 
+#include "probe/file_identity.h"
 #include "probe/links.h"
 #include "probe/python.h"
 #include "python_offsets.h"
@@ -20,21 +20,12 @@
 
 enum { MAX_BINARIES = 256, MAX_TRACKERS = 16 };
 
-/*
- * A file as the kernel tells files apart, and that it has not been rewritten in place. In an
- * overlay, where what is written to becomes another file of the same number, it has its ctime too.
- */
-struct file_identity {
-	uint64_t dev, ino, size, mtime_ns;
-	uint64_t overlay_ctime_ns; /* 0: in no overlay */
-};
-void file_identity_of(int fd, const struct stat *st, struct file_identity *ret);
-
 enum binary_kind {
 	BINARY_PYTHON,		/* an interpreter: executable or libpython */
 	BINARY_LINKS_LIBPYTHON, /* an executable whose interpreter is a shared library */
 	BINARY_REFUSED,		/* a Python that cannot be traced; see `why` */
 	BINARY_OTHER,
+	BINARY_UNKNOWN, /* not looked at yet, or it could not be */
 };
 
 struct python_binary {
@@ -55,8 +46,9 @@ struct python_binary {
 };
 
 /*
- * `attach` is called with each new binary: it fills links, live and refused. `leave` is called
- * before the links are closed, which takes a while: what they still see shall count no more.
+ * `attach` is called with each new binary, on a reader's thread: it fills links, live and refused.
+ * `leave` is called before the links are closed, which takes a while: what they still see shall
+ * count no more.
  */
 struct binaries_hooks {
 	void (*attach)(struct python_binary *binary, void *context);
@@ -76,16 +68,37 @@ void binaries_done(void);
 struct binary_file {
 	struct python_binary *binary;
 	uint64_t dev, ino;
-	bool no_room; /* BINARY_REFUSED because MAX_BINARIES are in use */
+	bool no_room;	 /* BINARY_REFUSED because MAX_BINARIES are in use */
+	bool unanswered; /* BINARY_REFUSED for as long as it does not answer */
+};
+
+/* What is this file? The first member of what is to have the answer. */
+struct binary_question {
+	uint32_t host_pid; /* runs it; what was stripped off it is looked for in its root, too */
+	bool library;	   /* it is the process's libpython, not its program */
+	struct file_identity identity;
+	/* The question is the asker's again. */
+	void (*answered)(struct binary_question *question);
+
+	/*
+	 * The answer. BINARY_PYTHON: file.binary is set and probed. BINARY_REFUSED: `why` says why.
+	 * BINARY_UNKNOWN: too much is to be read just now, the process ended, or the agent does.
+	 */
+	enum binary_kind kind;
+	struct binary_file file;
+	struct why why;
+
+	struct binary_question *next; /* binaries.c's */
 };
 
 /*
- * What the open file is. `path` is for people; `host_pid` runs it, so that what was stripped off
- * it is looked for among that process's files, too. For BINARY_PYTHON ret->binary is set: already
- * known, or read and probed now. For BINARY_REFUSED `why` says why. Never blocks on odd files.
+ * Answers at once when the file is known; otherwise it is read first (examine.h), once for all that
+ * ask, on a reader's thread.
  */
-enum binary_kind binaries_identify(int fd, const char *path, uint32_t host_pid,
-				   struct binary_file *ret, struct why *why);
+void binaries_ask(struct binary_question *question);
+
+/* Has the file been read for so long that nobody can tell whether it will ever be? */
+bool binaries_held_up(const struct binary_question *question);
 
 /* Could one more be probed? If not, lets those go that nobody uses, which takes a moment. */
 bool binaries_have_room(void);

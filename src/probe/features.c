@@ -139,8 +139,8 @@ static bool has_rseq_update(const char *name)
 static struct {
 	const char *name;
 	bool (*look)(const char *name);
-	const char *without; /* what is done instead, or not seen */
-	enum { UNKNOWN, THERE, MISSING } answer;
+	const char *without;				 /* what is done instead, or not seen */
+	_Atomic enum { UNKNOWN, THERE, MISSING } answer; /* asked on any thread */
 } features[] = {
 	{ "attach_cookie", has_attach_cookie, "uprobes: a copy of the program for each probe" },
 	{ "uprobe_multi", has_uprobe_multi, "uprobes: a link for each, slow to remove" },

@@ -7,9 +7,9 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "probe/file_identity.h"
 #include "util.h"
 
 /* A hostile process can map a file 65,530 times; a Python has a few hundred lines. */
@@ -61,102 +61,57 @@ static bool is_libpython_name(const char *path)
 }
 
 /*
- * Is the file in a file system that a program serves (FUSE)? Opening or reading one waits for that
- * program as long as it likes. Which mount it is in, the kernel knows without asking it.
- */
-static bool is_served(uint32_t mount_id, uint32_t pid)
-{
-	AUTO_FCLOSE FILE *f = NULL;
-	char line[LINE_MAX_BYTES], name[64] = "/proc/self/mountinfo";
-	unsigned int id;
-
-	if (pid)
-		snprintf(name, sizeof(name), "/proc/%u/mountinfo", pid);
-	f = fopen(name, "re");
-	for (int i = 0; f && i < MAX_LINES && fgets(line, sizeof(line), f); i++) {
-		const char *type = strstr(line, " - ");
-
-		if (sscanf(line, "%u", &id) == 1 && id == mount_id)
-			return type && !strncmp(type + 3, "fuse", 4);
-	}
-	return false; /* a mount outside of its root: none of its own making */
-}
-
-/* -ENOTSUP for what lies in such a file system; what is on a block device is the kernel's own. */
-static int check_served(const struct statx *st, uint32_t pid)
-{
-	if (st->stx_dev_major)
-		return 0;
-	return is_served((uint32_t)st->stx_mnt_id, pid) ||
-			       (pid && is_served((uint32_t)st->stx_mnt_id, 0))
-		       ? -ENOTSUP
-		       : 0;
-}
-
-static int look(int path_fd, struct statx *ret)
-{
-	return statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID,
-		     ret)
-		       ? -errno
-		       : 0;
-}
-
-/*
  * Opens for reading what `path_fd` (O_PATH) stands for, if it is a regular file that can be read
- * without waiting for anybody. A device may act when it is opened, a FIFO waits.
+ * without waiting for a program. A device may act when it is opened, a FIFO waits.
  */
 static int open_regular(int path_fd, uint32_t pid)
 {
-	char link[64];
-	struct statx st;
-	int fd, err = look(path_fd, &st);
+	int err = file_identify(path_fd, pid, NULL);
 
-	if (err)
-		return err;
-	if (!S_ISREG(st.stx_mode))
-		return -EINVAL;
-	err = check_served(&st, pid);
-	if (err)
-		return err;
+	return err ? err : proc_open_found(path_fd);
+}
+
+int proc_open_found(int path_fd)
+{
+	char link[64];
+	int fd;
+
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
 	fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_link(const char *link, uint32_t pid)
-{
-	AUTO_CLOSE int path_fd = open(link, O_PATH | O_CLOEXEC);
-
-	return path_fd < 0 ? -errno : open_regular(path_fd, pid);
-}
-
-int proc_open_in_root(uint32_t pid, const char *path)
+static int find_in_root(uint32_t pid, const char *path)
 {
 	/* a way through another mount could be one through a program's file system */
 	struct open_how how = {
 		.flags = O_PATH | O_CLOEXEC,
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | (pid ? RESOLVE_NO_XDEV : 0),
 	};
-	AUTO_CLOSE int root = -1, fd = -1;
+	AUTO_CLOSE int root = -1;
 	char root_path[64] = "/";
-	struct statx st;
-	int err;
+	int err, fd;
 
 	if (pid)
 		snprintf(root_path, sizeof(root_path), "/proc/%u/root", pid);
 	root = open(root_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return -errno;
-	err = look(root, &st);
-	if (!err)
-		err = check_served(&st, pid);
+	err = file_check_served(root, pid);
 	if (err)
 		return err;
 	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-	return fd < 0 ? -errno : open_regular(fd, pid);
+	return fd < 0 ? -errno : fd;
 }
 
-int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *path)
+int proc_open_in_root(uint32_t pid, const char *path)
+{
+	AUTO_CLOSE int path_fd = find_in_root(pid, path);
+
+	return path_fd < 0 ? path_fd : open_regular(path_fd, pid);
+}
+
+static int find_mapping_file(uint32_t pid, uint64_t low, uint64_t high, const char *path)
 {
 	char link[96];
 	int fd;
@@ -164,22 +119,30 @@ int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *pat
 	/* these names have no leading zeros, unlike the lines of maps */
 	snprintf(link, sizeof(link), "/proc/%u/map_files/%llx-%llx", pid, (unsigned long long)low,
 		 (unsigned long long)high);
-	fd = open_link(link, pid);
-	if ((fd != -EPERM && fd != -EACCES) || !path) /* may not look into map_files */
+	fd = open(link, O_PATH | O_CLOEXEC);
+	if (fd >= 0)
 		return fd;
-	return proc_open_in_root(pid, path);
+	/* may not look into map_files? */
+	return (errno == EPERM || errno == EACCES) && path ? find_in_root(pid, path) : -errno;
 }
 
-int proc_open_exe(uint32_t pid, char *ret_path, size_t path_size)
+int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *path)
+{
+	AUTO_CLOSE int path_fd = find_mapping_file(pid, low, high, path);
+
+	return path_fd < 0 ? path_fd : open_regular(path_fd, pid);
+}
+
+int proc_find_exe(uint32_t pid, char *ret_path, size_t path_size)
 {
 	char link[64];
 	ssize_t n;
 	int fd;
 
 	snprintf(link, sizeof(link), "/proc/%u/exe", pid);
-	fd = open_link(link, pid);
+	fd = open(link, O_PATH | O_CLOEXEC);
 	if (fd < 0)
-		return fd;
+		return -errno;
 	n = readlink(link, ret_path, path_size - 1);
 	if (n < 0)
 		n = 0;
@@ -289,13 +252,13 @@ static int is_libpython(const struct proc_mapping *m, void *context)
 
 	if (!m->path || !is_libpython_name(m->path))
 		return 0;
-	wanted->fd = proc_open_mapping(wanted->pid, m->low, m->high, m->path);
+	wanted->fd = find_mapping_file(wanted->pid, m->low, m->high, m->path);
 	if (wanted->fd >= 0)
 		snprintf(wanted->ret_path, wanted->path_size, "%s", m->path);
 	return 1;
 }
 
-int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size)
+int proc_find_libpython(uint32_t pid, char *ret_path, size_t path_size)
 {
 	struct wanted_library wanted = { pid, -ENOENT, ret_path, path_size };
 	int found = proc_walk_mappings(pid, MAX_LINES, is_libpython, &wanted);
@@ -312,10 +275,11 @@ struct wanted_file {
 /* /proc/PID/maps may show other device numbers than stat(): the file itself is asked. */
 static bool mapping_is(const struct proc_mapping *m, const struct wanted_file *wanted)
 {
-	AUTO_CLOSE int fd = proc_open_mapping(wanted->pid, m->low, m->high, m->path);
-	struct stat st;
+	AUTO_CLOSE int fd = find_mapping_file(wanted->pid, m->low, m->high, m->path);
+	struct file_identity found;
 
-	return fd >= 0 && !fstat(fd, &st) && st.st_dev == wanted->dev && st.st_ino == wanted->ino;
+	return fd >= 0 && !file_identify(fd, wanted->pid, &found) && found.dev == wanted->dev &&
+	       found.ino == wanted->ino;
 }
 
 static int is_file_base(const struct proc_mapping *m, void *context)

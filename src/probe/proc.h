@@ -14,8 +14,14 @@
 /* Reads /proc/PID/NAME into buf, NUL-terminated, cut at size. Returns the length or -errno. */
 ssize_t proc_read(uint32_t pid, const char *name, char *buf, size_t size);
 
-/* The running program, open for reading; *ret_path names it (" (deleted)" cut). fd or -errno. */
-int proc_open_exe(uint32_t pid, char *ret_path, size_t path_size);
+/*
+ * The running program: a descriptor (O_PATH) that can be asked what it is (file_identity.h),
+ * without waiting for anybody, or -errno. *ret_path names it (" (deleted)" cut).
+ */
+int proc_find_exe(uint32_t pid, char *ret_path, size_t path_size);
+
+/* Opens for reading what was found. fd or -errno. */
+int proc_open_found(int path_fd);
 
 /*
  * The regular file of this path as the process (0: the agent) sees it, links resolved within its
@@ -27,11 +33,11 @@ int proc_open_in_root(uint32_t pid, const char *path);
 int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *path);
 
 /*
- * The libpython that the process has mapped, open for reading, through map_files (right also for
- * deleted files and other mount namespaces) or, where that is not permitted, through the process's
- * root. fd, -ENOENT when none is mapped (yet), or -errno.
+ * The libpython that the process has mapped, as proc_find_exe() has it, through map_files (right
+ * also for deleted files and other mount namespaces) or, where that is not permitted, through the
+ * process's root. -ENOENT when none is mapped (yet). May have to wait for the process.
  */
-int proc_open_libpython(uint32_t pid, char *ret_path, size_t path_size);
+int proc_find_libpython(uint32_t pid, char *ret_path, size_t path_size);
 
 /*
  * Where the first byte of a file is mapped: the running program or libpython, of which `dev` and

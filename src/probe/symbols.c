@@ -149,10 +149,9 @@ static void forget_processes(void)
 static int open_file(struct file_job *j)
 {
 	int fd = proc_open_mapping(j->job.host_pid, j->of.low, j->of.high, NULL);
-	struct stat st;
 
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-		file_identity_of(fd, &st, &j->identity);
+	if (fd >= 0 && file_identify(fd, j->job.host_pid, &j->identity))
+		j->identity = (struct file_identity){ 0 };
 	return fd;
 }
 

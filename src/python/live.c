@@ -115,7 +115,7 @@ struct kernel_threads {
 
 static uint32_t namespaced_tid(uint32_t host_pid, const char *task)
 {
-	char name[64], text[4096], *line;
+	char name[64], text[4096], *line, *rest;
 	uint32_t tid = 0;
 
 	snprintf(name, sizeof(name), "task/%.20s/status", task);
@@ -126,7 +126,7 @@ static uint32_t namespaced_tid(uint32_t host_pid, const char *task)
 		return (uint32_t)strtoul(task, NULL, 10); /* a kernel without namespaces */
 	line += strlen("\nNSpid:");
 	line[strcspn(line, "\n")] = '\0';
-	for (char *word = strtok(line, "\t "); word; word = strtok(NULL, "\t "))
+	for (char *word = strtok_r(line, "\t ", &rest); word; word = strtok_r(NULL, "\t ", &rest))
 		tid = (uint32_t)strtoul(word, NULL, 10);
 	return tid;
 }
@@ -187,14 +187,24 @@ static bool is_kernel_thread(struct remote *r, uint64_t native_id, uint64_t iden
 	return look_at_thread_block(r, ident) == BLOCK_SURE;
 }
 
-int python_live_check(uint32_t host_pid, const struct binary_file *file, struct python_live *ret,
-		      struct why *why)
+struct python_live_place python_live_place_of(const struct binary_file *file)
 {
-	const struct python_binary *binary = file->binary;
-	struct remote r = remote_of(host_pid, &binary->offsets, MAX_READS);
+	return (struct python_live_place){
+		.dev = file->dev,
+		.ino = file->ino,
+		.load_va = file->binary->image.load_va,
+		.runtime_va = file->binary->image.runtime_va,
+		.offsets = file->binary->offsets,
+	};
+}
+
+int python_live_check(uint32_t host_pid, const struct python_live_place *place,
+		      struct python_live *ret, struct why *why)
+{
+	struct remote r = remote_of(host_pid, &place->offsets, MAX_READS);
 	struct kernel_threads threads;
 	uint64_t base;
-	int err = proc_file_base(host_pid, file->dev, file->ino, &base);
+	int err = proc_file_base(host_pid, place->dev, place->ino, &base);
 
 	if (err == -ENOENT)
 		return why_fail(why, EAGAIN, "the interpreter is not mapped yet");
@@ -202,6 +212,6 @@ int python_live_check(uint32_t host_pid, const struct binary_file *file, struct 
 		return why_fail(why, -err, "/proc/%u/maps cannot be read: %s", host_pid,
 				strerror(-err));
 	read_threads(host_pid, &threads);
-	return python_live_look(&r, base - binary->image.load_va + binary->image.runtime_va,
-				is_kernel_thread, &threads, ret, why);
+	return python_live_look(&r, base - place->load_va + place->runtime_va, is_kernel_thread,
+				&threads, ret, why);
 }

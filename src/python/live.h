@@ -18,13 +18,21 @@ struct python_live {
 	uint32_t modules;
 };
 
+/* Where to look: what of a binary_file and its binary is needed, so that any thread can. */
+struct python_live_place {
+	uint64_t dev, ino;	      /* of the file, as the process has it */
+	uint64_t load_va, runtime_va; /* of its image */
+	struct python_offsets offsets;
+};
+struct python_live_place python_live_place_of(const struct binary_file *file);
+
 /*
  * 0; -EAGAIN when the interpreter is not up yet, or changed while it was read; -EBADMSG when what
  * is there is no such state, whatever it is; another -errno when it could not be read. `why` says
- * what was wrong. Bounded reads, some 100 us; the target goes on.
+ * what was wrong. Bounded reads, some 100 us; the target goes on. May have to wait for it.
  */
-int python_live_check(uint32_t host_pid, const struct binary_file *file, struct python_live *ret,
-		      struct why *why);
+int python_live_check(uint32_t host_pid, const struct python_live_place *place,
+		      struct python_live *ret, struct why *why);
 
 /* The same of memory from anywhere: `is_thread` says whether a thread state's ids are a thread's.
  */

@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""How soon a new process is watched, with all trackers: milliseconds from just before it is started until its probes are set,
+as its rows in ebpf_probe_health say. The first process of a file, which is read and probed then (each round has a copy that
+nobody has seen), and another one of the same file. By how the collections are found, and where the symbols are stripped
+off, by what is in the file. The median of some rounds and the most. `make bench` runs this.
+
+bench_attach.py [ROUNDS]"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+import host  # noqa: E402
+from agent import Agent  # noqa: E402
+
+GOAL_MS = 50
+WAIT = "import sys; print(1, flush=True); sys.stdin.read()"
+
+
+def copy(python, folder, stripped):
+    """A file of its own, and its environment."""
+    prefix = os.path.dirname(os.path.dirname(python.path))
+    path = os.path.join(folder, os.path.basename(os.path.realpath(python.path)))
+    shutil.copy(os.path.realpath(python.path), path)
+    if stripped:
+        subprocess.run(["strip", path], check=True)
+        with open(path, "rb+") as f:
+            content = f.read().replace(b"python\0gc__", b"pythom\0gc__")
+            f.seek(0)
+            f.write(content)
+    return path, {**os.environ, "PYTHONHOME": prefix}
+
+
+def time_to_probes(agent, path, env):
+    """Of one new process; it goes on until the next one has been measured."""
+    begin = time.monotonic_ns()
+    process = subprocess.Popen([path, "-c", WAIT], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    row = agent.wait_rows("ebpf_probe_health", lambda r: (r["host_pid"], r["binary"], r["tracker"])
+                          == (process.pid, path, "gc_pause"), timeout=30)[0]
+    if not row["live"]:
+        sys.exit(f"{path} is not watched: {row['reason']}")
+    return process, (host.monotonic_ns(row["time"]) - begin) / 1e6, row["method"]
+
+
+def end(process):
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+
+
+def measure(agent, python, stripped, rounds):
+    first, second = [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            path, env = copy(python, folder, stripped)
+            one, ms, method = time_to_probes(agent, path, env)
+            first.append(ms)
+            other, ms, _ = time_to_probes(agent, path, env)
+            second.append(ms)
+            end(one), end(other)
+    return method, first, second
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 11
+    pythons = [p for p in host.find_pythons() if p.image == os.path.realpath(p.path)]
+    agent = Agent().wait_ready()
+    missed = False
+    print(f"{'from start to probes, all trackers':44}{'first process of a file':>28}{'another one':>28}")
+    try:
+        for python in pythons:
+            for stripped in False, True:
+                method, *figures = measure(agent, python, stripped, rounds)
+                name = f"{python}, {'stripped, ' * stripped}{os.path.getsize(python.image) >> 20} MB, by {method}"
+                print(f"  {name:42}" + "".join(f"{statistics.median(ms):13.1f} (most {max(ms):5.1f}) ms" for ms in figures),
+                      flush=True)
+                missed |= statistics.median(figures[0]) > GOAL_MS
+        agent.stop()
+    finally:
+        agent.kill()
+    if missed:
+        print(f"  the goal, {GOAL_MS} ms, is missed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects for a minute; told to, it forks a child that does so, too. Its program is in memory, all of it."""
+import ctypes
+import gc
+import os
+import select
+import time
+
+from workload import listen, tell
+
+
+def collect():
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        gc.collect(0)
+        time.sleep(0.02)
+
+
+MCL_CURRENT = 1
+assert not ctypes.CDLL(None).mlockall(MCL_CURRENT)
+tell(pid=os.getpid())
+while not select.select([0], [], [], 0.02)[0]:
+    gc.collect(0)
+listen()
+child = os.fork()
+if child:
+    tell(child=child)
+collect()
