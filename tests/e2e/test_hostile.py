@@ -11,6 +11,7 @@ import pytest
 import counts
 import host
 import impostor
+from agent import plain_build
 from test_gc_pause import check_rows
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="lies as x86-64 has it")
@@ -149,6 +150,7 @@ def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, 
     assert lie in ("file", "flood") or grown < 8192, f"{grown} kB"
 
 
+@plain_build("what it keeps in memory is counted")
 @pytest.mark.parametrize("lie", ["file", "flood"])
 def test_endless_code_and_names_cost_bounded_memory(lie, program, start, start_agent):
     agent = start_agent(*OPTIONS, "--memory_bytes=2097152", "--batch_bytes=65536", trackers=["gc_pause", "gil_wait", "off_cpu"])
