@@ -2,8 +2,10 @@
 /* Texts that came from elsewhere. See text.h. */
 #include "text.h"
 
+#include <locale.h>
 #include <stdbool.h>
 #include <string.h>
+#include <wchar.h>
 
 /* Controls (also U+0080 to U+009F, which some terminals obey), and what XML has no place for. */
 static bool is_bad(const unsigned char *s, size_t n)
@@ -42,27 +44,56 @@ char *text_printable(char *to, size_t size, const char *from)
 	return to;
 }
 
-static bool begins_character(char c)
+/* wcwidth() asks the thread's locale, which is none of ours to set for good. */
+static locale_t utf8_locale(void)
 {
-	return ((unsigned char)c & 0xc0) != 0x80;
+	static locale_t utf8;
+
+	if (!utf8)
+		utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+	return utf8 ? utf8 : LC_GLOBAL_LOCALE;
+}
+
+/* The columns of the character at `text`, in the locale above. What is none takes one. */
+static size_t width_of(const char *text, size_t len, size_t *ret_bytes)
+{
+	mbstate_t state = { 0 };
+	wchar_t c;
+	size_t n = mbrtowc(&c, text, len, &state);
+	int width;
+
+	*ret_bytes = 1;
+	if (!n || n > len)
+		return 1;
+	*ret_bytes = n;
+	width = wcwidth(c);
+	return width < 0 ? 1 : (size_t)width;
+}
+
+size_t text_prefix(const char *text, size_t columns, size_t *ret_width)
+{
+	locale_t before = uselocale(utf8_locale());
+	size_t left = strlen(text), at = 0, used = 0, bytes;
+
+	while (left) {
+		size_t width = width_of(text + at, left, &bytes);
+
+		if (width > columns - used)
+			break;
+		used += width;
+		at += bytes;
+		left -= bytes;
+	}
+	uselocale(before);
+	if (ret_width)
+		*ret_width = used;
+	return at;
 }
 
 size_t text_width(const char *text)
 {
-	size_t n = 0;
+	size_t width;
 
-	for (; *text; text++)
-		n += begins_character(*text);
-	return n;
-}
-
-size_t text_prefix(const char *text, size_t columns)
-{
-	size_t n = 0, at;
-
-	for (at = 0; text[at]; at++) {
-		if (begins_character(text[at]) && n++ == columns)
-			break;
-	}
-	return at;
+	text_prefix(text, SIZE_MAX, &width);
+	return width;
 }

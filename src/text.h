@@ -44,10 +44,13 @@ static inline size_t utf8_sequence(const unsigned char *s, size_t len)
  */
 char *text_printable(char *to, size_t size, const char *from);
 
-/* How many columns of a terminal it takes, a character a column. */
+/* How many columns of a terminal it takes: East Asia's characters two, combining marks none. */
 size_t text_width(const char *text);
 
-/* How many bytes its first `columns` characters take; all of them where it has no more. */
-size_t text_prefix(const char *text, size_t columns);
+/*
+ * How many bytes of it fit into so many columns, never part of a character. `ret_width`, the
+ * columns that these take, may be NULL.
+ */
+size_t text_prefix(const char *text, size_t columns, size_t *ret_width);
 
 #endif

@@ -77,7 +77,7 @@ static void put_label(FILE *out, const char *text, double width)
 		put_escaped(out, text);
 		return;
 	}
-	snprintf(cut, sizeof(cut), "%.*s..", (int)text_prefix(text, room - 2), text);
+	snprintf(cut, sizeof(cut), "%.*s..", (int)text_prefix(text, room - 2, NULL), text);
 	put_escaped(out, cut);
 }
 

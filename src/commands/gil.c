@@ -67,9 +67,9 @@ static void print_pid(bool wanted, const struct gil_thread *thread)
 /* A name may be any text; columns after it stay where they are. */
 static void print_name(const char *name, size_t columns)
 {
-	size_t width = text_width(name), shown = width < columns ? width : columns;
+	size_t width, bytes = text_prefix(name, columns, &width);
 
-	printf("%.*s%*s", (int)text_prefix(name, columns), name, (int)(columns - shown), "");
+	printf("%.*s%*s", (int)bytes, name, (int)(columns - width), "");
 }
 
 static void print_waits(bool pids)

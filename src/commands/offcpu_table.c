@@ -78,7 +78,7 @@ static void print_line(FILE *out, const char *numbers, const char *text)
 	size_t width = columns_of(out), used = strlen(numbers) + 2;
 
 	describe(line, sizeof(line), text);
-	line[text_prefix(line, width > used ? width - used : 0)] = 0;
+	line[text_prefix(line, width > used ? width - used : 0, NULL)] = 0;
 	text_printable(clean, sizeof(clean), line); /* it may have been cut within a character */
 	fprintf(out, "%s  %s\n", numbers, clean);
 }

@@ -33,17 +33,30 @@ static void test_a_copy_is_cut_between_characters(void **state)
 	assert_string_equal(text_printable(to, 1, "a"), "");
 }
 
-static void test_width_and_prefix_are_of_characters(void **state)
+static void check_prefix(const char *text, size_t columns, size_t bytes, size_t width)
+{
+	size_t got;
+
+	assert_int_equal(text_prefix(text, columns, &got), bytes);
+	assert_int_equal(got, width);
+}
+
+static void test_width_and_prefix_are_of_a_terminal(void **state)
 {
 	(void)state;
 	assert_int_equal(text_width(""), 0);
-	assert_int_equal(text_width("Zoë 🐍"), 5);
-	assert_int_equal(text_prefix("Zoë 🐍", 0), 0);
-	assert_int_equal(text_prefix("Zoë 🐍", 2), 2);
-	assert_int_equal(text_prefix("Zoë 🐍", 3), 4);
-	assert_int_equal(text_prefix("Zoë 🐍", 5), strlen("Zoë 🐍"));
-	assert_int_equal(text_prefix("Zoë 🐍", 80), strlen("Zoë 🐍"));
-	assert_int_equal(text_prefix("", 3), 0);
+	assert_int_equal(text_width("Zoë"), 3);
+	assert_int_equal(text_width("名前-1"), 6);
+	assert_int_equal(text_width("Zoe\xcc\x88"), 3); /* a combining mark */
+	assert_int_equal(text_width("a\xff"), 2);
+	check_prefix("Zoë", 0, 0, 0);
+	check_prefix("Zoë", 2, 2, 2);
+	check_prefix("Zoë", 3, 4, 3);
+	check_prefix("Zoë", 80, 4, 3);
+	check_prefix("名前-1", 2, 3, 2);
+	check_prefix("名前-1", 3, 3, 2); /* half of the next one is none */
+	check_prefix("名前-1", 5, 7, 5);
+	check_prefix("", 3, 0, 0);
 }
 
 int main(void)
@@ -51,7 +64,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_steers_a_terminal_is_a_question_mark),
 		cmocka_unit_test(test_a_copy_is_cut_between_characters),
-		cmocka_unit_test(test_width_and_prefix_are_of_characters),
+		cmocka_unit_test(test_width_and_prefix_are_of_a_terminal),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
