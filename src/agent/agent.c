@@ -244,7 +244,8 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	govern(agent, now);
 	processes_tick(now);
 	names_tick(now);
-	notify_alive(now);
+	if (agent->ready)
+		notify_alive(now);
 	err = pipeline_tick(agent->pipeline, why);
 	if (err || now < *next_second)
 		return err;
