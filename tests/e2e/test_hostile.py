@@ -145,7 +145,8 @@ def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, 
     assert len(rows) > 100
     for row in rows:
         check_is_in_memory(row)
-    assert lied < 3 * honest + 0.25, (lied, honest)
+    # rows of 24 kB each are to be written where names are that long
+    assert lied < 3 * honest + (0.5 if lie in ("file", "flood") else 0.25), (lied, honest)
     # rows of long names are long, and wait in memory_bytes: there is another test of that
     assert lie in ("file", "flood") or grown < 8192, f"{grown} kB"
 
