@@ -11,7 +11,7 @@ import pytest
 import counts
 import host
 import impostor
-from agent import plain_build
+from agent import SANITIZER, plain_build
 from test_gc_pause import check_rows
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="lies as x86-64 has it")
@@ -146,9 +146,9 @@ def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, 
     for row in rows:
         check_is_in_memory(row)
     # rows of 24 kB each are to be written where names are that long
-    assert lied < 3 * honest + (0.5 if lie in ("file", "flood") else 0.25), (lied, honest)
+    assert SANITIZER or lied < 3 * honest + (0.5 if lie in ("file", "flood") else 0.25), (lied, honest)
     # rows of long names are long, and wait in memory_bytes: there is another test of that
-    assert lie in ("file", "flood") or grown < 8192, f"{grown} kB"
+    assert SANITIZER or lie in ("file", "flood") or grown < 8192, f"{grown} kB"
 
 
 @plain_build("what it keeps in memory is counted")
