@@ -242,3 +242,12 @@ struct column_strings stack_resolve(uint32_t host_pid, uint64_t event_ns,
 		texts->items[n++] = "<cut>";
 	return (struct column_strings){ texts->items, n };
 }
+
+struct column_strings stack_of_event(const struct event_header *header,
+				     const struct python_stack_info *info, const void *frames,
+				     size_t size, struct stack_texts *texts)
+{
+	if (info->n * sizeof(struct python_frame) != size)
+		return (struct column_strings){ 0 };
+	return stack_resolve(header->host_pid, header->end_ns, frames, info, texts);
+}

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "events/event.h"
 #include "pipeline/column.h"
 #include "python_stack.h"
 
@@ -30,6 +31,12 @@ struct column_strings stack_resolve(uint32_t host_pid, uint64_t event_ns,
 				    const struct python_frame *frames,
 				    const struct python_stack_info *info,
 				    struct stack_texts *texts);
+
+/* The same of the frames behind an event, `size` bytes of them; none where these are not `info`'s.
+ */
+struct column_strings stack_of_event(const struct event_header *header,
+				     const struct python_stack_info *info, const void *frames,
+				     size_t size, struct stack_texts *texts);
 
 /*
  * For target.c: frees what is known of a process; of `targets` those of which the most is known, so

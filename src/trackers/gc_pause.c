@@ -180,9 +180,7 @@ static void gc_pause_take_extra(void *row_of, const void *extra, size_t size)
 	struct gc_pause_row *row = row_of;
 	const struct gc_pause_event *event = &row->event;
 
-	if (event->stack.n * sizeof(struct python_frame) == size)
-		row->py_stack = stack_resolve(event->header.host_pid, event->header.end_ns, extra,
-					      &event->stack, &texts);
+	row->py_stack = stack_of_event(&event->header, &event->stack, extra, size, &texts);
 }
 
 const struct tracker gc_pause_tracker = {

@@ -203,9 +203,7 @@ static void handoff_take_extra(void *row_of, const void *extra, size_t size)
 	struct handoff_row *row = row_of;
 	const struct handoff_event *event = &row->event;
 
-	if (event->py_stack.n * sizeof(struct python_frame) == size)
-		row->py_stack = stack_resolve(event->header.host_pid, event->header.end_ns, extra,
-					      &event->py_stack, &texts);
+	row->py_stack = stack_of_event(&event->header, &event->py_stack, extra, size, &texts);
 }
 
 static void handoff_complete(void *row_of)

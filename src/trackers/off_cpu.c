@@ -284,9 +284,7 @@ static void off_cpu_take_extra(void *row_of, const void *extra, size_t size)
 	struct off_cpu_row *row = row_of;
 	const struct off_cpu_event *event = &row->event;
 
-	if (event->py_stack.n * sizeof(struct python_frame) == size)
-		row->names.py_stack = stack_resolve(event->header.host_pid, event->header.end_ns,
-						    extra, &event->py_stack, &texts);
+	row->names.py_stack = stack_of_event(&event->header, &event->py_stack, extra, size, &texts);
 }
 
 static void off_cpu_process_appeared(const struct process *process)

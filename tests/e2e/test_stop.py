@@ -87,8 +87,7 @@ def stop_after(seconds, options, directory):
         agent.kill()
 
 
-def sweep(n, options, directory, capsys):
-    """SIGTERM at n moments from main() to a little after ready."""
+def seconds_to_ready(*options):
     agent, begun = start(*options)
     try:
         agent.wait_ready(90)
@@ -96,6 +95,12 @@ def sweep(n, options, directory, capsys):
         agent.stop()
     finally:
         agent.kill()
+    return whole
+
+
+def sweep(n, options, directory, capsys):
+    """SIGTERM at n moments from main() to a little after ready."""
+    whole = seconds_to_ready(*options)
     results = [stop_after(whole * 1.1 * i / (n - 1), options, directory) for i in range(n)]
     early = [took for ready, took in results if not ready]
     with capsys.disabled():
@@ -136,13 +141,7 @@ def test_on_a_busy_machine(options, tmp_path, cleanup, capsys):
 def test_while_the_store_starts(tmp_path, capsys):
     """A new directory each time: the engine is opened, its tables are made. The next one can use what an earlier one left."""
     first = tmp_path / "first"
-    agent, begun = start(f"--store={first}")
-    try:
-        agent.wait_ready(90)
-        whole = time.monotonic() - begun
-        agent.stop()
-    finally:
-        agent.kill()
+    whole = seconds_to_ready(f"--store={first}")
     slowest = 0
     for i in range(11):
         directory = tmp_path / str(i)

@@ -3,18 +3,8 @@
 import gc
 import os
 
+from subinterpreters import create, interpreters
 from workload import listen, now, tell, warm_up
-
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
-
-def create(isolated):
-    try:
-        return interpreters.create("isolated" if isolated else "legacy")  # 3.13
-    except TypeError:
-        return interpreters.create(isolated=isolated)
 
 
 def main():

@@ -5,12 +5,8 @@ import sys
 import threading
 import time
 
+from subinterpreters import interpreters
 from workload import listen, now, run_delay_ns, tell, warm_up
-
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
 
 INSIDE = """
 import json, os, threading, time

@@ -3,12 +3,8 @@
 import json
 import os
 
+from subinterpreters import create, interpreters
 from workload import listen, now, tell, warm_up
-
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
 
 CODE = """
 import gc, json, os, threading, time
@@ -27,13 +23,6 @@ for thread in threads:
     thread.join()
 os.write(%d, json.dumps(truth).encode() + b"\\n")
 """
-
-
-def create(isolated):
-    try:
-        return interpreters.create("isolated" if isolated else "legacy")  # 3.13
-    except TypeError:
-        return interpreters.create(isolated=isolated)
 
 
 def main():
