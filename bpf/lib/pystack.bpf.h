@@ -7,6 +7,7 @@
 #define UNDERSPAN_PYSTACK_BPF_H
 
 #include "python.bpf.h"
+#include "python_settled.bpf.h"
 #include "python_stack.h"
 
 enum { PYTHON_OBJECT_TYPE = 8 };
@@ -65,6 +66,7 @@ static __always_inline __u32 python_known_at(__u64 address, __u32 places)
 struct python_scratch {
 	struct python_code_marks marks;
 	struct python_frame frame;
+	struct python_settled settled;
 	struct python_known_code codes[PYTHON_KNOWN_CODES];
 	struct python_known_file files[PYTHON_KNOWN_FILES];
 };
@@ -81,11 +83,12 @@ struct python_walk {
 	__u64 ident;  /* of the thread, see task_ident(); 0: not known */
 	__u64 tstate; /* what is walked; 0: nothing */
 	__u64 frame;  /* the next */
-	__u32 ns_tid, binary;
+	__u32 ns_tid, binary, tgid;
 	__u32 moment; /* one more whenever threads may have run on since; the first is 1 */
 	__u64 pass;   /* blocks that were read in another one do not count; the first is 1 */
 	__u32 shown;  /* frames that have code of Python */
 	__u64 hash;   /* of the frames */
+	__u64 now;    /* when it began, ns */
 	struct python_scratch scratch;
 	struct python_stack stack;
 };
@@ -175,12 +178,45 @@ static __always_inline void read_file_marks(const struct python_offsets *o,
 	marks->filename_hash = known->hash;
 }
 
+/* The numbers and pointers of a code object, all that never change: up to 3.11. */
+static __always_inline __u64 code_shape(const struct python_offsets *o, const __u8 *object)
+{
+	enum { FIRST = PYTHON_OBJECT_TYPE, WORDS = 4, REST_MAX = 12 };
+	__u64 shape = 0;
+	__u32 at = o->code_firstlineno & ~7U;
+
+	for (int i = 0; i < WORDS; i++)
+		shape = python_mix(shape, member_u64(object, FIRST + 8 * i));
+	for (int i = 0; i < REST_MAX && at <= o->code_lines; i++, at += 8)
+		shape = python_mix(shape, member_u64(object, at));
+	return shape;
+}
+
+/* What the pointers of a code object lead to, which walk->scratch.marks are. */
+static __always_inline void read_content_marks(const struct python_offsets *o,
+					       struct python_walk *walk, __u32 slot)
+{
+	struct python_code_marks *marks = &walk->scratch.marks;
+	const struct python_bytes_head *lines;
+
+	read_file_marks(o, walk, slot);
+	read_text_marks(o, walk, slot, marks->name, &marks->name_length, &marks->name_hash);
+	lines = (const void *)python_memory(walk, slot, marks->lines + o->bytes_size,
+					    sizeof(*lines));
+	if (lines) {
+		marks->lines_size = lines->size;
+		marks->lines_begin = lines->begin;
+	}
+}
+
 static __always_inline __u32 read_code_check(const struct python_offsets *o, __u64 code,
 					     struct python_walk *walk, __u32 slot)
 {
 	struct python_code_marks *marks = &walk->scratch.marks;
-	const struct python_bytes_head *lines;
+	struct python_settled *known = &walk->scratch.settled, *place;
 	const __u8 *object;
+	__u64 shape;
+	__u32 check;
 
 	__builtin_memset(marks, 0, sizeof(*marks));
 	/* their lines are the last of what is read of code objects */
@@ -194,17 +230,17 @@ static __always_inline __u32 read_code_check(const struct python_offsets *o, __u
 	marks->firstlineno = member_u32(object, o->code_firstlineno);
 	if (o->code_version)
 		marks->version = member_u32(object, o->code_version);
-	if (!marks->version) {
-		read_file_marks(o, walk, slot);
-		read_text_marks(o, walk, slot, marks->name, &marks->name_length, &marks->name_hash);
-		lines = (const void *)python_memory(walk, slot, marks->lines + o->bytes_size,
-						    sizeof(*lines));
-		if (lines) {
-			marks->lines_size = lines->size;
-			marks->lines_begin = lines->begin;
-		}
-	}
-	return python_code_check(marks);
+	if (marks->version)
+		return python_code_check(marks);
+	shape = code_shape(o, object);
+	place = settled_find(walk->tgid, code, known);
+	if (settled_is(known, walk->tgid, code, shape) && settled_trusted(known, walk->now))
+		return known->check;
+	read_content_marks(o, walk, slot);
+	check = python_code_check(marks);
+	if (place)
+		settled_seen(place, known, walk->tgid, code, shape, check, walk->now);
+	return check;
 }
 
 static __always_inline __u32 code_check(const struct python_offsets *o, __u64 code,
@@ -290,6 +326,8 @@ static __always_inline void python_walk_begin(const struct python_offsets *o,
 	walk->hash = 0;
 	walk->shown = 0;
 	walk->pass++;
+	walk->now = bpf_ktime_get_ns();
+	walk->tgid = current_tgid();
 	walk->frame = walk->tstate ? python_innermost_frame(o, walk->tstate) : 0;
 }
 

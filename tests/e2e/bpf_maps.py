@@ -17,7 +17,7 @@ def _map_id(pid, name):
             continue  # closed meanwhile
         if "map_id" in fields:
             info = json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "show", "id", fields["map_id"]]))
-            if info["name"] == name:
+            if info["name"] == name[:15]:
                 return fields["map_id"]
     raise AssertionError(f"process {pid} has no map {name}")
 
@@ -27,3 +27,9 @@ def per_cpu_sums(pid, name):
     dump = json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "dump", "id", _map_id(pid, name)]))
     values = [cpu["value"] for cpu in dump[0]["formatted"]["values"]]
     return {key: sum(value[key] for value in values) for key in values[0]}
+
+
+def places(pid, name):
+    """The entries of an array."""
+    dump = json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "dump", "id", _map_id(pid, name)]))
+    return [entry["formatted"]["value"] for entry in dump]

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code objects that come where others were: a stack has the name of the one that ran, or says that it is gone."""
+import collections
+
+import bpf_maps
+import host
+from conftest import PYTHONS
+
+GC = "ebpf_gc_pause"
+STACKS = "--gc_pause.stack_min_us=0"
+SECONDS = 8
+SETTLED_LOOKS = 32
+
+
+def names_of(agent, workload, truth):
+    """(what the row says, what the program says) of each collection."""
+    rows = agent.select(GC, lambda r: r["host_pid"] == workload.pid
+                        and truth["begin"] <= host.monotonic_ns(r["start_time"]) <= truth["end"])
+    rows.sort(key=lambda r: r["start_time"])
+    assert len(rows) == len(truth["truth"])
+    return [(row["py_stack"][0] if row["py_stack"] else "", f"{name} (made.py:2)")
+            for row, (_, name, _) in zip(rows, truth["truth"])]
+
+
+def test_a_successor_at_the_same_address_has_its_own_name(start_agent, start_on_all, capsys):
+    agent = start_agent(STACKS, trackers=["gc_pause"])
+    workloads = [w.wait_covered(agent) for w in start_on_all("replaced_code.py", SECONDS, pythons=PYTHONS)]
+    for workload in workloads:
+        workload.say()
+    truths = [workload.read() for workload in workloads]
+    settled = [place for place in bpf_maps.places(agent.pid, "python_settled_codes") if place["looks"] == SETTLED_LOOKS]
+    agent.stop()
+    for workload, truth in zip(workloads, truths):
+        found = names_of(agent, workload, truth)
+        wrong = [pair for pair in found if pair[0] != pair[1] and not pair[0].startswith("<")]
+        assert not wrong, (workload.python, wrong[:5])
+        long_life = found[:100 * SECONDS]
+        assert sum(row == name for row, name in long_life) >= 0.98 * len(long_life), collections.Counter(long_life)
+        places = [code for _, _, code in truth["truth"]][-200 * SECONDS:]
+        again = sum(a == b for a, b in zip(places[1::2], places[2::2]))
+        with capsys.disabled():
+            print(f"\n  {workload.python}: {len(found)} collections, {sum(r.startswith('<') for r, _ in found)} gone or"
+                  f" unread, {again} at the address of the one before", end=" ")
+    if any(w.python.version < (3, 12) for w in workloads):
+        assert settled
+    for workload in workloads:
+        workload.finish()
