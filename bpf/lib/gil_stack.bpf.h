@@ -38,6 +38,7 @@ struct {
 /* What taking them has cost, for tests/bench/bench_stacks.py to read. */
 struct gil_stack_cost {
 	__u64 takes, ns;
+	__u64 rows; /* with both stacks */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -304,9 +305,12 @@ __noinline int gil_send_row(__u64 stack, __u64 holder_stack)
 {
 	__u32 zero = 0, n = 0;
 	struct gil_wait_with_stacks *row = bpf_map_lookup_elem(&gil_row, &zero);
+	struct gil_stack_cost *cost = bpf_map_lookup_elem(&gil_stack_cost, &zero);
 
 	if (!row)
 		return 0;
+	if (cost && stack && holder_stack)
+		cost->rows++;
 	if (stack)
 		n = gil_append(row, n, stack, &row->event.py_stack);
 	if (holder_stack)

@@ -139,11 +139,15 @@ class Gunicorn:
                 time.sleep(0.05)
         self.requests_per_second()
 
-    def cpu_seconds(self):
-        """Of the worker, the master's child, in nanoseconds' precision."""
+    def worker(self):
+        """The master's child."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as f:
-            (worker,) = f.read().split()
-        total = 0
+            (pid,) = f.read().split()
+        return int(pid)
+
+    def cpu_seconds(self):
+        """Of the worker, in nanoseconds' precision."""
+        worker, total = self.worker(), 0
         for tid in os.listdir(f"/proc/{worker}/task"):
             with open(f"/proc/{worker}/task/{tid}/schedstat") as f:
                 total += int(f.read().split()[0])

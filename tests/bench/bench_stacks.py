@@ -3,7 +3,8 @@
 """What the Python stacks of waits for the GIL cost: microseconds in BPF for each row with the stack of the waiter and
 that of the holder, by Python and by the depth of both stacks, as the programs themselves add it up (the map
 gil_stack_cost). Each frame is another function, four to a file; half of them are both threads', as a server's are. The
-least of some rounds and their median: what else runs on the processor's other half doubles it. `make bench` runs this.
+least of some seconds and their median: what else runs on the processor's other half doubles it. A service has run for
+some seconds when it is measured (bpf/lib/python_settled.bpf.h). `make bench` runs this.
 
 bench_stacks.py [DEPTH...]"""
 
@@ -12,15 +13,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 import bpf_maps  # noqa: E402
 import host  # noqa: E402
+from bench import Gunicorn  # noqa: E402
 from agent import Agent  # noqa: E402
 
 DEPTHS = 10, 20, 40, 128
-ROUNDS = 5
+WARM_UP, ROUNDS = 7, 5  # seconds
 
 # three of its frames are threading's own
 WORKLOAD = """
@@ -34,62 +37,81 @@ def make(word):
                 f.write(f"def {word}_{k}(steps, i, last):\\n"
                         "    return steps[i](steps, i + 1, last) if i < len(steps) else last()\\n\\n\\n")
     return [getattr(importlib.import_module(f"{word}_{i // 4}"), f"{word}_{i % 4}") for i in range(depth)]
-HELD, ended = range(1000000), []
+HELD = range(1000000)
 def hold():
-    for _ in range(40):
+    while True:
         sum(HELD)
         time.sleep(0.001)
-    ended.append(True)
 def rest():
-    while not ended:
+    while True:
         time.sleep(0.001)
 own = depth - 4
 both = make("server")[:own // 2]
-input()
-threads = []
 for last in hold, rest:
     steps = both + make(last.__name__)[:own - len(both)]
-    threads.append(threading.Thread(target=steps[0], args=(steps, 1, last)))
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print("done", flush=True)
-input()
+    threading.Thread(target=steps[0], args=(steps, 1, last)).start()
 """
 
 
+def seconds_of(pid):
+    """Microseconds for each row with both stacks of this process, of each of some seconds, and its rows."""
+    agent = Agent(f"--pid={pid}", trackers=["gil_wait"]).wait_ready()
+    try:
+        time.sleep(WARM_UP)
+        costs = []
+        for _ in range(ROUNDS + 1):
+            costs.append(bpf_maps.per_cpu_sums(agent.pid, "gil_stack_cost"))
+            time.sleep(1)
+        agent.stop()
+    finally:
+        agent.kill()
+    found = []
+    for before, after in zip(costs, costs[1:]):
+        rows = after["rows"] - before["rows"]
+        if rows < 10:
+            sys.exit(f"{rows} waits in a second have both stacks; the agent said:\n{agent.stderr}")
+        found.append((after["ns"] - before["ns"]) / rows / 1000)
+    return found, agent.select("ebpf_gil_wait", lambda r: r["py_stack"] and r["holder_py_stack"])
+
+
 def measure(python, depth):
-    """Microseconds for each row that has both stacks in this depth."""
+    """The microseconds of waits that have both stacks in this depth."""
     with tempfile.TemporaryDirectory() as folder:
-        workload = subprocess.Popen([*python.start, python.path, "-c", WORKLOAD, folder, str(depth)],
-                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        agent = Agent(f"--pid={workload.pid}", trackers=["gil_wait"]).wait_ready()
+        workload = subprocess.Popen([*python.start, python.path, "-c", WORKLOAD, folder, str(depth)])
         try:
-            agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == workload.pid)
-            before = bpf_maps.per_cpu_sums(agent.pid, "gil_stack_cost")
-            workload.stdin.write("\n"), workload.stdin.flush()
-            workload.stdout.readline()
-            after = bpf_maps.per_cpu_sums(agent.pid, "gil_stack_cost")
-            agent.stop()
+            found, rows = seconds_of(workload.pid)
         finally:
-            agent.kill()
             workload.kill()
             workload.wait()
-    rows = agent.select("ebpf_gil_wait", lambda r: r["host_pid"] == workload.pid)
-    both = [r for r in rows if len(r["py_stack"]) >= depth and len(r["holder_py_stack"]) >= depth]
-    if len(both) < 10 or len(both) < len(rows) // 2:
-        sys.exit(f"{python}: of {len(rows)} waits {len(both)} have both stacks; the agent said:\n{agent.stderr}")
-    return (after["ns"] - before["ns"]) / len(both) / 1000
+    if any(min(len(r["py_stack"]), len(r["holder_py_stack"])) < depth for r in rows[len(rows) // 2:]):
+        sys.exit(f"{python}: not all stacks have {depth} frames")
+    return found
+
+
+def measure_django():
+    """The same of a server under load, and the mean depths of its stacks."""
+    server = Gunicorn("django_app")
+    load = subprocess.Popen(["wrk", "-t1", "-c8", "-d60", f"http://127.0.0.1:{server.port}/"], stdout=subprocess.DEVNULL)
+    try:
+        found, rows = seconds_of(server.worker())
+    finally:
+        load.terminate()
+        load.wait()
+        server.stop()
+    return found, [statistics.mean(len(r[stack]) for r in rows) for stack in ("py_stack", "holder_py_stack")]
+
+
+def shown(us):
+    return f"{min(us):11.1f} ({statistics.median(us):5.1f}) us"
 
 
 def main():
     depths = [int(arg) for arg in sys.argv[1:]] or DEPTHS
     print(f"{'both Python stacks of a wait for the GIL, in BPF':48}" + "".join(f"{f'{d} frames each':>22}" for d in depths))
     for python in host.find_pythons() + host.find_rooted_pythons():
-        figures = [[measure(python, depth) for _ in range(ROUNDS)] for depth in depths]
-        print(f"  {str(python):46}" + "".join(f"{min(us):11.1f} ({statistics.median(us):5.1f}) us" for us in figures),
-              flush=True)
+        print(f"  {str(python):46}" + "".join(shown(measure(python, depth)) for depth in depths), flush=True)
+    found, frames = measure_django()
+    print(f"  {'gunicorn gthread, Django, Debian 3.11':46}{shown(found)}, {frames[0]:.0f} and {frames[1]:.0f} frames")
 
 
 if __name__ == "__main__":
