@@ -40,6 +40,16 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
  */
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why);
 
-void agent_free(struct agent *agent);
+/*
+ * False: a thread waits for a file that does not answer, and what it may use yet is not freed. No
+ * signal ends it, and the process is there as long as it is: see agent_give_back().
+ */
+bool agent_free(struct agent *agent);
+
+/*
+ * The last act of a process that cannot end: closes all its files but the first three. With them
+ * go its probes, its BPF programs and the spool's lock, of which the next agent is in need.
+ */
+void agent_give_back(void);
 
 #endif

@@ -251,6 +251,7 @@ static int run(struct why *why)
 {
 	struct agent *agent = NULL;
 	struct sink *sink = NULL;
+	bool ended;
 	int err;
 
 	/* the host first: nothing is started where nothing can be traced */
@@ -268,8 +269,10 @@ static int run(struct why *why)
 		err = agent_run(agent, sink, the_target.store.pidfd, why);
 	else if (stop_requested()) /* given up: not a failure */
 		err = 0;
-	agent_free(agent);
+	ended = agent_free(agent);
 	clickhouse_release(&the_target);
+	if (!ended)
+		agent_give_back();
 	return err;
 }
 

@@ -14,6 +14,7 @@ import pytest
 from agent import Agent, NO_ENGINE, STOP_SECONDS, plain_build, processes_with
 from bpf_maps import BPFTOOL
 from host import wait_until
+from test_discovery import Trapped
 
 TERM = 1 << (signal.SIGTERM - 1)
 KINDS = {"map_id": "map", "prog_id": "prog", "link_id": "link"}
@@ -156,3 +157,34 @@ def test_while_the_store_starts(tmp_path, capsys):
                 agent.kill()
     with capsys.disabled():
         print(f" start {whole:.2f} s; the slowest took {slowest:.2f} s", end=" ")
+
+
+def waits_for_a_file(pid):
+    """Does a thread wait for an answer of a file system that is a program?"""
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{tid}/wchan") as f:
+            if f.read() == "request_wait_answer":
+                return True
+    return False
+
+
+def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python, silent_server, start_agent, start_workload,
+                                                                   tmp_path):
+    """A thread waits for a program that was taken at its word to be a file system, and SIGKILL does not end that: the
+    process is there as long as the thread. But it holds nothing any more that the next one needs."""
+    options = f"--clickhouse={silent_server}", f"--spool.directory={tmp_path}/spool", "--spool.min_free=0"
+    trapped = Trapped(debian_python, start_workload)
+    trapped.hang()
+    try:
+        agent = start_agent(*options, trackers=["gc_pause"], stdout=False)
+        wait_until(lambda: waits_for_a_file(agent.pid), 30, "the file is asked for")
+        # rings are memory of the process, too, and there as long as it is
+        objects = {(kind, number) for kind, number in bpf_objects(agent.pid) if kind != "map"}
+        agent.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: lock_is_free(tmp_path / "spool") and not still_there(objects), STOP_SECONDS, "all is given back")
+        assert agent.process.poll() is None, "nothing has held it up"
+        following = start_agent(*options, trackers=["gc_pause"], stdout=False)
+    finally:
+        trapped.end()  # the thread has its answer
+    assert agent.wait_end(10) == 0
+    following.stop()
