@@ -49,7 +49,7 @@ static __always_inline __u64 settled_sum(const struct python_settled *s)
 	       ((__u64)s->tgid << 32 | s->check);
 }
 
-/* What is known of the code object at walk's `code`, in *ret; all 0: nothing. */
+/* Where this code object has its place, what stands there in *ret; all 0: nothing, or torn. */
 static __always_inline struct python_settled *settled_find(__u32 tgid, __u64 code,
 							   struct python_settled *ret)
 {
