@@ -20,6 +20,8 @@ enum {
 static const uint64_t REREAD_NS = NSEC_PER_SEC;
 /* Sums and events of a process are named after its end. */
 static const uint64_t KEEP_GONE_NS = 30 * NSEC_PER_SEC;
+/* A file that is not asked for any more, as an old release's: it can be read again. */
+static const uint64_t KEEP_FILE_NS = 120 * NSEC_PER_SEC;
 
 /* What is read of a file. */
 struct file_symbols {
@@ -35,6 +37,7 @@ struct file {
 	struct place place;
 	uint32_t read_by;  /* through this process a job reads it; 0: it is read */
 	uint64_t used;	   /* number of the last row that used it */
+	uint64_t used_ns;  /* when */
 	UT_hash_handle hh; /* in order of use, the oldest first */
 };
 
@@ -263,13 +266,14 @@ static struct file *file_new(uint32_t host_pid, const struct mapping *m)
 /* Not those whose names were handed out for the running row. */
 static void make_room(void)
 {
+	uint64_t now_ns = clock_monotonic_ns();
 	struct file *file, *next;
 
 	if (HASH_COUNT(processes) >= MAX_PROCESSES)
 		forget_processes();
 	HASH_ITER(hh, files, file, next)
 	{
-		if (files_bytes <= MAX_FILES_BYTES)
+		if (files_bytes <= MAX_FILES_BYTES && now_ns - file->used_ns < KEEP_FILE_NS)
 			return;
 		if (file->used != row && !file->read_by)
 			file_free(file);
@@ -294,6 +298,7 @@ static void use(struct file *file)
 		HASH_DEL(files, file);
 		HASH_ADD(hh, files, identity, sizeof(file->identity), file);
 		file->used = row;
+		file->used_ns = clock_monotonic_ns();
 	}
 }
 
