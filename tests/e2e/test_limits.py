@@ -12,7 +12,7 @@ import pytest
 import counts
 import host
 import impostor
-from agent import ROOT
+from agent import ROOT, SANITIZER
 from conftest import PYTHONS
 from delivery import agent_target, database, proxy, store  # noqa: F401: fixtures
 from test_processes import held_by
@@ -102,7 +102,7 @@ def test_targets_that_are_killed_while_they_are_probed(debian_python, start_agen
     grown = held_by(agent.pid)[1] - rss
     agent.stop()
     found = counts.check(agent)
-    assert found["gc_pause"]["rows"] > KILLED / 2 and grown < 16 * 1024, (found["gc_pause"], grown)
+    assert found["gc_pause"]["rows"] > KILLED / 2 and (SANITIZER or grown < 16 * 1024), (found["gc_pause"], grown)
     for workload, t in (other, truth), (last, last_truth):
         rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == workload.pid)
         assert len(rows) >= len(t["collections"]), found["gc_pause"]
@@ -133,7 +133,7 @@ def test_process_storm(debian_python, start_agent, start_workload, cleanup, caps
         print(f" {(execs + forks) / seconds:,.0f} starts/s, {execs / seconds:,.0f} of other programs, agent: "
               f"{cpu / seconds * 100:.1f} % of a CPU, RSS {grown:+} kB; lost: {found['processes']['lost_ring']}", end=" ")
     assert found["processes"]["seen"] >= execs
-    assert cpu < 0.5 * seconds and grown < 16 * 1024
+    assert SANITIZER or (cpu < 0.5 * seconds and grown < 16 * 1024)
     rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == other.pid)
     assert len(rows) >= len(truth["collections"]), found["gc_pause"]
     assert not any(found["gc_pause"][lost] for lost in ("lost_ring", "lost_state", "bad_event"))

@@ -6,6 +6,7 @@ import collections
 import pytest
 
 import host
+from agent import SANITIZER
 from conftest import ALL_PYTHONS, PYTHONS
 
 GIL = "ebpf_gil_wait"
@@ -67,4 +68,4 @@ def test_thousands_of_threads_wait_for_the_gil(python, start_agent, start_worklo
     assert without <= sum(missing.values()) <= without + 2 * lost, (without, missing, lost)
     assert sum(r["seen"] - r["filtered"] - r["lost_ring"] - r["lost_state"] - r["rows"] for r in own) == 0, own
     assert early > len(rows) // 2, "rows came late"
-    assert resident < 64 << 10, resident  # a busy machine reads rows late: then they wait in memory
+    assert SANITIZER or resident < 64 << 10, resident  # a busy machine reads rows late: then they wait in memory
