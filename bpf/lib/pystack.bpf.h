@@ -57,11 +57,6 @@ struct python_known_file {
 };
 enum { PYTHON_KNOWN_CODES = 128, PYTHON_KNOWN_FILES = 16 }; /* powers of two */
 
-static __always_inline __u32 python_known_at(__u64 address, __u32 places)
-{
-	return address * 0x9e3779b97f4a7c15ULL >> 40 & (places - 1);
-}
-
 /* What is read stands here: programs that walk have little stack to spare. */
 struct python_scratch {
 	struct python_code_marks marks;

@@ -16,6 +16,12 @@ enum { PYTHON_MAX_INTERPRETERS = 32 };
 /* futex(2): FUTEX_WAIT_BITSET, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME */
 enum { FUTEX_CMD_MASK = 127, FUTEX_CMD_WAIT_BITSET = 9, FUTEX_CMD_WAKE_BITSET = 10 };
 
+/* The one of so many places, a power of two, where what is known of this address stands. */
+static __always_inline __u32 python_known_at(__u64 address, __u32 places)
+{
+	return address * 0x9e3779b97f4a7c15ULL >> 40 & (places - 1);
+}
+
 static __always_inline __u64 read_user_u64(__u64 address)
 {
 	__u64 value = 0;

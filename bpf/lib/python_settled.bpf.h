@@ -53,8 +53,7 @@ static __always_inline __u64 settled_sum(const struct python_settled *s)
 static __always_inline struct python_settled *settled_find(__u32 tgid, __u64 code,
 							   struct python_settled *ret)
 {
-	__u32 at = ((code ^ (__u64)tgid << 40) * 0x9e3779b97f4a7c15ULL >> 40) &
-		   (PYTHON_SETTLED_PLACES - 1);
+	__u32 at = python_known_at(code ^ (__u64)tgid << 40, PYTHON_SETTLED_PLACES);
 	struct python_settled *place = bpf_map_lookup_elem(&python_settled_codes, &at);
 
 	if (!place)

@@ -72,7 +72,8 @@ static struct file *files;
 static struct process_maps *processes;
 static struct process_maps *retired; /* not in use any more, but names in it may be */
 static size_t files_bytes;
-static uint64_t row; /* the running one's number */
+static uint64_t row;	/* the running one's number */
+static uint64_t row_ns; /* and when it began */
 
 static struct process_maps *maps_find(uint32_t host_pid)
 {
@@ -266,14 +267,13 @@ static struct file *file_new(uint32_t host_pid, const struct mapping *m)
 /* Not those whose names were handed out for the running row. */
 static void make_room(void)
 {
-	uint64_t now_ns = clock_monotonic_ns();
 	struct file *file, *next;
 
 	if (HASH_COUNT(processes) >= MAX_PROCESSES)
 		forget_processes();
 	HASH_ITER(hh, files, file, next)
 	{
-		if (files_bytes <= MAX_FILES_BYTES && now_ns - file->used_ns < KEEP_FILE_NS)
+		if (files_bytes <= MAX_FILES_BYTES && row_ns - file->used_ns < KEEP_FILE_NS)
 			return;
 		if (file->used != row && !file->read_by)
 			file_free(file);
@@ -298,7 +298,7 @@ static void use(struct file *file)
 		HASH_DEL(files, file);
 		HASH_ADD(hh, files, identity, sizeof(file->identity), file);
 		file->used = row;
-		file->used_ns = clock_monotonic_ns();
+		file->used_ns = row_ns;
 	}
 }
 
@@ -433,6 +433,7 @@ static const char *user_symbol(struct process_maps *maps, uint64_t address)
 void symbols_next_row(void)
 {
 	row++;
+	row_ns = clock_monotonic_ns();
 	free_retired();
 	make_room();
 }

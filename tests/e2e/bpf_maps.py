@@ -22,14 +22,17 @@ def _map_id(pid, name):
     raise AssertionError(f"process {pid} has no map {name}")
 
 
+def _dump(pid, name):
+    entries = json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "dump", "id", _map_id(pid, name)]))
+    return [entry["formatted"] for entry in entries]
+
+
 def per_cpu_sums(pid, name):
     """The fields of the one entry of a per-CPU array, each summed over the CPUs."""
-    dump = json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "dump", "id", _map_id(pid, name)]))
-    values = [cpu["value"] for cpu in dump[0]["formatted"]["values"]]
+    values = [cpu["value"] for cpu in _dump(pid, name)[0]["values"]]
     return {key: sum(value[key] for value in values) for key in values[0]}
 
 
 def places(pid, name):
     """The entries of an array."""
-    dump = json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "dump", "id", _map_id(pid, name)]))
-    return [entry["formatted"]["value"] for entry in dump]
+    return [entry["value"] for entry in _dump(pid, name)]
