@@ -255,7 +255,7 @@ __noinline int gc_take_frame(__u32 binary_id, __u32 i)
 	if (!binary || !with || i >= PYTHON_STACK_MAX)
 		return 0;
 	python_read_frame(&binary->offsets, &with->walk, 0, &with->walk.stack.frames[i]);
-	python_check_frame(&binary->offsets, &with->walk, 0, &with->walk.stack.frames[i]);
+	python_check_frame(&binary->offsets, &with->walk, &with->walk.stack.frames[i]);
 	return 0;
 }
 

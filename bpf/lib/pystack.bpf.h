@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Walking Python frames, with plain reads of the current process's memory, block by block: first
- * all frames of a stack, then what their code objects are known by. Texts are user space's work.
+ * Walking Python frames, with plain reads of the current process's memory: first all frames of a
+ * stack, then what their code objects are known by. Texts are user space's work.
  */
 #ifndef UNDERSPAN_PYSTACK_BPF_H
 #define UNDERSPAN_PYSTACK_BPF_H
@@ -13,15 +13,14 @@
 enum { PYTHON_OBJECT_TYPE = 8 };
 
 /*
- * Copies of the process's memory. A read costs 80 ns, and 10 more if it is of a thousand bytes: the
- * frames of a thread lie side by side (3.11+), so do the code objects of a module, and the names
- * of its functions, so the memory around what is wanted is read with it. But never a page that
- * nothing was wanted of.
+ * Frames of 3.11+ lie side by side in their thread's stack of them: the memory around the one that
+ * is wanted is read with it, but never a page that nothing was wanted of. All else lies anywhere,
+ * and is read by itself: what is read with it would be memory that no cache has.
  */
 enum {
 	PYTHON_BLOCK = 1024,
 	PYTHON_OBJECT_MAX = 256, /* begins in the block, and ends behind it */
-	PYTHON_BLOCKS = 16,	 /* a power of two */
+	PYTHON_BLOCKS = 4,	 /* a power of two */
 	PYTHON_PAGE = 4096,	 /* the least that there is */
 };
 struct python_block {
@@ -49,7 +48,8 @@ struct {
  * the same moment, but not from one moment to the next.
  */
 struct python_known_code {
-	__u64 code;
+	__u64 code, shape; /* as it was last read: see code_shape() */
+	__u64 settled_ns;  /* when it was last looked at in full, if it had settled then */
 	__u32 check, moment;
 };
 struct python_known_file {
@@ -62,6 +62,7 @@ struct python_scratch {
 	struct python_code_marks marks;
 	struct python_frame frame;
 	struct python_settled settled;
+	__u8 object[PYTHON_OBJECT_MAX + 8];
 	struct python_known_code codes[PYTHON_KNOWN_CODES];
 	struct python_known_file files[PYTHON_KNOWN_FILES];
 };
@@ -95,11 +96,22 @@ static __always_inline __u64 python_gil_holder(const struct python_offsets *o, _
 }
 
 /*
- * The process's memory at an address, `size` bytes of it (less than PYTHON_OBJECT_MAX); NULL if
- * they cannot be read. What the last call returned may be overwritten.
+ * `size` bytes (less than PYTHON_OBJECT_MAX) of the process's memory; NULL if they cannot be read.
+ * The next call overwrites them.
  */
-static __always_inline const __u8 *python_memory(struct python_walk *walk, __u32 slot,
-						 __u64 address, __u32 size)
+static __always_inline const __u8 *python_object(struct python_walk *walk, __u64 address,
+						 __u32 size)
+{
+	__u8 *object = walk->scratch.object;
+
+	return bpf_probe_read_user(object, size & (PYTHON_OBJECT_MAX - 1), (void *)address)
+		       ? NULL
+		       : object;
+}
+
+/* The same, with what is around it: for frames that lie side by side. */
+static __always_inline const __u8 *python_neighbours(struct python_walk *walk, __u32 slot,
+						     __u64 address, __u32 size)
 {
 	__u64 start = address & ~(__u64)(PYTHON_BLOCK - 1);
 	__u32 at = address & (PYTHON_BLOCK - 1), n = PYTHON_BLOCK + PYTHON_OBJECT_MAX;
@@ -108,13 +120,8 @@ static __always_inline const __u8 *python_memory(struct python_walk *walk, __u32
 
 	if (!block)
 		return NULL;
-	if ((address & (PYTHON_PAGE - 1)) + size > PYTHON_PAGE) { /* it alone */
-		block->pass = 0;
-		return bpf_probe_read_user(block->bytes + at, size & (PYTHON_OBJECT_MAX - 1),
-					   (void *)address)
-			       ? NULL
-			       : block->bytes + at;
-	}
+	if ((address & (PYTHON_PAGE - 1)) + size > PYTHON_PAGE)
+		return python_object(walk, address, size);
 	if (block->start == start && block->pass == walk->pass)
 		return block->bytes + at;
 	block->pass = 0;
@@ -140,13 +147,13 @@ static __always_inline __u32 member_u32(const __u8 *object, __u32 offset)
 }
 
 static __always_inline void read_text_marks(const struct python_offsets *o,
-					    struct python_walk *walk, __u32 slot, __u64 object,
+					    struct python_walk *walk, __u64 object,
 					    __u64 *ret_length, __u64 *ret_hash)
 {
 	const struct python_str_head *head;
 	__u64 hash = 0, length = 0;
 
-	head = (const void *)python_memory(walk, slot, object + o->unicode_length, sizeof(*head));
+	head = (const void *)python_object(walk, object + o->unicode_length, sizeof(*head));
 	if (head) {
 		length = head->length;
 		hash = head->hash;
@@ -158,7 +165,7 @@ static __always_inline void read_text_marks(const struct python_offsets *o,
 }
 
 static __always_inline void read_file_marks(const struct python_offsets *o,
-					    struct python_walk *walk, __u32 slot)
+					    struct python_walk *walk)
 {
 	struct python_code_marks *marks = &walk->scratch.marks;
 	__u32 at = python_known_at(marks->filename, PYTHON_KNOWN_FILES);
@@ -167,88 +174,101 @@ static __always_inline void read_file_marks(const struct python_offsets *o,
 	if (known->object != marks->filename || known->moment != walk->moment) {
 		known->object = marks->filename;
 		known->moment = walk->moment;
-		read_text_marks(o, walk, slot, marks->filename, &known->length, &known->hash);
+		read_text_marks(o, walk, marks->filename, &known->length, &known->hash);
 	}
 	marks->filename_length = known->length;
 	marks->filename_hash = known->hash;
 }
 
-/* The numbers and pointers of a code object, all that never change: up to 3.11. */
-static __always_inline __u64 code_shape(const struct python_offsets *o, const __u8 *object)
+/* The numbers and pointers of a code object, all that never change, and whose it is: up to 3.11. */
+static __always_inline __u64 code_shape(const struct python_offsets *o, const __u8 *object,
+					__u32 tgid)
 {
 	enum { FIRST = PYTHON_OBJECT_TYPE, WORDS = 4, REST_MAX = 12 };
-	__u64 shape = 0;
+	const __u64 factor = 0x9e3779b97f4a7c15ULL;
+	__u64 shape = tgid;
 	__u32 at = o->code_firstlineno & ~7U;
 
 	for (int i = 0; i < WORDS; i++)
-		shape = python_mix(shape, member_u64(object, FIRST + 8 * i));
+		shape = (shape + member_u64(object, FIRST + 8 * i)) * factor;
 	for (int i = 0; i < REST_MAX && at <= o->code_lines; i++, at += 8)
-		shape = python_mix(shape, member_u64(object, at));
+		shape = (shape + member_u64(object, at)) * factor;
 	return shape;
 }
 
 /* What the pointers of a code object lead to, which walk->scratch.marks are. */
 static __always_inline void read_content_marks(const struct python_offsets *o,
-					       struct python_walk *walk, __u32 slot)
+					       struct python_walk *walk)
 {
 	struct python_code_marks *marks = &walk->scratch.marks;
 	const struct python_bytes_head *lines;
 
-	read_file_marks(o, walk, slot);
-	read_text_marks(o, walk, slot, marks->name, &marks->name_length, &marks->name_hash);
-	lines = (const void *)python_memory(walk, slot, marks->lines + o->bytes_size,
-					    sizeof(*lines));
+	read_file_marks(o, walk);
+	read_text_marks(o, walk, marks->name, &marks->name_length, &marks->name_hash);
+	lines = (const void *)python_object(walk, marks->lines + o->bytes_size, sizeof(*lines));
 	if (lines) {
 		marks->lines_size = lines->size;
 		marks->lines_begin = lines->begin;
 	}
 }
 
-static __always_inline __u32 read_code_check(const struct python_offsets *o, __u64 code,
-					     struct python_walk *walk, __u32 slot)
+/* Reads what this code object is known by into known->check, 0 if it cannot be read. */
+static __always_inline void read_code_check(const struct python_offsets *o, __u64 code,
+					    struct python_walk *walk,
+					    struct python_known_code *known)
 {
 	struct python_code_marks *marks = &walk->scratch.marks;
-	struct python_settled *known = &walk->scratch.settled, *place;
+	struct python_settled *settled = &walk->scratch.settled, *place;
+	bool same = known->code == code;
 	const __u8 *object;
+	__u32 version;
 	__u64 shape;
-	__u32 check;
 
-	__builtin_memset(marks, 0, sizeof(*marks));
+	known->code = code;
+	known->moment = walk->moment;
 	/* their lines are the last of what is read of code objects */
-	object = python_memory(walk, slot, code, o->code_lines + 8);
-	if (!object)
-		return 0;
+	object = python_object(walk, code, o->code_lines + 8);
+	if (!object) {
+		known->check = known->settled_ns = 0;
+		return;
+	}
+	version = o->code_version ? member_u32(object, o->code_version) : 0;
+	shape = version ? 0 : code_shape(o, object, walk->tgid);
+	if (same && known->shape == shape && walk->now - known->settled_ns < SETTLED_TRUST_NS)
+		return;
+	known->shape = shape;
+	known->settled_ns = 0;
+	__builtin_memset(marks, 0, sizeof(*marks));
 	marks->type = member_u64(object, PYTHON_OBJECT_TYPE);
 	marks->filename = member_u64(object, o->code_filename);
 	marks->name = member_u64(object, o->code_name);
 	marks->lines = member_u64(object, o->code_lines);
 	marks->firstlineno = member_u32(object, o->code_firstlineno);
-	if (o->code_version)
-		marks->version = member_u32(object, o->code_version);
-	if (marks->version)
-		return python_code_check(marks);
-	shape = code_shape(o, object);
-	place = settled_find(walk->tgid, code, known);
-	if (settled_is(known, walk->tgid, code, shape) && settled_trusted(known, walk->now))
-		return known->check;
-	read_content_marks(o, walk, slot);
-	check = python_code_check(marks);
+	marks->version = version;
+	if (version) {
+		known->check = python_code_check(marks);
+		return;
+	}
+	place = settled_find(walk->tgid, code, settled);
+	if (settled_is(settled, code, shape) && settled_trusted(settled, walk->now)) {
+		known->check = settled->check;
+		known->settled_ns = settled->seen_ns;
+		return;
+	}
+	read_content_marks(o, walk);
+	known->check = python_code_check(marks);
 	if (place)
-		settled_seen(place, known, walk->tgid, code, shape, check, walk->now);
-	return check;
+		settled_seen(place, settled, walk->tgid, code, shape, known->check, walk->now);
 }
 
 static __always_inline __u32 code_check(const struct python_offsets *o, __u64 code,
-					struct python_walk *walk, __u32 slot)
+					struct python_walk *walk)
 {
 	struct python_known_code *known =
 		&walk->scratch.codes[python_known_at(code, PYTHON_KNOWN_CODES)];
 
-	if (known->code != code || known->moment != walk->moment) {
-		known->check = read_code_check(o, code, walk, slot);
-		known->code = code;
-		known->moment = walk->moment;
-	}
+	if (known->code != code || known->moment != walk->moment)
+		read_code_check(o, code, walk, known);
 	return known->check;
 }
 
@@ -268,7 +288,8 @@ static __always_inline bool python_read_frame(const struct python_offsets *o,
 {
 	/* not a byte more than a frame has: the memory may end there */
 	__u32 size = o->frame_owner ? o->frame_owner + 1 : o->frame_ip + 4;
-	const __u8 *frame = python_memory(walk, slot, walk->frame, size);
+	const __u8 *frame = o->frame_owner ? python_neighbours(walk, slot, walk->frame, size)
+					   : python_object(walk, walk->frame, size);
 	__u64 code, ip;
 	__u8 owner = 0;
 
@@ -292,11 +313,10 @@ static __always_inline bool python_read_frame(const struct python_offsets *o,
 
 /* What the code object of a frame that was read is known by. */
 static __always_inline void python_check_frame(const struct python_offsets *o,
-					       struct python_walk *walk, __u32 slot,
-					       struct python_frame *frame)
+					       struct python_walk *walk, struct python_frame *frame)
 {
 	if (frame->code && !frame_is_internal(o, frame->code & PYTHON_FRAME_OWNER)) {
-		frame->check = code_check(o, frame->code & ~(__u64)PYTHON_FRAME_OWNER, walk, slot);
+		frame->check = code_check(o, frame->code & ~(__u64)PYTHON_FRAME_OWNER, walk);
 		walk->shown++;
 	}
 	walk->hash = python_mix(walk->hash, frame->code);

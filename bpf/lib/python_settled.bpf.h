@@ -65,10 +65,10 @@ static __always_inline struct python_settled *settled_find(__u32 tgid, __u64 cod
 	return place;
 }
 
-static __always_inline bool settled_is(const struct python_settled *s, __u32 tgid, __u64 code,
-				       __u64 shape)
+/* The shape of a process's own: see code_shape(). */
+static __always_inline bool settled_is(const struct python_settled *s, __u64 code, __u64 shape)
 {
-	return s->code == code && s->tgid == tgid && s->shape == shape;
+	return s->code == code && s->shape == shape;
 }
 
 static __always_inline bool settled_trusted(const struct python_settled *s, __u64 now)
@@ -82,7 +82,7 @@ static __always_inline void settled_seen(struct python_settled *place, struct py
 					 __u32 tgid, __u64 code, __u64 shape, __u32 check,
 					 __u64 now)
 {
-	if (!settled_is(known, tgid, code, shape)) {
+	if (!settled_is(known, code, shape)) {
 		if (known->code && now - known->seen_ns < SETTLED_FORGET_NS &&
 		    (known->code != code || known->tgid != tgid))
 			return; /* the place is taken */

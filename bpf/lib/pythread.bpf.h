@@ -106,7 +106,7 @@ __noinline int python_take_check(__u32 slot, __u32 i)
 	o = bpf_map_lookup_elem(&python_binaries, &walk->binary);
 	if (!o)
 		return 0;
-	python_check_frame(o, walk, slot, &walk->stack.frames[i]);
+	python_check_frame(o, walk, &walk->stack.frames[i]);
 	return 0;
 }
 
