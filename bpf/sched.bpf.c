@@ -168,7 +168,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	return 0;
 }
 
-/* ---- back in user mode, in an instant ---- */
+/* ---- in a context of its own, and not in user mode yet ---- */
 
 bool stopping; /* set by user space: nothing more may come of it */
 
@@ -203,6 +203,15 @@ static __always_inline void return_to_user(struct task_struct *task)
 
 	if (t && (t->off_cpu_late || t->gil.start_ns) && !stopping)
 		returns(task, t, bpf_ktime_get_ns());
+}
+
+/* include/trace/events/sched.h: at the end of __schedule(), in the context of who it returns to */
+SEC("?tp_btf/sched_exit_tp")
+int BPF_PROG(sched_exit_tp, bool is_switch)
+{
+	if (is_switch)
+		return_to_user(current_task());
+	return 0;
 }
 
 /* include/trace/events/rseq.h: after a switch, in the thread's own context */

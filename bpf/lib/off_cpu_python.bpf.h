@@ -3,9 +3,10 @@
  * The Python stack of a thread that was off the CPU. When it leaves nobody knows whether it will be
  * for long; when it is switched in, its memory is not at hand yet. So a long interval is put off
  * until the thread is back in a context of its own but not yet in user mode, where all is as it
- * was. The kernel tells such a moment in two ways: it updates the thread's restartable sequence
- * area on the way out, after each switch (glibc registers one since 2.35; kernels up to 6.18), or
- * a system call ends, which is watched only when a thread needs it.
+ * was. The kernel tells such a moment in three ways: a thread leaves the scheduler (6.18
+ * tells, 6.12 does not), its restartable sequence area is updated on the way out, after each switch
+ * (glibc registers one since 2.35; kernels up to 6.18), or a system call ends, which is watched
+ * only when a thread needs it.
  */
 #ifndef UNDERSPAN_OFF_CPU_PYTHON_BPF_H
 #define UNDERSPAN_OFF_CPU_PYTHON_BPF_H
@@ -28,6 +29,7 @@ struct {
 static const struct off_cpu_with_stack empty_off_cpu;
 
 const volatile bool off_cpu_py_stacks = true;
+const volatile bool has_sched_exit = false;
 const volatile bool has_rseq_update = false;
 
 bool sys_exit_wanted; /* a thread has no restartable sequences */
@@ -39,6 +41,8 @@ enum { RSEQ_SETTLED_NS = 1000000000 };
 
 static __always_inline bool return_is_seen(struct task_struct *task, struct thread *t, __u64 now)
 {
+	if (has_sched_exit)
+		return true;
 	if (has_rseq_update &&
 	    BPF_CORE_READ((struct task_struct___rseq_pointer *)task, rseq) != NULL)
 		return true;

@@ -146,6 +146,8 @@ static struct {
 	{ "uprobe_multi", has_uprobe_multi, "uprobes: a link for each, slow to remove" },
 	{ "task_storage", has_task_storage, "off_cpu, gil_wait: threads in a preallocated map" },
 	{ "bpf_mem_alloc", has_mem_alloc, "BPF maps take all their memory at the start" },
+	{ "sched_exit_tp", has_tracepoint,
+	  "off_cpu, gil_wait: Python stacks of threads that come back at rseq_update" },
 	{ "rseq_update", has_rseq_update,
 	  "off_cpu: Python stacks at the end of system calls, which all of them pay for" },
 	{ "sk_data_ready", has_tracepoint, "handoff: bytes arrive at tcp_probe" },

@@ -36,6 +36,8 @@ int kernel_check_degraded(struct why *why);
  *				(6.1, fba1a1c6c912)
  *	"attach_cookie"		a uprobe carries a number for its program (5.15)
  *	"uprobe_multi"		one link can be many uprobes (6.6, 89ae89f53d20)
+ *	"sched_exit_tp"		a tracepoint at the end of the scheduler's way (6.18 has it,
+ *				6.12 does not)
  *	"rseq_update"		a tracepoint that fires after each switch of a thread that has
  *				registered restartable sequences: up to 6.18; later kernels leave
  *				out what they need not do

@@ -13,9 +13,11 @@ static bool tried;
 
 void sched_return_open(struct sched_bpf *skeleton)
 {
-	bool rseq = kernel_has("rseq_update");
+	bool left = kernel_has("sched_exit_tp"), rseq = !left && kernel_has("rseq_update");
 
 	tried = false;
+	skeleton->rodata->has_sched_exit = left;
+	bpf_program__set_autoload(skeleton->progs.sched_exit_tp, left);
 	skeleton->rodata->has_rseq_update = rseq;
 	bpf_program__set_autoload(skeleton->progs.sched_rseq_update, rseq);
 	bpf_program__set_autoload(skeleton->progs.sched_sys_exit, true);

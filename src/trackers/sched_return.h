@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How bpf/sched.bpf.c learns that a thread which was off the CPU is about to be in user mode again,
- * for its Python stack (bpf/lib/off_cpu_python.bpf.h): from the kernel's rseq_update tracepoint,
- * and where a thread has no restartable sequences, from the ends of system calls. The latter cost
- * every system call of the host some 30 ns and are watched only once such a thread is seen.
+ * for its Python stack (bpf/lib/off_cpu_python.bpf.h): from the kernel's sched_exit_tp tracepoint;
+ * without it from rseq_update, and where a thread has no restartable sequences, from the ends of
+ * system calls. The latter cost every system call of the host some 30 ns and are watched only once
+ * such a thread is seen.
  */
 #ifndef UNDERSPAN_SCHED_RETURN_H
 #define UNDERSPAN_SCHED_RETURN_H

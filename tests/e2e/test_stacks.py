@@ -16,6 +16,7 @@ OFF_CPU = "ebpf_off_cpu"
 OTHER_PYTHONS = [p for p in ALL_PYTHONS[len(PYTHONS):] if "shared" not in str(p)]
 MAX_FRAMES = 128
 CLOCK_NS = 50_000
+WAYS_BACK = {"switch": (), "rseq": ("--degrade=sched_exit_tp",), "syscalls": ("--degrade=sched_exit_tp,rseq_update",)}
 FIRST_NS = 300_000_000  # in which a thread that was just started may have no name yet
 
 
@@ -172,7 +173,7 @@ def test_no_stack_is_looked_for_below_the_threshold(start_agent, start_workload,
     assert takes[0] == 0 < takes[1], takes
 
 
-@pytest.mark.parametrize("degrade", [(), ("--degrade=rseq_update",)], ids=["rseq", "syscalls"])
+@pytest.mark.parametrize("degrade", WAYS_BACK.values(), ids=WAYS_BACK)
 def test_stacks_are_not_taken_after_the_wait(degrade, start_agent, start_workload, debian_python):
     """A thread that has got the GIL and loses its CPU before its wait is reported is somewhere else by then."""
     workload = start_workload(debian_python, "gil_contention.py", "convoy", 4)
@@ -213,11 +214,11 @@ def test_stacks_of_waits_for_the_gil_have_a_share_of_the_time(start_agent, start
     assert missing["stack_share"] >= len(none) / 2, missing
 
 
-@pytest.mark.parametrize("degrade", [(), ("--degrade=rseq_update",)], ids=["rseq", "syscalls"])
+@pytest.mark.parametrize("degrade", WAYS_BACK.values(), ids=WAYS_BACK)
 def test_threads_off_the_cpu_have_their_stack(degrade, start_agent, start_on_all, capsys):
     """Where the thread sleeps, waits for the GIL or has lost its CPU."""
     agent, workloads = start_blamed(start_agent, start_on_all, *degrade)
-    # the other way is taken when it turns out to be needed
+    sees_calls = degrade == WAYS_BACK["syscalls"]  # taken when it turns out to be needed
     works_from = min((host.monotonic_ns(r["end_time"]) for r in agent.select(OFF_CPU, lambda r: r["py_stack"])))
     lines = []
 
@@ -228,7 +229,7 @@ def test_threads_off_the_cpu_have_their_stack(degrade, start_agent, start_on_all
             begin, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
             wanted = places.find(row["tid"], begin, end)
             # it sees the ends of system calls
-            if not wanted or degrade and (begin < works_from + FIRST_NS or row["cause"] == "preempt"):
+            if not wanted or sees_calls and (begin < works_from + FIRST_NS or row["cause"] == "preempt"):
                 continue
             counts["rows"] += 1
             counts[row["cause"]] += 1
