@@ -25,28 +25,30 @@ WAIT = "import sys; print(1, flush=True); sys.stdin.read()"
 
 
 def copy(python, folder, stripped):
-    """A file of its own, and its environment."""
+    """Files of its own: the program, that with the interpreter in it (the program or its libpython), and its environment."""
     prefix = os.path.dirname(os.path.dirname(python.path))
-    path = os.path.join(folder, os.path.basename(os.path.realpath(python.path)))
-    shutil.copy(os.path.realpath(python.path), path)
+    program, image = os.path.realpath(python.path), os.path.realpath(python.image)
+    for path in {program, image}:
+        shutil.copy(path, folder)
+    program, image = (os.path.join(folder, os.path.basename(path)) for path in (program, image))
     if stripped:
-        subprocess.run(["strip", path], check=True)
-        with open(path, "rb+") as f:
+        subprocess.run(["strip", image], check=True)
+        with open(image, "rb+") as f:
             content = f.read().replace(b"python\0gc__", b"pythom\0gc__")
             f.seek(0)
             f.write(content)
-    return path, {**os.environ, "PYTHONHOME": prefix}
+    return program, image, {**os.environ, "PYTHONHOME": prefix, "LD_LIBRARY_PATH": folder}
 
 
-def time_to_probes(agent, path, env):
+def time_to_probes(agent, program, image, env):
     """Of one new process; it goes on until the next one has been measured."""
     begin = time.monotonic_ns()
-    process = subprocess.Popen([path, "-c", WAIT], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([program, "-c", WAIT], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdout.readline()
     row = agent.wait_rows("ebpf_probe_health", lambda r: (r["host_pid"], r["binary"], r["tracker"])
-                          == (process.pid, path, "gc_pause"), timeout=30)[0]
+                          == (process.pid, image, "gc_pause"), timeout=30)[0]
     if not row["live"]:
-        sys.exit(f"{path} is not watched: {row['reason']}")
+        sys.exit(f"{image} is not watched: {row['reason']}")
     return process, (host.monotonic_ns(row["time"]) - begin) / 1e6, row["method"]
 
 
@@ -60,10 +62,10 @@ def measure(agent, python, stripped, rounds):
     first, second = [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            path, env = copy(python, folder, stripped)
-            one, ms, method = time_to_probes(agent, path, env)
+            files = copy(python, folder, stripped)
+            one, ms, method = time_to_probes(agent, *files)
             first.append(ms)
-            other, ms, _ = time_to_probes(agent, path, env)
+            other, ms, _ = time_to_probes(agent, *files)
             second.append(ms)
             end(one), end(other)
     return method, first, second
@@ -71,12 +73,11 @@ def measure(agent, python, stripped, rounds):
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 11
-    pythons = [p for p in host.find_pythons() if p.image == os.path.realpath(p.path)]
     agent = Agent().wait_ready()
     missed = False
     print(f"{'from start to probes, all trackers':44}{'first process of a file':>28}{'another one':>28}")
     try:
-        for python in pythons:
+        for python in host.find_pythons():
             for stripped in False, True:
                 method, *figures = measure(agent, python, stripped, rounds)
                 name = f"{python}, {'stripped, ' * stripped}{os.path.getsize(python.image) >> 20} MB, by {method}"
