@@ -257,8 +257,11 @@ static __always_inline void read_code_check(const struct python_offsets *o, __u6
 	}
 	read_content_marks(o, walk);
 	known->check = python_code_check(marks);
-	if (place)
-		settled_seen(place, settled, walk->tgid, code, shape, known->check, walk->now);
+	if (!place)
+		return;
+	settled_seen(place, settled, walk->tgid, code, shape, known->check, walk->now);
+	if (settled_is(settled, code, shape) && settled_trusted(settled, walk->now))
+		known->settled_ns = walk->now;
 }
 
 static __always_inline __u32 code_check(const struct python_offsets *o, __u64 code,
