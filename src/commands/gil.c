@@ -250,6 +250,7 @@ int command_gil(int argc, char **argv)
 	}
 	if (!err)
 		err = measure(&why);
+	measure_end();
 	config_free(tables);
 	gil_totals_free(&totals);
 	return command_end(err, &why);

@@ -257,6 +257,8 @@ static int check_gil(struct why *why)
 			found->host_pid, found->comm, found->host_pid);
 }
 
+static bool held_up; /* a thread of this process does not end */
+
 int measure_run(const struct measure *measure, struct measured *ret, struct why *why)
 {
 	static struct sink sink = {
@@ -282,10 +284,16 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 		return err;
 	err = agent_run(agent, &sink, -1, why);
 	end_progress();
-	agent_free(agent);
+	held_up = !agent_free(agent);
 	if (!err && !first_tick_ns) /* Ctrl-C while it started: there is nothing to tell */
 		exit(0);
 	return err ? err : check_gil(why);
+}
+
+void measure_end(void)
+{
+	if (held_up)
+		agent_give_back();
 }
 
 int measure_flush(struct why *why)

@@ -49,6 +49,9 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 /* What was printed must have been written: 0, or -EIO with why. */
 int measure_flush(struct why *why);
 
+/* The command's last act, when all its files are written: see agent_give_back(). */
+void measure_end(void);
+
 static inline double measured_seconds(const struct measured *m)
 {
 	return (double)(m->end_ns - m->begin_ns) / 1e9;

@@ -309,6 +309,7 @@ int command_offcpu(int argc, char **argv)
 		err = check_options(&why);
 	if (!err)
 		err = measure(&why);
+	measure_end();
 	config_free(tables);
 	return command_end(err, &why);
 }

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from agent import Agent, NO_ENGINE, STOP_SECONDS, plain_build, processes_with
+from agent import Agent, NO_ENGINE, STOP_SECONDS, UNDERSPAN, plain_build, processes_with
 from bpf_maps import BPFTOOL
 from host import wait_until
 from test_discovery import Trapped
@@ -188,3 +188,23 @@ def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python
         trapped.end()  # the thread has its answer
     assert agent.wait_end(10) == 0
     following.stop()
+
+
+def test_a_command_that_waits_for_a_file_holds_nothing(debian_python, start_workload, tmp_path):
+    """The same of `underspan gil`: its words are written first."""
+    trapped = Trapped(debian_python, start_workload)
+    trapped.hang()
+    try:
+        with open(tmp_path / "words", "wb") as words:
+            command = subprocess.Popen([UNDERSPAN, "gil", "-p", str(trapped.pid), "-d", "60"], stdin=subprocess.DEVNULL,
+                                       stdout=words, stderr=words)
+        wait_until(lambda: waits_for_a_file(command.pid), 30, "the file is asked for")
+        objects = {(kind, number) for kind, number in bpf_objects(command.pid) if kind != "map"}
+        assert objects
+        command.send_signal(signal.SIGINT)
+        wait_until(lambda: not still_there(objects), STOP_SECONDS, "all is given back")
+        assert command.poll() is None, "nothing has held it up"
+    finally:
+        trapped.end()
+    command.wait(10)
+    assert (tmp_path / "words").read_text(), "it said nothing"
