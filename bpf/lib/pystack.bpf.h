@@ -45,7 +45,8 @@ struct {
 /*
  * What was read of a code object, or of the name of its file, and at which moment. It holds for as
  * long as whoever has the object in a frame does not run, which is: for one walk, or for those of
- * the same moment, but not from one moment to the next.
+ * the same moment, but not from one moment to the next; then it is read again, and only what its
+ * pointers lead to is taken as known if it has settled (python_settled.bpf.h).
  */
 struct python_known_code {
 	__u64 code, shape; /* as it was last read: see code_shape() */
