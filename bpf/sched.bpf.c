@@ -124,10 +124,30 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 		off_cpu_switch_out(task, t, &call, state, gil);
 }
 
-static __always_inline void switch_in(struct task_struct *task, __u64 now)
-{
-	struct thread *t = thread_find(task);
+/* Is the thread that this CPU switched to one to look at when it leaves the scheduler? */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} sched_comes_back SEC(".maps");
 
+static __always_inline bool wanted_back(const struct thread *t)
+{
+	return t && (t->off_cpu_late || t->gil.start_ns);
+}
+
+static __always_inline void expect_back(const struct thread *t)
+{
+	__u32 zero = 0;
+	__u64 *comes_back = has_sched_exit ? bpf_map_lookup_elem(&sched_comes_back, &zero) : NULL;
+
+	if (comes_back)
+		*comes_back = wanted_back(t);
+}
+
+static __always_inline void switch_in(struct task_struct *task, struct thread *t, __u64 now)
+{
 	if (!t)
 		return;
 	if (t->off_ns) {
@@ -145,11 +165,14 @@ SEC("?tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	__u64 now = bpf_ktime_get_ns();
+	struct thread *t;
 
 	if (gil_end_ns)
 		return 0;
 	switch_out(prev, preempt, now);
-	switch_in(next, now);
+	t = thread_find(next);
+	switch_in(next, t, now);
+	expect_back(t);
 	return 0;
 }
 
@@ -201,7 +224,7 @@ static __always_inline void return_to_user(struct task_struct *task)
 {
 	struct thread *t = thread_find(task);
 
-	if (t && (t->off_cpu_late || t->gil.start_ns) && !stopping)
+	if (wanted_back(t) && !stopping)
 		returns(task, t, bpf_ktime_get_ns());
 }
 
@@ -209,7 +232,10 @@ static __always_inline void return_to_user(struct task_struct *task)
 SEC("?tp_btf/sched_exit_tp")
 int BPF_PROG(sched_exit_tp, bool is_switch)
 {
-	if (is_switch)
+	__u32 zero = 0;
+	__u64 *comes_back = bpf_map_lookup_elem(&sched_comes_back, &zero);
+
+	if (is_switch && comes_back && *comes_back)
 		return_to_user(current_task());
 	return 0;
 }
