@@ -181,7 +181,10 @@ static __always_inline void read_file_marks(const struct python_offsets *o,
 	marks->filename_hash = known->hash;
 }
 
-/* The numbers and pointers of a code object, all that never change, and whose it is: up to 3.11. */
+/*
+ * The numbers and pointers of a code object, all that never change, and whose it is: up to 3.11. It
+ * is only compared as a whole: the bits need not be spread, as python_mix() does.
+ */
 static __always_inline __u64 code_shape(const struct python_offsets *o, const __u8 *object,
 					__u32 tgid)
 {

@@ -285,8 +285,10 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 	err = agent_run(agent, &sink, -1, why);
 	end_progress();
 	held_up = !agent_free(agent);
-	if (!err && !first_tick_ns) /* Ctrl-C while it started: there is nothing to tell */
+	if (!err && !first_tick_ns) { /* Ctrl-C while it started: there is nothing to tell */
+		measure_end();
 		exit(0);
+	}
 	return err ? err : check_gil(why);
 }
 

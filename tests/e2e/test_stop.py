@@ -40,6 +40,11 @@ def bpf_objects(pid):
     return found
 
 
+def attached(pid):
+    """What it has that it can give back: rings are memory of the process, too, and there as long as it is."""
+    return {(kind, number) for kind, number in bpf_objects(pid) if kind != "map"}
+
+
 def still_there(objects):
     """Which of them the kernel has yet: pinned, attached, or held by somebody."""
     return {(kind, number) for kind, number in objects
@@ -178,8 +183,7 @@ def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python
     try:
         agent = start_agent(*options, trackers=["gc_pause"], stdout=False)
         wait_until(lambda: waits_for_a_file(agent.pid), 30, "the file is asked for")
-        # rings are memory of the process, too, and there as long as it is
-        objects = {(kind, number) for kind, number in bpf_objects(agent.pid) if kind != "map"}
+        objects = attached(agent.pid)
         agent.process.send_signal(signal.SIGTERM)
         wait_until(lambda: lock_is_free(tmp_path / "spool") and not still_there(objects), STOP_SECONDS, "all is given back")
         assert agent.process.poll() is None, "nothing has held it up"
@@ -199,7 +203,7 @@ def test_a_command_that_waits_for_a_file_holds_nothing(debian_python, start_work
             command = subprocess.Popen([UNDERSPAN, "gil", "-p", str(trapped.pid), "-d", "60"], stdin=subprocess.DEVNULL,
                                        stdout=words, stderr=words)
         wait_until(lambda: waits_for_a_file(command.pid), 30, "the file is asked for")
-        objects = {(kind, number) for kind, number in bpf_objects(command.pid) if kind != "map"}
+        objects = attached(command.pid)
         assert objects
         command.send_signal(signal.SIGINT)
         wait_until(lambda: not still_there(objects), STOP_SECONDS, "all is given back")
