@@ -1,7 +1,7 @@
 # underspan: builds the agent, installs it, checks it. `make help` lists the targets.
 # Sources, BPF programs and unit tests are found by their place; nothing is listed here by name.
 
-VERSION := $(shell sed -n 's/.*UNDERSPAN_VERSION "\(.*\)"/\1/p' src/version.h)
+VERSION := $(shell sed -n 's/.*UNDERSPAN_VERSION "\(.*\)"/\1/p' src/base/version.h)
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
@@ -39,8 +39,10 @@ CFLAGS   ?= -O2 -g
 ifeq ($(DEBUG),1)
   CFLAGS := -O0 -g3
 endif
+# with the fuzzer's hooks, which do nothing without it: its targets and the sanitized tests share their objects
+SANITIZED := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
 ifeq ($(SANITIZE),1)
-  CFLAGS  := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+  CFLAGS  := $(SANITIZED)
   LDFLAGS += -fsanitize=address,undefined
   BUILD   := build/sanitize
 endif
@@ -56,7 +58,7 @@ ALL_LDFLAGS = $(TARGET) -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
 LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
 BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-missing-declarations -D__TARGET_ARCH_$(ARCH) \
-	-Ivmlinux -Ibpf/lib -Iinclude -idirafter $(SYSROOT)/usr/include/$(MACHINE)-linux-gnu -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
+	-Ivmlinux -Ibpf -Iinclude -idirafter $(SYSROOT)/usr/include/$(MACHINE)-linux-gnu -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
 
 SRCS      := $(sort $(shell find src -name '*.c'))
 OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(BUILD)/sql_files.o
@@ -67,9 +69,12 @@ SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/include/%.skel.h)
 SQL_FILES := $(sort $(shell find sql -name '*.sql'))
 UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
+ROWS_SRCS := $(sort $(wildcard tests/rows/*.c))
+ROWS_OBJS := $(ROWS_SRCS:%.c=$(BUILD)/%.o)
+ROWS_BIN  := $(BUILD)/tests/rows/rows
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BINS := $(FUZZ_SRCS:tests/fuzz/%.c=$(BUILD)/tests/fuzz/%)
-FUZZ_OBJS := $(patsubst $(BUILD)/%,$(BUILD)/fuzz/%,$(filter-out $(BUILD)/sql_files.o,$(LIB_OBJS)))
+FUZZ_OBJS := $(patsubst $(BUILD)/%,$(BUILD)/sanitize/%,$(filter-out $(BUILD)/sql_files.o,$(LIB_OBJS)))
 FUZZ_SECONDS ?= 60
 
 .DELETE_ON_ERROR:
@@ -124,7 +129,7 @@ $(GEN)/include/syscall_names.inc:
 	$(Q)echo '#include <asm/unistd.h>' | $(CC) $(TARGET) -dM -E - | \
 		sed -n 's/^#define __NR_\([a-z0-9_]*\) [0-9]*$$/[__NR_\1] = "\1",/p' > $@.tmp
 	$(Q)mv $@.tmp $@
-$(BUILD)/src/probe/syscall_names.o: $(GEN)/include/syscall_names.inc
+$(BUILD)/src/host/syscall_names.o: $(GEN)/include/syscall_names.inc
 
 # every file under sql/ is carried inside the program, see src/clickhouse/sql_files.h
 $(BUILD)/sql_files.S: $(SQL_FILES) sql/embed.sh
@@ -145,26 +150,41 @@ $(BUILD)/tests/unit/%: tests/unit/%.c $(LIB_OBJS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS) -lcmocka
 
-unit-programs: $(UNIT_BINS)
-unit: $(UNIT_BINS) ## build and run the unit tests
-	@set -e; for t in $(UNIT_BINS); do $$t; done
+# from events to rows, in one program; the clock is the tests'
+$(BUILD)/tests/rows/%.o: tests/rows/%.c | tools $(SKELETONS)
+	$(call msg,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/rows -MMD -MP -c $< -o $@
 
-# every object once more, watched by the fuzzer and the sanitizers; what a target needs of it is linked
-FUZZ_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+$(ROWS_BIN): $(ROWS_OBJS) $(LIB_OBJS)
+	$(call msg,TEST,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=clock_gettime -o $@ $(ROWS_OBJS) $(LIB_OBJS) $(LDLIBS) -lcmocka
 
-$(BUILD)/fuzz/src/%.o: src/%.c | tools $(SKELETONS) $(GEN)/include/syscall_names.inc
+unit-programs: $(UNIT_BINS) $(ROWS_BIN)
+UNIT_RUNS := $(UNIT_BINS:%=%.run) $(ROWS_BIN).run
+.PHONY: $(UNIT_RUNS)
+$(UNIT_RUNS): %.run: %
+	@$<
+unit: $(UNIT_RUNS) ## build and run the unit tests
+	@CLANG=$(CLANG) tests/rows/layout.sh
+
+# every object once more, watched by the fuzzer and the sanitizers, as SANITIZE=1 has it; what a target needs of it is linked
+ifneq ($(SANITIZE),1)
+$(BUILD)/sanitize/src/%.o: src/%.c | tools $(SKELETONS) $(GEN)/include/syscall_names.inc
 	$(call msg,FUZZ,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CLANG) $(ALL_CFLAGS) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+	$(Q)$(CLANG) $(ALL_CFLAGS) $(SANITIZED) -MMD -MP -c $< -o $@
+endif
 
 $(BUILD)/fuzz/lib.a: $(FUZZ_OBJS)
+	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@
 	$(Q)ar rcs $@ $(FUZZ_OBJS)
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CLANG) $(ALL_CFLAGS) $(FUZZ_FLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP $(ALL_LDFLAGS) \
+	$(Q)$(CLANG) $(ALL_CFLAGS) $(SANITIZED) -fsanitize=fuzzer -Itests/fuzz -MMD -MP $(ALL_LDFLAGS) \
 		-o $@ $< $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o $(LDLIBS)
 
 fuzz: $(FUZZ_BINS) ## search for inputs that break the readers of untrusted data (FUZZ_SECONDS=60 each)
@@ -201,9 +221,9 @@ storm: ## ten million context switches, a minute of process starts: each is coun
 
 check: ## install what is missing, build, run every test
 	@deploy/dependencies.sh build check
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j"$$(nproc)" all unit-programs $(FUZZ_BINS)
 	@$(MAKE) --no-print-directory fmt-check
-	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory -j"$$(nproc)" -O unit
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=3
 	@tests/sanitize.sh address unit
 	@tests/sanitize.sh thread e2e -k "test_reload or test_the_manager or test_reload_loses or test_what_a_reload or goes_away or stops_reading or test_agent_killed"
@@ -211,7 +231,7 @@ check: ## install what is missing, build, run every test
 
 demo: ## install what is missing, build, and show where requests' time goes
 	@deploy/dependencies.sh build demo
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j"$$(nproc)" all
 	@deploy/demo/demo.sh
 
 $(BUILD)/tests/bench/%: tests/bench/%.c $(LIB_OBJS)
@@ -236,11 +256,12 @@ soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEA
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources
 	$(Q)$(CLANG_FORMAT) -i $(C_FILES)
-fmt-check: ## fail where a C source is not formatted
+fmt-check: ## fail where a C source is not formatted, or stands in src where it may not
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+	$(Q)tests/layers.py
 
 clean: ## remove what was built (not the downloads in build/cache)
 	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql_files.* \
 		$(BUILD)/sanitize $(BUILD)/thread
 
--include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)
+-include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(ROWS_OBJS:.o=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * When a CPU quota (cpu.max, a Kubernetes limit) kept a process from running. The kernel counts
- * it by cgroup, which is all that cpu.stat shows; the timer at the end of each of a quota's periods
- * tells when. User space asks every second, for each tracked process and each quota above it.
+ * Throttling by a CPU quota (cpu.max, a Kubernetes limit). The kernel only counts throttled time
+ * per cgroup, as in cpu.stat; the timer at the end of each quota period tells the times. User space
+ * asks every second, for each tracked process and each quota of its cgroups.
  */
-#include "underspan.bpf.h"
+#include "lib/event.bpf.h"
+#include "lib/task.bpf.h"
 #include "events/cpu_throttle.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -14,10 +15,10 @@ enum { MAX_LEVELS = 16 };
 #define WINDOW_MAX_NS 1000000000ULL
 #define WINDOW_OF(n)  ((n) & (CPU_THROTTLE_WINDOWS - 1))
 
-/* What the timer at a period's end calls; learnt, for /proc/kallsyms may be closed. */
+/* The function of a quota's period timer; learned, because /proc/kallsyms may be restricted. */
 __u64 period_function;
 
-/* Of cgroups with a quota. One that is evicted loses its windows, not its counts. */
+/* Groups with a quota. LRU: an evicted group loses its windows, not its counters. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -25,7 +26,7 @@ struct {
 	__type(value, struct cpu_throttle_periods);
 } cpu_throttle_groups SEC(".maps");
 
-/* Processes that user space has heard of. */
+/* Processes already reported to user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -34,7 +35,7 @@ struct {
 	__type(value, __u32);
 } cpu_throttle_watched SEC(".maps");
 
-/* The last word about processes that have ended, until user space takes it. */
+/* Final figures of exited processes, until user space reads them. */
 struct ended_key {
 	__u32 host_pid;
 	__u32 level;
@@ -78,21 +79,24 @@ static __always_inline struct cpu_throttle_window *window_new(struct cpu_throttl
 	return window;
 }
 
-/* What the last period cost is known when the next one ends: other CPUs account it by themselves.
+/*
+ * Accounts the last period. Its cost is known only at the end of the next period, because each CPU
+ * accounts separately.
  */
-static __always_inline void account(struct cpu_throttle_periods *periods,
-				    const struct cpu_throttle_totals *now, __u64 ns, __u64 period)
+static __always_inline void account_period(struct cpu_throttle_periods *periods,
+					   const struct cpu_throttle_totals *now, __u64 ns,
+					   __u64 period)
 {
 	struct cpu_throttle_window *window = &periods->windows[WINDOW_OF(periods->n_windows - 1)];
 	__u64 throttled_ns = now->throttled_ns - periods->last.throttled_ns;
 
 	if (!throttled_ns && now->throttled_periods == periods->last.throttled_periods)
 		return;
-	if (!periods->open) { /* the end of that period went unseen */
+	if (!periods->open) { /* the end of the last period was not seen */
 		window = window_new(periods, ns, period);
 		window->before = periods->last;
 	}
-	/* it ran at first, then was stopped until the period's end */
+	/* ran first, then throttled until the end of the period */
 	if (periods->start_unknown && throttled_ns &&
 	    window->end_ns - window->start_ns > throttled_ns)
 		window->start_ns = window->end_ns - throttled_ns;
@@ -100,8 +104,9 @@ static __always_inline void account(struct cpu_throttle_periods *periods,
 	window->after = *now;
 }
 
-static __always_inline void used_up(struct cpu_throttle_periods *periods,
-				    const struct cpu_throttle_totals *now, __u64 ns, __u64 period)
+static __always_inline void quota_exhausted(struct cpu_throttle_periods *periods,
+					    const struct cpu_throttle_totals *now, __u64 ns,
+					    __u64 period)
 {
 	struct cpu_throttle_window *window = &periods->windows[WINDOW_OF(periods->n_windows - 1)];
 
@@ -115,14 +120,14 @@ static __always_inline void used_up(struct cpu_throttle_periods *periods,
 	periods->open = periods->start_unknown = 1;
 }
 
-static __always_inline bool is_another(const struct cpu_throttle_periods *periods,
-				       const struct cpu_throttle_totals *now)
+static __always_inline bool is_reused(const struct cpu_throttle_periods *periods,
+				      const struct cpu_throttle_totals *now)
 {
 	return now->throttled_ns < periods->last.throttled_ns ||
 	       now->periods < periods->last.periods;
 }
 
-/* Of a group that is new here; also where another one lay in memory before. */
+/* Creates the entry of a group that is new, or that reuses the address of a deleted group. */
 static __always_inline struct cpu_throttle_periods *
 periods_new(__u64 key, const struct cpu_throttle_totals *now)
 {
@@ -148,20 +153,23 @@ static __noinline int on_period(__u64 key, __u64 ns)
 	struct cpu_throttle_totals now = {};
 
 	read_totals(&now, group);
-	if (!periods || is_another(periods, &now))
+	if (!periods || is_reused(periods, &now))
 		periods = periods_new(key, &now);
 	if (!periods)
 		return 0;
-	account(periods, &now, ns, period);
+	account_period(periods, &now, ns, period);
 	if (throttled)
-		used_up(periods, &now, ns, period);
+		quota_exhausted(periods, &now, ns, period);
 	else
 		periods->open = 0;
 	periods->last = now;
 	return 0;
 }
 
-/* Every timer of high resolution passes here: one comparison for those that are not a quota's. */
+/*
+ * Every high-resolution timer of the kernel, in a hard interrupt: a single comparison for timers of
+ * no quota.
+ */
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(cpu_throttle_timer, struct hrtimer *timer)
 {
@@ -178,8 +186,8 @@ int BPF_PROG(cpu_throttle_timer, struct hrtimer *timer)
 
 /* ---- processes ---- */
 
-static __always_inline void describe(struct cpu_throttle_event *ret, struct task_struct *leader,
-				     struct task_group *group)
+static __always_inline void fill_event(struct cpu_throttle_event *ret, struct task_struct *leader,
+				       struct task_group *group)
 {
 	struct cgroup *cgroup = BPF_CORE_READ(group, css.cgroup);
 	__u64 key = (__u64)group;
@@ -200,12 +208,12 @@ static __always_inline void describe(struct cpu_throttle_event *ret, struct task
 		bpf_probe_read_kernel(&ret->periods, sizeof(ret->periods), periods);
 	else
 		__builtin_memset(&ret->periods, 0, sizeof(ret->periods));
-	/* after the windows: it is never less than they tell */
+	/* read after the windows, so never less than the windows' totals */
 	read_totals(&ret->now, group);
 	ret->header.end_ns = bpf_ktime_get_ns();
 }
 
-/* Read by user space every second: a record for each tracked process and quota. */
+/* Run by user space every second, for each thread: a record per tracked process and quota. */
 SEC("iter/task")
 int cpu_throttle_ask(struct bpf_iter__task *ctx)
 {
@@ -228,7 +236,7 @@ int cpu_throttle_ask(struct bpf_iter__task *ctx)
 		return 0;
 	for (int i = 0; i < MAX_LEVELS && group; i++) {
 		if (BPF_CORE_READ(group, cfs_bandwidth.quota) != NO_QUOTA) {
-			describe(event, task, group);
+			fill_event(event, task, group);
 			event->ended = 0;
 			bpf_map_update_elem(&cpu_throttle_watched, &tgid, &scratch, BPF_ANY);
 			/* no room: the kernel calls again with the same task */
@@ -240,6 +248,7 @@ int cpu_throttle_ask(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* In the exiting thread; the last thread of a process saves the final figures. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(cpu_throttle_exit, struct task_struct *task)
 {
@@ -257,7 +266,7 @@ int BPF_PROG(cpu_throttle_exit, struct task_struct *task)
 	for (int i = 0; i < MAX_LEVELS && group; i++) {
 		key.level = i;
 		if (BPF_CORE_READ(group, cfs_bandwidth.quota) != NO_QUOTA) {
-			describe(event, BPF_CORE_READ(task, group_leader), group);
+			fill_event(event, BPF_CORE_READ(task, group_leader), group);
 			event->ended = 1;
 			if (bpf_map_update_elem(&cpu_throttle_ended, &key, event, BPF_ANY)) {
 				stat_add(STAT_SEEN, 1);

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Garbage collections: probes at the beginning and the end of CPython's collecting function, with
- * the interpreter's own counters (gc.get_stats()) read at both. The counter that moved tells
- * whether anything was collected and which generation, also where the function's argument does
- * not say (3.13 and later). No return probe: ends are probed where the function returns, and an
- * end belongs to the beginning with the same stack pointer.
+ * Garbage collections: uprobes at the entry and the exits of CPython's collecting function. Both
+ * read the interpreter's own statistics (gc.get_stats()); the counter that changed gives the
+ * generation, or shows that nothing was collected. This also works where the function's argument
+ * does not tell the generation (3.13 and later). No uretprobes: the exits are probed directly, and
+ * an exit belongs to the entry with the same stack pointer.
  */
-#include "underspan.bpf.h"
-#include "compat.bpf.h"
-#include "python.bpf.h"
-#include "pystack.bpf.h"
-#include "syscall.bpf.h"
+#include "lib/event.bpf.h"
+#include "lib/task.bpf.h"
+#include "lib/compat.bpf.h"
+#include "python/interpreter.bpf.h"
+#include "python/frames.bpf.h"
+#include "lib/syscall.bpf.h"
 #include "events/gc_pause.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define METHOD_USDT 1 /* enum gc_method of src/probe/python.h */
+#define METHOD_USDT 1 /* enum gc_method of src/cpython/image.h */
 
 enum { MAX_SITES = 256 * 128, MAX_BINARIES = 256, MAX_THREADS = 512, GENERATIONS = 3 };
 
@@ -33,7 +34,7 @@ struct {
 	__type(value, struct gc_binary);
 } gc_pause_binary SEC(".maps");
 
-/* One generation's part of gc.get_stats(), as it lies in memory. */
+/* gc.get_stats() of a generation, in memory layout. */
 struct generation_stats {
 	__u64 collections, collected, uncollectable;
 };
@@ -47,7 +48,7 @@ struct collection {
 	__u8 has_before, has_argument, method, reason;
 };
 
-/* Collections under way, by pid_tgid. LRU: threads that are killed inside one leave theirs. */
+/* Open collections by pid_tgid. LRU: threads killed inside a collection leave their entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -57,10 +58,10 @@ struct {
 
 static const struct collection empty_collection;
 
-bool stopping; /* set by user space: probes still fire, nothing may come of it */
+bool stopping; /* set by user space: the uprobes still run, but no more rows */
 
 const volatile bool only_chosen = false; /* --pid: only processes of the map `processes` */
-volatile __u64 min_duration_ns = 0;	 /* may change while it runs */
+volatile __u64 min_duration_ns = 0;	 /* user space may change the value at any time */
 const volatile __u64 stack_min_ns = 1000000;
 
 static __always_inline bool read_stats(const struct gc_binary *binary, __u64 runtime, __u64 interp,
@@ -112,12 +113,12 @@ static __always_inline bool read_argument(struct pt_regs *regs, const struct gc_
 }
 
 /*
- * Loops and what is in them are global functions, which the verifier goes through once and not once
- * for each way to them: that took 58 MB of kernel memory, charged to the agent's cgroup. Such
- * functions take numbers only.
+ * Loops and their bodies are global functions, which the verifier explores once instead of once per
+ * path: inlined loops took 58 MB of kernel memory, charged to the agent's cgroup. Such functions
+ * take only numbers.
  */
 
-/* Does a thread, the kernel's stack of which is here, wait for this GIL? */
+/* Does the thread with the given kernel stack wait for the GIL? */
 __noinline int gc_is_gil_waiter(__u32 binary_id, __u64 gil, __u64 stack)
 {
 	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
@@ -127,9 +128,9 @@ __noinline int gc_is_gil_waiter(__u32 binary_id, __u64 gil, __u64 stack)
 }
 
 /*
- * Threads of the current process that sleep in a wait for this GIL right now. Nobody else can
- * have been given it while the collection ran, so these are the threads that the collection held
- * up: they wait inside futex() on an address within the GIL's condition variable.
+ * Counts the threads of the current process that wait for the GIL: inside futex() on an address in
+ * gil->cond. No thread can have taken the GIL during the collection, so all of them were held up by
+ * the collection.
  */
 __noinline int gc_count_gil_waiters(__u32 binary_id, __u64 gil)
 {
@@ -152,6 +153,60 @@ __noinline int gc_count_gil_waiters(__u32 binary_id, __u64 gil)
 	return count;
 }
 
+/*
+ * Counting takes about 70 ns per thread of the process, idle or not, which is more than most
+ * collections take. A collection GC_COUNT_WORTH times as long gets its own count. Shorter
+ * collections share a cached count, refreshed at 1 % of the process's time: every few milliseconds
+ * with hundreds of threads.
+ */
+enum { GC_COUNT_WORTH = 16, GC_COUNT_SHARE = 100, GC_FEW_THREADS = 8 };
+
+struct gil_key {
+	__u64 gil; /* address in the process */
+	__u64 host_pid;
+};
+struct gil_waiters {
+	__u64 counted_ns, cost_ns; /* time and cost of the count */
+	__u64 n;
+};
+
+/* LRU: the entries of ended processes are not deleted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct gil_key);
+	__type(value, struct gil_waiters);
+} gc_pause_waiters SEC(".maps");
+
+static const struct gil_waiters no_waiters;
+
+/* The number of threads held up by a collection that took `ns` and ended at `now`. */
+static __always_inline __u32 frozen_threads(__u32 binary_id, __u64 gil, __u32 siblings, __u64 ns,
+					    __u64 now)
+{
+	struct gil_key key = { .gil = gil, .host_pid = current_tgid() };
+	struct gil_waiters *known;
+
+	if (!gil || !siblings)
+		return 0;
+	if (siblings <= GC_FEW_THREADS)
+		return gc_count_gil_waiters(binary_id, gil);
+	known = bpf_map_lookup_elem(&gc_pause_waiters, &key);
+	if (!known) {
+		bpf_map_update_elem(&gc_pause_waiters, &key, &no_waiters, BPF_NOEXIST);
+		known = bpf_map_lookup_elem(&gc_pause_waiters, &key);
+	}
+	if (!known)
+		return gc_count_gil_waiters(binary_id, gil);
+	if (ns < known->cost_ns * GC_COUNT_WORTH &&
+	    now - known->counted_ns < known->cost_ns * GC_COUNT_SHARE)
+		return known->n;
+	known->n = gc_count_gil_waiters(binary_id, gil);
+	known->counted_ns = bpf_ktime_get_ns();
+	known->cost_ns = known->counted_ns - now;
+	return known->n;
+}
+
 static __always_inline const struct gc_binary *binary_of(const struct gc_site *site)
 {
 	__u32 id = site->binary_id;
@@ -159,6 +214,9 @@ static __always_inline const struct gc_binary *binary_of(const struct gc_site *s
 	return bpf_map_lookup_elem(&gc_pause_binary, &id);
 }
 
+/*
+ * In the collecting thread, at the entry of the collecting function (or the USDT probe gc__start).
+ */
 SEC("uprobe")
 int gc_pause_enter(struct pt_regs *regs)
 {
@@ -200,11 +258,12 @@ int gc_pause_enter(struct pt_regs *regs)
 	open->interp = interp;
 	open->gil = gil;
 	open->has_before = read_stats(binary, runtime, open->interp, open->before);
-	open->start_ns = bpf_ktime_get_ns(); /* last: what was read is not the target's time */
+	open->start_ns =
+		bpf_ktime_get_ns(); /* taken last: the reads above are not the target's time */
 	return 0;
 }
 
-/* Fills in what was collected. Returns false when nothing was: the function returned at once. */
+/* Fills in the result. Returns false when the function returned without collecting. */
 static __always_inline bool fill_result(struct gc_pause_event *event, struct collection *open,
 					const struct gc_binary *binary, __u64 runtime)
 {
@@ -228,8 +287,8 @@ static __always_inline bool fill_result(struct gc_pause_event *event, struct col
 }
 
 /*
- * An event with its stack is too big for the BPF stack. A uprobe may be preempted by another one on
- * the same CPU, which then finds `users` to be 2 and does without.
+ * Scratch space for an event with its stack, too big for the BPF stack. A uprobe may preempt a
+ * uprobe on the same CPU, which then sees `users` == 2 and sends the event without a stack.
  */
 struct event_with_stack {
 	__u64 users;
@@ -245,7 +304,7 @@ struct {
 	__type(value, struct event_with_stack);
 } gc_pause_stack SEC(".maps");
 
-/* Takes the frame that walk.frame points to, as the one of this index. */
+/* Reads the frame at walk.frame into frame `i`. */
 __noinline int gc_take_frame(__u32 binary_id, __u32 i)
 {
 	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
@@ -259,7 +318,7 @@ __noinline int gc_take_frame(__u32 binary_id, __u32 i)
 	return 0;
 }
 
-/* Takes the stack of the thread that holds the GIL: the current one. */
+/* Walks the stack of the GIL's holder, the current thread. */
 __noinline int gc_take_stack(__u32 binary_id, __u64 gil)
 {
 	const struct gc_binary *binary = bpf_map_lookup_elem(&gc_pause_binary, &binary_id);
@@ -268,7 +327,7 @@ __noinline int gc_take_stack(__u32 binary_id, __u64 gil)
 
 	if (!binary || !with)
 		return 0;
-	with->walk.moment++;
+	with->walk.generation++;
 	with->walk.tstate = python_gil_holder(&binary->offsets, gil);
 	python_walk_begin(&binary->offsets, &with->walk);
 	for (__u32 i = 0; i < PYTHON_STACK_MAX && with->walk.frame; i++) {
@@ -304,6 +363,7 @@ static __always_inline void output_with_stack(const struct gc_pause_event *event
 	__sync_fetch_and_add(&with->users, -1);
 }
 
+/* In the collecting thread, at an exit of the collecting function (or the USDT probe gc__done). */
 SEC("uprobe")
 int gc_pause_exit(struct pt_regs *regs)
 {
@@ -333,9 +393,10 @@ int gc_pause_exit(struct pt_regs *regs)
 	event.binary_id = site->binary_id;
 	event.method = open->method;
 	event.reason = open->reason;
-	event.frozen_threads = open->gil ? gc_count_gil_waiters(site->binary_id, open->gil) : 0;
 	event.sibling_threads =
 		BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), signal, nr_threads) - 1;
+	event.frozen_threads = frozen_threads(site->binary_id, open->gil, event.sibling_threads,
+					      now - open->start_ns, now);
 	if (open->gil && now - open->start_ns >= stack_min_ns)
 		output_with_stack(&event, open->gil);
 	else

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * How long a connection waited for a worker thread: from accept() (or, on a kept-alive
- * connection, from the arrival of the next request) to the first touch of it by a thread
- * other than the one that accepted it. The three generations of gunicorn's gthread workers,
- * ThreadingHTTPServer and the like all follow the states of lib/handoff.bpf.h; a server that reads
- * where it accepts (sync workers, asyncio) never leaves WAITING and yields nothing.
+ * The wait of a connection for a worker thread: from accept(), or on a kept-alive connection from
+ * the next request's arrival, to the first touch by a different thread. All three generations of
+ * gunicorn's gthread workers, ThreadingHTTPServer and similar servers follow the states of
+ * handoff/connection.bpf.h. A server that reads in the accepting thread (sync workers, asyncio)
+ * stays in WAITING and produces no rows.
  *
- * Touches are seen where those who have nothing to do with it pay least. The entry of a few system
- * calls, by each one's own tracepoint: others pay 30-50 ns for these being there at all, however
- * many there are. Reads by any call, under any descriptor: where the socket's read ends. The end
- * of a connection: its TCP state. Nothing looks at read(), write() or close().
+ * The hooks are chosen so that unrelated system calls pay least. The entries of a few system calls
+ * have tracepoints of their own: all further calls pay 30-50 ns in total, for any number of such
+ * tracepoints. Reads by any call and descriptor are seen at the end of the socket's read, the end
+ * of a connection in its TCP state. No hook runs on read(), write() or close().
  */
-#include "underspan.bpf.h"
-#include "handoff.bpf.h"
-#include "socket.bpf.h"
-#include "syscall.bpf.h"
+#include "lib/event.bpf.h"
+#include "lib/task.bpf.h"
+#include "lib/syscall.bpf.h"
+#include "handoff/connection.bpf.h"
+#include "handoff/touch.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -29,28 +30,28 @@ enum { TCP_STATE_FIN_WAIT1 = 4, TCP_STATE_CLOSE = 7, TCP_STATE_LAST_ACK = 9 };
 static __always_inline void accept_returned(long ret)
 {
 	if (ret >= 0 && process_tracked(current_tgid()))
-		accepted(ret);
+		connection_accepted(ret);
 }
 
 static __always_inline void entered_read(__u32 fd, __u32 flags)
 {
 	struct touch touch = { .pickup = HANDOFF_PICKUP_recvfrom, .reads = !(flags & MSG_PEEK) };
 
-	touched(fd, &touch);
+	fd_touched(fd, &touch);
 }
 
 static __always_inline void entered_write(__u32 fd)
 {
 	struct touch touch = { .pickup = HANDOFF_PICKUP_sendto, .writes = true };
 
-	touched(fd, &touch);
+	fd_touched(fd, &touch);
 }
 
 static __always_inline void entered_ioctl(__u32 fd)
 {
 	struct touch touch = { .pickup = HANDOFF_PICKUP_ioctl };
 
-	touched(fd, &touch);
+	fd_touched(fd, &touch);
 }
 
 static __always_inline void entered_epoll_ctl(__u32 op, __u32 fd)
@@ -61,10 +62,10 @@ static __always_inline void entered_epoll_ctl(__u32 op, __u32 fd)
 		.polls_off = op == EPOLL_CTL_DEL,
 	};
 
-	touched(fd, &touch);
+	fd_touched(fd, &touch);
 }
 
-/* Python waits for one socket with poll() before a read with a time-out. */
+/* Before a read with a timeout Python calls poll() on a single socket. */
 static __always_inline void entered_poll(__u64 fds, __u64 n, __u32 pickup)
 {
 	struct touch touch = { .pickup = pickup };
@@ -72,9 +73,10 @@ static __always_inline void entered_poll(__u64 fds, __u64 n, __u32 pickup)
 
 	if (n != 1 || bpf_probe_read_user(&fd, sizeof(fd), (void *)fds))
 		return;
-	touched(fd, &touch);
+	fd_touched(fd, &touch);
 }
 
+/* The end of accept() and accept4(), in the accepting thread. */
 SEC("?tracepoint/syscalls/sys_exit_accept")
 int handoff_exit_accept(struct syscall_exit *ctx)
 {
@@ -89,6 +91,7 @@ int handoff_exit_accept4(struct syscall_exit *ctx)
 	return 0;
 }
 
+/* The entries of touching system calls, in the calling thread. */
 SEC("?tracepoint/syscalls/sys_enter_recvfrom")
 int handoff_enter_recvfrom(struct syscall_enter *ctx)
 {
@@ -117,7 +120,7 @@ int handoff_enter_epoll_ctl(struct syscall_enter *ctx)
 	return 0;
 }
 
-/* not on arm64, whose poll() is ppoll() */
+/* absent on arm64, where poll() is ppoll() */
 SEC("?tracepoint/syscalls/sys_enter_poll")
 int handoff_enter_poll(struct syscall_enter *ctx)
 {
@@ -132,7 +135,7 @@ int handoff_enter_ppoll(struct syscall_enter *ctx)
 	return 0;
 }
 
-/* Where there is no tracefs to attach to the above: every system call of the host pays 80 ns. */
+/* The fallback without tracefs: costs every system call of the host 80 ns. */
 SEC("?tp_btf/sys_exit")
 int BPF_PROG(handoff_exit, struct pt_regs *regs, long ret)
 {
@@ -143,6 +146,7 @@ int BPF_PROG(handoff_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
+/* The fallback without tracefs for the entries above. */
 SEC("?tp_btf/sys_enter")
 int BPF_PROG(handoff_enter, struct pt_regs *regs, long nr)
 {
@@ -163,7 +167,7 @@ int BPF_PROG(handoff_enter, struct pt_regs *regs, long nr)
 	return 0;
 }
 
-/* Every socket's reads as they end, since 6.3 (kernel commit 6e6eda44b939). */
+/* The end of any socket's read, in the reader's context; since 6.3 (6e6eda44b939). */
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(handoff_recv_length, struct sock *sock, int ret, int flags)
 {
@@ -173,8 +177,8 @@ int BPF_PROG(handoff_recv_length, struct sock *sock, int ret, int flags)
 }
 
 /*
- * Before 6.3: TCP only, and only reads that found something. How much is not told: as much as
- * OpenSSL's first read takes, the header of a record.
+ * Before 6.3: TCP reads that returned data, in the reader's context. The length is unknown: assume
+ * the length of OpenSSL's first read, a record header.
  */
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(handoff_rcv_space, struct sock *sock)
@@ -185,7 +189,7 @@ int BPF_PROG(handoff_rcv_space, struct sock *sock)
 	return 0;
 }
 
-/* Every socket's "there is something to read", since 6.3 (kernel commit 40e0b0908142). */
+/* Data arrives at any socket, mostly in a soft interrupt; since 6.3 (40e0b0908142). */
 SEC("?tp_btf/sk_data_ready")
 int BPF_PROG(handoff_data_ready, const struct sock *sock)
 {
@@ -194,8 +198,9 @@ int BPF_PROG(handoff_data_ready, const struct sock *sock)
 }
 
 /*
- * Before 6.3: every TCP segment in ESTABLISHED, just before it is queued. Unix sockets have no such
- * hook there; for them the first byte is taken to be there when a thread or poller finds it.
+ * Before 6.3: every TCP segment in ESTABLISHED, before it is queued, mostly in a soft interrupt.
+ * Unix sockets have no such hook: the first byte counts from the generation a thread or poller
+ * finds it.
  */
 SEC("?tp_btf/tcp_probe")
 int BPF_PROG(handoff_tcp_probe, struct sock *sock, struct sk_buff *skb)
@@ -203,13 +208,14 @@ int BPF_PROG(handoff_tcp_probe, struct sock *sock, struct sk_buff *skb)
 	unsigned char flags[2] = {};
 	unsigned char *header = BPF_CORE_READ(skb, data);
 
-	/* bytes 12 and 13 of the TCP header: its length, FIN; a bare ACK brings nothing to read */
+	/* bytes 12 and 13 of the TCP header: header length and flags; a bare ACK carries no data */
 	bpf_probe_read_kernel(flags, sizeof(flags), header + 12);
 	if (BPF_CORE_READ(skb, len) > (flags[0] >> 4) * 4 || flags[1] & 1)
 		data_arrived((__u64)sock);
 	return 0;
 }
 
+/* A TCP socket changes its state: in a thread's context or in a soft interrupt. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(handoff_tcp_state, const struct sock *sock, int old_state, int state)
 {
@@ -218,6 +224,7 @@ int BPF_PROG(handoff_tcp_state, const struct sock *sock, int old_state, int stat
 	return 0;
 }
 
+/* A TCP socket is freed: in a thread's context or in a soft interrupt. */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(handoff_tcp_destroy, struct sock *sock)
 {

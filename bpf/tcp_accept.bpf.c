@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * How long a connection sat in the accept queue: from the birth of its socket, at the last ACK
- * of the handshake, to accept() returning it. The handshake runs in whatever context the packet
- * came in, so the owner is known only from accept(). What a listener drops, because its queue is
- * full or for another reason, it counts itself; that count is fetched every second.
+ * Time of a connection in the accept queue: from the creation of its socket, at the last ACK of the
+ * handshake, until accept() returns. The handshake runs in the context of the packet, so the owner
+ * is known only from accept(). The listener itself counts drops (a full queue and further reasons);
+ * user space fetches that counter every second.
  */
-#include "underspan.bpf.h"
-#include "compat.bpf.h"
-#include "syscall.bpf.h"
-#include "tcp.bpf.h"
+#include "lib/event.bpf.h"
+#include "lib/task.bpf.h"
+#include "lib/compat.bpf.h"
+#include "lib/syscall.bpf.h"
+#include "lib/tcp.bpf.h"
 #include "events/tcp_accept.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -19,16 +20,16 @@ struct waiting {
 	__u32 queue_len, queue_max;
 	__u32 handshake_rtt_us;
 	__u8 queued; /* the handshake is complete */
-	__u8 taken;  /* it has an owner: somebody accepted it */
+	__u8 taken;  /* accepted: the socket has an owner */
 	__u8 pad[2];
-	struct tcp_connection connection; /* filled when it is closed while it waits */
+	struct tcp_connection connection; /* filled when the connection closes in the queue */
 };
 
 struct listener {
-	struct event_header owner; /* start_ns: what was dropped until then is told */
+	struct event_header owner; /* start_ns: drops until then are reported */
 	struct tcp_connection connection;
-	__u32 drops; /* told */
-	__u32 known; /* user space was told of it */
+	__u32 drops;	/* reported */
+	__u32 reported; /* reported to user space */
 };
 
 struct {
@@ -47,7 +48,7 @@ struct {
 	__type(value, struct listener);
 } accept_listeners SEC(".maps");
 
-volatile __u64 min_duration_ns = 0; /* may change while it runs */
+volatile __u64 min_duration_ns = 0; /* user space may change the value at any time */
 const volatile bool only_chosen = false;
 
 static const struct listener empty_listener;
@@ -74,7 +75,7 @@ static __always_inline __u32 drops_of(struct sock *sk)
 
 /* ---- listeners ---- */
 
-/* A zeroed entry with what the socket tells, NULL when there is one already or no room. */
+/* Creates a listener's entry from its socket; NULL: exists already, or the map is full. */
 static __always_inline struct listener *listener_new(__u64 key)
 {
 	struct sock *sk = (struct sock *)key;
@@ -100,7 +101,7 @@ static __always_inline void listener_set_owner(struct listener *listener)
 	listener->owner.start_ns = since;
 }
 
-/* What the listener dropped since it was asked last; 0 drops: nothing to tell. */
+/* Fills an event with the drops since the last one; 0 drops: nothing to report. */
 static __always_inline void fill_dropped(struct tcp_accept_event *event, struct sock *sk,
 					 const struct listener *listener)
 {
@@ -113,7 +114,7 @@ static __always_inline void fill_dropped(struct tcp_accept_event *event, struct 
 	event->kind = TCP_ACCEPT_DROPPED;
 }
 
-/* It listens no more: nobody can ask it later. */
+/* The socket stops listening: the last chance to report its drops. */
 static __always_inline void listener_stopped(struct sock *sk)
 {
 	__u64 key = (__u64)sk;
@@ -121,7 +122,7 @@ static __always_inline void listener_stopped(struct sock *sk)
 	__u32 drops = drops_of(sk);
 	struct tcp_accept_event *event;
 
-	if (!listener && drops) { /* there was no room for it */
+	if (!listener && drops) { /* the map was full */
 		stat_add(STAT_SEEN, 1);
 		stat_add(STAT_LOST_STATE, 1);
 	}
@@ -137,7 +138,7 @@ static __always_inline void listener_stopped(struct sock *sk)
 	listener->drops = drops;
 }
 
-/* Every second, for each listener. Writes records for user space, which counts their rows. */
+/* Run by user space every second, for each listener. Writes records; user space counts the rows. */
 SEC("iter/bpf_map_elem")
 int tcp_accept_ask(struct bpf_iter__bpf_map_elem *ctx)
 {
@@ -149,7 +150,7 @@ int tcp_accept_ask(struct bpf_iter__bpf_map_elem *ctx)
 	if (!key || !listener)
 		return 0;
 	drops = drops_of((struct sock *)*key);
-	if (drops == listener->drops && listener->known)
+	if (drops == listener->drops && listener->reported)
 		return 0;
 	if (!wanted(listener->owner.host_pid)) {
 		listener->drops = drops;
@@ -164,24 +165,22 @@ int tcp_accept_ask(struct bpf_iter__bpf_map_elem *ctx)
 		return 0;
 	listener->owner.start_ns = event.header.end_ns;
 	listener->drops = drops;
-	listener->known = 1;
+	listener->reported = 1;
 	return 0;
 }
 
-/* Once, at the start: the listeners that were there before. */
+/* Run by user space once at the start, for each open file: finds the existing listeners. */
 SEC("iter/task_file")
 int tcp_accept_find(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
 	struct listener *listener;
-	struct socket *socket;
 	struct sock *sk;
 
-	if (!task || !file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+	if (!task || !file || !file_is_socket(file))
 		return 0;
-	socket = BPF_CORE_READ(file, private_data);
-	sk = BPF_CORE_READ(socket, sk);
+	sk = file_sock(file);
 	if (!sk || state_of(sk) != TCP_STATE_LISTEN || !is_tcp(sk))
 		return 0;
 	listener = listener_new((__u64)sk);
@@ -198,8 +197,8 @@ int tcp_accept_find(struct bpf_iter__task_file *ctx)
 /* ---- connections ---- */
 
 /*
- * The listener a new child was cloned from. The clone is told of before its lists are made anew:
- * the head of an empty one still points at the head it was copied from, in the listener.
+ * The listener from which a new child socket was cloned. The tracepoint runs before the clone's
+ * lists are initialized: the head of an empty list still points to the head inside the listener.
  */
 static __always_inline struct sock *listener_of(struct sock *child)
 {
@@ -229,7 +228,10 @@ static __always_inline void child_born(struct sock *sk)
 	}
 }
 
-/* The listener has just counted it. (With TCP Fast Open it was already there, and may be gone.) */
+/*
+ * The listener has just counted the child. (With TCP Fast Open the child was counted earlier, and
+ * the listener may be gone.)
+ */
 static __always_inline void child_queued(struct sock *sk, struct waiting *waiting)
 {
 	struct sock *listener = (struct sock *)waiting->listener;
@@ -253,10 +255,11 @@ static __always_inline void child_moved(struct sock *sk, int state)
 		waiting->taken = true;
 	else if (state == TCP_STATE_ESTABLISHED)
 		child_queued(sk, waiting);
-	else if (state == TCP_STATE_CLOSE) /* the addresses will not stay */
+	else if (state == TCP_STATE_CLOSE) /* the addresses are lost after CLOSE */
 		tcp_read_addresses(&waiting->connection, sk);
 }
 
+/* In the context of the state's cause: a thread (listen, close) or a packet in a soft interrupt. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(tcp_accept_state, struct sock *sk, int old_state, int state)
 {
@@ -338,8 +341,9 @@ static __always_inline void accept_returned(long ret)
 }
 
 /*
- * Every system call of the host pays for a raw sys_exit program; a system call's own tracepoint is
- * a third of that, whatever their number. Where there is no tracefs to attach to them: the former.
+ * The end of accept(), in the accepting thread. A raw sys_exit program costs every system call of
+ * the host; tracepoints of single calls cost a third, regardless of their number. The raw program
+ * is the fallback for hosts without tracefs.
  */
 SEC("?tracepoint/syscalls/sys_exit_accept")
 int tcp_accept_exit_accept(struct syscall_exit *ctx)
@@ -365,15 +369,15 @@ int BPF_PROG(tcp_accept_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* As much of it as all kernels have; its place and size differ. */
+/* The only member used; position and size of the struct differ between kernels. */
 struct trace_event_raw_io_uring_complete___any {
 	int res;
 } __attribute__((preserve_access_index));
 
 /*
- * What io_uring accepts is no system call's result, but a completion's. Other requests' results
- * are numbers too: none of them is the descriptor of a connection that nobody was seen to accept.
- * It completes in the thread that asked for it, or in one that the kernel made for it there.
+ * io_uring completes an accept, in the thread of the request or in a kernel worker of that thread.
+ * The result is in the completion, not in a system call's return value. Results of further request
+ * types are numbers as well, but never the descriptor of a connection that is still in the map.
  */
 SEC("?tracepoint/io_uring/io_uring_complete")
 int tcp_accept_uring(void *ctx)
@@ -394,7 +398,7 @@ static __always_inline void report_never_accepted(struct sock *sk, const struct 
 	struct tcp_accept_event *event;
 
 	stat_add(STAT_SEEN, 1);
-	/* taken: it never came to have a descriptor, but a place in a table of io_uring, say */
+	/* taken without a descriptor, e.g. as a fixed file of io_uring */
 	if (waiting->taken || (only_chosen && !(listener && wanted(listener->owner.host_pid)))) {
 		stat_add(STAT_FILTERED, 1);
 		return;
@@ -409,6 +413,7 @@ static __always_inline void report_never_accepted(struct sock *sk, const struct 
 	event_submit(event);
 }
 
+/* A TCP socket is freed: in a thread's context or in a soft interrupt. */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(tcp_accept_destroy, struct sock *sk)
 {
@@ -416,7 +421,7 @@ int BPF_PROG(tcp_accept_destroy, struct sock *sk)
 	struct waiting *waiting = bpf_map_lookup_elem(&accept_waiting, &key);
 
 	if (waiting) {
-		/* never in the queue: its handshake failed half-way */
+		/* never queued: the handshake failed */
 		if (waiting->queued)
 			report_never_accepted(sk, waiting);
 		bpf_map_delete_elem(&accept_waiting, &key);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * What each outbound handshake cost and how it ended, then how long the connection lived. A socket
- * enters SYN_SENT in the thread that connects; everything later happens in whatever context a
- * packet or timer came in. What fails before a SYN is sent changes no state: only connect()'s
- * return shows it.
+ * Outbound handshakes, their cost and outcome, and the life of the connection. A socket enters
+ * SYN_SENT in the connecting thread; later state changes run in the context of a packet or a timer.
+ * A failure before the first SYN changes no state: only the return value of connect() shows it.
  */
-#include "underspan.bpf.h"
-#include "compat.bpf.h"
-#include "syscall.bpf.h"
-#include "tcp.bpf.h"
+#include "lib/event.bpf.h"
+#include "lib/task.bpf.h"
+#include "lib/compat.bpf.h"
+#include "lib/syscall.bpf.h"
+#include "lib/tcp.bpf.h"
 #include "events/tcp_connect.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -28,7 +28,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define ETIMEDOUT      110
 #define EALREADY       114
 #define EINPROGRESS    115
-#define ERESTART_FIRST 512 /* restarted or become EINTR: ERESTARTSYS and its like */
+#define ERESTART_FIRST 512 /* restarted, or turned into EINTR: ERESTARTSYS and similar */
 #define ERESTART_LAST  516
 #define CLOSED_ON_SOCKET_ERROR(error)                                                              \
 	((error) == ETIMEDOUT ? TCP_CLOSED_BY_TIMEOUT : TCP_CLOSED_BY_RESET)
@@ -36,15 +36,15 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 enum attempt_state {
 	CONNECTING,
 	CONNECTED,
-	FAILED_UNSEEN, /* closed with no error on it: the caller is about to hear why, or has it */
-	FAILED,	       /* reported; a connect() that only repeats it is no attempt */
+	FAILED_UNSEEN, /* closed, and only the caller gets the error */
+	FAILED,	       /* reported; a connect() that repeats the error is no attempt */
 };
 
 struct attempt {
 	struct event_header header;	  /* the connecting thread; start of the handshake */
-	struct tcp_connection connection; /* FAILED_UNSEEN: as it was; end in the header */
+	struct tcp_connection connection; /* FAILED_UNSEEN: a copy; the end time is in the header */
 	__u64 connected_ns;
-	__u16 told; /* errno that the caller has taken off the socket */
+	__u16 read_error; /* errno that the caller has read from the socket */
 	__u8 state;
 	__u8 closed_by;
 	__u8 pad[4];
@@ -59,8 +59,8 @@ struct {
 } connect_attempts SEC(".maps");
 
 /*
- * Attempts that found no room above: what is made of them later shall be counted as lost too, and
- * their errors are no new attempts. The oldest give way.
+ * Attempts without room in connect_attempts: their later events count as lost, and their errors are
+ * no new attempts. LRU: the oldest are evicted.
  */
 struct lost_attempt {
 	__u32 connected;
@@ -73,9 +73,9 @@ struct {
 	__type(value, struct lost_attempt);
 } connect_lost SEC(".maps");
 
-bool any_lost; /* most hosts never look */
+bool any_lost; /* false spares most hosts the look-up */
 
-volatile __u64 min_duration_ns = 0; /* may change while it runs */
+volatile __u64 min_duration_ns = 0; /* user space may change the value at any time */
 const volatile bool only_chosen = false;
 const volatile bool report_closed = true;
 
@@ -92,12 +92,12 @@ static __always_inline __u32 error_of(struct sock *sk)
 	return BPF_CORE_READ(sk, sk_err) & ERRNO_MAX;
 }
 
-/* What the current thread called the kernel with. */
+/* Arguments of the current system call. */
 struct call {
 	__u64 arg1, arg2, arg3, arg4;
 };
 
-/* One by one: all registers together are more than half of a program's stack on arm64. */
+/* Single reads: the whole struct takes more than half of the BPF stack on arm64. */
 static __always_inline bool read_call(struct call *ret)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -112,7 +112,7 @@ static __always_inline bool read_call(struct call *ret)
 
 /* ---- rows ---- */
 
-/* The end of the header's time is filled where it is not. */
+/* Reserves an outcome; end_ns is the present time unless already set. */
 static __always_inline struct tcp_connect_event *outcome_reserve(const struct event_header *header,
 								 __u32 outcome, __u32 error)
 {
@@ -183,7 +183,7 @@ static __always_inline void report_end(struct sock *sk, const struct attempt *at
 
 /* ---- states ---- */
 
-static __always_inline void lost(__u64 key)
+static __always_inline void attempt_lost(__u64 key)
 {
 	struct lost_attempt lost = {};
 
@@ -193,8 +193,8 @@ static __always_inline void lost(__u64 key)
 	bpf_map_update_elem(&connect_lost, &key, &lost, BPF_ANY);
 }
 
-/* A connection without an attempt that is known: its end has no row either. */
-static __always_inline void lost_moved(__u64 key, int old_state, int state)
+/* State change of a socket without a known attempt: counts the missing end row. */
+static __always_inline void lost_attempt_moved(__u64 key, int old_state, int state)
 {
 	struct lost_attempt *attempt = any_lost ? bpf_map_lookup_elem(&connect_lost, &key) : NULL;
 
@@ -209,7 +209,7 @@ static __always_inline void lost_moved(__u64 key, int old_state, int state)
 	}
 }
 
-static __always_inline void started(struct sock *sk)
+static __always_inline void attempt_started(struct sock *sk)
 {
 	struct attempt attempt = { .state = CONNECTING };
 	__u64 key = (__u64)sk;
@@ -221,10 +221,10 @@ static __always_inline void started(struct sock *sk)
 	if (any_lost)
 		bpf_map_delete_elem(&connect_lost, &key);
 	if (bpf_map_update_elem(&connect_attempts, &key, &attempt, BPF_ANY))
-		lost(key);
+		attempt_lost(key);
 }
 
-static __always_inline void established(struct sock *sk, struct attempt *attempt)
+static __always_inline void attempt_established(struct sock *sk, struct attempt *attempt)
 {
 	__u64 now = bpf_ktime_get_ns();
 
@@ -234,20 +234,20 @@ static __always_inline void established(struct sock *sk, struct attempt *attempt
 }
 
 /*
- * The error is put on the socket just before it is closed: a caller on another CPU may have taken
- * it in between. And connect() itself closes it without one when it finds no port.
+ * The kernel sets the error just before closing: a caller on a different CPU may have read the
+ * error in between. connect() itself closes without an error when no port is free.
  */
-static __always_inline void failed(struct sock *sk, struct attempt *attempt)
+static __always_inline void attempt_failed(struct sock *sk, struct attempt *attempt)
 {
 	__u32 error = error_of(sk);
 
 	if (!error)
-		error = attempt->told;
+		error = attempt->read_error;
 	if (error) {
 		report_outcome(sk, attempt, TCP_CONNECT_failed, error);
 		attempt->state = FAILED;
 	} else if (BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) == SHUTDOWN_MASK) {
-		report_outcome(sk, attempt, TCP_CONNECT_aborted, 0); /* this is close() */
+		report_outcome(sk, attempt, TCP_CONNECT_aborted, 0); /* close() by the caller */
 		attempt->state = FAILED;
 	} else {
 		attempt->header.end_ns = bpf_ktime_get_ns();
@@ -268,7 +268,7 @@ static __always_inline void report_unseen(struct attempt *attempt, __u32 outcome
 	event_submit(event);
 }
 
-static __always_inline void ended(struct sock *sk, struct attempt *attempt, int old_state)
+static __always_inline void attempt_ended(struct sock *sk, struct attempt *attempt, int old_state)
 {
 	__u64 key = (__u64)sk;
 	__u32 error = error_of(sk);
@@ -280,6 +280,7 @@ static __always_inline void ended(struct sock *sk, struct attempt *attempt, int 
 	bpf_map_delete_elem(&connect_attempts, &key);
 }
 
+/* In the connecting or closing thread, or in a soft interrupt for packets and timers. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(tcp_connect_state, struct sock *sk, int old_state, int state)
 {
@@ -289,27 +290,29 @@ int BPF_PROG(tcp_connect_state, struct sock *sk, int old_state, int state)
 	if (!is_tcp(sk))
 		return 0;
 	if (state == TCP_STATE_SYN_SENT) {
-		started(sk);
+		attempt_started(sk);
 		return 0;
 	}
 	attempt = bpf_map_lookup_elem(&connect_attempts, &key);
 	if (!attempt) {
-		lost_moved(key, old_state, state);
+		lost_attempt_moved(key, old_state, state);
 		return 0;
 	}
 	if (attempt->state == CONNECTING && state == TCP_STATE_ESTABLISHED)
-		established(sk, attempt);
+		attempt_established(sk, attempt);
 	else if (attempt->state == CONNECTING && state == TCP_STATE_CLOSE)
-		failed(sk, attempt);
+		attempt_failed(sk, attempt);
 	else if (attempt->state == CONNECTED && state == TCP_STATE_CLOSE)
-		ended(sk, attempt, old_state);
+		attempt_ended(sk, attempt, old_state);
 	else if (old_state == TCP_STATE_ESTABLISHED)
 		attempt->closed_by = state == TCP_STATE_CLOSE_WAIT ? TCP_CLOSED_BY_REMOTE
 								   : TCP_CLOSED_BY_LOCAL;
 	return 0;
 }
 
-/* Nobody will ask again. What nobody was told of was no failure: shutdown() or the like ended it.
+/*
+ * The socket is freed. An attempt without a reported error was no failure: shutdown() or similar
+ * ended it.
  */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(tcp_connect_destroy, struct sock *sk)
@@ -327,9 +330,9 @@ int BPF_PROG(tcp_connect_destroy, struct sock *sk)
 	return 0;
 }
 
-/* ---- what the caller was told ---- */
+/* ---- errors seen by the caller ---- */
 
-/* The address that connect() was given; false where it is none of IP. */
+/* Reads the address given to connect(); false: not an IP address. */
 static __always_inline bool read_target(struct tcp_connection *ret, __u64 address)
 {
 	struct {
@@ -339,7 +342,7 @@ static __always_inline bool read_target(struct tcp_connection *ret, __u64 addres
 		__u32 v6[4];
 	} sockaddr = {};
 
-	/* IPv4's is shorter: read no more than it has before looking */
+	/* sockaddr_in is shorter: read only the common part first */
 	if (bpf_probe_read_user(&sockaddr, 8, (void *)address))
 		return false;
 	ret->remote_port = __builtin_bswap16(sockaddr.port);
@@ -365,7 +368,7 @@ static __always_inline bool is_no_attempt(long error)
 	       (error >= ERESTART_FIRST && error <= ERESTART_LAST);
 }
 
-/* Its start is not known: connect() takes microseconds to find that there is no way. */
+/* The start is unknown: connect() fails within microseconds when there is no route. */
 static __always_inline void report_immediate(struct sock *sk, __u64 address, long error)
 {
 	struct tcp_connection connection = {};
@@ -385,15 +388,15 @@ static __always_inline void report_immediate(struct sock *sk, __u64 address, lon
 	event_submit(event);
 }
 
-static __always_inline void told(struct attempt *attempt, __u32 error)
+static __always_inline void caller_got_error(struct attempt *attempt, __u32 error)
 {
 	if (attempt->state == CONNECTING)
-		attempt->told = error;
+		attempt->read_error = error;
 	else if (attempt->state == FAILED_UNSEEN)
 		report_unseen(attempt, TCP_CONNECT_failed, error);
 }
 
-/* Once: a further attempt on the socket may fail before it begins. */
+/* True once: a further attempt on the socket may fail immediately. */
 static __always_inline bool is_lost(__u64 key)
 {
 	return any_lost && bpf_map_delete_elem(&connect_lost, &key) == 0;
@@ -419,7 +422,7 @@ static __always_inline void connect_failed(long error)
 		return;
 	}
 	if (!is_no_attempt(error))
-		told(attempt, error);
+		caller_got_error(attempt, error);
 	if (attempt->state == FAILED)
 		bpf_map_delete_elem(&connect_attempts, &key);
 }
@@ -439,9 +442,10 @@ static __always_inline void asked_for_error(void)
 	if (!attempt || (attempt->state != CONNECTING && attempt->state != FAILED_UNSEEN))
 		return;
 	if (!bpf_probe_read_user(&error, sizeof(error), (void *)call.arg4) && error)
-		told(attempt, error & ERRNO_MAX);
+		caller_got_error(attempt, error & ERRNO_MAX);
 }
 
+/* The end of connect(), in the calling thread. */
 SEC("?tracepoint/syscalls/sys_exit_connect")
 int tcp_connect_exit_connect(struct syscall_exit *ctx)
 {
@@ -450,6 +454,7 @@ int tcp_connect_exit_connect(struct syscall_exit *ctx)
 	return 0;
 }
 
+/* The end of getsockopt(), in the calling thread. */
 SEC("?tracepoint/syscalls/sys_exit_getsockopt")
 int tcp_connect_exit_getsockopt(struct syscall_exit *ctx)
 {
@@ -458,7 +463,7 @@ int tcp_connect_exit_getsockopt(struct syscall_exit *ctx)
 	return 0;
 }
 
-/* Without tracefs: at the price of one more look at each system call of the host. */
+/* The fallback without tracefs: runs at the end of every system call of the host. */
 SEC("?tp_btf/sys_exit")
 int BPF_PROG(tcp_connect_exit, struct pt_regs *regs, long ret)
 {

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Where TCP loses packets and time: retransmissions by kind, stalls until the retransmission timer
- * helped, windows that were closed on either side, resets; as intervals, with the socket's owner.
- * Nothing here runs per packet: retransmissions and resets have tracepoints of their own; closed
- * windows are seen at the socket's timers and where its receiver reads. Here is the life of a
- * socket; the kinds of intervals are in lib/tcp_retransmit, tcp_window and tcp_reset, the intervals
- * in lib/tcp_episode, how they end in lib/tcp_look, the owner in lib/tcp_owner.
+ * Lost packets and lost time of TCP: retransmissions by kind, stalls until the retransmission timer
+ * helped, closed windows on either side, and resets; reported as intervals with the socket's owner.
+ * No hook runs per packet: retransmissions and resets have tracepoints, closed windows are seen at
+ * the socket's timers and reads.
+ *
+ * This file has the life of a socket. In tcp_loss/: the kinds in retransmit, window and
+ * reset.bpf.h, the intervals in episode.bpf.h, their ends in progress.bpf.h, the owner in
+ * owner.bpf.h.
  */
-#include "underspan.bpf.h"
-#include "tcp_look.bpf.h"
-#include "tcp_reset.bpf.h"
-#include "tcp_retransmit.bpf.h"
-#include "tcp_window.bpf.h"
+#include "lib/event.bpf.h"
+#include "lib/task.bpf.h"
+#include "tcp_loss/progress.bpf.h"
+#include "tcp_loss/reset.bpf.h"
+#include "tcp_loss/retransmit.bpf.h"
+#include "tcp_loss/window.bpf.h"
 #include "events/tcp_loss.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -21,7 +24,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define ECONNRESET   104
 #define ECONNREFUSED 111
 
-/* Raw sockets and other families use the same protocol numbers. */
+/* Raw sockets and further families share the protocol numbers. */
 static __always_inline bool is_tcp(struct sock *sk)
 {
 	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
@@ -42,7 +45,7 @@ static __always_inline void close_kind(struct tcp_socket *socket, __u64 sock, __
 	episode = bpf_map_lookup_elem(&tcp_loss_episodes, &key);
 	if (!episode)
 		return;
-	/* the last expiry of the timer sends nothing any more, but it is one */
+	/* the last timeout sends nothing, but counts */
 	if (ended_by == TCP_LOSS_END_TIMEOUT &&
 	    (kind == TCP_LOSS_RTO || kind == TCP_LOSS_SYN_RETRANSMIT))
 		episode->event.timeouts++;
@@ -55,7 +58,7 @@ static __always_inline __u32 why_closed(__u64 sock)
 
 	if (error == ECONNRESET || error == ECONNREFUSED || error == EPIPE)
 		return TCP_LOSS_END_RESET;
-	/* a timer function clears it before it acts */
+	/* a timer function clears icsk_pending before acting */
 	if (error && pending_of(sock) == PENDING_NONE)
 		return TCP_LOSS_END_TIMEOUT;
 	return TCP_LOSS_END_CLOSED;
@@ -68,7 +71,7 @@ static __noinline int on_close(struct tcp_socket *socket, __u64 sock)
 
 	if (!socket)
 		return 0;
-	look_at_all(socket, sock, now, ca_state_of(sock));
+	episodes_check(socket, sock, now, ca_state_of(sock));
 	close_kind(socket, sock, TCP_LOSS_RETRANSMIT, now, ended_by);
 	close_kind(socket, sock, TCP_LOSS_RTO, now, ended_by);
 	close_kind(socket, sock, TCP_LOSS_LOSS_RECOVERY, now, ended_by);
@@ -88,6 +91,7 @@ static __always_inline void on_connect(__u64 sock)
 	socket->connect_ns = bpf_ktime_get_ns();
 }
 
+/* In the connecting, listening or closing thread, or in a soft interrupt for packets and timers. */
 SEC("raw_tp/inet_sock_set_state")
 int BPF_PROG(tcp_loss_set_state, struct sock *sk, int old_state, int new_state)
 {
@@ -118,7 +122,9 @@ int BPF_PROG(tcp_loss_set_state, struct sock *sk, int old_state, int new_state)
 	return 0;
 }
 
-/* Ends what ends with an ACK at that ACK; without it, that is noticed at the socket's next timer.
+/*
+ * Congestion state changes, in the context of the ACK: ends episodes at the precise time. Without
+ * the tracepoint the socket's next timer ends them.
  */
 SEC("?raw_tp/tcp_cong_state_set")
 int BPF_PROG(tcp_loss_cong_state, struct sock *sk, __u8 ca_state)
@@ -127,11 +133,11 @@ int BPF_PROG(tcp_loss_cong_state, struct sock *sk, __u8 ca_state)
 	struct tcp_socket *socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
 
 	if (socket && socket->open)
-		look_at_all(socket, sock, bpf_ktime_get_ns(), ca_state);
+		episodes_check(socket, sock, bpf_ktime_get_ns(), ca_state);
 	return 0;
 }
 
-/* Retransmissions that no row came to have: see add_uncounted(). */
+/* Counts retransmissions without a row, see add_uncounted(). */
 static __always_inline void count_lost(struct tcp_socket *socket, __u64 sock)
 {
 	__s32 missing = BPF_CORE_READ(tcp_of(sock), total_retrans) - socket->retrans_counted;
@@ -142,6 +148,7 @@ static __always_inline void count_lost(struct tcp_socket *socket, __u64 sock)
 	}
 }
 
+/* A TCP socket is freed: in a thread's context or in a soft interrupt. */
 SEC("raw_tp/tcp_destroy_sock")
 int BPF_PROG(tcp_loss_destroy, struct sock *sk)
 {
@@ -153,7 +160,7 @@ int BPF_PROG(tcp_loss_destroy, struct sock *sk)
 	if (socket->open) {
 		now = bpf_ktime_get_ns();
 		on_close(socket, sock);
-		/* the reset that close() sends may still have opened our window */
+		/* the reset sent by close() may still have opened the local window */
 		close_kind(socket, sock, TCP_LOSS_ZERO_WINDOW_SENT, now, why_closed(sock));
 		episode_end_kind(sock, TCP_LOSS_SYNACK_RETRANSMIT, now, TCP_LOSS_END_CLOSED);
 	}
@@ -162,19 +169,17 @@ int BPF_PROG(tcp_loss_destroy, struct sock *sk)
 	return 0;
 }
 
-/* Read once by user space, after everything is attached. */
+/* Run by user space once, after attaching all programs, for each open file: finds older sockets. */
 SEC("iter/task_file")
 int tcp_loss_old_sockets(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
-	struct socket *socket;
 	struct sock *sk;
 
-	if (!task || !file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+	if (!task || !file || !file_is_socket(file))
 		return 0;
-	socket = BPF_CORE_READ(file, private_data);
-	sk = BPF_CORE_READ(socket, sk);
+	sk = file_sock(file);
 	if (!sk || !is_tcp(sk))
 		return 0;
 	learn_timers((__u64)sk);
@@ -183,8 +188,8 @@ int tcp_loss_old_sockets(struct bpf_iter__task_file *ctx)
 }
 
 /*
- * User space runs it each second for each open episode: `sock`, `kind`, `no_sock` are its key. It
- * holds no lock of the socket, so it leaves alone what was touched a moment ago.
+ * Run by user space every second for each open episode: `sock`, `kind` and `no_sock` form the key.
+ * The program does not hold the socket's lock, so recently used sockets are skipped.
  */
 SEC("raw_tp")
 int BPF_PROG(tcp_loss_tick, __u64 sock, __u64 kind, __u64 no_sock)
@@ -200,10 +205,10 @@ int BPF_PROG(tcp_loss_tick, __u64 sock, __u64 kind, __u64 no_sock)
 			episode_end(&key, episode, episode->last_ns, TCP_LOSS_END_NONE);
 		return 0;
 	}
-	/* with something in flight, an ACK or a timer will show it, under the socket's lock */
+	/* with packets in flight an ACK or a timer will end the episode, under the socket's lock */
 	if (kind <= TCP_LOSS_TLP && BPF_CORE_READ(tcp_of(sock), packets_out))
 		return 0;
 	if (now > episode->last_ns + merge_ns)
-		look_at(&key, episode, now, ca_state_of(sock));
+		episode_check(&key, episode, now, ca_state_of(sock));
 	return 0;
 }

@@ -1,56 +1,136 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The `underspan` program: picks the command and nothing else. */
+/* The `underspan` program: selects the command or the help page. */
 #include <stdio.h>
 #include <string.h>
 
+#include "commands/database.h"
 #include "commands/commands.h"
-#include "util.h"
-#include "version.h"
+#include "base/log.h"
+#include "base/nearest.h"
+#include "base/util.h"
+#include "base/version.h"
 
 static const struct command {
 	const char *name;
 	int (*main)(int argc, char **argv);
 	const char *summary;
+	bool asks; /* queries an existing database, found by the host's configuration */
 } commands[] = {
 	{ "run", command_run, "watch this host and write rows to ClickHouse" },
 	{ "store", command_store, "serve an embedded ClickHouse over its HTTP interface" },
-	{ "sql", command_sql, "ask ClickHouse or a store a question" },
-	{ "schema", command_schema, "print the tables' DDL, or create them with --apply" },
-	{ "explain", command_explain, "where one request's time went, span by span" },
-	{ "gil", command_gil, "who waited for a process's GIL, how long, and who held it" },
+	{ "sql", command_sql, "ask ClickHouse or a store a question", .asks = true },
+	{ "schema", command_schema, "print the tables' DDL, or create the tables with --apply",
+	  .asks = true },
+	{ "explain", command_explain, "where one request's time went, span by span", .asks = true },
+	{ "gil", command_gil, "GIL waits of a process: waiters, holders and times" },
 	{ "offcpu", command_offcpu,
 	  "where a process's threads were off the CPU, as a flame graph" },
-	{ "doctor", command_doctor, "what works on this host and why not" },
+	{ "doctor", command_doctor, "check this host and its processes", .asks = true },
 };
 
-static void print_usage(FILE *out)
+static int print_usage(FILE *out, int status)
 {
 	fputs("usage: underspan COMMAND [OPTIONS]\n\n"
 	      "The latency under OpenTelemetry spans, seen from the kernel.\n\n",
 	      out);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-	fputs("\n`underspan COMMAND --help` lists a command's options.\n", out);
+	fputs("\n"
+	      "  help       `underspan help TOPIC`: help for a command, or for a topic:\n",
+	      out);
+	help_list_topics(out);
+	fputs("  version    the version (also --version)\n"
+	      "\n`underspan COMMAND --help` lists a command's options.\n",
+	      out);
+	return status;
+}
+
+static const struct command *find_command(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	}
+	return NULL;
+}
+
+/* `what`: "command" or "topic". */
+static int refuse(const char *what, const char *name)
+{
+	struct nearest nearest;
+	char hint[64];
+
+	nearest_begin(&nearest, name, strlen(name));
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		nearest_try(&nearest, commands[i].name);
+	nearest_try(&nearest, "help");
+	nearest_try(&nearest, "version");
+	for (size_t i = 0; !strcmp(what, "topic") && help_topic_name(i); i++)
+		nearest_try(&nearest, help_topic_name(i));
+	log_error("there is no %s '%.64s'%s", what, name,
+		  nearest_hint(&nearest, "", "; see `underspan help`", hint, sizeof(hint)));
+	return EXIT_USAGE;
+}
+
+/* A store started by another command, which has already checked the environment. */
+static bool has_parent(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		if (!strncmp(argv[i], "--ready_fd=", strlen("--ready_fd=")))
+			return true;
+	}
+	return false;
+}
+
+static int run_command(const struct command *command, int argc, char **argv)
+{
+	static struct option_table keys[2];
+
+	config_set_known(commands_all_options());
+	if (!has_parent(argc, argv))
+		config_check_environment(commands_all_options());
+	if (command->asks) {
+		keys[0] = clickhouse_options;
+		config_use_default_file(CONFIG_DEFAULT_FILE, keys);
+	}
+	return command->main(argc, argv);
+}
+
+static int help(const char *topic)
+{
+	const struct command *command = find_command(topic);
+	char *argv[] = { (char *)topic, (char *)"--help", NULL };
+
+	if (command)
+		return run_command(command, 2, argv);
+	return help_topic(topic) ? EXIT_DONE : refuse("topic", topic);
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+	return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
 }
 
 int main(int argc, char **argv)
 {
-	if (argc < 2) {
-		print_usage(stderr);
-		return EXIT_USAGE;
-	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		print_usage(stdout);
-		return EXIT_DONE;
-	}
-	if (!strcmp(argv[1], "--version")) {
+	const char *word = argc > 1 ? argv[1] : NULL;
+
+	if (!word)
+		return print_usage(stderr, EXIT_USAGE);
+	if (is_one_of(word, "help", "--help", "-h"))
+		return argc > 2 && argv[2][0] != '-' ? help(argv[2])
+						     : print_usage(stdout, EXIT_DONE);
+	if (is_one_of(word, "version", "--version", "-V")) {
 		puts("underspan " UNDERSPAN_VERSION);
 		return EXIT_DONE;
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		if (!strcmp(argv[1], commands[i].name))
-			return commands[i].main(argc - 1, argv + 1);
+	if (find_command(word))
+		return run_command(find_command(word), argc - 1, argv + 1);
+	if (word[0] == '-') {
+		log_error("%.64s: the command comes first, as in `underspan run %.64s`; see "
+			  "`underspan help`",
+			  word, word);
+		return EXIT_USAGE;
 	}
-	fprintf(stderr, "underspan: no command '%s'; `underspan --help` lists them\n", argv[1]);
-	return EXIT_USAGE;
+	return refuse("command", word);
 }

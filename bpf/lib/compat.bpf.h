@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Every difference between kernels that the probes care about, each with the commit or version
- * that made it. Callers never see a version.
+ * Differences between kernels, each with the commit or the version that made the difference.
+ * Callers never test a version.
  */
 #ifndef UNDERSPAN_COMPAT_BPF_H
 #define UNDERSPAN_COMPAT_BPF_H
@@ -9,12 +9,12 @@
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
-#include "syscall.bpf.h"
-#include "underspan.bpf.h"
+#include "lib/syscall.bpf.h"
+#include "lib/task.bpf.h"
 
 /*
- * bpf_get_attach_cookie(): 5.15 (7adfc6c9b315). Before, each probe has a copy of the program with
- * its number as a constant (src/probe/uprobe.c).
+ * bpf_get_attach_cookie(): 5.15 (7adfc6c9b315). On older kernels each uprobe has a copy of the
+ * program, with the cookie as a constant (src/host/uprobe.c).
  */
 const volatile __u64 constant_cookie = 0;
 const volatile bool has_attach_cookie = false;
@@ -25,9 +25,10 @@ static __always_inline __u64 attach_cookie(void *ctx)
 }
 
 /*
- * Where a task's user registers lie, counted from the base of its kernel stack. They are at the
- * stack's top, but its size (KASAN) and the pad above them (CONFIG_X86_FRED, 6.9) differ; where the
- * kernel can say it (bpf_task_pt_regs(), 5.15, dd6e10fbd9fb) it is asked about the current task.
+ * Offset of a task's user registers from the base of its kernel stack. The registers are at the top
+ * of the stack, but the stack's size (KASAN) and the padding above the registers (CONFIG_X86_FRED,
+ * 6.9) differ. Kernels with bpf_task_pt_regs() (5.15, dd6e10fbd9fb) give the address for the
+ * current task.
  */
 static __always_inline __u64 user_regs_offset(void)
 {
@@ -36,7 +37,7 @@ static __always_inline __u64 user_regs_offset(void)
 		void *typed = (void *)bpf_task_pt_regs(task);
 		__u64 regs;
 
-		/* the verifier allows no arithmetic on a typed pointer: copy it into a number */
+		/* no arithmetic on typed pointers in BPF: copy the address */
 		bpf_probe_read_kernel(&regs, sizeof(regs), &typed);
 		return regs - (__u64)BPF_CORE_READ(task, stack);
 	}
@@ -44,8 +45,8 @@ static __always_inline __u64 user_regs_offset(void)
 }
 
 /*
- * A TCP socket's timer for everything that waits for an ACK: it moved from inet_connection_sock to
- * sock in 7.2.
+ * Offset of a TCP socket's retransmission timer, which moved from inet_connection_sock to sock in
+ * 7.2.
  */
 static __always_inline __u64 tcp_write_timer_offset(void)
 {
@@ -54,19 +55,21 @@ static __always_inline __u64 tcp_write_timer_offset(void)
 	return bpf_core_field_offset(struct inet_connection_sock___7_1, icsk_retransmit_timer);
 }
 
-/* What a thread asked of the kernel: the call it is in, with its first arguments. */
+/* The system call that a thread is in, with its first arguments. */
 struct user_call {
 	long nr; /* -1: in none (an exception, an interrupt) */
 	__u64 arg1, arg2, arg3;
 };
 
-/* A thread's user registers: to be read one by one, all together are half of a program's stack. */
+/*
+ * The user registers of a task. To be read in pieces: the whole struct takes half of the BPF stack.
+ */
 static __always_inline struct pt_regs *task_user_regs(struct task_struct *task)
 {
 	return (struct pt_regs *)((char *)BPF_CORE_READ(task, stack) + user_regs_offset());
 }
 
-/* `task` is a pointer that the verifier knows the type of, of a user thread. */
+/* `task`: a user thread, as a pointer with a type known to the verifier. */
 static __always_inline void task_user_call(struct task_struct *task, struct user_call *ret)
 {
 	struct pt_regs *regs;
@@ -96,7 +99,7 @@ static __always_inline __u32 task_state(struct task_struct *task)
 	return ((struct task_struct___5_13 *)task)->state;
 }
 
-/* What pthread_self() says in the thread: its thread pointer, of a thread that is not running. */
+/* The thread pointer of a thread that is not running: the value of pthread_self(). */
 static __always_inline __u64 task_thread_pointer(struct task_struct *task)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -106,7 +109,7 @@ static __always_inline __u64 task_thread_pointer(struct task_struct *task)
 #endif
 }
 
-/* The same of the current thread, as it was when that last left its CPU: it does not change. */
+/* The thread pointer of the current thread, saved at its last switch out; constant for a thread. */
 static __always_inline __u64 current_thread_pointer(struct task_struct *task)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -116,7 +119,7 @@ static __always_inline __u64 current_thread_pointer(struct task_struct *task)
 #endif
 }
 
-/* How long a thread was runnable without a CPU, in all. */
+/* Total time of a thread in the run queue. */
 static __always_inline __u64 run_delay(struct task_struct *task)
 {
 	if (!bpf_core_field_exists(task->sched_info))
@@ -125,8 +128,8 @@ static __always_inline __u64 run_delay(struct task_struct *task)
 }
 
 /*
- * bpf_get_current_task_btf(): 5.11 (3ca1032ab7ab). Before, the pointer is a mere number: read
- * through it with BPF_CORE_READ().
+ * bpf_get_current_task_btf(): 5.11 (3ca1032ab7ab). On older kernels the pointer has no type: read
+ * members with BPF_CORE_READ().
  */
 static __always_inline struct task_struct *current_task(void)
 {
@@ -136,8 +139,8 @@ static __always_inline struct task_struct *current_task(void)
 }
 
 /*
- * task_ns_id() for a pointer that the verifier knows the type of, as current_task() has it where
- * that can be: no helper is called for a thread in the host's own PID namespace.
+ * task_ns_id() for a pointer with a type known to the verifier, as current_task() returns: no
+ * helper call for threads in the host's own PID namespace.
  */
 static __always_inline __u32 typed_task_ns_id(struct task_struct *task)
 {

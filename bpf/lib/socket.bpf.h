@@ -1,17 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* From a descriptor to its socket, and the socket's addresses. */
+/* From a file descriptor to a socket, and addresses of sockets. */
 #ifndef UNDERSPAN_SOCKET_BPF_H
 #define UNDERSPAN_SOCKET_BPF_H
 
-#include "underspan.bpf.h"
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#include "lib/file.bpf.h"
 
 #define AF_UNIX	 1
 #define AF_INET	 2
 #define AF_INET6 10
-#define S_IFMT	 0170000
-#define S_IFSOCK 0140000
 
-/* The socket behind a descriptor of the current process, NULL when it is none. */
+static __always_inline bool file_is_socket(struct file *file)
+{
+	return (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) == S_IFSOCK;
+}
+
+/* The socket behind `file`, which must be a socket. */
+static __always_inline struct sock *file_sock(struct file *file)
+{
+	struct socket *socket = BPF_CORE_READ(file, private_data);
+
+	return BPF_CORE_READ(socket, sk);
+}
+
+/* The socket behind a descriptor of the current process, NULL when there is none. */
 static __always_inline struct sock *fd_to_sock(__u32 fd)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -29,7 +44,7 @@ static __always_inline struct sock *fd_to_sock(__u32 fd)
 	return BPF_CORE_READ(socket, sk);
 }
 
-/* An IPv4 address as IPv6 writes it, ::ffff:a.b.c.d. The 16 bytes are zeroed beforehand. */
+/* Writes an IPv4 address as ::ffff:a.b.c.d into 16 zeroed bytes. */
 static __always_inline void ip_set_v4(__u8 ip[16], __be32 address)
 {
 	ip[10] = ip[11] = 0xff;

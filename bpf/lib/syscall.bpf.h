@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * System calls as the raw tracepoints show them: numbers and arguments of both architectures
+ * System calls in raw tracepoints: numbers and argument registers of both architectures
  * (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
  */
 #ifndef UNDERSPAN_SYSCALL_BPF_H
@@ -64,7 +64,7 @@ enum syscall_nr {
 	NR_futex_waitv = 449,
 	NR_futex_wait = 455,
 };
-/* sys_exit has no number: the registers kept it */
+/* sys_exit has no number: read from the registers */
 #define SYSCALL_NR_FIELD(r) ((r)->orig_ax)
 #define SYSCALL_RET(r)	    ((long)(r)->ax)
 #define SYSCALL_ARG1(r)	    ((r)->di)
@@ -135,5 +135,15 @@ enum syscall_nr {
 #define SYSCALL_ARG4(r)	    ((r)->user_regs.regs[3])
 #endif
 #define SYSCALL_NR(r) ((long)SYSCALL_NR_FIELD(r))
+
+/* futex(2): an operation is a command with FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME or not */
+enum {
+	FUTEX_WAIT = 0,
+	FUTEX_WAKE = 1,
+	FUTEX_CMD_WAIT_BITSET = 9,
+	FUTEX_CMD_WAKE_BITSET = 10,
+	FUTEX_CMD_MASK = 127,
+	FUTEX_PRIVATE = 128,
+};
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the tcp_* trackers read of a TCP socket: struct tcp_connection, and its time. */
+/* Reads a TCP socket into struct tcp_connection, for the tcp_* trackers. */
 #ifndef UNDERSPAN_TCP_BPF_H
 #define UNDERSPAN_TCP_BPF_H
 
-#include "socket.bpf.h"
+#include "lib/socket.bpf.h"
 #include "events/tcp.h"
 
 #define IPPROTO_TCP	6
 #define IPPROTO_MPTCP	262
-#define V4_MAPPED_WORD2 0xffff0000 /* ::ffff:0:0, the third word, as it lies in memory */
+#define V4_MAPPED_WORD2 0xffff0000 /* third word of ::ffff:0:0 in memory order */
 
 static __always_inline bool ip_is_v4_mapped(const __u32 words[4])
 {
@@ -29,13 +29,13 @@ static __always_inline struct sock *fd_to_tcp_sock(__u32 fd)
 	return sk;
 }
 
-/* Addresses, ports and network namespace: they hold from connect() or the handshake on. */
+/* Addresses, ports and network namespace: valid from connect() or the handshake on. */
 static __always_inline void tcp_read_addresses(struct tcp_connection *ret, struct sock *sk)
 {
 	__u32 local[4] = {}, remote[4] = {};
 
 	ret->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
-	/* a socket on its way to CLOSE has given its port back, but still knows which it was */
+	/* a socket on its way to CLOSE has released its port, but inet_sport remains */
 	if (!ret->local_port)
 		ret->local_port = __builtin_bswap16(
 			BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
@@ -45,7 +45,7 @@ static __always_inline void tcp_read_addresses(struct tcp_connection *ret, struc
 	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6) {
 		BPF_CORE_READ_INTO(&local, sk, __sk_common.skc_v6_rcv_saddr);
 		BPF_CORE_READ_INTO(&remote, sk, __sk_common.skc_v6_daddr);
-		/* a listener's remote address is ::, and so it stays IPv6 */
+		/* a listener's remote address is ::, so a listener stays IPv6 */
 		if (!ip_is_v4_mapped(remote) && !ip_is_v4_mapped(local)) {
 			ret->family = TCP_FAMILY_IPV6;
 			__builtin_memcpy(ret->local_ip, local, sizeof(local));
@@ -62,7 +62,10 @@ static __always_inline __u32 tcp_srtt_us(struct sock *sk)
 	return BPF_CORE_READ((struct tcp_sock *)sk, srtt_us) >> 3; /* kept in eighths */
 }
 
-/* What changes while the connection lives. `state` is given: tracepoints fire before it is set. */
+/*
+ * The members that change during a connection. `state` is an argument because tracepoints run
+ * before the kernel sets the new state.
+ */
 static __always_inline void tcp_read_figures(struct tcp_connection *ret, struct sock *sk,
 					     __u8 state)
 {

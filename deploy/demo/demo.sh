@@ -89,7 +89,7 @@ start_agent() {
     agent=$!
     until_true 30 agent_ready || fail "underspan did not start within 30 s" "$dir/underspan.log"
     mkdir -m 700 "$dir/client"
-    "${as_root[@]}" head -n 1 "$dir/store/endpoint" > "$dir/client/endpoint"
+    "${as_root[@]}" cat "$dir/store/endpoint" > "$dir/client/endpoint"
     "${as_root[@]}" cat "$dir/store/password" > "$dir/client/password"
     DEMO_CLICKHOUSE=$(cat "$dir/client/endpoint")
     UNDERSPAN_CLICKHOUSE_PASSWORD=$(cat "$dir/client/password")

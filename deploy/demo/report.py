@@ -42,7 +42,7 @@ STORIES = {
         ],
         "legend": [
             "hand-off: accepted, but no thread was free. GC: the process stood still. handler: the span without",
-            "GC. rest: nginx, the network, the accept queue, waits for the GIL.",
+            "GC. rest: nginx, the network, from the pick-up to the span's start. '-': not measured.",
         ],
     },
     "gc": {
@@ -67,6 +67,8 @@ def heading(text):
 
 
 def ms(value):
+    if value is None:
+        return "-"
     return f"{float(value):,.0f} ms" if float(value) >= 99.5 else f"{float(value):.1f} ms"
 
 
@@ -100,7 +102,7 @@ def story(phase, name):
         print("\n".join(told["legend"]))
     (row,) = ask(
         f"{REQUESTS} SELECT count() AS n, countIf(queue != '') AS found, sum(total_ms) AS total, sum(span_ms) AS span, "
-        f"sum(handoff_ms) AS handoff, sum(gc_ms) AS gc, sum(gc_others_ms) AS others, sum(rest_ms) AS rest "
+        f"ifNull(sum(handoff_ms), 0) AS handoff, ifNull(sum(gc_ms), 0) AS gc, ifNull(sum(gc_others_ms), 0) AS others, sum(rest_ms) AS rest "
         f"FROM requests WHERE {where}"
     )
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
-/* Counters that a network driver reported to somebody: bpf/ena.bpf.c -> src/trackers/ena.c. */
+/* Counters of a network driver, read by a third party: bpf/ena.bpf.c -> src/trackers/ena.c. */
 #ifndef UNDERSPAN_EVENTS_ENA_H
 #define UNDERSPAN_EVENTS_ENA_H
 
 #include "events/event.h"
 
-/* The allowances of an EC2 instance, as the ENA driver names them; append only. */
+/* Allowances of an EC2 instance, under the ENA driver's names; append only. */
 #define ENA_COUNTERS(X)                                                                            \
 	X(bw_in_allowance_exceeded)                                                                \
 	X(bw_out_allowance_exceeded)                                                               \
@@ -21,19 +21,19 @@ enum ena_counter {
 		ENA_N_COUNTERS,
 };
 
-/* Where an interface's counters lie in what its driver reports; user space finds them by name. */
-enum { ENA_NO_PLACE = 0xffffffff };
-struct ena_places {
-	__u32 n_stats; /* how many the driver reported then: another number, other places */
-	__u32 place[ENA_N_COUNTERS];
+/* Indices of the counters in the driver's statistics; user space finds the indices by name. */
+enum { ENA_NO_INDEX = 0xffffffff };
+struct ena_indices {
+	__u32 n_stats; /* a different number invalidates the indices */
+	__u32 index[ENA_N_COUNTERS];
 };
 
-/* The header's thread asked; start = end = when the driver had answered. */
+/* The header's thread made the query; start = end = time of the driver's answer. */
 struct ena_event {
 	struct event_header header;
 	__u64 value[ENA_N_COUNTERS];
 	__u32 ifindex;
-	__u32 known; /* bit per counter: the driver has it */
+	__u32 known; /* bit mask of counters that the driver has */
 };
 
 #endif

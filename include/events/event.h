@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
 /*
- * What every event of a tracker starts with, on both sides of the ring buffer.
- * Wire rules: __u8..__u64 and byte arrays only, explicit padding, natural alignment.
+ * The header of every event, on both sides of the ring buffer. Wire format rules: only __u8..__u64
+ * and byte arrays, explicit padding, natural alignment.
  */
 #ifndef UNDERSPAN_EVENT_H
 #define UNDERSPAN_EVENT_H
@@ -13,24 +13,25 @@ enum { EVENT_COMM_LEN = 16 };
 struct event_header {
 	__u64 start_ns;	 /* CLOCK_MONOTONIC */
 	__u64 end_ns;	 /* CLOCK_MONOTONIC */
-	__u64 cgroup_id; /* of the thread, in the unified hierarchy; 1 or 0 says nothing */
-	__u64 ident;	 /* of the thread, its pthread_self(); 0: not known */
-	__u32 pid;	 /* as the thread's innermost PID namespace counts */
+	__u64 cgroup_id; /* of the thread, in the unified hierarchy; 0 and 1 mean: unknown */
+	__u64 ident;	 /* pthread_self() of the thread; 0: unknown */
+	__u32 pid;	 /* in the thread's innermost PID namespace */
 	__u32 tid;
-	__u32 host_pid; /* as the host counts */
+	__u32 host_pid; /* in the host's PID namespace */
 	__u32 host_tid;
 	char comm[EVENT_COMM_LEN]; /* of the thread */
-	/* how the event was chosen among others, where not all are reported: see struct sampling */
+	/* sampling rates, see struct sampling */
 	__u8 sampling_level;
 	__u8 skip_shift;
 	__u8 pad[6];
 };
 
 /*
- * What the governor has turned down, per tracker (src/agent/governor.c). Of events that lasted d,
- * one is kept with the probability p = max(d / (1 ms << level), 1 / (1 << level)), at most 1: the
- * longer the surer. With `skip_shift`, one in (1 << skip_shift) is looked at in the first place.
- * The row's weight is the reciprocal of both: sums of weights are right whatever the level.
+ * Sampling parameters of a tracker, set by the governor (src/agent/governor.c). An event of
+ * duration d is kept with probability p = max(d / (1 ms << level), 1 / (1 << level)), at most 1:
+ * long events are preferred. With `skip_shift`, only 1 in (1 << skip_shift) events is examined at
+ * all. A row's weight is the reciprocal of both factors, so sums of weights are correct at any
+ * level.
  */
 struct sampling {
 	__u32 level; /* 0: every event */
@@ -53,20 +54,20 @@ static inline __u64 sampling_probability(__u64 duration_ns, __u32 level)
 	return probability > least ? probability : least;
 }
 
-/* Counters each BPF object keeps per CPU in its map `stats`. */
+/* Counters per CPU, in the map `stats` of each BPF object. */
 enum event_stat {
 	STAT_SEEN,	 /* occurrences the tracker had to decide about */
 	STAT_FILTERED,	 /* decided: no row (not tracked, not over the threshold, not an event) */
 	STAT_LOST_RING,	 /* rows lost: ring buffer full */
 	STAT_LOST_STATE, /* rows lost: a state map was full */
-	STAT_SAMPLED,	 /* left out by the governor; the weights of the others stand for them */
-	STAT_READ_FAIL,	 /* memory of the target could not be read; the row went without it */
-	/* Python stacks that rows went without, though it was long enough: */
-	STAT_STACK_LATE,  /* it was over before a moment came at which one could be taken */
+	STAT_SAMPLED,	 /* sampled out; the weights of kept events represent them */
+	STAT_READ_FAIL,	 /* unreadable memory of the target; the row lacks that data */
+	/* Python stacks missing from rows that were long enough for a stack: */
+	STAT_STACK_LATE,  /* no hook ran in time to walk the stack */
 	STAT_STACK_STATE, /* the thread's state in Python was not found, or had no frames */
-	STAT_STACK_MOVED, /* the thread ran on while it was looked at */
+	STAT_STACK_MOVED, /* the thread ran during the walk */
 	STAT_STACK_ROOM,  /* a map was full */
-	STAT_STACK_SHARE, /* stacks had cost the process their share of time already */
+	STAT_STACK_SHARE, /* the token bucket for stack walks was empty */
 	STAT_MAX,
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
-/* A garbage collection that stopped an interpreter: bpf/gc_pause.bpf.c -> src/trackers/gc_pause.c.
+/*
+ * A garbage collection that stopped an interpreter: bpf/gc_pause.bpf.c -> src/trackers/gc_pause.c
  */
 #ifndef UNDERSPAN_EVENTS_GC_PAUSE_H
 #define UNDERSPAN_EVENTS_GC_PAUSE_H
@@ -21,19 +22,19 @@ struct gc_pause_event {
 	__u64 collected;       /* objects */
 	__u64 uncollectable;   /* objects */
 	__u32 binary_id;       /* of the probed file, see struct gc_site */
-	__u32 frozen_threads;  /* siblings that waited for the GIL when the collection ended */
-	__u32 sibling_threads; /* all other threads of the process */
+	__u32 frozen_threads;  /* waited for the GIL at the end, see frozen_threads() */
+	__u32 sibling_threads; /* all threads of the process but the collecting thread */
 	__s8 generation;       /* -1: could not be read */
 	__u8 reason;	       /* enum gc_reason */
-	__u8 method;	       /* enum gc_method, src/probe/python.h */
+	__u8 method;	       /* enum gc_method, src/cpython/image.h */
 	__u8 pad[5];
-	struct python_stack_info stack; /* its frames follow: what triggered the collection */
+	struct python_stack_info stack; /* frames follow: the code that triggered the collection */
 };
 
 /* Where an integer argument lies when a probe fires. Same values as enum arg_place. */
 enum gc_arg_place { GC_ARG_NONE, GC_ARG_REGISTER, GC_ARG_MEMORY, GC_ARG_CONSTANT };
 
-/* One probed instruction; user space writes it, the uprobe's cookie is its index. */
+/* A probed instruction; written by user space, indexed by the uprobe's cookie. */
 struct gc_site {
 	__u64 va;	 /* in the ELF file; instruction pointer - va = load bias */
 	__s64 arg_value; /* displacement or constant */
@@ -46,7 +47,7 @@ struct gc_site {
 	__u8 pad[7];
 };
 
-/* What is read of an interpreter of one binary; user space writes it, indexed by binary_id. */
+/* Offsets of a binary; written by user space, indexed by binary_id. */
 struct gc_binary {
 	__u64 runtime_va;
 	struct python_offsets offsets;

@@ -9,7 +9,7 @@
 /* ebpf_handoff.queue; append only */
 enum handoff_queue { HANDOFF_QUEUE_ACCEPT, HANDOFF_QUEUE_KEEPALIVE, HANDOFF_QUEUE_MAX };
 
-/* ebpf_handoff.pickup: the system call with which the other thread first touched the fd */
+/* ebpf_handoff.pickup: the system call of the worker's first touch */
 /* clang-format off */
 #define HANDOFF_PICKUPS(X)                                                                         \
 	X(recvfrom) X(recvmsg) X(recvmmsg) X(read) X(readv) X(poll) X(ppoll) X(epoll_ctl)          \
@@ -27,11 +27,11 @@ enum handoff_pickup {
 /* The header's thread is the worker; start = accept or (keepalive) first byte, end = pickup. */
 struct handoff_event {
 	struct event_header header;
-	__u64 client_wait_ns; /* from start until the request's first byte was there */
-	__u64 handoff_ns;     /* of start..end: bytes there, no thread */
+	__u64 client_wait_ns; /* from the start to the arrival of the request's first byte */
+	__u64 handoff_ns;     /* from the first byte to the pickup */
 	__u64 main_ident;     /* of the accepting thread, see struct event_header */
 	__u32 fd;
-	__u32 main_tid; /* the accepting thread, as its PID namespace counts */
+	__u32 main_tid; /* the accepting thread, in its PID namespace */
 	__u32 main_host_tid;
 	__u16 local_port; /* host byte order; 0 for unix sockets */
 	__u16 peer_port;
@@ -41,20 +41,23 @@ struct handoff_event {
 	__u8 pickup; /* enum handoff_pickup */
 	__u8 family; /* AF_INET, AF_INET6, AF_UNIX */
 	__u8 pad;
-	struct python_stack_info py_stack; /* its frames follow: the worker's at the pickup */
+	struct python_stack_info py_stack; /* frames follow: the worker's stack at the pickup */
 };
 
-/* A connection as bpf/lib/handoff.bpf.h follows it; user space takes out what nobody else does. */
+/*
+ * The state of a followed connection, see bpf/handoff/connection.bpf.h; user space deletes stale
+ * entries.
+ */
 struct handoff_connection {
-	struct handoff_event event; /* filled as things become known */
-	__u64 inode;		    /* of the socket: a number that is not used again soon */
-	__u64 first_byte_ns;	    /* 0: not there yet */
-	__u64 main_read_ns;	    /* last read by the accepting thread; 0: it never read */
-	__u32 host_pid;		    /* the process that accepted it */
-	__u32 idle_tid;		    /* who gave it to a poller */
+	struct handoff_event event; /* filled step by step */
+	__u64 inode;		    /* inode number of the socket: not reused soon */
+	__u64 first_byte_ns;	    /* 0: not arrived */
+	__u64 main_read_ns;	    /* last read by the accepting thread; 0: none */
+	__u32 host_pid;		    /* the accepting process */
+	__u32 idle_tid;		    /* the thread that added the connection to a poller */
 	__u32 state;
 	__u32 stack_missed; /* enum event_stat: why the worker's stack could not be taken */
-	__u64 stack;	    /* where it is kept until the first byte comes; 0: nowhere */
+	__u64 stack;	    /* key of the stack kept until the first byte arrives; 0: none */
 };
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
-/* A thread that was off the CPU: bpf/lib/off_cpu.bpf.h -> src/trackers/off_cpu.c. */
+/* A thread that was off the CPU: bpf/off_cpu/interval.bpf.h -> src/trackers/off_cpu.c. */
 #ifndef UNDERSPAN_EVENTS_OFF_CPU_H
 #define UNDERSPAN_EVENTS_OFF_CPU_H
 
@@ -20,15 +20,15 @@ enum off_cpu_cause {
 		OFF_CPU_CAUSE_MAX,
 };
 
-/* The thread that made it runnable; all 0: none did (a timer, a device). */
+/* The thread that caused the wake-up; all 0: none (a timer, a device). */
 struct off_cpu_waker {
-	__u32 tid, host_tid; /* tid: as its own PID namespace counts */
+	__u32 tid, host_tid; /* tid in the waker's PID namespace */
 	__u32 pid, host_pid;
 	__u64 ident; /* see struct event_header */
 	char comm[EVENT_COMM_LEN];
 };
 
-/* What is known of a thread that is off the CPU. */
+/* The part of an interval that is known at the switch out and the wake-up. */
 struct off_cpu {
 	__u64 user[OFF_CPU_USER_FRAMES];	/* return addresses, leaf first, 0: no more */
 	__u64 waker_user[OFF_CPU_WAKER_FRAMES]; /* the waker's own */
@@ -36,25 +36,29 @@ struct off_cpu {
 	__u32 user_hash;
 	__s16 syscall;	 /* number; -1: in none */
 	__u8 cause;	 /* enum off_cpu_cause */
-	__u8 state;	 /* as ps shows it: R S D T t ... */
-	__u8 idle;	 /* nothing to do, rather than something that takes time */
-	__u8 skip_shift; /* one in (1 << skip_shift) is looked at: see struct sampling */
+	__u8 state;	 /* letter of ps: R S D T t ... */
+	__u8 idle;	 /* an idle wait for work, rather than a delay */
+	__u8 skip_shift; /* 1 in (1 << skip_shift) intervals is examined: see struct sampling */
 	__s16 waker_syscall;
-	__u8 left_out; /* this one is not */
+	__u8 sampled_out; /* the present interval is not examined */
 	__u8 pad[3];
 };
 
 struct off_cpu_event {
 	struct event_header header;
-	__u64 runq_ns; /* of it runnable: since the wake-up, or since it was preempted */
+	__u64 runq_ns; /* time in the run queue: since the wake-up or the preemption */
 	__u64 kernel[OFF_CPU_KERNEL_FRAMES];
 	struct off_cpu off;
-	__u32 cpu;			   /* that it runs on now */
-	struct python_stack_info py_stack; /* its frames follow */
+	__u32 cpu;			   /* CPU of the switch in */
+	struct python_stack_info py_stack; /* frames follow */
 };
 
-/* All intervals of one thread with one user stack, cause and waker, within a time. */
+/*
+ * Sum of all intervals of a thread with the same user stack, cause and waker. Python stacks are
+ * sampled: see bpf/off_cpu/python_stack.bpf.h.
+ */
 struct off_cpu_profile_key {
+	__u64 py_stack; /* key of the Python stack; 0: none so far */
 	__u32 host_tid;
 	__u32 waker_host_tid;
 	__u32 user_hash;
@@ -68,7 +72,7 @@ struct off_cpu_sum {
 };
 
 struct off_cpu_profile {
-	struct off_cpu_event first; /* of the intervals; without times */
+	struct off_cpu_event first; /* first interval, without times */
 	struct off_cpu_sum sum;
 };
 

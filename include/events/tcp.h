@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
-/* What the events of all tcp_* trackers say about the connection: filled by bpf/lib/tcp.bpf.h. */
+/* The TCP connection in the events of all tcp_* trackers: filled by bpf/lib/tcp.bpf.h. */
 #ifndef UNDERSPAN_EVENTS_TCP_H
 #define UNDERSPAN_EVENTS_TCP_H
 
@@ -8,7 +8,7 @@
 /* Of the packets: a v4-mapped connection of an IPv6 socket is IPv4. */
 enum tcp_family { TCP_FAMILY_UNKNOWN, TCP_FAMILY_IPV4, TCP_FAMILY_IPV6, TCP_FAMILY_MAX };
 
-/* The kernel's numbers (include/net/tcp_states.h), which are also what `ss` means. */
+/* The kernel's state numbers (include/net/tcp_states.h), also shown by `ss`. */
 #define TCP_STATES(X)                                                                              \
 	X(ESTABLISHED)                                                                             \
 	X(SYN_SENT)                                                                                \
@@ -28,7 +28,7 @@ enum tcp_state {
 struct tcp_connection {
 	__u8 local_ip[16]; /* IPv6, IPv4 as ::ffff:a.b.c.d */
 	__u8 remote_ip[16];
-	__u32 netns; /* inode number of the network namespace, as `lsns -t net` shows it */
+	__u32 netns; /* inode number of the network namespace, as in `lsns -t net` */
 	__u32 srtt_us;
 	__u32 snd_cwnd;
 	__u32 total_retrans;

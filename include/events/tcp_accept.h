@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
-/* What happened in a listener's accept queue: bpf/tcp_accept.bpf.c -> src/trackers/tcp_accept.c. */
+/* Events of a listener's accept queue: bpf/tcp_accept.bpf.c -> src/trackers/tcp_accept.c. */
 #ifndef UNDERSPAN_EVENTS_TCP_ACCEPT_H
 #define UNDERSPAN_EVENTS_TCP_ACCEPT_H
 
@@ -17,15 +17,15 @@ enum tcp_accept_kind {
 };
 
 /*
- * The header's thread is the accepting one; for the other kinds the one that accepted last from
- * this listener, or that called listen().
+ * The header's thread is the accepting thread; for further kinds, the last accepting thread of the
+ * listener, or the thread that called listen().
  */
 struct tcp_accept_event {
 	struct event_header header;
 	struct tcp_connection connection; /* DROPPED: the listener's own */
-	__u8 listen_ip[16];		  /* what the listener is bound to */
-	__u32 queue_len; /* when the connection came, itself included; DROPPED: at the end */
-	__u32 queue_max; /* full when queue_len exceeds it */
+	__u8 listen_ip[16];		  /* bound address of the listener */
+	__u32 queue_len;		  /* at arrival, connection included; DROPPED: at the end */
+	__u32 queue_max;		  /* the queue is full when queue_len exceeds queue_max */
 	__u32 handshake_rtt_us;
 	__u32 drops;
 	__u8 kind; /* enum tcp_accept_kind */

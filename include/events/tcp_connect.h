@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
-/* Outbound connections, how they began and ended: bpf/tcp_connect.bpf.c ->
- * src/trackers/tcp_connect.c. */
+/*
+ * Outbound connections, their outcome and end: bpf/tcp_connect.bpf.c -> src/trackers/tcp_connect.c.
+ */
 #ifndef UNDERSPAN_EVENTS_TCP_CONNECT_H
 #define UNDERSPAN_EVENTS_TCP_CONNECT_H
 
@@ -12,7 +13,7 @@ enum tcp_connect_kind {
 	TCP_CONNECT_CLOSED,  /* -> ebpf_tcp_connect_closed; start..end: the connection's life */
 };
 
-/* ebpf_tcp_connect.outcome; append only. The kernel side says FAILED, user space what it means. */
+/* ebpf_tcp_connect.outcome; append only. BPF reports `failed`, user space derives the reason. */
 #define TCP_CONNECT_OUTCOMES(X)                                                                    \
 	X(failed)                                                                                  \
 	X(success) X(aborted) X(refused) X(timeout) X(unreachable) X(reset) X(denied) X(no_port)
@@ -24,17 +25,17 @@ enum tcp_connect_outcome {
 		TCP_CONNECT_OUTCOME_MAX
 };
 
-/* ebpf_tcp_connect_closed.closed_by: who ended it first; append only */
+/* ebpf_tcp_connect_closed.closed_by: the side that ended the connection first; append only */
 enum tcp_closed_by {
 	TCP_CLOSED_BY_UNKNOWN,
 	TCP_CLOSED_BY_LOCAL,
 	TCP_CLOSED_BY_REMOTE,
-	TCP_CLOSED_BY_RESET,   /* the peer's, or one that a device between sent */
-	TCP_CLOSED_BY_TIMEOUT, /* nobody answered any more */
+	TCP_CLOSED_BY_RESET,   /* by the peer, or by a device in between */
+	TCP_CLOSED_BY_TIMEOUT, /* no answer any more */
 	TCP_CLOSED_BY_MAX
 };
 
-/* The header's thread is the one that connected. */
+/* The header's thread is the connecting thread. */
 struct tcp_connect_event {
 	struct event_header header;
 	struct tcp_connection connection;

@@ -12,10 +12,9 @@ SELECT
     toUnixTimestamp64Micro(end_time) AS end_us
 FROM ebpf_gc_pause
 WHERE pid = {pid:UInt32}
-    AND ({host:String} = '' OR host = {host:String})
-    AND ({container:String} = '' OR {container:String} IN (pod_uid, container_id))
+    AND host = {host:String} AND container_id = {container_id:String}
     AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
     AND end_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
-    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 1 MINUTE
 ORDER BY start_time
 LIMIT 10000

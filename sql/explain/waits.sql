@@ -13,8 +13,7 @@ SELECT * FROM
         toUnixTimestamp64Micro(end_time) AS end_us
     FROM ebpf_gil_wait
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
-        AND ({host:String} = '' OR host = {host:String})
-        AND ({container:String} = '' OR {container:String} IN (pod_uid, container_id))
+        AND host = {host:String} AND container_id = {container_id:String}
         AND start_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
         AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
         AND duration_ns >= 1000000
@@ -29,11 +28,10 @@ SELECT * FROM
         toUnixTimestamp64Micro(end_time) AS end_us
     FROM ebpf_off_cpu
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND ebpf_off_cpu.cause != 'gil'
-        AND ({host:String} = '' OR host = {host:String})
-        AND ({container:String} = '' OR {container:String} IN (pod_uid, container_id))
+        AND host = {host:String} AND container_id = {container_id:String}
         AND start_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
         AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
         AND duration_ns >= 1000000
 )
-ORDER BY begin_us
-LIMIT 200
+ORDER BY begin_us, end_us
+LIMIT 10000

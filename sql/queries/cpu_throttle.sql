@@ -1,21 +1,26 @@
--- Whose CPU quota was too small in the last hour, and what it cost: throttled time per cgroup, and the share of its periods
--- in which it was used up.
+-- Whose CPU quota was too small in the last hour, and what did that cost: how much time per cgroup, in which share of its
+-- periods was it used up? containers: whose processes stood still. NULL: no period was counted.
 SELECT
-    host, container_id, pod_uid, cgroup,
-    round(sum(throttled_ns) / 1e9, 3) AS throttled_s,
-    sum(throttled_periods) AS used_up,
-    round(100 * used_up / sum(periods), 1) AS percent_of_periods,
-    round(any(quota_us) / any(period_us), 2) AS cpus_allowed,
+    host, cgroup,
+    arrayStringConcat(arrayDistinct(arraySort(arrayFlatten(groupArray(containers)))), ' ') AS containers,
+    round(sum(throttled) / 1e9, 3) AS throttled_s,
+    sum(used_up_periods) AS used_up,
+    round(100 * used_up / nullIf(sum(all_periods), 0), 1) AS percent_of_periods,
+    round(argMax(quota, end_time) / nullIf(argMax(period, end_time), 0), 2) AS cpus_allowed,
     count() AS windows,
-    max(duration_ms) AS longest_ms
+    round(max(lasted) / 1e6, 1) AS longest_ms
 FROM
 (
-    -- all processes of a cgroup have rows alike
-    SELECT *, duration_ms FROM ebpf_cpu_throttle
-    WHERE start_time > now() - INTERVAL 1 HOUR
-    ORDER BY start_time
-    LIMIT 1 BY host, cgroup_id, end_time
+    -- each process of a cgroup has a row of a window; that of one which came meanwhile has a part of it
+    SELECT
+        host, cgroup_id, cgroup, end_time,
+        groupUniqArray(left(container_id, 12)) AS containers,
+        max(throttled_ns * weight) AS throttled, max(throttled_periods * weight) AS used_up_periods,
+        max(periods * weight) AS all_periods, max(quota_us) AS quota, max(period_us) AS period, max(duration_ns) AS lasted
+    FROM ebpf_cpu_throttle
+    WHERE start_time >= now() - INTERVAL 1 HOUR
+    GROUP BY host, cgroup_id, cgroup, end_time
 )
-GROUP BY host, container_id, pod_uid, cgroup
-ORDER BY throttled_s DESC
+GROUP BY host, cgroup_id, cgroup
+ORDER BY throttled_s DESC, host, cgroup, cgroup_id
 LIMIT 20;

@@ -1,10 +1,10 @@
--- Which collections of the last hour stopped a process longest, what Python code set them off (leaf first), and how
--- many threads stood still meanwhile?
+-- Which collections stopped a process longest in the last hour, what Python code set them off (leaf first), and how many
+-- threads stood still meanwhile? NULL: could not be read, or the collection was too short for a stack (gc_pause.stack_min_us).
 SELECT
-    start_time, host, pid, thread_name,
-    generation, round(duration_ms, 1) AS ms, collected, frozen_threads,
-    arrayStringConcat(arraySlice(py_stack, 1, 4), ' < ') AS set_off_by
+    start_time, host, left(container_id, 12) AS container, pid, thread_name,
+    nullIf(generation, -1) AS generation, round(duration_ns / 1e6, 1) AS ms, collected, frozen_threads,
+    nullIf(arrayStringConcat(arraySlice(py_stack, 1, 4), ' < '), '') AS set_off_by
 FROM ebpf_gc_pause
 WHERE start_time >= now() - INTERVAL 1 HOUR
-ORDER BY duration_ns DESC
+ORDER BY duration_ns DESC, start_time, host, host_pid
 LIMIT 20;

@@ -1,14 +1,15 @@
 -- Which code picks connections up late? The last hour's requests that waited for a thread, by process and by where in its
--- Python code (leaf first) a worker took them at last.
+-- Python code (leaf first) a worker took them at last. Only of those whose stack was taken (handoff.stack_min_us).
+WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
 SELECT
-    host, pid, local_port,
+    host, left(container_id, 12) AS container, pid, host_pid, local_port,
     arrayStringConcat(arraySlice(py_stack, 1, 4), ' < ') AS picked_up_in,
     round(sum(weight)) AS requests,
-    round(sum(handoff_ms * weight), 1) AS waited_ms,
-    round(quantile(0.99)(handoff_ms), 1) AS p99_ms,
-    round(max(handoff_ms), 1) AS max_ms
+    round(sum(handoff_ns * weight) / 1e6, 1) AS waited_ms,
+    round(quantileExactWeighted(0.99)(intDiv(handoff_ns, 1000), thousandths) / 1e3, 1) AS p99_ms,
+    round(max(handoff_ns) / 1e6, 1) AS max_ms
 FROM ebpf_handoff
 WHERE start_time >= now() - INTERVAL 1 HOUR AND notEmpty(py_stack)
-GROUP BY host, pid, local_port, picked_up_in
-ORDER BY waited_ms DESC
+GROUP BY host, container_id, pid, host_pid, local_port, picked_up_in
+ORDER BY waited_ms DESC, host, host_pid, local_port, picked_up_in
 LIMIT 20;

@@ -1,14 +1,24 @@
--- Where did threads wait in the last hour, busy ones only: by service process, cause and place?
+-- Where did threads wait in the last hour, busy ones only: by process, cause and place? The place is Python code where that
+-- is known, else native code, leaf first. woken_by ended most of that time; NULL: a timer or a device did. Intervals that found no
+-- room in the kernel's map have their cause only.
 SELECT
-    host, pid, cause, syscall,
-    arrayStringConcat(arraySlice(if(empty(py_stack), user_stack, py_stack), 1, 4), ' < ') AS place,
-    sum(count) AS times,
-    round(sum(off_ns) / 1e6, 1) AS off_ms,
-    round(sum(runq_ns) / 1e6, 1) AS of_it_without_cpu_ms,
-    round(max(max_ns) / 1e6, 1) AS longest_ms,
-    topK(1)(waker_comm) AS woken_by
-FROM ebpf_off_cpu_profile
-WHERE start_time >= now() - INTERVAL 1 HOUR AND NOT idle
-GROUP BY host, pid, cause, syscall, place
-ORDER BY off_ms DESC
+    host, left(container_id, 12) AS container, pid, host_pid, cause, syscall,
+    if(host_pid = 0, '(no room for the place)', arrayStringConcat(frames, ' < ')) AS place,
+    round(sum(times_by)) AS times,
+    round(sum(off_by) / 1e6, 1) AS off_ms,
+    round(sum(runq_by) / 1e6, 1) AS of_it_without_cpu_ms,
+    round(max(max_by) / 1e6, 1) AS longest_ms,
+    argMinIfOrNull(waker_comm, (-off_by, waker_comm), waker_comm != '') AS woken_by
+FROM
+(
+    SELECT
+        host, container_id, pid, host_pid, cause, syscall, toString(ebpf_off_cpu_profile.waker_comm) AS waker_comm,
+        arraySlice(multiIf(host_pid = 0, [], empty(py_stack), user_stack, py_stack), 1, 4) AS frames,
+        sum(count * weight) AS times_by, sum(off_ns * weight) AS off_by, sum(runq_ns * weight) AS runq_by, max(max_ns) AS max_by
+    FROM ebpf_off_cpu_profile
+    WHERE start_time >= now() - INTERVAL 1 HOUR AND NOT idle
+    GROUP BY host, container_id, pid, host_pid, cause, syscall, waker_comm, frames
+)
+GROUP BY host, container_id, pid, host_pid, cause, syscall, frames
+ORDER BY off_ms DESC, host, host_pid, cause, syscall, place
 LIMIT 30;

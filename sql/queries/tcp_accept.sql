@@ -1,15 +1,18 @@
--- Which listeners made their clients wait in the last hour? Per listener and minute: how long connections sat in its
--- accept queue, how full that was, and what overflowed (the client then waits a second for its next SYN).
+-- Which listeners made their clients wait in the last hour? Per listener and minute: how long connections sat in its accept
+-- queue (those that waited longer than tcp_accept.min_duration_us), how full that was, and what overflowed (the client then
+-- waits a second for its next SYN). NULL: no connection waited in that minute.
+WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
 SELECT
-    toStartOfMinute(start_time) AS minute, host, any(comm) AS program,
-    IPv6NumToString(listen_ip) AS listen_address, local_port, netns,
-    countIf(kind = 'accepted') AS slow_accepts,
-    round(quantileIf(0.5)(duration_ms, kind = 'accepted'), 1) AS wait_p50_ms,
-    round(maxIf(duration_ms, kind = 'accepted'), 1) AS wait_max_ms,
+    toStartOfMinute(start_time) AS minute, host,
+    left(argMax(container_id, (start_time, host_tid)), 12) AS container, argMax(comm, (start_time, host_tid)) AS program,
+    replaceOne(IPv6NumToString(listen_ip), '::ffff:', '') AS listen_address, local_port, netns,
+    round(sumIf(weight, kind = 'accepted')) AS slow_accepts,
+    round(quantileExactWeightedIfOrNull(0.5)(intDiv(duration_ns, 1000), thousandths, kind = 'accepted') / 1e3, 1) AS wait_p50_ms,
+    round(maxIfOrNull(duration_ns, kind = 'accepted') / 1e6, 1) AS wait_max_ms,
     max(queue_len) AS longest_queue, max(queue_max) AS queue_limit,
-    sum(overflows) AS overflowed, sum(drops) - overflowed AS dropped_otherwise,
-    countIf(kind = 'never_accepted') AS closed_in_queue
+    round(sum(overflows * weight)) AS overflowed, round(sum(drops * weight)) - overflowed AS dropped_otherwise,
+    round(sumIf(weight, kind = 'never_accepted')) AS closed_in_queue
 FROM ebpf_tcp_accept
-WHERE start_time >= now() - INTERVAL 1 HOUR
+WHERE start_time >= toStartOfMinute(now() - INTERVAL 1 HOUR)
 GROUP BY minute, host, listen_ip, local_port, netns
-ORDER BY minute, wait_max_ms DESC;
+ORDER BY minute, wait_max_ms DESC NULLS LAST, host, local_port, netns, listen_address;

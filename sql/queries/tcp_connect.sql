@@ -1,31 +1,33 @@
--- What did connecting cost in the last hour, per program and destination: how many handshakes, how slow, which failed and
--- why, and how much of it was churn: connections that lived less than a second (keep-alive or a pool would save them)?
+-- What did connecting cost, per program and destination, of the connections begun in the last hour: how many handshakes, how
+-- slow, which failed and why, and how much of it was churn: connections that are over and lived less than a second
+-- (keep-alive or a pool would save them)? NULL: no handshake succeeded, or no connection is over.
+WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
 SELECT
-    host, comm, IPv6NumToString(remote_ip) AS destination, remote_port,
-    sum(attempts) AS connects, sum(failures) AS failed, arrayDistinct(arrayFlatten(groupArray(reasons))) AS why,
-    round(max(p50), 1) AS connect_p50_ms, round(max(p99), 1) AS connect_p99_ms, sum(syn_retransmits) AS syns_again,
-    sum(short) AS lived_under_1s, round(max(median_life), 1) AS life_p50_s, sum(bytes) AS bytes
+    host, left(container_id, 12) AS container, comm, replaceOne(IPv6NumToString(remote_ip), '::ffff:', '') AS destination, remote_port,
+    round(sumIf(weight, opened)) AS connects,
+    round(sumIf(weight, opened AND outcome != 'success')) AS failed,
+    arraySort(groupUniqArrayIf(outcome, opened AND outcome != 'success')) AS why,
+    round(quantileExactWeightedIfOrNull(0.5)(intDiv(duration_ns, 1000), thousandths, opened AND outcome = 'success') / 1e3, 1) AS connect_p50_ms,
+    round(quantileExactWeightedIfOrNull(0.99)(intDiv(duration_ns, 1000), thousandths, opened AND outcome = 'success') / 1e3, 1) AS connect_p99_ms,
+    round(sumIf(retransmitted * weight, opened)) AS syns_again,
+    round(sumIf(weight, NOT opened)) AS over,
+    round(sumIf(weight, NOT opened AND duration_ns < 1e9)) AS lived_under_1s,
+    round(quantileExactWeightedIfOrNull(0.5)(intDiv(duration_ns, 1000000), thousandths, NOT opened) / 1e3, 1) AS life_p50_s,
+    round(sumIfOrNull(bytes * weight, NOT opened)) AS bytes
 FROM
 (
     SELECT
-        host, comm, remote_ip, remote_port,
-        count() AS attempts, countIf(outcome != 'success') AS failures,
-        groupUniqArrayIf(outcome, outcome != 'success') AS reasons,
-        quantileIf(0.5)(duration_ms, outcome = 'success') AS p50,
-        quantileIf(0.99)(duration_ms, outcome = 'success') AS p99,
-        sum(total_retrans) AS syn_retransmits, 0 AS short, 0. AS median_life, 0 AS bytes
+        1 AS opened, host, container_id, comm, remote_ip, remote_port, weight, duration_ns,
+        toString(ebpf_tcp_connect.outcome) AS outcome, total_retrans AS retransmitted, 0 AS bytes
     FROM ebpf_tcp_connect
     WHERE start_time >= now() - INTERVAL 1 HOUR
-    GROUP BY host, comm, remote_ip, remote_port
     UNION ALL
     SELECT
-        host, comm, remote_ip, remote_port,
-        0, 0, [], 0., 0., 0, countIf(duration_ns < 1e9), quantile(0.5)(duration_ms) / 1e3,
-        sum(bytes_sent + bytes_received)
+        0, host, container_id, comm, remote_ip, remote_port, weight, duration_ns,
+        '', 0, bytes_sent + bytes_received
     FROM ebpf_tcp_connect_closed
-    WHERE end_time >= now() - INTERVAL 1 HOUR
-    GROUP BY host, comm, remote_ip, remote_port
+    WHERE start_time >= now() - INTERVAL 1 HOUR
 )
-GROUP BY host, comm, remote_ip, remote_port
-ORDER BY failed DESC, connects DESC
+GROUP BY host, container_id, comm, remote_ip, remote_port
+ORDER BY failed DESC, connects DESC, host, container_id, comm, destination, remote_port
 LIMIT 50;

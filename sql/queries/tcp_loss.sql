@@ -1,18 +1,24 @@
 -- Which peers cost time by lost packets or closed windows? Per program and peer in the last hour: what was sent again,
 -- and for how long nothing moved: until a timer helped (rto, tlp), while connecting, or for a closed window, ours or theirs.
+-- NULL: no connection with that peer stalled, or none had a round-trip time.
+WITH
+    -- a tail-loss probe that did not help goes on as the stall of the retransmission timer
+    kind IN ('rto', 'tlp') AND ended_by != 'rto' AS is_stall,
+    toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
 SELECT
-    comm, remote_ip, if(local_port < remote_port AND local_port > 0, local_port, remote_port) AS service_port,
-    sumIf(segments, kind IN ('retransmit', 'loss_recovery', 'rto', 'tlp')) AS retransmitted,
-    countIf(kind = 'rto') AS rto_stalls,
-    round(sumIf(stalled_ms, kind IN ('rto', 'tlp') AND ended_by != 'rto')) AS stalled_ms,
-    round(maxIf(stalled_ms, kind IN ('rto', 'tlp'))) AS longest_stall_ms,
-    round(sumIf(stalled_ms, kind = 'syn_retransmit')) AS connecting_ms,
-    round(sumIf(stalled_ms, kind = 'zero_window_received')) AS peer_window_closed_ms,
-    round(sumIf(stalled_ms, kind = 'zero_window_sent')) AS own_window_closed_ms,
-    sumIf(segments, kind IN ('rst_sent', 'rst_received')) AS resets,
-    any(srtt_us) AS some_srtt_us
+    host, left(container_id, 12) AS container, comm, replaceOne(IPv6NumToString(remote_ip), '::ffff:', '') AS peer,
+    if(local_port < remote_port AND local_port > 0, local_port, remote_port) AS service_port,
+    round(sumIf(segments * weight, kind IN ('retransmit', 'loss_recovery', 'rto', 'tlp'))) AS sent_again,
+    round(sumIf(weight, kind = 'rto')) AS rto_stalls,
+    round(sumIf(stalled_ns * weight, is_stall) / 1e6) AS stall_ms,
+    round(maxIfOrNull(stalled_ns, kind IN ('rto', 'tlp')) / 1e6) AS longest_stall_ms,
+    round(sumIf(stalled_ns * weight, kind = 'syn_retransmit') / 1e6) AS connecting_ms,
+    round(sumIf(stalled_ns * weight, kind = 'zero_window_received') / 1e6) AS peer_window_closed_ms,
+    round(sumIf(stalled_ns * weight, kind = 'zero_window_sent') / 1e6) AS own_window_closed_ms,
+    round(sumIf(segments * weight, kind IN ('rst_sent', 'rst_received'))) AS resets,
+    quantileExactWeightedIfOrNull(0.5)(srtt_us, thousandths, srtt_us > 0) AS srtt_p50_us
 FROM ebpf_tcp_loss
 WHERE start_time >= now() - INTERVAL 1 HOUR
-GROUP BY comm, remote_ip, service_port
-ORDER BY stalled_ms + connecting_ms + peer_window_closed_ms + own_window_closed_ms DESC
+GROUP BY host, container_id, comm, remote_ip, service_port
+ORDER BY stall_ms + connecting_ms + peer_window_closed_ms + own_window_closed_ms DESC, host, container_id, comm, peer, service_port
 LIMIT 30;

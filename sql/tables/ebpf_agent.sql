@@ -5,6 +5,7 @@
 -- rows and without losses here had no events. When the agent has ended in order, pending is 0.
 -- Rows that lack something: rows_gone with "<gone>" in a stack, code that died before it was read; rows_unread with "<unread>", code
 -- or a function that was not read in time; rows_unnamed with a Python process's thread, its own or another one, without a name.
+-- columns_left_out: so many columns of the tracker's rows have no place in its table: `underspan schema --check` names them.
 CREATE TABLE IF NOT EXISTS ebpf_agent
 (
     host LowCardinality(String),
@@ -39,6 +40,7 @@ CREATE TABLE IF NOT EXISTS ebpf_agent
     queued_rows UInt64 CODEC(ZSTD),
     spooled_rows UInt64 CODEC(ZSTD),
     retries UInt64 CODEC(ZSTD),
+    columns_left_out UInt64 CODEC(ZSTD),
     bytes_sent UInt64 CODEC(ZSTD),
     bpf_ns UInt64 CODEC(ZSTD),
     bpf_hits UInt64 CODEC(ZSTD),

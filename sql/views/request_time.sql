@@ -1,128 +1,474 @@
--- Where did the time of each request go? One row per server span that started between `from` and `to`:
+-- Where did the time of each request go, before and around its span? One row per server span that started at `from` or later and
+-- before `to`; what a row says does not depend on the two, so that adjacent windows add up:
 --   SELECT * FROM request_time(from = '2026-01-31 09:00:00', to = '2026-01-31 10:00:00') ORDER BY total_ms DESC
 --
--- total = handoff + gc + handler + rest, in milliseconds, each moment counted once:
---   total_ms    what the caller's client span measured; without one, from the hand-off's start to the span's end
---   handoff_ms  the request's bytes were there and no worker thread was (collections not counted)
---   gc_ms       the process stood still for garbage collection, before, during or after the span;
---               gc_others_ms of it was none of this request's own doing: other threads or requests started it
---   handler_ms  the span without those collections
---   rest_ms     what is left: network, proxies, the accept queue, the time from pickup to the span's start
--- span_ms is what a trace viewer shows. client_wait_ms (connected, but nothing sent yet) is part of the rest.
+-- total = accept + client_wait + handoff + gc + handler + rest, in milliseconds, each moment counted once, a collection first:
+--   total_ms       from when the caller began (its client span; without one, from the first wait seen) until caller and span ended
+--   accept_ms      the connection sat in the listener's accept queue
+--   client_wait_ms it was accepted, but the client had sent nothing
+--   handoff_ms     the request's bytes were there and no worker thread was; NULL where the thread is an event loop, whose reads have no rows
+--   gc_ms          the process stood still for a collection, from the first wait to the end; gc_others_ms of it was none of this
+--                  request's own doing: other threads or requests started it
+--   handler_ms     the span without collections; request_time_parts splits it up
+--   rest_ms        what is left: network, proxies, from the pick-up to the span's start, and whatever not_measured names
+-- span_ms is what a trace viewer shows, caller_ms what the client span says.
 --
--- A span finds its hand-off by thread and time: the last one that this thread picked up before the span started,
--- unless another span of the thread started in between. Threads are told apart by host, container, pid and tid:
--- see deploy/otel for the attributes. Only the caller's clock may differ from ours: its skew moves gc_ms a little.
+-- NULL is what was not measured; not_measured says of each such part why. A wait is given to a span only where it is known to be of
+-- its request: see `h_state`. sampled lists the trackers that kept only some of their events then (their rows are an estimate, weight
+-- is that of the row used). Waits in the accept queue under tcp_accept.min_duration_us (1 ms) have no row and count as the rest.
 CREATE VIEW IF NOT EXISTS request_time AS
 WITH
-    server AS
+    -- when the last of the window's spans ended: nothing later is read
+    (
+        SELECT fromUnixTimestamp64Micro(ifNull(max(end_us), 0), 'UTC') FROM otel_span
+        WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+        --explain: AND trace_id = {trace_id:String}
+    ) AS last_end,
+    -- the window's spans, and those before it that may have used up a wait; what was delivered twice counts once
+    span AS
     (
         SELECT
-            TraceId, SpanId, ParentSpanId, ServiceName, SpanName,
-            if(ResourceAttributes['k8s.node.name'] != '',
-                ResourceAttributes['k8s.node.name'], ResourceAttributes['host.name']) AS host,
-            if(ResourceAttributes['k8s.pod.uid'] != '',
-                ResourceAttributes['k8s.pod.uid'], ResourceAttributes['container.id']) AS container,
-            toUInt32OrZero(if(SpanAttributes['process.pid'] != '',
-                SpanAttributes['process.pid'], ResourceAttributes['process.pid'])) AS pid,
-            toUInt32OrZero(SpanAttributes['thread.id']) AS tid,
-            intDiv(toUnixTimestamp64Nano(Timestamp), 1000) AS start_us,
-            start_us + intDiv(Duration, 1000) AS end_us,
-            lagInFrame(start_us) OVER
-                (PARTITION BY host, container, pid, tid ORDER BY start_us
-                 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS previous_us
-        FROM otel_traces
-        WHERE Timestamp >= {from:DateTime64(6, 'UTC')} AND Timestamp <= {to:DateTime64(6, 'UTC')}
-            AND SpanKind IN ('Server', 'SPAN_KIND_SERVER') AND SpanAttributes['thread.id'] != ''
+            trace_id, span_id, CAST(service, 'String') AS service, CAST(span_name, 'String') AS span_name, host, container_id, pid, tid, peer_port, client_port, start_us, end_us,
+            cityHash64(trace_id, parent_id) AS parent_key,
+            cityHash64(host, container_id, pod_uid, pid, intDiv(start_us, 600000000)) AS said
+        FROM otel_span
+        WHERE kind = 'server' AND time < {to:DateTime64(6, 'UTC')}
+            AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND
+            --explain: AND pid IN {pids:Array(UInt32)}
+        LIMIT 1 BY sipHash128(trace_id, span_id)
     ),
-    client AS
+    caller AS
+    (
+        SELECT cityHash64(trace_id, span_id) AS key, cityHash64(host) AS at_host, start_us, end_us
+        FROM otel_span
+        WHERE kind = 'client' AND time < {to:DateTime64(6, 'UTC')} + INTERVAL 1 MINUTE
+            AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE
+            --explain: AND trace_id = {trace_id:String}
+    ),
+    -- the processes that have rows, in slots of ten minutes whatever the window
+    process_row AS
+    (
+        SELECT pid AS p, host AS h, container_id AS c, pod_uid AS u, intDiv(toUnixTimestamp64Micro(start_time), 600000000) AS slot, tracker,
+            max(toUnixTimestamp64Micro(end_time)) AS last_us
+        FROM
+        (
+            SELECT pid, host, container_id, pod_uid, start_time, end_time, 1 AS tracker FROM ebpf_handoff
+            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 2 AS tracker FROM ebpf_tcp_accept
+            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 4 AS tracker FROM ebpf_gc_pause
+            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 8 AS tracker FROM ebpf_gil_wait
+            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 32 AS tracker FROM ebpf_cpu_throttle
+            -- the largest table, for the spans' pids of which there is no collection, and of spans that do not say whose pid it is
+            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 16 AS tracker FROM ebpf_off_cpu
+            WHERE pid IN
+            (
+                SELECT pid FROM otel_span
+                WHERE kind = 'server' AND time < {to:DateTime64(6, 'UTC')} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND
+                    --explain: AND pid IN {pids:Array(UInt32)}
+                    AND (host = '' OR (pod_uid != '' AND container_id = '') OR pid NOT IN
+                    (
+                        SELECT pid FROM ebpf_gc_pause
+                        WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 20 MINUTE
+                            AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
+                    ))
+            )
+        )
+        WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 20 MINUTE
+            AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
+            --explain: AND pid IN {pids:Array(UInt32)}
+        GROUP BY p, h, c, u, slot, tracker
+    ),
+    -- the same under all that a span may say of them
+    seen AS
     (
         SELECT
-            TraceId, SpanId,
-            intDiv(toUnixTimestamp64Nano(Timestamp), 1000) AS start_us,
-            intDiv(Duration, 1000) AS duration_us
-        FROM otel_traces
-        WHERE Timestamp >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND Timestamp <= {to:DateTime64(6, 'UTC')}
-            AND SpanKind IN ('Client', 'SPAN_KIND_CLIENT')
+            cityHash64(arrayJoin(arrayDistinct([toString(h), ''])), arrayJoin(arrayDistinct([toString(c), ''])), arrayJoin(arrayDistinct([toString(u), ''])),
+                p, arrayJoin([slot - 1, slot, slot + 1])) AS said,
+            uniqExact(h, c) AS matches, any(toString(h)) AS host, any(toString(c)) AS container_id, groupBitOr(tracker) AS trackers,
+            maxIf(last_us, tracker = 1) AS last_handoff_us, maxIf(last_us, tracker = 2) AS last_accept_us, maxIf(last_us, tracker = 4) AS last_gc_us,
+            maxIf(last_us, tracker = 8) AS last_gil_us, maxIf(last_us, tracker = 16) AS last_off_cpu_us
+        FROM process_row
+        GROUP BY said
+    ),
+    elsewhere AS
+    (
+        SELECT cityHash64(p, arrayJoin([slot - 1, slot, slot + 1])) AS said_process, arrayStringConcat(arraySort(groupUniqArray(8)(toString(h))), ', ') AS hosts
+        FROM process_row
+        GROUP BY said_process
+    ),
+    -- when each host's agent reported; since r_run without a gap or a change of what ran
+    report AS
+    (
+        SELECT r_host, r_from, r_to, r_ran, r_sampled,
+            max(if(begins, r_from, 0)) OVER (PARTITION BY r_host ORDER BY r_from ROWS UNBOUNDED PRECEDING) AS r_run
+        FROM
+        (
+            SELECT r_host, r_from, r_to, r_ran, r_sampled,
+                r_from > lagInFrame(r_to) OVER w + 2000000 OR r_ran != lagInFrame(r_ran) OVER w AS begins
+            FROM
+            (
+                SELECT
+                    toString(ebpf_agent.host) AS r_host, toUnixTimestamp64Micro(start_time) AS r_from, max(toUnixTimestamp64Micro(end_time)) AS r_to,
+                    groupBitOr(transform(toString(tracker), ['handoff', 'tcp_accept', 'gc_pause', 'gil_wait', 'off_cpu', 'cpu_throttle'], [1, 2, 4, 8, 16, 32], 0) AS bit) AS r_ran,
+                    groupBitOrIf(bit, ebpf_agent.sampled > 0) AS r_sampled
+                FROM ebpf_agent
+                WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND start_time < {to:DateTime64(6, 'UTC')} + INTERVAL 1 HOUR
+                GROUP BY r_host, r_from
+            )
+            WINDOW w AS (PARTITION BY r_host ORDER BY r_from ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+        )
     ),
     handoff AS
     (
         SELECT
-            host, if(pod_uid != '', pod_uid, container_id) AS container, pid, tid,
-            toUnixTimestamp64Micro(end_time) AS end_us,
-            end_us - intDiv(handoff_ns, 1000) AS start_us,
-            intDiv(client_wait_ns, 1000) AS client_wait_us,
-            queue
+            cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS h_thread, queue AS h_queue, weight AS h_weight, peer_port AS h_port,
+            toUnixTimestamp64Micro(start_time) AS h_from, toUnixTimestamp64Micro(end_time) AS h_pickup,
+            h_pickup - intDiv(least(handoff_ns, duration_ns), 1000) AS h_bytes
         FROM ebpf_handoff
-        WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time <= {to:DateTime64(6, 'UTC')}
+        WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
+            --explain: AND pid IN {pids:Array(UInt32)}
     ),
-    gc AS
+    -- connections that waited for their accept(), with how many the thread took before, within 10 s and within 5 ms
+    accepted AS
     (
         SELECT
-            host, if(pod_uid != '', pod_uid, container_id) AS container, pid, tid,
-            toUnixTimestamp64Micro(start_time) AS start_us,
-            toUnixTimestamp64Micro(end_time) AS end_us
-        FROM ebpf_gc_pause
-        WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE
-            AND start_time <= {to:DateTime64(6, 'UTC')} + INTERVAL 10 MINUTE
+            x_thread, x_connection, x_from, x_to, x_weight,
+            row_number() OVER (PARTITION BY x_thread ORDER BY x_to) AS x_number,
+            count() OVER (PARTITION BY x_thread ORDER BY x_to RANGE BETWEEN 10000000 PRECEDING AND CURRENT ROW) AS x_lately,
+            count() OVER (PARTITION BY x_thread ORDER BY x_to RANGE BETWEEN 5000 PRECEDING AND CURRENT ROW) AS x_burst
+        FROM
+        (
+            SELECT cityHash64(toString(host), toString(container_id), pid) AS process,
+                cityHash64(process, tid) AS x_thread, cityHash64(process, remote_port, 'port') AS x_connection, weight AS x_weight,
+                toUnixTimestamp64Micro(start_time) AS x_from, toUnixTimestamp64Micro(end_time) AS x_to
+            FROM ebpf_tcp_accept
+            WHERE kind = 'accepted' AND start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
+                --explain: AND pid IN {pids:Array(UInt32)}
+        )
     ),
-    picked AS
+    -- waits of a thread that had nothing to do: what it took before such a wait it had answered. Only of processes that
+    -- took something, and of first threads, which may be event loops
+    idle AS
+    (
+        SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS i_thread, toUnixTimestamp64Micro(start_time) AS i_from,
+            startsWith(toString(syscall), 'epoll') AS i_epoll
+        FROM ebpf_off_cpu
+        WHERE ebpf_off_cpu.idle AND start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND AND start_time < {to:DateTime64(6, 'UTC')}
+            --explain: AND pid IN {pids:Array(UInt32)}
+            AND (tid = pid OR pid IN
+            (
+                SELECT pid FROM ebpf_handoff
+                WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
+                UNION DISTINCT SELECT pid FROM ebpf_tcp_accept
+                WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
+            ))
+    ),
+    -- of each process how long it had collected when a collection ends: cumulative, so that no span meets all collections
+    collection AS
+    (
+        SELECT g_who, greatest(g_began, g_reached) AS g_from, greatest(g_ended, g_began, g_reached) AS g_to,
+            sum(greatest(g_ended, g_began, g_reached) - greatest(g_began, g_reached)) OVER (PARTITION BY g_who ORDER BY g_began, g_ended ROWS UNBOUNDED PRECEDING) AS g_sum
+        FROM
+        (
+            SELECT cityHash64(toString(host), toString(container_id), pid) AS g_who, toUnixTimestamp64Micro(start_time) AS g_began, toUnixTimestamp64Micro(end_time) AS g_ended,
+                max(g_ended) OVER (PARTITION BY g_who ORDER BY g_began, g_ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS g_reached
+            FROM ebpf_gc_pause
+            WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time <= last_end + INTERVAL 1 MINUTE
+                --explain: AND pid IN {pids:Array(UInt32)}
+        )
+    ),
+    -- the same of each thread's own collections
+    own AS
+    (
+        SELECT g_who, greatest(g_began, g_reached) AS g_from, greatest(g_ended, g_began, g_reached) AS g_to,
+            sum(greatest(g_ended, g_began, g_reached) - greatest(g_began, g_reached)) OVER (PARTITION BY g_who ORDER BY g_began, g_ended ROWS UNBOUNDED PRECEDING) AS g_sum
+        FROM
+        (
+            SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS g_who, toUnixTimestamp64Micro(start_time) AS g_began, toUnixTimestamp64Micro(end_time) AS g_ended,
+                max(g_ended) OVER (PARTITION BY g_who ORDER BY g_began, g_ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS g_reached
+            FROM ebpf_gc_pause
+            WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time <= last_end + INTERVAL 1 MINUTE
+                --explain: AND pid IN {pids:Array(UInt32)}
+        )
+    ),
+    -- hosts whose agent reported in a slot: where it did, a tracker that it does not name did not run
+    reporting AS
+    (
+        SELECT cityHash64(r_host, arrayJoin([intDiv(r_from, 600000000) - 1, intDiv(r_from, 600000000), intDiv(r_from, 600000000) + 1])) AS host_slot, 1 AS reported
+        FROM report
+        GROUP BY host_slot
+    ),
+    -- what the agent said of a process (outside of containers by its pid, else of the container): which trackers refused it, and why
+    health AS
+    (
+        SELECT health_key, 1 AS known, bitAnd(groupBitOr(bit), bitNot(groupBitOrIf(bit, live))) AS refused,
+            anyIf(why, NOT live AND bit != 0 AND why != '') AS refusal
+        FROM
+        (
+            SELECT cityHash64(toString(host), toString(container_id), if(container_id = '', host_pid, 0)) AS health_key,
+                transform(toString(tracker), ['handoff', 'tcp_accept', 'gc_pause', 'gil_wait', 'off_cpu', 'cpu_throttle'], [1, 2, 4, 8, 16, 32], 0) AS bit,
+                argMax(ebpf_probe_health.live, time) AS live, argMax(toString(reason), time) AS why
+            FROM ebpf_probe_health
+            WHERE host_pid != 0
+            GROUP BY health_key, host_pid, bit
+        )
+        GROUP BY health_key
+    ),
+    -- each span with its caller and its process
+    placed AS
     (
         SELECT
-            s.TraceId AS TraceId, s.SpanId AS SpanId, s.ParentSpanId AS ParentSpanId,
-            s.ServiceName AS ServiceName, s.SpanName AS SpanName,
-            s.host AS host, s.container AS container, s.pid AS pid, s.tid AS tid,
-            s.start_us AS start_us, s.end_us AS end_us,
-            h.end_us > s.previous_us AS found,
-            if(found, h.start_us, s.start_us) AS wait_us,
-            if(found, h.end_us, s.start_us) AS pickup_us,
-            if(found, h.queue, '') AS queue,
-            if(found, h.client_wait_us, 0) AS client_wait_us
-        FROM server AS s
-        ASOF LEFT JOIN handoff AS h
-            ON s.host = h.host AND s.container = h.container AND s.pid = h.pid AND s.tid = h.tid
-            AND s.start_us >= h.end_us
+            s.trace_id AS trace_id, s.span_id AS span_id, s.service AS service, s.span_name AS span_name, s.tid AS tid,
+            s.peer_port AS peer_port, s.client_port AS client_port, s.start_us AS start_us, s.end_us AS end_us, s.pid AS said_pid,
+            c.start_us AS caller_from, c.end_us AS caller_to, if(s.host = '', 0, c.at_host = cityHash64(s.host)) AS same_clock,
+            p.matches AS matches, p.trackers AS trackers,
+            -- the trackers with rows as late as its end
+            if(p.last_handoff_us >= s.end_us, 1, 0) + if(p.last_accept_us >= s.end_us, 2, 0) + if(p.last_gc_us >= s.end_us, 4, 0)
+                + if(p.last_gil_us >= s.end_us, 8, 0) + if(p.last_off_cpu_us >= s.end_us, 16, 0) AS trackers_after,
+            if(p.matches = 1, p.host, s.host) AS host, if(p.matches = 1, p.container_id, s.container_id) AS container_id,
+            if(p.matches > 1 OR s.tid = 0, 0, s.pid) AS pid
+        FROM span AS s
+        LEFT ANY JOIN caller AS c ON c.key = s.parent_key
+        LEFT ANY JOIN seen AS p ON p.said = s.said
     ),
-    whole AS
+    keyed AS (SELECT *, cityHash64(host, container_id, pid) AS process FROM placed),
+    lined AS
+    (
+        SELECT *, if(pid = 0, 0, cityHash64(process, tid)) AS thread,
+            -- requests that follow each other: of one connection where the span knows it, else of one thread
+            multiIf(pid = 0, 0, peer_port != 0, cityHash64(process, peer_port, 'port'), cityHash64(process, tid)) AS line
+        FROM keyed
+    ),
+    followed AS
+    (
+        SELECT *, lagInFrame(start_us) OVER (PARTITION BY line ORDER BY start_us ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS previous_us
+        FROM lined
+    ),
+    -- what its thread took last before it: the hand-off h, the accept() t; idle i; what the agent said, r.
+    -- From here on conditions are joined by bitAnd, and moments by USING: the analyzer compares what an AND joins with all of the query
+    -- below it, which takes 20 ms each
+    met AS
     (
         SELECT
-            p.* EXCEPT (ParentSpanId),
-            if(c.duration_us > 0, least(c.start_us, p.wait_us), p.wait_us) AS begin_us,
-            if(c.duration_us > 0, c.duration_us, p.end_us - p.wait_us) AS total_us,
-            greatest(begin_us + total_us, p.end_us) AS done_us
-        FROM picked AS p
-        LEFT JOIN client AS c ON c.TraceId = p.TraceId AND c.SpanId = p.ParentSpanId
+            s.*, r_ran, r_sampled, r_to, r_run, h_from, h_bytes, h_pickup, h_port, h_queue, h_weight, i_from, i_epoll,
+            t.x_number AS t_number, t.x_from AS t_from, t.x_to AS t_to, t.x_burst AS t_burst, t.x_weight AS t_weight,
+            -- so many connections the thread accepted since its span before this one
+            if(t.x_number = 0, 0, least(t.x_lately, t.x_number - b.x_number)) AS t_fresh,
+            bitAnd(bitAnd(r_ran, 16) != 0, r_to >= start_us) AS idle_known,
+            -- which hand-off is the request's own: 1 the last one that its thread picked up. Else the reason why not
+            multiIf(
+                h_pickup = 0, 0,
+                start_us - h_pickup > 10000000, 0, -- as if there were none: how far back rows are read depends on the window
+                h_pickup <= previous_us, 2, -- another span of the thread came since
+                bitAnd(bitAnd(peer_port != 0, h_port != 0), peer_port != h_port), 3, -- another connection's
+                bitAnd(same_clock, h_pickup <= caller_from), 4, -- over before the caller began
+                bitAnd(bitAnd(h_port != 0, bitOr(peer_port = h_port, client_port = h_port)), i_from <= h_pickup + 2000), 1, -- or idle until its first byte came
+                i_from > h_pickup, 5, -- the thread was idle since
+                bitAnd(same_clock, h_from >= caller_from), 1,
+                start_us - h_pickup > multiIf(bitOr(bitAnd(r_sampled, 1) != 0, h_weight > 1), 5000,
+                    bitAnd(bitAnd(r_ran, 16) != 0, r_to >= start_us), 1000000, 100000), 6, -- too long ago
+                1) AS h_state
+        FROM followed AS s
+        ASOF LEFT JOIN accepted AS t ON s.thread = t.x_thread AND s.start_us >= t.x_to
+        ASOF LEFT JOIN accepted AS b ON s.thread = b.x_thread AND s.previous_us >= b.x_to
+        ASOF LEFT JOIN handoff AS h ON s.thread = h_thread AND s.start_us >= h_pickup
+        ASOF LEFT JOIN idle AS i ON s.thread = i_thread AND s.start_us >= i_from
+        ASOF LEFT JOIN report AS r ON s.host = r_host AND s.end_us > r_from
+        WHERE s.start_us >= toUnixTimestamp64Micro({from:DateTime64(6, 'UTC')})
     ),
-    parts AS
+    -- by which connection its accept() is found
+    connected AS
+    (
+        SELECT s.*, c.x_from AS c_from, c.x_to AS c_to, c.x_weight AS c_weight,
+            bitAnd(c.x_to > greatest(s.previous_us, 0),
+                if(s.h_state = 1, s.h_from + 20000, s.start_us) - c.x_to <= if(s.h_state = 1, 40000, 10000000)) AS c_fits
+        FROM met AS s
+        ASOF LEFT JOIN accepted AS c
+            ON multiIf(
+                s.pid = 0, 0,
+                bitAnd(s.h_state = 1, s.h_port != 0), cityHash64(s.process, s.h_port, 'port'),
+                s.peer_port != 0, s.line,
+                s.client_port != 0, cityHash64(s.process, s.client_port, 'port'),
+                0) = c.x_connection
+            AND if(s.h_state = 1, s.h_from + 20000, s.start_us) >= c.x_to
+    ),
+    -- a_state 1: the accept() that brought the request's connection is known, and what it waited; 0: none of its connection
+    -- waited; 2: it cannot be told which. a_from to a_to is that wait
+    decided AS
+    (
+        SELECT *,
+            if(same_clock, caller_from, 0) AS not_before,
+            multiIf(
+                c_fits, 1,
+                h_state IN (1, 5), 0,
+                peer_port != 0, 0,
+                t_number = 0, 0,
+                start_us - t_to > 10000000, 0,
+                i_from > t_to, 0,
+                bitAnd(same_clock, t_to <= caller_from), 0,
+                t_fresh = 0, if(t_burst > 1, if(start_us - t_to <= 1000000, 2, 0), 0),
+                t_fresh > 1, 2,
+                start_us - t_to > multiIf(bitAnd(same_clock, t_from >= caller_from), 10000000, bitOr(bitAnd(r_sampled, 2) != 0, t_weight > 1), 5000,
+                    idle_known, 1000000, 100000), 0,
+                1) AS a_state,
+            if(c_fits, c_from, t_from) AS a_from, if(c_fits, c_to, t_to) AS a_to, if(c_fits, c_weight, t_weight) AS a_weight
+        FROM connected
+    ),
+    -- the request's own time: [from_us, to_us); waits that began before its caller did are the connection's, not its own
+    clipped AS
+    (
+        SELECT *, greatest(not_before, if(a_state = 1, a_from, 0)) AS accept_from, greatest(not_before, if(a_state = 1, a_to, 0)) AS accept_to
+        FROM decided
+    ),
+    waiting AS
+    (
+        SELECT *,
+            if(h_state = 1, greatest(accept_to, h_from), accept_to) AS wait_from,
+            if(h_state = 1, greatest(accept_to, h_from, h_bytes), accept_to) AS wait_bytes,
+            if(h_state = 1, greatest(accept_to, h_from, h_bytes, h_pickup), accept_to) AS pickup_us,
+            multiIf(a_state = 1, accept_from, h_state = 1, greatest(accept_to, h_from), start_us) AS first_us
+        FROM clipped
+    ),
+    -- another host's clock may differ: its span is moved as little as it takes to hold what it waited for
+    moved AS
+    (
+        SELECT *, multiIf(caller_from = 0, 0, same_clock, 0,
+                caller_to - caller_from < end_us - first_us, least(first_us, caller_from) - caller_from,
+                caller_from > first_us, first_us - caller_from, caller_to < end_us, end_us - caller_to, 0) AS skew_us
+        FROM waiting
+    ),
+    bounded AS
+    (
+        SELECT *,
+            if(caller_from = 0, first_us, least(first_us, caller_from + skew_us)) AS from_us,
+            if(caller_from = 0, end_us, greatest(end_us, caller_to + skew_us)) AS to_us,
+            -- its moments, and whose collections are asked for at each
+            process AS by_process, thread AS by_thread, first_us AS at_first, wait_bytes AS at_bytes, pickup_us AS at_pickup, start_us AS at_start, end_us AS at_end, to_us AS at_done,
+            if(bitAnd(a_state = 1, h_state = 1), process, 0) AS by_bytes, if(bitAnd(pickup_us != 0, pickup_us < start_us), process, 0) AS by_pickup,
+            if(to_us > end_us, process, 0) AS by_done
+        FROM moved
+    ),
+    -- how long its process had collected at each of its moments, and its thread. Without a gap between two moments they are one
+    told AS
     (
         SELECT
-            w.TraceId AS TraceId, w.SpanId AS SpanId, any(w.ServiceName) AS ServiceName, any(w.SpanName) AS SpanName,
-            any(w.host) AS host, any(w.container) AS container, any(w.pid) AS pid, any(w.tid) AS tid,
-            any(w.begin_us) AS begin_us, any(w.start_us) AS start_us, any(w.total_us) AS total_us,
-            any(w.queue) AS queue, any(w.client_wait_us) AS client_wait_us,
-            any(w.end_us - w.start_us) AS span_us,
-            sum(greatest(0, least(g.end_us, w.done_us) - greatest(g.start_us, w.begin_us)) AS overlap_us) AS gc_us,
-            sumIf(overlap_us, g.tid != w.tid OR g.start_us < w.pickup_us) AS gc_others_us,
-            any(w.pickup_us - w.wait_us)
-                - sum(greatest(0, least(g.end_us, w.pickup_us) - greatest(g.start_us, w.wait_us))) AS handoff_us,
-            span_us
-                - sum(greatest(0, least(g.end_us, w.end_us) - greatest(g.start_us, w.start_us))) AS handler_us
-        FROM whole AS w
-        LEFT JOIN gc AS g ON g.host = w.host AND g.container = w.container AND g.pid = w.pid
-        GROUP BY w.TraceId, w.SpanId
+            s.*, hosts, known, refused, refusal, reported,
+            g1.g_sum - greatest(0, g1.g_to - first_us) AS gc_first,
+            if(s.by_bytes != 0, g2.g_sum - greatest(0, g2.g_to - wait_bytes), g1.g_sum - greatest(0, g1.g_to - first_us)) AS gc_bytes,
+            if(s.by_pickup != 0, g3.g_sum - greatest(0, g3.g_to - pickup_us), g4.g_sum - greatest(0, g4.g_to - start_us)) AS gc_pickup,
+            g4.g_sum - greatest(0, g4.g_to - start_us) AS gc_start,
+            g5.g_sum - greatest(0, g5.g_to - end_us) AS gc_end,
+            if(s.by_done != 0, g6.g_sum - greatest(0, g6.g_to - to_us), g5.g_sum - greatest(0, g5.g_to - end_us)) AS gc_done,
+            g7.g_sum - greatest(0, g7.g_to - start_us) AS own_start,
+            g8.g_sum - greatest(0, g8.g_to - end_us) AS own_end
+        FROM bounded AS s
+        ASOF LEFT JOIN (SELECT g_who AS by_process, g_from AS at_first, g_to, g_sum FROM collection) AS g1 USING (by_process, at_first)
+        ASOF LEFT JOIN (SELECT g_who AS by_bytes, g_from AS at_bytes, g_to, g_sum FROM collection) AS g2 USING (by_bytes, at_bytes)
+        ASOF LEFT JOIN (SELECT g_who AS by_pickup, g_from AS at_pickup, g_to, g_sum FROM collection) AS g3 USING (by_pickup, at_pickup)
+        ASOF LEFT JOIN (SELECT g_who AS by_process, g_from AS at_start, g_to, g_sum FROM collection) AS g4 USING (by_process, at_start)
+        ASOF LEFT JOIN (SELECT g_who AS by_process, g_from AS at_end, g_to, g_sum FROM collection) AS g5 USING (by_process, at_end)
+        ASOF LEFT JOIN (SELECT g_who AS by_done, g_from AS at_done, g_to, g_sum FROM collection) AS g6 USING (by_done, at_done)
+        ASOF LEFT JOIN (SELECT g_who AS by_thread, g_from AS at_start, g_to, g_sum FROM own) AS g7 USING (by_thread, at_start)
+        ASOF LEFT JOIN (SELECT g_who AS by_thread, g_from AS at_end, g_to, g_sum FROM own) AS g8 USING (by_thread, at_end)
+        LEFT ANY JOIN reporting AS q ON cityHash64(s.host, intDiv(s.start_us, 600000000)) = q.host_slot
+        LEFT ANY JOIN health AS y ON cityHash64(s.host, s.container_id, if(s.container_id = '', s.pid, 0)) = y.health_key
+        LEFT ANY JOIN elsewhere AS e ON if(s.matches = 0, cityHash64(s.said_pid, intDiv(s.start_us, 600000000)), 0) = e.said_process
+    ),
+    asked AS
+    (
+        SELECT *,
+            -- the trackers of which the agent says that they ran all the time
+            multiIf(pid = 0, 0, r_to < end_us, 0, r_run > first_us, 0, bitOr(matches = 1, known), r_ran, 0) AS covered,
+            -- without reports (or before the newest one): what has rows ran
+            multiIf(pid = 0, 0, matches != 1, 0, NOT reported, trackers, r_to >= end_us, 0, r_to > end_us - 60000000, trackers_after, 0) AS shown,
+            bitNot(if(matches = 1, bitAnd(refused, bitNot(trackers)), refused)) AS not_refused,
+            -- the span's thread is no process's first one and took no connection lately: another thread may have read the request and
+            -- put it into the server's own queue (waitress, executors), of which there are no rows
+            multiIf(tid = pid, 0, h_state != 0, 0, a_state = 1, 0, t_number = 0, 1, start_us - t_to > 10000000) AS brought,
+            accept_to - accept_from AS accept_whole,
+            if(h_state = 1, wait_bytes - wait_from, 0) AS client_whole,
+            if(h_state = 1, pickup_us - wait_bytes, 0) AS handoff_whole,
+            least(accept_to - accept_from, if(h_state = 1, gc_bytes, gc_pickup) - gc_first) AS accept_gc,
+            end_us - start_us AS span_us,
+            to_us - from_us AS total_us,
+            multiIf(
+                bitOr(said_pid = 0, tid = 0), 'the span does not say which thread it ran on: it needs process.pid and the native thread.id',
+                matches > 1, concat('the rows of ', toString(matches), ' processes with pid ', toString(said_pid), ' fit: the span has to name its host (host.name) and container (container.id)'),
+                if(matches = 0, if(hosts = '', 0, NOT has(splitByString(', ', hosts), host)), 0),
+                    concat('no rows of pid ', toString(said_pid), ' on host ', if(host = '', '(the span names none)', host), '; there are some under host.name ', hosts),
+                bitAnd(host = '', matches = 0), concat('the span names no host (host.name), and no process with pid ', toString(said_pid), ' has rows'),
+                bitAnd(r_to = 0, NOT reported), concat('no agent ran on host ', host, ' then'),
+                r_to < end_us, if(r_to > end_us - 60000000, concat('the agent of host ', host, ' has not reported that moment: ask again in half a minute, if it runs'), concat('no agent ran on host ', host, ' then')),
+                r_run > first_us, concat('the agent of host ', host, ' did not run all the time'),
+                bitAnd(matches = 0, NOT known), concat('the agent of host ', host, ' knew no Python with pid ', toString(said_pid)),
+                refusal != '', concat('refused: ', refusal),
+                concat('the tracker did not run on host ', host)) AS why_not
+        FROM told
+    ),
+    measuring AS
+    (
+        SELECT *, bitAnd(bitOr(covered, shown), not_refused) AS measured, bitAnd(bitAnd(covered, bitOr(covered, shown)), not_refused) AS sure,
+            multiIf(h_state != 0, 0, brought, 0, i_epoll, i_from >= start_us - 20000000, 0) AS is_loop,
+            -- a thread that accepts by itself reads at once where it has one connection at a time: an event loop may be busy
+            multiIf(h_state != 0, 0, brought, 0, if(a_state = 1, start_us - a_to <= 2000, 0), 0, i_epoll, 1, i_from < start_us - 20000000) AS read_late
+        FROM asked
+    ),
+    answered AS
+    (
+        SELECT *,
+            -- only a tracker that is known to have run, and kept everything, says by the lack of a row that there was no wait
+            multiIf(h_state = 1, 1, h_state IN (3, 6), 0, bitAnd(h_state = 5, tid != pid), 0, bitOr(brought, read_late), 0, bitAnd(r_sampled, 1) != 0, 0, bitAnd(sure, 1) != 0) AS handoff_measured,
+            multiIf(a_state = 1, 1, a_state != 0, 0, bitAnd(brought, peer_port = 0), 0, bitAnd(r_sampled, 2) != 0, 0, bitAnd(sure, 2) != 0) AS accept_measured,
+            multiIf(bitAnd(measured, 4) = 0, 0, bitAnd(r_sampled, 4) = 0, 1, gc_done > gc_first) AS gc_measured,
+            least(handoff_whole, gc_pickup - gc_bytes) AS handoff_gc,
+            least(client_whole, gc_bytes - gc_first - accept_gc) AS client_gc
+        FROM measuring
+    ),
+    counted AS
+    (
+        SELECT *,
+            if(gc_measured, gc_done - gc_first, 0) AS gc_us,
+            accept_whole - if(gc_measured, accept_gc, 0) AS accept_us,
+            client_whole - if(bitAnd(gc_measured, h_state = 1), client_gc, 0) AS client_us,
+            handoff_whole - if(bitAnd(gc_measured, h_state = 1), handoff_gc, 0) AS handoff_us,
+            span_us - if(gc_measured, gc_end - gc_start, 0) AS handler_us
+        FROM answered
     )
 SELECT
-    TraceId AS trace_id, SpanId AS span_id, ServiceName AS service, SpanName AS span_name,
-    host, container, pid, tid,
-    fromUnixTimestamp64Micro(begin_us, 'UTC') AS begin_time,
+    trace_id, span_id, service, span_name, host, container_id, pid, tid,
+    fromUnixTimestamp64Micro(from_us, 'UTC') AS begin_time,
     fromUnixTimestamp64Micro(start_us, 'UTC') AS span_time,
-    queue,
+    if(h_state = 1, toString(h_queue), '') AS queue,
     total_us / 1000 AS total_ms,
-    handoff_us / 1000 AS handoff_ms,
-    gc_us / 1000 AS gc_ms,
-    gc_others_us / 1000 AS gc_others_ms,
+    if(caller_from = 0, NULL, (caller_to - caller_from) / 1000) AS caller_ms,
+    if(accept_measured, accept_us / 1000, NULL) AS accept_ms,
+    if(handoff_measured, client_us / 1000, NULL) AS client_wait_ms,
+    if(handoff_measured, handoff_us / 1000, NULL) AS handoff_ms,
+    if(gc_measured, gc_us / 1000, NULL) AS gc_ms,
+    if(gc_measured, (gc_us - (own_end - own_start)) / 1000, NULL) AS gc_others_ms,
     handler_us / 1000 AS handler_ms,
-    (total_us - handoff_us - gc_us - handler_us) / 1000 AS rest_ms,
+    (total_us - accept_us - client_us - handoff_us - gc_us - handler_us) / 1000 AS rest_ms,
     span_us / 1000 AS span_ms,
-    client_wait_us / 1000 AS client_wait_ms
-FROM parts;
+    toFloat32(greatest(if(h_state = 1, h_weight, 1), if(a_state = 1, a_weight, 1))) AS weight,
+    arrayFilter(t -> bitAnd(r_sampled, bitShiftLeft(1, indexOf(['handoff', 'tcp_accept', 'gc_pause', 'gil_wait', 'off_cpu', 'cpu_throttle'], t) - 1)) != 0,
+        ['handoff', 'tcp_accept', 'gc_pause', 'gil_wait', 'off_cpu', 'cpu_throttle']) AS sampled,
+    arrayFilter(t -> t != '', [
+        if(accept_measured, '', concat('accept queue: ', multiIf(a_state = 2, concat('several connections (', toString(greatest(t_fresh, t_burst)),
+            ') were accepted just before, and the span has no peer port to tell which was its own'),
+            bitAnd(bitAnd(covered, r_sampled), 2) != 0, 'the agent kept only some of its rows then (governor)',
+            bitAnd(bitAnd(sure, 2) != 0, brought), 'the span\'s thread took no connection in the ten seconds before, and the span has no peer port', why_not))),
+        if(handoff_measured, '', concat('hand-off: ', multiIf(
+            h_state = 3, 'its thread last took another connection than the span\'s', h_state = 4, 'its thread last took a connection before the caller began',
+            h_state = 5, 'its thread was idle after the last connection that it took',
+            h_state = 6, concat('its thread last took a connection ', toString(intDiv(start_us - h_pickup, 1000)), ' ms before, too long to be sure it was this request\'s'),
+            bitAnd(bitAnd(covered, r_sampled), 1) != 0, 'the agent kept only some of its rows then (governor)',
+            bitAnd(bitAnd(sure, 1) != 0, brought),
+                'the span\'s thread took no connection in the ten seconds before: another one may have read the request and queued it',
+            bitAnd(bitAnd(sure, 1) != 0, read_late), concat(if(is_loop, 'the span\'s thread is an event loop',
+                'the span\'s thread accepts by itself and may be an event loop'), ': no row tells how long a request waits there to be read'), why_not))),
+        if(gc_measured, '', concat('collections: ', if(bitAnd(measured, 4) != 0, 'the agent kept only some of its rows then (governor)', why_not))),
+        if(bitAnd(is_loop, measured != 0), 'the request\'s own share: the span\'s thread is an event loop, whose other requests may have run meanwhile', '')]) AS not_measured,
+    -- for request_time_parts and `underspan explain`: the boundaries, in microseconds
+    from_us, to_us, start_us, end_us, if(a_state = 1, accept_from, 0) AS accept_from_us, if(a_state = 1, accept_to, 0) AS accept_to_us,
+    if(h_state = 1, wait_from, 0) AS client_from_us, if(h_state = 1, wait_bytes, 0) AS handoff_from_us,
+    if(h_state = 1, pickup_us, 0) AS handoff_to_us, measured, why_not, r_sampled AS thinned
+FROM counted;

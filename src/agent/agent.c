@@ -13,26 +13,31 @@
 #include "agent/memory.h"
 #include "agent/metrics.h"
 #include "agent/notify.h"
-#include "agent/privileges.h"
+#include "host/privileges.h"
 #include "agent/report.h"
 #include "agent/rows.h"
-#include "log.h"
-#include "pipeline/enrich.h"
-#include "probe/clock.h"
-#include "probe/kernel.h"
-#include "probe/processes.h"
-#include "python/names.h"
-#include "python/target.h"
-#include "readers.h"
-#include "stop.h"
+#include "base/log.h"
+#include "rows/enrich.h"
+#include "base/clock.h"
+#include "host/kernel.h"
+#include "host/memory_limit.h"
+#include "process/processes.h"
+#include "rows/names.h"
+#include "rows/stack.h"
+#include "process/grace_period.h"
+#include "process/target.h"
+#include "workers/reader_process.h"
+#include "workers/readers.h"
+#include "base/stop.h"
 #include "trackers/trackers.h"
 
-/* The BPF side wakes the collector only when much is waiting: the rest is fetched this often. */
+/* BPF programs wake the collector only above a fill level; other records are polled at this
+ * interval. */
 static const uint64_t POLL_NS = 100 * NSEC_PER_MSEC;
 static const uint64_t RESCAN_NS = 5 * NSEC_PER_SEC;
 /*
- * SIGTERM must end the agent within 5 s, also on a busy machine: what is under way then takes up to
- * one to be cancelled. Rows that are in a spool are not lost with a server that does not answer.
+ * SIGTERM must end the agent within 5 s, also on a busy machine; cancelling a request takes up to a
+ * second. Spooled rows survive an unresponsive server.
  */
 static const uint64_t FINISH_NS = 3500 * NSEC_PER_MSEC, FINISH_SPOOLED_NS = 2500 * NSEC_PER_MSEC,
 		      FINISH_MIN_NS = 500 * NSEC_PER_MSEC;
@@ -42,8 +47,7 @@ struct agent {
 	struct tracker_set set;
 	bool set_open;
 	struct pipeline *pipeline;
-	/* the pipeline's: the trackers' in order, the agent's own two, the trackers' second ones */
-	const struct table *tables[2 * MAX_TRACKERS + 2];
+	const struct table *tables[AGENT_TABLES_MAX]; /* the pipeline's */
 	size_t n_tables;
 	struct report report;
 	struct governor governor;
@@ -52,9 +56,10 @@ struct agent {
 	bool ready;
 	uint64_t end_ns; /* 0: none */
 	uint64_t processes_lost, rescan_next_ns;
+	uint64_t health_reported_ns; /* 0: never */
 };
 
-static struct agent *the_agent; /* for the hooks of discovery, which there is one of */
+static struct agent *the_agent; /* for the hooks of discovery, a singleton */
 
 /* ---- trackers' own rows ---- */
 
@@ -79,8 +84,12 @@ static void tick_trackers(struct agent *agent, uint64_t now, bool last)
 
 static void on_process(const struct process *process)
 {
-	target_gone(process->host_pid); /* with --pid, nobody says that it was another program */
+	target_gone(process->host_pid); /* with --pid, exec() is not reported separately */
 	tracker_set_process_appeared(&the_agent->set, process);
+}
+
+static void on_process_reportable(const struct process *process)
+{
 	report_process(&the_agent->report, process);
 }
 
@@ -96,13 +105,12 @@ static void on_process_gone(uint32_t host_pid)
 	target_gone(host_pid);
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 /*
- * What is large and of short life (a batch, a file that is read, maps of a process) must not widen
- * the heap. Without this the allocator takes a block of any size that was freed once for one that
- * is usual, and keeps its like; and each thread has a heap of its own that stays as large as it
- * ever was. `make soak` holds 14 MB with it and 28 MB without.
+ * Large short-lived blocks (batches, files, maps) must not grow the heap. By default glibc raises
+ * its mmap threshold to the size of any freed block, and each thread has an arena that never
+ * shrinks. RSS in `make soak`: 14 MB with these settings, 28 MB without.
  */
 static void keep_heap_small(void)
 {
@@ -124,13 +132,18 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	if (!agent)
 		return why_fail(why, ENOMEM, "out of memory");
 	agent->options = *options;
+	err = reader_processes_start(memory_limit(), why);
+	if (err) {
+		free(agent);
+		return err;
+	}
 	agent->set_open = true;
 	clock_calibrate();
 	enrich_init(options->host);
-	stop_at_once_begin(); /* most of the start: nothing is attached, written or started yet */
+	/* the longest part of the start; nothing is attached, written or started so far */
+	stop_at_once_begin(reader_processes_kill);
 	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0,
-			       memory_share_limit(&agent->options.limits), rows_on_event, NULL,
-			       why);
+			       memory_share_limit(&agent->options.limits), rows_on_event, why);
 	stop_at_once_end();
 	if (err) {
 		agent_free(agent);
@@ -141,29 +154,30 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	return 0;
 }
 
-static void list_tables(struct agent *agent)
+/* Whose rows are dropped first when memory is short. */
+static void rank_tables(struct agent *agent)
 {
-	size_t n = agent->set.n;
-
-	for (size_t i = 0; i < n; i++)
-		agent->tables[i] = &agent->set.items[i].tracker->table;
-	agent->tables[n++] = &agent_table;
-	agent->tables[n++] = &probe_health_table;
 	for (size_t i = 0; i < agent->set.n; i++) {
-		agent->set.items[i].second_table = n;
-		if (agent->set.items[i].tracker->second_table)
-			agent->tables[n++] = agent->set.items[i].tracker->second_table;
+		const struct running_tracker *running = &agent->set.items[i];
+		unsigned int rank = tracker_shed_rank(running->tracker,
+						      &agent->options.limits.shed_first);
+
+		pipeline_set_shed_rank(agent->pipeline, running->tables[0], rank);
+		if (running->tracker->second_table)
+			pipeline_set_shed_rank(agent->pipeline, running->tables[1], rank);
 	}
-	agent->n_tables = n;
 }
 
 static int start(struct agent *agent, struct sink *sink, struct why *why)
 {
-	static const struct processes_hooks hooks = { on_process, on_process_gone,
-						      names_thread_started, on_process_checked };
+	static const struct processes_hooks hooks = { .appeared = on_process,
+						      .reportable = on_process_reportable,
+						      .gone = on_process_gone,
+						      .thread_started = names_thread_started,
+						      .checked = on_process_checked };
 	int err;
 
-	list_tables(agent);
+	agent->n_tables = agent_tables_list(&agent->set, agent->tables);
 	err = pipeline_new(agent->tables, agent->n_tables, &agent->options.limits, sink,
 			   &agent->pipeline, why);
 	if (err) {
@@ -171,6 +185,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		return err;
 	}
 	rows_start(&agent->set, agent->pipeline);
+	rank_tables(agent);
 	report_start(&agent->report, &agent->set, &agent->governor, agent->pipeline,
 		     agent->options.report_interval_ns);
 	err = metrics_start(&agent->report.subjects, why);
@@ -178,7 +193,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		return err;
 	binaries_init(&(struct binaries_hooks){ tracker_set_attach_binary, tracker_set_leave_binary,
 						&agent->set });
-	/* attached before the scan: what starts while /proc is read is seen by one of the two */
+	/* attach before the scan: processes starting meanwhile are seen by events or by the scan */
 	err = tracker_set_attach(&agent->set, why);
 	if (!err)
 		err = processes_start(agent->set.processes_fd, &agent->options.pids, &hooks, why);
@@ -193,25 +208,25 @@ static void stop(struct agent *agent)
 {
 	if (agent->started)
 		governor_stop(&agent->governor);
-	/* producers first, then what they left behind; the probes in binaries are removed later */
+	/* producers first, then remaining records; probes in binaries are removed later */
 	tracker_set_detach(&agent->set);
 	tracker_set_consume(&agent->set, UINT64_MAX);
 	if (agent->started)
 		tick_trackers(agent, clock_monotonic_ns(), true);
-	tracker_set_consume(&agent->set, UINT64_MAX); /* a tick may make events */
+	tracker_set_consume(&agent->set, UINT64_MAX); /* ticks may produce events */
 	rows_finish();
 }
 
 /* ---- the loop ---- */
 
-static int watch(int epoll_fd, int fd)
+static int watch_fd_add(int epoll_fd, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
 
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-/* A process that nobody told of would never be watched, and nobody would know. */
+/* Rescans /proc after lost process events: unreported processes would never be watched. */
 static void make_up_for_lost_processes(struct agent *agent, uint64_t now)
 {
 	uint64_t stats[STAT_MAX];
@@ -228,7 +243,20 @@ static void make_up_for_lost_processes(struct agent *agent, uint64_t now)
 	processes_rescan();
 }
 
-static void govern(struct agent *agent, uint64_t now)
+/* Repeats rows of ebpf_probe_health, which expire before long-lived processes. */
+static void repeat_health(struct agent *agent, uint64_t now)
+{
+	if (!agent->health_reported_ns)
+		agent->health_reported_ns = now;
+	if (!agent->options.health_interval_ns ||
+	    now < agent->health_reported_ns + agent->options.health_interval_ns)
+		return;
+	agent->health_reported_ns = now;
+	report_trackers(&agent->report);
+	grace_period_repeat();
+}
+
+static void run_governor(struct agent *agent, uint64_t now)
 {
 	uint64_t rows[MAX_TRACKERS];
 
@@ -237,7 +265,8 @@ static void govern(struct agent *agent, uint64_t now)
 	governor_tick(&agent->governor, rows, now);
 }
 
-/* Loading objects, reading symbols and finding Pythons take many times the memory that is kept. */
+/* Returns freed memory: loading objects, reading symbols and finding Pythons need far more than is
+ * kept. */
 static void give_memory_back(uint64_t now)
 {
 	static uint64_t due_ns;
@@ -250,7 +279,7 @@ static void give_memory_back(uint64_t now)
 	malloc_trim(0);
 }
 
-static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct why *why)
+static int agent_tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct why *why)
 {
 	int err;
 
@@ -258,7 +287,7 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	tracker_set_consume(&agent->set, now + POLL_NS);
 	rows_tick();
 	governor_work_ends(&agent->governor);
-	govern(agent, now);
+	run_governor(agent, now);
 	processes_tick(now);
 	names_tick(now);
 	if (agent->ready)
@@ -267,16 +296,24 @@ static int tick(struct agent *agent, uint64_t now, uint64_t *next_second, struct
 	if (err || now < *next_second)
 		return err;
 	*next_second = now + NSEC_PER_SEC;
+	if (!reader_processes_can_start())
+		return why_fail(
+			why, ECHILD,
+			"the parent of the reader processes ended: look for an out-of-memory "
+			"kill in the kernel's log");
 	clock_calibrate();
 	report_clock(&agent->report);
-	metrics_run(); /* time-outs of connections */
+	metrics_run(); /* handles connection time-outs */
 	binaries_tick(now);
 	targets_tick(now);
+	names_trim();
+	stack_trim();
 	make_up_for_lost_processes(agent, now);
 	governor_work_begins(&agent->governor);
 	tick_trackers(agent, now, false);
 	governor_work_ends(&agent->governor);
 	report_tick(&agent->report, now);
+	repeat_health(agent, now);
 	give_memory_back(now);
 	return 0;
 }
@@ -291,8 +328,8 @@ static void say_ready(const struct agent *agent)
 	notify_ready(words);
 }
 
-/* Nothing is detached meanwhile: no event is lost. */
-static void reload(struct agent *agent)
+/* Nothing is detached during a reload: no event is lost. */
+static void reload_options(struct agent *agent)
 {
 	struct why why;
 
@@ -318,7 +355,7 @@ static void on_signals(struct agent *agent)
 
 	while (read(agent->signal_fd, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGHUP) {
-			reload(agent);
+			reload_options(agent);
 			continue;
 		}
 		stop_begins();
@@ -345,31 +382,31 @@ static void wait_and_handle(struct agent *agent, int epoll_fd, int watch_fd, uin
 		} else if (fd == metrics_fd()) {
 			metrics_run();
 		}
-		/* the ring buffers' fds and the readers': the tick that follows sees to them */
+		/* ring buffers and readers are handled by the following tick */
 	}
 }
 
 static int watch_all(struct agent *agent, int epoll_fd, int watch_fd)
 {
-	int err = watch(epoll_fd, agent->signal_fd);
+	int err = watch_fd_add(epoll_fd, agent->signal_fd);
 
 	for (size_t i = 0; !err && i < agent->set.n_rings; i++)
-		err = watch(epoll_fd, ring_buffer__epoll_fd(agent->set.rings[i]));
+		err = watch_fd_add(epoll_fd, ring_buffer__epoll_fd(agent->set.rings[i]));
 	if (!err)
-		err = watch(epoll_fd, readers_fd());
+		err = watch_fd_add(epoll_fd, readers_fd());
 	if (!err && watch_fd >= 0)
-		err = watch(epoll_fd, watch_fd);
+		err = watch_fd_add(epoll_fd, watch_fd);
 	if (!err && agent->clock_fd >= 0)
-		err = watch(epoll_fd, agent->clock_fd);
+		err = watch_fd_add(epoll_fd, agent->clock_fd);
 	if (!err && metrics_fd() >= 0)
-		err = watch(epoll_fd, metrics_fd());
+		err = watch_fd_add(epoll_fd, metrics_fd());
 	return err;
 }
 
-/* Those that were there before are looked at, and their probes set: from here on rows come. */
+/* Examines existing processes and sets their probes: rows are produced from here on. */
 static void get_ready(struct agent *agent, uint64_t now)
 {
-	/* loading objects and reading symbols took many times what is kept */
+	/* loading objects and reading symbols needed far more than is kept */
 	malloc_trim(0);
 	say_ready(agent);
 	agent->ready = true;
@@ -377,7 +414,7 @@ static void get_ready(struct agent *agent, uint64_t now)
 		agent->end_ns = now + agent->options.duration_ns;
 }
 
-static int loop(struct agent *agent, int watch_fd, struct why *why)
+static int run_loop(struct agent *agent, int watch_fd, struct why *why)
 {
 	uint64_t next_second = 0;
 	AUTO_CLOSE int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -385,15 +422,15 @@ static int loop(struct agent *agent, int watch_fd, struct why *why)
 
 	if (err)
 		return why_fail(why, -err, "cannot wait for events: %s", strerror(-err));
-	if (stop_requested()) /* while it started: it never was ready */
+	if (stop_requested()) /* stopped during the start, before readiness */
 		return 0;
 	while (!agent->stop) {
 		uint64_t now = clock_monotonic_ns();
 
-		err = tick(agent, now, &next_second, why);
+		err = agent_tick(agent, now, &next_second, why);
 		if (err || (agent->end_ns && now >= agent->end_ns))
 			break;
-		if (!agent->ready && processes_settled())
+		if (!agent->ready && processes_scanned())
 			get_ready(agent, now);
 		wait_and_handle(agent, epoll_fd, watch_fd,
 				names_due_in(now, processes_due_in(now, POLL_NS)));
@@ -401,7 +438,7 @@ static int loop(struct agent *agent, int watch_fd, struct why *why)
 	return err;
 }
 
-/* Pending signals are seen here too: stop_block_signals() may have been called long ago. */
+/* Also sees signals pending since stop_block_signals(). */
 static int open_signal_fd(struct why *why)
 {
 	sigset_t signals = stop_block_signals();
@@ -415,11 +452,11 @@ static void drop_privileges(const struct agent *agent, bool child)
 	struct privileges_needs needs = { .stats = governor_is_on(), .child = child };
 
 	for (size_t i = 0; i < agent->set.n; i++)
-		needs.uprobes |= agent->set.items[i].tracker->attach_binary != NULL;
+		needs.uprobes |= tracker_attaches(agent->set.items[i].tracker);
 	privileges_drop(&needs);
 }
 
-/* For delivering the last rows, `stopped_ns` being when the loop ended. */
+/* Deadline to deliver the last rows; `stopped_ns`: end of the loop. */
 static uint64_t finish_deadline(const struct agent *agent, uint64_t stopped_ns)
 {
 	uint64_t finish = agent->options.limits.spool.directory ? FINISH_SPOOLED_NS : FINISH_NS;
@@ -439,27 +476,30 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 		return signal_fd < 0 ? signal_fd : 0;
 	}
 	agent->signal_fd = signal_fd;
-	agent->clock_fd = clock_fd; /* or none: then steps are seen every second */
+	agent->clock_fd = clock_fd; /* -1: clock steps are detected every second */
 	notify_init();
 	drop_privileges(agent, watch_fd >= 0);
 	err = start(agent, sink, why);
 	if (!err)
-		err = loop(agent, watch_fd, why);
+		err = run_loop(agent, watch_fd, why);
 	stopped_ns = clock_monotonic_ns();
 	stop_begins();
 	notify_stopping();
 	stop(agent);
 	if (!agent->pipeline)
 		return err;
-	if (!err)
+	if (!err) {
+		processes_end();
 		report_last(&agent->report, clock_monotonic_ns());
-	/* all rows are made: the probes go while the last ones are sent */
+	}
+	/* all rows are made: probes are removed while the last rows are sent */
 	processes_stop();
-	binaries_leave_all();
+	binaries_retire_all();
 	undelivered = pipeline_finish(agent->pipeline, finish_deadline(agent, stopped_ns),
 				      err ? NULL : why);
 	if (!err && agent->watch_fd_ended)
-		return why_fail(why, ECHILD, "the embedded store ended; its own message is above");
+		return why_fail(why, ECHILD,
+				"the embedded store ended: see the store's message above");
 	return err ? err : undelivered;
 }
 
@@ -472,11 +512,12 @@ bool agent_free(struct agent *agent)
 	metrics_stop();
 	processes_stop();
 	all_read = readers_stop();
+	reader_processes_stop();
 	pipeline_free(agent->pipeline);
 	names_done();
 	targets_done();
-	binaries_done();
-	if (!all_read) /* what is held up may go on any moment, and set a probe */
+	/* the kernel sets and removes probes under locks that a process may hold for a long time */
+	if (!binaries_done() || !all_read)
 		return false;
 	if (agent->set_open)
 		tracker_set_close(&agent->set);
@@ -488,6 +529,6 @@ bool agent_free(struct agent *agent)
 
 void agent_give_back(void)
 {
-	/* the thread has the same files; should it get its answer now, it finds none */
+	/* the remaining thread shares the descriptors: later use fails */
 	syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The agent's own tables as columns. See agent_tables.h. */
+/* Columns of the tables about the agent. See agent_tables.h. */
 #include "agent/agent_tables.h"
 
 #define LOW_STRING	   "LowCardinality(String)"
@@ -44,3 +44,18 @@ const struct table probe_health_table = {
 	.columns = { probe_health_columns },
 	.n_columns = { sizeof(probe_health_columns) / sizeof(probe_health_columns[0]) },
 };
+
+size_t agent_tables_list(const struct tracker_set *set, const struct table *ret[AGENT_TABLES_MAX])
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < set->n; i++)
+		ret[n++] = &set->items[i].tracker->table;
+	ret[n++] = &agent_table;
+	ret[n++] = &probe_health_table;
+	for (size_t i = 0; i < set->n; i++) {
+		if (set->items[i].tracker->second_table)
+			ret[n++] = set->items[i].tracker->second_table;
+	}
+	return n;
+}

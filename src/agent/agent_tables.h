@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two tables in which the agent speaks of itself: ebpf_agent (what it counted, per tracker
- * and interval) and ebpf_probe_health (what is probed in which process, how, or why not). With
- * them "no row" can be told from "no event".
+ * Tables about the agent: ebpf_agent (counters per tracker and interval) and ebpf_probe_health
+ * (probes per process: method, or reason of absence). They distinguish "no row" from "no event".
  */
-#ifndef UNDERSPAN_AGENT_TABLES_H
-#define UNDERSPAN_AGENT_TABLES_H
+#ifndef UNDERSPAN_AGENT_AGENT_TABLES_H
+#define UNDERSPAN_AGENT_AGENT_TABLES_H
 
 #include "agent/counts.h"
-#include "pipeline/column.h"
+#include "rows/column.h"
+#include "trackers/trackers.h"
 
-/* Counts are of the interval start..end; pending and queued_rows are at its end. */
+/* Counters of the interval start..end; pending and queued_rows: values at its end. */
 struct agent_row {
 	const char *host;
 	const char *version;
-	const char *tracker;	   /* or what else it is about, see counts.h */
+	const char *tracker;	   /* or another subject, see counts.h */
 	uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC */
 	struct agent_counts counts;
 };
@@ -36,5 +36,12 @@ struct probe_health_row {
 
 extern const struct table agent_table;
 extern const struct table probe_health_table;
+
+/*
+ * Lists all tables of the pipeline: the trackers' first and second tables, the agent's two. Returns
+ * the number.
+ */
+enum { AGENT_TABLES_MAX = 2 * MAX_TRACKERS + 2 };
+size_t agent_tables_list(const struct tracker_set *set, const struct table *ret[AGENT_TABLES_MAX]);
 
 #endif

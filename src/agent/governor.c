@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Keeps the agent within its share of the CPU. See governor.h. */
+/* Keeps the agent within its CPU limit. See governor.h. */
 #include "agent/governor.h"
 
 #include <bpf/bpf.h>
 #include <string.h>
 
-#include "log.h"
-#include "probe/clock.h"
-#include "readers.h"
+#include "base/log.h"
+#include "base/clock.h"
+#include "workers/reader_process.h"
+#include "workers/readers.h"
 
 enum {
 	SAMPLE_NS = 100 * 1000 * 1000,
-	UPROBE_TRAP_NS = 1500, /* 1-2 us on metal, some more in virtual machines */
-	INTERVALS_OVER = 2,    /* before it is believed: symbols are read once, and that costs */
+	UPROBE_TRAP_NS = 1500, /* 1-2 us on metal, more in virtual machines */
+	INTERVALS_OVER = 2,    /* before reacting: reading symbols is a one-time cost */
 	INTERVALS_QUIET = 3,
 	MAX_STEP = 4,
 	MAX_SHIFT = 10,
@@ -26,29 +27,29 @@ static const struct option options[] = {
 	  .type = OPTION_NUMBER,
 	  .target = &cpu_percent,
 	  .arg = "P",
-	  .help = "of the host's CPU, in the kernel and here; above, events are thinned out, with "
-		  "weights (1; 0: never)",
+	  .help = "limit on the agent's share of the host's CPU, kernel part included; above "
+		  "the limit, events are sampled and rows carry weights; 0: no limit",
 	  .max = 100,
 	  .reloadable = true },
 	{ .key = "governor.tracker_cpu_percent",
 	  .type = OPTION_NUMBER,
 	  .target = &tracker_cpu_percent,
 	  .arg = "P",
-	  .help = "the same for each tracker alone (0.5; 0: no limit)",
+	  .help = "the same limit for each tracker alone; 0: no limit",
 	  .max = 100,
 	  .reloadable = true },
 	{ .key = "governor.interval",
 	  .type = OPTION_SECONDS,
 	  .target = &interval_ns,
 	  .arg = "S",
-	  .help = "how often costs are measured (5)",
+	  .help = "how often costs are measured",
 	  .min = 1,
 	  .max = 3600,
 	  .reloadable = true },
 };
-const struct option_table governor_options = { options, ARRAY_SIZE(options) };
+const struct option_table governor_options = { options, ARRAY_SIZE(options), "Governor" };
 
-/* Percent of the host's CPU that so many ns a second are. */
+/* ns per second as percent of the host's CPU. */
 static double percent_of(uint64_t rate)
 {
 	static long n_cpus;
@@ -68,20 +69,23 @@ static const char *name_of(const struct governor *g, size_t i)
 	return i < g->set->n ? g->set->items[i].tracker->name : "processes";
 }
 
-/* ---- the kernel's part ---- */
+/* ---- cost in the kernel ---- */
 
-/* Whose program of an object that several trackers share: "gil_..." is gil_wait's, else the last's.
- */
+/* Whose program of an object that several trackers share: by its prefix, else the last's. */
 static size_t owner_of(const struct governor *g, const struct bpf_object_skeleton *skeleton,
 		       const struct bpf_program *program)
 {
-	bool gil = !strncmp(bpf_program__name(program), "gil_", 4);
+	const char *name = bpf_program__name(program);
 	size_t owner = g->set->n;
 
 	for (size_t i = 0; i < g->set->n; i++) {
+		const char *prefix = g->set->items[i].tracker->program_prefix;
+
 		if (g->set->items[i].skeleton != skeleton)
 			continue;
-		if (owner == g->set->n || !gil)
+		if (prefix && !strncmp(name, prefix, strlen(prefix)))
+			return i;
+		if (owner == g->set->n || !prefix)
 			owner = i;
 	}
 	return owner;
@@ -146,8 +150,8 @@ static void begin_sample(struct governor *g, uint64_t now_ns)
 		return;
 	g->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
 	if (g->stats_fd < 0 && !host_keeps_stats()) {
-		log_info("governor: the run time of BPF programs is not measured (%s): it takes "
-			 "CAP_SYS_ADMIN, or sysctl kernel.bpf_stats_enabled=1",
+		log_info("governor: the run time of BPF programs is not measured (%s): grant "
+			 "CAP_SYS_ADMIN, or set sysctl kernel.bpf_stats_enabled=1",
 			 strerror(errno));
 		g->unmeasured = true;
 		return;
@@ -182,7 +186,7 @@ static void end_sample(struct governor *g, uint64_t now_ns)
 	}
 }
 
-/* ---- our own part ---- */
+/* ---- cost in user space ---- */
 
 void governor_work_begins(struct governor *g)
 {
@@ -193,15 +197,15 @@ void governor_work_begins(struct governor *g)
 void governor_work_ends(struct governor *g)
 {
 	g->work_ns += clock_thread_cpu_ns() - g->work_begin_ns;
-	/* in the same rings, and by the same readers */
+	/* discovery uses the same rings and readers: subtracted */
 	g->work_ns -= g->set->process_cpu_ns + readers_discovery_cpu().collector_ns -
 		      g->process_begin_ns;
 }
 
-/* The collector's work for rows and all that the sender does, by rows; the rest finds processes. */
+/* Divides the collector's work and the sender's work by rows; other work is discovery. */
 static void share_out(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 {
-	uint64_t process = clock_process_cpu_ns();
+	uint64_t process = clock_process_cpu_ns() + reader_process_cpu_ns();
 	uint64_t thread = clock_thread_cpu_ns();
 	uint64_t finding = readers_discovery_cpu().readers_ns;
 	uint64_t all = process - g->process_ns;
@@ -233,7 +237,7 @@ static void share_out(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 	g->work_ns = 0;
 }
 
-/* ---- what to do about it ---- */
+/* ---- sampling steps ---- */
 
 static uint64_t cost_of(const struct governor_tracker *t)
 {
@@ -249,27 +253,23 @@ static double total_percent(const struct governor *g)
 	return percent_of(total);
 }
 
-static bool skips(const struct governor *g, size_t i)
-{
-	return !strcmp(name_of(g, i), "off_cpu");
-}
-
-static void describe(const struct sampling *sampling, char *buf, size_t size)
+static void describe_sampling(const struct sampling *sampling, char *buf, size_t size)
 {
 	if (!sampling->level && !sampling->skip_shift) {
-		snprintf(buf, size, "all of them again");
+		snprintf(buf, size, "all, sampling is off");
 		return;
 	}
 	snprintf(buf, size, "one in %u", 1U << sampling->skip_shift);
 	if (sampling->level)
 		snprintf(buf + strlen(buf), size - strlen(buf),
-			 ", of these all that last %llu ms, the shorter the fewer, at least one in "
-			 "%u",
+			 "; of the sampled events all of %llu ms and longer, short events less "
+			 "often, at least one in %u",
 			 (1ULL << sampling->level) * SAMPLING_FIRST_NS / NSEC_PER_MSEC,
 			 1U << sampling->level);
 }
 
-static void apply(struct governor *g, size_t i, const struct sampling *sampling, double limit)
+static void apply_sampling(struct governor *g, size_t i, const struct sampling *sampling,
+			   double limit)
 {
 	struct governor_tracker *t = &g->items[i];
 	char text[160];
@@ -277,13 +277,13 @@ static void apply(struct governor *g, size_t i, const struct sampling *sampling,
 
 	t->over = t->quiet = 0;
 	if (bpf_map_update_elem(g->set->items[i].sampling_fd, &zero, sampling, BPF_ANY)) {
-		log_warn("governor: %s: cannot set its sampling: %s", name_of(g, i),
+		log_warn("governor: %s: cannot set the sampling: %s", name_of(g, i),
 			 strerror(errno));
 		return;
 	}
-	describe(sampling, text, sizeof(text));
-	log_info("governor: %s costs %.2f %% of this host's CPU (%.2f in the kernel, %.2f here), "
-		 "all together %.2f, the limit is %.2f: events reported from now on: %s",
+	describe_sampling(sampling, text, sizeof(text));
+	log_info("governor: %s costs %.2f %% of this host's CPU (%.2f in the kernel, %.2f in the "
+		 "agent), all together %.2f, the limit is %.2f: events reported from now on: %s",
 		 name_of(g, i), percent_of(cost_of(t)), percent_of(t->bpf_rate),
 		 percent_of(t->agent_rate), total_percent(g), limit, text);
 	t->sampling = *sampling;
@@ -303,7 +303,7 @@ static uint32_t at_most(uint32_t value, uint32_t limit)
 	return value < limit ? value : limit;
 }
 
-/* Turns down what the larger part of its cost comes from. False: nothing there is left. */
+/* Increases sampling of the larger part of the cost. False: no further step. */
 static bool turn_down(struct governor *g, size_t i, double percent, double limit)
 {
 	struct governor_tracker *t = &g->items[i];
@@ -312,13 +312,13 @@ static bool turn_down(struct governor *g, size_t i, double percent, double limit
 
 	if (g->set->items[i].sampling_fd < 0)
 		return false;
-	if (skips(g, i) && t->bpf_rate > t->agent_rate)
+	if (g->set->items[i].tracker->sampled_by_skip && t->bpf_rate > t->agent_rate)
 		s.skip_shift = at_most(s.skip_shift + steps, MAX_SHIFT);
 	else if (t->agent_rate >= t->bpf_rate / 4)
 		s.level = at_most(s.level + steps, SAMPLING_LEVEL_MAX);
 	if (s.skip_shift == t->sampling.skip_shift && s.level == t->sampling.level)
 		return false;
-	apply(g, i, &s, limit);
+	apply_sampling(g, i, &s, limit);
 	t->at_end = false;
 	return true;
 }
@@ -330,14 +330,14 @@ static void say_end(struct governor *g, size_t i, double limit)
 	if (t->at_end)
 		return;
 	t->at_end = true;
-	log_warn("governor: %s costs %.2f %% of this host's CPU (%.2f in the kernel, %.2f here), "
-		 "the limit is %.2f, and thinning out events does not help: leave it out of "
-		 "--trackers, or raise governor.cpu_percent",
+	log_warn("governor: %s costs %.2f %% of this host's CPU (%.2f in the kernel, %.2f in the "
+		 "agent), the limit is %.2f, and sampling does not help: leave the tracker out "
+		 "of --trackers, or raise governor.cpu_percent",
 		 name_of(g, i), percent_of(cost_of(t)), percent_of(t->bpf_rate),
 		 percent_of(t->agent_rate), limit);
 }
 
-static size_t costliest(const struct governor *g)
+static size_t find_costliest(const struct governor *g)
 {
 	size_t best = 0;
 
@@ -355,7 +355,7 @@ static bool is_over(struct governor_tracker *t, double percent, double limit)
 	return ++t->over >= INTERVALS_OVER;
 }
 
-/* How many steps there is room for: one at most doubles what it costs. */
+/* Number of steps back that fit the limit: a step at most doubles the cost. */
 static unsigned int steps_back(double cost, double total)
 {
 	double room = MAX_STEP;
@@ -387,13 +387,13 @@ static void maybe_step_back(struct governor *g, size_t i, double total)
 		else if (s.level)
 			s.level--;
 	}
-	apply(g, i, &s, tracker_cpu_percent);
+	apply_sampling(g, i, &s, tracker_cpu_percent);
 }
 
-static void judge(struct governor *g)
+static void adjust_sampling(struct governor *g)
 {
 	double total = total_percent(g);
-	size_t most = costliest(g);
+	size_t most = find_costliest(g);
 
 	for (size_t i = 0; i < g->set->n; i++) {
 		struct governor_tracker *t = &g->items[i];
@@ -416,7 +416,7 @@ static void judge(struct governor *g)
 	}
 }
 
-/* ---- life ---- */
+/* ---- intervals ---- */
 
 static void begin_interval(struct governor *g, uint64_t now_ns)
 {
@@ -432,7 +432,7 @@ bool governor_is_on(void)
 void governor_start(struct governor *g, struct tracker_set *set)
 {
 	*g = (struct governor){ .set = set, .stats_fd = -1 };
-	g->process_ns = clock_process_cpu_ns();
+	g->process_ns = clock_process_cpu_ns() + reader_process_cpu_ns();
 	g->thread_ns = clock_thread_cpu_ns();
 	begin_interval(g, clock_monotonic_ns());
 }
@@ -452,7 +452,7 @@ void governor_tick(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 		return;
 	end_sample(g, now_ns);
 	share_out(g, rows, now_ns);
-	judge(g);
+	adjust_sampling(g);
 	begin_interval(g, now_ns);
 }
 

@@ -1,43 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The agent's counts for Prometheus. See metrics.h. */
+/* Prometheus metrics and health checks. See metrics.h. */
 #include "agent/metrics.h"
 
 #include <inttypes.h>
+#include <bpf/libbpf.h>
 #include <microhttpd.h>
 #include <string.h>
-#include <time.h>
+#include <sys/socket.h>
 
-#include "listen.h"
-#include "log.h"
-#include "pipeline/buffer.h"
-#include "probe/clock.h"
-#include "probe/processes.h"
-#include "version.h"
+#include "base/listen.h"
+#include "base/log.h"
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "process/processes.h"
+#include "base/version.h"
 
-enum { MAX_CONNECTIONS = 8, TIMEOUT_SECONDS = 5, CONNECTION_MEMORY = 16 << 10 };
+enum { MAX_CONNECTIONS = 32, TIMEOUT_SECONDS = 5, CONNECTION_MEMORY = 16 << 10 };
 
 static char *address;
-static bool anywhere;
+static bool listen_anywhere;
+static uint64_t stuck_after_ns = 300 * NSEC_PER_SEC;
 static const struct option options[] = {
 	{ .key = "metrics.listen",
 	  .type = OPTION_STRING,
 	  .target = &address,
 	  .arg = "HOST:PORT",
-	  .help = "serve the agent's own counts at /metrics, for Prometheus (default: not at all)" },
+	  .help = "serve the agent's own counts at /metrics, for Prometheus, with /healthz and "
+		  "/livez",
+	  .otherwise = "nowhere" },
 	{ .key = "metrics.listen_anywhere",
 	  .type = OPTION_BOOL,
-	  .target = &anywhere,
-	  .help = "allow an address for metrics.listen that is not loopback" },
+	  .target = &listen_anywhere,
+	  .help = "allow a metrics.listen address other than loopback" },
+	{ .key = "metrics.stuck_after",
+	  .type = OPTION_SECONDS,
+	  .target = &stuck_after_ns,
+	  .arg = "S",
+	  .help = "/healthz answers 503 when the oldest row has waited this long and no insert "
+		  "succeeds",
+	  .min = 1,
+	  .max = 7 * 86400,
+	  .reloadable = true },
 };
-const struct option_table metrics_options = { options, ARRAY_SIZE(options) };
+const struct option_table metrics_options = { options, ARRAY_SIZE(options), "Metrics" };
 
 static struct MHD_Daemon *daemon_;
 static const struct subjects *subjects;
 
 /* ---- the page ---- */
 
-static void add(struct buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void add(struct buffer *b, const char *fmt, ...)
+static void buffer_add_text(struct buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void buffer_add_text(struct buffer *b, const char *fmt, ...)
 {
 	char line[512];
 	va_list ap;
@@ -50,13 +63,34 @@ static void add(struct buffer *b, const char *fmt, ...)
 		buffer_append(b, line, (size_t)n);
 }
 
-static void add_one(struct buffer *b, const char *name, const char *what, double value)
+static void add_head(struct buffer *b, const char *name, const char *type, const char *what)
 {
-	add(b, "# HELP underspan_%s %s\n# TYPE underspan_%s gauge\nunderspan_%s %.15g\n", name,
-	    what, name, name, value);
+	buffer_add_text(b, "# HELP underspan_%s %s\n# TYPE underspan_%s %s\n", name, what, name,
+			type);
 }
 
-/* Names of ours need no escaping: they are stems. */
+static void add_one(struct buffer *b, const char *name, const char *type, const char *what,
+		    double value)
+{
+	add_head(b, name, type, what);
+	buffer_add_text(b, "underspan_%s %.15g\n", name, value);
+}
+
+/* Prometheus requires base units as suffix: bpf_ns becomes bpf_seconds_total. */
+static void name_metric(const struct agent_count *count, char *buf, size_t size)
+{
+	const char *total = count->kind == COUNT_GAUGE ? "" : "_total";
+	size_t len = strlen(count->name);
+
+	if (len > 3 && !strcmp(count->name + len - 3, "_ns"))
+		snprintf(buf, size, "%.*s_seconds%s", (int)len - 3, count->name, total);
+	else if (!strcmp(count->name, "bytes_sent"))
+		snprintf(buf, size, "sent_bytes%s", total);
+	else
+		snprintf(buf, size, "%s%s", count->name, total);
+}
+
+/* Names are stems and need no escaping. */
 static void add_counts(struct buffer *b)
 {
 	struct agent_counts counts[MAX_SUBJECTS];
@@ -65,14 +99,15 @@ static void add_counts(struct buffer *b)
 		subjects_read(subjects, i, &counts[i]);
 	for (size_t k = 0; k < N_AGENT_COUNTS; k++) {
 		const struct agent_count *count = &agent_count_list[k];
-		bool gauge = count->kind == COUNT_GAUGE;
-		const char *total = gauge ? "" : "_total";
+		double unit = strstr(count->name, "_ns") ? 1e-9 : 1;
+		char name[64];
 
-		add(b, "# HELP underspan_%s%s %s\n# TYPE underspan_%s%s %s\n", count->name, total,
-		    count->what, count->name, total, gauge ? "gauge" : "counter");
+		name_metric(count, name, sizeof(name));
+		add_head(b, name, count->kind == COUNT_GAUGE ? "gauge" : "counter", count->what);
 		for (size_t i = 0; i < subjects->n; i++)
-			add(b, "underspan_%s%s{tracker=\"%s\"} %" PRIu64 "\n", count->name, total,
-			    subjects->items[i].name, agent_count_of(&counts[i], k));
+			buffer_add_text(b, "underspan_%s{tracker=\"%s\"} %.17g\n", name,
+					subjects->items[i].name,
+					(double)agent_count_of(&counts[i], k) * unit);
 	}
 }
 
@@ -80,15 +115,15 @@ static void add_trackers(struct buffer *b)
 {
 	const struct tracker_set *set = subjects->set;
 
-	add(b, "# HELP underspan_tracker_live whether it runs on this host\n"
-	       "# TYPE underspan_tracker_live gauge\n");
+	add_head(b, "tracker_live", "gauge", "1: the tracker runs on this host");
 	for (size_t i = 0; i < set->n; i++) {
 		if (!set->items[i].dead)
-			add(b, "underspan_tracker_live{tracker=\"%s\"} 1\n",
-			    set->items[i].tracker->name);
+			buffer_add_text(b, "underspan_tracker_live{tracker=\"%s\"} 1\n",
+					set->items[i].tracker->name);
 	}
 	for (size_t i = 0; i < set->n_refused; i++)
-		add(b, "underspan_tracker_live{tracker=\"%s\"} 0\n", set->refused[i].tracker->name);
+		buffer_add_text(b, "underspan_tracker_live{tracker=\"%s\"} 0\n",
+				set->refused[i].tracker->name);
 }
 
 static void add_state(struct buffer *b)
@@ -96,35 +131,66 @@ static void add_state(struct buffer *b)
 	struct pipeline_state state;
 
 	pipeline_read_state(subjects->pipeline, &state);
-	add_one(b, "python_processes", "processes that are watched", (double)processes_count());
-	add_one(b, "memory_bytes", "rows in memory", (double)state.memory_bytes);
-	add_one(b, "spool_bytes", "in the spool", (double)state.spool_bytes);
-	add_one(b, "spool_files", "batches in the spool", (double)state.spool_files);
-	add_one(b, "spool_corrupt_files", "set aside", (double)state.corrupt_files);
-	add_one(b, "spool_degraded", "1: the spool cannot be written to", state.spool_degraded);
-	add_one(b, "delivery_failing", "1: the last attempt to insert failed",
+	add_one(b, "python_processes", "gauge", "watched processes", (double)processes_count());
+	add_one(b, "memory_bytes", "gauge", "rows in memory", (double)state.memory_bytes);
+	add_one(b, "spool_bytes", "gauge", "in the spool", (double)state.spool_bytes);
+	add_one(b, "spool_files", "gauge", "batches in the spool", (double)state.spool_files);
+	add_one(b, "spool_corrupt_files", "gauge", "set aside", (double)state.corrupt_files);
+	add_one(b, "spool_degraded", "gauge", "1: the spool cannot be written to",
+		state.spool_degraded);
+	add_one(b, "delivery_failing", "gauge", "1: the last attempt to insert failed",
 		state.delivery_failing);
-	add_one(b, "oldest_row_seconds", "age of the oldest row that is not delivered",
+	add_one(b, "oldest_row_seconds", "gauge", "age of the oldest undelivered row",
 		(double)state.oldest_ns / 1e9);
-	add_one(b, "process_cpu_seconds", "CPU time of the agent since its start",
+	add_one(b, "process_cpu_seconds_total", "counter", "CPU time of the agent since its start",
 		(double)clock_process_cpu_ns() / 1e9);
 }
 
 static void write_page(struct buffer *b)
 {
-	add(b,
-	    "# HELP underspan_info the agent's version\n# TYPE underspan_info gauge\n"
-	    "underspan_info{version=\"%s\"} 1\n",
-	    UNDERSPAN_VERSION);
+	add_head(b, "build_info", "gauge",
+		 "always 1; labels: the versions the agent was built with");
+	buffer_add_text(b, "underspan_build_info{version=\"%s\",libbpf=\"%u.%u\"} 1\n",
+			UNDERSPAN_VERSION, libbpf_major_version(), libbpf_minor_version());
 	add_trackers(b);
 	add_counts(b);
 	add_state(b);
 }
 
+/* ---- health ---- */
+
+/*
+ * An answer proves that the collector's loop runs. /livez ignores delivery: an unreachable database
+ * is no reason to restart the agent. Returns the HTTP status, with the reason in `b`.
+ */
+static unsigned int write_health(struct buffer *b, bool with_delivery)
+{
+	const struct tracker_set *set = subjects->set;
+	struct pipeline_state state;
+	size_t live = 0;
+
+	for (size_t i = 0; i < set->n; i++)
+		live += !set->items[i].dead;
+	pipeline_read_state(subjects->pipeline, &state);
+	if (!live) {
+		buffer_add_text(b, "no tracker runs: the log says why\n");
+		return MHD_HTTP_SERVICE_UNAVAILABLE;
+	}
+	if (with_delivery && state.delivery_failing && state.oldest_ns > stuck_after_ns) {
+		buffer_add_text(
+			b,
+			"delivery is stuck: no insert succeeds, the oldest row waits for %.0f s\n",
+			(double)state.oldest_ns / 1e9);
+		return MHD_HTTP_SERVICE_UNAVAILABLE;
+	}
+	buffer_add_text(b, "ok\n");
+	return MHD_HTTP_OK;
+}
+
 /* ---- HTTP ---- */
 
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int status,
-			      struct buffer *body)
+static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned int status,
+				     struct buffer *body)
 {
 	struct MHD_Response *response = MHD_create_response_from_buffer(body->len, body->data,
 									MHD_RESPMEM_MUST_FREE);
@@ -134,42 +200,89 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int st
 		buffer_free(body);
 		return MHD_NO;
 	}
-	MHD_add_response_header(response, "Content-Type", "text/plain; version=0.0.4");
+	MHD_add_response_header(response, "Content-Type",
+				"text/plain; version=0.0.4; charset=utf-8");
+	/* one request per connection: see end_slow_connections() */
+	MHD_add_response_header(response, "Connection", "close");
+	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+		MHD_add_response_header(response, "Allow", "GET, HEAD");
 	result = MHD_queue_response(connection, status, response);
 	MHD_destroy_response(response);
 	return result;
 }
 
-static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *url,
-			      const char *method, const char *version, const char *upload,
-			      size_t *upload_size, void **request)
+static enum MHD_Result handle_request(void *cls, struct MHD_Connection *connection, const char *url,
+				      const char *method, const char *version, const char *upload,
+				      size_t *upload_size, void **request)
 {
+	unsigned int status = MHD_HTTP_OK;
 	struct buffer body = { 0 };
-	bool known = !strcmp(url, "/metrics");
 
 	(void)cls;
 	(void)version;
 	(void)upload;
-	if (!*request) { /* its headers; the answer is for the call after them */
+	if (*upload_size) /* bodies are not accepted: closes the connection */
+		return MHD_NO;
+	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
+		buffer_add_text(&body, "only GET and HEAD\n");
+		return send_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, &body);
+	}
+	if (!*request) { /* first call: headers only; the answer is sent in the next call */
 		*request = &subjects;
 		return MHD_YES;
 	}
-	if (*upload_size) { /* nobody reads what is sent along */
-		*upload_size = 0;
-		return MHD_YES;
-	}
-	if (strcmp(method, "GET") != 0) {
-		add(&body, "only GET\n");
-		return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, &body);
-	}
-	if (known)
+	if (!strcmp(url, "/metrics")) {
 		write_page(&body);
-	else
-		add(&body, "there is only /metrics\n");
-	return answer(connection, known ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND, &body);
+	} else if (!strcmp(url, "/healthz") || !strcmp(url, "/livez")) {
+		status = write_health(&body, !strcmp(url, "/healthz"));
+	} else {
+		buffer_add_text(&body, "there are only /metrics, /healthz and /livez\n");
+		status = MHD_HTTP_NOT_FOUND;
+	}
+	return send_response(connection, status, &body);
 }
 
-/* ---- life ---- */
+/* ---- connections ---- */
+
+static struct {
+	int fd;
+	uint64_t since_ns; /* 0: free */
+} connections[MAX_CONNECTIONS];
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	(void)cls;
+	(void)socket_context;
+	for (size_t i = 0; info && i < ARRAY_SIZE(connections); i++) {
+		bool mine = connections[i].since_ns && connections[i].fd == info->connect_fd;
+
+		if (what == MHD_CONNECTION_NOTIFY_CLOSED && mine) {
+			connections[i].since_ns = 0;
+		} else if (what == MHD_CONNECTION_NOTIFY_STARTED && !connections[i].since_ns) {
+			connections[i].fd = info->connect_fd;
+			connections[i].since_ns = clock_monotonic_ns();
+			return;
+		}
+	}
+}
+
+/* libmicrohttpd restarts its time-out with each byte: closes slow connections. */
+static void end_slow_connections(void)
+{
+	uint64_t now = clock_monotonic_ns();
+
+	for (size_t i = 0; i < ARRAY_SIZE(connections); i++) {
+		if (connections[i].since_ns &&
+		    now - connections[i].since_ns > TIMEOUT_SECONDS * NSEC_PER_SEC)
+			shutdown(connections[i].fd, SHUT_RDWR);
+	}
+}
+
+/* ---- start and stop ---- */
 
 int metrics_start(const struct subjects *from, struct why *why)
 {
@@ -177,15 +290,16 @@ int metrics_start(const struct subjects *from, struct why *why)
 
 	if (!address)
 		return 0;
-	err = listen_open("metrics.listen", address, anywhere, &fd, why);
+	err = listen_open("metrics.listen", address, listen_anywhere, &fd, why);
 	if (err)
 		return err;
 	subjects = from;
 	daemon_ = MHD_start_daemon(
-		MHD_USE_EPOLL, 0, NULL, NULL, handle, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)MAX_CONNECTIONS,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)TIMEOUT_SECONDS,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+		MHD_USE_EPOLL, 0, NULL, NULL, handle_request, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned int)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned int)TIMEOUT_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)CONNECTION_MEMORY, MHD_OPTION_END);
 	if (!daemon_) {
 		close(fd);
 		return why_fail(why, EIO, "metrics.listen: microhttpd cannot serve %s", address);
@@ -204,8 +318,10 @@ int metrics_fd(void)
 
 void metrics_run(void)
 {
-	if (daemon_)
-		MHD_run(daemon_);
+	if (!daemon_)
+		return;
+	end_slow_connections();
+	MHD_run(daemon_);
 }
 
 void metrics_stop(void)

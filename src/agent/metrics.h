@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agent's counts for Prometheus: GET /metrics at metrics.listen, on loopback, when asked for.
- * Served by the collector itself, between two rounds of its loop: no thread, nothing to lock.
+ * HTTP endpoint at metrics.listen, if configured: GET /metrics for Prometheus; GET /healthz: 200,
+ * or 503 with the reason; GET /livez: the same without delivery, for liveness probes. Served by the
+ * collector thread between rounds of its loop, without locks.
  */
-#ifndef UNDERSPAN_METRICS_H
-#define UNDERSPAN_METRICS_H
+#ifndef UNDERSPAN_AGENT_METRICS_H
+#define UNDERSPAN_AGENT_METRICS_H
 
-#include "agent/counts.h"
-#include "config.h"
+#include "agent/subjects.h"
+#include "base/config.h"
 
 extern const struct option_table metrics_options;
 
-/* Reads the counts from `subjects`, which is borrowed. 0 also when no metrics are wanted. */
+/* Reads the counts from `subjects`, which is borrowed. 0 also without metrics.listen. */
 int metrics_start(const struct subjects *subjects, struct why *why);
 
-/* Readable when there is something to do for metrics_run(); -1: never. */
+/* Readable when metrics_run() has work; -1: never. */
 int metrics_fd(void);
 void metrics_run(void);
 void metrics_stop(void);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Words to the service manager. See notify.h. */
+/* Notifications to the service manager. See notify.h. */
 #include "agent/notify.h"
 
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "log.h"
-#include "probe/clock.h"
+#include "base/log.h"
+#include "base/clock.h"
 
 static struct sockaddr_un manager;
-static socklen_t manager_len; /* 0: there is none */
+static socklen_t manager_len; /* 0: no manager */
 static uint64_t alive_every_ns, alive_next_ns;
 
 static bool is_for_us(const char *pid)
@@ -29,15 +29,15 @@ void notify_init(void)
 		return;
 	manager.sun_family = AF_UNIX;
 	memcpy(manager.sun_path, path, len);
-	if (path[0] == '@') /* a name without a file */
+	if (path[0] == '@') /* abstract socket */
 		manager.sun_path[0] = '\0';
 	manager_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
-	/* twice as often as it must be */
+	/* twice per watchdog interval */
 	if (usec && is_for_us(getenv("WATCHDOG_PID")))
 		alive_every_ns = strtoull(usec, NULL, 10) * NSEC_PER_USEC / 2;
 }
 
-static void tell(const char *words)
+static void notify_manager(const char *words)
 {
 	AUTO_CLOSE int fd = -1;
 
@@ -54,7 +54,7 @@ void notify_ready(const char *status)
 	char words[300];
 
 	snprintf(words, sizeof(words), "READY=1\nSTATUS=%s", status);
-	tell(words);
+	notify_manager(words);
 }
 
 void notify_reloading(void)
@@ -63,12 +63,12 @@ void notify_reloading(void)
 
 	snprintf(words, sizeof(words), "RELOADING=1\nMONOTONIC_USEC=%llu",
 		 (unsigned long long)(clock_monotonic_ns() / NSEC_PER_USEC));
-	tell(words);
+	notify_manager(words);
 }
 
 void notify_stopping(void)
 {
-	tell("STOPPING=1");
+	notify_manager("STOPPING=1");
 }
 
 void notify_alive(uint64_t now_ns)
@@ -76,5 +76,5 @@ void notify_alive(uint64_t now_ns)
 	if (!alive_every_ns || now_ns < alive_next_ns)
 		return;
 	alive_next_ns = now_ns + alive_every_ns;
-	tell("WATCHDOG=1");
+	notify_manager("WATCHDOG=1");
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the agent tells its service manager (sd_notify(3)): that it is ready, reloads, stops, and,
- * where there is a watchdog, that the collector still goes round. Says nothing where nobody asks.
+ * Notifications to the service manager (sd_notify(3)): ready, reloading, stopping and, with a
+ * watchdog, that the collector's loop runs. Silent without a manager.
  */
-#ifndef UNDERSPAN_NOTIFY_H
-#define UNDERSPAN_NOTIFY_H
+#ifndef UNDERSPAN_AGENT_NOTIFY_H
+#define UNDERSPAN_AGENT_NOTIFY_H
 
 #include <stdint.h>
 
-#include "util.h"
+#include "base/util.h"
 
-/* Reads the manager's wishes from the environment: $NOTIFY_SOCKET, $WATCHDOG_USEC. */
+/* Reads $NOTIFY_SOCKET and $WATCHDOG_USEC. */
 void notify_init(void);
 
 void notify_ready(const char *status);
-void notify_reloading(void); /* then notify_ready() */
+void notify_reloading(void); /* to be followed by notify_ready() */
 void notify_stopping(void);
 
-/* From the collector's loop, often. */
+/* To be called often from the collector's loop. */
 void notify_alive(uint64_t now_ns);
 
 #endif

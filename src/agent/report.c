@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The agent's rows about itself. See report.h. */
+/* Rows about the agent. See report.h. */
 #include "agent/report.h"
 
 #include <string.h>
 
-#include "log.h"
-#include "pipeline/enrich.h"
-#include "probe/clock.h"
-#include "version.h"
+#include "base/log.h"
+#include "rows/enrich.h"
+#include "base/clock.h"
+#include "host/every_call.h"
+#include "base/version.h"
+#include "cpython/offsets.h"
 
 static const uint64_t LOG_EVERY_NS = 60 * NSEC_PER_SEC;
 
@@ -18,10 +20,12 @@ void report_start(struct report *report, struct tracker_set *set, const struct g
 
 	*report = (struct report){ .set = set,
 				   .pipeline = pipeline,
+				   .agent_table = pipeline_table(pipeline, &agent_table),
+				   .health_table = pipeline_table(pipeline, &probe_health_table),
 				   .interval_ns = interval_ns,
 				   .since_ns = now,
 				   .logged_ns = now };
-	subjects_list(&report->subjects, set, governor, pipeline, set->n);
+	subjects_list(&report->subjects, set, governor, pipeline);
 }
 
 /* ---- counts ---- */
@@ -38,7 +42,7 @@ static void report_subject(struct report *report, size_t index, uint64_t now_ns)
 	subjects_read(&report->subjects, index, &now);
 	agent_counts_since(&now, &report->last[index], &row.counts);
 	report->last[index] = now;
-	pipeline_add(report->pipeline, report->set->n, &row);
+	pipeline_add(report->pipeline, report->agent_table, &row);
 }
 
 static void report_all(struct report *report, uint64_t now_ns)
@@ -110,7 +114,7 @@ void report_health(struct report *report, const char *tracker, const struct trac
 		.reason = health->reason,
 	};
 
-	pipeline_add(report->pipeline, report->set->n + 1, &row);
+	pipeline_add(report->pipeline, report->health_table, &row);
 }
 
 void report_clock(struct report *report)
@@ -121,7 +125,7 @@ void report_clock(struct report *report)
 
 	if (!clock_take_step(&step))
 		return;
-	/* chronyd's small steps are its daily work */
+	/* small steps of chronyd are normal */
 	if (llabs(step.ns) < (int64_t)NSEC_PER_MSEC) {
 		log_debug("clock: stepped by %.6f s", (double)step.ns / 1e9);
 		return;
@@ -130,21 +134,26 @@ void report_clock(struct report *report)
 		why_fail(&why, 0, "the host was suspended for %.3f s", (double)step.slept_ns / 1e9);
 	else
 		why_fail(&why, 0,
-			 "the wall clock was stepped by %.6f s; rows have the time that it showed "
-			 "when they happened, uncertain for %.3f s before this",
+			 "the wall clock was stepped by %.6f s; rows carry the clock time of "
+			 "the event, uncertain for %.3f s before this step",
 			 (double)step.ns / 1e9, (double)(step.before_ns - step.after_ns) / 1e9);
 	log_warn("clock: %s", why.text);
 	health.reason = why.text;
 	report_health(report, "clock", &health);
 }
 
-static void report_tracker_state(struct report *report, const struct tracker *tracker,
-				 const struct why *refused)
+static void report_running(struct report *report, const struct running_tracker *running)
 {
-	const struct tracker_health health = { .live = !refused,
-					       .reason = refused ? refused->text : "" };
+	struct tracker_health health = { .live = true };
+	struct why why;
 
-	report_health(report, tracker->name, &health);
+	if (every_call_pays(running->skeleton)) {
+		every_call_why(&why);
+		log_warn("%s: %s", running->tracker->name, why.text);
+		health.method = every_call_method;
+		health.reason = why.text;
+	}
+	report_health(report, running->tracker->name, &health);
 }
 
 void report_trackers(struct report *report)
@@ -153,10 +162,11 @@ void report_trackers(struct report *report)
 
 	for (size_t i = 0; i < set->n; i++) {
 		if (!set->items[i].dead)
-			report_tracker_state(report, set->items[i].tracker, NULL);
+			report_running(report, &set->items[i]);
 	}
 	for (size_t i = 0; i < set->n_refused; i++)
-		report_tracker_state(report, set->refused[i].tracker, &set->refused[i].why);
+		report_health(report, set->refused[i].tracker->name,
+			      &(struct tracker_health){ .reason = set->refused[i].why.text });
 }
 
 static void format_build_id(const struct python_image *image, char *buf, size_t size)
@@ -166,7 +176,7 @@ static void format_build_id(const struct python_image *image, char *buf, size_t 
 		snprintf(buf + 2 * i, size - 2 * i, "%02x", image->build_id[i]);
 }
 
-/* What the rows of a process have in common. `version` and `build_id` are theirs. */
+/* Common part of a process's rows; `version` and `build_id` hold its strings. */
 static struct probe_health_row row_of_process(const struct process *process, char version[32],
 					      char build_id[2 * PYTHON_BUILD_ID_MAX + 1])
 {
@@ -198,29 +208,56 @@ void report_python(struct report *report, const struct process *process)
 
 	row.tracker = "python";
 	row.live = process->live.threads > 0;
-	row.method = python_offsets_method(&process->file.binary->image);
+	if (process->file.binary) /* not refused meanwhile */
+		row.method = python_offsets_method(&process->file.binary->image);
 	row.reason = row.live ? "" : process->unread.text;
-	pipeline_add(report->pipeline, report->set->n + 1, &row);
+	pipeline_add(report->pipeline, report->health_table, &row);
+}
+
+/* Row of a process with a probed interpreter. */
+static void describe_probed(struct probe_health_row *row, const struct running_tracker *running,
+			    size_t i, const struct python_binary *binary)
+{
+	const struct tracker *tracker = running->tracker;
+
+	row->live = !running->dead && (!tracker_attaches(tracker) || binary->live[i]);
+	row->method = row->live && tracker_attaches(tracker) ? tracker->python->method(binary) : "";
+	row->reason = row->live ? "" : binary->refused[i].text;
+}
+
+/* Row of a refused process: trackers independent of the interpreter still produce rows, without
+ * Python data. */
+static void describe_refused(struct probe_health_row *row, const struct running_tracker *running,
+			     const struct process *process, struct why *why)
+{
+	const char *refused = process->refused.text;
+
+	row->live = !running->dead && !tracker_attaches(running->tracker) &&
+		    !process->file.unanswered;
+	row->reason = refused;
+	if (!row->live)
+		return;
+	why_fail(why, 0, "rows have no Python stacks and no names of threads: %.400s", refused);
+	row->reason = why->text;
 }
 
 void report_process(struct report *report, const struct process *process)
 {
 	char version[32], build_id[2 * PYTHON_BUILD_ID_MAX + 1];
-	const struct python_binary *binary = process->file.binary;
 	struct probe_health_row row = row_of_process(process, version, build_id);
+	struct why why;
 
 	for (size_t i = 0; i < report->set->n; i++) {
-		const struct tracker *tracker = report->set->items[i].tracker;
+		const struct running_tracker *running = &report->set->items[i];
 
-		if (tracker->of_host)
+		if (running->tracker->of_host)
 			continue;
-		row.tracker = tracker->name;
-		row.live = binary && !report->set->items[i].dead &&
-			   (!tracker->attach_binary || binary->live[i]);
-		row.method = row.live && tracker->binary_method ? tracker->binary_method(binary)
-								: "";
-		if (binary)
-			row.reason = row.live ? "" : binary->refused[i].text;
-		pipeline_add(report->pipeline, report->set->n + 1, &row);
+		row.tracker = running->tracker->name;
+		row.method = "";
+		if (process->file.binary)
+			describe_probed(&row, running, i, process->file.binary);
+		else
+			describe_refused(&row, running, process, &why);
+		pipeline_add(report->pipeline, report->health_table, &row);
 	}
 }

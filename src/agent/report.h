@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's rows about itself: fills ebpf_agent each interval, ebpf_probe_health per process. */
-#ifndef UNDERSPAN_REPORT_H
-#define UNDERSPAN_REPORT_H
+/* Rows about the agent: ebpf_agent per interval, ebpf_probe_health per process. */
+#ifndef UNDERSPAN_AGENT_REPORT_H
+#define UNDERSPAN_AGENT_REPORT_H
 
 #include "agent/agent_tables.h"
-#include "agent/counts.h"
-#include "probe/processes.h"
+#include "agent/subjects.h"
+#include "process/processes.h"
 #include "trackers/trackers.h"
 
 struct report {
 	struct tracker_set *set;
 	struct pipeline *pipeline;
+	size_t agent_table, health_table; /* handles */
 	uint64_t interval_ns;
 	uint64_t since_ns;
-	uint64_t logged_ns; /* when the log was last told of losses */
+	uint64_t logged_ns; /* time of the last log message about losses */
 	struct subjects subjects;
 	struct agent_counts last[MAX_SUBJECTS], logged[MAX_SUBJECTS];
 };
@@ -21,23 +22,24 @@ struct report {
 void report_start(struct report *report, struct tracker_set *set, const struct governor *governor,
 		  struct pipeline *pipeline, uint64_t interval_ns);
 
-/* Says of each tracker that was wanted whether it runs on this host (rows with host_pid 0). */
+/* Adds a health row per requested tracker: running on this host or not (host_pid 0). */
 void report_trackers(struct report *report);
 
-/* Writes the interval's rows when it is over; once a minute the log is told what was lost. */
+/* Writes the interval's rows at its end; logs losses once a minute. */
 void report_tick(struct report *report, uint64_t now_ns);
 
-/* When all producers are gone: writes the rest, and says where counts do not add up. */
+/* To be called after all producers have stopped: writes the last rows and logs counters that do not
+ * add up. */
 void report_last(struct report *report, uint64_t now_ns);
 
-/* A row about something that is no process: host_pid 0. */
+/* A health row without process: host_pid 0. */
 void report_health(struct report *report, const char *tracker, const struct tracker_health *health);
 
-/* Says when the wall clock was stepped, or the host suspended, since it was last asked. */
+/* Logs steps of the wall clock and suspends since the last call. */
 void report_clock(struct report *report);
 
-/* A process appeared: a row per tracker that has something to say about it. */
-/* How its interpreter's state is read, and whether it was there. */
+/* A new process: a health row per tracker concerned. */
+/* Method to read the interpreter's state, and whether the state was valid. */
 void report_python(struct report *report, const struct process *process);
 void report_process(struct report *report, const struct process *process);
 

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An event becomes a row. See rows.h. */
+/* Makes rows of events. See rows.h. */
 #include "agent/rows.h"
 
 #include <poll.h>
 #include <string.h>
 
-#include "pipeline/enrich.h"
-#include "probe/clock.h"
-#include "probe/processes.h"
-#include "readers.h"
+#include "agent/agent_tables.h"
+#include "rows/enrich.h"
+#include "base/clock.h"
+#include "process/processes.h"
+#include "workers/readers.h"
 
 enum { MAX_WAITING_BYTES = 1 << 20, MAX_ANSWERED = 32 };
 static const uint64_t FINISH_NS = NSEC_PER_SEC / 2;
 
-/* What a row is made of, once more when there are answers. */
+/* Input of a row, kept to make the row again after look-ups. */
 struct source {
-	size_t index; /* of the tracker */
+	struct running_tracker *running;
 	const void *event;
 	size_t size;
-	struct tracker_row own; /* .row not NULL: a row of its own making, no event */
+	struct tracker_row own; /* .row not NULL: a row made by the tracker, no event */
 };
 
 struct waiting {
@@ -29,21 +30,29 @@ struct waiting {
 	_Alignas(16) char bytes[];
 };
 
-static struct tracker_set *set;
+static struct tracker_set *trackers;
 static struct pipeline *pipeline;
-static struct rows_lacking lacking[2 * MAX_TRACKERS + 2];
+static struct rows_lacking lacking[AGENT_TABLES_MAX];
 
 static struct waiting *first, **last = &first;
 static size_t waiting_bytes;
 
-/* The processes of which something was read since the waiting rows were last looked at. */
-static uint32_t answered[MAX_ANSWERED];
+/* Processes with new look-up results since the last check of deferred rows. */
+static uint32_t answered_pids[MAX_ANSWERED];
 static size_t n_answered;
 
 void rows_start(struct tracker_set *of_set, struct pipeline *to)
 {
-	set = of_set;
+	trackers = of_set;
 	pipeline = to;
+	for (size_t i = 0; i < trackers->n; i++) {
+		struct running_tracker *running = &trackers->items[i];
+		const struct tracker *tracker = running->tracker;
+
+		running->tables[0] = pipeline_table(pipeline, &tracker->table);
+		if (tracker->second_table)
+			running->tables[1] = pipeline_table(pipeline, tracker->second_table);
+	}
 }
 
 const struct rows_lacking *rows_lacking(size_t table)
@@ -51,73 +60,74 @@ const struct rows_lacking *rows_lacking(size_t table)
 	return &lacking[table];
 }
 
-/* ---- making ---- */
+/* ---- making rows ---- */
 
-static size_t pipeline_table(size_t index, size_t table)
+/* `table`: 0 the tracker's first, 1 its second. */
+static void send_row(struct running_tracker *running, size_t table, const void *row,
+		     const struct row_context *context)
 {
-	return table ? set->items[index].second_table : index;
-}
-
-static void send(size_t index, size_t table, const void *row)
-{
-	struct rows_lacking *l = &lacking[pipeline_table(index, table)];
+	struct rows_lacking *l = &lacking[running->tables[table]];
 	const struct row_common *common = row;
-	/* what comes of probes in an interpreter is a Python's, also when nothing is known of it */
-	bool is_python = set->items[index].tracker->attach_binary;
+	/* events of interpreter probes come from a Python, even an unknown process */
+	bool is_python = tracker_attaches(running->tracker);
 
-	l->gone += lookups.gone;
-	l->unread += lookups.unread;
-	l->unnamed += lookups.unnamed || (is_python && !common->thread_name[0]);
-	set->items[index].rows++;
-	pipeline_add(pipeline, pipeline_table(index, table), row);
+	l->gone += context->gone;
+	l->unread += context->unread;
+	l->unnamed += context->unnamed || (is_python && !common->thread_name[0]);
+	running->rows++;
+	pipeline_add(pipeline, running->tables[table], row);
 }
 
-/* False, and nothing is sent: there are answers to come. Not with `now`. */
-static bool make_of_event(const struct source *source, bool now)
+/* See make_row(). */
+static uint32_t make_of_event(const struct source *source, bool now)
 {
-	const struct tracker *tracker = set->items[source->index].tracker;
+	const struct tracker *tracker = source->running->tracker;
 	const char *event = source->event;
+	struct row_context context = { 0 };
 	_Alignas(16) char row[TRACKER_ROW_MAX];
 
 	memset(row, 0, tracker->row_size);
 	memcpy(row + tracker->event_offset, event, tracker->event_size);
-	enrich_event(source->event, (struct row_common *)row);
+	enrich_event(&context, source->event, (struct row_common *)row);
 	if (tracker->take_extra)
 		tracker->take_extra(row, event + tracker->event_size,
-				    source->size - tracker->event_size);
-	if (tracker->complete && (now || !lookups.waits_for))
-		tracker->complete(row);
-	if (lookups.waits_for && !now)
-		return false;
-	send(source->index, tracker->table_of ? tracker->table_of(row) : 0, row);
-	return true;
+				    source->size - tracker->event_size, &context);
+	if (tracker->complete && (now || !context.waits_for))
+		tracker->complete(row, &context);
+	if (context.waits_for && !now)
+		return context.waits_for;
+	send_row(source->running, tracker->table_of ? tracker->table_of(row) : 0, row, &context);
+	return 0;
 }
 
-static bool make(const struct source *source, bool now)
+/* 0: sent; `now`: always, with placeholders. Otherwise the host pid of a pending look-up. */
+static uint32_t make_row(const struct source *source, bool now)
 {
 	const struct tracker_row *own = &source->own;
+	struct row_context context = { 0 };
 
-	lookups = (struct lookups){ 0 };
 	if (!own->row)
 		return make_of_event(source, now);
 	if (own->fill)
-		own->fill(own->row);
-	if (lookups.waits_for && !now)
-		return false;
-	send(source->index, own->table, own->row);
-	return true;
+		own->fill(own->row, &context);
+	if (context.waits_for && !now)
+		return context.waits_for;
+	send_row(source->running, own->table, own->row, &context);
+	return 0;
 }
 
-/* ---- waiting ---- */
+/* ---- deferred rows ---- */
 
-static struct waiting *keep(const struct source *source)
+static struct waiting *keep_waiting(const struct source *source, uint32_t waits_for)
 {
 	size_t size = source->own.row ? source->own.size : source->size;
 	struct waiting *w = malloc(sizeof(*w) + size);
 
 	if (!w)
 		return NULL;
-	*w = (struct waiting){ .since_round = readers_rounds(), .source = *source };
+	*w = (struct waiting){ .since_round = readers_rounds(),
+			       .waits_for = waits_for,
+			       .source = *source };
 	memcpy(w->bytes, source->own.row ? source->own.row : source->event, size);
 	if (source->own.row)
 		w->source.own.row = w->bytes;
@@ -144,57 +154,54 @@ static void remove_at(struct waiting **at)
 
 static void make_or_wait(const struct source *source)
 {
-	struct waiting *w;
+	uint32_t waits_for = make_row(source, false);
+	struct waiting *w = waits_for ? keep_waiting(source, waits_for) : NULL;
 
-	if (make(source, false))
-		return;
-	w = keep(source);
 	if (!w) {
-		make(source, true);
+		if (waits_for)
+			make_row(source, true);
 		return;
 	}
-	w->waits_for = lookups.waits_for;
 	waiting_bytes += bytes_of(w);
 	*last = w;
 	last = &w->next;
 	while (waiting_bytes > MAX_WAITING_BYTES) {
-		make(&first->source, true);
+		make_row(&first->source, true);
 		remove_at(&first);
 	}
 }
 
 static void note_answer(uint32_t host_pid)
 {
-	if (n_answered && answered[(n_answered - 1) % MAX_ANSWERED] == host_pid)
+	if (n_answered && answered_pids[(n_answered - 1) % MAX_ANSWERED] == host_pid)
 		return;
-	answered[n_answered % MAX_ANSWERED] = host_pid;
+	answered_pids[n_answered % MAX_ANSWERED] = host_pid;
 	n_answered++;
 }
 
 static bool is_answered(const struct waiting *w)
 {
 	for (size_t i = 0; i < n_answered && n_answered <= MAX_ANSWERED; i++) {
-		if (answered[i] == w->waits_for)
+		if (answered_pids[i] == w->waits_for)
 			return true;
 	}
 	return n_answered > MAX_ANSWERED;
 }
 
-/* `all`: also those with answers to come. */
+/* `all`: also rows with pending look-ups. */
 static void send_waiting(bool all)
 {
-	readers_take(note_answer);
+	readers_complete(note_answer);
 	for (struct waiting **at = &first; *at;) {
 		struct waiting *w = *at;
 		bool enough = all || readers_rounds() > w->since_round + READERS_PATIENCE;
 
-		if ((enough || is_answered(w)) && make(&w->source, enough)) {
-			remove_at(at);
-		} else {
-			if (is_answered(w))
-				w->waits_for = lookups.waits_for;
+		if (enough || is_answered(w))
+			w->waits_for = make_row(&w->source, enough);
+		if (w->waits_for)
 			at = &w->next;
-		}
+		else
+			remove_at(at);
 	}
 	n_answered = 0;
 }
@@ -217,32 +224,34 @@ void rows_finish(void)
 	send_waiting(true);
 }
 
-/* ---- where rows come from ---- */
+/* ---- sources of rows ---- */
 
-/* Probes of the interpreter fire in whatever uses its file; some of it is refused, see processes.h.
+/* Interpreter probes fire in all processes using the file, refused processes included, see
+ * processes.h.
  */
 static bool is_of_refused(const struct tracker *tracker, const void *event)
 {
 	const struct process *process =
-		tracker->attach_binary
+		tracker_attaches(tracker)
 			? processes_find(((const struct event_header *)event)->host_pid)
 			: NULL;
 
 	return process && !process->file.binary;
 }
 
-void rows_on_event(size_t index, const void *event, size_t size, void *context)
+void rows_on_event(struct running_tracker *running, const void *event, size_t size)
 {
-	(void)context;
-	if (is_of_refused(set->items[index].tracker, event))
-		set->items[index].of_refused++;
+	if (is_of_refused(running->tracker, event))
+		running->of_refused++;
 	else
-		make_or_wait(&(struct source){ .index = index, .event = event, .size = size });
+		make_or_wait(&(struct source){ .running = running, .event = event, .size = size });
 }
 
 void rows_add(const struct tracker_output *output, const struct tracker_row *row)
 {
+	struct running_tracker *running = &trackers->items[output->index];
+
 	if (row->table == 0)
-		set->items[output->index].own_rows++;
-	make_or_wait(&(struct source){ .index = output->index, .own = *row });
+		running->own_rows++;
+	make_or_wait(&(struct source){ .running = running, .own = *row });
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event becomes a row and goes into the pipeline. A row with a name or a place in the code that
- * is still being read (readers.h) waits for the answer while the others pass it, for two seconds
- * at most, and within a budget of memory; then it goes out without it, which is counted.
+ * Makes rows of events for the pipeline. A row with pending look-ups (names, code locations;
+ * readers.h) is deferred while other rows pass, for at most two seconds and within a memory budget;
+ * then sent with placeholders, which are counted.
  */
 #ifndef UNDERSPAN_AGENT_ROWS_H
 #define UNDERSPAN_AGENT_ROWS_H
@@ -10,27 +10,28 @@
 #include "pipeline/pipeline.h"
 #include "trackers/trackers.h"
 
-/* How many rows of a table went without something. */
+/* Counters of a table's rows with placeholders. */
 struct rows_lacking {
 	uint64_t gone, unread, unnamed;
 };
 
-/* Both are borrowed; before the first event. */
+/* Borrows both; to be called before the first event. */
 void rows_start(struct tracker_set *set, struct pipeline *pipeline);
 
-/* A tracker_on_event; `context` is nobody. */
-void rows_on_event(size_t index, const void *event, size_t size, void *context);
+/* A tracker_on_event. */
+void rows_on_event(struct running_tracker *running, const void *event, size_t size);
 
-/* A tracker's own row, for tracker_output.add. */
+/* A row made by a tracker, for tracker_output.add. */
 void rows_add(const struct tracker_output *output, const struct tracker_row *row);
 
-/* Takes what was read, and sends the rows that waited for it, or waited too long. Often. */
+/* Collects results of look-ups; sends deferred rows that are complete or timed out. To be called
+ * often. */
 void rows_tick(void);
 
-/* There are no more events: waits a moment for what is being read, and sends all rows. */
+/* After the last event: waits briefly for look-ups, then sends all rows. */
 void rows_finish(void);
 
-/* `table`: the pipeline's. */
+/* `table`: a handle of the pipeline. */
 const struct rows_lacking *rows_lacking(size_t table);
 
 #endif

@@ -1,94 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ClickHouse over libcurl: endpoints, clients, queries and inserts. See client.h. */
+/* ClickHouse over libcurl: clients, queries and inserts. See client.h. */
 #include "clickhouse/client.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "clickhouse/exceptions.h"
+#include "base/random.h"
 #include "clickhouse/exchange.h"
+#include "clickhouse/statement.h"
 
 enum { MAX_TEXT_BYTES = 64 << 20, MAX_PARAMS = 64 };
-
-void clickhouse_endpoint_free(struct clickhouse_endpoint *e)
-{
-	if (e->password)
-		explicit_bzero(e->password, strlen(e->password));
-	free(e->url);
-	free(e->user);
-	free(e->password);
-	free(e->database);
-	free(e->ca_file);
-	free(e->cert_file);
-	free(e->key_file);
-	*e = (struct clickhouse_endpoint){ 0 };
-}
-
-static bool same_text(const char *a, const char *b)
-{
-	return a && b ? !strcmp(a, b) : a == b;
-}
-
-bool clickhouse_endpoint_same(const struct clickhouse_endpoint *a,
-			      const struct clickhouse_endpoint *b)
-{
-	return same_text(a->url, b->url) && same_text(a->user, b->user) &&
-	       same_text(a->password, b->password) && same_text(a->database, b->database) &&
-	       same_text(a->ca_file, b->ca_file) && same_text(a->cert_file, b->cert_file) &&
-	       same_text(a->key_file, b->key_file) &&
-	       a->connect_timeout_ns == b->connect_timeout_ns &&
-	       a->stall_timeout_ns == b->stall_timeout_ns && a->timeout_ns == b->timeout_ns;
-}
-
-static int check_parts(const char *url, CURLU *parts, struct why *why)
-{
-	static const char fix[] = "the user goes into clickhouse_user, the password into "
-				  "clickhouse_password_file or $UNDERSPAN_CLICKHOUSE_PASSWORD";
-	char *part = NULL;
-	int err = 0;
-
-	if (curl_url_get(parts, CURLUPART_USER, &part, 0) == CURLUE_OK ||
-	    curl_url_get(parts, CURLUPART_PASSWORD, &part, 0) == CURLUE_OK) {
-		err = why_fail(why, EINVAL,
-			       "clickhouse: no user or password in the URL, it would "
-			       "show in logs and process lists: %s",
-			       fix);
-	} else if (curl_url_get(parts, CURLUPART_QUERY, &part, 0) == CURLUE_OK ||
-		   curl_url_get(parts, CURLUPART_FRAGMENT, &part, 0) == CURLUE_OK) {
-		/* may hold ?password=: do not repeat it */
-		err = why_fail(why, EINVAL,
-			       "clickhouse: no parameters in the URL: %s, the database "
-			       "into clickhouse_database",
-			       fix);
-	} else if (curl_url_get(parts, CURLUPART_SCHEME, &part, 0) != CURLUE_OK ||
-		   (strcmp(part, "http") != 0 && strcmp(part, "https") != 0)) {
-		err = why_fail(why, EINVAL, "clickhouse: '%.200s' is neither http:// nor https://",
-			       url);
-	}
-	curl_free(part);
-	return err;
-}
-
-int clickhouse_check_url(const char *url, struct why *why)
-{
-	CURLU *parts = curl_url();
-	int err;
-
-	if (!parts)
-		return why_fail(why, ENOMEM, "out of memory");
-	if (curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK)
-		err = check_parts(url, parts, why);
-	else if (strchr(url, '@'))
-		err = why_fail(why, EINVAL,
-			       "clickhouse: the URL is not valid, and has an @: user "
-			       "and password do not belong there");
-	else
-		err = why_fail(why, EINVAL,
-			       "clickhouse: '%.200s' is not a URL such as http://127.0.0.1:8123",
-			       url);
-	curl_url_cleanup(parts);
-	return err;
-}
 
 static bool is_header_safe(const char *s)
 {
@@ -104,7 +27,7 @@ static int add_credential(struct clickhouse_client *c, const char *header, const
 	AUTO_FREE char *line = NULL;
 	struct curl_slist *list;
 
-	/* "Header;" is how libcurl is told to send an empty one */
+	/* "Header;" makes libcurl send an empty header */
 	if (asprintf(&line, *value ? "%s: %s" : "%s;", header, value) < 0)
 		return -ENOMEM;
 	list = curl_slist_append(c->credentials, line);
@@ -123,20 +46,23 @@ static void init_curl(void)
 static int copy_endpoint(struct clickhouse_client *c, const struct clickhouse_endpoint *e)
 {
 	c->url = strdup(e->url);
+	c->unix_socket = e->unix_socket ? strdup(e->unix_socket) : NULL;
 	c->database = strdup(e->database ?: "default");
 	c->ca_file = e->ca_file ? strdup(e->ca_file) : NULL;
 	c->cert_file = e->cert_file ? strdup(e->cert_file) : NULL;
 	c->key_file = e->key_file ? strdup(e->key_file) : NULL;
 	c->connect_timeout_ns = e->connect_timeout_ns ?: 5 * NSEC_PER_SEC;
-	c->stall_timeout_ns = e->stall_timeout_ns ?: 30 * NSEC_PER_SEC;
-	c->timeout_ns = e->timeout_ns ?: 300 * NSEC_PER_SEC;
+	c->patient = e->patient;
+	c->stall_timeout_ns = e->stall_timeout_ns ?: (e->patient ? 0 : 30 * NSEC_PER_SEC);
+	c->timeout_ns = e->timeout_ns ?: (e->patient ? 0 : 300 * NSEC_PER_SEC);
 	c->give_up = e->give_up;
-	if (!c->url || !c->database || (e->ca_file && !c->ca_file) ||
-	    (e->cert_file && !c->cert_file) || (e->key_file && !c->key_file) ||
+	if (!c->url || !c->database || (e->unix_socket && !c->unix_socket) ||
+	    (e->ca_file && !c->ca_file) || (e->cert_file && !c->cert_file) ||
+	    (e->key_file && !c->key_file) ||
 	    add_credential(c, "X-ClickHouse-User", e->user ?: "default") ||
 	    (e->password && add_credential(c, "X-ClickHouse-Key", e->password)))
 		return -ENOMEM;
-	/* the path's own slash is ours to add */
+	/* the path's slash is added below */
 	for (size_t n = strlen(c->url); n && c->url[n - 1] == '/'; n--)
 		c->url[n - 1] = '\0';
 	return 0;
@@ -174,6 +100,7 @@ void clickhouse_client_free(struct clickhouse_client *c)
 	curl_slist_free_all(c->credentials);
 	curl_share_cleanup(c->connections);
 	free(c->url);
+	free(c->unix_socket);
 	free(c->database);
 	free(c->ca_file);
 	free(c->cert_file);
@@ -184,6 +111,11 @@ void clickhouse_client_free(struct clickhouse_client *c)
 const char *clickhouse_client_url(const struct clickhouse_client *c)
 {
 	return c->url;
+}
+
+const char *clickhouse_client_query_id(const struct clickhouse_client *c)
+{
+	return c->query_id;
 }
 
 void clickhouse_client_disconnect(struct clickhouse_client *c)
@@ -218,19 +150,6 @@ bool clickhouse_quote_name(const char *name, char *buf, size_t size)
 	buf[n++] = '`';
 	buf[n] = '\0';
 	return true;
-}
-
-int clickhouse_exception_code(const char *body, size_t len)
-{
-	static const char start[] = "Code: ";
-	size_t i = sizeof(start) - 1;
-	int code = 0;
-
-	if (len <= i || memcmp(body, start, i) != 0)
-		return 0;
-	for (; i < len && body[i] >= '0' && body[i] <= '9' && code < 100000; i++)
-		code = code * 10 + (body[i] - '0');
-	return i < len && (body[i] == '.' || body[i] == ',') ? code : 0;
 }
 
 static bool add_parameter(char **url, const char *name, const char *value)
@@ -274,7 +193,7 @@ static bool make_url(struct clickhouse_client *c, const char *insert_sql, const 
 	return ok;
 }
 
-/* Credentials and, for a body, its headers; the list is the caller's to free. */
+/* Headers with credentials and, for a body, its headers; the caller frees the list. */
 static struct curl_slist *make_headers(struct clickhouse_client *c, bool gzipped)
 {
 	struct curl_slist *list = NULL;
@@ -286,7 +205,7 @@ static struct curl_slist *make_headers(struct clickhouse_client *c, bool gzipped
 			goto fail;
 		list = longer;
 	}
-	/* no waiting for "100 Continue", no form type for what is no form */
+	/* without waiting for "100 Continue"; the body is not a form */
 	for (const char *const *h =
 		     (const char *const[]){ "Expect:", "Content-Type: text/plain",
 					    gzipped ? "Content-Encoding: gzip" : NULL, NULL };
@@ -323,9 +242,9 @@ static int request(struct exchange *x, const char *insert_sql, const char *forma
 	return err;
 }
 
-int clickhouse_query(struct clickhouse_client *client, const char *sql, const char *format,
-		     const struct clickhouse_param *params, clickhouse_on_bytes on_bytes,
-		     void *context, struct clickhouse_reply *reply, struct why *why)
+static int query_once(struct clickhouse_client *client, const char *sql, const char *format,
+		      const struct clickhouse_param *params, clickhouse_on_bytes on_bytes,
+		      void *context, struct clickhouse_reply *reply, struct why *why)
 {
 	AUTO_FREE struct exchange *x = calloc(1, sizeof(*x));
 	struct clickhouse_body body = { .bytes = sql, .len = strlen(sql) };
@@ -337,6 +256,77 @@ int clickhouse_query(struct clickhouse_client *client, const char *sql, const ch
 	x->on_bytes = on_bytes;
 	x->context = context;
 	return request(x, NULL, format, params, &body, why);
+}
+
+/* Cancels an abandoned query in the server; best effort with a short timeout. */
+static void kill_query(struct clickhouse_client *client)
+{
+	static const char sql[] = "KILL QUERY WHERE user = currentUser() AND " CLICKHOUSE_IS_QUERY
+				  " ASYNC";
+	const struct clickhouse_param params[] = { { "param_id", client->query_id }, { 0 } };
+	struct clickhouse_client brief = { 0 };
+	struct clickhouse_reply reply;
+
+	/* same server and credentials, other limits, separate connection */
+	brief.url = client->url;
+	brief.unix_socket = client->unix_socket;
+	brief.database = client->database;
+	brief.ca_file = client->ca_file;
+	brief.cert_file = client->cert_file;
+	brief.key_file = client->key_file;
+	brief.credentials = client->credentials;
+	brief.connect_timeout_ns = brief.stall_timeout_ns = brief.timeout_ns = 2 * NSEC_PER_SEC;
+	brief.connections = exchange_connections();
+	if (!brief.connections)
+		return;
+	query_once(&brief, sql, NULL, params, NULL, NULL, &reply, NULL);
+	curl_share_cleanup(brief.connections);
+}
+
+/*
+ * cancel_http_readonly_queries_on_client_close makes the server watch the connection. A user
+ * without the right to change settings, and WITH ... INSERT, are refused (READONLY) before
+ * execution: repeated without the setting.
+ */
+static int query_patiently(struct clickhouse_client *client, const char *sql, const char *format,
+			   const struct clickhouse_param *params, clickhouse_on_bytes on_bytes,
+			   void *context, struct clickhouse_reply *reply, struct why *why)
+{
+	enum { WATCHED = 2 };
+	struct clickhouse_param all[MAX_PARAMS + 5] = {
+		{ "readonly", "2" },
+		{ "cancel_http_readonly_queries_on_client_close", "1" },
+		{ "query_id", client->query_id },
+	};
+	struct statement statement;
+	size_t n = 0;
+	int err;
+
+	while (params && params[n].name) {
+		if (n > MAX_PARAMS)
+			return why_fail(why, E2BIG, "over %d parameters for a query", MAX_PARAMS);
+		all[n + 3] = params[n];
+		n++;
+	}
+	statement_parse((struct text){ sql, strlen(sql) }, &statement);
+	random_hex(client->query_id, 32);
+	err = query_once(client, sql, format, all + (statement.reads ? 0 : WATCHED), on_bytes,
+			 context, reply, why);
+	if (err && statement.reads && reply->exception_code == EXCEPTION_READONLY &&
+	    reply->http_status != 200)
+		err = query_once(client, sql, format, all + WATCHED, on_bytes, context, reply, why);
+	/* not if the server answered, or was never reached */
+	if (err && err != -EREMOTEIO && err != -ECONNREFUSED)
+		kill_query(client);
+	return err;
+}
+
+int clickhouse_query(struct clickhouse_client *client, const char *sql, const char *format,
+		     const struct clickhouse_param *params, clickhouse_on_bytes on_bytes,
+		     void *context, struct clickhouse_reply *reply, struct why *why)
+{
+	return (client->patient ? query_patiently : query_once)(client, sql, format, params,
+								on_bytes, context, reply, why);
 }
 
 struct text_buffer {
@@ -380,13 +370,13 @@ int clickhouse_query_text(struct clickhouse_client *client, const char *sql, con
 		n++;
 	}
 	if (params && params[n].name)
-		return why_fail(why, E2BIG, "over %d parameters for one query", MAX_PARAMS);
-	/* it is all held here anyway: let the server hold it until the status is certain */
+		return why_fail(why, E2BIG, "over %d parameters for a query", MAX_PARAMS);
+	/* buffered here anyway: the server buffers until the status is final */
 	err = clickhouse_query(client, sql, format, all, keep_bytes, &buffer, reply, why);
 
 	if (err == -EFBIG)
 		why_fail(why, EFBIG, "the answer is larger than %d MiB", MAX_TEXT_BYTES >> 20);
-	/* an empty answer is a text, too */
+	/* an empty answer is valid */
 	if (!err && !buffer.bytes)
 		err = keep_bytes("", 0, &buffer);
 	if (err) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* DDL for one server and for a cluster. See ddl.h. */
+/* DDL for a single server and for clusters. See ddl.h. */
 #include "clickhouse/ddl.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@ static bool is_word(char c)
 	return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Comments become spaces, so that no word is found in them; what stands in quotes stays. */
+/* Replaces comments by spaces for word searches; quoted text is kept. */
 static char *without_comments(const char *text)
 {
 	char *copy = strdup(text);
@@ -34,7 +34,7 @@ static char *without_comments(const char *text)
 	return copy;
 }
 
-/* The next place of `word` as a word of its own. */
+/* Next occurrence of `word` as a whole word. */
 static char *find_word(char *text, const char *word)
 {
 	size_t n = strlen(word);
@@ -60,7 +60,7 @@ static char *skip_space(char *p)
 	return p;
 }
 
-/* "  WORD..." -> what follows, or NULL; words are separated by any space */
+/* Skips "  WORD..." with any white space between words; NULL: no match */
 static char *skip_words(char *p, const char *words)
 {
 	while (*words) {
@@ -76,7 +76,7 @@ static char *skip_words(char *p, const char *words)
 	return skip_space(p);
 }
 
-/* Cuts the closing semicolon; false if there is none, or another before it. */
+/* Removes the closing semicolon; false: missing, or several. */
 static bool cut_semicolon(char *text)
 {
 	char *found = NULL;
@@ -141,8 +141,8 @@ static char *replicated(char *after_name, const char *prefix, const char *cluste
 }
 
 /*
- * Replicas remember INSERTs by number and by age. Both are said, for the defaults have changed: a
- * spool may come back after days.
+ * Replicas remember INSERTs by number and by age. Both are set explicitly, since defaults changed
+ * between versions and a spool may be delivered after days.
  */
 static char *replicated_settings(char *statement)
 {
@@ -167,7 +167,7 @@ static char *replicated_settings(char *statement)
 static int cluster_table(const char *name, char *after, const char *cluster, struct ddl *ddl,
 			 struct why *why)
 {
-	/* all rows of a host on one shard: joins by (host, pid, tid) stay local */
+	/* all rows of a host on a single shard: joins by (host, pid, tid) are local */
 	const char *key = find_word(after, "host") ? "cityHash64(host)" : "rand()";
 	char table[128], prefix[256];
 	size_t n = 0;
@@ -210,7 +210,7 @@ static int cluster_view(const char *name, char *plain, char *after, const char *
 	return 0;
 }
 
-/* A cluster's name stands between quotes in the statements. */
+/* Statements contain the cluster's name in quotes. */
 static bool is_cluster_name(const char *s)
 {
 	size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-{}");
@@ -231,7 +231,7 @@ int ddl_make(const char *name, const char *text, const char *cluster, struct ddl
 	if (cluster && !is_cluster_name(cluster))
 		return why_fail(why, EINVAL, "cluster: '%.100s' is no cluster's name", cluster);
 	if (!cut_semicolon(plain))
-		return bad_file(name, "must hold one statement that ends with a semicolon", why);
+		return bad_file(name, "must hold one statement, with a semicolon at the end", why);
 	table = skip_words(plain, "CREATE TABLE IF NOT EXISTS");
 	view = skip_words(plain, "CREATE VIEW IF NOT EXISTS");
 	if (!view)
@@ -242,7 +242,7 @@ int ddl_make(const char *name, const char *text, const char *cluster, struct ddl
 				"EXISTS or CREATE OR REPLACE VIEW",
 				why);
 	if (!cluster) {
-		/* people read this one: comments and all */
+		/* printed for people: with comments */
 		size_t n = strlen(text);
 
 		while (n && (isspace((unsigned char)text[n - 1]) || text[n - 1] == ';'))

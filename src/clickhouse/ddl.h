@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The DDL of sql/ for a cluster: from one CREATE statement for one server to replicated local
- * tables with a Distributed table in front, and views on every node.
+ * DDL for clusters: from a CREATE statement for a single server to replicated local tables with a
+ * Distributed table, and views on every node.
  */
 #ifndef UNDERSPAN_CLICKHOUSE_DDL_H
 #define UNDERSPAN_CLICKHOUSE_DDL_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "util.h"
+#include "base/util.h"
 
 /* A file of sql/tables or sql/views as the statements to run, in order; heap. */
 struct ddl {
@@ -19,13 +19,13 @@ struct ddl {
 void ddl_free(struct ddl *ddl);
 
 /*
- * `text` holds one CREATE TABLE IF NOT EXISTS or one CREATE [OR REPLACE] VIEW [IF NOT EXISTS];
- * `cluster` NULL: as it stands. `name` is for messages. -EINVAL if the text is something else.
+ * `text`: one CREATE TABLE IF NOT EXISTS or CREATE [OR REPLACE] VIEW [IF NOT EXISTS]; `cluster`
+ * NULL: unchanged. `name`: for messages. -EINVAL: other statement.
  */
 int ddl_make(const char *name, const char *text, const char *cluster, struct ddl *ret_ddl,
 	     struct why *why);
 
-/* Whether the text speaks of the table, outside of comments. */
+/* Whether the text mentions the table outside of comments. */
 bool ddl_mentions(const char *text, const char *table);
 
 #endif

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One HTTP exchange with ClickHouse. See exchange.h. */
+/* An HTTP exchange with ClickHouse. See exchange.h. */
 #include "clickhouse/exchange.h"
 
 #include <jansson.h>
 #include <string.h>
 #include <strings.h>
 
-#include "version.h"
+#include "clickhouse/exceptions.h"
+#include "base/version.h"
 
 static void keep_sentence(struct clickhouse_reply *reply, const char *text, size_t len)
 {
@@ -39,7 +40,7 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
 		memcpy(x->tail + keep, bytes, len);
 		x->tail_len = keep + len;
 	}
-	/* an error's text is for `why`, not for the caller's output */
+	/* an error's text goes to `why`, not to the caller */
 	if (x->on_bytes && x->reply->http_status == 200 && !x->reply->exception_code)
 		x->consumer_err = x->on_bytes(bytes, len, x->context);
 	return x->consumer_err ? 0 : len;
@@ -65,7 +66,7 @@ static void take_summary(struct clickhouse_reply *reply, const char *text, size_
 	json_decref(summary);
 }
 
-/* Seconds; the other form, a date, is as good as none. Whoever sends it may be anybody. */
+/* Seconds; dates are ignored. Untrusted input. */
 static uint64_t retry_after_ns(const char *value)
 {
 	size_t digits = strspn(value, "0123456789");
@@ -75,17 +76,18 @@ static uint64_t retry_after_ns(const char *value)
 	return strtoul(value, NULL, 10) * NSEC_PER_SEC;
 }
 
-/* What says that there was an exception is never read as none. */
+/* Never 0 for a header that reports an exception. */
 static int exception_number(const char *value)
 {
 	long code = strtol(value, NULL, 10);
 
-	return code > 0 && code < 100000 ? (int)code : 1002;
+	return code > 0 && code < 100000 ? (int)code : EXCEPTION_UNKNOWN_EXCEPTION;
 }
 
 static void take_field(struct exchange *x, const char *name, size_t name_len, const char *value)
 {
 	x->reply->from_clickhouse |= name_len > 13 && !strncasecmp(name, "X-ClickHouse-", 13);
+	x->reply->from_own_store |= name_len == 17 && !strncasecmp(name, "X-Underspan-Store", 17);
 	if (name_len == 27 && !strncasecmp(name, "X-ClickHouse-Exception-Code", 27))
 		x->reply->exception_code = exception_number(value);
 	else if (name_len == 26 && !strncasecmp(name, "X-ClickHouse-Exception-Tag", 26))
@@ -102,12 +104,12 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *context)
 	size_t len = size * n;
 	char line[1200], *value;
 
-	if (len >= sizeof(line)) /* none of those that matter */
+	if (len >= sizeof(line)) /* too long for a relevant header */
 		return len;
-	memcpy(line, bytes, len); /* there is no NUL behind it */
+	memcpy(line, bytes, len); /* libcurl's buffer is not NUL-terminated */
 	line[len] = '\0';
 	line[strcspn(line, "\r\n")] = '\0';
-	/* a new status line: what an interim answer said is over */
+	/* a new status line: discards headers of an interim response */
 	if (!strncmp(line, "HTTP/", 5)) {
 		value = strchr(line, ' ');
 		x->reply->http_status = value ? strtol(value, NULL, 10) : 0;
@@ -136,7 +138,7 @@ static int check_cancelled(void *context, curl_off_t a, curl_off_t b, curl_off_t
 	return is_cancelled(x->client);
 }
 
-/* HTTP 200 was said before the error: it stands between marks at the end of the body. */
+/* An error after HTTP 200 is between marks at the end of the body. */
 static void find_late_exception(struct exchange *x)
 {
 	static const char mark[] = "\r\n__exception__\r\n";
@@ -153,8 +155,9 @@ static void find_late_exception(struct exchange *x)
 		return;
 	at += n;
 	left = (size_t)(x->tail + x->tail_len - at);
-	x->reply->exception_code = clickhouse_exception_code(at, left) ?: 1002;
-	/* behind the text: its length, the tag and the mark again */
+	x->reply->exception_code = clickhouse_exception_code(at, left)
+					   ?: EXCEPTION_UNKNOWN_EXCEPTION;
+	/* after the text: its length, the tag and the mark */
 	end = memmem(at, left, mark, sizeof(mark) - 1);
 	if (end)
 		left = (size_t)(end - at);
@@ -163,8 +166,8 @@ static void find_late_exception(struct exchange *x)
 }
 
 /*
- * The same from servers before 25.11, which mark nothing, and from what may be in between: the
- * text stands anywhere. Only where no rows are expected, which may hold such a text themselves.
+ * The same for servers before 25.11 and proxies, without marks: the text may be anywhere. Only if
+ * no rows are expected, which could contain such a text.
  */
 static bool find_unmarked_exception(struct exchange *x, const char *bytes, size_t len)
 {
@@ -178,7 +181,8 @@ static bool find_unmarked_exception(struct exchange *x, const char *bytes, size_
 		if (!memcmp(p - 1, code, sizeof(code) - 1))
 			begin = p - 1;
 	}
-	x->reply->exception_code = clickhouse_exception_code(begin, (size_t)(end - begin)) ?: 1002;
+	x->reply->exception_code = clickhouse_exception_code(begin, (size_t)(end - begin))
+					   ?: EXCEPTION_UNKNOWN_EXCEPTION;
 	keep_sentence(x->reply, begin, (size_t)(end - begin));
 	return true;
 }
@@ -255,13 +259,13 @@ static bool is_loopback(const char *url)
 	       !strncmp(host, "[::1]", 5);
 }
 
-enum { CONNECTION_MAX_SECONDS = 300 };
+enum { CONNECTION_MAX_SECONDS = 300, KEEPALIVE_SECONDS = 10 };
 
 CURLSH *exchange_connections(void)
 {
 	CURLSH *share = curl_share_init();
 
-	/* no locks: a client belongs to one thread at a time */
+	/* no locks: a client is used by one thread at a time */
 	if (share) {
 		curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_CONNECT);
 		curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
@@ -269,6 +273,18 @@ CURLSH *exchange_connections(void)
 	}
 	return share;
 }
+
+#if LIBCURL_VERSION_NUM >= 0x075000
+/* libcurl silently repeats a request lost on a reused connection: counts requests. */
+static int count_request(void *context, char *peer, char *local, int peer_port, int local_port)
+{
+	struct exchange *x = context;
+
+	(void)peer, (void)local, (void)peer_port, (void)local_port;
+	x->reply->requests++;
+	return CURL_PREREQFUNC_OK;
+}
+#endif
 
 static void set_options(struct exchange *x, CURL *curl, char *said)
 {
@@ -279,8 +295,12 @@ static void set_options(struct exchange *x, CURL *curl, char *said)
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_USERAGENT, "underspan/" UNDERSPAN_VERSION);
 	curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+	if (c->patient) { /* the only way to detect a vanished server */
+		curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_SECONDS);
+		curl_easy_setopt(curl, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_SECONDS);
+	}
 #if LIBCURL_VERSION_NUM >= 0x075700
-	/* a look-up that hangs is left behind with its thread, instead of waited for */
+	/* a hanging name look-up is abandoned with its thread */
 	curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);
 #endif
 #if LIBCURL_VERSION_NUM >= 0x075500
@@ -296,17 +316,23 @@ static void set_options(struct exchange *x, CURL *curl, char *said)
 	if (c->key_file)
 		curl_easy_setopt(curl, CURLOPT_SSLKEY, c->key_file);
 #if LIBCURL_VERSION_NUM >= 0x075000
-	/* a name that has moved to another machine is noticed though the old one still answers */
+	/* notices that a name has moved to another machine while the old machine still answers */
 	curl_easy_setopt(curl, CURLOPT_MAXLIFETIME_CONN, (long)CONNECTION_MAX_SECONDS);
+	curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, count_request);
+	curl_easy_setopt(curl, CURLOPT_PREREQDATA, x);
 #endif
+	if (c->unix_socket)
+		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, c->unix_socket);
 	if (is_loopback(c->url))
 		curl_easy_setopt(curl, CURLOPT_PROXY, "");
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
 			 (long)(c->connect_timeout_ns / NSEC_PER_MSEC));
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(c->timeout_ns / NSEC_PER_MSEC));
-	curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME,
-			 (long)((c->stall_timeout_ns + NSEC_PER_SEC - 1) / NSEC_PER_SEC));
+	if (c->stall_timeout_ns) {
+		curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+		curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME,
+				 (long)((c->stall_timeout_ns + NSEC_PER_SEC - 1) / NSEC_PER_SEC));
+	}
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, x);
 	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
@@ -317,8 +343,8 @@ static void set_options(struct exchange *x, CURL *curl, char *said)
 }
 
 /*
- * A handle for each request: libcurl 7.88 keeps a pointer to the last header of the answer before,
- * and reads it when the next one begins with a folded header line.
+ * A new handle per request: libcurl 7.88 keeps a dangling pointer to the last header of the
+ * previous response, read if the next response starts with a folded header line.
  */
 int exchange_perform(struct exchange *x, const char *url, struct curl_slist *headers,
 		     const void *body, size_t len, struct why *why)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One HTTP exchange with ClickHouse: libcurl's options, what comes back, and what it means. */
+/* An HTTP exchange with ClickHouse: libcurl options, response, exceptions. */
 #ifndef UNDERSPAN_CLICKHOUSE_EXCHANGE_H
 #define UNDERSPAN_CLICKHOUSE_EXCHANGE_H
 
@@ -7,38 +7,40 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "clickhouse/client.h"
-#include "util.h"
+#include "clickhouse/reply.h"
+#include "base/util.h"
 
 enum {
-	EXCHANGE_HEAD_BYTES = 8192, /* of a body's either end: where an exception is looked for */
+	EXCHANGE_HEAD_BYTES = 8192, /* bytes of both ends of a body, searched for an exception */
 	EXCHANGE_TAG_MAX = 64,
 };
 
 struct clickhouse_client {
-	CURLSH *connections; /* and addresses, TLS sessions: what outlives a request */
-	char *url, *database, *ca_file, *cert_file, *key_file;
+	CURLSH *connections; /* connections, addresses and TLS sessions that outlive a request */
+	char *url, *unix_socket, *database, *ca_file, *cert_file, *key_file;
 	struct curl_slist *credentials;
 	uint64_t connect_timeout_ns, stall_timeout_ns, timeout_ns;
 	atomic_bool cancelled;
+	bool patient;
+	char query_id[64];
 	bool (*give_up)(void);
 };
 
 struct exchange {
 	struct clickhouse_client *client;
 	struct clickhouse_reply *reply;
-	clickhouse_on_bytes on_bytes; /* NULL: the body is of no interest unless it is an error */
+	clickhouse_on_bytes on_bytes; /* NULL: the body is ignored unless an error */
 	void *context;
-	int consumer_err; /* what on_bytes returned */
+	int consumer_err; /* return value of on_bytes */
 	char head[EXCHANGE_HEAD_BYTES], tail[EXCHANGE_HEAD_BYTES];
 	size_t head_len, tail_len;
-	char tag[EXCHANGE_TAG_MAX]; /* marks an exception that comes after the first bytes */
+	char tag[EXCHANGE_TAG_MAX]; /* tag of an exception after the first bytes */
 };
 
-/* What requests share, one after the other; NULL: no memory. */
+/* State shared by consecutive requests; NULL: out of memory. */
 CURLSH *exchange_connections(void);
 
-/* GET, or POST with a body; errors as clickhouse_query() has them. */
+/* GET, or POST with a body; errors as in clickhouse_query(). */
 int exchange_perform(struct exchange *x, const char *url, struct curl_slist *headers,
 		     const void *body, size_t len, struct why *why);
 

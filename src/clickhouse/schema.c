@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The DDL that the program carries. See schema.h. */
+/* The embedded DDL. See schema.h. */
 #include "clickhouse/schema.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "clickhouse/exceptions.h"
 #include "clickhouse/ddl.h"
 #include "clickhouse/sql_files.h"
-#include "log.h"
+#include "clickhouse/upgrade.h"
+#include "base/log.h"
 
-static const char traces_table[] = "otel_traces";
-
-/* Calls `each` for every statement: tables first, then the views on them. */
+/* Calls `each` for every statement: tables, then views. */
 static int walk(const char *cluster,
 		int (*each)(const struct sql_file *file, const char *statement, void *context,
 			    struct why *why),
@@ -72,6 +73,12 @@ int clickhouse_schema_print(const char *database, const char *cluster, struct wh
 
 	if (!err && *statement)
 		err = print_one(NULL, statement, NULL, why);
+	if (!err) {
+		AUTO_FREE char *table = upgrade_schema_table(cluster);
+
+		err = table ? print_one(NULL, table, NULL, why)
+			    : why_fail(why, ENOMEM, "out of memory");
+	}
 	if (!err)
 		err = walk(cluster, print_one, NULL, why);
 	if (!err && fflush(stdout) != 0)
@@ -79,61 +86,19 @@ int clickhouse_schema_print(const char *database, const char *cluster, struct wh
 	return err;
 }
 
-struct application {
-	struct clickhouse_client *client;
-	bool has_traces;
-	size_t applied, skipped;
-};
-
-static int run_statement(struct clickhouse_client *client, const char *statement, struct why *why)
+static int run_statement(struct clickhouse_client *client, const char *statement,
+			 struct clickhouse_reply *reply, struct why *why)
 {
-	struct clickhouse_reply reply;
-
-	return clickhouse_query(client, statement, NULL, NULL, NULL, NULL, &reply, why);
+	return clickhouse_query(client, statement, NULL, NULL, NULL, NULL, reply, why);
 }
 
-static int apply_one(const struct sql_file *file, const char *statement, void *context,
-		     struct why *why)
-{
-	struct application *a = context;
-	struct why inner = { { 0 } };
-	int err;
-
-	if (!a->has_traces && !strncmp(file->path, "views/", 6) &&
-	    ddl_mentions(file->text, traces_table)) {
-		log_info("%s is left out: there is no table %s yet; run this again when the "
-			 "OpenTelemetry collector has made it",
-			 file->path, traces_table);
-		a->skipped++;
-		return 0;
-	}
-	err = run_statement(a->client, statement, &inner);
-	if (err)
-		return why_fail(why, -err, "sql/%s: %.400s", file->path, inner.text);
-	a->applied++;
-	return 0;
-}
-
-static int find_traces(struct application *a, struct why *why)
-{
-	struct clickhouse_reply reply;
-	AUTO_FREE char *text = NULL;
-	char sql[64];
-	int err;
-
-	snprintf(sql, sizeof(sql), "EXISTS TABLE %s", traces_table);
-	err = clickhouse_query_text(a->client, sql, "TabSeparated", NULL, &text, NULL, &reply, why);
-	if (!err)
-		a->has_traces = *text == '1';
-	return err;
-}
-
-/* The database may not exist yet: this one statement goes to `default`. */
+/* Sent to database `default`, since the target may not exist. */
 static int make_database(const struct clickhouse_endpoint *endpoint, const char *cluster,
 			 struct why *why)
 {
 	struct clickhouse_endpoint e = *endpoint;
 	struct clickhouse_client *client;
+	struct clickhouse_reply reply;
 	char statement[512];
 	int err = database_statement(e.database, cluster, statement, sizeof(statement), why);
 
@@ -143,39 +108,231 @@ static int make_database(const struct clickhouse_endpoint *endpoint, const char 
 	err = clickhouse_client_new(&e, &client, why);
 	if (err)
 		return err;
-	err = run_statement(client, statement, why);
+	err = run_statement(client, statement, &reply, why);
 	clickhouse_client_free(client);
 	return err;
 }
 
-static int apply_otel(struct application *a, struct why *why)
+static int apply_otel(struct clickhouse_client *client, struct why *why)
 {
+	struct clickhouse_reply reply;
 	int err = 0;
 
 	for (const struct sql_file *f = sql_files; !err && f->path; f++) {
 		if (!strncmp(f->path, "otel/", 5))
-			err = run_statement(a->client, f->text, why);
+			err = run_statement(client, f->text, &reply, why);
 	}
 	return err;
 }
 
-int clickhouse_schema_apply(const struct clickhouse_endpoint *endpoint, const char *cluster,
-			    bool with_otel, struct why *why)
+/* ---- upgrade ---- */
+
+/* Plans repeatedly until empty: a new table may need further statements. */
+enum { ROUNDS_MAX = 8, CLEAN_ROUNDS_MAX = 2 };
+
+struct application {
+	struct clickhouse_client *client;
+	/* own_store: silent about created tables; continues after failures */
+	const struct schema_request *request;
+	size_t applied; /* statements */
+	struct live_schema live;
+	struct upgrade_plan plan;
+};
+
+static int make_plan(struct application *a, struct why *why)
 {
-	struct application a = { 0 };
-	int err = make_database(endpoint, cluster, why);
+	int err;
+
+	upgrade_plan_free(&a->plan);
+	live_schema_free(&a->live);
+	err = live_schema_read(a->client, a->request->traces, &a->live, why);
+	return err ? err
+		   : upgrade_plan_make(&a->live, a->request->cluster, a->request->agents, &a->plan,
+				       why);
+}
+
+/* Concurrent upgrade, or a replica that lags: a new plan finds the rest. */
+static bool may_pass(const struct clickhouse_reply *reply)
+{
+	switch (reply->exception_code) {
+	case EXCEPTION_TABLE_ALREADY_EXISTS:
+	case EXCEPTION_DEADLOCK_AVOIDED:
+	case EXCEPTION_CANNOT_ASSIGN_ALTER:
+	case EXCEPTION_DATABASE_REPLICATION_FAILED:
+	case EXCEPTION_NON_ATOMIC_RENAME: /* of CREATE OR REPLACE */
+	/* a column added concurrently: IF NOT EXISTS is checked too early */
+	case EXCEPTION_ILLEGAL_COLUMN:
+	case EXCEPTION_DUPLICATE_COLUMN:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The first line that is not a comment. */
+static const char *first_line(const char *statement)
+{
+	while (!strncmp(statement, "--", 2) && strchr(statement, '\n'))
+		statement = strchr(statement, '\n') + 1;
+	return statement;
+}
+
+static int run_step(struct application *a, const struct upgrade_step *step, bool *ret_again,
+		    struct why *why)
+{
+	struct clickhouse_reply reply = { 0 };
+	struct why inner = { { 0 } };
+	int err = run_statement(a->client, step->statement, &reply, &inner);
+
+	if (!err) {
+		a->applied++;
+		if (step->kind == UPGRADE_CREATE && a->request->own_store)
+			log_debug("schema: %s: made", step->what);
+		else
+			log_info("schema: %s: %.*s", step->what,
+				 (int)strcspn(first_line(step->statement), "\n("),
+				 first_line(step->statement));
+		return 0;
+	}
+	*ret_again = may_pass(&reply);
+	/* disk full: rows wait in the spool, the next start finishes the upgrade */
+	if (!*ret_again && a->request->own_store && err == -EREMOTEIO) {
+		log_warn("schema: %.120s: %.300s", step->what, inner.text);
+		return 0;
+	}
+	return why_fail(why, -err, "schema: %.120s: %.300s", step->what, inner.text);
+}
+
+static int run_plan(struct application *a, bool *ret_again, struct why *why)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < a->plan.n; i++) {
+		if (a->plan.steps[i].statement)
+			err = run_step(a, &a->plan.steps[i], ret_again, why);
+	}
+	return err;
+}
+
+static void pause_round(int round)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 50000000L << (round < 4 ? round : 4) }, NULL);
+}
+
+static void print_rest(const struct application *a)
+{
+	for (size_t i = 0; i < a->plan.n; i++) {
+		const struct upgrade_step *step = &a->plan.steps[i];
+
+		if (!step->statement)
+			log_info("schema: %s", step->what);
+	}
+}
+
+static int apply_all(struct application *a, struct why *why)
+{
+	int err = make_plan(a, why), clean = 0;
+	uint64_t before = a->live.version;
+
+	if (!err && before > SCHEMA_VERSION) {
+		log_warn("schema: the database has version %llu, of a newer underspan; this "
+			 "underspan knows version %d: nothing is changed, agents send the "
+			 "existing columns",
+			 (unsigned long long)before, SCHEMA_VERSION);
+		return 0;
+	}
+	for (int round = 0; !err && a->plan.n_statements && clean < CLEAN_ROUNDS_MAX; round++) {
+		bool again = false;
+
+		err = run_plan(a, &again, why);
+		clean += !err;
+		if (err && again && round < ROUNDS_MAX) {
+			pause_round(round);
+			err = 0;
+		}
+		if (!err)
+			err = make_plan(a, why);
+	}
+	if (err)
+		return err;
+	print_rest(a);
+	if (!a->applied)
+		log_info("schema: nothing to do: version %d", SCHEMA_VERSION);
+	else
+		log_info("schema: %zu statements applied: version %d", a->applied, SCHEMA_VERSION);
+	return 0;
+}
+
+static void application_free(struct application *a)
+{
+	upgrade_plan_free(&a->plan);
+	live_schema_free(&a->live);
+	clickhouse_client_free(a->client);
+}
+
+int clickhouse_schema_apply(const struct clickhouse_endpoint *endpoint,
+			    const struct schema_request *request, struct why *why)
+{
+	struct application a = { .request = request };
+	int err = make_database(endpoint, request->cluster, why);
 
 	if (!err)
 		err = clickhouse_client_new(endpoint, &a.client, why);
-	if (!err && with_otel)
-		err = apply_otel(&a, why);
+	if (!err && request->own_store)
+		err = apply_otel(a.client, why);
 	if (!err)
-		err = find_traces(&a, why);
+		err = apply_all(&a, why);
+	application_free(&a);
+	return err;
+}
+
+/* ---- check ---- */
+
+static int print_differences(const struct application *a, struct why *why)
+{
+	for (size_t i = 0; i < a->plan.n; i++) {
+		const struct upgrade_step *step = &a->plan.steps[i];
+
+		printf("-- %s\n", step->what);
+		if (step->statement)
+			printf("%s;\n", step->statement);
+	}
+	if (a->plan.n_statements)
+		puts("-- to apply: `underspan schema --apply`");
+	return fflush(stdout) ? why_fail(why, errno, "cannot write: %s", strerror(errno)) : 0;
+}
+
+/* Reports the time covered by the deduplication windows. */
+static void print_window(const struct application *a)
+{
+	uint64_t agents = a->request->agents ?: a->live.agents;
+
+	if (agents)
+		log_info("schema: %llu agents %s; the tables' deduplication windows are checked "
+			 "against this number",
+			 (unsigned long long)agents,
+			 a->request->agents ? "are to write here"
+					    : "wrote in the last ten minutes");
+}
+
+int clickhouse_schema_check(const struct clickhouse_endpoint *endpoint,
+			    const struct schema_request *request, bool *ret_same, struct why *why)
+{
+	struct application a = { .request = request };
+	int err = clickhouse_client_new(endpoint, &a.client, why);
+
 	if (!err)
-		err = walk(cluster, apply_one, &a, why);
-	if (!err)
-		log_info("schema: %zu statements applied, %zu views left out", a.applied,
-			 a.skipped);
-	clickhouse_client_free(a.client);
+		err = make_plan(&a, why);
+	if (!err) {
+		print_window(&a);
+		*ret_same = !a.plan.n_differences;
+		if (a.live.version > SCHEMA_VERSION)
+			printf("-- the database has version %llu, of a newer underspan; this "
+			       "underspan knows version %d\n",
+			       (unsigned long long)a.live.version, SCHEMA_VERSION);
+		else
+			err = print_differences(&a, why);
+	}
+	application_free(&a);
 	return err;
 }

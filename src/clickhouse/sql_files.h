@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files under sql/, carried inside the program (the build makes the table with sql/embed.sh).
- */
-#ifndef UNDERSPAN_SQL_FILES_H
-#define UNDERSPAN_SQL_FILES_H
+/* Files of sql/, embedded in the program (sql/embed.sh generates the table). */
+#ifndef UNDERSPAN_CLICKHOUSE_SQL_FILES_H
+#define UNDERSPAN_CLICKHOUSE_SQL_FILES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One function a command, named after it. argv[0] is the command's name.
+ * One function per command. argv[0] is the command's name.
  * They return the process's exit code: 0 done, 1 failed, 2 bad usage or configuration.
  */
-#ifndef UNDERSPAN_COMMANDS_H
-#define UNDERSPAN_COMMANDS_H
+#ifndef UNDERSPAN_COMMANDS_COMMANDS_H
+#define UNDERSPAN_COMMANDS_COMMANDS_H
 
-#include "util.h"
+#include "base/config.h"
+#include "base/util.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -18,6 +19,19 @@ int command_explain(int argc, char **argv);
 int command_gil(int argc, char **argv);
 int command_offcpu(int argc, char **argv);
 int command_doctor(int argc, char **argv);
+
+/* Options of the commands, in addition to those of modules. */
+extern const struct option_table run_options, store_options, sql_options, schema_options,
+	gil_options, offcpu_options, doctor_options;
+
+/* The options of all commands and modules, ending with {0}. Static. */
+const struct option_table *commands_all_options(void);
+
+/* `underspan help TOPIC` for topics other than commands; false: unknown topic. */
+bool help_topic(const char *name);
+void help_list_topics(FILE *out);
+/* Names of the topics by index; NULL: end. */
+const char *help_topic_name(size_t index);
 
 /* The exit code of a command that ended with `err`: 0, or -errno whose reason is logged. */
 int command_end(int err, const struct why *why);

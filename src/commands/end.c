@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How each command ends. See commands.h. */
+/* End of a command. See commands.h. */
 #include "commands/commands.h"
-#include "log.h"
+#include "base/log.h"
 
 int command_end(int err, const struct why *why)
 {

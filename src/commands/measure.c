@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The agent on one process, for a command. See measure.h. */
+/* The agent for selected processes, for a command. See measure.h. */
 #include "commands/measure.h"
 
 #include <bpf/libbpf.h>
@@ -9,29 +9,33 @@
 
 #include "agent/agent.h"
 #include "agent/governor.h"
-#include "log.h"
+#include "commands/pids.h"
+#include "commands/watched.h"
+#include "base/log.h"
 #include "pipeline/options.h"
-#include "probe/clock.h"
-#include "probe/proc.h"
-#include "stop.h"
-#include "text.h"
+#include "base/clock.h"
+#include "base/stop.h"
+#include "base/terminal.h"
 #include "trackers/trackers.h"
 
 static struct pid_list pids;
-static uint64_t duration_ns = UINT64_MAX; /* not said */
+static uint64_t duration_ns = UINT64_MAX; /* not given */
 
 static const struct option options[] = {
 	{ .key = "pid",
 	  .type = OPTION_PIDS,
 	  .target = &pids,
 	  .arg = "PID",
-	  .help = "the process (host pid); what it starts meanwhile is looked at, too",
+	  .help = "the process (host pid) and all descendants, future ones included; "
+		  "repeatable; the -p may be omitted",
 	  .letter = 'p' },
 	{ .key = "duration",
 	  .type = OPTION_SECONDS,
 	  .target = &duration_ns,
 	  .arg = "S",
-	  .help = "for this many seconds (5; 0: until Ctrl-C, which ends it at any time)",
+	  .help = "duration of the measurement; 0: until Ctrl-C (Ctrl-C always ends the "
+		  "measurement)",
+	  .otherwise = "5s; with --top until Ctrl-C",
 	  .letter = 'd' },
 };
 const struct option_table measure_options = { options, ARRAY_SIZE(options) };
@@ -42,7 +46,7 @@ struct option_table measure_tracker_options(const char *name)
 
 	while (strcmp(all_trackers[i]->name, name) != 0)
 		i++;
-	return (struct option_table){ all_trackers[i]->options, all_trackers[i]->n_options };
+	return tracker_options(all_trackers[i]);
 }
 
 int measure_govern_nothing(struct why *why)
@@ -53,76 +57,34 @@ int measure_govern_nothing(struct why *why)
 	return err ? err : config_set_default(tables, "governor.tracker_cpu_percent", "0", why);
 }
 
-/* An interpreter that has just been started is found within milliseconds. */
+/* Time to find interpreters; a new interpreter is found within milliseconds. */
 static const uint64_t FIND_NS = 1200 * NSEC_PER_MSEC;
 
-static const struct measure *wanted;
-static struct measured *found;
-static uint64_t start_time; /* of the process: tells two users of one pid apart */
+static const struct measure *current_measure;
+static struct measured *current_result;
 static uint64_t first_tick_ns, next_second_ns;
-static bool gil_seen;	      /* there is an interpreter whose GIL is watched */
-static struct why gil_reason; /* why the GIL is not watched */
+static struct pid_list watched_pids; /* those of `pids` that exist */
 
-/* ---- the process ---- */
+/* ---- the processes ---- */
 
-/* A number in /proc/PID/status; `missing` where there is none. */
-static unsigned int status_of(const char *text, const char *field, unsigned int missing)
+int measure_parse(const struct option_table *tables, int argc, char **argv, struct why *why)
 {
-	const char *line = strstr(text, field);
-	unsigned int value;
-
-	return line && sscanf(line + strlen(field), "%u", &value) == 1 ? value : missing;
-}
-
-static uint32_t leader_of(uint32_t tid)
-{
-	char text[4096];
-
-	return proc_read(tid, "status", text, sizeof(text)) < 0 ? tid
-								: status_of(text, "\nTgid:", tid);
-}
-
-/* Nobody may have asked yet how it ended. (Of a first thread that ended alone, others are there.)
- */
-static bool has_ended(uint32_t pid)
-{
-	char text[4096];
-
-	if (proc_start_time(pid) != start_time || proc_read(pid, "status", text, sizeof(text)) < 0)
-		return true;
-	return strstr(text, "\nState:\tZ") && status_of(text, "\nThreads:", 1) <= 1;
-}
-
-static void read_comm(uint32_t pid, char *buf, size_t size)
-{
-	char text[64];
-	ssize_t len = proc_read(pid, "comm", text, sizeof(text));
-
-	if (len > 0 && text[len - 1] == '\n')
-		text[len - 1] = 0;
-	text_printable(buf, size, len > 0 ? text : "?");
+	return pids_parse(tables, argc, argv, &pids, why);
 }
 
 int measure_check(struct measured *ret, struct why *why)
 {
-	uint32_t pid = pids.n ? pids.items[0] : 0, leader;
+	int err = watched_choose(&pids, &watched_pids, why);
 
-	if (pids.n != 1)
-		return why_fail(why, EINVAL, "pid: %s: -p PID",
-				pids.n ? "one process at a time" : "which process?");
-	*ret = (struct measured){ .host_pid = pid };
-	start_time = proc_start_time(pid);
-	if (!start_time)
-		return why_fail(why, ESRCH, "there is no process %u on this host", pid);
-	leader = leader_of(pid);
-	if (leader != pid)
-		return why_fail(why, ESRCH, "%u is a thread of process %u: give that one's pid",
-				pid, leader);
-	read_comm(pid, ret->comm, sizeof(ret->comm));
-	return 0;
+	*ret = (struct measured){ 0 };
+	if (err == -EINVAL || !watched_first())
+		return err;
+	ret->host_pid = watched_first()->host_pid;
+	snprintf(ret->comm, sizeof(ret->comm), "%s", watched_first()->comm);
+	return err;
 }
 
-/* ---- what comes ---- */
+/* ---- rows ---- */
 
 static bool text_is(const struct table *table, const void *row, const char *name, const char *text)
 {
@@ -133,43 +95,42 @@ static bool text_is(const struct table *table, const void *row, const char *name
 
 static void on_health(const struct table *table, const void *row)
 {
-	if (!text_is(table, row, "tracker", "gil_wait") ||
-	    !column_uint(column_find(table, "host_pid"), row))
+	uint32_t host_pid = (uint32_t)column_uint(column_find(table, "host_pid"), row);
+	bool live = column_uint(column_find(table, "live"), row);
+	char method[32], reason[512];
+
+	if (!host_pid || !text_is(table, row, "tracker", current_measure->probes))
 		return;
-	if (column_uint(column_find(table, "live"), row)) {
-		gil_seen = true;
-		gil_reason.text[0] = 0;
-		column_text(column_find(table, "method"), row, found->method,
-			    sizeof(found->method));
-	} else if (column_uint(column_find(table, "host_pid"), row) == found->host_pid) {
-		gil_seen = false;
-		column_text(column_find(table, "reason"), row, gil_reason.text,
-			    sizeof(gil_reason.text));
-	}
+	column_text(column_find(table, "method"), row, method, sizeof(method));
+	column_text(column_find(table, "reason"), row, reason, sizeof(reason));
+	watched_health(host_pid, live, method, *reason ? reason : "reason not known");
+	if (live)
+		snprintf(current_result->method, sizeof(current_result->method), "%s", method);
 }
 
 static void on_counts(const struct table *table, const void *row)
 {
 	static const char *const losses[] = { "lost_ring", "lost_state", "bad_event" };
 
-	for (size_t i = 0; i < wanted->trackers.n; i++) {
-		if (!text_is(table, row, "tracker", wanted->trackers.items[i]))
+	for (size_t i = 0; i < current_measure->trackers.n; i++) {
+		if (!text_is(table, row, "tracker", current_measure->trackers.items[i]))
 			continue;
 		for (size_t k = 0; k < ARRAY_SIZE(losses); k++)
-			found->lost += column_uint(column_find(table, losses[k]), row);
+			current_result->lost += column_uint(column_find(table, losses[k]), row);
 	}
 }
 
-/* What was seen first and last: probes come before the first tick and go after the last. */
+/* Extends the measured time to the first and last row: probes exist before the first tick and after
+ * the last. */
 static void widen(const struct table *table, const void *row)
 {
 	uint64_t start = column_uint(column_find(table, "start_time"), row);
 	uint64_t end = column_uint(column_find(table, "end_time"), row);
 
-	if (start && (!found->begin_ns || start < found->begin_ns))
-		found->begin_ns = start;
-	if (end > found->end_ns)
-		found->end_ns = end;
+	if (start && (!current_result->begin_ns || start < current_result->begin_ns))
+		current_result->begin_ns = start;
+	if (end > current_result->end_ns)
+		current_result->end_ns = end;
 }
 
 static void add_row(struct sink *sink, const struct table *table, const void *row)
@@ -181,7 +142,7 @@ static void add_row(struct sink *sink, const struct table *table, const void *ro
 		on_counts(table, row);
 	} else {
 		widen(table, row);
-		wanted->row(table, row);
+		current_measure->row(table, row);
 	}
 }
 
@@ -191,22 +152,22 @@ static void say_progress(uint64_t now)
 {
 	unsigned int seconds = (unsigned int)((now - first_tick_ns) / NSEC_PER_SEC);
 
-	if (!wanted->progress || !isatty(STDERR_FILENO))
+	if (!current_measure->progress || !terminal_obeys(STDERR_FILENO))
 		return;
-	fprintf(stderr, "\r\033[Kprocess %u (%s): %u s", found->host_pid, found->comm, seconds);
+	fprintf(stderr, "\r\033[K%s: %u s", watched_text(), seconds);
 	if (duration_ns)
 		fprintf(stderr, " of %.0f", (double)duration_ns / 1e9);
-	fprintf(stderr, ", Ctrl-C ends it");
+	fprintf(stderr, ", stop with Ctrl-C");
 	fflush(stderr);
 }
 
 static void end_progress(void)
 {
-	if (wanted->progress && isatty(STDERR_FILENO))
+	if (current_measure->progress && terminal_obeys(STDERR_FILENO))
 		fputs("\r\033[K", stderr);
 }
 
-/* As if somebody had pressed Ctrl-C: what came so far is counted. */
+/* Ends as by Ctrl-C, keeping results so far. */
 static void end_early(void)
 {
 	kill(getpid(), SIGTERM);
@@ -217,21 +178,22 @@ static void tick(struct sink *sink, uint64_t now)
 	(void)sink;
 	if (!first_tick_ns)
 		first_tick_ns = next_second_ns = now;
-	if (!found->begin_ns)
-		found->begin_ns = now;
-	found->end_ns = now;
-	if (wanted->of_gil && !gil_seen && (gil_reason.text[0] || now - first_tick_ns > FIND_NS))
+	if (!current_result->begin_ns)
+		current_result->begin_ns = now;
+	current_result->end_ns = now;
+	if (current_measure->needs_probes && !watched_any_live() &&
+	    (watched_none_can_be() || now - first_tick_ns > FIND_NS))
 		end_early();
 	if (now < next_second_ns)
 		return;
 	next_second_ns += NSEC_PER_SEC;
-	if (!found->gone && has_ended(found->host_pid)) {
-		found->gone = true;
+	if (!current_result->gone && watched_all_gone()) {
+		current_result->gone = true;
 		end_early();
 	}
 	say_progress(now);
-	if (wanted->each_second)
-		wanted->each_second();
+	if (current_measure->each_second)
+		current_measure->each_second();
 }
 
 static void free_sink(struct sink *sink)
@@ -241,23 +203,7 @@ static void free_sink(struct sink *sink)
 
 /* ---- the run ---- */
 
-static int check_gil(struct why *why)
-{
-	if (!wanted->of_gil || gil_seen)
-		return 0;
-	if (gil_reason.text[0])
-		return why_fail(why, ENOTSUP, "process %u (%s): its GIL cannot be watched: %.400s",
-				found->host_pid, found->comm, gil_reason.text);
-	if (found->gone)
-		return why_fail(why, ESRCH, "process %u (%s) ended before it was looked at",
-				found->host_pid, found->comm);
-	return why_fail(why, ENOTSUP,
-			"process %u (%s) runs no Python: give the interpreter's own pid; "
-			"`underspan doctor -p %u` says what is seen of it",
-			found->host_pid, found->comm, found->host_pid);
-}
-
-static bool held_up; /* a thread of this process does not end */
+static bool thread_stalled; /* a thread of this process is stalled */
 
 int measure_run(const struct measure *measure, struct measured *ret, struct why *why)
 {
@@ -265,18 +211,18 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 		.name = "rows", .add_row = add_row, .tick = tick, .free = free_sink
 	};
 	struct agent_options agent_options = { .trackers = measure->trackers,
-					       .pids = pids,
+					       .pids = watched_pids,
 					       .report_interval_ns = 3600 * NSEC_PER_SEC,
 					       .limits = pipeline_limits };
 	struct agent *agent = NULL;
 	int err;
 
-	wanted = measure;
-	found = ret;
+	current_measure = measure;
+	current_result = ret;
 	if (duration_ns == UINT64_MAX)
 		duration_ns = measure->default_duration_ns;
 	agent_options.duration_ns = duration_ns;
-	libbpf_set_print(NULL); /* what it warns of is decided about by the trackers */
+	libbpf_set_print(NULL); /* the trackers handle the conditions that libbpf warns about */
 	log_set_level(LOG_LEVEL_WARN);
 	stop_block_signals();
 	err = agent_new(&agent_options, &agent, why);
@@ -284,17 +230,22 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 		return err;
 	err = agent_run(agent, &sink, -1, why);
 	end_progress();
-	held_up = !agent_free(agent);
-	if (!err && !first_tick_ns) { /* Ctrl-C while it started: there is nothing to tell */
+	thread_stalled = !agent_free(agent);
+	if (!err && !first_tick_ns) { /* Ctrl-C during the start: no result */
 		measure_end();
 		exit(0);
 	}
-	return err ? err : check_gil(why);
+	if (measure->needs_probes)
+		watched_conclude();
+	return err;
 }
 
 void measure_end(void)
 {
-	if (held_up)
+	watched_free();
+	free(watched_pids.items);
+	watched_pids = (struct pid_list){ 0 };
+	if (thread_stalled)
 		agent_give_back();
 }
 

@@ -10,96 +10,115 @@
 #include "agent/governor.h"
 #include "agent/metrics.h"
 #include "clickhouse/schema.h"
-#include "clickhouse/target.h"
+#include "commands/database.h"
 #include "commands/commands.h"
-#include "log.h"
+#include "base/log.h"
 #include "pipeline/options.h"
-#include "probe/kernel.h"
-#include "stop.h"
+#include "host/kernel.h"
+#include "base/stop.h"
 #include "trackers/trackers.h"
 
 static struct agent_options agent_options = {
 	.report_interval_ns = 10 * NSEC_PER_SEC,
+	.health_interval_ns = 12 * 3600 * NSEC_PER_SEC,
 };
-static bool to_stdout;
+static bool to_stdout, list_only;
 static char *host;
 static int log_level = LOG_LEVEL_INFO;
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
 
-static const struct option run_options[] = {
+static const struct option options[] = {
 	{ .key = "trackers",
 	  .type = OPTION_LIST,
 	  .target = &agent_options.trackers,
 	  .arg = "A,B",
-	  .help = "run these trackers only (default: all)" },
+	  .help = "run only these trackers",
+	  .otherwise = "all" },
+	{ .key = "list",
+	  .type = OPTION_BOOL,
+	  .target = &list_only,
+	  .help = "list the trackers as JSON lines and exit",
+	  .flag_only = true },
 	{ .key = "pid",
 	  .type = OPTION_PIDS,
 	  .target = &agent_options.pids,
 	  .arg = "PID",
-	  .help = "watch these processes (host pids) and what they start; repeatable" },
+	  .help = "watch these processes (host pids) and all descendants; repeatable" },
 	{ .key = "duration",
 	  .type = OPTION_SECONDS,
 	  .target = &agent_options.duration_ns,
 	  .arg = "S",
-	  .help = "end after this many seconds (default: run until SIGTERM)" },
+	  .help = "exit after this long",
+	  .otherwise = "SIGTERM ends it" },
 	{ .key = "stdout",
 	  .type = OPTION_BOOL,
 	  .target = &to_stdout,
-	  .help = "print rows as JSON lines instead of sending them to ClickHouse" },
+	  .help = "print rows as JSON lines instead of sending them to ClickHouse",
+	  .group = "database" },
 	{ .key = "host",
 	  .type = OPTION_STRING,
 	  .target = &host,
 	  .arg = "NAME",
-	  .help = "the rows' host column (default: this machine's name)" },
+	  .help = "the rows' host column",
+	  .otherwise = "this machine's name" },
 	{ .key = "report_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &agent_options.report_interval_ns,
 	  .arg = "S",
-	  .help = "how often the agent writes its own counts to ebpf_agent (10)",
+	  .help = "interval of the agent's rows in ebpf_agent",
 	  .min = 1,
 	  .max = 3600,
 	  .reloadable = true },
+	{ .key = "health_interval",
+	  .type = OPTION_SECONDS,
+	  .target = &agent_options.health_interval_ns,
+	  .arg = "S",
+	  .help = "interval at which rows of ebpf_probe_health are repeated (rows expire after "
+		  "7 days)",
+	  .min = 1,
+	  .max = 604800 },
 	{ .key = "degrade",
 	  .type = OPTION_LIST,
 	  .target = &kernel_degraded,
 	  .arg = "FEATURE",
-	  .help = "act as if the kernel lacked it, to test a fallback; doctor lists them" },
+	  .help = "act as if the kernel lacked FEATURE, to test a fallback; doctor -v lists the "
+		  "features" },
 	{ .key = "log_level",
 	  .type = OPTION_CHOICE,
 	  .target = &log_level,
 	  .arg = "LEVEL",
-	  .help = "error, warn, info or debug (info)",
+	  .help = "error, warn, info or debug",
 	  .choices = log_levels,
 	  .reloadable = true },
 };
+const struct option_table run_options = { options, ARRAY_SIZE(options) };
 
-/* the command's, four modules', each tracker's, the end */
+/* tables of the command, four modules, all trackers, and the end mark */
 enum { MAX_TABLES = MAX_TRACKERS + 6 };
 
-/* Fills the tables of options: the command's, the shared ones, each tracker's, {0}. */
+/* Fills the option tables: command, modules, trackers, {0}. */
 static void collect_tables(struct option_table tables[MAX_TABLES])
 {
 	size_t n = 0;
 
-	tables[n++] = (struct option_table){ run_options, ARRAY_SIZE(run_options) };
+	tables[n++] = run_options;
 	tables[n++] = pipeline_options;
 	tables[n++] = clickhouse_options;
 	tables[n++] = governor_options;
 	tables[n++] = metrics_options;
 	for (size_t i = 0; all_trackers[i]; i++) {
 		if (all_trackers[i]->n_options)
-			tables[n++] = (struct option_table){ all_trackers[i]->options,
-							     all_trackers[i]->n_options };
+			tables[n++] = tracker_options(all_trackers[i]);
 	}
 	tables[n] = (struct option_table){ 0 };
 }
 
 static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
-	AUTO_FREE char *text = NULL; /* a verifier's log is long, and its end tells */
+	AUTO_FREE char *text = NULL; /* of a long verifier log the end is relevant */
 	char *next;
 
-	/* libbpf warns of things that are decided about here; its words matter to developers */
+	/* libbpf's warnings are handled here; its text is for developers */
 	(void)level;
 	if (!log_enabled(LOG_LEVEL_DEBUG))
 		return 0;
@@ -116,19 +135,25 @@ static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list 
 	return 0;
 }
 
-/* Resolves the target, makes the tables of an embedded store, opens the sink. */
+/* Resolves the target, creates the tables of an embedded store, opens the sink. */
 static int open_clickhouse(struct clickhouse_target *target, struct sink **ret_sink,
 			   struct why *why)
 {
-	int err = clickhouse_resolve(&clickhouse_config, target, why);
+	int err;
 
+	clickhouse_config.writes = true;
+	err = clickhouse_resolve(&clickhouse_config, target, why);
 	if (err)
 		return err;
 	if (clickhouse_config.store) {
 		struct clickhouse_endpoint starting = target->endpoints[0];
+		const struct schema_request request = {
+			.traces = clickhouse_config.traces,
+			.own_store = true,
+		};
 
 		starting.give_up = stop_requested;
-		err = clickhouse_schema_apply(&starting, NULL, true, why);
+		err = clickhouse_schema_apply(&starting, &request, why);
 	}
 	if (!err)
 		err = sink_clickhouse_new(target->endpoints, target->n_endpoints,
@@ -138,21 +163,15 @@ static int open_clickhouse(struct clickhouse_target *target, struct sink **ret_s
 	return err;
 }
 
-/* A name that is nobody's would be a priority that silently does not hold. */
+/* Rejects unknown names: a mistyped name would silently have no effect. */
 static int check_shed_first(struct why *why)
 {
 	const struct string_list *list = &pipeline_limits.shed_first;
+	int err = 0;
 
-	for (size_t i = 0; i < list->n; i++) {
-		size_t t = 0;
-
-		while (all_trackers[t] && strcmp(all_trackers[t]->name, list->items[i]) != 0)
-			t++;
-		if (!all_trackers[t])
-			return why_fail(why, EINVAL, "shed_first: no tracker is named '%s'",
-					list->items[i]);
-	}
-	return 0;
+	for (size_t i = 0; i < list->n && !err; i++)
+		err = trackers_check_name("shed_first", list->items[i], why);
+	return err;
 }
 
 static int check_output(struct why *why)
@@ -163,8 +182,8 @@ static int check_output(struct why *why)
 	if (n == 1)
 		return 0;
 	return why_fail(why, EINVAL,
-			"%s: give one of --clickhouse=URL, --store=DIR (embedded) or --stdout",
-			n ? "more than one place for the rows" : "no place for the rows");
+			"%s: give --clickhouse=URL, --store=DIR (embedded) or --stdout",
+			n ? "several places for the rows" : "no place for the rows");
 }
 
 /* ---- SIGHUP ---- */
@@ -172,14 +191,14 @@ static int check_output(struct why *why)
 static struct option_table all_tables[MAX_TABLES];
 static int the_argc;
 static char **the_argv;
-static struct clickhouse_target the_target = { .store.pidfd = -1 };
+static struct clickhouse_target the_target = { .store = { .pidfd = -1, .directory = -1 } };
 static struct sink *the_sink;
 static bool target_changed;
 
 static void apply_output(void)
 {
 	agent_options.limits = pipeline_limits;
-	if (to_stdout) /* a row is shown as soon as it is known */
+	if (to_stdout) /* rows are printed immediately */
 		agent_options.limits.batch_age_ns = 0;
 	log_set_level((enum log_level)log_level);
 }
@@ -193,7 +212,7 @@ static bool same_target(const struct clickhouse_target *a, const struct clickhou
 	return same;
 }
 
-/* Servers, user and password, whose file is read once more. */
+/* Renews servers, user and password (reads the file again). */
 static int renew_target(struct why *why)
 {
 	struct clickhouse_target fresh, old = the_target;
@@ -201,7 +220,7 @@ static int renew_target(struct why *why)
 
 	if (err)
 		return err;
-	/* with the same ones a connection is kept, and the wait of a server that has failed */
+	/* unchanged servers keep connections and backoff */
 	target_changed = !same_target(&fresh, &old);
 	if (target_changed)
 		err = sink_clickhouse_replace(the_sink, fresh.endpoints, fresh.n_endpoints, why);
@@ -214,7 +233,7 @@ static int renew_target(struct why *why)
 	return 0;
 }
 
-/* With the new values in place: they hold from here on, or none of them does. */
+/* Applies the new values: all or none. */
 static int apply(struct why *why)
 {
 	int err = check_output(why);
@@ -240,10 +259,10 @@ static int reload(struct agent_options *ret_options, struct why *why)
 	if (changed.text[0])
 		log_info("reloaded: %s", changed.text);
 	else
-		log_info("reloaded: %s", target_changed ? "another password for ClickHouse"
-							: "nothing has changed");
+		log_info("reloaded: %s",
+			 target_changed ? "new password for ClickHouse" : "nothing has changed");
 	if (needs_restart.text[0])
-		log_warn("reload: these take a restart: %s", needs_restart.text);
+		log_warn("reload: restart the agent to change: %s", needs_restart.text);
 	return 0;
 }
 
@@ -254,7 +273,7 @@ static int run(struct why *why)
 	bool ended;
 	int err;
 
-	/* the host first: nothing is started where nothing can be traced */
+	/* host check first: start nothing if tracing is impossible */
 	err = agent_new(&agent_options, &agent, why);
 	if (err)
 		return err;
@@ -267,13 +286,33 @@ static int run(struct why *why)
 	the_sink = sink;
 	if (!err)
 		err = agent_run(agent, sink, the_target.store.pidfd, why);
-	else if (stop_requested()) /* given up: not a failure */
+	else if (stop_requested()) /* stopped during the start: not a failure */
 		err = 0;
 	ended = agent_free(agent);
 	clickhouse_release(&the_target);
 	if (!ended)
 		agent_give_back();
 	return err;
+}
+
+/* For programs: names and keys are words of [a-z0-9_.], which need no escapes. */
+static void print_tracker(const struct tracker *tracker)
+{
+	printf("{\"tracker\": \"%s\", \"tables\": [\"%s\"", tracker->name, tracker->table.name);
+	if (tracker->second_table)
+		printf(", \"%s\"", tracker->second_table->name);
+	printf("], \"of_host\": %s, \"probes_python\": %s, \"options\": [",
+	       tracker->of_host ? "true" : "false", tracker_attaches(tracker) ? "true" : "false");
+	for (size_t i = 0; i < tracker->n_options; i++)
+		printf("%s\"%s\"", i ? ", " : "", tracker->options[i].key);
+	puts("]}");
+}
+
+static int print_trackers(struct why *why)
+{
+	for (size_t i = 0; all_trackers[i]; i++)
+		print_tracker(all_trackers[i]);
+	return fflush(stdout) ? why_fail(why, errno, "cannot write: %s", strerror(errno)) : 0;
 }
 
 int command_run(int argc, char **argv)
@@ -295,6 +334,12 @@ int command_run(int argc, char **argv)
 		     "ClickHouse.\n");
 		config_print_help(tables);
 		return EXIT_DONE;
+	}
+	if (!err && list_only) {
+		err = print_trackers(&why);
+		config_free(tables);
+		config_forget_defaults();
+		return command_end(err, &why);
 	}
 	if (!err)
 		err = check_output(&why);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `underspan schema`: the DDL of sql/, printed, or created with --apply. */
+/* `underspan schema`: prints the DDL of sql/; --apply upgrades a database, --check compares. */
 #include <stdio.h>
 
 #include "clickhouse/schema.h"
-#include "clickhouse/target.h"
+#include "commands/database.h"
 #include "commands/commands.h"
-#include "config.h"
-#include "log.h"
-#include "util.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/util.h"
 
 static char *cluster;
-static bool apply;
+static bool apply, check;
+static uint64_t agents;
 
 static const struct option options[] = {
 	{ .key = "cluster",
@@ -21,41 +22,71 @@ static const struct option options[] = {
 	{ .key = "apply",
 	  .type = OPTION_BOOL,
 	  .target = &apply,
-	  .help = "create what is missing instead of printing it" },
+	  .help = "create missing tables and views, update existing ones",
+	  .flag_only = true },
+	{ .key = "check",
+	  .type = OPTION_BOOL,
+	  .target = &check,
+	  .help = "print the changes --apply would make; exit code 0: none, 1: some",
+	  .flag_only = true },
+	{ .key = "agents",
+	  .type = OPTION_UINT,
+	  .target = &agents,
+	  .arg = "N",
+	  .help = "with --apply or --check: the number of agents that write to the tables; sets "
+		  "the deduplication windows",
+	  .otherwise = "as many as wrote in the last ten minutes",
+	  .max = 1000000,
+	  .flag_only = true },
 };
+const struct option_table schema_options = { options, ARRAY_SIZE(options) };
 
-static int apply_schema(struct why *why)
+/* *ret_same: false only if --check found a difference. */
+static int ask_server(bool *ret_same, struct why *why)
 {
+	const struct schema_request request = {
+		.cluster = cluster,
+		.traces = clickhouse_config.traces,
+		.agents = agents,
+	};
 	struct clickhouse_target target;
-	int err = clickhouse_resolve(&clickhouse_config, &target, why);
+	int err;
 
+	clickhouse_config.writes = apply;
+	err = clickhouse_resolve(&clickhouse_config, &target, why);
 	if (err)
 		return err;
-	err = clickhouse_schema_apply(&target.endpoints[0], cluster, false, why);
+	err = check ? clickhouse_schema_check(&target.endpoints[0], &request, ret_same, why)
+		    : clickhouse_schema_apply(&target.endpoints[0], &request, why);
 	clickhouse_release(&target);
 	return err;
 }
 
 int command_schema(int argc, char **argv)
 {
-	const struct option_table tables[] = { { options, ARRAY_SIZE(options) },
-					       clickhouse_options,
-					       { 0 } };
+	const struct option_table tables[] = { schema_options, clickhouse_options, { 0 } };
 	struct why why = { { 0 } };
+	bool same = true;
 	int err = config_parse(tables, argc, argv, NULL, NULL, &why);
 
 	if (err == 1) {
-		puts("usage: underspan schema [--cluster=NAME] [--apply (--clickhouse=URL | "
-		     "--store=DIR)]\n");
+		puts("usage: underspan schema [--cluster=NAME]\n"
+		     "       underspan schema --apply | --check [--agents=N]\n"
+		     "                        (--clickhouse=URL | --store=DIR)\n\n"
+		     "Prints the DDL of the tables and views; updates a database; or prints\n"
+		     "the differences.\n");
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
+	if (!err && apply && check)
+		err = why_fail(&why, EINVAL, "--apply or --check, not both");
 	if (!err)
-		err = apply ? apply_schema(&why)
-			    : clickhouse_schema_print(clickhouse_config.clickhouse_database,
-						      cluster, &why);
+		err = apply || check
+			      ? ask_server(&same, &why)
+			      : clickhouse_schema_print(clickhouse_config.clickhouse_database,
+							cluster, &why);
 	if (err)
 		log_error("%s", why.text);
 	config_free(tables);
-	return err == -EINVAL ? EXIT_USAGE : err ? EXIT_FAILED : EXIT_DONE;
+	return err == -EINVAL ? EXIT_USAGE : err || !same ? EXIT_FAILED : EXIT_DONE;
 }

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `underspan sql`: one statement to ClickHouse or a store, the answer to stdout. */
+/* `underspan sql`: sends a statement to ClickHouse or a store, prints the answer to stdout. */
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "clickhouse/client.h"
-#include "clickhouse/target.h"
+#include "commands/database.h"
 #include "commands/commands.h"
-#include "config.h"
-#include "log.h"
-#include "util.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "base/util.h"
 
 enum { MAX_QUERY_BYTES = 64 << 20 };
 
@@ -19,8 +24,10 @@ static const struct option options[] = {
 	  .type = OPTION_STRING,
 	  .target = &format,
 	  .arg = "FORMAT",
-	  .help = "of the answer (PrettyCompact on a terminal, else TabSeparatedWithNames)" },
+	  .help = "of the answer",
+	  .otherwise = "PrettyCompact on a terminal, else TabSeparatedWithNames" },
 };
+const struct option_table sql_options = { options, ARRAY_SIZE(options) };
 
 static int read_stdin(char **ret_text, struct why *why)
 {
@@ -52,41 +59,157 @@ static int read_stdin(char **ret_text, struct why *why)
 	return why_fail(why, EFBIG, "the query on standard input is too large");
 }
 
+/* ---- progress and cancellation ---- */
+
+static volatile sig_atomic_t ended_by; /* the signal received */
+
+static void end_question(int signal)
+{
+	ended_by = signal;
+}
+
+/* Cancels the query in the server, too; a second signal ends the process at once. */
+static void catch_signals(void)
+{
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+	struct sigaction action = { .sa_handler = end_question, .sa_flags = (int)SA_RESETHAND };
+
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
+		struct sigaction old;
+
+		/* keeps nohup in effect */
+		if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			sigaction(signals[i], &action, NULL);
+	}
+}
+
+static bool has_no_reader(void)
+{
+	struct pollfd p = { .fd = STDOUT_FILENO };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
+}
+
+static struct {
+	struct clickhouse_client *client, *asker; /* for the query; for its progress */
+	struct timespec begin;
+	time_t last_s;
+	bool shown;
+} progress;
+
+static double elapsed(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)(now.tv_sec - progress.begin.tv_sec) +
+	       (double)(now.tv_nsec - progress.begin.tv_nsec) / 1e9;
+}
+
+static void clear_progress(void)
+{
+	if (progress.shown)
+		fputs("\r\033[K", stderr);
+	progress.shown = false;
+}
+
+static void show_progress(void)
+{
+	static const char sql[] = "SELECT sum(read_rows), formatReadableSize(sum(read_bytes)) FROM "
+				  "system.processes WHERE " CLICKHOUSE_IS_QUERY;
+	const struct clickhouse_param params[] = {
+		{ "param_id", clickhouse_client_query_id(progress.client) }, { 0 }
+	};
+	AUTO_FREE char *text = NULL;
+	char *tab, bytes[64];
+	struct clickhouse_reply reply;
+
+	if (clickhouse_query_text(progress.asker, sql, "TabSeparated", params, &text, NULL, &reply,
+				  NULL) < 0)
+		return;
+	tab = strchr(text, '\t');
+	if (!tab)
+		return;
+	*tab++ = '\0';
+	tab[strcspn(tab, "\n")] = '\0';
+	fprintf(stderr, "\r\033[K%.0f s, %.1f million rows read, %s; stop with Ctrl-C", elapsed(),
+		strtod(text, NULL) / 1e6, text_printable(bytes, sizeof(bytes), tab));
+	fflush(stderr);
+	progress.shown = true;
+}
+
+/* Called about every second during the query; true cancels the query. */
+static bool look_around(void)
+{
+	if (ended_by || has_no_reader())
+		return true;
+	if (progress.asker && elapsed() >= (double)progress.last_s + 1) {
+		progress.last_s = (time_t)elapsed();
+		show_progress();
+	}
+	return false;
+}
+
+static int begin_progress(const struct clickhouse_endpoint *endpoint, struct why *why)
+{
+	struct clickhouse_endpoint brief = *endpoint;
+
+	clock_gettime(CLOCK_MONOTONIC, &progress.begin);
+	if (!terminal_obeys(STDERR_FILENO))
+		return 0;
+	brief.patient = false;
+	brief.give_up = NULL;
+	brief.connect_timeout_ns = brief.stall_timeout_ns = brief.timeout_ns = NSEC_PER_SEC;
+	return clickhouse_client_new(&brief, &progress.asker, why);
+}
+
+/* ---- output ---- */
+
+/* Unchanged into a pipe; printable on a terminal. */
 static int print_bytes(const char *bytes, size_t n, void *context)
 {
-	(void)context;
+	struct terminal_text *text = context;
+
+	clear_progress();
+	if (text)
+		return terminal_text_print(text, bytes, n, stdout);
 	return fwrite(bytes, 1, n, stdout) == n ? 0 : -(errno ?: EIO);
 }
 
 static int ask(const char *query, struct why *why)
 {
 	const struct clickhouse_param params[] = { { "wait_end_of_query", "1" }, { 0 } };
-	const char *default_format = isatty(STDOUT_FILENO) ? "PrettyCompact"
-							   : "TabSeparatedWithNames";
-	struct clickhouse_client *client = NULL;
+	bool terminal = isatty(STDOUT_FILENO);
+	const char *default_format = terminal ? "PrettyCompact" : "TabSeparatedWithNames";
+	struct terminal_text text = { { 0 } };
 	struct clickhouse_target target;
 	struct clickhouse_reply reply;
 	int err = clickhouse_resolve(&clickhouse_config, &target, why);
 
 	if (err)
 		return err;
-	err = clickhouse_client_new(&target.endpoints[0], &client, why);
+	target.endpoints[0].give_up = look_around;
+	err = clickhouse_client_new(&target.endpoints[0], &progress.client, why);
 	if (!err)
-		err = clickhouse_query(client, query, format ?: default_format, params, print_bytes,
-				       NULL, &reply, why);
-	/* the answer is only there when it is written */
+		err = begin_progress(&target.endpoints[0], why);
+	if (!err) {
+		catch_signals();
+		err = clickhouse_query(progress.client, query, format ?: default_format, params,
+				       print_bytes, terminal ? &text : NULL, &reply, why);
+	}
+	clear_progress();
+	/* success only after the output is written */
 	if (!err && fflush(stdout) != 0)
 		err = why_fail(why, errno, "cannot write the answer: %s", strerror(errno));
-	clickhouse_client_free(client);
+	clickhouse_client_free(progress.client);
+	clickhouse_client_free(progress.asker);
 	clickhouse_release(&target);
 	return err;
 }
 
 int command_sql(int argc, char **argv)
 {
-	const struct option_table tables[] = { { options, ARRAY_SIZE(options) },
-					       clickhouse_options,
-					       { 0 } };
+	const struct option_table tables[] = { sql_options, clickhouse_options, { 0 } };
 	AUTO_FREE char *from_stdin = NULL;
 	struct why why = { { 0 } };
 	char *word = NULL;
@@ -95,7 +218,7 @@ int command_sql(int argc, char **argv)
 
 	if (err == 1) {
 		puts("usage: underspan sql (--clickhouse=URL | --store=DIR) [OPTIONS] QUERY\n\n"
-		     "Asks one question; QUERY - reads it from standard input.\n");
+		     "Runs one query. QUERY '-' reads the query from standard input.\n");
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
@@ -107,6 +230,11 @@ int command_sql(int argc, char **argv)
 	}
 	if (!err)
 		err = ask(word, &why);
+	if (ended_by) {
+		/* ends by the signal, as shells expect */
+		signal(ended_by, SIG_DFL);
+		raise(ended_by);
+	}
 	if (err)
 		log_error("%s", why.text);
 	config_free(tables);

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /* `underspan store`: an embedded ClickHouse behind its HTTP interface, until SIGTERM or SIGINT. */
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 
 #include "commands/commands.h"
-#include "config.h"
-#include "log.h"
+#include "base/config.h"
+#include "base/listen.h"
+#include "base/log.h"
+#include "store/confine.h"
 #include "store/directory.h"
 #include "store/engine.h"
+#include "store/keeper.h"
 #include "store/server.h"
-#include "util.h"
+#include "base/util.h"
 
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
 
 static struct {
 	char *path, *listen, *libchdb;
-	bool listen_anywhere;
+	bool listen_anywhere, existing;
 	uint64_t max_memory_mb, max_body_mb, max_connections, client_timeout_ns, ready_fd;
 	int log_level;
 } config = {
@@ -38,11 +42,12 @@ static const struct option options[] = {
 	  .type = OPTION_STRING,
 	  .target = &config.listen,
 	  .arg = "HOST:PORT",
-	  .help = "where to serve (127.0.0.1:8123); port 0 takes a free one" },
+	  .help = "address to serve at; port 0: any free port",
+	  .otherwise = "127.0.0.1:8123" },
 	{ .key = "listen_anywhere",
 	  .type = OPTION_BOOL,
 	  .target = &config.listen_anywhere,
-	  .help = "allow addresses that other machines reach" },
+	  .help = "allow an address other than loopback" },
 	{ .key = "libchdb",
 	  .type = OPTION_STRING,
 	  .target = &config.libchdb,
@@ -51,54 +56,60 @@ static const struct option options[] = {
 	{ .key = "max_memory_mb",
 	  .type = OPTION_UINT,
 	  .target = &config.max_memory_mb,
-	  .arg = "N",
+	  .arg = "MIB",
+	  .unit = UNIT_MIB,
 	  .min = 256,
 	  .max = 1 << 20,
-	  .help = "memory of all queries together (1024)" },
+	  .help = "memory of all queries together" },
 	{ .key = "max_body_mb",
 	  .type = OPTION_UINT,
 	  .target = &config.max_body_mb,
-	  .arg = "N",
+	  .arg = "MIB",
+	  .unit = UNIT_MIB,
 	  .min = 1,
 	  .max = 1 << 16,
-	  .help = "largest request body, unpacked (256)" },
+	  .help = "largest request body, unpacked" },
 	{ .key = "max_connections",
 	  .type = OPTION_UINT,
 	  .target = &config.max_connections,
 	  .arg = "N",
 	  .min = 1,
 	  .max = 1000,
-	  .help = "clients at a time (128)" },
+	  .help = "clients at a time" },
 	{ .key = "client_timeout",
 	  .type = OPTION_SECONDS,
 	  .target = &config.client_timeout_ns,
 	  .arg = "S",
 	  .min = 1,
 	  .max = 3600,
-	  .help = "patience with a client that neither sends nor reads (30)" },
+	  .help = "close a connection after this long without data in either direction" },
 	{ .key = "log_level",
 	  .type = OPTION_CHOICE,
 	  .target = &config.log_level,
 	  .arg = "LEVEL",
 	  .choices = log_levels,
-	  .help = "error, warn, info or debug (info)" },
+	  .help = "error, warn, info or debug" },
+	{ .key = "existing",
+	  .type = OPTION_BOOL,
+	  .target = &config.existing,
+	  .flag_only = true }, /* the parent has created or found the directory */
 	{ .key = "ready_fd",
 	  .type = OPTION_UINT,
 	  .target = &config.ready_fd,
 	  .arg = "FD",
 	  .min = 3,
 	  .max = 1 << 20,
-	  .flag_only = true,
-	  .help = "tell a parent process through this descriptor what became of it" },
+	  .flag_only = true }, /* reports the start to the parent */
 };
+const struct option_table store_options = { options, ARRAY_SIZE(options) };
 
-/* One line to who started us: "ready URL" or the sentence why not. */
-static void tell_parent(const char *kind, const char *text)
+/* A line to the parent: "ready URL" or the reason of the failure. */
+static void notify_parent(const char *kind, const char *text)
 {
 	if (!config.ready_fd)
 		return;
 	if (dprintf((int)config.ready_fd, "%s %s\n", kind, text) < 0)
-		log_debug("store: nobody waits for us any more");
+		log_debug("store: the parent process is gone");
 	close((int)config.ready_fd);
 	config.ready_fd = 0;
 }
@@ -113,15 +124,52 @@ static void wait_for_signal(const sigset_t *set)
 	log_info("store: %s, stopping", signal > 0 ? strsignal(signal) : "signal");
 }
 
-/* Until a signal; the engine stays open when a query would not end. */
-static int serve(struct engine *engine, const char *password, const sigset_t *signals,
+/* Resources opened while the process is privileged. */
+struct store_resources {
+	struct store_directory directory;
+	struct keeper keeper;
+	int lock, library, engine, listen, socket;
+	char library_path[PATH_MAX], url[STORE_URL_MAX], password[STORE_PASSWORD_LEN + 1];
+};
+
+static int open_resources(struct store_resources *p, struct why *why)
+{
+	int err = engine_find_library(config.libchdb, p->library_path, sizeof(p->library_path),
+				      why);
+
+	if (err)
+		return err;
+	p->library = open(p->library_path, O_RDONLY | O_CLOEXEC);
+	if (p->library < 0)
+		return why_fail(why, errno, "cannot open %s: %s", p->library_path, strerror(errno));
+	err = store_directory_open(config.path, !config.existing, &p->directory, why);
+	if (!err)
+		err = store_directory_lock(&p->directory, &p->lock, why);
+	if (!err)
+		err = store_directory_password(&p->directory, true, p->password, why);
+	if (err)
+		return err;
+	store_directory_unpublish(&p->directory); /* left by a killed store */
+	err = store_directory_engine(&p->directory, &p->engine, why);
+	if (!err)
+		err = listen_open("listen", config.listen ?: "127.0.0.1:8123",
+				  config.listen_anywhere, &p->listen, why);
+	if (!err && server_url(p->listen, p->url, sizeof(p->url)) < 0)
+		err = why_fail(why, EIO, "cannot read the address bound for %s", config.listen);
+	if (!err)
+		err = store_directory_listen(&p->directory, &p->socket, why);
+	return err ?: keeper_start(&p->keeper, &p->directory, p->url, why);
+}
+
+/* Serves until a signal; the engine is not closed if a query does not end. */
+static int serve(struct engine *engine, struct store_resources *p, const sigset_t *signals,
 		 struct why *why)
 {
 	struct server_options o = {
 		.engine = engine,
-		.listen = config.listen ?: "127.0.0.1:8123",
-		.listen_anywhere = config.listen_anywhere,
-		.password = password,
+		.listen_fd = p->listen,
+		.socket_fd = p->socket,
+		.password = p->password,
 		.max_body_bytes = config.max_body_mb << 20,
 		.max_connections = config.max_connections,
 		.client_timeout_ns = config.client_timeout_ns,
@@ -131,53 +179,64 @@ static int serve(struct engine *engine, const char *password, const sigset_t *si
 
 	if (err)
 		return err;
-	err = store_directory_publish(config.path, server_url(server), why);
+	err = keeper_publish(&p->keeper, why);
 	if (!err) {
 		log_info("store: ClickHouse %s for %s at %s", engine_version(engine), config.path,
-			 server_url(server));
-		tell_parent("ready", server_url(server));
+			 p->url);
+		notify_parent("ready", p->url);
 		wait_for_signal(signals);
-		store_directory_unpublish(config.path);
 	}
+	keeper_stop(&p->keeper);
 	if (!server_stop(server, 3 * NSEC_PER_SEC)) {
-		log_warn("store: a query would not end; leaving without it");
+		log_warn("store: a query did not end; exiting");
 		_exit(EXIT_DONE);
 	}
 	return err;
 }
 
-static int run(const sigset_t *signals, struct why *why)
+static int run_engine(struct store_resources *p, const sigset_t *signals, struct why *why)
 {
-	char password[STORE_PASSWORD_LEN + 1], libchdb[PATH_MAX];
-	struct engine_options o = { .path = config.path,
-				    .libchdb = libchdb,
+	char library[32], path[PATH_MAX];
+	struct engine_options o = { .path = path,
+				    .libchdb = library,
+				    .libchdb_name = p->library_path,
 				    .max_memory_bytes = config.max_memory_mb << 20 };
-	AUTO_CLOSE int lock = -1;
 	struct engine *engine;
-	int err;
+	int err = store_confine(p->engine, p->library, path, sizeof(path), why);
 
-	err = engine_find_library(config.libchdb, libchdb, sizeof(libchdb), why);
-	if (!err)
-		err = store_directory_make(config.path, why);
-	if (!err)
-		err = store_directory_lock(config.path, &lock, why);
-	if (!err)
-		err = store_directory_password(config.path, true, password, why);
 	if (err)
 		return err;
-	store_directory_unpublish(config.path); /* of one that was killed */
+	/* opened by root: the engine's user may lack permission */
+	snprintf(library, sizeof(library), "/proc/self/fd/%d", p->library);
 	err = engine_open(&o, &engine, why);
 	if (err)
 		return err;
-	err = serve(engine, password, signals, why);
-	explicit_bzero(password, sizeof(password));
+	err = serve(engine, p, signals, why);
 	engine_close(engine);
+	return err;
+}
+
+static int run(const sigset_t *signals, struct why *why)
+{
+	struct store_resources p = { .directory.fd = -1,
+				     .lock = -1,
+				     .library = -1,
+				     .engine = -1,
+				     .listen = -1,
+				     .socket = -1 };
+	int err = open_resources(&p, why);
+
+	if (!err)
+		err = run_engine(&p, signals, why);
+	if (err)
+		keeper_stop(&p.keeper);
+	explicit_bzero(p.password, sizeof(p.password));
 	return err;
 }
 
 int command_store(int argc, char **argv)
 {
-	const struct option_table tables[] = { { options, ARRAY_SIZE(options) }, { 0 } };
+	const struct option_table tables[] = { store_options, { 0 } };
 	struct why why = { { 0 } };
 	sigset_t signals;
 	int err, status;
@@ -185,8 +244,9 @@ int command_store(int argc, char **argv)
 	err = config_parse(tables, argc, argv, NULL, NULL, &why);
 	if (err == 1) {
 		puts("usage: underspan store --path=DIR [OPTIONS]\n\n"
-		     "Serves an embedded ClickHouse over its HTTP interface. The user is 'default', "
-		     "the\npassword is made at the first start and stands in DIR/password.\n");
+		     "Serves an embedded ClickHouse over its HTTP interface. The user is "
+		     "'default',\n"
+		     "the password is created at the first start, in DIR/password.\n");
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
@@ -194,14 +254,14 @@ int command_store(int argc, char **argv)
 		err = why_fail(&why, EINVAL, "path: which directory? underspan store --path=DIR");
 	if (err) {
 		log_error("%s", why.text);
-		tell_parent("failed", why.text);
+		notify_parent("failed", why.text);
 		config_free(tables);
 		return EXIT_USAGE;
 	}
 	log_set_level((enum log_level)config.log_level);
-	/* /proc/self/exe may have started us: be found under our name */
+	/* started through /proc/self/exe: sets the process name */
 	prctl(PR_SET_NAME, "underspan-store");
-	/* blocked before the first thread, so that in all threads; taken by sigwaitinfo */
+	/* blocked in all threads, since set before the first; taken by sigwaitinfo() */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
@@ -210,10 +270,10 @@ int command_store(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	err = run(&signals, &why);
 	if (err) {
-		/* a parent says it in its own words */
+		/* otherwise reported by the parent */
 		if (!config.ready_fd)
 			log_error("%s", why.text);
-		tell_parent("failed", why.text);
+		notify_parent("failed", why.text);
 	}
 	status = err == -EINVAL ? EXIT_USAGE : err ? EXIT_FAILED : EXIT_DONE;
 	config_free(tables);

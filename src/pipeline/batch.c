@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A batch's life: filled, sealed, sent, forgotten. See batch.h; cutting is in split.c. */
+/* Batches: fill, seal, free. See batch.h; splitting is in split.c. */
 #include "pipeline/batch.h"
 
 #include <zlib.h>
@@ -32,15 +32,14 @@ size_t batch_memory(const struct batch *batch)
 	return sizeof(*batch) + batch->body.capacity + strings;
 }
 
-/* The output grows as it comes: room for the worst case would be as much again as the rows. */
+/* The output buffer grows on demand: the worst case would double the memory. */
 static int compress_rows(const struct buffer *rows, struct buffer *ret_gzip)
 {
 	z_stream z = { .next_in = (Bytef *)rows->data, .avail_in = (uInt)rows->len };
 	struct buffer out = { 0 };
 	int err = 0, status = Z_OK;
 
-	/* 15 + 16: the largest window, in gzip's wrapping; level 1: CPU is dearer than bytes here
-	 */
+	/* 15 + 16: largest window, gzip header; level 1: CPU costs more than bytes here */
 	if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
 		return -ENOMEM;
 	while (!err && status == Z_OK) {

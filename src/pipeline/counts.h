@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What became of the rows: counts since the start, of one table, and the state of the delivery as
- * a whole. At any time
+ * Delivery counters of a table since the start, and the state of the delivery. At any time
  *
  *	rows + recovered = inserted + dropped_* + queued
  */
-#ifndef UNDERSPAN_COUNTS_H
-#define UNDERSPAN_COUNTS_H
+#ifndef UNDERSPAN_PIPELINE_COUNTS_H
+#define UNDERSPAN_PIPELINE_COUNTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct pipeline_counts {
-	uint64_t rows;		  /* added in this run */
-	uint64_t recovered;	  /* found in the spool at the start: earlier runs' rows */
-	uint64_t inserted;	  /* acknowledged by the sink */
-	uint64_t dropped_memory;  /* shed at memory_bytes, or no memory */
-	uint64_t dropped_spool;	  /* the oldest, at spool.max_bytes or spool.max_age */
-	uint64_t dropped_corrupt; /* torn or corrupt spool files, set aside */
-	uint64_t dropped_refused; /* ClickHouse will never take them */
-	uint64_t queued;	  /* not decided about yet, in memory or in the spool */
-	uint64_t spooled;	  /* of `queued`: in the spool, safe from the agent's end */
-	uint64_t lost_crash; /* the run before was killed with these in its memory; not in `rows` */
-	uint64_t retries;    /* batches sent once more */
-	uint64_t bytes;	     /* of acknowledged bodies, as sent */
+	uint64_t rows;		   /* added by this run */
+	uint64_t recovered;	   /* rows of earlier runs, found in the spool at the start */
+	uint64_t inserted;	   /* acknowledged by the sink */
+	uint64_t dropped_memory;   /* shed at memory_bytes, or out of memory */
+	uint64_t dropped_spool;	   /* oldest files, at spool.max_bytes or spool.max_age */
+	uint64_t dropped_corrupt;  /* torn or corrupt spool files, quarantined */
+	uint64_t dropped_refused;  /* permanently refused by ClickHouse */
+	uint64_t queued;	   /* pending, in memory or in the spool */
+	uint64_t spooled;	   /* part of `queued` in the spool: survives the agent */
+	uint64_t lost_crash;	   /* in memory of the previous run when killed; not in `rows` */
+	uint64_t retries;	   /* repeated sends of batches */
+	uint64_t columns_left_out; /* columns of the last batch missing in the database's table */
+	uint64_t bytes;		   /* acknowledged bodies, compressed */
 };
 
 struct pipeline_state {
-	uint64_t memory_bytes; /* of rows in memory, out of the budget memory_bytes */
+	uint64_t memory_bytes; /* rows in memory, part of the budget memory_bytes */
 	uint64_t spool_bytes, spool_files;
-	uint64_t oldest_ns;	/* age of the oldest row that is not delivered; 0: none waits */
-	bool spool_degraded;	/* there is a spool, and it cannot be written to */
+	uint64_t oldest_ns;	/* age of the oldest pending row; 0: none */
+	bool spool_degraded;	/* the spool exists and is not writable */
 	bool delivery_failing;	/* the last attempt failed */
-	uint64_t corrupt_files; /* set aside */
+	uint64_t corrupt_files; /* quarantined files */
 };
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The sender thread: each table's batches in their order, the oldest of all tables first, until
- * the sink has taken or refused them. What the sink's verdicts mean for the queue is decided here.
+ * The sender thread: sends the batches of each table in order, the oldest of all tables first,
+ * until the sink accepts or refuses them. Applies the sink's results to the queue.
  */
 #include "pipeline/deliver.h"
 
@@ -10,31 +10,37 @@
 #include <time.h>
 
 #include "pipeline/queue.h"
-#include "pipeline/retry.h"
-#include "probe/clock.h"
+#include "pipeline/sink/retry.h"
+#include "base/clock.h"
 
-/* So many refused ones in a row are no single bad rows: what is refused then is not cut again. */
-enum { REFUSED_MAX = 32, REFUSED_TEXT_MAX = 128 << 20 };
+enum { REFUSED_TEXT_MAX = 128 << 20 };
 
-/* ---- verdicts; lock held unless it says otherwise ---- */
+/*
+ * A batch with an unknown outcome is split after this many refusals by the server of that attempt,
+ * or by any servers: a refusal now implies a refusal then, unless the table was changed.
+ */
+enum { DOUBT_REFUSALS_THERE = 3, DOUBT_REFUSALS = 16 };
+static const uint64_t ANY_SERVER = UINT64_MAX;
+
+/* ---- results of a send; lock held unless stated ---- */
 
 /* Lock not held. */
 static void finish_batch(struct pipeline *p, struct table_queue *q, struct batch *batch,
-			 uint64_t *counter, bool set_aside)
+			 uint64_t *counter, bool quarantine)
 {
 	pthread_mutex_lock(&p->lock);
-	queue_settle(p, q, batch, counter);
+	queue_remove(p, q, batch, counter);
 	pthread_mutex_unlock(&p->lock);
-	if (batch->disk_bytes && set_aside)
-		spool_set_aside(p->spool, batch, q->name);
+	if (batch->disk_bytes && quarantine)
+		spool_quarantine(p->spool, batch, q->name);
 	else if (batch->disk_bytes)
 		spool_remove(p->spool, batch, q->name);
 	batch_free(batch);
 	pthread_mutex_lock(&p->lock);
 }
 
-static void corrupt(struct pipeline *p, struct table_queue *q, struct batch *batch,
-		    const struct why *why)
+static void quarantine_corrupt(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			       const struct why *why)
 {
 	log_error("%s: a spooled batch of %llu rows is set aside: %s", q->name,
 		  (unsigned long long)batch->rows, why->text);
@@ -44,16 +50,16 @@ static void corrupt(struct pipeline *p, struct table_queue *q, struct batch *bat
 	finish_batch(p, q, batch, &q->counts.dropped_corrupt, true);
 }
 
-/* Those of the first rows that the sink has taken before it gave the batch up. */
-static void count_taken(struct table_queue *q, struct batch *batch, uint64_t rows)
+/* Counts the first rows, accepted by the sink before the failure. */
+static void count_accepted_rows(struct table_queue *q, struct batch *batch, uint64_t rows)
 {
 	batch->rows -= rows;
 	q->counts.queued -= rows;
 	q->counts.inserted += rows;
 }
 
-static void put_back(struct pipeline *p, struct table_queue *q, struct batch *batch,
-		     enum send_result result, const struct send_reply *reply)
+static void requeue(struct pipeline *p, struct table_queue *q, struct batch *batch,
+		    enum send_result result, const struct send_reply *reply)
 {
 	p->failed_since_stop |= p->stopping;
 	batch->state = BATCH_READY;
@@ -62,28 +68,28 @@ static void put_back(struct pipeline *p, struct table_queue *q, struct batch *ba
 		queue_update_memory(p, batch);
 	}
 	if (result == SEND_RETRY_ALL)
-		return; /* the sink itself says when */
+		return; /* ready_at() of the sink decides */
 	q->retry_wait_ns = retry_wait(q->retry_wait_ns, result);
 	q->retry_at_ns = clock_monotonic_ns() +
 			 retry_jitter(q->retry_wait_ns, reply->retry_after_ns);
 }
 
-static void park(struct pipeline *p, struct table_queue *q, struct batch *batch,
-		 const struct why *why)
+static void dead_letter(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			const struct why *why)
 {
 	struct buffer rows = { 0 };
 
-	q->refused++;
 	pthread_mutex_unlock(&p->lock);
 	log_error("%s: dropping %llu rows: %s", q->name, (unsigned long long)batch->rows,
 		  why->text);
 	if (p->spool && batch->token && !batch_rows_text(batch, REFUSED_TEXT_MAX, &rows))
-		spool_park(p->spool, q->name, why->text, &rows);
+		spool_dead_letter(p->spool, q->name, why->text, &rows);
 	buffer_free(&rows);
 	finish_batch(p, q, batch, &q->counts.dropped_refused, false);
 }
 
-/* Lock not held. The halves of a spooled batch are in the spool, or it is not cut. */
+/* Lock not held. Halves of a spooled batch are written to the spool; on an error the batch is not
+ * split. */
 static int put_halves(struct pipeline *p, struct table_queue *q, const struct batch *whole,
 		      struct batch *halves[2], struct why *why)
 {
@@ -96,29 +102,24 @@ static int put_halves(struct pipeline *p, struct table_queue *q, const struct ba
 	if (!err)
 		err = spool_replace(p->spool, whole, q->name, why);
 	for (int i = 0; err && i < 2; i++) {
-		if (halves[i]
-			    ->disk_bytes) /* what stays is no batch as long as the whole is there */
+		if (halves[i]->disk_bytes) /* halves are ignored while the whole batch exists */
 			spool_remove(p->spool, halves[i], q->name);
 	}
 	return err;
 }
 
 /* Lock held. */
-static void cut(struct pipeline *p, struct table_queue *q, struct batch *batch, bool by_days,
-		struct send_reply *reply)
+static void split_batch(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			bool by_days, struct send_reply *reply)
 {
 	struct batch *halves[2];
 	struct why why;
 	int err;
 
-	if (!batch->token || batch->rows < 2 || (!by_days && q->refused >= REFUSED_MAX)) {
-		park(p, q, batch, &reply->why);
-		return;
-	}
 	pthread_mutex_unlock(&p->lock);
 	err = batch_split(batch, q->name, by_days, halves);
 	if (err)
-		why_fail(&why, -err, "cannot cut it: %s", strerror(-err));
+		why_fail(&why, -err, "cannot split the batch: %s", strerror(-err));
 	if (!err) {
 		err = put_halves(p, q, batch, halves, &why);
 		for (int i = 0; err && i < 2; i++)
@@ -126,65 +127,139 @@ static void cut(struct pipeline *p, struct table_queue *q, struct batch *batch, 
 	}
 	pthread_mutex_lock(&p->lock);
 	if (err == -EBADMSG) {
-		corrupt(p, q, batch, &why);
+		quarantine_corrupt(p, q, batch, &why);
 	} else if (err == -ENODATA) {
-		park(p, q, batch, &reply->why);
+		dead_letter(p, q, batch, &reply->why);
 	} else if (err) {
-		put_back(p, q, batch, SEND_RETRY, reply);
+		requeue(p, q, batch, SEND_RETRY, reply);
 	} else {
+		for (int i = 0; i < 2; i++) {
+			halves[i]->refused = true;
+			halves[i]->accepted_before = q->accepted;
+		}
 		queue_replace(p, q, batch, halves);
 		batch_free(batch);
 	}
 }
 
-static void accepted(struct pipeline *p, struct table_queue *q, struct batch *batch)
+/* Lock held, and again on return. */
+static void retry_later(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			enum send_result result, const struct send_reply *reply)
+{
+	requeue(p, q, batch, result, reply);
+	p->delivery_failing = true;
+	pthread_mutex_unlock(&p->lock);
+	log_ratelimited(&p->send_log_limit, "%s: keeping rows, will try again: %s", q->name,
+			reply->why.text);
+	pthread_mutex_lock(&p->lock);
+}
+
+/*
+ * A refused single row is bad if the table accepted other rows in the same time; otherwise the
+ * table may be wrong (other column types). The row waits, in the spool if possible.
+ */
+static void handle_refused_row(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			       struct send_reply *reply)
+{
+	if ((batch->refused && q->accepted > batch->accepted_before) || !batch->token ||
+	    (p->stopping && !p->spool)) {
+		dead_letter(p, q, batch, &reply->why);
+		return;
+	}
+	if (!batch->refused)
+		batch->accepted_before = q->accepted;
+	batch->refused = true;
+	p->failed_since_stop |= p->stopping;
+	batch->state = BATCH_READY;
+	if (batch->disk_bytes) {
+		batch_unload(batch);
+		queue_update_memory(p, batch);
+	}
+	batch->retry_wait_ns = retry_wait(batch->retry_wait_ns, SEND_RETRY_SLOW);
+	queue_quarantine(q, batch, clock_monotonic_ns() + retry_jitter(batch->retry_wait_ns, 0));
+}
+
+/* Whether a batch with an unknown outcome has to be sent again unsplit. */
+static bool in_doubt(struct batch *batch, const struct send_reply *reply)
+{
+	/* of an earlier run: any server may have received the batch */
+	if (batch->recovered && !batch->doubt_server)
+		batch->doubt_server = reply->only_server ? reply->server : ANY_SERVER;
+	if (!batch->doubt_server)
+		return false;
+	batch->doubt_refusals++;
+	batch->doubt_refusals_there += reply->server == batch->doubt_server;
+	return batch->doubt_refusals_there < DOUBT_REFUSALS_THERE &&
+	       batch->doubt_refusals < DOUBT_REFUSALS;
+}
+
+/* Lock held. */
+static void handle_refused(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			   bool by_days, struct send_reply *reply)
+{
+	if (in_doubt(batch, reply))
+		retry_later(p, q, batch, SEND_RETRY, reply);
+	else if (by_days && batch->rows > 1)
+		split_batch(p, q, batch, true, reply);
+	else if (queue_refuses_all(q))
+		retry_later(p, q, batch, SEND_RETRY_SLOW, reply);
+	else if (!batch->token || batch->rows < 2)
+		handle_refused_row(p, q, batch, reply);
+	else
+		split_batch(p, q, batch, false, reply);
+}
+
+static void handle_accepted(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			    size_t columns_left_out)
 {
 	bool retried = false;
 
 	q->retry_wait_ns = q->retry_at_ns = 0;
-	q->refused = 0;
+	queue_accepted(q);
 	for (size_t i = 0; i < p->n_queues; i++)
 		retried |= p->queues[i].retry_wait_ns != 0;
 	p->delivery_failing = retried;
 	q->counts.bytes += batch->body.len;
+	q->counts.columns_left_out = columns_left_out;
 	pthread_mutex_unlock(&p->lock);
 	if (!retried)
-		complain_over(&p->send_complaint, "rows are accepted again");
+		log_ratelimited_end(&p->send_log_limit, "rows are accepted again");
 	finish_batch(p, q, batch, &q->counts.inserted, false);
 }
 
-static void decide(struct pipeline *p, struct table_queue *q, struct batch *batch,
-		   enum send_result result, struct send_reply *reply)
+static void apply_result(struct pipeline *p, struct table_queue *q, struct batch *batch,
+			 enum send_result result, struct send_reply *reply)
 {
-	/* what went wrong before says more than that there was no time left */
+	/* the earlier failure explains more than the expired deadline */
+	if (reply->unknown && reply->server) {
+		batch->doubt_server = batch->doubt_server && batch->doubt_server != reply->server
+					      ? ANY_SERVER
+					      : reply->server;
+		batch->doubt_refusals = batch->doubt_refusals_there = 0;
+	}
 	if (result != SEND_OK && (result != SEND_CANCELLED || !p->failure.text[0]))
 		p->failure = reply->why;
 	switch (result) {
 	case SEND_OK:
-		accepted(p, q, batch);
+		handle_accepted(p, q, batch, reply->columns_left_out);
 		break;
 	case SEND_RETRY:
 	case SEND_RETRY_ALL:
 	case SEND_RETRY_SLOW:
-		put_back(p, q, batch, result, reply);
-		p->delivery_failing = true;
-		pthread_mutex_unlock(&p->lock);
-		complain(&p->send_complaint, "%s: keeping rows, will try again: %s", q->name,
-			 reply->why.text);
-		pthread_mutex_lock(&p->lock);
+		retry_later(p, q, batch, result, reply);
 		break;
 	case SEND_SPLIT_DAYS:
 	case SEND_REFUSED:
-		cut(p, q, batch, result == SEND_SPLIT_DAYS, reply);
+		handle_refused(p, q, batch, result == SEND_SPLIT_DAYS, reply);
 		break;
 	case SEND_CANCELLED:
-		count_taken(q, batch, reply->rows_taken);
-		put_back(p, q, batch, SEND_RETRY, reply);
+		count_accepted_rows(q, batch, reply->rows_taken);
+		requeue(p, q, batch, SEND_RETRY, reply);
 		break;
 	case SEND_BROKEN:
 		p->broken = reply->why;
-		count_taken(q, batch, reply->rows_taken);
-		park(p, q, batch, &reply->why);
+		count_accepted_rows(q, batch, reply->rows_taken);
+		dead_letter(p, q, batch, &reply->why);
 		break;
 	}
 }
@@ -192,9 +267,8 @@ static void decide(struct pipeline *p, struct table_queue *q, struct batch *batc
 /* ---- the thread ---- */
 
 /* Lock held, and again on return. */
-static void send_first(struct pipeline *p, struct table_queue *q)
+static void send_batch(struct pipeline *p, struct table_queue *q, struct batch *batch)
 {
-	struct batch *batch = q->first;
 	struct send_reply reply = { 0 };
 	enum send_result result;
 	int err = 0;
@@ -208,20 +282,20 @@ static void send_first(struct pipeline *p, struct table_queue *q)
 	pthread_mutex_lock(&p->lock);
 	queue_update_memory(p, batch);
 	if (err == -EBADMSG) {
-		corrupt(p, q, batch, &reply.why);
+		quarantine_corrupt(p, q, batch, &reply.why);
 		return;
 	}
 	if (err) {
-		decide(p, q, batch, SEND_RETRY, &reply);
+		apply_result(p, q, batch, SEND_RETRY, &reply);
 		return;
 	}
 	pthread_mutex_unlock(&p->lock);
 	result = p->sink->send(p->sink, batch, &reply);
 	pthread_mutex_lock(&p->lock);
-	decide(p, q, batch, result, &reply);
+	apply_result(p, q, batch, result, &reply);
 }
 
-/* Nothing can be sent now. What is in the spool by then may stay there. */
+/* Nothing can be sent now; spooled batches may stay in the spool. */
 static bool may_end(const struct pipeline *p)
 {
 	bool empty = true, spooled = true;
@@ -244,18 +318,19 @@ void *sender_main(void *arg)
 	pthread_mutex_lock(&p->lock);
 	while (!p->given_up) {
 		uint64_t now = clock_monotonic_ns(), wake_ns, ready_ns = 0;
-		struct table_queue *q = queue_ready(p, now, &wake_ns);
+		struct table_queue *q;
+		struct batch *batch = queue_ready(p, now, &q, &wake_ns);
 		struct timespec until;
 
-		if (q && p->sink->ready_at && (!p->stopping || p->failed_since_stop))
+		if (batch && p->sink->ready_at && (!p->stopping || p->failed_since_stop))
 			ready_ns = p->sink->ready_at(p->sink);
-		if (q && ready_ns <= now) {
-			send_first(p, q);
+		if (batch && ready_ns <= now) {
+			send_batch(p, q, batch);
 			continue;
 		}
 		if (may_end(p))
 			break;
-		if (q && ready_ns < wake_ns)
+		if (batch && ready_ns < wake_ns)
 			wake_ns = ready_ns;
 		until = (struct timespec){ .tv_sec = (time_t)(wake_ns / NSEC_PER_SEC),
 					   .tv_nsec = (long)(wake_ns % NSEC_PER_SEC) };
@@ -267,9 +342,9 @@ void *sender_main(void *arg)
 	return NULL;
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
-/* Names this run of this agent among all, for ever: host, boot, and 64 bits of chance. */
+/* Unique name of this run: host, boot id, 64 random bits. */
 static void make_origin(char *buf, size_t size)
 {
 	uint64_t chance = 0;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pipeline's two threads: the writer (seal, spool), and the sender. */
-#ifndef UNDERSPAN_DELIVER_H
-#define UNDERSPAN_DELIVER_H
+#ifndef UNDERSPAN_PIPELINE_DELIVER_H
+#define UNDERSPAN_PIPELINE_DELIVER_H
 
 #include <stdint.h>
 
-#include "util.h"
+#include "base/util.h"
 
 struct pipeline;
 
 int deliver_start(struct pipeline *pipeline, struct why *why);
 
 /*
- * All batches are closed: gives the threads until `deadline_ns` and ends them. What is in the
- * spool and cannot be sent at once is left there.
+ * Stops both threads by `deadline_ns`. All batches must be closed. Spooled batches that cannot be
+ * sent at once stay in the spool.
  */
 void deliver_stop(struct pipeline *pipeline, uint64_t deadline_ns);
 
-/* Their main functions, writer.c and deliver.c. */
+/* Main functions of the threads: writer.c, deliver.c. */
 void *writer_main(void *pipeline);
 void *sender_main(void *pipeline);
 

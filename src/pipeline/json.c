@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rows as JSON lines. Written by hand because it is the agent's hottest user-space loop: a tree of
- * JSON values a row would cost several times as much. See json.h.
+ * Rows as JSON lines. Written by hand: the hottest user-space loop of the agent. A tree of JSON
+ * values per row would cost several times as much. See json.h.
  */
 #include "pipeline/json.h"
 
@@ -9,12 +9,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "probe/clock.h"
-#include "text.h"
+#include "base/clock.h"
+#include "base/text.h"
 
 /*
- * Everything is written through a bare pointer: json_append_row() first makes room for the longest
- * that the row can become, so nothing below needs to look.
+ * All functions below write without bounds checks: json_append_row() first reserves the maximum
+ * length of the row.
  */
 enum { MAX_UINT = 20, MAX_FLOAT = 32, MAX_ESCAPED_BYTE = 6 /* \u00XX */ };
 
@@ -36,15 +36,29 @@ static char *put_uint(char *out, uint64_t v)
 	return put(out, digits + i, sizeof(digits) - i);
 }
 
-/* One character that is not plain ASCII text: escaped, kept (UTF-8) or replaced. */
-static char *put_odd(char *out, const unsigned char *s, size_t len, size_t *ret_used)
+/* \uXXXX for a control character of up to three bytes: rows may be printed on a terminal. */
+static char *put_escaped(char *out, const unsigned char *s, size_t n)
 {
 	static const char hex[] = "0123456789abcdef";
+	unsigned int c = n == 1 ? s[0] : n == 2 ? s[0] & 0x1f : s[0] & 0x0f;
+
+	for (size_t i = 1; i < n; i++)
+		c = c << 6 | (s[i] & 0x3f);
+	out = put(out, "\\u", 2);
+	for (int shift = 12; shift >= 0; shift -= 4)
+		*out++ = hex[c >> shift & 15];
+	return out;
+}
+
+/* A character outside printable ASCII: escaped, kept (valid UTF-8) or replaced. */
+static char *put_odd(char *out, const unsigned char *s, size_t len, size_t *ret_used)
+{
 	size_t n = utf8_sequence(s, len);
 
 	*ret_used = n ? n : 1;
 	if (n > 1)
-		return put(out, (const char *)s, n);
+		return text_is_control(s, n) ? put_escaped(out, s, n)
+					     : put(out, (const char *)s, n);
 	if (n == 0)
 		return put(out, "\xef\xbf\xbd", 3);
 	if (*s == '"' || *s == '\\') {
@@ -52,10 +66,7 @@ static char *put_odd(char *out, const unsigned char *s, size_t len, size_t *ret_
 		*out++ = (char)*s;
 		return out;
 	}
-	out = put(out, "\\u00", 4);
-	*out++ = hex[*s >> 4];
-	*out++ = hex[*s & 15];
-	return out;
+	return put_escaped(out, s, 1);
 }
 
 static char *put_string(char *out, const char *text, size_t len)
@@ -126,7 +137,7 @@ static char *put_ip(char *out, const uint8_t *ip)
 
 	*out++ = '"';
 	if (!memcmp(ip, mapped, sizeof(mapped))) {
-		/* by hand: inet_ntop() takes as long as the rest of the row */
+		/* by hand: inet_ntop() costs as much as the rest of the row */
 		out = put(out, "::ffff:", 7);
 		for (int i = 12; i < 16; i++) {
 			out = put_uint(out, ip[i]);
@@ -202,7 +213,7 @@ static size_t longest_pairs(const struct column_pairs *list, const struct column
 	return len;
 }
 
-/* The most bytes that the value can take, quotes included. */
+/* Maximum length of the value, quotes included. */
 static size_t longest_value(const struct column *c, const void *row)
 {
 	const void *at = (const char *)row + c->offset;
@@ -222,7 +233,7 @@ static size_t longest_value(const struct column *c, const void *row)
 		return len;
 	case COLUMN_PAIRS:
 		return longest_pairs(at, c);
-	case COLUMN_ENUM: /* names of our own, short ones */
+	case COLUMN_ENUM: /* short constant names */
 	default:
 		return 64;
 	}

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows as JSON objects, one a line (JSONEachRow). The only writer of row JSON. */
-#ifndef UNDERSPAN_JSON_H
-#define UNDERSPAN_JSON_H
+/* Rows as JSON objects, one per line (JSONEachRow). All row JSON is written here. */
+#ifndef UNDERSPAN_PIPELINE_JSON_H
+#define UNDERSPAN_PIPELINE_JSON_H
 
 #include <stdbool.h>
 
-#include "pipeline/buffer.h"
-#include "pipeline/column.h"
+#include "base/buffer.h"
+#include "rows/column.h"
 
 /*
  * Appends one row and a newline. `row` is the table's row struct. With `with_table`, the object
- * begins with "table". Text that is no UTF-8 is replaced with U+FFFD, byte by byte. Returns 0 or
- * -ENOMEM, in which case nothing is appended.
+ * begins with "table". Invalid UTF-8 is replaced with U+FFFD, byte by byte. 0, or -ENOMEM with
+ * nothing appended.
  */
 int json_append_row(struct buffer *b, const struct table *table, const void *row, bool with_table);
 

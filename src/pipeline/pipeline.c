@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pipeline's collector side and its life. See pipeline.h; its threads are deliver.c's. */
+/* The pipeline's collector side, start and stop. See pipeline.h; its threads are deliver.c's. */
 #include "pipeline/pipeline.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
-#include "log.h"
+#include "base/log.h"
 #include "pipeline/deliver.h"
 #include "pipeline/json.h"
 #include "pipeline/queue.h"
 #include "pipeline/recover.h"
-#include "probe/clock.h"
+#include "base/clock.h"
 
 /*
- * While a table's batches wait, fewer and larger ones are made: a long outage is thousands of
- * files less, and as many INSERTs after it.
+ * While batches of a table are pending, new batches are larger: a long outage makes fewer files and
+ * fewer INSERTs afterwards.
  */
 enum { BACKLOG_STEP = 16, BACKLOG_MAX_FACTOR = 12 };
 
@@ -47,7 +47,7 @@ static void drop_open(struct pipeline *p)
 		return;
 	pthread_mutex_lock(&p->lock);
 	victim->counts.dropped_memory += victim->open->rows;
-	ledger_secure(p->ledger, (size_t)(victim - p->queues), victim->open->rows, 0);
+	ledger_add_durable(p->ledger, (size_t)(victim - p->queues), victim->open->rows, 0);
 	pthread_mutex_unlock(&p->lock);
 	p->open_bytes -= victim->open_memory;
 	victim->open_memory = 0;
@@ -65,7 +65,8 @@ static void make_room(struct pipeline *p)
 	pthread_mutex_unlock(&p->lock);
 	if (over_budget(p))
 		drop_open(p);
-	complain(&p->shed_complaint, "memory_bytes is reached: rows are dropped, see ebpf_agent");
+	log_ratelimited(&p->shed_log_limit,
+			"memory_bytes is reached: rows are dropped, see ebpf_agent");
 }
 
 /* ---- rows into batches ---- */
@@ -88,8 +89,8 @@ static void close_batch(struct pipeline *p, struct table_queue *q)
 	pthread_mutex_unlock(&p->lock);
 	if (over_budget(p))
 		make_room(p);
-	else if (p->shed_complaint.active && memory_used(p) < p->limits.memory_bytes / 2)
-		complain_over(&p->shed_complaint, "there is room in memory again");
+	else if (p->shed_log_limit.active && memory_used(p) < p->limits.memory_bytes / 2)
+		log_ratelimited_end(&p->shed_log_limit, "there is room in memory again");
 }
 
 static bool open_batch(struct table_queue *q)
@@ -118,7 +119,7 @@ void pipeline_add(struct pipeline *p, size_t table, const void *row)
 	    json_append_row(&q->open->body, q->table, row, p->sink->rows_name_their_table)) {
 		pthread_mutex_lock(&p->lock);
 		q->counts.dropped_memory++;
-		ledger_secure(p->ledger, table, 1, 0);
+		ledger_add_durable(p->ledger, table, 1, 0);
 		pthread_mutex_unlock(&p->lock);
 		return;
 	}
@@ -167,7 +168,7 @@ int pipeline_tick(struct pipeline *p, struct why *why)
 	return err;
 }
 
-/* ---- what may change meanwhile ---- */
+/* ---- changes at run time ---- */
 
 void pipeline_change_limits(struct pipeline *p, const struct pipeline_limits *limits)
 {
@@ -176,11 +177,18 @@ void pipeline_change_limits(struct pipeline *p, const struct pipeline_limits *li
 	p->limits.batch_bytes = limits->batch_bytes;
 	p->limits.batch_age_ns = limits->batch_age_ns;
 	p->limits.memory_bytes = limits->memory_bytes;
-	p->limits.spool.max_bytes = limits->spool.max_bytes;
+	__atomic_store_n(&p->limits.spool.max_bytes, limits->spool.max_bytes, __ATOMIC_RELAXED);
 	p->limits.spool.max_age_ns = limits->spool.max_age_ns;
 	pthread_mutex_unlock(&p->lock);
 	if (over_budget(p))
 		make_room(p);
+}
+
+void pipeline_set_shed_rank(struct pipeline *p, size_t table, unsigned int rank)
+{
+	pthread_mutex_lock(&p->lock);
+	p->queues[table].shed_rank = rank;
+	pthread_mutex_unlock(&p->lock);
 }
 
 void pipeline_sink_changed(struct pipeline *p)
@@ -192,7 +200,18 @@ void pipeline_sink_changed(struct pipeline *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- what became of them ---- */
+/* ---- tables ---- */
+
+size_t pipeline_table(const struct pipeline *p, const struct table *table)
+{
+	size_t i = 0;
+
+	while (p->queues[i].table != table)
+		i++;
+	return i;
+}
+
+/* ---- counters ---- */
 
 void pipeline_read_counts(struct pipeline *p, size_t table, struct pipeline_counts *ret)
 {
@@ -225,31 +244,7 @@ void pipeline_read_state(struct pipeline *p, struct pipeline_state *ret)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- life ---- */
-
-/* "ebpf_off_cpu" and "ebpf_off_cpu_profile" are off_cpu's */
-static bool is_table_of(const char *tracker, const char *table)
-{
-	size_t len = strlen(tracker);
-
-	return !strncmp(table, "ebpf_", 5) && !strncmp(table + 5, tracker, len) &&
-	       (table[5 + len] == '\0' || table[5 + len] == '_');
-}
-
-static unsigned int shed_rank(const struct string_list *first, const char *table)
-{
-	/* these two make the most rows, and each of their tables has a second one with sums */
-	static char *const names[] = { "off_cpu", "gil_wait" };
-	static const struct string_list usual = { (char **)names, ARRAY_SIZE(names) };
-
-	if (!first->n)
-		first = &usual;
-	for (size_t i = 0; i < first->n; i++) {
-		if (is_table_of(first->items[i], table))
-			return (unsigned int)(first->n - i);
-	}
-	return 0;
-}
+/* ---- start and stop ---- */
 
 static int init_queue(struct pipeline *p, struct table_queue *q, const struct table *table)
 {
@@ -258,7 +253,6 @@ static int init_queue(struct pipeline *p, struct table_queue *q, const struct ta
 	q->name = table->name;
 	q->table = table;
 	q->last = &q->first;
-	q->shed_rank = shed_rank(&p->limits.shed_first, table->name);
 	if (p->sink->statement && p->sink->statement(table, &sql)) {
 		buffer_free(&sql);
 		return -ENOMEM;
@@ -306,7 +300,7 @@ int pipeline_new(const struct table *const *tables, size_t n_tables,
 	if (!err)
 		err = deliver_start(p, why);
 	if (err) {
-		p->sink = NULL; /* stays the caller's */
+		p->sink = NULL; /* still owned by the caller */
 		pipeline_free(p);
 		return err;
 	}

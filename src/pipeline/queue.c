@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The tables' lists of closed batches. See queue.h. */
+/* Lists of closed batches, one per table. See queue.h. */
 #include "pipeline/queue.h"
 
 #include <string.h>
 
-#include "probe/clock.h"
+#include "base/clock.h"
+
+/* This many quarantined rows and none accepted: not single bad rows. */
+enum { QUARANTINED_MAX = 32 };
 
 struct table_queue *queue_find(struct pipeline *p, const char *table)
 {
@@ -52,7 +55,7 @@ void queue_append(struct pipeline *p, struct table_queue *q, struct batch *batch
 	queue_update_memory(p, batch);
 }
 
-/* Where the list points to the batch. */
+/* The list's link to the batch. */
 static struct batch **find_link(struct table_queue *q, const struct batch *batch)
 {
 	struct batch **at = &q->first;
@@ -62,8 +65,10 @@ static struct batch **find_link(struct table_queue *q, const struct batch *batch
 	return at;
 }
 
-static void forget(struct pipeline *p, struct table_queue *q, struct batch *batch)
+static void uncharge_batch(struct pipeline *p, struct table_queue *q, struct batch *batch)
 {
+	q->n_quarantined -= batch->quarantined;
+	batch->quarantined = false;
 	set_memory(p, p->memory_bytes - batch->counted_memory);
 	batch->counted_memory = 0;
 	if (batch->disk_bytes) {
@@ -73,7 +78,7 @@ static void forget(struct pipeline *p, struct table_queue *q, struct batch *batc
 	}
 }
 
-void queue_settle(struct pipeline *p, struct table_queue *q, struct batch *batch, uint64_t *counter)
+void queue_remove(struct pipeline *p, struct table_queue *q, struct batch *batch, uint64_t *counter)
 {
 	struct batch **at = find_link(q, batch);
 
@@ -83,11 +88,11 @@ void queue_settle(struct pipeline *p, struct table_queue *q, struct batch *batch
 	if (q->fresh == batch)
 		q->fresh = batch->next;
 	count_closed(q, -1);
-	forget(p, q, batch);
+	uncharge_batch(p, q, batch);
 	q->counts.queued -= batch->rows;
 	*counter += batch->rows;
-	if (!batch->secured)
-		ledger_secure(p->ledger, (size_t)(q - p->queues), batch->rows, 0);
+	if (!batch->durable)
+		ledger_add_durable(p->ledger, (size_t)(q - p->queues), batch->rows, 0);
 }
 
 void queue_replace(struct pipeline *p, struct table_queue *q, struct batch *whole,
@@ -101,7 +106,7 @@ void queue_replace(struct pipeline *p, struct table_queue *q, struct batch *whol
 	if (!whole->next)
 		q->last = &halves[1]->next;
 	count_closed(q, 1);
-	forget(p, q, whole);
+	uncharge_batch(p, q, whole);
 	for (int i = 0; i < 2; i++) {
 		queue_update_memory(p, halves[i]);
 		if (halves[i]->disk_bytes)
@@ -122,21 +127,65 @@ struct table_queue *queue_fresh(struct pipeline *p)
 	return best;
 }
 
-struct table_queue *queue_ready(struct pipeline *p, uint64_t now, uint64_t *ret_wake_ns)
+void queue_quarantine(struct table_queue *q, struct batch *batch, uint64_t retry_at_ns)
 {
-	struct table_queue *best = NULL;
+	q->n_quarantined += !batch->quarantined;
+	q->accepted_at_refusal = q->accepted;
+	batch->quarantined = true;
+	batch->retry_at_ns = retry_at_ns;
+}
+
+void queue_accepted(struct table_queue *q)
+{
+	q->accepted++;
+	for (struct batch *b = q->n_quarantined ? q->first : NULL; b; b = b->next)
+		b->retry_at_ns = 0;
+}
+
+bool queue_refuses_all(const struct table_queue *q)
+{
+	return q->n_quarantined >= QUARANTINED_MAX && q->accepted == q->accepted_at_refusal;
+}
+
+/* Stops at a batch that a thread works on, to keep the order. */
+static struct batch *next_of(const struct table_queue *q, uint64_t now, uint64_t *wake_ns)
+{
+	bool newest = queue_refuses_all(q);
+	struct batch *found = NULL, *b = q->first;
+
+	for (; b && b->state == BATCH_READY && (newest || !found); b = b->next) {
+		if (!b->quarantined || (!newest && b->retry_at_ns <= now))
+			found = b;
+		else if (b->retry_at_ns > now && b->retry_at_ns < *wake_ns)
+			*wake_ns = b->retry_at_ns;
+	}
+	/* the first quarantined batch also tests whether the table was repaired */
+	if (!found && newest && q->first->state == BATCH_READY && q->first->retry_at_ns <= now)
+		found = q->first;
+	return found;
+}
+
+struct batch *queue_ready(struct pipeline *p, uint64_t now, struct table_queue **ret_queue,
+			  uint64_t *ret_wake_ns)
+{
+	struct batch *best = NULL;
 
 	*ret_wake_ns = now + NSEC_PER_SEC;
 	for (size_t i = 0; i < p->n_queues; i++) {
 		struct table_queue *q = &p->queues[i];
+		struct batch *batch;
 
-		if (!q->first || q->first->state != BATCH_READY)
+		if (!q->first)
 			continue;
 		if (q->retry_at_ns > now) {
 			if (q->retry_at_ns < *ret_wake_ns)
 				*ret_wake_ns = q->retry_at_ns;
-		} else if (!best || q->first->order < best->first->order) {
-			best = q;
+			continue;
+		}
+		batch = next_of(q, now, ret_wake_ns);
+		if (batch && (!best || batch->order < best->order)) {
+			best = batch;
+			*ret_queue = q;
 		}
 	}
 	return best;
@@ -168,7 +217,7 @@ bool queue_shed(struct pipeline *p)
 	}
 	if (!victim)
 		return false;
-	queue_settle(p, from, victim, &from->counts.dropped_memory);
+	queue_remove(p, from, victim, &from->counts.dropped_memory);
 	batch_free(victim);
 	return true;
 }
@@ -190,11 +239,17 @@ struct batch *queue_oldest_spooled(struct pipeline *p, struct table_queue **ret_
 	return oldest;
 }
 
+bool queue_fits_spool(const struct pipeline *p, uint64_t size)
+{
+	return size <= __atomic_load_n(&p->limits.spool.max_bytes, __ATOMIC_RELAXED);
+}
+
 struct batch *queue_unspooled(struct pipeline *p, struct table_queue **ret_queue)
 {
 	for (size_t i = 0; i < p->n_queues; i++) {
 		for (struct batch *b = p->queues[i].first; b; b = b->next) {
-			if (!b->disk_bytes && b->state == BATCH_READY) {
+			if (!b->disk_bytes && b->state == BATCH_READY &&
+			    queue_fits_spool(p, spool_size_of(b))) {
 				*ret_queue = &p->queues[i];
 				return b;
 			}

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Taking up an earlier run's spool. See recover.h. */
+/* Recovery of an earlier run's spool. See recover.h. */
 #include "pipeline/recover.h"
 
 #include <string.h>
 
-#include "log.h"
+#include "base/log.h"
 #include "pipeline/queue.h"
-#include "probe/clock.h"
+#include "base/clock.h"
 
-/* A table of an earlier run, with other trackers or of another version: it is delivered as well. */
+/* A table of an earlier run with other trackers or of another version: delivered, too. */
 static struct table_queue *add_queue(struct pipeline *p, const char *table)
 {
 	struct table_queue *q = &p->queues[p->n_queues];
@@ -35,7 +35,7 @@ static int take_up(const struct spool_name *name, uint64_t disk_bytes, uint64_t 
 		p->next_order = name->order + 1;
 	if (!q)
 		q = add_queue(p, name->table);
-	if (!q) /* it stays where it is, for a run with fewer unknown tables */
+	if (!q) /* stays in the spool, for a run with fewer unknown tables */
 		return 0;
 	batch = batch_new();
 	if (!batch)
@@ -47,7 +47,7 @@ static int take_up(const struct spool_name *name, uint64_t disk_bytes, uint64_t 
 	batch->opened_ns = now - age_ns; /* may be before the boot */
 	batch->from_us = batch->to_us = clock_wall_us(now) - age_ns / NSEC_PER_USEC;
 	batch->disk_bytes = disk_bytes;
-	batch->secured = true;
+	batch->durable = batch->recovered = true;
 	queue_append(p, q, batch);
 	queue_spooled(p, q, batch);
 	q->counts.recovered += batch->rows;
@@ -60,17 +60,17 @@ static void count_lost(const struct ledger_lost *lost, void *context)
 	struct table_queue *q = queue_find(p, lost->table);
 	uint64_t rows = lost->rows;
 
-	/* the one that was being written may have become a file: whole or torn, it is counted */
+	/* a batch being written at the kill may be a file, complete or torn, and is counted */
 	for (const struct batch *b = q && lost->writing ? q->first : NULL; b; b = b->next) {
 		if (b->order == lost->writing && !*b->part)
 			rows -= b->rows < rows ? b->rows : rows;
 	}
 	if (q) {
-		q->counts.lost_crash += rows + lost->untold;
-		ledger_untold(p->ledger, (size_t)(q - p->queues), rows + lost->untold);
+		q->counts.lost_crash += rows + lost->unreported;
+		ledger_add_unreported(p->ledger, (size_t)(q - p->queues), rows + lost->unreported);
 	}
 	if (rows)
-		log_warn("%s: the run before ended without a chance to save its last %llu rows",
+		log_warn("%s: the previous run ended without saving the last %llu rows",
 			 lost->table, (unsigned long long)rows);
 }
 
@@ -88,8 +88,8 @@ static void open_ledger(struct pipeline *p)
 	if (names)
 		p->ledger = ledger_new(names, p->n_tables, "ebpf_agent");
 	if (ledger_keep(p->ledger, spool_directory(p->spool), count_lost, p) || !p->ledger)
-		log_warn("spool.directory: no room for a ledger in %s: until there is, rows that a "
-			 "crash takes will not be counted",
+		log_warn("spool.directory: no room for a ledger in %s: rows lost in a crash are "
+			 "not counted until there is room",
 			 p->limits.spool.directory);
 }
 

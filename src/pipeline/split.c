@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cutting a batch in two, for a row that ClickHouse refuses to be found, or when the rows are of
- * more days than one INSERT may create partitions for. See batch.h.
+ * Splits a batch: to find a refused row by bisection, or when its days exceed the partitions
+ * allowed for one INSERT. See batch.h.
  */
 #include "pipeline/batch.h"
 
 static const uint64_t US_PER_DAY = 86400ULL * 1000000;
 enum { MAX_TEXT_BYTES = 128 << 20 };
 
-/* The value behind "start_time": or "time":. Within a string the quote would be escaped. */
+/* The value after "start_time": or "time":. Inside a string the quote would be escaped. */
 static bool day_of_row(const char *row, size_t len, uint64_t *ret_day)
 {
 	static const char *const names[] = { "\"start_time\":", "\"time\":" };
@@ -42,7 +42,7 @@ static int compare_days(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The first day of the later half of all different days; 0: there is but one. */
+/* First day of the later half of the distinct days; 0: a single day. */
 static uint64_t middle_day(uint64_t *days, size_t n)
 {
 	size_t different = 0;
@@ -55,7 +55,7 @@ static uint64_t middle_day(uint64_t *days, size_t n)
 	return different > 1 ? days[different / 2] : 0;
 }
 
-/* Where to cut by days; 0 when the rows do not say, or are of one day. */
+/* The day to split at; 0: unknown, or a single day. */
 static uint64_t find_pivot(const struct buffer *text, uint64_t rows)
 {
 	AUTO_FREE uint64_t *days = calloc(rows, sizeof(*days));
@@ -91,7 +91,7 @@ static int distribute(const struct batch *batch, const struct buffer *text, uint
 	return row == batch->rows && halves[0]->rows && halves[1]->rows ? 0 : -EBADMSG;
 }
 
-/* A half's token begins as the whole's did, with the run that it is of. */
+/* A half's token starts with the origin of the whole batch. */
 static int seal_half(const struct batch *batch, struct batch *half, const char *table)
 {
 	char origin[BATCH_TOKEN_MAX], behind[BATCH_TABLE_MAX + 32];
@@ -122,7 +122,7 @@ int batch_split(const struct batch *batch, const char *table, bool by_days, stru
 		halves[i]->opened_ns = batch->opened_ns;
 		halves[i]->from_us = batch->from_us;
 		halves[i]->to_us = batch->to_us;
-		halves[i]->secured = batch->secured;
+		halves[i]->durable = batch->durable;
 		halves[i]->state = BATCH_READY;
 	}
 	if (!err)

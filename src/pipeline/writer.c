@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The writer thread: closed batches are compressed, sealed and written to the spool, so that
- * neither a slow server nor a slow disk makes the collector wait. A disk that is full or read-only
- * leaves batches in memory, within its budget, and they go to the disk when it takes them again.
+ * The writer thread: compresses and seals closed batches and writes them to the spool, so that
+ * neither a slow server nor a slow disk delays the collector. With a full or read-only disk,
+ * batches stay in memory within the budget and are written later.
  */
 #include <string.h>
 #include <time.h>
 
 #include "pipeline/deliver.h"
 #include "pipeline/queue.h"
-#include "probe/clock.h"
+#include "base/clock.h"
 
-/* Drops the oldest files until one of `size` bytes has its place; false: it never will. */
+/*
+ * Drops the oldest files until `size` bytes fit; false: no room. Drops nothing if `size` exceeds
+ * the whole spool.
+ */
 static bool make_spool_room(struct pipeline *p, uint64_t size)
 {
 	uint64_t dropped = 0;
-	bool room;
+	bool room = false;
 
-	for (;;) {
+	while (queue_fits_spool(p, size)) {
 		struct table_queue *q;
 		struct batch *victim = NULL;
 
@@ -27,7 +30,7 @@ static bool make_spool_room(struct pipeline *p, uint64_t size)
 		if (!room)
 			victim = queue_oldest_spooled(p, &q);
 		if (victim)
-			queue_settle(p, q, victim, &q->counts.dropped_spool);
+			queue_remove(p, q, victim, &q->counts.dropped_spool);
 		pthread_mutex_unlock(&p->lock);
 		if (!victim)
 			break;
@@ -36,10 +39,11 @@ static bool make_spool_room(struct pipeline *p, uint64_t size)
 		batch_free(victim);
 	}
 	if (dropped)
-		complain(&p->overflow_complaint,
-			 "the spool is full (spool.max_bytes, or %d files): the oldest rows are "
-			 "dropped, see ebpf_agent",
-			 SPOOL_FILES_MAX);
+		log_ratelimited(
+			&p->overflow_log_limit,
+			"the spool is full (spool.max_bytes, or %d files): the oldest rows are "
+			"dropped, see ebpf_agent",
+			SPOOL_FILES_MAX);
 	return room;
 }
 
@@ -52,8 +56,10 @@ static int put_batch(struct pipeline *p, struct table_queue *q, struct batch *ba
 	int err;
 
 	if (!make_spool_room(p, size))
-		err = why_fail(&why, ENOSPC, "spool.max_bytes: a batch of %llu bytes has no room",
-			       (unsigned long long)size);
+		err = why_fail(&why, ENOSPC,
+			       "%s: a batch of %llu bytes has no room in spool.max_bytes: raise "
+			       "spool.max_bytes, or lower batch_bytes and batch_rows",
+			       q->name, (unsigned long long)size);
 	else {
 		pthread_mutex_lock(&p->lock);
 		ledger_writing(p->ledger, table, batch->order);
@@ -61,15 +67,15 @@ static int put_batch(struct pipeline *p, struct table_queue *q, struct batch *ba
 		err = spool_put(p->spool, batch, q->name, false, &why);
 	}
 	if (err)
-		complain(&p->spool_complaint, "%s; rows are kept in memory", why.text);
+		log_ratelimited(&p->spool_log_limit, "%s; rows are kept in memory", why.text);
 	else
-		complain_over(&p->spool_complaint, "rows go to the spool again");
+		log_ratelimited_end(&p->spool_log_limit, "rows go to the spool again");
 	pthread_mutex_lock(&p->lock);
 	p->spool_failing = err != 0;
 	if (!err) {
-		if (!batch->secured)
-			ledger_secure(p->ledger, table, batch->rows, batch->order);
-		batch->secured = true;
+		if (!batch->durable)
+			ledger_add_durable(p->ledger, table, batch->rows, batch->order);
+		batch->durable = true;
 		queue_spooled(p, q, batch);
 		batch_unload(batch);
 		queue_update_memory(p, batch);
@@ -90,7 +96,7 @@ static void write_fresh(struct pipeline *p, struct table_queue *q)
 	err = batch_seal(batch, p->origin, q->name, q->insert);
 	pthread_mutex_lock(&p->lock);
 	if (err) {
-		queue_settle(p, q, batch, &q->counts.dropped_memory);
+		queue_remove(p, q, batch, &q->counts.dropped_memory);
 		batch_free(batch);
 		return;
 	}
@@ -109,14 +115,15 @@ static void drop_expired(struct pipeline *p)
 	uint64_t dropped = 0;
 
 	for (;;) {
-		uint64_t now = clock_monotonic_ns(); /* a clock that is stepped makes no row old */
+		uint64_t now =
+			clock_monotonic_ns(); /* monotonic: a stepped clock does not age rows */
 		struct table_queue *q;
 		struct batch *oldest;
 
 		pthread_mutex_lock(&p->lock);
 		oldest = queue_oldest_spooled(p, &q);
 		if (oldest && now - oldest->opened_ns > p->limits.spool.max_age_ns)
-			queue_settle(p, q, oldest, &q->counts.dropped_spool);
+			queue_remove(p, q, oldest, &q->counts.dropped_spool);
 		else
 			oldest = NULL;
 		pthread_mutex_unlock(&p->lock);
@@ -127,11 +134,12 @@ static void drop_expired(struct pipeline *p)
 		batch_free(oldest);
 	}
 	if (dropped)
-		complain(&p->age_complaint,
-			 "spool.max_age is reached: the oldest rows are dropped, see ebpf_agent");
+		log_ratelimited(
+			&p->age_log_limit,
+			"spool.max_age is reached: the oldest rows are dropped, see ebpf_agent");
 }
 
-/* What had to stay in memory goes to the disk as soon as it takes it. */
+/* Writes batches from memory to the spool once the disk accepts writes. */
 static void catch_up(struct pipeline *p)
 {
 	int err = 0;

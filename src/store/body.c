@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Request bodies, unpacked and bounded while they arrive. See body.h. */
+/* Request bodies: decompressed and bounded while they arrive. See body.h. */
 #include "store/body.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ enum body_encoding body_encoding_parse(const char *e)
 int body_begin(struct body *body, struct body_budget *budget, enum body_encoding encoding)
 {
 	*body = (struct body){ .budget = budget, .packed = encoding == BODY_GZIP };
-	/* 32: gzip or zlib, whichever it says it is */
+	/* 32: gzip or zlib, by the stream's header */
 	if (body->packed && inflateInit2(&body->zlib, MAX_WBITS + 32) != Z_OK) {
 		body->packed = false;
 		return -ENOMEM;
@@ -25,7 +25,7 @@ int body_begin(struct body *body, struct body_budget *budget, enum body_encoding
 	return 0;
 }
 
-/* Makes room for at least one more byte, at most max_body of them. */
+/* Makes room for at least one byte more; the size never exceeds max_body. */
 static int grow(struct body *body)
 {
 	size_t size = body->size ? body->size * 2 : 64 * 1024;
@@ -106,7 +106,7 @@ static int append_packed(struct body *body, const char *bytes, size_t n)
 		if (status == Z_STREAM_END)
 			body->ended = true;
 		else if (status == Z_BUF_ERROR || (status == Z_OK && z->avail_out))
-			return 0; /* wants more input */
+			return 0; /* more input needed */
 		else if (status != Z_OK)
 			return status == Z_MEM_ERROR ? -ENOMEM : -EBADMSG;
 	}
@@ -119,7 +119,7 @@ int body_append(struct body *body, const char *bytes, size_t n)
 
 int body_finish(struct body *body)
 {
-	/* an empty body is an empty body, however it says it is packed */
+	/* an empty body is valid with every Content-Encoding */
 	return body->packed && !body->ended && body->zlib.total_in ? -EBADMSG : 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request's body as it arrives: unpacked at once, and bounded, both by itself and by what all
- * bodies together may hold, so that neither a long stream nor a short bomb fills the memory.
+ * The body of a request while it arrives. It is decompressed at once. Two limits hold: bytes of a
+ * single body and bytes of all bodies together, so that neither a long stream nor a small
+ * decompression bomb fills the memory.
  */
 #ifndef UNDERSPAN_STORE_BODY_H
 #define UNDERSPAN_STORE_BODY_H
@@ -12,12 +13,12 @@
 #include <stdint.h>
 #include <zlib.h>
 
-#include "util.h"
+#include "base/util.h"
 
-/* What all bodies of a server share. */
+/* Limits and use shared by all bodies of a server. */
 struct body_budget {
-	size_t max_body;  /* one body, unpacked */
-	size_t max_total; /* all bodies that are held at a time */
+	size_t max_body;  /* one body, decompressed */
+	size_t max_total; /* all bodies in memory */
 	atomic_size_t held;
 };
 
@@ -29,7 +30,7 @@ enum body_encoding body_encoding_parse(const char *content_encoding);
 struct body {
 	char *bytes;
 	size_t len;
-	struct body_budget *budget; /* the rest is private */
+	struct body_budget *budget; /* private from here on */
 	size_t size;
 	bool packed, ended;
 	z_stream zlib;
@@ -37,10 +38,11 @@ struct body {
 
 int body_begin(struct body *body, struct body_budget *budget, enum body_encoding encoding);
 
-/* 0, -EFBIG (too large), -ENOBUFS (all bodies together), -ENOMEM, -EBADMSG (not what it claims) */
+/* 0, -EFBIG (body too large), -ENOBUFS (all bodies together too large), -ENOMEM, -EBADMSG (wrong
+ * encoding) */
 int body_append(struct body *body, const char *bytes, size_t n);
 
-/* -EBADMSG when the packed stream is cut short. */
+/* -EBADMSG: the compressed stream is truncated. */
 int body_finish(struct body *body);
 
 void body_free(struct body *body);

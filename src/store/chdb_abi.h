@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of libchdb's C interface (26.7) that the store calls. The library is loaded at run time
- * and its package carries no header, so the declarations live here, under their own names.
+ * The functions of libchdb's C interface (26.7) that the store calls. The library is loaded at run
+ * time and its package has no header, so the declarations are repeated here under libchdb's names.
  */
 #ifndef UNDERSPAN_STORE_CHDB_ABI_H
 #define UNDERSPAN_STORE_CHDB_ABI_H
@@ -14,15 +14,15 @@ typedef struct chdb_connection_handle *chdb_connection;
 typedef struct chdb_result_handle chdb_result;
 typedef struct chdb_insert_handle *chdb_insert;
 
-/* what chdb_classify_query_n() found; struct_size is for the caller to set */
+/* result of chdb_classify_query_n(); the caller sets struct_size */
 struct chdb_query_analysis {
 	uint32_t struct_size;
-	uint32_t statement_count; /* 0: empty, or it does not parse */
+	uint32_t statement_count; /* 0: empty or not parsed */
 	uint32_t flags;
 	uint32_t query_class;
 };
 
-/* return type, name, arguments: the store resolves exactly these */
+/* return type, name, arguments: the store resolves only these */
 #define CHDB_FUNCTIONS(X)                                                                          \
 	X(const char *, chdb_version, (void))                                                      \
 	X(void, chdb_set_signal_handlers_enabled, (int enabled))                                   \

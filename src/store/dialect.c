@@ -1,38 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ClickHouse's HTTP manners. See dialect.h. */
+/* ClickHouse's HTTP conventions. See dialect.h. */
 #include "store/dialect.h"
 
 #include <string.h>
 #include <strings.h>
-
-static const struct {
-	int code;
-	const char *name;
-} exception_names[] = {
-	{ EXCEPTION_BAD_ARGUMENTS, "BAD_ARGUMENTS" },
-	{ EXCEPTION_NOT_IMPLEMENTED, "NOT_IMPLEMENTED" },
-	{ EXCEPTION_SYNTAX_ERROR, "SYNTAX_ERROR" },
-	{ EXCEPTION_UNKNOWN_SETTING, "UNKNOWN_SETTING" },
-	{ EXCEPTION_READONLY, "READONLY" },
-	{ EXCEPTION_REQUIRED_PASSWORD, "REQUIRED_PASSWORD" },
-	{ EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES, "TOO_MANY_SIMULTANEOUS_QUERIES" },
-	{ EXCEPTION_QUERY_IS_TOO_LARGE, "QUERY_IS_TOO_LARGE" },
-	{ EXCEPTION_MEMORY_LIMIT_EXCEEDED, "MEMORY_LIMIT_EXCEEDED" },
-	{ EXCEPTION_ZLIB_INFLATE_FAILED, "ZLIB_INFLATE_FAILED" },
-	{ EXCEPTION_INTO_OUTFILE_NOT_ALLOWED, "INTO_OUTFILE_NOT_ALLOWED" },
-	{ EXCEPTION_ACCESS_DENIED, "ACCESS_DENIED" },
-	{ EXCEPTION_SET_NON_GRANTED_ROLE, "SET_NON_GRANTED_ROLE" },
-	{ EXCEPTION_AUTHENTICATION_FAILED, "AUTHENTICATION_FAILED" },
-};
-
-static const char *exception_name(enum exception code)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(exception_names); i++) {
-		if (exception_names[i].code == (int)code)
-			return exception_names[i].name;
-	}
-	return "UNKNOWN_EXCEPTION";
-}
 
 void set_failure(struct failure *f, enum exception code, const char *fmt, ...)
 {
@@ -45,76 +16,7 @@ void set_failure(struct failure *f, enum exception code, const char *fmt, ...)
 	n += vsnprintf(f->text + n, sizeof(f->text) - 64 - (size_t)n, fmt, ap);
 	va_end(ap);
 	n = (int)strlen(f->text);
-	snprintf(f->text + n, sizeof(f->text) - (size_t)n, ". (%s)", exception_name(code));
-}
-
-/* The statuses that a ClickHouse server gives; every other code is a 500. */
-unsigned int exception_http_status(int code)
-{
-	switch (code) {
-	case 6:	  /* CANNOT_PARSE_TEXT */
-	case 8:	  /* THERE_IS_NO_COLUMN */
-	case 15:  /* DUPLICATE_COLUMN */
-	case 25:  /* CANNOT_PARSE_ESCAPE_SEQUENCE */
-	case 26:  /* CANNOT_PARSE_QUOTED_STRING */
-	case 27:  /* CANNOT_PARSE_INPUT_ASSERTION_FAILED */
-	case 36:  /* BAD_ARGUMENTS */
-	case 37:  /* UNKNOWN_ELEMENT_IN_AST */
-	case 38:  /* CANNOT_PARSE_DATE */
-	case 41:  /* CANNOT_PARSE_DATETIME */
-	case 44:  /* ILLEGAL_COLUMN */
-	case 53:  /* TYPE_MISMATCH */
-	case 62:  /* SYNTAX_ERROR */
-	case 72:  /* CANNOT_PARSE_NUMBER */
-	case 117: /* INCORRECT_DATA */
-	case 123: /* UNKNOWN_TYPE_OF_AST_NODE */
-	case 167: /* TOO_DEEP_AST */
-	case 168: /* TOO_BIG_AST */
-	case 223: /* UNEXPECTED_AST_STRUCTURE */
-	case 321: /* VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE */
-	case 376: /* CANNOT_PARSE_UUID */
-	case 427: /* CANNOT_COMPILE_REGEXP */
-	case 441: /* CANNOT_PARSE_DOMAIN_VALUE_FROM_STRING */
-	case 675: /* CANNOT_PARSE_IPV4 */
-	case 676: /* CANNOT_PARSE_IPV6 */
-		return 400;
-	case 194: /* REQUIRED_PASSWORD */
-		return 401;
-	case 192: /* UNKNOWN_USER */
-	case 193: /* WRONG_PASSWORD */
-	case 497: /* ACCESS_DENIED */
-	case 512: /* SET_NON_GRANTED_ROLE */
-	case 516: /* AUTHENTICATION_FAILED */
-		return 403;
-	case 46:  /* UNKNOWN_FUNCTION */
-	case 47:  /* UNKNOWN_IDENTIFIER */
-	case 50:  /* UNKNOWN_TYPE */
-	case 56:  /* UNKNOWN_STORAGE */
-	case 60:  /* UNKNOWN_TABLE */
-	case 63:  /* UNKNOWN_AGGREGATE_FUNCTION */
-	case 73:  /* UNKNOWN_FORMAT */
-	case 78:  /* UNKNOWN_TYPE_OF_QUERY */
-	case 81:  /* UNKNOWN_DATABASE */
-	case 115: /* UNKNOWN_SETTING */
-	case 152: /* UNKNOWN_DIRECTION_OF_SORTING */
-	case 336: /* UNKNOWN_DATABASE_ENGINE */
-	case 511: /* UNKNOWN_ROLE */
-		return 404;
-	case 159: /* TIMEOUT_EXCEEDED */
-		return 408;
-	case 229: /* QUERY_IS_TOO_LARGE */
-		return 413;
-	case 779: /* UNSUPPORTED_MEDIA_TYPE */
-		return 415;
-	case 48: /* NOT_IMPLEMENTED */
-		return 501;
-	case 76:  /* CANNOT_OPEN_FILE */
-	case 209: /* SOCKET_TIMEOUT */
-	case 439: /* CANNOT_SCHEDULE_TASK */
-		return 503;
-	default:
-		return 500;
-	}
+	snprintf(f->text + n, sizeof(f->text) - (size_t)n, ". (%s)", exception_name(f->code));
 }
 
 static bool starts_with(struct text t, const char *prefix)

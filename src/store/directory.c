@@ -2,54 +2,256 @@
 /* The store's directory on disk. See directory.h. */
 #include "store/directory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <limits.h>
+#include <pwd.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
-static int join(char *buf, const char *path, const char *name, struct why *why)
-{
-	if (snprintf(buf, PATH_MAX, "%s/%s", path, name) >= PATH_MAX)
-		return why_fail(why, ENAMETOOLONG, "the store's path is too long");
-	return 0;
-}
+#include "store/directory_files.h"
 
-int store_directory_make(const char *path, struct why *why)
+static const char marker[] = "underspan-store", marker_text[] = "underspan store 2\n";
+
+/* ---- files of DIR ---- */
+
+int store_file_open(int directory, const char *name, int flags, uid_t owner)
 {
+	int fd = openat(directory, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	struct stat st;
 
-	if (mkdir(path, 0700) == 0)
-		return 0;
-	if (errno != EEXIST)
-		return why_fail(why, errno, "cannot make the store's directory %s: %s", path,
-				strerror(errno));
-	if (stat(path, &st) < 0)
-		return why_fail(why, errno, "cannot look at the store's directory %s: %s", path,
-				strerror(errno));
-	if (!S_ISDIR(st.st_mode))
-		return why_fail(why, ENOTDIR, "%s is a file, the store needs a directory", path);
-	/* a directory that others can enter would show them the tables */
-	if ((st.st_mode & 077) && chmod(path, 0700) < 0)
-		return why_fail(why, errno,
-				"%s is open to other users and cannot be closed to them: %s", path,
-				strerror(errno));
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_uid == owner &&
+	    !(st.st_mode & 022))
+		return fd;
+	close(fd);
+	return -EPERM;
+}
+
+int store_file_read(int directory, const char *name, uid_t owner, char *buf, size_t size)
+{
+	AUTO_CLOSE int fd = store_file_open(directory, name, O_RDONLY, owner);
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	n = read(fd, buf, size - 1);
+	if (n < 0)
+		return -errno;
+	buf[n] = '\0';
+	return strlen(buf) == (size_t)n ? 0 : -EBADMSG;
+}
+
+int store_file_write(int directory, const char *name, const char *text)
+{
+	size_t len = strlen(text);
+	char fresh[64];
+	int fd, err = 0;
+
+	snprintf(fresh, sizeof(fresh), "%s.new", name);
+	unlinkat(directory, fresh, 0);
+	fd = openat(directory, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	errno = ENOSPC; /* reason of a short write */
+	if (write(fd, text, len) != (ssize_t)len || fsync(fd) < 0)
+		err = errno;
+	if (close(fd) < 0 && !err)
+		err = errno;
+	if (!err && renameat(directory, fresh, directory, name) < 0)
+		err = errno;
+	if (err)
+		unlinkat(directory, fresh, 0);
+	return -err;
+}
+
+/* Why a file cannot be used, for store_file_open()'s errors. */
+static int fail_file(const struct store_directory *d, const char *name, const char *doing, int err,
+		     struct why *why)
+{
+	if (err == -EPERM || err == -ELOOP)
+		return why_fail(why, EINVAL,
+				"%s/%s is a link, not a regular file, owned by another user, or "
+				"writable by other users: not made by the store; remove the file",
+				d->path, name);
+	return why_fail(why, -err, "cannot %s %s/%s: %s", doing, d->path, name, strerror(-err));
+}
+
+/* ---- opening ---- */
+
+/* The name of any entry; "": empty. */
+static int first_entry(int fd, char *ret_name, size_t size)
+{
+	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *e;
+
+	*ret_name = '\0';
+	if (!entries)
+		return -errno;
+	while (!*ret_name && (e = readdir(entries))) {
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			snprintf(ret_name, size, "%s", e->d_name);
+	}
+	closedir(entries);
 	return 0;
 }
 
-int store_directory_lock(const char *path, int *ret_fd, struct why *why)
+static int open_path(const char *path, bool make, int *ret_fd, struct why *why)
+{
+	char plain[PATH_MAX];
+	size_t len = (size_t)snprintf(plain, sizeof(plain), "%s", path);
+
+	if (!*path || len >= sizeof(plain))
+		return why_fail(why, EINVAL,
+				"the store's directory: the name is empty or too long");
+	/* a trailing slash would follow a link */
+	while (len > 1 && plain[len - 1] == '/')
+		plain[--len] = '\0';
+	if (make && mkdir(plain, 0700) < 0 && errno != EEXIST)
+		return why_fail(why, errno, "cannot make the store's directory %s: %s", path,
+				strerror(errno));
+	*ret_fd = open(plain, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (*ret_fd >= 0)
+		return 0;
+	if (errno == ENOENT)
+		return why_fail(why, ENOENT,
+				"no store at %s; start a store with: underspan run --store=%s",
+				path, path);
+	if (errno == ENOTDIR || errno == ELOOP)
+		return why_fail(why, ENOTDIR,
+				"%s is a file or a link, but the store needs a directory: name the "
+				"directory",
+				path);
+	return why_fail(why, errno, "cannot open the store's directory %s: %s", path,
+			strerror(errno));
+}
+
+/* Turns an empty directory into a store by writing the marker. */
+static int begin_empty(const struct store_directory *d, const struct stat *st, bool make,
+		       struct why *why)
+{
+	int err;
+
+	if (!make)
+		return why_fail(
+			why, ENOENT,
+			"no store at %s, the directory is empty; start a store with: underspan "
+			"run --store=%s",
+			d->path, d->path);
+	if (st->st_uid != geteuid())
+		return why_fail(
+			why, EINVAL,
+			"%s belongs to another user (uid %u): start the store as the owner, or "
+			"name a new directory",
+			d->path, (unsigned int)st->st_uid);
+	if (st->st_mode & 022)
+		return why_fail(
+			why, EINVAL,
+			"%s is open to other users for writing: chmod go-w %s, or name a new "
+			"directory",
+			d->path, d->path);
+	err = store_file_write(d->fd, marker, marker_text);
+	return err ? why_fail(why, -err, "cannot write in %s: %s", d->path, strerror(-err)) : 0;
+}
+
+static int refuse(const struct store_directory *d, const char *entry, struct why *why)
+{
+	return why_fail(
+		why, EINVAL,
+		"%s is not an underspan store: the directory holds '%.60s', and no file %s of "
+		"the owner; nothing was changed. Name a new or empty directory",
+		d->path, entry, marker);
+}
+
+/* Two engines, each with rows: the owner has to choose. */
+static int refuse_old_again(const struct store_directory *d, struct why *why)
+{
+	return why_fail(
+		why, EINVAL,
+		"an earlier version of underspan ran on %s and created a second engine: move "
+		"the rows of the earlier version to a separate store (cd %s && mkdir -m 700 "
+		"OTHER && cp -p password OTHER && mv data metadata store tmp OTHER && chown %u "
+		". lock password %s)",
+		d->path, d->path, (unsigned int)geteuid(), marker);
+}
+
+static int check(const struct store_directory *d, bool make, struct why *why)
+{
+	char text[sizeof(marker_text) + 1], entry[NAME_MAX + 1];
+	struct stat st;
+	int err;
+
+	if (fstat(d->fd, &st) < 0)
+		return why_fail(why, errno, "cannot look at %s: %s", d->path, strerror(errno));
+	err = first_entry(d->fd, entry, sizeof(entry));
+	if (err)
+		return why_fail(why, -err, "cannot read %s: %s", d->path, strerror(-err));
+	if (!*entry)
+		return begin_empty(d, &st, make, why);
+	err = store_file_read(d->fd, marker, st.st_uid, text, sizeof(text));
+	if (err == -ENOENT && store_is_old(d->fd, &st))
+		return store_rearrange(d, &st, why) ?: check(d, false, why);
+	if (err || strcmp(text, marker_text) != 0)
+		return refuse(d, entry, why);
+	if (store_was_old_again(d->fd))
+		return refuse_old_again(d, why);
+	if (st.st_uid != geteuid())
+		return why_fail(
+			why, EINVAL,
+			"the store %s belongs to another user (uid %u): run the query as the owner",
+			d->path, (unsigned int)st.st_uid);
+	if (st.st_mode & 022)
+		return why_fail(why, EINVAL,
+				"the store %s is open to other users for writing: chmod go-w %s",
+				d->path, d->path);
+	return 0;
+}
+
+int store_directory_mark(const struct store_directory *d)
+{
+	return store_file_write(d->fd, marker, marker_text);
+}
+
+int store_directory_open(const char *path, bool make, struct store_directory *ret_directory,
+			 struct why *why)
+{
+	struct store_directory d = { .fd = -1, .path = path };
+	int err = open_path(path, make, &d.fd, why);
+
+	if (!err)
+		err = check(&d, make, why);
+	if (err) {
+		store_directory_close(&d);
+		return err;
+	}
+	*ret_directory = d;
+	return 0;
+}
+
+void store_directory_close(struct store_directory *d)
+{
+	if (d->fd >= 0)
+		close(d->fd);
+	d->fd = -1;
+}
+
+/* ---- lock ---- */
+
+int store_directory_lock(const struct store_directory *d, int *ret_fd, struct why *why)
 {
 	struct flock whole_file = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	char file[PATH_MAX], pid[32] = "";
+	int fd = store_file_open(d->fd, "lock", O_RDWR | O_CREAT, geteuid()), err;
+	char pid[32] = "";
 	ssize_t n;
-	int fd, err;
 
-	err = join(file, path, "lock", why);
-	if (err)
-		return err;
-	fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		return why_fail(why, errno, "cannot open %s: %s", file, strerror(errno));
+		return fail_file(d, "lock", "open", fd, why);
 	if (fcntl(fd, F_OFD_SETLK, &whole_file) < 0) {
 		err = errno;
 		n = pread(fd, pid, sizeof(pid) - 1, 0);
@@ -57,72 +259,31 @@ int store_directory_lock(const char *path, int *ret_fd, struct why *why)
 		pid[strcspn(pid, "\n")] = '\0';
 		close(fd);
 		if (err != EAGAIN && err != EACCES)
-			return why_fail(why, err, "cannot lock %s: %s", file, strerror(err));
-		return why_fail(why, EBUSY, "another store serves %s already (pid %s)", path,
-				*pid ? pid : "unknown");
+			return why_fail(why, err, "cannot lock %s/lock: %s", d->path,
+					strerror(err));
+		return why_fail(why, EBUSY, "another store process serves %s already (pid %s)",
+				d->path, *pid ? pid : "unknown");
 	}
 	n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-	/* the pid only helps people; the lock is the lock (and a full disk must not keep us out) */
+	/* the pid is for people; a full disk must not prevent locking */
 	if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
 		errno = 0;
 	*ret_fd = fd;
 	return 0;
 }
 
-bool store_directory_is_locked(const char *path)
+bool store_directory_is_locked(const struct store_directory *d)
 {
 	struct flock whole_file = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	char file[PATH_MAX];
-	AUTO_CLOSE int fd = -1;
+	/* tests the lock without taking it: a store starting now must not fail */
+	AUTO_CLOSE int fd = store_file_open(d->fd, "lock", O_RDONLY, geteuid());
 
-	if (join(file, path, "lock", NULL))
-		return false;
-	/* asks without taking it: a store that starts in this moment must not fail */
-	fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	return fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole_file) == 0 && whole_file.l_type != F_UNLCK;
 }
 
-/* Writes `text` beside the file and moves it there when it is whole. */
-static int write_whole(const char *file, const char *text, struct why *why)
-{
-	char fresh[PATH_MAX];
-	size_t len = strlen(text);
-	int fd, err = 0;
+/* ---- password ---- */
 
-	if (snprintf(fresh, sizeof(fresh), "%s.new", file) >= (int)sizeof(fresh))
-		return why_fail(why, ENAMETOOLONG, "the store's path is too long");
-	unlink(fresh);
-	fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return why_fail(why, errno, "cannot write %s: %s", file, strerror(errno));
-	errno = ENOSPC; /* what a short write means */
-	if (write(fd, text, len) != (ssize_t)len || fsync(fd) < 0)
-		err = errno;
-	if (close(fd) < 0 && !err)
-		err = errno;
-	if (!err && rename(fresh, file) < 0)
-		err = errno;
-	if (!err)
-		return 0;
-	unlink(fresh);
-	return why_fail(why, err, "cannot write %s: %s", file, strerror(err));
-}
-
-static int read_text(const char *file, char *buf, size_t size)
-{
-	AUTO_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	ssize_t n;
-
-	if (fd < 0)
-		return -errno;
-	n = read(fd, buf, size - 1);
-	if (n < 0)
-		return -errno;
-	buf[n] = '\0';
-	return 0;
-}
-
-/* 62 letters and digits: a byte of 248 and more would make some likelier than others */
+/* 62 letters and digits; bytes >= 248 are rejected to keep them equally likely */
 static int make_password(char *ret_password, struct why *why)
 {
 	static const char letters[] =
@@ -142,70 +303,147 @@ static int make_password(char *ret_password, struct why *why)
 	return 0;
 }
 
-int store_directory_password(const char *path, bool make, char *ret_password, struct why *why)
+int store_directory_password(const struct store_directory *d, bool make, char *ret_password,
+			     struct why *why)
 {
-	char file[PATH_MAX], text[STORE_PASSWORD_LEN + 16];
-	int err;
+	char text[STORE_PASSWORD_LEN + 16];
+	int err = store_file_read(d->fd, "password", geteuid(), text, sizeof(text));
 
-	err = join(file, path, "password", why);
-	if (err)
-		return err;
-	err = read_text(file, text, sizeof(text));
 	if (err == -ENOENT && make) {
 		err = make_password(ret_password, why);
 		if (err)
 			return err;
 		snprintf(text, sizeof(text), "%s\n", ret_password);
-		return write_whole(file, text, why);
+		err = store_file_write(d->fd, "password", text);
+		return err ? fail_file(d, "password", "write", err, why) : 0;
 	}
-	if (err)
-		return why_fail(why, -err, "cannot read the store's password %s: %s", file,
-				strerror(-err));
+	if (err && err != -EBADMSG)
+		return fail_file(d, "password", "read", err, why);
 	text[strcspn(text, "\n")] = '\0';
-	if (strlen(text) < STORE_PASSWORD_LEN)
-		return why_fail(why, EBADMSG,
-				"%s is damaged; remove it and the store makes a new password",
-				file);
+	if (err || strlen(text) < STORE_PASSWORD_LEN)
+		return why_fail(
+			why, EBADMSG,
+			"%s/password is damaged; remove the file, and the store creates a new "
+			"password",
+			d->path);
 	memcpy(ret_password, text, STORE_PASSWORD_LEN);
 	ret_password[STORE_PASSWORD_LEN] = '\0';
 	return 0;
 }
 
-int store_directory_publish(const char *path, const char *url, struct why *why)
+/* ---- endpoint ---- */
+
+int store_directory_publish(const struct store_directory *d, const char *url, struct why *why)
 {
-	char file[PATH_MAX], text[STORE_URL_MAX + 32];
-	int err = join(file, path, "endpoint", why);
+	char text[STORE_URL_MAX + 1];
+	int err;
+
+	snprintf(text, sizeof(text), "%s\n", url);
+	err = store_file_write(d->fd, "endpoint", text);
+	return err ? fail_file(d, "endpoint", "write", err, why) : 0;
+}
+
+void store_directory_unpublish(const struct store_directory *d)
+{
+	unlinkat(d->fd, "endpoint", 0);
+	unlinkat(d->fd, "socket", 0);
+}
+
+int store_directory_endpoint(const struct store_directory *d, char *ret_url, size_t size)
+{
+	char text[STORE_URL_MAX + 1];
+	int err = store_file_read(d->fd, "endpoint", geteuid(), text, sizeof(text));
 
 	if (err)
 		return err;
-	snprintf(text, sizeof(text), "%s\n%d\n", url, (int)getpid());
-	return write_whole(file, text, why);
+	text[strcspn(text, "\n")] = '\0';
+	return snprintf(ret_url, size, "%s", text) < (int)size ? 0 : -ENAMETOOLONG;
 }
 
-void store_directory_unpublish(const char *path)
+void store_directory_socket(const struct store_directory *d, char *ret_path, size_t size)
 {
-	char file[PATH_MAX];
-
-	if (join(file, path, "endpoint", NULL) == 0)
-		unlink(file);
+	snprintf(ret_path, size, "/proc/self/fd/%d/socket", d->fd);
 }
 
-int store_directory_endpoint(const char *path, char *ret_url, size_t size, pid_t *ret_pid)
+int store_directory_listen(const struct store_directory *d, int *ret_fd, struct why *why)
 {
-	char file[PATH_MAX], text[STORE_URL_MAX + 32];
-	char *newline;
-	int err = join(file, path, "endpoint", NULL);
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = 0;
+	mode_t mask = umask(0177);
 
-	if (!err)
-		err = read_text(file, text, sizeof(text));
-	if (err)
+	store_directory_socket(d, address.sun_path, sizeof(address.sun_path));
+	unlinkat(d->fd, "socket", 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(fd, 128) < 0)
+		err = errno;
+	umask(mask);
+	if (err) {
+		if (fd >= 0)
+			close(fd);
+		return why_fail(why, err, "cannot listen on %s/socket: %s", d->path, strerror(err));
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+/* ---- engine/ ---- */
+
+const struct passwd *store_user(void)
+{
+	return getpwnam("underspan") ?: getpwnam("nobody");
+}
+
+/*
+ * Children first, the directory last: until then it is owned by root with mode 0700, so no other
+ * process has access.
+ */
+static int give_away(int fd, const struct passwd *user)
+{
+	char path[64];
+	char *roots[] = { path, NULL };
+	int err = 0;
+	FTSENT *e;
+	FTS *walk;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d/.", fd);
+	walk = fts_open(roots, FTS_PHYSICAL | FTS_XDEV | FTS_NOCHDIR, NULL);
+	if (!walk)
+		return -errno;
+	while (!err && (e = fts_read(walk))) {
+		if (e->fts_info != FTS_D && e->fts_level > 0 &&
+		    lchown(e->fts_path, user->pw_uid, user->pw_gid) < 0)
+			err = -errno;
+	}
+	fts_close(walk);
+	return err ?: fchown(fd, user->pw_uid, user->pw_gid) < 0 ? -errno : 0;
+}
+
+int store_directory_engine(const struct store_directory *d, int *ret_fd, struct why *why)
+{
+	const struct passwd *user;
+	struct stat st;
+	int fd, err = 0;
+
+	if (mkdirat(d->fd, "engine", 0700) < 0 && errno != EEXIST)
+		return why_fail(why, errno, "cannot make %s/engine: %s", d->path, strerror(errno));
+	fd = openat(d->fd, "engine", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		err = why_fail(why, errno, "cannot open %s/engine: %s", d->path, strerror(errno));
+	} else if (geteuid() == 0 && st.st_uid == 0) {
+		user = store_user();
+		if (!user)
+			err = why_fail(
+				why, ENOENT,
+				"cannot run the store unprivileged: create the user underspan");
+		else if ((err = give_away(fd, user)) < 0)
+			why_fail(why, -err, "cannot give %s/engine to user %s: %s", d->path,
+				 user->pw_name, strerror(-err));
+	}
+	if (err) {
+		if (fd >= 0)
+			close(fd);
 		return err;
-	newline = strchr(text, '\n');
-	if (!newline)
-		return -ENOENT;
-	*newline = '\0';
-	if (snprintf(ret_url, size, "%s", text) >= (int)size)
-		return -ENAMETOOLONG;
-	*ret_pid = (pid_t)strtol(newline + 1, NULL, 10);
+	}
+	*ret_fd = fd;
 	return 0;
 }

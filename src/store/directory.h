@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store's directory: who may enter, who serves it now, and the password.
+ * The store's directory: ownership, lock, password and endpoint.
  *
- *   DIR/            0700
- *   DIR/lock        locked by the process that serves it; holds its pid
- *   DIR/password    0600, user "default"
- *   DIR/endpoint    URL and pid, two lines, there while it is served
- *   DIR/data/       the engine's
+ *   DIR/                  owned by the creating user, writable by the owner only
+ *   DIR/underspan-store   marker: underspan created DIR; without the marker nothing in DIR is
+ * changed DIR/lock              locked by the serving process; contains its pid DIR/password 0600,
+ * user "default" DIR/endpoint          the URL, one line; exists while DIR is served DIR/socket
+ * 0600, unix socket for DIR's owner DIR/engine/           0700, the engine's files; owned by the
+ * engine's user if root created DIR
+ *
+ * DIR is checked once and held open. Files are opened relative to that descriptor, without
+ * following links, and only regular files of DIR's owner are accepted. Changes by the engine's user
+ * in engine/ cannot affect these files.
  */
 #ifndef UNDERSPAN_STORE_DIRECTORY_H
 #define UNDERSPAN_STORE_DIRECTORY_H
@@ -15,27 +20,55 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "util.h"
+#include "base/util.h"
 
-enum { STORE_PASSWORD_LEN = 32, STORE_URL_MAX = 128 };
+enum { STORE_PASSWORD_LEN = 32, STORE_URL_MAX = 128, STORE_SOCKET_MAX = 48 };
 
-/* Makes it when missing (its parent must exist). */
-int store_directory_make(const char *path, struct why *why);
+struct store_directory {
+	int fd;		  /* -1: not open */
+	const char *path; /* as given by the user, for messages; borrowed */
+};
 
-/* -EBUSY with the pid in the sentence when another process serves it. The descriptor is the lock.
+/*
+ * Opens a store of the calling user. With `make`, creates a missing directory and accepts an empty
+ * directory of the user; without, -ENOENT. -EINVAL: not a store, or owned by another user; nothing
+ * has been changed. A store of version 0.x, with the engine's files in DIR itself, is migrated.
  */
-int store_directory_lock(const char *path, int *ret_fd, struct why *why);
+int store_directory_open(const char *path, bool make, struct store_directory *ret_directory,
+			 struct why *why);
+void store_directory_close(struct store_directory *d);
+
+/* -EBUSY, with the pid in the message: another process serves DIR. The lock is held while the
+ * descriptor is open.
+ */
+int store_directory_lock(const struct store_directory *d, int *ret_fd, struct why *why);
 
 /* Whether some process holds the lock now. */
-bool store_directory_is_locked(const char *path);
+bool store_directory_is_locked(const struct store_directory *d);
 
-/* Reads the password, makes one the first time. `ret` holds STORE_PASSWORD_LEN + 1 bytes. */
-int store_directory_password(const char *path, bool make, char *ret_password, struct why *why);
+/* Reads the password; with `make`, generates a missing password. `ret` has STORE_PASSWORD_LEN + 1
+ * bytes. */
+int store_directory_password(const struct store_directory *d, bool make, char *ret_password,
+			     struct why *why);
 
-int store_directory_publish(const char *path, const char *url, struct why *why);
-void store_directory_unpublish(const char *path);
+int store_directory_publish(const struct store_directory *d, const char *url, struct why *why);
+void store_directory_unpublish(const struct store_directory *d);
 
-/* -ENOENT when nothing is published. */
-int store_directory_endpoint(const char *path, char *ret_url, size_t size, pid_t *ret_pid);
+/* -ENOENT: no endpoint is published. */
+int store_directory_endpoint(const struct store_directory *d, char *ret_url, size_t size);
+
+/* Path of DIR/socket through the open descriptor: short enough for sun_path, and immune
+ * to renames. */
+void store_directory_socket(const struct store_directory *d, char *ret_path, size_t size);
+
+/* A socket listening at DIR/socket; replaces the socket of a killed store. The lock must
+ * be held. */
+int store_directory_listen(const struct store_directory *d, int *ret_fd, struct why *why);
+
+/*
+ * Opens or creates DIR/engine. Root gives the directory to user underspan, or to user "nobody". The
+ * engine must run as its owner. The lock must be held.
+ */
+int store_directory_engine(const struct store_directory *d, int *ret_fd, struct why *why);
 
 #endif

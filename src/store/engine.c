@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* libchdb: found, loaded, bounded, and its calls made safe to free in any state. See engine.h. */
+/* libchdb: search, load, limits, and calls whose results can be freed in any state.
+ * See engine.h. */
 #include "store/engine.h"
 
 #include <dlfcn.h>
@@ -12,7 +13,7 @@
 struct engine {
 	void *library;
 	char *path_argument;
-	chdb_connection *keeper; /* holds the engine up between requests */
+	chdb_connection *keeper; /* keeps the engine running between requests */
 	char version[64];
 	char timezone[64];
 #define X(type, name, args) type(*name) args;
@@ -79,18 +80,19 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 		    is_file(ret_path))
 			return 0;
 	}
-	return why_fail(why, ENOENT,
-			"the embedded ClickHouse engine (libchdb.so) is not here: run "
-			"deploy/libchdb.sh in the source tree, or name it with --libchdb=FILE");
+	return why_fail(
+		why, ENOENT,
+		"the embedded ClickHouse engine (libchdb.so) is missing: run deploy/libchdb.sh "
+		"in the source tree, or give the path with --libchdb=FILE");
 }
 
-static int load(struct engine *e, const char *path, struct why *why)
+static int load(struct engine *e, const char *path, const char *name, struct why *why)
 {
 	const char *missing = NULL;
 
 	e->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!e->library)
-		return why_fail(why, ELIBACC, "cannot load the ClickHouse engine %s: %s", path,
+		return why_fail(why, ELIBACC, "cannot load the ClickHouse engine %s: %s", name,
 				dlerror());
 #define X(type, name, args)                                                                        \
 	*(void **)&e->name = dlsym(e->library, #name);                                             \
@@ -99,10 +101,11 @@ static int load(struct engine *e, const char *path, struct why *why)
 	CHDB_FUNCTIONS(X)
 #undef X
 	if (missing)
-		return why_fail(why, ELIBBAD,
-				"%s has no %s: this is not the libchdb that deploy/libchdb.sh "
-				"fetches (26.7)",
-				path, missing);
+		return why_fail(
+			why, ELIBBAD,
+			"%s has no %s: not the version of libchdb fetched by deploy/libchdb.sh "
+			"(26.7)",
+			name, missing);
 	return 0;
 }
 
@@ -114,8 +117,8 @@ static chdb_connection *connect_engine(struct engine *e, char **arguments, int n
 }
 
 /*
- * The engine's defaults are a server's: gigabytes of caches, dozens of pool threads. This one is a
- * helper beside the workload that is being measured.
+ * The defaults are for a server: gigabytes of caches, dozens of pool threads. Here the engine runs
+ * beside the measured workload.
  */
 static int boot(struct engine *e, uint64_t max_memory_bytes, struct why *why)
 {
@@ -141,10 +144,11 @@ static int boot(struct engine *e, uint64_t max_memory_bytes, struct why *why)
 	e->chdb_set_signal_handlers_enabled(0);
 	e->keeper = connect_engine(e, arguments, ARRAY_SIZE(arguments));
 	if (!e->keeper)
-		return why_fail(why, EIO,
-				"the ClickHouse engine could not open %s; its own words are on "
-				"stderr",
-				e->path_argument + strlen("--path="));
+		return why_fail(
+			why, EIO,
+			"the ClickHouse engine could not open %s; see the engine's message on "
+			"stderr",
+			e->path_argument + strlen("--path="));
 	return 0;
 }
 
@@ -187,7 +191,7 @@ int engine_open(const struct engine_options *options, struct engine **ret_engine
 		free(e);
 		return why_fail(why, ENOMEM, "out of memory");
 	}
-	err = load(e, options->libchdb, why);
+	err = load(e, options->libchdb, options->libchdb_name, why);
 	if (!err)
 		err = boot(e, options->max_memory_bytes, why);
 	if (!err)
@@ -208,7 +212,7 @@ void engine_close(struct engine *e)
 		e->chdb_close_conn(e->keeper);
 		e->chdb_shutdown();
 	}
-	/* the library stays mapped: its threads' destructors may still run */
+	/* the library stays mapped: destructors of its threads may still run */
 	free(e->path_argument);
 	free(e);
 }
@@ -245,7 +249,8 @@ void engine_result_free(struct engine_result *result)
 	*result = (struct engine_result){ 0 };
 }
 
-static void take(const struct engine *e, chdb_result *handle, struct engine_result *ret_result)
+static void take_result(const struct engine *e, chdb_result *handle,
+			struct engine_result *ret_result)
 {
 	*ret_result = (struct engine_result){ .engine = e, .handle = handle };
 	if (!handle) {
@@ -298,11 +303,11 @@ void session_free(struct session *s)
 void session_run(struct session *s, struct text sql, const char *format,
 		 const struct engine_params *p, struct engine_result *ret_result)
 {
-	take(s->engine,
-	     s->engine->chdb_query_with_params_n(*s->connection, sql.at, sql.len, format,
-						 strlen(format), p->names, p->name_lens, p->values,
-						 p->value_lens, p->n),
-	     ret_result);
+	take_result(s->engine,
+		    s->engine->chdb_query_with_params_n(*s->connection, sql.at, sql.len, format,
+							strlen(format), p->names, p->name_lens,
+							p->values, p->value_lens, p->n),
+		    ret_result);
 }
 
 bool session_parses(struct session *s, struct text sql)
@@ -330,20 +335,21 @@ void session_stream_begin(struct session *s, struct text sql, const char *format
 		s->stream = handle;
 		return;
 	}
-	take(s->engine, handle, ret_result);
+	take_result(s->engine, handle, ret_result);
 	*ret_unsupported = ret_result->error && strstr(ret_result->error, refusal) != NULL;
 }
 
 void session_stream_next(struct session *s, struct engine_result *ret_result)
 {
-	take(s->engine, s->engine->chdb_stream_fetch_result(*s->connection, s->stream), ret_result);
+	take_result(s->engine, s->engine->chdb_stream_fetch_result(*s->connection, s->stream),
+		    ret_result);
 }
 
 void session_insert(struct session *s, struct text sql, const char *format,
 		    const struct engine_params *p, const struct text *parts, size_t n_parts,
 		    struct engine_result *ret_result)
 {
-	/* the engine copies what it is given: hand it over in pieces that it can drain */
+	/* the engine copies its input: pass chunks of bounded size */
 	enum { PIECE = 1 << 20 };
 	struct engine *e = s->engine;
 	chdb_insert stream = e->chdb_stream_insert_with_params_n(
@@ -365,8 +371,8 @@ void session_insert(struct session *s, struct text sql, const char *format,
 							      n < PIECE ? n : PIECE) == 0;
 			}
 		}
-		/* where it stopped early, done() has the reason */
-		take(e, e->chdb_stream_done(stream), ret_result);
+		/* after an early stop chdb_stream_done() has the reason */
+		take_result(e, e->chdb_stream_done(stream), ret_result);
 	}
 	if (stream)
 		e->chdb_destroy_insert_stream(stream);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/random.h"
+
 enum { MAX_VALUES = 256 };
 
 struct reading {
@@ -81,7 +83,8 @@ static void add_value(struct parameters *p, struct text name, struct text value)
 	v->n++;
 }
 
-/* Known to ClickHouse's HTTP interface and without meaning here: there are no sessions to keep. */
+/* Parameters of ClickHouse's HTTP interface that are ignored: the store has no
+ * persistent sessions. */
 static bool is_tolerated(struct text name)
 {
 	static const char *const names[] = { "user",	      "password",
@@ -97,7 +100,7 @@ static bool is_tolerated(struct text name)
 	return false;
 }
 
-/* Those that are neither settings nor placeholders' values. */
+/* Parameters that are neither settings nor placeholder values. */
 static bool take_own(struct parameters *p, struct text name, struct text value)
 {
 	struct {
@@ -139,8 +142,8 @@ static bool take_own(struct parameters *p, struct text name, struct text value)
 	return is_tolerated(name);
 }
 
-static enum MHD_Result take(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_len,
-			    const char *text, size_t text_len)
+static enum MHD_Result take_parameter(void *cls, enum MHD_ValueKind kind, const char *key,
+				      size_t key_len, const char *text, size_t text_len)
 {
 	struct text name = { key, key_len };
 	struct text value = { text ?: "", text ? text_len : 0 };
@@ -164,12 +167,58 @@ static struct text header(struct MHD_Connection *connection, const char *name)
 	return (struct text){ v ?: "", v ? strlen(v) : 0 };
 }
 
-/* Whether gzip is among the names of an Accept-Encoding, and not with q=0. */
+/* Whether an Accept-Encoding accepts gzip (q=0 does not). */
 static bool accepts_gzip(const char *accept)
 {
 	const char *p = strcasestr(accept, "gzip");
 
 	return p && strncmp(p + 4, ";q=0", 4) != 0;
+}
+
+/*
+ * The client's query_id if valid in a header, otherwise a generated UUID. The engine assigns its
+ * own id, so running queries are found by log_comment.
+ */
+static void take_id(struct parameters *p)
+{
+	bool clean = p->query_id.len > 0 && p->query_id.len < sizeof(p->id);
+	char hex[33];
+
+	for (size_t i = 0; clean && i < p->query_id.len; i++)
+		clean = p->query_id.at[i] >= ' ' && p->query_id.at[i] <= '~';
+	random_hex(hex, 32);
+	if (clean)
+		snprintf(p->id, sizeof(p->id), "%.*s", (int)p->query_id.len, p->query_id.at);
+	else
+		snprintf(p->id, sizeof(p->id), "%.8s-%.4s-4%.3s-a%.3s-%.12s", hex, hex + 8,
+			 hex + 13, hex + 17, hex + 20);
+	add_setting(p, (struct text){ "log_comment", 11 }, (struct text){ p->id, strlen(p->id) });
+}
+
+/*
+ * The engine accepts many spellings of a number (00, +0, 0x0). Here readonly is 0, 1 or 2; a
+ * read-only request may not use 0. Must be the last setting: after readonly=1 the engine refuses
+ * further settings.
+ */
+static void take_readonly(struct parameters *p, bool read_only)
+{
+	static const char *const values[] = { "0", "1", "2" };
+	size_t value = read_only ? 2 : 0;
+
+	if (p->readonly.at) {
+		for (value = 0; value < 3 && !text_is(p->readonly, values[value]);)
+			value++;
+		if (value == 3) {
+			set_failure(&p->failure, EXCEPTION_BAD_ARGUMENTS,
+				    "readonly is 0, 1 or 2 for this store");
+			return;
+		}
+	}
+	if (read_only && !value)
+		value = 2;
+	p->reads_only = value > 0;
+	if (value)
+		add_setting(p, (struct text){ "readonly", 8 }, (struct text){ values[value], 1 });
 }
 
 void parameters_read(struct parameters *p, struct MHD_Connection *connection, bool read_only)
@@ -185,7 +234,8 @@ void parameters_read(struct parameters *p, struct MHD_Connection *connection, bo
 		set_failure(&p->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 		return;
 	}
-	MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take, p);
+	MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take_parameter, p);
+	take_id(p);
 	if (p->failure.code)
 		return;
 	if (!p->database.len)
@@ -195,11 +245,7 @@ void parameters_read(struct parameters *p, struct MHD_Connection *connection, bo
 	if (!p->default_format.len)
 		p->default_format = (struct text){ "TabSeparated", 12 };
 	p->gzip = p->gzip && accepts_gzip(header(connection, "Accept-Encoding").at);
-	/* the last setting of all: nothing can be set after readonly=1 */
-	if (read_only && (!p->readonly.len || text_is(p->readonly, "0")))
-		p->readonly = (struct text){ "2", 1 };
-	if (p->readonly.len)
-		add_setting(p, (struct text){ "readonly", 8 }, p->readonly);
+	take_readonly(p, read_only);
 }
 
 void parameters_free(struct parameters *p)

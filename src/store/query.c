@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One query over HTTP: parameters to session, statement to engine, result to reply. See query.h. */
+/* One HTTP query: parameters to session, statement to engine, result to reply. See query.h. */
 #include "store/query.h"
 
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
+#include "base/random.h"
 #include "clickhouse/client.h"
 #include "store/parameters.h"
 #include "store/reply.h"
-#include "store/statement.h"
+#include "clickhouse/statement.h"
+#include "base/version.h"
 
 enum {
-	/* up to here a reply is held back, so that an error can still choose the status */
+	/* a reply is held back up to this size, so that an error can still set the status */
 	HOLD_BACK_BYTES = 1 << 20,
 };
 
@@ -23,7 +24,7 @@ struct query {
 	uint64_t start_ns;
 	struct parameters parameters;
 	struct statement statement;
-	char *joined; /* query parameter and body in one, when they must be parsed in one */
+	char *joined; /* query parameter and body concatenated, if parsed together */
 	char format[64];
 	struct engine_stats stats;
 	struct failure failure;
@@ -67,7 +68,7 @@ static int parse_statement(struct query *q, struct text body)
 	struct text whole = q->parameters.sql.len ? q->parameters.sql : body;
 
 	statement_parse(whole, &q->statement);
-	/* an INSERT whose format is named is complete: what is in the body are data */
+	/* an INSERT with FORMAT is complete: the body is data */
 	if (!q->parameters.sql.len || !body.len ||
 	    (q->statement.kind == STATEMENT_INSERT_DATA && q->statement.format.len))
 		return 0;
@@ -84,6 +85,14 @@ static int parse_statement(struct query *q, struct text body)
 	statement_parse((struct text){ q->joined, q->parameters.sql.len + 1 + body.len },
 			&q->statement);
 	return 0;
+}
+
+static const char *readonly_text(const struct query *q)
+{
+	return q->is_get ? "default: Cannot execute query in readonly mode. For queries over HTTP, "
+			   "method GET implies readonly. You should use method POST for modifying "
+			   "queries"
+			 : "default: Cannot execute query in readonly mode";
 }
 
 static void check_statement(struct query *q)
@@ -110,6 +119,8 @@ static void check_statement(struct query *q)
 			&q->failure, EXCEPTION_NOT_IMPLEMENTED,
 			"INSERT ... SELECT ... FROM input() with data is not supported by this store; "
 			"insert the data as they are");
+	else if (q->parameters.reads_only && !s->reads)
+		set_failure(&q->failure, EXCEPTION_READONLY, "%s", readonly_text(q));
 	else if (!is_plain_name(format) || format.len >= sizeof(q->format))
 		set_failure(&q->failure, EXCEPTION_BAD_ARGUMENTS, "Bad format name '%.*s'",
 			    (int)(format.len < 100 ? format.len : 100), format.at);
@@ -117,7 +128,7 @@ static void check_statement(struct query *q)
 		snprintf(q->format, sizeof(q->format), "%.*s", (int)format.len, format.at);
 }
 
-/* A fresh session with this request's database and settings; on NULL `failure` tells why. */
+/* A new session with the request's database and settings. NULL: see `failure`. */
 static struct session *open_session(struct query *q)
 {
 	struct session *session = session_new(q->context->engine);
@@ -147,7 +158,7 @@ static struct session *open_session(struct query *q)
 	}
 	if (result.error) {
 		q->failure.code = clickhouse_exception_code(result.error, strlen(result.error))
-					  ?: 1002;
+					  ?: EXCEPTION_UNKNOWN_EXCEPTION;
 		snprintf(q->failure.text, sizeof(q->failure.text), "%s", result.error);
 		session_free(session);
 		session = NULL;
@@ -165,21 +176,17 @@ static void add_stats(struct engine_stats *sum, const struct engine_stats *s)
 	sum->result_rows += s->result_rows;
 }
 
-/* A piece into the reply, or its error into `failure`. Returns whether there was anything. */
-static bool keep(struct query *q, struct reply *reply, struct engine_result *result)
+/* Adds a block to the reply, or stores its error in `failure`. False: empty block. */
+static bool keep_result(struct query *q, struct reply *reply, struct engine_result *result)
 {
 	bool any = result->bytes.len > 0 && !result->error;
 
 	if (result->error) {
 		q->failure.code = clickhouse_exception_code(result->error, strlen(result->error))
-					  ?: 1002;
+					  ?: EXCEPTION_UNKNOWN_EXCEPTION;
 		snprintf(q->failure.text, sizeof(q->failure.text), "%s", result->error);
 		if (q->failure.code == EXCEPTION_READONLY && q->is_get)
-			set_failure(
-				&q->failure, EXCEPTION_READONLY,
-				"default: Cannot execute query in readonly mode. For queries over "
-				"HTTP, method GET implies readonly. You should use method POST for "
-				"modifying queries");
+			set_failure(&q->failure, EXCEPTION_READONLY, "%s", readonly_text(q));
 	} else {
 		add_stats(&q->stats, &result->stats);
 		if (reply_add(reply, result) < 0)
@@ -199,17 +206,17 @@ static void run_insert(struct query *q, struct session *session, struct reply *r
 
 	if (s->data.len)
 		parts[n++] = s->data;
-	/* the data of a joined or a body-only statement stand behind it already */
+	/* a concatenated or body-only statement already contains its data */
 	if (q->parameters.sql.len && !q->joined && body.len) {
 		if (n)
 			parts[n++] = (struct text){ "\n", 1 };
 		parts[n++] = body;
 	}
 	session_insert(session, s->sql, q->format, &q->parameters.values, parts, n, &result);
-	keep(q, reply, &result);
+	keep_result(q, reply, &result);
 }
 
-/* False: this statement cannot be streamed, nothing was done. */
+/* False: the statement cannot be streamed; nothing was executed. */
 static bool run_stream(struct query *q, struct session *session, struct reply *reply)
 {
 	struct engine_result result;
@@ -222,13 +229,13 @@ static bool run_stream(struct query *q, struct session *session, struct reply *r
 		return false;
 	}
 	if (result.error) {
-		keep(q, reply, &result);
+		keep_result(q, reply, &result);
 		return true;
 	}
 	while (going && !q->failure.code &&
 	       (q->parameters.wait_end || reply_size(reply) < HOLD_BACK_BYTES)) {
 		session_stream_next(session, &result);
-		going = keep(q, reply, &result);
+		going = keep_result(q, reply, &result);
 	}
 	if (going && !q->failure.code)
 		reply_stream_rest(reply);
@@ -241,7 +248,7 @@ static struct reply *run(struct query *q, struct text body)
 	struct text format = { q->format, strlen(q->format) };
 	bool stream = q->statement.kind == STATEMENT_SELECT && format_can_stream(format);
 
-	/* a second round without streaming when the engine cannot stream this one */
+	/* second attempt without streaming if unsupported */
 	while (true) {
 		struct session *session = open_session(q);
 		struct engine_result result;
@@ -264,7 +271,7 @@ static struct reply *run(struct query *q, struct text body)
 		} else {
 			session_run(session, q->statement.sql, q->format, &q->parameters.values,
 				    &result);
-			keep(q, reply, &result);
+			keep_result(q, reply, &result);
 			if (!reply_size(reply) && !q->failure.code &&
 			    !session_parses(session, q->statement.sql))
 				set_failure(&q->failure, EXCEPTION_SYNTAX_ERROR,
@@ -279,41 +286,10 @@ static struct reply *run(struct query *q, struct text body)
 	}
 }
 
-static void random_hex(char *buf, size_t n)
-{
-	static const char hex[] = "0123456789abcdef";
-	unsigned char bytes[32];
-
-	if (getrandom(bytes, sizeof(bytes), 0) < 0)
-		memset(bytes, 0, sizeof(bytes));
-	for (size_t i = 0; i < n; i++)
-		buf[i] = hex[bytes[i % sizeof(bytes)] & 15];
-	buf[n] = '\0';
-}
-
-/* The caller's query_id if it can stand in a header, else one of ours in the shape of a UUID. */
-static void query_id(const struct query *q, char *buf, size_t size)
-{
-	bool clean = q->parameters.query_id.len > 0 && q->parameters.query_id.len < size;
-	char hex[33];
-
-	for (size_t i = 0; clean && i < q->parameters.query_id.len; i++)
-		clean = q->parameters.query_id.at[i] >= ' ' && q->parameters.query_id.at[i] <= '~';
-	if (clean) {
-		snprintf(buf, size, "%.*s", (int)q->parameters.query_id.len,
-			 q->parameters.query_id.at);
-		return;
-	}
-	random_hex(hex, 32);
-	snprintf(buf, size, "%.8s-%.4s-4%.3s-a%.3s-%.12s", hex, hex + 8, hex + 13, hex + 17,
-		 hex + 20);
-}
-
 static void add_headers(const struct query *q, struct MHD_Response *response)
 {
-	char id[256], summary[512];
+	char summary[512];
 
-	query_id(q, id, sizeof(id));
 	snprintf(summary, sizeof(summary),
 		 "{\"read_rows\":\"%llu\",\"read_bytes\":\"%llu\",\"written_rows\":\"%llu\","
 		 "\"written_bytes\":\"%llu\",\"total_rows_to_read\":\"0\",\"result_rows\":\"%llu\","
@@ -323,11 +299,12 @@ static void add_headers(const struct query *q, struct MHD_Response *response)
 		 (unsigned long long)q->stats.written_bytes,
 		 (unsigned long long)q->stats.result_rows,
 		 (unsigned long long)(now_ns() - q->start_ns));
-	MHD_add_response_header(response, "X-ClickHouse-Query-Id", id);
+	MHD_add_response_header(response, "X-ClickHouse-Query-Id", q->parameters.id);
 	MHD_add_response_header(response, "X-ClickHouse-Summary", summary);
 	MHD_add_response_header(response, "X-ClickHouse-Timezone",
 				engine_timezone(q->context->engine));
 	MHD_add_response_header(response, "X-ClickHouse-Server-Display-Name", q->context->hostname);
+	MHD_add_response_header(response, "X-Underspan-Store", UNDERSPAN_VERSION);
 }
 
 static struct MHD_Response *respond(struct query *q, struct reply *reply, unsigned int *ret_status)
@@ -372,6 +349,9 @@ struct MHD_Response *query_respond(struct request_context *context,
 		set_failure(&q.failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 	if (!q.failure.code)
 		check_statement(&q);
+	/* writes and DDL are completed even if the client has disconnected */
+	if (!q.failure.code && (q.statement.reads || q.statement.kind == STATEMENT_INSERT_SELECT))
+		client_asks(client_of(connection), q.parameters.id);
 	if (!q.failure.code)
 		reply = run(&q, body);
 	if (reply)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Replies, whole, streamed or packed. See reply.h. */
+/* Replies: complete, streamed, compressed. See reply.h. */
 #include "store/reply.h"
 
 #include <string.h>
@@ -19,9 +19,9 @@ struct reply {
 	struct MHD_Connection *connection;
 	unsigned int client_timeout_s;
 	struct piece *first, *last;
-	size_t size, at; /* of all pieces; read position in the first */
-	bool more;	 /* the session has further pieces */
-	bool failed;	 /* an exception was put behind what is sent already */
+	size_t size, at; /* bytes of all blocks; read position in the first block */
+	bool more;	 /* the session has further blocks */
+	bool failed;	 /* an exception follows the bytes already sent */
 	bool gzip, gzip_done;
 	z_stream zlib;
 	char tag[EXCEPTION_TAG_LEN + 1];
@@ -92,7 +92,7 @@ void reply_stream_rest(struct reply *r)
 	r->more = true;
 }
 
-/* Ends with "(version ...)" already. */
+/* Whether the text already ends with "(version ...)". */
 static bool is_versioned(const char *error, size_t len)
 {
 	const char *open = memrchr(error, '(', len);
@@ -119,7 +119,7 @@ char *exception_text(const char *error, const char *version)
 		       : text;
 }
 
-/* The exception as the last piece of the body: "<message>\n" is what its length counts. */
+/* The exception as the last block of the body; its length field counts "<message>\n". */
 static int add_exception(struct reply *r, const char *error)
 {
 	static const char mark[] = "__exception__";
@@ -141,13 +141,13 @@ static int add_exception(struct reply *r, const char *error)
 	return err;
 }
 
-/* The next piece into the list; none when the stream has ended. */
+/* Appends the stream's next block, if any. */
 static int fetch(struct reply *r)
 {
 	struct engine_result result;
 	int err = 0;
 
-	/* while the engine works, it is not the client who is slow */
+	/* no client timeout while the engine computes */
 	MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
 	session_stream_next(r->session, &result);
 	MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT,

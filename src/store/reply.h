@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes back: the pieces that the engine has given so far and, for a streamed SELECT, the
- * session that gives the rest while the client reads; packed on the way when the client asked so.
+ * The body of a response: blocks from the engine and, for a streamed SELECT, the session that
+ * produces further blocks while the client reads. Compressed on the fly if requested.
  */
 #ifndef UNDERSPAN_STORE_REPLY_H
 #define UNDERSPAN_STORE_REPLY_H
@@ -15,26 +15,27 @@ enum { EXCEPTION_TAG_LEN = 16 };
 
 struct reply;
 
-/* Takes the session over. `connection` is the one that will carry the reply. */
+/* Takes ownership of the session. `connection` will carry the reply. */
 struct reply *reply_new(struct session *session, const struct engine *engine,
 			struct MHD_Connection *connection, unsigned int client_timeout_s);
 void reply_free(struct reply *reply);
 
-/* Takes the result over. */
+/* Takes ownership of the result. */
 int reply_add(struct reply *reply, struct engine_result *result);
 size_t reply_size(const struct reply *reply);
 
-/* The session's stream goes on behind the pieces added so far. */
+/* The session's stream follows the blocks added so far. */
 void reply_stream_rest(struct reply *reply);
 
 /*
- * The reply as microhttpd wants it, which frees the reply when it is sent or broken off. An error
- * after the first bytes comes between exception marks that carry `tag`, as from a ClickHouse
- * server, and the connection breaks, so that no client takes half an answer for a whole one.
+ * Wraps the reply for microhttpd, which frees the reply after sending or abort. An error after the
+ * first bytes is sent between exception marks with `tag`, as ClickHouse does, and the connection is
+ * aborted: no client can mistake a truncated answer for a complete answer.
  */
 struct MHD_Response *reply_response(struct reply *reply, bool gzip, const char *tag);
 
-/* An exception as ClickHouse words it: "Code: ... (NAME) (version V)\n"; heap, NULL: no memory. */
+/* An exception in ClickHouse's form: "Code: ... (NAME) (version V)\n"; heap; NULL: out
+ * of memory. */
 char *exception_text(const char *error, const char *version);
 
 #endif

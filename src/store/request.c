@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of one HTTP request: headers, body, answer. See request.h. */
+/* One HTTP request: headers, body, response. See request.h. */
 #include "store/request.h"
 
 #include <string.h>
@@ -9,14 +9,15 @@
 
 enum {
 	/*
-	 * A refused body is read and thrown away, since many a client reads the refusal only
-	 * then; up to here from strangers, up to twice the limit of bodies from others.
+	 * A refused body is drained, since many clients read the response only after sending. Limit
+	 * for untrusted clients; trusted clients: twice the body limit.
 	 */
 	MAX_DRAINED_BYTES = 1 << 20,
 };
 
 struct request {
 	struct request_context *context;
+	struct client *client;
 	struct body body;
 	struct failure failure;
 	size_t drained, max_drained;
@@ -33,7 +34,7 @@ static const char *url_parameter(struct MHD_Connection *c, const char *name)
 	return MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
 }
 
-/* Headers, Basic, URL parameters: one of them, as with ClickHouse. */
+/* Credentials by headers, Basic or URL parameters: exactly one kind, as in ClickHouse. */
 static void authenticate(struct request *r, struct MHD_Connection *c)
 {
 	const char *user = request_header(c, "X-ClickHouse-User");
@@ -72,7 +73,7 @@ static void authenticate(struct request *r, struct MHD_Connection *c)
 			"'password' of the store's directory");
 		return;
 	}
-	/* both are compared always, so that the time tells nothing */
+	/* both are always compared: constant time */
 	right = same_secret(password ?: "", r->context->password);
 	known = same_secret(user && *user ? user : "default", "default");
 	if (!right || !known)
@@ -139,7 +140,8 @@ static enum MHD_Result send_response(struct request *r, struct MHD_Connection *c
 
 	if (!response)
 		return MHD_NO;
-	if (atomic_load(&r->context->stopping))
+	/* no keep-alive for untrusted clients */
+	if (atomic_load(&r->context->stopping) || !client_is_trusted(r->client))
 		MHD_add_response_header(response, "Connection", "close");
 	queued = MHD_queue_response(c, status, response);
 	MHD_destroy_response(response);
@@ -169,18 +171,18 @@ static enum MHD_Result send_text(struct request *r, struct MHD_Connection *c, un
 	return send_response(r, c, response, status);
 }
 
-static bool reads(const char *method)
+static bool is_read_method(const char *method)
 {
 	return !strcmp(method, "GET") || !strcmp(method, "HEAD");
 }
 
-/* Everything but a query: /ping, /replicas_status, / without a query; answered to anybody. */
+/* Requests without a query, answered without credentials: /ping, /replicas_status, /. */
 static bool is_plain(struct MHD_Connection *c, const char *url, const char *method)
 {
 	if (strcmp(url, "/") != 0 && strcmp(url, "/query") != 0)
 		return true;
 	if (strcmp(method, "POST") != 0)
-		return !reads(method) || !url_parameter(c, "query");
+		return !is_read_method(method) || !url_parameter(c, "query");
 	return false;
 }
 
@@ -192,22 +194,25 @@ static enum MHD_Result answer_plain(struct request *r, struct MHD_Connection *c,
 	if (!ping && strcmp(url, "/") != 0 && strcmp(url, "/query") != 0)
 		return send_text(r, c, 404,
 				 "There is no such handler; use /, /ping or /replicas_status.\n");
-	if (!reads(method))
+	if (!is_read_method(method))
 		return send_text(r, c, 405,
 				 ping ? "Use GET or HEAD.\n" : "Use GET, HEAD or POST.\n");
 	return send_text(r, c, 200, "Ok.\n");
 }
 
-static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const char *url,
-			     const char *method)
+static enum MHD_Result begin_request(struct request *r, struct MHD_Connection *c, const char *url,
+				     const char *method)
 {
 	const char *length = request_header(c, "Content-Length");
 
 	r->is_plain = is_plain(c, url, method);
 	r->max_drained = MAX_DRAINED_BYTES;
+	authenticate(r, c);
+	if (!r->failure.code)
+		client_trust(r->client);
+	client_sends(r->client, 0);
 	if (r->is_plain)
 		return MHD_YES;
-	authenticate(r, c);
 	if (!r->failure.code) {
 		r->max_drained = 2 * r->context->budget.max_body;
 		begin_body(r, c);
@@ -215,7 +220,7 @@ static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const 
 	if (!r->failure.code && atomic_load(&r->context->stopping))
 		set_failure(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
 			    "The store is shutting down");
-	/* too long to wait for */
+	/* too long to drain */
 	if (r->failure.code && length && strtoull(length, NULL, 10) > r->max_drained)
 		return send_failure(r, c);
 	return MHD_YES;
@@ -227,6 +232,7 @@ static enum MHD_Result take_upload(struct request *r, const char *upload, size_t
 	int err;
 
 	*upload_size = 0;
+	client_sends(r->client, n);
 	if (r->failure.code || r->is_plain) {
 		r->drained += n;
 		return r->drained > r->max_drained ? MHD_NO : MHD_YES;
@@ -250,7 +256,8 @@ static enum MHD_Result answer_query(struct request *r, struct MHD_Connection *c,
 	}
 	if (r->failure.code)
 		return send_failure(r, c);
-	/* microhttpd's clock is for slow clients; the engine may take its time */
+	client_waits(r->client);
+	/* microhttpd's timeout is for slow clients, not for the engine */
 	MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
 	response = query_respond(r->context, c, strcmp(method, "POST") != 0,
 				 (struct text){ r->body.bytes ?: "", r->body.len }, &status);
@@ -268,13 +275,14 @@ enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, con
 
 	(void)version;
 	if (!r) {
-		r = calloc(1, sizeof(*r));
+		r = client_of(connection) ? calloc(1, sizeof(*r)) : NULL;
 		if (!r)
 			return MHD_NO;
 		r->context = context;
+		r->client = client_of(connection);
 		*request_cls = r;
 		atomic_fetch_add(&context->active, 1);
-		return begin(r, connection, url, method);
+		return begin_request(r, connection, url, method);
 	}
 	if (r->answered)
 		return MHD_NO;
@@ -294,6 +302,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **requ
 	(void)how;
 	if (!r)
 		return;
+	client_done(r->client);
 	body_free(&r->body);
 	free(r);
 	*request_cls = NULL;

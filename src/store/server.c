@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The listening side of the store: address, microhttpd, an end in good order. See server.h. */
+/* The listening sockets of the store, microhttpd, orderly shutdown. See server.h. */
 #include "store/server.h"
 
 #include <arpa/inet.h>
@@ -10,26 +10,24 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "listen.h"
-#include "log.h"
-#include "store/directory.h"
+#include "base/log.h"
 #include "store/request.h"
 
 enum {
 	/* URL and headers of one request; ClickHouse's own limit for a URL is 1 MiB */
 	CONNECTION_MEMORY = (1 << 20) + (64 << 10),
 	CONNECTION_MEMORY_STEP = 64 << 10,
+	LISTEN_BACKLOG = 1024,
 };
 
 struct server {
-	struct MHD_Daemon *daemon;
+	struct MHD_Daemon *daemons[2]; /* TCP, unix: separate connection limits */
 	struct request_context context;
 	char *password;
 	char hostname[HOST_NAME_MAX + 1];
-	char url[STORE_URL_MAX];
 };
 
-static int make_url(int fd, char *buf, size_t size)
+int server_url(int fd, char *buf, size_t size)
 {
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
@@ -40,7 +38,7 @@ static int make_url(int fd, char *buf, size_t size)
 	if (getnameinfo((struct sockaddr *)&address, len, host, sizeof(host), port, sizeof(port),
 			NI_NUMERICHOST | NI_NUMERICSERV))
 		return -EIO;
-	/* bound to every address: this host reaches it on loopback */
+	/* bound to all addresses: reachable on loopback */
 	if (!strcmp(host, "0.0.0.0"))
 		strcpy(host, "127.0.0.1");
 	else if (!strcmp(host, "::"))
@@ -51,7 +49,7 @@ static int make_url(int fd, char *buf, size_t size)
 		       : -ENAMETOOLONG;
 }
 
-/* A client's broken request is the client's matter: for debugging only. */
+/* Broken requests are client errors: log level debug. */
 static void log_microhttpd(void *cls, const char *fmt, va_list ap)
 {
 	char line[512];
@@ -64,9 +62,12 @@ static void log_microhttpd(void *cls, const char *fmt, va_list ap)
 	log_debug("store: http: %s", line);
 }
 
-static int start_daemon(struct server *s, const struct server_options *o, int fd, struct why *why)
+static int start_daemon(struct server *s, const struct server_options *o, int fd,
+			struct MHD_Daemon **ret_daemon, struct why *why)
 {
-	s->daemon = MHD_start_daemon(
+	/* served in order of arrival */
+	listen(fd, LISTEN_BACKLOG);
+	*ret_daemon = MHD_start_daemon(
 		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
 			MHD_USE_ITC | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, request_handle, &s->context, MHD_OPTION_EXTERNAL_LOGGER,
@@ -75,15 +76,24 @@ static int start_daemon(struct server *s, const struct server_options *o, int fd
 		s->context.client_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
 		(size_t)CONNECTION_MEMORY_STEP, MHD_OPTION_NOTIFY_COMPLETED, request_completed,
-		&s->context, MHD_OPTION_END);
-	if (!s->daemon)
-		return why_fail(why, EIO, "microhttpd cannot serve %s (threads or files short?)",
-				o->listen);
+		&s->context, MHD_OPTION_NOTIFY_CONNECTION, clients_notify, s->context.clients,
+		MHD_OPTION_END);
+	if (!*ret_daemon)
+		return why_fail(why, EIO, "microhttpd cannot serve (threads or files short?)");
 	return 0;
+}
+
+static void stop_daemons(struct server *s)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(s->daemons); i++) {
+		if (s->daemons[i])
+			MHD_stop_daemon(s->daemons[i]);
+	}
 }
 
 static void free_server(struct server *s)
 {
+	clients_free(s->context.clients);
 	if (s->password)
 		explicit_bzero(s->password, strlen(s->password));
 	free(s->password);
@@ -93,7 +103,7 @@ static void free_server(struct server *s)
 int server_start(const struct server_options *o, struct server **ret_server, struct why *why)
 {
 	struct server *s = calloc(1, sizeof(*s));
-	int fd = -1, err;
+	int err;
 
 	if (!s || !(s->password = strdup(o->password))) {
 		free(s);
@@ -107,24 +117,19 @@ int server_start(const struct server_options *o, struct server **ret_server, str
 	s->context.client_timeout_s = (unsigned int)(o->client_timeout_ns / NSEC_PER_SEC);
 	s->context.budget.max_body = o->max_body_bytes;
 	s->context.budget.max_total = 2 * o->max_body_bytes;
-	err = listen_open("listen", o->listen, o->listen_anywhere, &fd, why);
-	if (!err && make_url(fd, s->url, sizeof(s->url)) < 0)
-		err = why_fail(why, EIO, "cannot tell the address that %s became", o->listen);
+	s->context.clients = clients_new(o->engine, o->max_connections, o->client_timeout_ns);
+	err = s->context.clients ? 0 : why_fail(why, ENOMEM, "out of memory or threads");
 	if (!err)
-		err = start_daemon(s, o, fd, why);
+		err = start_daemon(s, o, o->listen_fd, &s->daemons[0], why);
+	if (!err)
+		err = start_daemon(s, o, o->socket_fd, &s->daemons[1], why);
 	if (err) {
-		if (fd >= 0)
-			close(fd);
+		stop_daemons(s);
 		free_server(s);
 		return err;
 	}
 	*ret_server = s;
 	return 0;
-}
-
-const char *server_url(const struct server *s)
-{
-	return s->url;
 }
 
 static bool wait_idle(struct server *s, uint64_t ns)
@@ -141,19 +146,20 @@ static bool wait_idle(struct server *s, uint64_t ns)
 
 bool server_stop(struct server *s, uint64_t grace_ns)
 {
-	MHD_socket fd = MHD_quiesce_daemon(s->daemon);
+	for (size_t i = 0; i < ARRAY_SIZE(s->daemons); i++) {
+		MHD_socket fd = MHD_quiesce_daemon(s->daemons[i]);
 
-	if (fd != MHD_INVALID_SOCKET)
-		close(fd);
+		if (fd != MHD_INVALID_SOCKET)
+			close(fd);
+	}
 	atomic_store(&s->context.stopping, true);
 	if (!wait_idle(s, grace_ns)) {
-		log_warn("store: cancelling %u requests that are still running",
-			 atomic_load(&s->context.active));
+		log_warn("store: cancelling %u running requests", atomic_load(&s->context.active));
 		engine_cancel_all(s->context.engine);
 		if (!wait_idle(s, NSEC_PER_SEC))
 			return false;
 	}
-	MHD_stop_daemon(s->daemon);
+	stop_daemons(s);
 	free_server(s);
 	return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store as a child process: `underspan store` run as an unprivileged user that holds no
- * capabilities and dies with its parent.
+ * The store as a child process: `underspan store` as an unprivileged user, without capabilities,
+ * killed at the parent's death.
  */
 #ifndef UNDERSPAN_STORE_SPAWN_H
 #define UNDERSPAN_STORE_SPAWN_H
@@ -10,30 +10,31 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "util.h"
+#include "base/util.h"
 
 struct store_spawn_options {
-	const char *path;	   /* the store's directory; made when missing */
-	const char *libchdb;	   /* NULL: searched, see store/engine.h */
+	const char *path;	   /* the store's directory */
+	bool make;		   /* create if missing; otherwise required */
+	const char *libchdb;	   /* NULL: search, see store/engine.h */
 	uint64_t start_timeout_ns; /* 0: 60 s */
 };
 
 struct store_child {
-	pid_t pid; /* 0: a store that was there already serves the directory; not ours to stop */
-	int pidfd; /* -1 with pid 0; readable when the child has ended */
-	char *path, *url, *user, *password; /* heap */
+	pid_t pid;     /* 0: another process already serves the directory and is not stopped */
+	int pidfd;     /* -1 if pid is 0; readable after the child's end */
+	int directory; /* must be open while `socket` is used */
+	char *url, *socket, *user, *password; /* heap; clients should use the socket */
 };
 
 /*
- * Starts a store for the directory and waits until it answers, or takes the one that already does.
- * As root the child runs as user `underspan` (or nobody) and the directory is given to that user.
- * Must be called before the process has threads that take locks (it forks and execs).
+ * Starts a store for the directory and waits for its first answer, or uses a store already running.
+ * Errors of the directory: see store_directory_open(). Forks and execs: must be called before the
+ * process has threads that take locks.
  */
 int store_spawn(const struct store_spawn_options *options, struct store_child *ret_child,
 		struct why *why);
 
-/* SIGTERM, up to 5 s, SIGKILL. Returns true if it ended by itself. Frees the strings; idempotent.
- */
+/* SIGTERM, up to 5 s, SIGKILL. True: ended without SIGKILL. Frees the strings; idempotent. */
 bool store_stop(struct store_child *child);
 
 #endif

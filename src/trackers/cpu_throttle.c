@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cpu_throttle: when a CPU quota of its cgroup, or of one above, kept a process from running. Rows
- * come from the counters that cpu.stat shows, so that they add up to it; where in time they belong
- * the kernel side saw at the ends of the quota's periods (bpf/cpu_throttle.bpf.c).
+ * cpu_throttle: when a CPU quota of a process's cgroup or of an ancestor stopped the process. Rows
+ * use the counters of cpu.stat and add up to them; the BPF side records their times at the ends of
+ * quota periods (bpf/cpu_throttle.bpf.c).
  */
 #include "events/cpu_throttle.h"
 
@@ -11,21 +11,22 @@
 #include <uthash.h>
 
 #include "cpu_throttle.skel.h"
-#include "log.h"
-#include "pipeline/enrich.h"
-#include "probe/clock.h"
-#include "probe/kernel.h"
+#include "base/log.h"
+#include "rows/enrich.h"
+#include "base/clock.h"
+#include "host/kernel.h"
+#include "trackers/own_rows.h"
 #include "trackers/tracker.h"
 
-/* How often new processes are looked at; a second's tick is the rule. */
+/* Interval of checks for new processes; known processes are checked at each tick. */
 static const uint64_t LOOK_EVERY_NS = 100 * NSEC_PER_MSEC;
 
-/* A Python process is found within this, and after no more windows than the kernel side keeps. */
+/* A Python process is found within this time; BPF keeps all windows of that time. */
 static const uint64_t NEW_NS = 8 * NSEC_PER_SEC;
 
 struct cpu_throttle_row {
 	struct row_common common;
-	struct cpu_throttle_event event; /* .now: the totals at the row's end */
+	struct cpu_throttle_event event; /* .now: totals at the row's end */
 	uint64_t quota_us, period_us, throttled_ns;
 	uint32_t periods, throttled_periods;
 };
@@ -45,32 +46,33 @@ static const struct column columns[] = {
 	ROW(COLUMN_U32, event.now.periods, "periods_total", "UInt32"),
 };
 
-/* What rows have told of a process and one of its quotas. */
-struct told {
+/* Reported state of a process and a quota. */
+struct cgroup_state {
 	struct {
 		uint64_t group;
 		uint64_t host_pid;
 	} key;
-	uint64_t cgroup_id; /* another one: the kernel has used the memory again */
+	uint64_t cgroup_id; /* another id: the kernel reused the address */
 	uint64_t until_ns;
 	uint64_t next_window;
 	struct cpu_throttle_totals totals;
-	uint32_t look; /* the last one that it was seen in */
+	uint32_t last_scan; /* last scan with this entry */
 	UT_hash_handle hh;
 };
 
 static struct cpu_throttle_bpf *skeleton;
 static struct bpf_link *ask_link;
-static struct told *all_told;
+static struct cgroup_state *cgroup_states;
 static uint64_t last_look_ns;
-static uint32_t looks;
-static struct complaint cannot_ask;
+static uint32_t n_scans;
+static struct log_limit cannot_ask;
 static bool has_timer, said_how;
 
 /* ---- rows ---- */
 
-/* Counters only grow: `to` may also be a window's end that was told of from fresher figures. */
-static bool moved(const struct cpu_throttle_totals *from, const struct cpu_throttle_totals *to)
+/* Counters only grow; `to` may be the end of a window already reported from newer counters. */
+static bool has_changed(const struct cpu_throttle_totals *from,
+			const struct cpu_throttle_totals *to)
 {
 	return to->throttled_ns >= from->throttled_ns &&
 	       to->throttled_periods >= from->throttled_periods &&
@@ -78,28 +80,28 @@ static bool moved(const struct cpu_throttle_totals *from, const struct cpu_throt
 		to->throttled_periods > from->throttled_periods);
 }
 
-static void fill_common(void *row_of)
+static void fill_common(void *row_of, struct row_context *context)
 {
 	struct cpu_throttle_row *row = row_of;
 
-	enrich_event(&row->event.header, &row->common);
+	enrich_event(context, &row->event.header, &row->common);
 }
 
 static void add_row(const struct tracker_output *output, const struct cpu_throttle_event *event,
-		    struct told *told, uint64_t start_ns, uint64_t end_ns,
+		    struct cgroup_state *state, uint64_t start_ns, uint64_t end_ns,
 		    const struct cpu_throttle_totals *totals)
 {
 	struct cpu_throttle_row row = {
 		.event = *event,
 		.quota_us = event->quota_ns / NSEC_PER_USEC,
 		.period_us = event->period_ns / NSEC_PER_USEC,
-		.throttled_ns = totals->throttled_ns - told->totals.throttled_ns,
-		.throttled_periods = totals->throttled_periods - told->totals.throttled_periods,
-		.periods = totals->periods - told->totals.periods,
+		.throttled_ns = totals->throttled_ns - state->totals.throttled_ns,
+		.throttled_periods = totals->throttled_periods - state->totals.throttled_periods,
+		.periods = totals->periods - state->totals.periods,
 	};
 
-	if (start_ns < told->until_ns)
-		start_ns = told->until_ns;
+	if (start_ns < state->until_ns)
+		start_ns = state->until_ns;
 	if (end_ns < start_ns)
 		end_ns = start_ns;
 	row.event.header.start_ns = start_ns;
@@ -107,11 +109,11 @@ static void add_row(const struct tracker_output *output, const struct cpu_thrott
 	row.event.now = *totals;
 	output->add(output,
 		    &(struct tracker_row){ .row = &row, .size = sizeof(row), .fill = fill_common });
-	told->totals = *totals;
-	told->until_ns = end_ns;
+	state->totals = *totals;
+	state->until_ns = end_ns;
 }
 
-/* The last window's first period may have been accounted after its end: by now it is. */
+/* The first period of the last window may be accounted late; complete now. */
 static uint64_t start_of(const struct cpu_throttle_event *event,
 			 const struct cpu_throttle_window *window, bool is_last)
 {
@@ -135,37 +137,37 @@ static const struct cpu_throttle_window *window_of(const struct cpu_throttle_per
 	return &periods->windows[number % CPU_THROTTLE_WINDOWS];
 }
 
-static void tell(const struct tracker_output *output, const struct cpu_throttle_event *event,
-		 struct told *told)
+static void report_periods(const struct tracker_output *output,
+			   const struct cpu_throttle_event *event, struct cgroup_state *state)
 {
 	const struct cpu_throttle_periods *periods = &event->periods;
 	uint64_t number = oldest_window(periods);
 
-	if (number < told->next_window)
-		number = told->next_window;
+	if (number < state->next_window)
+		number = state->next_window;
 	for (; number < periods->n_windows; number++) {
 		const struct cpu_throttle_window *window = window_of(periods, number);
 		bool is_last = number + 1 == periods->n_windows;
 		const struct cpu_throttle_totals *totals = is_last ? &event->now : &window->after;
 
-		if (moved(&told->totals, totals))
-			add_row(output, event, told, start_of(event, window, is_last),
+		if (has_changed(&state->totals, totals))
+			add_row(output, event, state, start_of(event, window, is_last),
 				window->end_ns, totals);
 	}
-	/* the last one may go on */
-	told->next_window = periods->n_windows - (periods->n_windows > 0);
-	/* without a window: the timer went unseen, or there is none to see (see open()) */
-	if (moved(&told->totals, &event->now))
-		add_row(output, event, told, told->until_ns, event->header.end_ns, &event->now);
+	/* the last window may continue */
+	state->next_window = periods->n_windows - (periods->n_windows > 0);
+	/* without a window: the timer was not seen, or has no hook (see open()) */
+	if (has_changed(&state->totals, &event->now))
+		add_row(output, event, state, state->until_ns, event->header.end_ns, &event->now);
 }
 
 /* ---- processes ---- */
 
 /*
- * A process that is new here: what its quota did since it started counts, the windows remember it.
- * An older one has come from another cgroup since the last look.
+ * A new process: throttling since its start counts, from the recorded windows. An older process was
+ * moved from another cgroup since the last scan.
  */
-static void begin(const struct cpu_throttle_event *event, struct told *told)
+static void begin_state(const struct cpu_throttle_event *event, struct cgroup_state *state)
 {
 	const struct cpu_throttle_periods *periods = &event->periods;
 	uint64_t since = event->header.start_ns, number = oldest_window(periods);
@@ -174,60 +176,59 @@ static void begin(const struct cpu_throttle_event *event, struct told *told)
 		since = last_look_ns;
 	while (number < periods->n_windows && window_of(periods, number)->end_ns <= since)
 		number++;
-	told->cgroup_id = event->cgroup_id;
-	told->next_window = number;
-	told->totals = event->now;
-	told->until_ns = event->header.end_ns;
-	if (periods->first_ns > since) { /* all of it: also windows that are not kept any more */
-		told->totals = periods->first;
-		told->until_ns = since;
+	state->cgroup_id = event->cgroup_id;
+	state->next_window = number;
+	state->totals = event->now;
+	state->until_ns = event->header.end_ns;
+	if (periods->first_ns > since) { /* all, including windows no longer kept */
+		state->totals = periods->first;
+		state->until_ns = since;
 		return;
 	}
 	if (number == periods->n_windows)
 		return;
-	told->totals = window_of(periods, number)->before;
-	told->until_ns = since;
+	state->totals = window_of(periods, number)->before;
+	state->until_ns = since;
 }
 
-static struct told *find_told(const struct cpu_throttle_event *event)
+static struct cgroup_state *find_state(const struct cpu_throttle_event *event)
 {
-	struct told wanted = { .key = { event->group, event->header.host_pid } }, *found;
+	struct cgroup_state wanted = { .key = { event->group, event->header.host_pid } }, *found;
 
-	HASH_FIND(hh, all_told, &wanted.key, sizeof(wanted.key), found);
+	HASH_FIND(hh, cgroup_states, &wanted.key, sizeof(wanted.key), found);
 	if (found && found->cgroup_id == event->cgroup_id)
 		return found;
 	if (!found) {
 		found = calloc(1, sizeof(*found));
 		if (!found)
-			return NULL; /* the next look tries again */
+			return NULL; /* retried by the next scan */
 		found->key = wanted.key;
-		HASH_ADD(hh, all_told, key, sizeof(found->key), found);
+		HASH_ADD(hh, cgroup_states, key, sizeof(found->key), found);
 	}
-	begin(event, found);
+	begin_state(event, found);
 	return found;
 }
 
-static void forget(struct told *told)
+static void drop_state(struct cgroup_state *state)
 {
-	HASH_DEL(all_told, told);
-	free(told);
+	HASH_DEL(cgroup_states, state);
+	free(state);
 }
 
-/* `output` NULL: a look between the ticks, which only finds who is new. */
-static void take(const struct tracker_output *output, const struct cpu_throttle_event *event)
+void cpu_throttle_take(const struct tracker_output *output, const struct cpu_throttle_event *event)
 {
-	struct told *told = find_told(event);
+	struct cgroup_state *state = find_state(event);
 
-	if (!told)
+	if (!state)
 		return;
-	told->look = looks;
+	state->last_scan = n_scans;
 	if (output)
-		tell(output, event, told);
+		report_periods(output, event, state);
 	if (event->ended)
-		forget(told);
+		drop_state(state);
 }
 
-/* ---- asking ---- */
+/* ---- reading ---- */
 
 static int read_all(const struct tracker_output *output)
 {
@@ -237,10 +238,10 @@ static int read_all(const struct tracker_output *output)
 
 	if (fd < 0)
 		return fd;
-	/* a read gives whole records: no more than fit, and each was written at once */
+	/* a read returns complete records */
 	while ((n = read(fd, events, sizeof(events))) > 0 || (n < 0 && errno == EAGAIN)) {
 		for (ssize_t i = 0; i < n / (ssize_t)sizeof(events[0]); i++)
-			take(output, &events[i]);
+			cpu_throttle_take(output, &events[i]);
 	}
 	return n < 0 ? -errno : 0;
 }
@@ -256,37 +257,39 @@ static void take_ended(const struct tracker_output *output)
 		key = next;
 		more = bpf_map_get_next_key(map, &key, &next) == 0;
 		if (bpf_map_lookup_elem(map, &key, &event) == 0)
-			take(output, &event);
+			cpu_throttle_take(output, &event);
 		bpf_map_delete_elem(map, &key);
 	}
 }
 
-/* Who has left a cgroup, or lost the quota. */
+/* Removes processes that left a cgroup or lost the quota. */
 static void forget_the_absent(void)
 {
-	struct told *told, *next;
+	struct cgroup_state *state, *next;
 
-	HASH_ITER(hh, all_told, told, next)
+	HASH_ITER(hh, cgroup_states, state, next)
 	{
-		if (looks - told->look > 20)
-			forget(told);
+		if (n_scans - state->last_scan > 20)
+			drop_state(state);
 	}
 }
 
-static void look(const struct tracker_output *output)
+static void scan_quotas(const struct tracker_output *output)
 {
 	uint64_t now = clock_monotonic_ns();
 	int err = 0;
 
 	if (!ask_link)
 		ask_link = bpf_program__attach_iter(skeleton->progs.cpu_throttle_ask, NULL);
-	looks++;
+	n_scans++;
 	err = ask_link ? read_all(output) : -errno;
 	if (err)
-		complain(&cannot_ask, "cpu_throttle: cannot ask for the processes' quotas: %s",
-			 strerror(-err));
+		log_ratelimited(&cannot_ask,
+				"cpu_throttle: cannot ask for the processes' quotas: %s",
+				strerror(-err));
 	else
-		complain_over(&cannot_ask, "cpu_throttle: the processes' quotas are read again");
+		log_ratelimited_end(&cannot_ask,
+				    "cpu_throttle: the processes' quotas are read again");
 	last_look_ns = now;
 }
 
@@ -298,7 +301,7 @@ static void say_how(const struct tracker_output *output)
 
 	if (!has_timer)
 		health.reason = "this kernel has no tracepoint hrtimer_expire_entry: rows span the "
-				"second between two readings";
+				"one-second interval between two readings";
 	output->health(output, &health);
 	said_how = true;
 }
@@ -308,7 +311,7 @@ static void cpu_throttle_tick(const struct tracker_output *output, uint64_t now_
 	(void)now_ns;
 	if (!said_how)
 		say_how(output);
-	look(output);
+	scan_quotas(output);
 	take_ended(output);
 	forget_the_absent();
 }
@@ -317,22 +320,22 @@ static void cpu_throttle_process_appeared(const struct process *process)
 {
 	(void)process;
 	if (clock_monotonic_ns() - last_look_ns >= LOOK_EVERY_NS)
-		look(NULL);
+		scan_quotas(NULL);
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static int cpu_throttle_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 			     struct why *why)
 {
-	(void)only_chosen; /* only tracked processes are asked about */
+	(void)only_chosen; /* only tracked processes are read */
 	skeleton = cpu_throttle_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	has_timer = kernel_has("hrtimer_expire_entry");
 	said_how = false;
 	bpf_program__set_autoload(skeleton->progs.cpu_throttle_timer, has_timer);
-	/* runs when it is read */
+	/* iterator: runs on read */
 	bpf_program__set_autoattach(skeleton->progs.cpu_throttle_ask, false);
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
@@ -340,11 +343,11 @@ static int cpu_throttle_open(bool only_chosen, struct bpf_object_skeleton **ret_
 
 static void cpu_throttle_close(void)
 {
-	struct told *told, *next;
+	struct cgroup_state *state, *next;
 
-	HASH_ITER(hh, all_told, told, next)
+	HASH_ITER(hh, cgroup_states, state, next)
 	{
-		forget(told);
+		drop_state(state);
 	}
 	bpf_link__destroy(ask_link);
 	ask_link = NULL;
@@ -353,15 +356,17 @@ static void cpu_throttle_close(void)
 	skeleton = NULL;
 }
 
+static const struct tracker_python python = {
+	.appeared = cpu_throttle_process_appeared,
+};
+
 const struct tracker cpu_throttle_tracker = {
 	.name = "cpu_throttle",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_cpu_throttle", columns),
-	.event_size = sizeof(struct cpu_throttle_event),
-	.row_size = sizeof(struct cpu_throttle_row),
-	.event_offset = offsetof(struct cpu_throttle_row, event),
+	TRACKER_ROW(struct cpu_throttle_row),
 	.ring_bytes = 1 << 12,
+	.python = &python,
 	.open = cpu_throttle_open,
 	.close = cpu_throttle_close,
 	.tick = cpu_throttle_tick,
-	.process_appeared = cpu_throttle_process_appeared,
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is asked of all the trackers that run, one after the other. See trackers.h. */
+/* Calls to all running trackers. See trackers.h. */
 #include <bpf/bpf.h>
 #include <string.h>
 
-#include "log.h"
-#include "trackers/python_places.h"
+#include "base/log.h"
+#include "process/runtime_addresses.h"
 #include "trackers/trackers.h"
 
 void tracker_set_attach_binary(struct python_binary *binary, void *context)
@@ -15,9 +15,9 @@ void tracker_set_attach_binary(struct python_binary *binary, void *context)
 		const struct tracker *tracker = set->items[i].tracker;
 		int err;
 
-		if (!tracker->attach_binary || set->items[i].dead)
+		if (!tracker_attaches(tracker) || set->items[i].dead)
 			continue;
-		err = tracker->attach_binary(binary, &binary->links[i], &binary->refused[i]);
+		err = tracker->python->attach(binary, &binary->links[i], &binary->refused[i]);
 		binary->live[i] = err == 0;
 		if (err) {
 			link_list_destroy(&binary->links[i]);
@@ -27,7 +27,7 @@ void tracker_set_attach_binary(struct python_binary *binary, void *context)
 			log_info("%s: %s: Python %u.%u.%u, %zu probes, found by %s", tracker->name,
 				 binary->path, binary->image.major, binary->image.minor,
 				 binary->image.micro, binary->links[i].n_probes,
-				 tracker->binary_method(binary));
+				 tracker->python->method(binary));
 		}
 	}
 }
@@ -37,28 +37,34 @@ void tracker_set_leave_binary(const struct python_binary *binary, void *context)
 	struct tracker_set *set = context;
 
 	for (size_t i = 0; i < set->n; i++) {
-		if (set->items[i].tracker->leave_binary && binary->live[i])
-			set->items[i].tracker->leave_binary(binary);
+		const struct tracker_python *python = set->items[i].tracker->python;
+
+		if (python && python->leave && binary->live[i])
+			python->leave(binary);
 	}
 }
 
 void tracker_set_process_appeared(struct tracker_set *set, const struct process *process)
 {
 	if (set->walks_threads)
-		python_places_appeared(process);
+		runtime_addresses_appeared(process);
 	for (size_t i = 0; i < set->n; i++) {
-		if (set->items[i].tracker->process_appeared)
-			set->items[i].tracker->process_appeared(process);
+		const struct tracker_python *python = set->items[i].tracker->python;
+
+		if (python && python->appeared)
+			python->appeared(process);
 	}
 }
 
 void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid)
 {
 	if (set->walks_threads)
-		python_places_gone(host_pid);
+		runtime_addresses_gone(host_pid);
 	for (size_t i = 0; i < set->n; i++) {
-		if (set->items[i].tracker->process_gone && !set->items[i].dead)
-			set->items[i].tracker->process_gone(host_pid);
+		const struct tracker_python *python = set->items[i].tracker->python;
+
+		if (python && python->gone && !set->items[i].dead)
+			python->gone(host_pid);
 	}
 }
 
@@ -67,7 +73,7 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 	struct tracker_output to = *output;
 
 	if (set->walks_threads)
-		python_places_tick(now_ns);
+		runtime_addresses_tick(now_ns);
 	for (size_t i = 0; i < set->n; i++) {
 		to.index = i;
 		if (set->items[i].tracker->tick && !set->items[i].dead)
@@ -89,7 +95,7 @@ void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX])
 	uint64_t *per_cpu = n_cpus > 0 ? calloc((size_t)n_cpus, sizeof(*per_cpu)) : NULL;
 
 	memset(ret, 0, STAT_MAX * sizeof(*ret));
-	/* STAT_SEEN, which is first counted, last: so the others are never more than it */
+	/* STAT_SEEN, incremented first, is read last: other counters never exceed it */
 	for (uint32_t stat = STAT_MAX; per_cpu && stats_fd >= 0 && stat-- > 0;) {
 		if (bpf_map_lookup_elem(stats_fd, &stat, per_cpu))
 			continue;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ena: which allowance of the EC2 instance was exceeded, on which interface, when. The drivers are
- * asked from tick(); what they report to others in between (bpf/ena.bpf.c, where the kernel allows
- * it) divides the interval further. A row for each reading, also when nothing was exceeded:
- * conntrack_allowance_available moves with every connection anyway, a row costs a few bytes once
- * compressed, and "was not exceeded" can be told from "was not looked at" by a plain join on time.
+ * ena: which allowance of the EC2 instance was exceeded, on which interface, when. Drivers are read
+ * from tick(); readings by other processes in between (bpf/ena.bpf.c, if the kernel allows fexit)
+ * divide the interval further. Each reading is a row, even without an exceeded allowance: a
+ * compressed row is small, and "not exceeded" is distinguished from "not measured" by a plain join
+ * on time.
  */
 #include "events/ena.h"
 
@@ -12,49 +12,13 @@
 #include <net/if.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <uthash.h>
 
 #include "ena.skel.h"
-#include "log.h"
-#include "pipeline/enrich.h"
-#include "probe/clock.h"
-#include "probe/ethtool.h"
-#include "trackers/ena_counters.h"
+#include "base/log.h"
+#include "base/clock.h"
+#include "host/ethtool.h"
+#include "trackers/ena_rows.h"
 #include "trackers/tracker.h"
-
-enum ena_source { SOURCE_IOCTL, SOURCE_FEXIT };
-static const char *const source_names[] = { "ioctl", "fexit" };
-
-struct ena_row {
-	struct row_common common;
-	struct ena_event event;
-	const char *interface, *driver;
-	struct column_maybe_u64 delta[ENA_N_COUNTERS], total[ENA_N_COUNTERS];
-	uint8_t source, reset;
-};
-
-#define ROW(kind, member, name, type) COLUMN(kind, struct ena_row, member, name, type)
-#define LOW_STRING		      "LowCardinality(String)"
-#define NULLABLE(array, counter, suffix)                                                           \
-	ROW(COLUMN_MAYBE_U64, array[ENA_##counter], #counter suffix, "Nullable(UInt64)")
-#define COUNTER(counter) NULLABLE(delta, counter, ""), NULLABLE(total, counter, "_total")
-static const struct column columns[] = {
-	ROW(COLUMN_STRING, common.host, "host", LOW_STRING),
-	ROW(COLUMN_STRING, interface, "interface", LOW_STRING),
-	ROW(COLUMN_U32, event.ifindex, "ifindex", "UInt32"),
-	ROW(COLUMN_STRING, driver, "driver", LOW_STRING),
-	ROW(COLUMN_TIME, common.start_ns, "start_time", "DateTime64(6, 'UTC')"),
-	ROW(COLUMN_TIME, common.end_ns, "end_time", "DateTime64(6, 'UTC')"),
-	COUNTER(bw_in_allowance_exceeded),
-	COUNTER(bw_out_allowance_exceeded),
-	COUNTER(pps_allowance_exceeded),
-	COUNTER(conntrack_allowance_exceeded),
-	COUNTER(linklocal_allowance_exceeded),
-	NULLABLE(total, conntrack_allowance_available, ""),
-	ROW(COLUMN_U8, reset, "reset", "UInt8"),
-	COLUMN_NAMED(struct ena_row, source, "source", source_names),
-	ROW(COLUMN_CHARS, common.comm, "asked_by", LOW_STRING),
-};
 
 static uint64_t interval_ns = NSEC_PER_SEC;
 static struct string_list driver_choice, counter_choice;
@@ -64,15 +28,16 @@ static const struct option options[] = {
 	  .type = OPTION_SECONDS,
 	  .target = &interval_ns,
 	  .arg = "S",
-	  .help = "how often the interfaces' allowance counters are read (1)",
+	  .help = "how often the interfaces' allowance counters are read",
 	  .min = 1,
 	  .max = 3600 },
 	{ .key = "ena.driver",
 	  .type = OPTION_LIST,
 	  .target = &driver_choice,
 	  .arg = "NAME",
-	  .help = "interfaces of these drivers (default: ena); what others are told is seen for the "
-		  "first" },
+	  .help = "watch the interfaces of these drivers; queries by other programs are "
+		  "observed for the first driver only",
+	  .otherwise = "ena" },
 	{ .key = "ena.counters",
 	  .type = OPTION_LIST,
 	  .target = &counter_choice,
@@ -80,26 +45,14 @@ static const struct option options[] = {
 	  .help = "fill a column of ebpf_ena from another statistic of the driver" },
 };
 
-struct interface {
-	uint32_t ifindex;
-	char name[IF_NAMESIZE];
-	char driver[ETHTOOL_NAME_LEN + 1];
-	bool wanted, present;
-	struct ena_places places;
-	struct ena_reading last;
-	struct complaint unreadable;
-	UT_hash_handle hh;
-};
-
-static struct ena_bpf *skeleton; /* NULL: this kernel allows no fexit on the driver */
+static struct ena_bpf *skeleton; /* NULL: no fexit on the driver */
 static struct why no_fexit;	 /* why */
-static bool told_about_host;
+static bool host_reported;
 static uint64_t next_reading_ns;
 static struct ethtool_reader *reader;
-static struct interface *interfaces; /* by ifindex, also those of other drivers */
 static char *default_driver[] = { "ena" };
 
-static const struct string_list *drivers(void)
+static const struct string_list *wanted_drivers(void)
 {
 	static const struct string_list only_ena = { default_driver, 1 };
 
@@ -108,8 +61,8 @@ static const struct string_list *drivers(void)
 
 static bool is_wanted(const char *driver)
 {
-	for (size_t i = 0; i < drivers()->n; i++) {
-		if (!strcmp(drivers()->items[i], driver))
+	for (size_t i = 0; i < wanted_drivers()->n; i++) {
+		if (!strcmp(wanted_drivers()->items[i], driver))
 			return true;
 	}
 	return false;
@@ -125,26 +78,26 @@ static struct ena_bpf *open_skeleton(struct why *why)
 	int err;
 
 	if (!opened) {
-		why_fail(why, errno, "cannot open its object: %s", strerror(errno));
+		why_fail(why, errno, "cannot open the BPF object: %s", strerror(errno));
 		return NULL;
 	}
 	if (stat("/proc/self/ns/net", &netns) == 0)
 		opened->rodata->own_netns = (uint32_t)netns.st_ino;
 	opened->rodata->agent_tgid = (uint32_t)getpid();
-	snprintf(function, sizeof(function), "%s_get_ethtool_stats", drivers()->items[0]);
+	snprintf(function, sizeof(function), "%s_get_ethtool_stats", wanted_drivers()->items[0]);
 	bpf_program__set_autoload(opened->progs.ena_reported, true);
 	err = bpf_program__set_attach_target(opened->progs.ena_reported, 0, function);
 	if (!err)
 		return opened;
 	why_fail(why, -err, "the kernel's type information knows no function %s", function);
-	/* libbpf lets go of that information, 6 MB, at the end of loading only */
+	/* libbpf frees the kernel's BTF (6 MB) only at the end of loading */
 	bpf_program__set_autoload(opened->progs.ena_reported, false);
 	ena_bpf__load(opened);
 	ena_bpf__destroy(opened);
 	return NULL;
 }
 
-/* Some kernels refuse the program when it is loaded, others when it is attached: try both. */
+/* Kernels may refuse the program at load or at attach: tries both. */
 static bool fexit_works(struct why *why)
 {
 	struct ena_bpf *trial = open_skeleton(why);
@@ -157,7 +110,7 @@ static bool fexit_works(struct why *why)
 		err = ena_bpf__attach(trial);
 	if (err)
 		why_fail(why, -err, "the kernel refuses fexit on %s_get_ethtool_stats: %s",
-			 drivers()->items[0], strerror(-err));
+			 wanted_drivers()->items[0], strerror(-err));
 	ena_bpf__destroy(trial);
 	return !err;
 }
@@ -169,7 +122,7 @@ static int ena_check_options(struct why *why)
 
 static int ena_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton, struct why *why)
 {
-	(void)only_chosen; /* interfaces belong to no process */
+	(void)only_chosen; /* interfaces are not per process */
 	reader = ethtool_open(why);
 	if (!reader)
 		return -EIO;
@@ -179,22 +132,21 @@ static int ena_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
 	return 0;
 }
 
-static void forget(struct interface *interface)
+static void drop_interface(struct ena_interface *interface)
 {
 	if (skeleton)
 		bpf_map_delete_elem(bpf_map__fd(skeleton->maps.ena_interfaces),
 				    &interface->ifindex);
-	HASH_DEL(interfaces, interface);
-	free(interface);
+	ena_interface_forget(interface);
 }
 
 static void ena_close(void)
 {
-	struct interface *interface, *next;
+	struct ena_interface *interface, *next;
 
-	HASH_ITER(hh, interfaces, interface, next)
+	HASH_ITER(hh, ena_interfaces(), interface, next)
 	{
-		forget(interface);
+		drop_interface(interface);
 	}
 	ena_bpf__destroy(skeleton);
 	skeleton = NULL;
@@ -202,63 +154,27 @@ static void ena_close(void)
 	reader = NULL;
 }
 
-/* ---- rows ---- */
+/* ---- readings ---- */
 
-static void fill_row(struct ena_row *row, struct interface *interface,
-		     const struct ena_reading *now)
+static void report_health(const struct tracker_output *output,
+			  const struct ena_interface *interface, const char *reason)
 {
-	struct ena_change change;
-
-	ena_counters_compare(&interface->last, now, &change);
-	if (now->ns > interface->last.ns)
-		interface->last = *now;
-	row->interface = interface->name;
-	row->driver = interface->driver;
-	row->common.start_ns = change.since_ns;
-	row->common.end_ns = now->ns;
-	row->reset = change.reset;
-	for (size_t i = 0; i < ENA_N_COUNTERS; i++) {
-		row->delta[i] = change.delta[i];
-		row->total[i] = (struct column_maybe_u64){ .value = now->value[i],
-							   .known = now->known >> i & 1 };
-	}
-}
-
-/* A driver answered somebody else. */
-static void ena_complete(void *data)
-{
-	struct ena_row *row = data;
-	const struct ena_event *event = &row->event;
-	struct ena_reading now = { .ns = event->header.end_ns, .known = event->known };
-	struct interface *interface;
-
-	row->source = SOURCE_FEXIT;
-	memcpy(now.value, event->value, sizeof(now.value));
-	HASH_FIND(hh, interfaces, &event->ifindex, sizeof(event->ifindex), interface);
-	if (interface)
-		fill_row(row, interface, &now);
-}
-
-static void tell_health(const struct tracker_output *output, const struct interface *interface,
-			const char *reason)
-{
-	const struct tracker_health health = { .live = !reason,
-					       .method = reason ? "" : source_names[SOURCE_IOCTL],
-					       .what = interface->name,
-					       .reason = reason ? reason : "" };
+	const struct tracker_health health = {
+		.live = !reason,
+		.method = reason ? "" : ena_source_names[ENA_SOURCE_IOCTL],
+		.what = interface->name,
+		.reason = reason ? reason : ""
+	};
 
 	output->health(output, &health);
 }
 
-/* Returns false when the interface is gone. */
-static bool read_interface(const struct tracker_output *output, struct interface *interface)
+/* False: the interface is gone. */
+static bool read_interface(const struct tracker_output *output, struct ena_interface *interface)
 {
-	struct ena_row row = { .common.host = enrich_host(),
-			       .event.ifindex = interface->ifindex,
-			       .source = SOURCE_IOCTL };
 	struct ethtool_stats_view view;
 	struct ena_reading now = { 0 };
-	struct ena_places places;
+	struct ena_indices indices;
 	struct why why;
 	int err = ethtool_read(reader, interface->name, &view, &why);
 
@@ -266,72 +182,68 @@ static bool read_interface(const struct tracker_output *output, struct interface
 		return false;
 	if (err) {
 		if (!interface->unreadable.active)
-			tell_health(output, interface, why.text);
-		complain(&interface->unreadable, "ena: %s", why.text);
+			report_health(output, interface, why.text);
+		log_ratelimited(&interface->unreadable, "ena: %s", why.text);
 		return true;
 	}
 	if (interface->unreadable.active || !interface->last.ns)
-		tell_health(output, interface, NULL);
-	complain_over(&interface->unreadable, "ena: %s: read again", interface->name);
+		report_health(output, interface, NULL);
+	log_ratelimited_end(&interface->unreadable, "ena: %s: read again", interface->name);
 	now.ns = clock_monotonic_ns();
-	ena_counters_locate(&view, &places);
-	if (skeleton && memcmp(&places, &interface->places, sizeof(places)))
+	ena_counters_locate(&view, &indices);
+	if (skeleton && memcmp(&indices, &interface->indices, sizeof(indices)))
 		bpf_map_update_elem(bpf_map__fd(skeleton->maps.ena_interfaces), &interface->ifindex,
-				    &places, BPF_ANY);
-	interface->places = places;
-	ena_counters_pick(&view, &places, &now);
-	fill_row(&row, interface, &now);
-	output->add(output, &(struct tracker_row){ .row = &row, .size = sizeof(row) });
+				    &indices, BPF_ANY);
+	interface->indices = indices;
+	ena_counters_pick(&view, &indices, &now);
+	ena_add_reading(output, interface, &now);
 	return true;
 }
 
-/* ---- which interfaces there are ---- */
+/* ---- list of interfaces ---- */
 
-static struct interface *look_up(const struct if_nameindex *found)
+static struct ena_interface *look_up(const struct if_nameindex *found)
 {
-	struct interface *interface;
+	struct ena_interface *interface = ena_interface_find(found->if_index);
+	char driver[sizeof(interface->driver)];
 
-	HASH_FIND(hh, interfaces, &found->if_index, sizeof(found->if_index), interface);
 	if (interface)
 		goto out;
-	interface = calloc(1, sizeof(*interface));
+	if (ethtool_driver(reader, found->if_name, driver, sizeof(driver)))
+		return NULL; /* gone, or unreadable now: retried at the next tick */
+	interface = ena_interface_add(found->if_index, driver);
 	if (!interface)
 		return NULL;
-	interface->ifindex = found->if_index;
-	if (ethtool_driver(reader, found->if_name, interface->driver, sizeof(interface->driver))) {
-		free(interface); /* gone again, or not to be asked now: the next time */
-		return NULL;
-	}
-	interface->wanted = is_wanted(interface->driver);
-	HASH_ADD(hh, interfaces, ifindex, sizeof(interface->ifindex), interface);
+	interface->wanted = is_wanted(driver);
 	if (interface->wanted)
 		log_info("ena: watching %s (driver %s)", found->if_name, interface->driver);
 out:
-	/* interfaces are renamed, the index stays */
+	/* interfaces can be renamed, the index is stable */
 	snprintf(interface->name, sizeof(interface->name), "%s", found->if_name);
 	return interface;
 }
 
-static void tell_about_host(const struct tracker_output *output, size_t n_wanted)
+static void report_host(const struct tracker_output *output, size_t n_wanted)
 {
 	struct tracker_health fexit = { .live = skeleton != NULL,
-					.method = skeleton ? source_names[SOURCE_FEXIT] : "",
+					.method = skeleton ? ena_source_names[ENA_SOURCE_FEXIT]
+							   : "",
 					.what = "",
 					.reason = skeleton ? "" : no_fexit.text };
 	struct why why;
 
-	if (told_about_host)
+	if (host_reported)
 		return;
-	told_about_host = true;
+	host_reported = true;
 	if (!skeleton)
-		log_info("ena: what drivers report to others is not seen: %s; they are asked all "
-			 "the same",
+		log_info("ena: driver queries by other programs are not observed: %s; the "
+			 "agent's own queries go on",
 			 no_fexit.text);
 	output->health(output, &fexit);
 	if (n_wanted)
 		return;
-	why_fail(&why, ENODEV, "no interface of driver %s here%s", drivers()->items[0],
-		 drivers()->n > 1 ? " or the others" : "");
+	why_fail(&why, ENODEV, "no interface of driver %s here%s", wanted_drivers()->items[0],
+		 wanted_drivers()->n > 1 ? " or the others" : "");
 	log_info("ena: %s (yet)", why.text);
 	output->health(output,
 		       &(struct tracker_health){ .method = "", .what = "", .reason = why.text });
@@ -339,9 +251,9 @@ static void tell_about_host(const struct tracker_output *output, size_t n_wanted
 
 static void forget_absent(const struct tracker_output *output)
 {
-	struct interface *interface, *next;
+	struct ena_interface *interface, *next;
 
-	HASH_ITER(hh, interfaces, interface, next)
+	HASH_ITER(hh, ena_interfaces(), interface, next)
 	{
 		if (interface->present) {
 			interface->present = false;
@@ -349,9 +261,9 @@ static void forget_absent(const struct tracker_output *output)
 		}
 		if (interface->wanted) {
 			log_info("ena: %s is gone", interface->name);
-			tell_health(output, interface, "the interface is gone");
+			report_health(output, interface, "the interface is gone");
 		}
-		forget(interface);
+		drop_interface(interface);
 	}
 }
 
@@ -365,9 +277,9 @@ static void ena_tick(const struct tracker_output *output, uint64_t now_ns)
 	next_reading_ns = now_ns + interval_ns;
 	found = if_nameindex();
 	if (!found)
-		return; /* out of memory or descriptors: the next time */
+		return; /* out of memory or descriptors: retried at the next tick */
 	for (const struct if_nameindex *i = found; i->if_index; i++) {
-		struct interface *interface = look_up(i);
+		struct ena_interface *interface = look_up(i);
 
 		if (!interface)
 			continue;
@@ -376,17 +288,13 @@ static void ena_tick(const struct tracker_output *output, uint64_t now_ns)
 	}
 	if_freenameindex(found);
 	forget_absent(output);
-	tell_about_host(output, n_wanted);
+	report_host(output, n_wanted);
 }
 
 const struct tracker ena_tracker = {
 	.name = "ena",
-	.table = { .name = "ebpf_ena",
-		   .columns = { columns },
-		   .n_columns = { ARRAY_SIZE(columns) } },
-	.event_size = sizeof(struct ena_event),
-	.row_size = sizeof(struct ena_row),
-	.event_offset = offsetof(struct ena_row, event),
+	.table = { .name = "ebpf_ena", .columns = { ena_columns }, .n_columns = { ENA_N_COLUMNS } },
+	TRACKER_ROW(struct ena_row),
 	.ring_bytes = 1 << 16,
 	.of_host = true,
 	.options = options,

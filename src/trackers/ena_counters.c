@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names, places and differences of the ENA driver's counters. See ena_counters.h. */
+/* Names, positions and deltas of the ENA driver's counters. See ena_counters.h. */
 #include "trackers/ena_counters.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ static const char *const columns[ENA_N_COUNTERS] = {
 #undef X
 };
 
-/* the driver's names; the columns are called the same */
+/* the driver's names, equal to the columns' names */
 static const char *sources[ENA_N_COUNTERS];
 
 static int choose(const char *choice, struct why *why)
@@ -42,29 +42,29 @@ int ena_counters_choose(const struct string_list *choices, struct why *why)
 	return err;
 }
 
-void ena_counters_locate(const struct ethtool_stats_view *view, struct ena_places *ret)
+void ena_counters_locate(const struct ethtool_stats_view *view, struct ena_indices *ret)
 {
 	ret->n_stats = view->n;
 	for (size_t i = 0; i < ENA_N_COUNTERS; i++) {
-		int place = ethtool_find(view->names, view->n, sources[i]);
+		int index = ethtool_find(view->names, view->n, sources[i]);
 
-		ret->place[i] = place < 0 ? ENA_NO_PLACE : (uint32_t)place;
+		ret->index[i] = index < 0 ? ENA_NO_INDEX : (uint32_t)index;
 	}
 }
 
-void ena_counters_pick(const struct ethtool_stats_view *view, const struct ena_places *places,
+void ena_counters_pick(const struct ethtool_stats_view *view, const struct ena_indices *indices,
 		       struct ena_reading *ret)
 {
 	ret->known = 0;
 	for (size_t i = 0; i < ENA_N_COUNTERS; i++) {
-		if (places->place[i] >= view->n)
+		if (indices->index[i] >= view->n)
 			continue;
-		ret->value[i] = view->values[places->place[i]];
+		ret->value[i] = view->values[indices->index[i]];
 		ret->known |= 1U << i;
 	}
 }
 
-/* A gauge, not a counter: it falls and has no delta. */
+/* False for the gauge, which can fall and has no delta. */
 static bool is_counter(size_t i)
 {
 	return i != ENA_conntrack_allowance_available;

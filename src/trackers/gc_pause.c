@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gc_pause: which collection stopped the process, for how long. Attaches to each Python binary;
- * the work is in bpf/gc_pause.bpf.c.
+ * gc_pause: duration and cause of collections. Attaches to each Python binary; measured in
+ * bpf/gc_pause.bpf.c.
  */
 #include "events/gc_pause.h"
 
@@ -9,9 +9,10 @@
 #include <string.h>
 
 #include "gc_pause.skel.h"
-#include "probe/kernel.h"
-#include "probe/uprobe.h"
-#include "python/stack.h"
+#include "host/kernel.h"
+#include "host/uprobe.h"
+#include "process/touch.h"
+#include "rows/stack.h"
 #include "trackers/tracker.h"
 
 struct gc_pause_row {
@@ -44,13 +45,15 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter collections out (default 0: every one is a row)",
+	  .unit = UNIT_US,
+	  .help = "leave out shorter collections; 0: a row for every collection",
 	  .reloadable = true },
 	{ .key = "gc_pause.stack_min_us",
 	  .type = OPTION_UINT,
 	  .target = &stack_min_us,
 	  .arg = "US",
-	  .help = "collections this long have the Python stack that triggered them (default 1000)" },
+	  .unit = UNIT_US,
+	  .help = "collections this long have the triggering Python stack" },
 };
 
 static void gc_pause_options_changed(void)
@@ -80,11 +83,11 @@ static void gc_pause_close(void)
 	skeleton = NULL;
 }
 
-/* A binary's sites lie together in the map: its id says where. */
+/* A binary's sites are consecutive in the map, indexed by its id. */
 enum { SITES_PER_BINARY = PYTHON_MAX_GC_ENTRIES + PYTHON_MAX_GC_EXITS };
 
 static int note_site(const struct python_binary *binary, const struct probe_site *site,
-		     uint32_t index, struct uprobe_place *ret_place, struct why *why)
+		     uint32_t index, struct uprobe_site *ret_uprobe, struct why *why)
 {
 	struct gc_site entry = {
 		.va = site->va,
@@ -100,7 +103,7 @@ static int note_site(const struct python_binary *binary, const struct probe_site
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_sites), &index, &entry,
 				BPF_ANY))
 		return why_fail(why, errno, "cannot note a probe site: %s", strerror(errno));
-	*ret_place = (struct uprobe_place){
+	*ret_uprobe = (struct uprobe_site){
 		.file_offset = site->file_offset,
 		.ref_ctr_offset = site->ref_ctr_offset,
 		.cookie = index,
@@ -108,7 +111,7 @@ static int note_site(const struct python_binary *binary, const struct probe_site
 	return 0;
 }
 
-/* `index`: of the first site in the map. */
+/* `index`: first site in the map. */
 static int attach_sites(const struct python_binary *binary, const struct probe_site *sites,
 			uint32_t n, uint32_t index, struct bpf_program *program,
 			struct link_list *links, struct why *why)
@@ -118,13 +121,19 @@ static int attach_sites(const struct python_binary *binary, const struct probe_s
 		.rodata = skeleton->rodata,
 		.constant_cookie = (const uint64_t *)&skeleton->rodata->constant_cookie,
 	};
-	struct uprobe_place places[SITES_PER_BINARY];
+	struct uprobe_site uprobes[SITES_PER_BINARY];
+	uint64_t touched[2 * SITES_PER_BINARY];
 	int err = 0;
 
-	for (uint32_t i = 0; !err && i < n; i++)
-		err = note_site(binary, &sites[i], index + i, &places[i], why);
+	for (uint32_t i = 0; !err && i < n; i++) {
+		err = note_site(binary, &sites[i], index + i, &uprobes[i], why);
+		touched[2 * i] = sites[i].file_offset;
+		touched[2 * i + 1] = sites[i].ref_ctr_offset;
+	}
+	if (!err)
+		err = binary_touch(binary, touched, 2 * (size_t)n, why);
 	return err ? err
-		   : uprobe_attach(&object, program, binary->attach_path, places, n, links, why);
+		   : uprobe_attach(&object, program, binary->attach_path, uprobes, n, links, why);
 }
 
 static int gc_pause_attach_binary(const struct python_binary *binary, struct link_list *links,
@@ -144,7 +153,7 @@ static int gc_pause_attach_binary(const struct python_binary *binary, struct lin
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_binary), &binary->id,
 				&description, BPF_ANY))
 		return why_fail(why, errno, "cannot describe the binary: %s", strerror(errno));
-	/* ends first: no collection shall begin whose end is not probed yet */
+	/* ends first: no collection may start without a probed end */
 	err = attach_sites(binary, image->gc_exit, image->n_gc_exit, index,
 			   skeleton->progs.gc_pause_exit, links, why);
 	return err ? err
@@ -153,7 +162,7 @@ static int gc_pause_attach_binary(const struct python_binary *binary, struct lin
 				  why);
 }
 
-/* A process that starts meanwhile has probes of its own: one collection is one row. */
+/* A process starting meanwhile gets new probes: prevents two rows per collection. */
 static void gc_pause_leave_binary(const struct python_binary *binary)
 {
 	const struct gc_site none = { .method = GC_METHOD_NONE };
@@ -174,31 +183,34 @@ static const char *gc_pause_binary_method(const struct python_binary *binary)
 	return method_names[binary->image.gc_method];
 }
 
-static void gc_pause_take_extra(void *row_of, const void *extra, size_t size)
+static void gc_pause_take_extra(void *row_of, const void *extra, size_t size,
+				struct row_context *context)
 {
-	static struct stack_texts texts; /* one row is made at a time */
+	static struct stack_texts texts; /* single-threaded: one row at a time */
 	struct gc_pause_row *row = row_of;
 	const struct gc_pause_event *event = &row->event;
 
-	row->py_stack = stack_of_event(&event->header, &event->stack, extra, size, &texts);
+	row->py_stack = stack_of_event(context, &event->header, &event->stack, extra, size, &texts);
 }
+
+static const struct tracker_python python = {
+	.attach = gc_pause_attach_binary,
+	.method = gc_pause_binary_method,
+	.leave = gc_pause_leave_binary,
+	.quiet = gc_pause_quiet,
+};
 
 const struct tracker gc_pause_tracker = {
 	.name = "gc_pause",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_gc_pause", columns),
-	.event_size = sizeof(struct gc_pause_event),
+	TRACKER_ROW(struct gc_pause_row),
 	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
-	.row_size = sizeof(struct gc_pause_row),
-	.event_offset = offsetof(struct gc_pause_row, event),
 	.ring_bytes = 1 << 20,
+	.python = &python,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = gc_pause_open,
 	.options_changed = gc_pause_options_changed,
 	.close = gc_pause_close,
 	.take_extra = gc_pause_take_extra,
-	.attach_binary = gc_pause_attach_binary,
-	.leave_binary = gc_pause_leave_binary,
-	.quiet = gc_pause_quiet,
-	.binary_method = gc_pause_binary_method,
 };

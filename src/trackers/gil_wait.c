@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gil_wait: who waited for the GIL, how long, who held it. The work is in bpf/lib/gil_wait.bpf.h,
- * inside the object that off_cpu shares.
+ * gil_wait: waits for the GIL, their duration and holders. Measured in bpf/gil_wait/wait.bpf.h, in
+ * the object shared with off_cpu.
  */
 #include "events/gil_wait.h"
 
@@ -9,14 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "pipeline/enrich.h"
-#include "probe/clock.h"
-#include "probe/python_gil.h"
-#include "probe/take_gil.h"
-#include "python/names.h"
-#include "python/stack.h"
-#include "trackers/gil_places.h"
+#include "base/log.h"
+#include "rows/enrich.h"
+#include "base/clock.h"
+#include "cpython/gil.h"
+#include "cpython/take_gil.h"
+#include "process/touch.h"
+#include "rows/names.h"
+#include "rows/stack.h"
+#include "trackers/gil_addresses.h"
+#include "trackers/own_rows.h"
 #include "trackers/sched.h"
 
 struct gil_wait_row {
@@ -34,8 +36,7 @@ struct gil_profile_row {
 	uint32_t holder_tid;
 };
 
-/* Threads that wait for a GIL at the same time; in take_gil(); processes the GIL of which is had.
- */
+/* Limits: threads waiting for a GIL; threads in take_gil(); processes with a held GIL. */
 enum { MAX_THREADS_IN_CALLS = 8192, MAX_TAKES = 16384, MAX_TAKERS = 4096 };
 
 static const char *const method_names[] = { "", "sched", "callsite", "uprobe" };
@@ -80,7 +81,7 @@ static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_gil_wa
 static struct sched_bpf *skeleton;
 static uint64_t base_va[MAX_BINARIES];
 static bool usable[MAX_BINARIES];
-static enum gil_method method_of[MAX_BINARIES]; /* the one that is used */
+static enum gil_method method_of[MAX_BINARIES]; /* method in use */
 static struct sched_sums sums;
 
 static uint64_t min_duration_us = 1000, stack_min_us = 1000;
@@ -94,47 +95,49 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter waits out (1000); the profile counts them all",
+	  .unit = UNIT_US,
+	  .help = "leave out shorter waits; the profile counts all waits",
 	  .reloadable = true },
 	{ .key = "gil_wait.stack_min_us",
 	  .type = OPTION_UINT,
 	  .target = &stack_min_us,
 	  .arg = "US",
-	  .help = "waits this long have the Python stacks of waiter and holder (default 1000)" },
+	  .unit = UNIT_US,
+	  .help = "waits this long have the Python stacks of waiter and holder" },
 	{ .key = "gil_wait.stack_cpu_percent",
 	  .type = OPTION_NUMBER,
 	  .target = &stack_cpu_percent,
 	  .arg = "P",
-	  .help = "of a process's time may go to stacks of its waits under 10 ms; others have none "
-		  "then (1; 0: no limit)",
+	  .help = "limit on the share of a process's time for stacks of waits under 10 ms; "
+		  "above the limit, waits have no stack; 0: no limit",
 	  .max = 100,
 	  .reloadable = true },
 	{ .key = "gil_wait.profile_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &profile_interval_ns,
 	  .arg = "S",
-	  .help = "sum all waits, however short, over this long (10)",
+	  .help = "sum all waits, however short, over this long",
 	  .min = 1,
 	  .max = 3600 },
 	{ .key = "gil_wait.method",
 	  .type = OPTION_CHOICE,
 	  .target = &method,
 	  .arg = "METHOD",
-	  .help = "auto, sched, callsite, or uprobe: exact and slow, to compare with (auto)",
+	  .help = "auto, sched, callsite, or uprobe: exact and slow, to compare with",
 	  .choices = methods },
 };
 
-/* May some binaries be watched in this way? */
-static bool uses(enum gil_method what)
+/* Whether some binaries may use this method. */
+static bool uses_method(enum gil_method what)
 {
 	return method == (int)what || (method == GIL_METHOD_AUTO && what != GIL_METHOD_UPROBE);
 }
 
 /* ---- rows ---- */
 
-/* A thread of the same process as the waiter; '' where the thread itself is not known. */
-static const char *name_of(const struct event_header *waiter, uint32_t tid, uint32_t host_tid,
-			   uint64_t ident)
+/* Name of a thread in the waiter's process; '': unknown thread. */
+static const char *name_of(struct row_context *context, const struct event_header *waiter,
+			   uint32_t tid, uint32_t host_tid, uint64_t ident)
 {
 	const struct thread_id thread = { .host_pid = waiter->host_pid,
 					  .host_tid = host_tid,
@@ -142,10 +145,10 @@ static const char *name_of(const struct event_header *waiter, uint32_t tid, uint
 					  .tid = tid,
 					  .ident = ident };
 
-	return host_tid ? names_find(&thread, waiter->end_ns) : "";
+	return host_tid ? names_find(context, &thread, waiter->end_ns) : "";
 }
 
-static void gil_wait_complete(void *row_of)
+static void gil_wait_complete(void *row_of, struct row_context *context)
 {
 	struct gil_wait_row *row = row_of;
 	const struct gil_wait_event *event = &row->event;
@@ -156,40 +159,42 @@ static void gil_wait_complete(void *row_of)
 
 		row->holder_pairs[i] = (struct column_pair){
 			{ holder->tid, holder->ns },
-			name_of(&event->header, holder->tid, holder->host_tid, holder->ident),
+			name_of(context, &event->header, holder->tid, holder->host_tid,
+				holder->ident),
 		};
 	}
 	row->holder_thread_name = n ? row->holder_pairs[0].text : "";
-	row->dropper_thread_name = name_of(&event->header, event->dropper_tid,
+	row->dropper_thread_name = name_of(context, &event->header, event->dropper_tid,
 					   event->dropper_host_tid, event->dropper_ident);
 	row->holders = (struct column_pairs){ row->holder_pairs, n };
 }
 
-static void gil_wait_take_extra(void *row_of, const void *extra, size_t size)
+static void gil_wait_take_extra(void *row_of, const void *extra, size_t size,
+				struct row_context *context)
 {
-	static struct stack_texts waiter, holder; /* one row is made at a time */
+	static struct stack_texts waiter, holder; /* single-threaded: one row at a time */
 	struct gil_wait_row *row = row_of;
 	const struct gil_wait_event *event = &row->event;
 	const struct python_frame *frames = extra;
 
 	if ((event->py_stack.n + (size_t)event->holder_py_stack.n) * sizeof(*frames) != size)
 		return;
-	row->py_stack = stack_resolve(event->header.host_pid, event->header.end_ns, frames,
+	row->py_stack = stack_resolve(context, event->header.host_pid, event->header.end_ns, frames,
 				      &event->py_stack, &waiter);
-	row->holder_py_stack = stack_resolve(event->header.host_pid, event->header.end_ns,
+	row->holder_py_stack = stack_resolve(context, event->header.host_pid, event->header.end_ns,
 					     frames + event->py_stack.n, &event->holder_py_stack,
 					     &holder);
 }
 
-static void fill_profile_row(void *row_of)
+static void fill_profile_row(void *row_of, struct row_context *context)
 {
 	struct gil_profile_row *row = row_of;
 
-	enrich_event(&row->profile.header, &row->common);
+	enrich_event(context, &row->profile.header, &row->common);
 }
 
-static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
-			    const void *key, const void *value)
+void gil_wait_add_sum(const struct tracker_output *output, const struct sched_sums *of,
+		      const void *key, const void *value)
 {
 	struct gil_profile_row row = {
 		.holder_tid = ((const struct gil_profile_key *)key)->holder_tid,
@@ -210,13 +215,13 @@ static void gil_wait_process_appeared(const struct process *process)
 {
 	const struct python_binary *binary = process->file.binary;
 
-	gil_places_gone(process->host_pid); /* its exit may have got lost */
+	gil_addresses_gone(process->host_pid); /* its exit event may have been lost */
 	if (binary && usable[binary->id])
-		gil_places_appeared(skeleton, process, base_va[binary->id],
-				    method_of[binary->id] == GIL_METHOD_CALLSITE);
+		gil_addresses_appeared(skeleton, process, base_va[binary->id],
+				       method_of[binary->id] == GIL_METHOD_CALLSITE);
 }
 
-/* Runs the iterator over all threads to its end; what it finds are events. */
+/* Runs the iterator over all threads; open waits become events. */
 static int end_waits(void)
 {
 	struct bpf_link *link = bpf_program__attach_iter(skeleton->progs.gil_end_waits, NULL);
@@ -234,10 +239,9 @@ static int end_waits(void)
 
 static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 {
-	gil_places_tick();
-	if (output->last && !uses(GIL_METHOD_UPROBE) && end_waits())
-		log_warn("gil_wait: waits that were not over are not reported: %s",
-			 strerror(errno));
+	gil_addresses_tick();
+	if (output->last && !uses_method(GIL_METHOD_UPROBE) && end_waits())
+		log_warn("gil_wait: unfinished waits are not reported: %s", strerror(errno));
 	sched_sums_tick(&sums, output, now_ns);
 }
 
@@ -246,7 +250,9 @@ static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 static int attach_all(const struct python_binary *binary, struct bpf_program *program,
 		      const uint64_t *offsets, size_t n, struct link_list *links, struct why *why)
 {
-	for (size_t i = 0; i < n; i++) {
+	int err = binary_touch(binary, offsets, n, why);
+
+	for (size_t i = 0; !err && i < n; i++) {
 		struct bpf_link *link = bpf_program__attach_uprobe(program, false, -1,
 								   binary->attach_path, offsets[i]);
 
@@ -256,16 +262,17 @@ static int attach_all(const struct python_binary *binary, struct bpf_program *pr
 		if (link_list_add(links, link))
 			return why_fail(why, ENOMEM, "out of memory");
 	}
-	return 0;
+	return err;
 }
 
 static int attach_take_gil(const struct python_binary *binary, struct link_list *links,
 			   struct why *why)
 {
+	const struct readable_file file = binary_readable(binary);
 	struct take_gil_bounds bounds;
-	int err = take_gil_find_bounds(binary, &bounds, why);
+	int err = take_gil_find_bounds(&file, &bounds, why);
 
-	/* ends first: no wait shall begin whose end is not probed yet */
+	/* ends first: no wait may start without a probed end */
 	if (!err)
 		err = attach_all(binary, skeleton->progs.gil_take_exit, bounds.exit, bounds.n_exit,
 				 links, why);
@@ -278,8 +285,9 @@ static int attach_take_gil(const struct python_binary *binary, struct link_list 
 static int attach_calls(const struct python_binary *binary, struct link_list *links,
 			struct why *why)
 {
+	const struct readable_file file = binary_readable(binary);
 	struct take_gil_waits waits;
-	int err = take_gil_find_waits(binary, &waits, why);
+	int err = take_gil_find_waits(&file, &waits, why);
 
 	if (!err)
 		err = attach_all(binary, skeleton->progs.gil_call_resume, waits.resume, waits.n,
@@ -293,16 +301,18 @@ static int attach_calls(const struct python_binary *binary, struct link_list *li
 static int gil_wait_attach_binary(const struct python_binary *binary, struct link_list *links,
 				  struct why *why)
 {
+	const struct readable_file file = binary_readable(binary);
 	enum gil_method by = (enum gil_method)method;
 	bool glibc;
-	int err = python_gil_check(binary, &base_va[binary->id], &glibc, why);
+	int err = python_gil_check(&binary->image, &file, &base_va[binary->id], &glibc, why);
 
 	if (!err && by == GIL_METHOD_AUTO)
 		by = glibc ? GIL_METHOD_SCHED : GIL_METHOD_CALLSITE;
 	else if (!err && by == GIL_METHOD_SCHED && !glibc)
-		err = why_fail(why, ENOTSUP,
-			       "it does not use the GNU C library, whose condition variables show "
-			       "what a thread waits for: leave gil_wait.method at 'auto'");
+		err = why_fail(
+			why, ENOTSUP,
+			"the process does not use the GNU C library, needed to recognise waits "
+			"by condition variables: leave gil_wait.method at 'auto'");
 	if (!err && by == GIL_METHOD_UPROBE)
 		err = attach_take_gil(binary, links, why);
 	else if (!err && by == GIL_METHOD_CALLSITE)
@@ -317,7 +327,7 @@ static const char *gil_wait_binary_method(const struct python_binary *binary)
 	return method_names[method_of[binary->id]];
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static void gil_wait_quiet(void)
 {
@@ -332,15 +342,16 @@ static void gil_wait_options_changed(void)
 
 static void choose_programs(void)
 {
-	bool callsite = uses(GIL_METHOD_CALLSITE), uprobe = uses(GIL_METHOD_UPROBE);
+	bool callsite = uses_method(GIL_METHOD_CALLSITE), uprobe = uses_method(GIL_METHOD_UPROBE);
 
-	if (uses(GIL_METHOD_SCHED))
+	if (uses_method(GIL_METHOD_SCHED))
 		sched_watch_switches();
 	if (callsite)
 		bpf_map__set_max_entries(skeleton->maps.gil_calls, MAX_THREADS_IN_CALLS);
 	if (uprobe) {
 		bpf_map__set_max_entries(skeleton->maps.gil_takes, MAX_TAKES);
 		bpf_map__set_max_entries(skeleton->maps.gil_takers, MAX_TAKERS);
+		bpf_map__set_max_entries(skeleton->maps.gil_turns, MAX_TAKES);
 	}
 	bpf_program__set_autoload(skeleton->progs.gil_call_enter, callsite);
 	bpf_program__set_autoload(skeleton->progs.gil_call_resume, callsite);
@@ -355,20 +366,20 @@ static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 {
 	int err;
 
-	(void)only_chosen; /* only tracked processes have GILs here */
+	(void)only_chosen; /* only tracked processes have GIL addresses */
 	err = sched_open(&skeleton, why);
 	if (err)
 		return err;
-	skeleton->rodata->gil_wait_runs = uses(GIL_METHOD_SCHED);
-	skeleton->rodata->gil_callsite_runs = uses(GIL_METHOD_CALLSITE);
+	skeleton->rodata->gil_wait_runs = uses_method(GIL_METHOD_SCHED);
+	skeleton->rodata->gil_callsite_runs = uses_method(GIL_METHOD_CALLSITE);
 	gil_wait_options_changed();
 	skeleton->rodata->gil_stack_min_ns = stack_min_us * NSEC_PER_USEC;
 	choose_programs();
 	sums = (struct sched_sums){
 		.maps = { skeleton->maps.gil_profile_0, skeleton->maps.gil_profile_1 },
-		.side = &skeleton->bss->gil_profile_side,
+		.side = &skeleton->bss->gil_active_profile,
 		.interval_ns = profile_interval_ns,
-		.each = add_profile_row,
+		.each = gil_wait_add_sum,
 	};
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
@@ -376,22 +387,31 @@ static int gil_wait_open(bool only_chosen, struct bpf_object_skeleton **ret_skel
 
 static void gil_wait_close(void)
 {
-	gil_places_done();
+	gil_addresses_done();
 	if (skeleton)
 		sched_close();
 	skeleton = NULL;
 }
 
+static const struct tracker_python python = {
+	.walks_threads = true,
+	.attach = gil_wait_attach_binary,
+	.method = gil_wait_binary_method,
+	.appeared = gil_wait_process_appeared,
+	.gone = gil_addresses_gone,
+	.quiet = gil_wait_quiet,
+};
+
 const struct tracker gil_wait_tracker = {
 	.name = "gil_wait",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_gil_wait", columns),
 	.second_table = &profile_table,
-	.event_size = sizeof(struct gil_wait_event),
+	TRACKER_ROW(struct gil_wait_row),
 	.extra_max = 2 * PYTHON_STACK_MAX * sizeof(struct python_frame),
-	.row_size = sizeof(struct gil_wait_row),
-	.event_offset = offsetof(struct gil_wait_row, event),
 	.ring_bytes = 1 << 20,
-	.walks_threads = true,
+	.shed_rank = 1,
+	.program_prefix = "gil_",
+	.python = &python,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = gil_wait_open,
@@ -400,9 +420,4 @@ const struct tracker gil_wait_tracker = {
 	.tick = gil_wait_tick,
 	.take_extra = gil_wait_take_extra,
 	.complete = gil_wait_complete,
-	.attach_binary = gil_wait_attach_binary,
-	.binary_method = gil_wait_binary_method,
-	.process_appeared = gil_wait_process_appeared,
-	.quiet = gil_wait_quiet,
-	.process_gone = gil_places_gone,
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* handoff: how long a connection waited for a worker thread. The work is in bpf/handoff.bpf.c. */
+/* handoff: time a connection waited for a worker thread. Measured in bpf/handoff.bpf.c. */
 #include "events/handoff.h"
 
 #include <bpf/bpf.h>
@@ -8,9 +8,9 @@
 
 #include "events/process.h"
 #include "handoff.skel.h"
-#include "probe/kernel.h"
-#include "python/names.h"
-#include "python/stack.h"
+#include "host/kernel.h"
+#include "rows/names.h"
+#include "rows/stack.h"
 #include "trackers/tracker.h"
 
 struct handoff_row {
@@ -54,19 +54,21 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter hand-offs out (default 0: every one is a row)",
+	  .unit = UNIT_US,
+	  .help = "leave out shorter hand-offs; 0: a row for every hand-off",
 	  .reloadable = true },
 	{ .key = "handoff.stack_min_us",
 	  .type = OPTION_UINT,
 	  .target = &stack_min_us,
 	  .arg = "US",
-	  .help = "requests that waited this long for a thread have its Python stack (1000)" },
+	  .unit = UNIT_US,
+	  .help = "requests with a wait this long for a thread have the thread's Python stack" },
 	{ .key = "handoff.stack_cpu_percent",
 	  .type = OPTION_NUMBER,
 	  .target = &stack_cpu_percent,
 	  .arg = "P",
-	  .help = "of a process's time may go to these stacks; others have none then (1; 0: no "
-		  "limit)",
+	  .help = "limit on the share of a process's time for these stacks; above the limit, "
+		  "rows have no stack; 0: no limit",
 	  .max = 100,
 	  .reloadable = true },
 };
@@ -77,7 +79,7 @@ static void handoff_options_changed(void)
 	skeleton->bss->handoff_stack_share_ppm = (uint64_t)(stack_cpu_percent * 10000);
 }
 
-/* The tracepoints of system calls. Some machines have no poll(); the others must all be there. */
+/* System call tracepoints. poll() does not exist on all machines; the others are required. */
 static bool choose_syscalls(void)
 {
 	const struct {
@@ -110,13 +112,13 @@ static int handoff_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 {
 	bool cheap;
 
-	(void)only_chosen; /* only tracked processes have connections */
+	(void)only_chosen; /* only connections of tracked processes are recorded */
 	skeleton = handoff_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
 	handoff_options_changed();
 	skeleton->rodata->handoff_stack_min_ns = stack_min_us * NSEC_PER_USEC;
-	/* what waits for its first byte has waited for no thread: no stack of it is ever kept */
+	/* without bytes there is no wait for a thread: no stack is kept */
 	if (stack_min_us)
 		bpf_map__set_max_entries(skeleton->maps.handoff_stacks, 1);
 	bpf_map__set_max_entries(skeleton->maps.python_walks, 1);
@@ -149,9 +151,9 @@ static bool is_tracked(uint32_t host_pid)
 }
 
 /*
- * A process that ends leaves its descriptors' names behind, and nobody says when a unix socket
- * ends. (A TCP connection may live on in a child, and goes with its socket.) One walk a second
- * serves all that ended meanwhile: a host may start and end thousands of processes in that time.
+ * Entries of an ended process's descriptors remain, and the end of a unix socket has no event. (TCP
+ * entries end with their socket, which a child may keep.) A walk per second removes entries of all
+ * ended processes, since a host may end thousands per second.
  */
 static void handoff_process_gone(uint32_t host_pid)
 {
@@ -190,28 +192,31 @@ static void handoff_tick(const struct tracker_output *output, uint64_t now_ns)
 	more = bpf_map_get_next_key(fds, NULL, &next) == 0;
 	while (more) {
 		key = next;
-		/* the next one first: a deleted key has no successor */
+		/* next key first: a deleted key has no successor */
 		more = bpf_map_get_next_key(fds, &key, &next) == 0;
 		if (!is_tracked((uint32_t)(key >> 32)))
 			forget_descriptor(key);
 	}
 }
 
-static void handoff_take_extra(void *row_of, const void *extra, size_t size)
+static void handoff_take_extra(void *row_of, const void *extra, size_t size,
+			       struct row_context *context)
 {
-	static struct stack_texts texts; /* one row is made at a time */
+	static struct stack_texts texts; /* single-threaded: one row at a time */
 	struct handoff_row *row = row_of;
 	const struct handoff_event *event = &row->event;
 
-	row->py_stack = stack_of_event(&event->header, &event->py_stack, extra, size, &texts);
+	row->py_stack = stack_of_event(context, &event->header, &event->py_stack, extra, size,
+				       &texts);
 }
 
-static void handoff_complete(void *row_of)
+static void handoff_complete(void *row_of, struct row_context *context)
 {
 	struct handoff_row *row = row_of;
 	const struct handoff_event *event = &row->event;
 
-	row->main_thread_name = names_find(&(struct thread_id){ .host_pid = event->header.host_pid,
+	row->main_thread_name = names_find(context,
+					   &(struct thread_id){ .host_pid = event->header.host_pid,
 								.host_tid = event->main_host_tid,
 								.pid = event->header.pid,
 								.tid = event->main_tid,
@@ -219,15 +224,18 @@ static void handoff_complete(void *row_of)
 					   event->header.start_ns);
 }
 
+static const struct tracker_python python = {
+	.walks_threads = true,
+	.gone = handoff_process_gone,
+};
+
 const struct tracker handoff_tracker = {
 	.name = "handoff",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_handoff", columns),
-	.event_size = sizeof(struct handoff_event),
+	TRACKER_ROW(struct handoff_row),
 	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
-	.row_size = sizeof(struct handoff_row),
-	.event_offset = offsetof(struct handoff_row, event),
 	.ring_bytes = 512 << 10,
-	.walks_threads = true,
+	.python = &python,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = handoff_open,
@@ -235,6 +243,5 @@ const struct tracker handoff_tracker = {
 	.close = handoff_close,
 	.take_extra = handoff_take_extra,
 	.complete = handoff_complete,
-	.process_gone = handoff_process_gone,
 	.tick = handoff_tick,
 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The sizes of BPF maps. See map_memory.h. */
+/* Sizes of BPF maps. See map_memory.h. */
 #include "trackers/map_memory.h"
 
-#include "log.h"
-#include "probe/kernel.h"
-#include "util.h"
+#include "base/log.h"
+#include "host/kernel.h"
+#include "base/util.h"
 
 enum {
 	LEAST_ENTRIES = 256,
 	LEAST_RING_BYTES = 128 << 10,
-	/* the allocator keeps at hand some 10 KB of each size: too few of what is larger */
+	/* bpf_mem_alloc caches about 10 KB per size: too few entries of larger values */
 	ON_DEMAND_VALUE_MAX = 1024,
 };
 
@@ -41,7 +41,7 @@ static uint64_t round_up_to_power_of_2(uint64_t n)
 	return power;
 }
 
-/* As the kernel's slabs are: 96 and 192 bytes beside the powers of two. */
+/* Sizes of kernel slabs: powers of two, 96 and 192 bytes. */
 static uint64_t allocation(uint64_t n)
 {
 	uint64_t power = round_up_to_power_of_2(n);
@@ -74,11 +74,11 @@ static uint64_t map_bytes(const struct bpf_map *map, uint64_t n)
 	case BPF_MAP_TYPE_ARRAY:
 		return n * bpf_map__value_size(map);
 	default:
-		return 0; /* task storage: lies with the threads that there are */
+		return 0; /* task storage: allocated per thread */
 	}
 }
 
-/* As many as are wanted, or as take `most` bytes. */
+/* The configured entries, limited to `most` bytes. */
 static uint32_t entries(const struct bpf_map *map, uint64_t most)
 {
 	uint32_t n = bpf_map__max_entries(map), least;
@@ -88,13 +88,13 @@ static uint32_t entries(const struct bpf_map *map, uint64_t most)
 	else if (bpf_map__type(map) == BPF_MAP_TYPE_RINGBUF)
 		least = LEAST_RING_BYTES;
 	else
-		return n; /* an array's indexes have a meaning */
+		return n; /* array indices have a meaning */
 	while (n / 2 >= least && map_bytes(map, n) > most)
 		n /= 2;
 	return n;
 }
 
-/* When all are full. */
+/* Total size of full maps. */
 static uint64_t sum_of(struct bpf_object *const *objects, size_t n, uint64_t most)
 {
 	struct bpf_map *map;
@@ -102,7 +102,7 @@ static uint64_t sum_of(struct bpf_object *const *objects, size_t n, uint64_t mos
 
 	for (size_t i = 0; i < n; i++) {
 		bpf_object__for_each_map (map, objects[i]) {
-			/* one that is there already is another object's */
+			/* an existing map is shared with another object */
 			if (bpf_map__autocreate(map) && bpf_map__fd(map) < 0)
 				sum += map_bytes(map, entries(map, most));
 		}

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What BPF maps may take of memory. Entries are allocated when there is something to keep, where
- * the kernel can do that anywhere; and where the agent has a memory limit, all maps together are
- * made to fit into their share of it when they are full. What finds no room is counted as lost:
- * for an agent that is killed nobody counts.
+ * Memory of BPF maps. Entries are allocated on demand if the kernel supports allocation in any
+ * context. With a memory limit, map sizes are reduced so that full maps fit into their share: a
+ * full map loses counted events, while an OOM-killed agent would lose uncounted events.
  */
-#ifndef UNDERSPAN_MAP_MEMORY_H
-#define UNDERSPAN_MAP_MEMORY_H
+#ifndef UNDERSPAN_TRACKERS_MAP_MEMORY_H
+#define UNDERSPAN_TRACKERS_MAP_MEMORY_H
 
 #include <bpf/libbpf.h>
 #include <stdint.h>
 
-/* Before the object is loaded: its maps take memory as they fill. */
+/* To be called before loading: maps allocate entries on demand. */
 void map_memory_on_demand(struct bpf_object *object);
 
 /*
- * Before they are loaded: makes the largest of their maps as small as it takes for all to fit into
- * so many bytes. Returns what one of them may take at most, for an object that is opened once more.
+ * To be called before loading: reduces the largest maps until all fit into `bytes`. Returns the
+ * maximum bytes of a map, for objects opened again.
  */
 uint64_t map_memory_fit(struct bpf_object *const *objects, size_t n, uint64_t bytes);
 
-/* Its maps shall take `most` bytes each at most, UINT64_MAX: what they want. */
+/* Limits each map of the object to `most` bytes; UINT64_MAX: no limit. */
 void map_memory_shrink(struct bpf_object *object, uint64_t most);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * off_cpu: where threads slept or waited for a CPU, why, for how long, who woke them. The work is
- * in bpf/lib/off_cpu.bpf.h, inside the object that gil_wait shares; here stacks get names.
+ * off_cpu: intervals off the CPU with cause, duration and waker. Measured in
+ * bpf/off_cpu/interval.bpf.h, in the object shared with gil_wait; stacks are resolved here.
  */
 #include "events/off_cpu.h"
 
@@ -12,17 +12,18 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-#include "log.h"
-#include "pipeline/enrich.h"
-#include "probe/symbols.h"
-#include "probe/syscall_names.h"
-#include "python/names.h"
-#include "python/stack.h"
+#include "base/log.h"
+#include "rows/enrich.h"
+#include "rows/symbols.h"
+#include "host/syscall_names.h"
+#include "rows/names.h"
+#include "rows/stack.h"
 #include "trackers/off_cpu_idle.h"
+#include "trackers/own_rows.h"
 #include "trackers/sched.h"
 #include "trackers/sched_return.h"
 
-/* What user space adds to an event, the same for an interval and for a sum of them. */
+/* Data added in user space, for an interval or a sum of intervals. */
 struct off_cpu_names {
 	const char *syscall, *waker_thread_name;
 	char state[2];
@@ -39,6 +40,7 @@ struct off_cpu_profile_row {
 	struct row_common common;
 	struct off_cpu_profile profile;
 	struct off_cpu_names names;
+	uint64_t py_stack; /* key in the kernel's map; 0: none */
 };
 
 static const char *const cause_names[OFF_CPU_CAUSE_MAX] = {
@@ -49,7 +51,7 @@ static const char *const cause_names[OFF_CPU_CAUSE_MAX] = {
 
 #define LOW_STRING "LowCardinality(String)"
 #define STACK_TYPE "Array(LowCardinality(String))"
-/* The columns about what it waited for and who ended that, of a row with a member `event`. */
+/* Columns about cause and waker, for a row with a member `event`. */
 #define WHY_COLUMNS(row, event)                                                                    \
 	COLUMN(COLUMN_CHARS, row, names.state, "state", LOW_STRING),                               \
 		COLUMN_NAMED(row, event.off.cause, "cause", cause_names),                          \
@@ -83,14 +85,14 @@ static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_off_cp
 
 static struct sched_bpf *skeleton;
 static struct sched_sums sums;
-static struct complaint no_room;
+static struct log_limit no_room;
 
 static uint64_t min_duration_us = 10000;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static uint64_t profile_entries = 4096;
 static uint64_t max_threads = 16384;
 static uint64_t ring_kib = 2048;
-static bool all;
+static bool all_threads;
 static bool user_stacks = true;
 static bool py_stacks = true;
 static char *cgroup;
@@ -100,60 +102,64 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter intervals out (10000); the profile counts them all",
+	  .unit = UNIT_US,
+	  .help = "leave out shorter intervals; the profile counts all intervals",
 	  .reloadable = true },
 	{ .key = "off_cpu.all",
 	  .type = OPTION_BOOL,
-	  .target = &all,
-	  .help = "follow all threads of the host, not only those of tracked processes" },
+	  .target = &all_threads,
+	  .help = "follow all threads of the host, not only threads of tracked processes" },
 	{ .key = "off_cpu.cgroup",
 	  .type = OPTION_STRING,
 	  .target = &cgroup,
 	  .arg = "PATH",
-	  .help = "follow also the threads of this cgroup (a directory) and of those below it" },
+	  .help = "follow also the threads of this cgroup (a directory) and of all cgroups below" },
 	{ .key = "off_cpu.user_stacks",
 	  .type = OPTION_BOOL,
 	  .target = &user_stacks,
-	  .help = "take native stacks, by frame pointers, at each switch (true)" },
+	  .help = "take native stacks, by frame pointers, at each switch" },
 	{ .key = "off_cpu.py_stacks",
 	  .type = OPTION_BOOL,
 	  .target = &py_stacks,
-	  .help = "rows have the Python stack, at no cost for shorter intervals (true)" },
+	  .help = "rows have the Python stack; sums have a sampled stack" },
 	{ .key = "off_cpu.profile_interval",
 	  .type = OPTION_SECONDS,
 	  .target = &profile_interval_ns,
 	  .arg = "S",
-	  .help = "sum all intervals, however short, over this long (10)",
+	  .help = "sum all intervals, however short, over this long",
 	  .min = 1,
 	  .max = 3600 },
 	{ .key = "off_cpu.profile_entries",
 	  .type = OPTION_UINT,
 	  .target = &profile_entries,
 	  .arg = "N",
-	  .help = "sums kept in the kernel at once (4096, 2 KiB each); the rest is summed by cause",
+	  .help = "sums kept in the kernel at once (2 KiB each); the rest is summed by cause",
 	  .min = 16,
 	  .max = 1 << 20 },
 	{ .key = "off_cpu.ring_kib",
 	  .type = OPTION_UINT,
 	  .target = &ring_kib,
 	  .arg = "KIB",
-	  .help = "ring buffer, rounded up to a power of two (2048); what does not fit is counted",
+	  .unit = UNIT_KIB,
+	  .help = "ring buffer, rounded up to a power of two; events without room are counted "
+		  "as lost",
 	  .min = 64,
 	  .max = 1 << 20 },
 	{ .key = "off_cpu.max_threads",
 	  .type = OPTION_UINT,
 	  .target = &max_threads,
 	  .arg = "N",
-	  .help = "threads followed at once, on kernels without a storage of tasks' own (16384); "
-		  "what does not fit is counted",
+	  .help = "threads followed at once, on kernels without task storage; threads without "
+		  "room are counted as lost",
 	  .min = 64,
 	  .max = 1 << 22 },
 };
 
 /* ---- rows ---- */
 
-/* The row is written before the next one is made: one set of arrays is enough. */
-static void name_stacks(const struct off_cpu_event *event, struct off_cpu_names *names)
+/* The row is written before the next is made: a single set of arrays is enough. */
+static void name_stacks(struct row_context *context, const struct off_cpu_event *event,
+			struct off_cpu_names *names)
 {
 	static const char *kernel[OFF_CPU_KERNEL_FRAMES];
 	static const char *user[OFF_CPU_USER_FRAMES + OFF_CPU_WAKER_FRAMES];
@@ -166,53 +172,91 @@ static void name_stacks(const struct off_cpu_event *event, struct off_cpu_names 
 		n++;
 	}
 	names->kernel_stack = (struct column_strings){ kernel, n };
-	n = symbols_user_stack(event->header.host_pid, off->user, OFF_CPU_USER_FRAMES, user);
+	n = symbols_user_stack(context, event->header.host_pid, off->user, OFF_CPU_USER_FRAMES,
+			       user);
 	names->user_stack = (struct column_strings){ user, n };
-	n = symbols_user_stack(off->waker.host_pid, off->waker_user, OFF_CPU_WAKER_FRAMES,
+	n = symbols_user_stack(context, off->waker.host_pid, off->waker_user, OFF_CPU_WAKER_FRAMES,
 			       user + OFF_CPU_USER_FRAMES);
 	names->waker_stack = (struct column_strings){ user + OFF_CPU_USER_FRAMES, n };
 }
 
-static void fill_names(const struct off_cpu_event *event, struct off_cpu_names *names)
+static void fill_names(struct row_context *context, const struct off_cpu_event *event,
+		       struct off_cpu_names *names)
 {
 	const struct off_cpu_waker *waker = &event->off.waker;
 
 	names->syscall = syscall_name(event->off.syscall);
 	names->state[0] = (char)event->off.state;
-	names->waker_thread_name = names_find(&(struct thread_id){ .host_pid = waker->host_pid,
+	names->waker_thread_name = names_find(context,
+					      &(struct thread_id){ .host_pid = waker->host_pid,
 								   .host_tid = waker->host_tid,
 								   .pid = waker->pid,
 								   .tid = waker->tid,
 								   .ident = waker->ident },
 					      event->header.end_ns);
-	name_stacks(event, names);
+	name_stacks(context, event, names);
 }
 
-static void off_cpu_complete(void *row_of)
+/* Classifies waits for a lock or a pipe as idle or blocked. */
+static void judge_idle(struct off_cpu *off, const struct off_cpu_names *names)
+{
+	if (off->cause == OFF_CPU_CAUSE_lock || off->cause == OFF_CPU_CAUSE_pipe)
+		off->idle = off_cpu_waits_for_work(&names->py_stack);
+}
+
+static void off_cpu_complete(void *row_of, struct row_context *context)
 {
 	struct off_cpu_row *row = row_of;
-	struct off_cpu *off = &row->event.off;
 
-	fill_names(&row->event, &row->names);
-	if (off->cause == OFF_CPU_CAUSE_lock || off->cause == OFF_CPU_CAUSE_pipe)
-		off->idle = off_cpu_waits_for_work(&row->names.py_stack);
+	fill_names(context, &row->event, &row->names);
+	judge_idle(&row->event.off, &row->names);
 }
 
-static void fill_profile_row(void *row_of)
+/* May be called repeatedly for a row: reads the stack from the BPF map each time. */
+static struct column_strings stack_of_sum(struct row_context *context,
+					  const struct off_cpu_profile_row *row)
+{
+	static struct stack_texts texts; /* one row is made at a time */
+	static struct python_stack {
+		struct python_stack_info info;
+		uint32_t pad;
+		struct python_frame frames[PYTHON_STACK_MAX];
+	} stack; /* same layout as in bpf/python/frames.bpf.h */
+
+	if (!row->py_stack ||
+	    bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.off_cpu_stacks), &row->py_stack, &stack))
+		return (struct column_strings){ 0 };
+	return stack_resolve(context, row->profile.first.header.host_pid,
+			     row->profile.first.header.end_ns, stack.frames, &stack.info, &texts);
+}
+
+static void fill_profile_row(void *row_of, struct row_context *context)
 {
 	struct off_cpu_profile_row *row = row_of;
+	struct event_header *header = &row->profile.first.header;
+	uint64_t end_ns = header->end_ns;
 
-	enrich_event(&row->profile.first.header, &row->common);
-	fill_names(&row->profile.first, &row->names);
+	/* the process may have ended since: names are looked up for the start of the sum */
+	header->end_ns = header->start_ns;
+	enrich_event(context, header, &row->common);
+	fill_names(context, &row->profile.first, &row->names);
+	row->names.py_stack = stack_of_sum(context, row);
+	judge_idle(&row->profile.first.off, &row->names);
+	header->end_ns = row->common.end_ns = end_ns;
+	row->common.duration_ns = end_ns - header->start_ns;
 }
 
-static void add_profile_row(const struct tracker_output *output, const struct sched_sums *of,
-			    const void *key, const void *value)
+void off_cpu_add_sum(const struct tracker_output *output, const struct sched_sums *of,
+		     const void *key, const void *value)
 {
+	const struct off_cpu_profile_key *by = key; /* other fields come from the first interval */
 	struct off_cpu_profile_row row = { .profile = *(const struct off_cpu_profile *)value };
 	struct event_header *header = &row.profile.first.header;
 
-	(void)key; /* all of it is in the first of the intervals */
+	if (!row.profile.sum.count &&
+	    !row.profile.sum.off_ns) /* all time is attributed to stacks */
+		return;
+	row.py_stack = by ? by->py_stack : 0;
 	header->start_ns = of->start_ns;
 	header->end_ns = of->end_ns;
 	output->add(output, &(struct tracker_row){ .table = 1,
@@ -232,12 +276,12 @@ static void add_sum(struct off_cpu_sum *to, const struct off_cpu_sum *more)
 	to->runq_ns += more->runq_ns;
 }
 
-/* Sums up what is in the per-CPU map under `key`, and sets it to 0. */
+/* Sums the per-CPU values of `key` and resets them. */
 static void take_rest(uint32_t key, struct off_cpu_sum *ret)
 {
 	static const struct off_cpu_sum nothing;
 	int n_cpus = libbpf_num_possible_cpus(),
-	    fd = bpf_map__fd(skeleton->maps.off_cpu_profile_rest);
+	    fd = bpf_map__fd(skeleton->maps.off_cpu_profile_overflow);
 	AUTO_FREE struct off_cpu_sum *sums_of_cpus = NULL;
 
 	*ret = nothing;
@@ -255,7 +299,7 @@ static void take_rest(uint32_t key, struct off_cpu_sum *ret)
 		bpf_map_update_elem(fd, &key, sums_of_cpus, BPF_ANY);
 }
 
-/* What found no room, as rows of nobody: a row a cause. */
+/* Overflow rows without process, one per cause. */
 static void add_rest(const struct tracker_output *output, const struct sched_sums *of,
 		     uint32_t side)
 {
@@ -269,22 +313,25 @@ static void add_rest(const struct tracker_output *output, const struct sched_sum
 		take_rest(side * OFF_CPU_CAUSE_MAX + cause, &rest.sum);
 		count += rest.sum.count;
 		if (rest.sum.count)
-			add_profile_row(output, of, NULL, &rest);
+			off_cpu_add_sum(output, of, NULL, &rest);
 	}
 	if (count)
-		complain(&no_room,
-			 "off_cpu: the profile has %llu intervals without their thread and stack: "
-			 "they found no room; off_cpu.profile_entries (%llu) makes more",
-			 (unsigned long long)count, (unsigned long long)profile_entries);
+		log_ratelimited(
+			&no_room,
+			"off_cpu: the profile has %llu intervals without thread and stack, for "
+			"lack of room: raise off_cpu.profile_entries (%llu)",
+			(unsigned long long)count, (unsigned long long)profile_entries);
 }
 
-static void off_cpu_take_extra(void *row_of, const void *extra, size_t size)
+static void off_cpu_take_extra(void *row_of, const void *extra, size_t size,
+			       struct row_context *context)
 {
 	static struct stack_texts texts; /* one row is made at a time */
 	struct off_cpu_row *row = row_of;
 	const struct off_cpu_event *event = &row->event;
 
-	row->names.py_stack = stack_of_event(&event->header, &event->py_stack, extra, size, &texts);
+	row->names.py_stack = stack_of_event(context, &event->header, &event->py_stack, extra, size,
+					     &texts);
 }
 
 static void off_cpu_process_appeared(const struct process *process)
@@ -299,11 +346,11 @@ static void off_cpu_process_gone(uint32_t host_pid)
 
 static void off_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
 {
-	sched_return_tick(skeleton);
+	sched_return_tick(skeleton, output);
 	sched_sums_tick(&sums, output, now_ns);
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static bool is_cgroup(const char *path)
 {
@@ -312,7 +359,7 @@ static bool is_cgroup(const char *path)
 	return statfs(path, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
 }
 
-/* As it was given, or from the root of the unified hierarchy, wherever that is mounted. */
+/* The path as given, or relative to the mount of the unified hierarchy. */
 static int find_cgroup(const char *path, char *ret, size_t size, struct why *why)
 {
 	static const char *const roots[] = { "", "/sys/fs/cgroup/", "/sys/fs/cgroup/unified/" };
@@ -326,7 +373,7 @@ static int find_cgroup(const char *path, char *ret, size_t size, struct why *why
 			"off_cpu.cgroup: there is no cgroup '%s' in the unified hierarchy", path);
 }
 
-/* A cgroup's id is its directory's inode number; its level is how deep it lies. */
+/* A cgroup's id is the inode number of its directory; its level is the depth. */
 static int choose_cgroup(const char *path, struct why *why)
 {
 	char full[PATH_MAX], real[PATH_MAX];
@@ -369,15 +416,17 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	off_cpu_options_changed();
 	skeleton->rodata->off_cpu_user_stacks = user_stacks;
 	skeleton->rodata->off_cpu_py_stacks = py_stacks;
-	skeleton->rodata->off_cpu_all = all && !only_chosen;
+	skeleton->rodata->off_cpu_all = all_threads && !only_chosen;
+	if (!py_stacks)
+		bpf_map__set_max_entries(skeleton->maps.off_cpu_stacks, 1);
 	bpf_map__set_max_entries(skeleton->maps.sched_thread_hash, (uint32_t)max_threads);
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_0, (uint32_t)profile_entries);
 	bpf_map__set_max_entries(skeleton->maps.off_cpu_profile_1, (uint32_t)profile_entries);
 	sums = (struct sched_sums){
 		.maps = { skeleton->maps.off_cpu_profile_0, skeleton->maps.off_cpu_profile_1 },
-		.side = &skeleton->bss->off_cpu_profile_side,
+		.side = &skeleton->bss->off_cpu_active_profile,
 		.interval_ns = profile_interval_ns,
-		.each = add_profile_row,
+		.each = off_cpu_add_sum,
 		.drained = add_rest,
 	};
 	symbols_init();
@@ -398,16 +447,23 @@ static void off_cpu_close(void)
 	skeleton = NULL;
 }
 
+static const struct tracker_python python = {
+	.walks_threads = true,
+	.appeared = off_cpu_process_appeared,
+	.gone = off_cpu_process_gone,
+	.quiet = off_cpu_quiet,
+};
+
 const struct tracker off_cpu_tracker = {
 	.name = "off_cpu",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_off_cpu", columns),
 	.second_table = &profile_table,
-	.event_size = sizeof(struct off_cpu_event),
+	TRACKER_ROW(struct off_cpu_row),
 	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
-	.row_size = sizeof(struct off_cpu_row),
-	.event_offset = offsetof(struct off_cpu_row, event),
 	.ring_kib = &ring_kib,
-	.walks_threads = true,
+	.shed_rank = 2,
+	.sampled_by_skip = true,
+	.python = &python,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 	.open = off_cpu_open,
@@ -416,7 +472,4 @@ const struct tracker off_cpu_tracker = {
 	.tick = off_cpu_tick,
 	.complete = off_cpu_complete,
 	.take_extra = off_cpu_take_extra,
-	.quiet = off_cpu_quiet,
-	.process_appeared = off_cpu_process_appeared,
-	.process_gone = off_cpu_process_gone,
 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Idle threads by their Python stacks. See off_cpu_idle.h. */
+/* Idle detection by Python stack. See off_cpu_idle.h. */
 #include "trackers/off_cpu_idle.h"
 
 #include <string.h>
 
-struct place {
-	const char *function, *file; /* the end of its path */
+struct code_location {
+	const char *function, *file; /* `file`: suffix of the path */
 };
 
-/* Frames of waiting itself. */
-static const struct place waiting[] = {
+/* Frames of waiting functions. */
+static const struct code_location waiting[] = {
 	{ "wait", "/threading.py" },
 	{ "wait_for", "/threading.py" },
 	{ "get", "/queue.py" },
@@ -21,8 +21,8 @@ static const struct place waiting[] = {
 	{ "__enter__", "/multiprocessing/synchronize.py" },
 };
 
-/* Loops of pools: when they wait, they wait for work. */
-static const struct place loops[] = {
+/* Main loops of pools: waiting there means waiting for work. */
+static const struct code_location loops[] = {
 	{ "_worker", "/concurrent/futures/thread.py" },
 	{ "_process_worker", "/concurrent/futures/process.py" },
 	{ "worker", "/multiprocessing/pool.py" },
@@ -36,14 +36,14 @@ static const struct place loops[] = {
 	{ "_target", "/sentry_sdk/worker.py" },
 };
 
-/* What threading has outside of the function that a thread was started with, innermost first. */
-static const struct place thread_begin[] = {
+/* Frames of module threading outside of a thread's target function, innermost first. */
+static const struct code_location thread_begin[] = {
 	{ "_bootstrap_inner", "/threading.py" },
 	{ "_bootstrap", "/threading.py" },
 };
-static const struct place thread_run = { "run", "/threading.py" };
+static const struct code_location thread_run = { "run", "/threading.py" };
 
-/* Does `text`, of which there are `length` bytes, end with `end`? */
+/* Whether `text` of `length` bytes ends with `end`. */
 static bool ends_with(const char *text, size_t length, const char *end)
 {
 	size_t n = strlen(end);
@@ -52,34 +52,36 @@ static bool ends_with(const char *text, size_t length, const char *end)
 }
 
 /* "Class.function (path:line)", before 3.11 without the class; a path may be relative. */
-static bool is_at(const char *frame, const struct place *place)
+static bool is_at(const char *frame, const struct code_location *location)
 {
 	const char *path = strstr(frame, " ("), *end = strrchr(frame, ':');
-	size_t function = strlen(place->function), length, name;
+	size_t function = strlen(location->function), length, name;
 
 	if (!path || !end || end < path + 2)
 		return false;
 	name = (size_t)(path - frame);
 	path += 2;
 	length = (size_t)(end - path);
-	if (!ends_with(frame, name, place->function) ||
+	if (!ends_with(frame, name, location->function) ||
 	    (name > function && frame[name - function - 1] != '.'))
 		return false;
-	return ends_with(path, length, place->file) ||
-	       (length == strlen(place->file) - 1 && ends_with(path, length, place->file + 1));
+	return ends_with(path, length, location->file) ||
+	       (length == strlen(location->file) - 1 &&
+		ends_with(path, length, location->file + 1));
 }
 
-static bool is_one_of(const char *frame, const struct place *places, size_t n)
+static bool is_one_of(const char *frame, const struct code_location *locations, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (is_at(frame, &places[i]))
+		if (is_at(frame, &locations[i]))
 			return true;
 	}
 	return false;
 }
-#define IS_ONE_OF(frame, places) is_one_of(frame, places, sizeof(places) / sizeof((places)[0]))
+#define IS_ONE_OF(frame, locations)                                                                \
+	is_one_of(frame, locations, sizeof(locations) / sizeof((locations)[0]))
 
-/* Is frame `i` the function that a thread was started with, or the thread's own run()? */
+/* Whether frame `i` is a thread's target function or run(). */
 static bool is_outermost(const struct column_strings *stack, size_t i)
 {
 	const char *const *left = stack->items + i + 1;
@@ -102,6 +104,6 @@ bool off_cpu_waits_for_work(const struct column_strings *py_stack)
 		return false;
 	if (IS_ONE_OF(py_stack->items[i], loops))
 		return true;
-	/* a Timer or the like: run() of threading itself waits */
+	/* a Timer: threading's run() waits */
 	return i > 0 && is_outermost(py_stack, i);
 }

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads with nothing to do, told from those that something keeps waiting, where the system call
- * does not say it: a pool's worker sleeps on a lock, as one does that another thread holds up.
+ * Idle detection by Python stack, where the system call cannot tell: an idle pool worker sleeps on
+ * a lock, like a blocked thread.
  */
-#ifndef UNDERSPAN_OFF_CPU_IDLE_H
-#define UNDERSPAN_OFF_CPU_IDLE_H
+#ifndef UNDERSPAN_TRACKERS_OFF_CPU_IDLE_H
+#define UNDERSPAN_TRACKERS_OFF_CPU_IDLE_H
 
 #include <stdbool.h>
 
-#include "pipeline/column.h"
+#include "rows/column.h"
 
 /*
- * Does a Python stack, innermost first, show a thread that waits for work? It does when
- * - the loop of a known pool waits, in itself or by a queue's or condition's methods, or
- * - the function that the thread was started with waits in Queue.get(), Condition.wait() or
- *   Event.wait(): a thread that is there to be given things.
- * A lock that is acquired, a future's result, a join, or a queue that is read further inside are
- * something that takes time. So is whatever is not recognised.
+ * Whether a Python stack (innermost first) shows a thread waiting for work:
+ * - the loop of a known pool waits, directly or in methods of a queue or condition, or
+ * - the thread's target function waits in Queue.get(), Condition.wait() or Event.wait().
+ * Lock acquisition, a future's result, join(), queue reads in deeper frames and unknown stacks are
+ * not idle.
  */
 bool off_cpu_waits_for_work(const struct column_strings *py_stack);
 

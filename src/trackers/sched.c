@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What gil_wait and off_cpu share. See sched.h. */
+/* The object shared by gil_wait and off_cpu. See sched.h. */
 #include "trackers/sched.h"
 
 #include <bpf/bpf.h>
 #include <string.h>
 
-#include "probe/kernel.h"
+#include "host/kernel.h"
 #include "trackers/sched_return.h"
 
 static struct sched_bpf *skeleton;
@@ -16,7 +16,8 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 	bool storage;
 
 	if (skeleton && bpf_program__fd(skeleton->progs.sched_exit) >= 0)
-		return why_fail(why, EBUSY, "the kernel runs the other one alone");
+		return why_fail(why, EBUSY,
+				"the shared BPF object is already loaded for the other tracker");
 	if (!skeleton) {
 		skeleton = sched_bpf__open();
 		if (!skeleton)
@@ -31,6 +32,7 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 		bpf_map__set_max_entries(skeleton->maps.gil_calls, 1);
 		bpf_map__set_max_entries(skeleton->maps.gil_takes, 1);
 		bpf_map__set_max_entries(skeleton->maps.gil_takers, 1);
+		bpf_map__set_max_entries(skeleton->maps.gil_turns, 1);
 		skeleton->rodata->off_cpu_runs = false;
 	}
 	users++;
@@ -63,7 +65,7 @@ static void drain(struct sched_sums *sums, uint32_t side, const struct tracker_o
 
 	while (more) {
 		memcpy(key, next, bpf_map__key_size(map));
-		/* the next one first: a deleted key has no successor */
+		/* next key first: a deleted key has no successor */
 		more = bpf_map_get_next_key(fd, key, next) == 0;
 		if (bpf_map_lookup_elem(fd, key, value) == 0)
 			sums->each(output, sums, key, value);
@@ -79,7 +81,7 @@ void sched_sums_tick(struct sched_sums *sums, const struct tracker_output *outpu
 
 	if (!sums->since_ns)
 		sums->since_ns = now_ns;
-	/* changed sides a second ago: no probe still has that map in hand */
+	/* switched a second ago: no program still uses the map */
 	if (sums->pending)
 		drain(sums, !side, output);
 	sums->pending = false;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Seeing threads come back. See sched_return.h. */
+/* Detects the return to user mode. See sched_return.h. */
 #include "trackers/sched_return.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "log.h"
-#include "probe/kernel.h"
+#include "base/log.h"
+#include "host/kernel.h"
+#include "host/every_call.h"
 
 static struct bpf_link *sys_exit_link;
 static bool tried;
@@ -24,7 +25,20 @@ void sched_return_open(struct sched_bpf *skeleton)
 	bpf_program__set_autoattach(skeleton->progs.sched_sys_exit, false);
 }
 
-void sched_return_tick(struct sched_bpf *skeleton)
+static void say_price(const struct tracker_output *output)
+{
+	static const char reason[] =
+		"every system call of every process of this host runs a BPF program at the end "
+		"(about 30 ns), for the Python stacks of a thread without restartable sequences "
+		"(glibc registers them since 2.35); off_cpu.py_stacks=false avoids this";
+
+	log_warn("off_cpu: %s", reason);
+	output->health(output, &(struct tracker_health){ .live = true,
+							 .method = every_call_method,
+							 .reason = reason });
+}
+
+void sched_return_tick(struct sched_bpf *skeleton, const struct tracker_output *output)
 {
 	if (tried || !skeleton->bss->sys_exit_wanted)
 		return;
@@ -36,8 +50,7 @@ void sched_return_tick(struct sched_bpf *skeleton)
 		return;
 	}
 	skeleton->bss->sys_exit_seen = true;
-	log_info("off_cpu: a thread without restartable sequences: the ends of system calls are "
-		 "watched for Python stacks");
+	say_price(output);
 }
 
 void sched_return_quiet(struct sched_bpf *skeleton)

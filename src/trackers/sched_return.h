@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How bpf/sched.bpf.c learns that a thread which was off the CPU is about to be in user mode again,
- * for its Python stack (bpf/lib/off_cpu_python.bpf.h): from the kernel's sched_exit_tp tracepoint;
- * without it from rseq_update, and where a thread has no restartable sequences, from the ends of
- * system calls. The latter cost every system call of the host some 30 ns and are watched only once
- * such a thread is seen.
+ * Detects that a thread is about to return to user mode after an interval off the CPU, to read its
+ * Python stack (bpf/off_cpu/python_stack.bpf.h): by tracepoint sched_exit_tp; otherwise
+ * rseq_update; for threads without restartable sequences the exits of system calls, which cost
+ * every system call of the host about 30 ns. The latter are attached only after such a thread was
+ * seen, and reported.
  */
-#ifndef UNDERSPAN_SCHED_RETURN_H
-#define UNDERSPAN_SCHED_RETURN_H
+#ifndef UNDERSPAN_TRACKERS_SCHED_RETURN_H
+#define UNDERSPAN_TRACKERS_SCHED_RETURN_H
 
 #include "sched.skel.h"
+#include "trackers/tracker.h"
 
-/* Before the object is loaded. */
+/* To be called before loading. */
 void sched_return_open(struct sched_bpf *skeleton);
-void sched_return_tick(struct sched_bpf *skeleton);
+void sched_return_tick(struct sched_bpf *skeleton, const struct tracker_output *output);
 void sched_return_quiet(struct sched_bpf *skeleton);
-/* Removes what the skeleton does not know of. */
+/* Removes links unknown to the skeleton. */
 void sched_return_close(void);
 
 #endif

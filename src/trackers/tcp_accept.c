@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* tcp_accept: how long connections sat in accept queues, and what never got into them. */
+/* tcp_accept: time of connections in accept queues, and overflows. */
 #include "events/tcp_accept.h"
 
 #include <bpf/bpf.h>
 #include <string.h>
 #include <uthash.h>
 
-#include "log.h"
-#include "pipeline/enrich.h"
-#include "probe/kernel.h"
-#include "probe/netstat.h"
+#include "base/log.h"
+#include "rows/enrich.h"
+#include "host/kernel.h"
+#include "host/netstat.h"
 #include "tcp_accept.skel.h"
+#include "trackers/own_rows.h"
 #include "trackers/tcp_columns.h"
 #include "trackers/tracker.h"
 
@@ -40,7 +41,7 @@ static const struct column columns[] = {
 static struct tcp_accept_bpf *skeleton;
 static struct bpf_link *ask_link;
 static bool asking_failed;
-/* most connections are taken at once: rows of them would tell nothing */
+/* most connections are accepted at once and of no interest */
 static uint64_t min_duration_us = 1000, max_waiting = 262144, max_listeners = 65536;
 
 static const struct option options[] = {
@@ -48,42 +49,43 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter waits in the accept queue out (default 1000; 0: every accepted "
-		  "connection is a row)",
+	  .unit = UNIT_US,
+	  .help = "leave shorter waits in the accept queue out; 0: every accepted "
+		  "connection is a row",
 	  .reloadable = true },
 	{ .key = "tcp_accept.max_waiting",
 	  .type = OPTION_UINT,
 	  .target = &max_waiting,
 	  .arg = "N",
-	  .help = "connections in accept queues at once (262144, some 150 bytes each); what does "
-		  "not fit is counted as lost",
+	  .help = "connections in accept queues at once (about 150 bytes each); connections "
+		  "without room are counted as lost",
 	  .min = 1,
 	  .max = 1 << 24 },
 	{ .key = "tcp_accept.max_listeners",
 	  .type = OPTION_UINT,
 	  .target = &max_listeners,
 	  .arg = "N",
-	  .help = "listeners known at once (65536, some 200 bytes each)",
+	  .help = "listeners known at once (some 200 bytes each)",
 	  .min = 1,
 	  .max = 1 << 24 },
 };
 
-/* ---- overflows: how many of the drops came of a full queue ---- */
+/* ---- overflows: drops caused by a full queue ---- */
 
 /*
- * A listener counts its drops, the network namespace which of all its listeners' drops were
- * overflows. So the namespace's new overflows are given to the listeners that have new drops.
+ * A listener counts drops of all causes; only the network namespace counts overflows. New overflows
+ * of a namespace are attributed to listeners with new drops.
  */
 struct netns_overflows {
 	uint32_t netns;
-	uint64_t last;	 /* the namespace's counter when it was read */
-	uint64_t credit; /* counted there, not yet found among a listener's drops */
+	uint64_t last;	 /* last value of the namespace's counter */
+	uint64_t credit; /* counted overflows not attributed so far */
 	UT_hash_handle hh;
 };
 
 static struct netns_overflows *namespaces;
 
-/* What the listeners said in one tick: TCP_ACCEPT_DROPPED and, once for each, _LISTENING. */
+/* Reports of a tick: TCP_ACCEPT_DROPPED and, once per listener, _LISTENING. */
 struct listener_reports {
 	struct tcp_accept_event *items;
 	size_t n, room;
@@ -101,7 +103,7 @@ static void forget_namespaces(void)
 	}
 }
 
-/* The namespace's entry, made where there is none, NULL without memory. */
+/* Finds or creates the namespace's entry; NULL: out of memory. */
 static struct netns_overflows *find_namespace(uint32_t netns, uint64_t baseline)
 {
 	struct netns_overflows *found;
@@ -126,24 +128,24 @@ static int read_overflows(const struct tcp_accept_event *event, uint64_t *ret)
 			    ret);
 }
 
-/* What the listeners of a namespace told in this tick. */
-static uint64_t drops_in(const struct listener_reports *reports, uint32_t netns)
+/* Drops reported by a namespace's listeners in this tick. */
+static uint64_t drops_in(const struct tcp_accept_event *reports, size_t n, uint32_t netns)
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < reports->n; i++)
-		sum += reports->items[i].connection.netns == netns ? reports->items[i].drops : 0;
+	for (size_t i = 0; i < n; i++)
+		sum += reports[i].connection.netns == netns ? reports[i].drops : 0;
 	return sum;
 }
 
 /*
- * The first that is heard of a namespace: its overflows so far are older than its listeners, but
- * for what these have dropped already. A new namespace (a container) has no older ones.
+ * The first report of a namespace: earlier overflows are ignored, except drops already counted by
+ * its listeners. A new namespace (a container) has no earlier overflows.
  */
 static void note_namespace(const struct tcp_accept_event *event,
-			   const struct listener_reports *reports)
+			   const struct tcp_accept_event *reports, size_t n)
 {
-	uint64_t drops = drops_in(reports, event->connection.netns), now;
+	uint64_t drops = drops_in(reports, n, event->connection.netns), now;
 	struct netns_overflows *found;
 
 	HASH_FIND(hh, namespaces, &event->connection.netns, sizeof(event->connection.netns), found);
@@ -158,7 +160,8 @@ static uint32_t overflows_of(const struct tcp_accept_event *event)
 
 	if (!ns)
 		return event->drops;
-	/* nobody is left to read it through: a full queue is by far the commonest reason */
+	/* no process is left to read the counter through: a full queue is by far the most common
+	 * cause */
 	if (read_overflows(event, &now)) {
 		ns->last += overflows;
 		return event->drops;
@@ -171,23 +174,21 @@ static uint32_t overflows_of(const struct tcp_accept_event *event)
 	return (uint32_t)overflows;
 }
 
-static void tcp_accept_complete(void *row)
+static void count_overflows(struct tcp_accept_row *row)
 {
-	struct tcp_accept_row *r = row;
-
-	if (r->event.kind == TCP_ACCEPT_DROPPED)
-		r->overflows = overflows_of(&r->event);
+	if (row->event.kind == TCP_ACCEPT_DROPPED)
+		row->overflows = overflows_of(&row->event);
 }
 
-/* ---- asking the listeners ---- */
+/* ---- reading the listeners ---- */
 
-/* Runs an iterator to its end; what it writes are events. */
+/* Runs an iterator to its end; its output are events. */
 static int run_iterator(struct bpf_link *link, struct listener_reports *ret)
 {
 	AUTO_CLOSE int fd = bpf_iter_create(bpf_link__fd(link));
 	ssize_t n = fd < 0 ? fd : 1;
 
-	/* a read gives whole records: no more than fit, and each was written at once */
+	/* a read returns complete records */
 	while (n > 0) {
 		if (ret->n + REPORTS_AT_ONCE > ret->room) {
 			size_t room = 2 * ret->room + REPORTS_AT_ONCE;
@@ -205,23 +206,30 @@ static int run_iterator(struct bpf_link *link, struct listener_reports *ret)
 	return n < 0 ? -errno : 0;
 }
 
-static void fill_common(void *row_of)
+static void tcp_accept_complete(void *row, struct row_context *context)
+{
+	(void)context;
+	count_overflows(row);
+}
+
+static void fill_common(void *row_of, struct row_context *context)
 {
 	struct tcp_accept_row *row = row_of;
 
-	enrich_event(&row->event.header, &row->common);
+	enrich_event(context, &row->event.header, &row->common);
 }
 
-static void add_rows(const struct tracker_output *output, const struct listener_reports *reports)
+void tcp_accept_add_reports(const struct tracker_output *output,
+			    const struct tcp_accept_event *reports, size_t n)
 {
-	for (size_t i = 0; i < reports->n; i++)
-		note_namespace(&reports->items[i], reports);
-	for (size_t i = 0; i < reports->n; i++) {
-		struct tcp_accept_row row = { .event = reports->items[i] };
+	for (size_t i = 0; i < n; i++)
+		note_namespace(&reports[i], reports, n);
+	for (size_t i = 0; i < n; i++) {
+		struct tcp_accept_row row = { .event = reports[i] };
 
 		if (row.event.kind == TCP_ACCEPT_LISTENING)
 			continue;
-		tcp_accept_complete(&row);
+		count_overflows(&row);
 		output->add(output, &(struct tracker_row){ .row = &row,
 							   .size = sizeof(row),
 							   .fill = fill_common });
@@ -265,18 +273,18 @@ static void tcp_accept_tick(const struct tracker_output *output, uint64_t now_ns
 		err = start_asking();
 	if (!err)
 		err = run_iterator(ask_link, &reports);
-	/* what was read before an error is read only once */
-	add_rows(output, &reports);
+	/* records read before an error are not repeated */
+	tcp_accept_add_reports(output, reports.items, reports.n);
 	free(reports.items);
 	if (!err)
 		return;
 	asking_failed = true;
-	log_warn("tcp_accept: cannot ask the listeners for what they dropped: %s; there will be no "
-		 "rows of kind 'dropped'",
+	log_warn("tcp_accept: cannot query the listeners' drops: %s; there are no rows of kind "
+		 "'dropped'",
 		 strerror(-err));
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static void tcp_accept_options_changed(void)
 {
@@ -300,7 +308,7 @@ static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_sk
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit, !cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_uring,
 				  kernel_has("io_uring_complete"));
-	/* these run when they are read */
+	/* iterators: run on read */
 	bpf_program__set_autoattach(skeleton->progs.tcp_accept_ask, false);
 	bpf_program__set_autoattach(skeleton->progs.tcp_accept_find, false);
 	*ret_skeleton = skeleton->skeleton;
@@ -320,9 +328,7 @@ static void tcp_accept_close(void)
 const struct tracker tcp_accept_tracker = {
 	.name = "tcp_accept",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_tcp_accept", columns),
-	.event_size = sizeof(struct tcp_accept_event),
-	.row_size = sizeof(struct tcp_accept_row),
-	.event_offset = offsetof(struct tcp_accept_row, event),
+	TRACKER_ROW(struct tcp_accept_row),
 	.ring_bytes = 256 << 10,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),

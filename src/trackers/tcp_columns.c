@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names for the shared columns of the tcp_* tables. See tcp_columns.h. */
+/* Value names of the shared columns of the tcp_* tables. See tcp_columns.h. */
 #include "trackers/tcp_columns.h"
 
 const char *const tcp_family_names[TCP_FAMILY_MAX] = { "", "ipv4", "ipv6" };

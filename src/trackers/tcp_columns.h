@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The columns that all tcp_* tables share; they stand first among each table's own. */
-#ifndef UNDERSPAN_TCP_COLUMNS_H
-#define UNDERSPAN_TCP_COLUMNS_H
+/* Columns shared by all tcp_* tables, first of each table's own columns. */
+#ifndef UNDERSPAN_TRACKERS_TCP_COLUMNS_H
+#define UNDERSPAN_TRACKERS_TCP_COLUMNS_H
 
 #include "events/tcp.h"
-#include "pipeline/column.h"
+#include "rows/column.h"
 
 extern const char *const tcp_family_names[TCP_FAMILY_MAX];
 extern const char *const tcp_state_names[TCP_STATE_MAX];
 
-/* `member` is the struct tcp_connection in `row`, "event.connection". */
+/* `member`: the struct tcp_connection in `row`, "event.connection". */
 #define TCP_COLUMNS(row, member)                                                                   \
 	COLUMN_NAMED(row, member.family, "family", tcp_family_names),                              \
 		COLUMN(COLUMN_IP, row, member.local_ip, "local_ip", "IPv6"),                       \

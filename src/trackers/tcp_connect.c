@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* tcp_connect: what outbound handshakes cost, which failed and why, how long connections lived. */
+/* tcp_connect: duration and failures of outbound handshakes, lifetime of connections. */
 #include "events/tcp_connect.h"
 
 #include <string.h>
 
-#include "probe/kernel.h"
+#include "host/kernel.h"
 #include "tcp_connect.skel.h"
 #include "trackers/tcp_columns.h"
 #include "trackers/tracker.h"
@@ -50,21 +50,22 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &min_duration_us,
 	  .arg = "US",
-	  .help = "leave shorter successful handshakes out (default 0: every one is a row; "
-		  "failures always are)",
+	  .unit = UNIT_US,
+	  .help = "leave out shorter successful handshakes; 0: a row for every handshake; "
+		  "failures always have a row",
 	  .reloadable = true },
 	{ .key = "tcp_connect.max_connections",
 	  .type = OPTION_UINT,
 	  .target = &max_connections,
 	  .arg = "N",
-	  .help = "outbound connections known at once (262144, some 250 bytes each); what does "
-		  "not fit is counted as lost",
+	  .help = "outbound connections known at once (about 250 bytes each); connections "
+		  "without room are counted as lost",
 	  .min = 1,
 	  .max = 1 << 24 },
 	{ .key = "tcp_connect.closed",
 	  .type = OPTION_BOOL,
 	  .target = &report_closed,
-	  .help = "a row in ebpf_tcp_connect_closed when a connection ends (default true)" },
+	  .help = "a row in ebpf_tcp_connect_closed when a connection ends" },
 };
 
 static void tcp_connect_options_changed(void)
@@ -122,10 +123,11 @@ static uint8_t outcome_of(uint16_t error)
 	}
 }
 
-static void tcp_connect_complete(void *row)
+static void tcp_connect_complete(void *row, struct row_context *context)
 {
 	struct tcp_connect_event *event = &((struct tcp_connect_row *)row)->event;
 
+	(void)context;
 	if (event->outcome == TCP_CONNECT_failed)
 		event->outcome = outcome_of(event->error);
 }
@@ -141,9 +143,7 @@ const struct tracker tcp_connect_tracker = {
 	.name = "tcp_connect",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_tcp_connect", columns),
 	.second_table = &closed_table,
-	.event_size = sizeof(struct tcp_connect_event),
-	.row_size = sizeof(struct tcp_connect_row),
-	.event_offset = offsetof(struct tcp_connect_row, event),
+	TRACKER_ROW(struct tcp_connect_row),
 	.ring_bytes = 256 << 10,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * tcp_loss: retransmissions, stalls, closed windows and resets. The work is in bpf/tcp_loss.bpf.c;
- * here, once a second, episodes are looked at whose end no packet or timer showed.
+ * tcp_loss: retransmissions, stalls, closed windows and resets. Measured in bpf/tcp_loss.bpf.c.
+ * Once a second user space closes episodes whose end no packet or timer has shown.
  */
 #include "events/tcp_loss.h"
 
@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "log.h"
-#include "probe/kernel.h"
+#include "base/log.h"
+#include "host/kernel.h"
 #include "tcp_loss.skel.h"
 #include "trackers/tcp_columns.h"
 #include "trackers/tracker.h"
@@ -62,13 +62,14 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &merge_ms,
 	  .arg = "MS",
-	  .help = "a connection's closed windows, and its fast retransmissions, with less than "
-		  "this between them are one row (default 100)" },
+	  .unit = UNIT_MS,
+	  .help = "merge a connection's closed windows, or fast retransmissions, with a shorter "
+		  "gap than this into one row" },
 	{ .key = "tcp_loss.max_sockets",
 	  .type = OPTION_UINT,
 	  .target = &max_sockets,
 	  .arg = "N",
-	  .help = "sockets known at once (262144, some 150 bytes each); what does not fit is "
+	  .help = "sockets known at once (about 150 bytes each); sockets without room are "
 		  "counted as lost",
 	  .min = 1,
 	  .max = 1 << 24 },
@@ -76,7 +77,7 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &max_intervals,
 	  .arg = "N",
-	  .help = "intervals under way at once (65536, some 350 bytes each); what does not fit is "
+	  .help = "open intervals at once (about 350 bytes each); intervals without room are "
 		  "counted as lost",
 	  .min = 1,
 	  .max = 1 << 24 },
@@ -86,13 +87,14 @@ static uint64_t jiffy_ns(void)
 {
 	struct timespec resolution;
 
-	/* the coarse clocks tick with the kernel's HZ */
+	/* the coarse clock's resolution is the kernel's tick */
 	if (clock_getres(CLOCK_MONOTONIC_COARSE, &resolution))
 		return 4 * NSEC_PER_MSEC;
 	return (uint64_t)resolution.tv_sec * NSEC_PER_SEC + (uint64_t)resolution.tv_nsec;
 }
 
-/* What a kernel may lack, and what is not seen then (NULL: all, but some of it less precisely). */
+/* Optional kernel features, and events not seen without them (NULL: all seen, some
+ * less precisely). */
 static const struct {
 	const char *tracepoint, *program, *without;
 } optional[] = {
@@ -119,7 +121,7 @@ static void leave_out_what_is_missing(void)
 	}
 }
 
-static void tell_what_is_missing(const struct tracker_output *output)
+static void report_missing(const struct tracker_output *output)
 {
 	struct tracker_health health = {
 		.live = true, .method = "tracepoints", .what = "", .reason = ""
@@ -162,10 +164,11 @@ static void tcp_loss_close(void)
 	skeleton = NULL;
 }
 
-/* Who has the sockets open that are older than the agent? The iterator's program writes it down. */
+/* Finds owners of sockets opened before the agent's start, by an iterator. */
 static void look_for_old_sockets(void)
 {
-	/* any TCP socket tells the program which timers are TCP's; there may be no other yet */
+	/* any TCP socket shows the addresses of TCP's timer functions; opens one in case none
+	 * exists */
 	AUTO_CLOSE int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	AUTO_CLOSE int fd = bpf_iter_create(bpf_link__fd(skeleton->links.tcp_loss_old_sockets));
 	char nothing[64];
@@ -175,12 +178,12 @@ static void look_for_old_sockets(void)
 		n = fd < 0 ? fd : read(fd, nothing, sizeof(nothing));
 	} while (n > 0 || (n < 0 && errno == EAGAIN && fd >= 0));
 	if (n < 0 || socket_fd < 0)
-		log_warn("tcp_loss: cannot list the sockets that are open already (%s): their rows "
-			 "have no owner until they are used",
+		log_warn("tcp_loss: cannot list the open sockets (%s): rows of a socket have no "
+			 "owner until the socket is used",
 			 strerror(errno));
 }
 
-static void look_at_episode(const struct tcp_loss_key *key)
+static void check_episode(const struct tcp_loss_key *key)
 {
 	uint64_t arguments[] = { key->sock, key->kind, key->no_sock };
 	LIBBPF_OPTS(bpf_test_run_opts, run, .ctx_in = arguments, .ctx_size_in = sizeof(arguments));
@@ -196,26 +199,24 @@ static void tcp_loss_tick(const struct tracker_output *output, uint64_t now_ns)
 
 	(void)now_ns;
 	if (!begun) {
-		if (skeleton->links.tcp_loss_old_sockets) /* else it stops before it was attached */
+		if (skeleton->links.tcp_loss_old_sockets) /* NULL: stopped before the attach */
 			look_for_old_sockets();
-		tell_what_is_missing(output);
+		report_missing(output);
 	}
 	begun = true;
 	more = bpf_map_get_next_key(episodes, NULL, &next) == 0;
 	while (more) {
 		key = next;
-		/* the next one first: a deleted key has no successor */
+		/* next key first: a deleted key has no successor */
 		more = bpf_map_get_next_key(episodes, &key, &next) == 0;
-		look_at_episode(&key);
+		check_episode(&key);
 	}
 }
 
 const struct tracker tcp_loss_tracker = {
 	.name = "tcp_loss",
 	.table = TABLE_WITH_COMMON_COLUMNS("ebpf_tcp_loss", columns),
-	.event_size = sizeof(struct tcp_loss_event),
-	.row_size = sizeof(struct tcp_loss_row),
-	.event_offset = offsetof(struct tcp_loss_row, event),
+	TRACKER_ROW(struct tcp_loss_row),
 	.ring_bytes = 256 << 10,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),

@@ -4,22 +4,23 @@
  * and a table; everything else (loading, draining, enriching, batching, counting) is done once, for
  * all. README.md beside this file says how to add one.
  */
-#ifndef UNDERSPAN_TRACKER_H
-#define UNDERSPAN_TRACKER_H
+#ifndef UNDERSPAN_TRACKERS_TRACKER_H
+#define UNDERSPAN_TRACKERS_TRACKER_H
 
 #include <bpf/libbpf.h>
 #include <stdbool.h>
 
-#include "config.h"
-#include "pipeline/row.h"
-#include "probe/binaries.h"
-#include "probe/processes.h"
-#include "util.h"
+#include "base/config.h"
+#include "rows/row.h"
+#include "rows/row_context.h"
+#include "process/binaries.h"
+#include "process/processes.h"
+#include "base/util.h"
 
-/* Big enough for every tracker's row; trackers.c checks at compile time. */
+/* Maximal size of a row struct: TRACKER_ROW() checks at compile time. */
 enum { TRACKER_ROW_MAX = 2048 };
 
-/* A tracker's word about what it observes beside Python processes, for ebpf_probe_health. */
+/* State of something observed other than a Python process, for ebpf_probe_health. */
 struct tracker_health {
 	bool live;
 	const char *method; /* of observing; "" when not live */
@@ -27,101 +28,138 @@ struct tracker_health {
 	const char *reason; /* why not live */
 };
 
-/* A row that a tracker makes by itself, outside of its events. */
+/* A row made by a tracker without an event. */
 struct tracker_row {
 	size_t table; /* 0: .table, 1: .second_table */
 	void *row;
 	size_t size;
 	/*
-	 * Looks up all that the row borrows; the row is written right after. Called again, of a
-	 * copy, where an answer takes its time (readers.h). NULL: there is nothing to look up.
+	 * Looks up everything that the row borrows; the row is written immediately after. Called
+	 * again with a copy after pending look-ups (workers/readers.h). NULL: no look-ups.
 	 */
-	void (*fill)(void *row);
+	void (*fill)(void *row, struct row_context *context);
 };
 
-/* Where these go. */
+/* Destination of rows and health. */
 struct tracker_output {
 	void (*add)(const struct tracker_output *output, const struct tracker_row *row);
 	void (*health)(const struct tracker_output *output, const struct tracker_health *health);
-	bool last;    /* the agent stops: all probes are gone, there is no next time */
+	bool last;    /* the last tick: the agent stops, all probes are removed */
 	size_t index; /* the core's */
 	void *context;
 };
 
+/*
+ * Hooks for Python processes. Thread: the collector, except attach(). Each may be NULL.
+ */
+struct tracker_python {
+	bool walks_threads; /* takes Python stacks: needs interpreters' addresses in the kernel */
+
+	/*
+	 * A new Python binary: attaches probes to the inode, adds the links to `links`; the core
+	 * closes the links after the binary's last process. -ENOTSUP: nothing to attach to.
+	 * Thread: a worker (workers/readers.h), concurrent with the collector and with other
+	 * binaries. State shared with the collector is per binary->id: the collector reads the
+	 * state after the worker's job is done.
+	 */
+	int (*attach)(const struct python_binary *binary, struct link_list *links, struct why *why);
+	/* How the probes were found, for ebpf_probe_health.method. Threads: worker, collector. */
+	const char *(*method)(const struct python_binary *binary);
+	/* Another thread is about to close the links: from now on the probes must be no-ops. */
+	void (*leave)(const struct python_binary *binary);
+	/* A new Python process, also by fork; process->file.binary may be NULL. */
+	void (*appeared)(const struct process *process);
+	/* A tracked process ended: drops its state. */
+	void (*gone)(uint32_t host_pid);
+	/*
+	 * The agent stops: from now on probes in binaries must be no-ops. Probes are removed after
+	 * the last rows, because each removal waits for a grace period of the kernel.
+	 */
+	void (*quiet)(void);
+};
+
+/* Thread of all hooks: the collector, which is the main thread at start and stop. */
 struct tracker {
 	const char *name; /* the stem */
 	struct table table;
 	size_t event_size; /* exact size of a record in the ring buffer, or of its fixed part */
-	size_t extra_max;  /* more bytes than this never follow the fixed part; mostly 0 */
+	size_t extra_max;  /* maximal size of the part after the fixed part; mostly 0 */
 	size_t row_size;   /* the row struct: struct row_common first, the event at event_offset */
 	size_t event_offset;
-	uint64_t ring_bytes;	  /* a power of two; resident twice over, for it is mapped twice */
-	const uint64_t *ring_kib; /* an option for it, instead */
-	bool of_host;	    /* observes the host, not processes: it has nothing to say about one */
-	bool walks_threads; /* their Python stacks: is told where interpreters lie */
+	uint64_t ring_bytes;	  /* a power of two; resident twice, because mapped twice */
+	const uint64_t *ring_kib; /* replaces ring_bytes: value of an option */
+	bool of_host;		  /* observes the host, not processes */
+	unsigned int shed_rank;	  /* at the memory limit, rows of higher ranks are dropped first */
+	bool sampled_by_skip;	  /* the programs apply struct sampling's skip_shift */
+	/* In a shared object: prefix of the programs of this tracker; NULL: all other programs */
+	const char *program_prefix;
 	const struct option *options;
 	size_t n_options;
+	const struct tracker_python *python; /* NULL: independent of Python processes */
 
 	/*
-	 * Opens the skeleton and sets its knobs. `only_chosen`: --pid was given. A tracker that
-	 * needs no BPF leaves *ret_skeleton NULL; it lives from tick() alone. Trackers that look at
-	 * the same kernel events may return the same skeleton, with maps `<name>_events` and
-	 * `<name>_stats` for each; it is loaded once, with what all of them have set.
+	 * Opens the skeleton and sets its variables. `only_chosen`: --pid was given. A tracker
+	 * without BPF leaves *ret_skeleton NULL and uses tick() only. Trackers of the same kernel
+	 * events may return the same skeleton, with maps `<name>_events` and `<name>_stats` for
+	 * each tracker; the object is loaded once, with the settings of all.
 	 */
 	int (*open)(bool only_chosen, struct bpf_object_skeleton **ret_skeleton, struct why *why);
-	/* Frees the skeleton, with everything that was loaded and attached through it. */
+	/* Frees the skeleton, its loaded programs and links. */
 	void (*close)(void);
 
-	/* All below may be NULL. */
+	/* The hooks below may be NULL. */
 
-	/* Options that are `reloadable` have changed, while it runs. */
+	/* A reload changed `reloadable` options. */
 	void (*options_changed)(void);
 
-	/* Checks what the table of options cannot. -EINVAL with why: bad usage. */
+	/* Checks beyond the option table. -EINVAL with why: bad usage. */
 	int (*check_options)(struct why *why);
 
 	const struct table *second_table; /* rows of another shape */
-	/* Which table an event's row goes to: 0 .table (all, when NULL), 1 .second_table. */
+	/* Table of an event's row: 0 .table, 1 .second_table; NULL: always 0. */
 	size_t (*table_of)(const void *row);
-	/* Every second, and once more when the agent stops. */
+	/* Every second, and once at the stop. */
 	void (*tick)(const struct tracker_output *output, uint64_t now_ns);
 
 	/*
-	 * Gives what followed the event's fixed part in the record, before complete(). Called again
-	 * where look-ups take their time (readers.h).
+	 * Takes the part of the record after the fixed part, before complete(). Called again after
+	 * pending look-ups (workers/readers.h).
 	 */
-	void (*take_extra)(void *row, const void *extra, size_t size);
+	void (*take_extra)(void *row, const void *extra, size_t size, struct row_context *context);
 	/*
-	 * Fills what the row has and the event has not. `row` is the row struct. Called again where
-	 * look-ups of its own take their time.
+	 * Sets members of the row struct that the event lacks. Called again after pending
+	 * look-ups.
 	 */
-	void (*complete)(void *row);
-	/*
-	 * A Python binary appeared: attach to it inode-wide, put the links into `links` (closed by
-	 * the core when the last process of the binary is gone). -ENOTSUP: this binary offers
-	 * nothing.
-	 */
-	int (*attach_binary)(const struct python_binary *binary, struct link_list *links,
-			     struct why *why);
-	/*
-	 * The links are about to be closed on another thread, which takes a while: from now on the
-	 * probes must yield nothing.
-	 */
-	void (*leave_binary)(const struct python_binary *binary);
-	/* How the binary's probes were found, for ebpf_probe_health.method. */
-	const char *(*binary_method)(const struct python_binary *binary);
-	/* A Python process appeared, also by fork; process->file.binary may be NULL. */
-	void (*process_appeared)(const struct process *process);
-	/*
-	 * The agent stops: the probes in binaries must do nothing from now on. Removing them waits
-	 * for the kernel's grace periods, one after the other, and comes when all rows are out.
-	 */
-	void (*quiet)(void);
-	/* A tracked process is gone: forget what was kept for it. */
-	void (*process_gone)(uint32_t host_pid);
+	void (*complete)(void *row, struct row_context *context);
 };
 
-/* All trackers, in the order of the README; ends with NULL. */
+/* Members derived from the row struct; its member `event` is the event. */
+#define TRACKER_ROW(type)                                                                          \
+	.event_size = sizeof(((type *)0)->event), .event_offset = offsetof(type, event),           \
+	.row_size = sizeof(type) +                                                                 \
+		    0 * sizeof(struct {                                                            \
+			    _Static_assert(sizeof(type) <= TRACKER_ROW_MAX, "TRACKER_ROW_MAX");    \
+			    char a_member;                                                         \
+		    })
+
+/* Whether the tracker attaches probes to Python binaries. */
+static inline bool tracker_attaches(const struct tracker *tracker)
+{
+	return tracker->python && tracker->python->attach;
+}
+
+static inline bool tracker_walks_threads(const struct tracker *tracker)
+{
+	return tracker->python && tracker->python->walks_threads;
+}
+
+/* Its options as a table; n = 0 where it has none. */
+static inline struct option_table tracker_options(const struct tracker *tracker)
+{
+	return (struct option_table){ tracker->options, tracker->n_options, tracker->name };
+}
+
+/* Those of all.h; ends with NULL. */
 extern const struct tracker *const all_trackers[];
 
 #endif

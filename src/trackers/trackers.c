@@ -6,46 +6,66 @@
 #include <string.h>
 
 #include "events/process.h"
-#include "log.h"
-#include "probe/clock.h"
-#include "probe/kernel.h"
-#include "probe/processes.h"
+#include "base/log.h"
+#include "base/nearest.h"
+#include "base/clock.h"
+#include "host/kernel.h"
+#include "process/processes.h"
+#include "process/young.h"
 #include "process.skel.h"
-#include "stop.h"
+#include "base/stop.h"
 #include "trackers/map_memory.h"
-#include "trackers/python_places.h"
+#include "process/runtime_addresses.h"
+#include "trackers/all.h"
 
-extern const struct tracker handoff_tracker, gc_pause_tracker, gil_wait_tracker, off_cpu_tracker,
-	tcp_accept_tracker, tcp_connect_tracker, tcp_loss_tracker, ena_tracker,
-	cpu_throttle_tracker;
+#define X(name) extern const struct tracker name##_tracker;
+ALL_TRACKERS(X)
+#undef X
 
-/* A new tracker: its line here. */
-/* clang-format off */
 const struct tracker *const all_trackers[] = {
-	&handoff_tracker,
-	&gc_pause_tracker,
-	&gil_wait_tracker,
-	&off_cpu_tracker,
-	&tcp_accept_tracker,
-	&tcp_connect_tracker,
-	&tcp_loss_tracker,
-	&ena_tracker,
-	&cpu_throttle_tracker,
-	NULL,
+#define X(name) &name##_tracker,
+	ALL_TRACKERS(X)
+#undef X
+		NULL,
 };
-/* clang-format on */
+_Static_assert(ARRAY_SIZE(all_trackers) <= MAX_TRACKERS + 1, "more trackers than MAX_TRACKERS");
 
 enum { PROCESS_RING_BYTES = 256 << 10, RECORDS_AT_ONCE = 256 };
 
 static struct process_bpf *process_skeleton;
 
-const char *trackers_names(char *buf, size_t size)
+static const char *trackers_names(char *buf, size_t size)
 {
 	buf[0] = 0;
 	for (size_t i = 0; all_trackers[i]; i++)
 		snprintf(buf + strlen(buf), size - strlen(buf), "%s%s", i ? ", " : "",
 			 all_trackers[i]->name);
 	return buf;
+}
+
+int trackers_check_name(const char *key, const char *name, struct why *why)
+{
+	struct nearest nearest;
+	char names[256], all[280], hint[280];
+
+	nearest_begin(&nearest, name, strlen(name));
+	for (size_t i = 0; all_trackers[i]; i++) {
+		if (!strcmp(all_trackers[i]->name, name))
+			return 0;
+		nearest_try(&nearest, all_trackers[i]->name);
+	}
+	snprintf(all, sizeof(all), "; there are %s", trackers_names(names, sizeof(names)));
+	return why_fail(why, EINVAL, "%s: there is no tracker '%.64s'%s", key, name,
+			nearest_hint(&nearest, "", all, hint, sizeof(hint)));
+}
+
+unsigned int tracker_shed_rank(const struct tracker *tracker, const struct string_list *first)
+{
+	for (size_t i = 0; i < first->n; i++) {
+		if (!strcmp(first->items[i], tracker->name))
+			return (unsigned int)(first->n - i);
+	}
+	return first->n ? 0 : tracker->shed_rank;
 }
 
 static bool is_wanted(const struct string_list *names, const struct tracker *tracker)
@@ -59,19 +79,11 @@ static bool is_wanted(const struct string_list *names, const struct tracker *tra
 
 static int check_names(const struct string_list *names, struct why *why)
 {
-	char all[256];
+	int err = 0;
 
-	for (size_t i = 0; i < names->n; i++) {
-		bool known = false;
-
-		for (size_t k = 0; all_trackers[k]; k++)
-			known = known || !strcmp(all_trackers[k]->name, names->items[i]);
-		if (!known)
-			return why_fail(why, EINVAL,
-					"trackers: there is no tracker '%s'; there are %s",
-					names->items[i], trackers_names(all, sizeof(all)));
-	}
-	return 0;
+	for (size_t i = 0; i < names->n && !err; i++)
+		err = trackers_check_name("trackers", names->items[i], why);
+	return err;
 }
 
 static int check_options(const struct string_list *names, struct why *why)
@@ -105,18 +117,22 @@ static int on_process_event(void *context, void *data, size_t size)
 	return count_record(set);
 }
 
-static int on_tracker_event(void *context, void *data, size_t size)
+void running_tracker_take(struct running_tracker *running, const void *record, size_t size)
 {
-	struct running_tracker *running = context;
-
 	const struct tracker *tracker = running->tracker;
 
 	/* the ring buffer rounds nothing up: another size is another build's record */
 	if (size < tracker->event_size || size - tracker->event_size > tracker->extra_max)
 		running->bad_events++;
 	else
-		running->set->on_event((size_t)(running - running->set->items), data, size,
-				       running->set->context);
+		running->set->on_event(running, record, size);
+}
+
+static int on_tracker_event(void *context, void *data, size_t size)
+{
+	struct running_tracker *running = context;
+
+	running_tracker_take(running, data, size);
 	return count_record(running->set);
 }
 
@@ -159,16 +175,21 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 	if (!set->walks_threads)
 		bpf_map__set_max_entries(process_skeleton->maps.python_processes, 1);
 	/* without an entry a process lacks stacks; not so of `processes`, which has to have room */
-	if (kernel_has("bpf_mem_alloc"))
+	if (kernel_has("bpf_mem_alloc")) {
 		bpf_map__set_map_flags(process_skeleton->maps.python_processes, BPF_F_NO_PREALLOC);
+		bpf_map__set_map_flags(process_skeleton->maps.young, BPF_F_NO_PREALLOC);
+	}
+	process_skeleton->rodata->only_chosen = set->only_chosen;
 	err = bpf_object__load_skeleton(set->process_skeleton);
 	if (err)
 		return why_fail(why, ENODEV, "the kernel refused the process object: %s",
 				strerror(-err));
 	set->processes_fd = bpf_map__fd(process_skeleton->maps.processes);
 	set->process_stats_fd = bpf_map__fd(process_skeleton->maps.stats);
-	python_places_start(bpf_map__fd(process_skeleton->maps.python_processes),
-			    bpf_map__fd(process_skeleton->maps.python_binaries));
+	young_start(bpf_map__fd(process_skeleton->maps.young),
+		    &process_skeleton->bss->young_programs);
+	runtime_addresses_start(bpf_map__fd(process_skeleton->maps.python_processes),
+				bpf_map__fd(process_skeleton->maps.python_binaries));
 	err = add_ring(set, bpf_map__fd(process_skeleton->maps.events), on_process_event, set);
 	if (err)
 		return why_fail(why, -err, "cannot read the process object's ring buffer: %s",
@@ -238,7 +259,8 @@ static int open_tracker(const struct tracker_set *set, struct running_tracker *r
 	err = bpf_map__set_max_entries(own_map(running, "events"), ring_bytes(running->tracker));
 	if (!err)
 		err = share_maps(*running->skeleton->obj);
-	return err ? why_fail(why, -err, "cannot set up its maps: %s", strerror(-err)) : 0;
+	return err ? why_fail(why, -err, "cannot set up the tracker's maps: %s", strerror(-err))
+		   : 0;
 }
 
 static int load_object(const struct running_tracker *running, struct why *why)
@@ -247,20 +269,21 @@ static int load_object(const struct running_tracker *running, struct why *why)
 
 	return err ? why_fail(why, -err,
 			      "the kernel refused its BPF programs: %s (--log_level=debug shows "
-			      "the verifier's words)",
+			      "the verifier's log)",
 			      strerror(-err))
 		   : 0;
 }
 
-static void refuse(struct tracker_set *set, const struct tracker *tracker, const struct why *why)
+static void refuse_tracker(struct tracker_set *set, const struct tracker *tracker,
+			   const struct why *why)
 {
 	set->refused[set->n_refused++] = (struct refused_tracker){ tracker, *why };
-	log_error("%s: does not run: %s; the other trackers go on", tracker->name, why->text);
+	log_error("%s: does not run: %s; all other trackers go on", tracker->name, why->text);
 }
 
 static void give_up(struct tracker_set *set, struct running_tracker *running, const struct why *why)
 {
-	refuse(set, running->tracker, why);
+	refuse_tracker(set, running->tracker, why);
 	running->tracker->close();
 	running->skeleton = NULL;
 	running->failed = true;
@@ -336,7 +359,7 @@ static int watch_rings(struct tracker_set *set, struct why *why)
 		err = add_ring(set, bpf_map__fd(own_map(running, "events")), on_tracker_event,
 			       running);
 		if (err)
-			return why_fail(why, -err, "%s: cannot read its ring buffer: %s",
+			return why_fail(why, -err, "%s: cannot read the ring buffer: %s",
 					running->tracker->name, strerror(-err));
 	}
 	return 0;
@@ -355,19 +378,18 @@ static void drop_failed(struct tracker_set *set)
 }
 
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
-		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why)
+		     uint64_t map_bytes, tracker_on_event on_event, struct why *why)
 {
 	int err = check_names(names, why);
 
 	*set = (struct tracker_set){ .only_chosen = only_chosen,
 				     .on_event = on_event,
-				     .context = context,
 				     .processes_fd = -1,
 				     .process_stats_fd = -1 };
 	if (!err)
 		err = check_options(names, why);
 	for (size_t i = 0; all_trackers[i]; i++)
-		set->walks_threads |= all_trackers[i]->walks_threads &&
+		set->walks_threads |= tracker_walks_threads(all_trackers[i]) &&
 				      is_wanted(names, all_trackers[i]);
 	if (!err)
 		err = open_process_object(set, why);
@@ -395,14 +417,14 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 }
 
 /* All trackers that share the object. */
-static void bury(struct tracker_set *set, const struct bpf_object_skeleton *skeleton,
-		 const struct why *why)
+static void destroy_object(struct tracker_set *set, const struct bpf_object_skeleton *skeleton,
+			   const struct why *why)
 {
 	for (size_t i = 0; i < set->n; i++) {
 		if (set->items[i].skeleton != skeleton)
 			continue;
 		set->items[i].dead = true;
-		refuse(set, set->items[i].tracker, why);
+		refuse_tracker(set, set->items[i].tracker, why);
 	}
 }
 
@@ -431,9 +453,9 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 		err = bpf_object__attach_skeleton(running->skeleton);
 		if (!err)
 			continue;
-		why_fail(why, -err, "the kernel refused to attach it: %s", strerror(-err));
+		why_fail(why, -err, "the kernel refused to attach the tracker: %s", strerror(-err));
 		bpf_object__detach_skeleton(running->skeleton);
-		bury(set, running->skeleton, why);
+		destroy_object(set, running->skeleton, why);
 		if (all_dead(set))
 			return why_fail(why, ENODEV, "no tracker can be attached on this host");
 	}
@@ -447,8 +469,10 @@ void tracker_set_detach(struct tracker_set *set)
 	struct link_list links = { 0 };
 
 	for (size_t i = 0; i < set->n; i++) {
-		if (set->items[i].tracker->quiet && !set->items[i].dead)
-			set->items[i].tracker->quiet();
+		const struct tracker_python *python = set->items[i].tracker->python;
+
+		if (python && python->quiet && !set->items[i].dead)
+			python->quiet();
 	}
 	for (size_t i = 0; i < set->n; i++) {
 		if (set->items[i].skeleton)
@@ -466,7 +490,7 @@ void tracker_set_close(struct tracker_set *set)
 	for (size_t i = 0; i < set->n; i++)
 		set->items[i].tracker->close();
 	set->n = 0;
-	python_places_done();
+	runtime_addresses_done();
 	process_bpf__destroy(process_skeleton);
 	process_skeleton = NULL;
 	set->process_skeleton = NULL;

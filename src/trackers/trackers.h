@@ -3,20 +3,19 @@
  * The trackers that run: opens, loads and attaches each by itself, so that one that cannot run
  * says why and the others go on; attaches them to Python binaries; reads their counters.
  */
-#ifndef UNDERSPAN_TRACKERS_H
-#define UNDERSPAN_TRACKERS_H
+#ifndef UNDERSPAN_TRACKERS_TRACKERS_H
+#define UNDERSPAN_TRACKERS_TRACKERS_H
 
 #include "events/event.h"
 #include "trackers/tracker.h"
 
-/* Calls with each complete record of a tracker's ring buffer (size checked). */
-typedef void (*tracker_on_event)(size_t index, const void *event, size_t size, void *context);
+struct tracker_set;
 
 struct running_tracker {
 	const struct tracker *tracker;
 	struct bpf_object_skeleton *skeleton;
 	int stats_fd, sampling_fd; /* maps; -1: it has no BPF object */
-	size_t second_table;	   /* the pipeline's index of the tracker's second table */
+	size_t tables[2];	   /* the pipeline's handles: .table, .second_table */
 	uint64_t bad_events;	   /* records of a wrong size */
 	uint64_t of_refused;	   /* events of processes that are no Python after all */
 	uint64_t rows;		   /* of both its tables */
@@ -25,6 +24,9 @@ struct running_tracker {
 	struct tracker_set *set;
 	bool failed; /* while the set is opened */
 };
+
+/* Called with each complete record of a tracker's ring buffer (size checked). */
+typedef void (*tracker_on_event)(struct running_tracker *running, const void *event, size_t size);
 
 /* One that was wanted and cannot run. */
 struct refused_tracker {
@@ -37,8 +39,8 @@ struct tracker_set {
 	size_t n;
 	struct refused_tracker refused[MAX_TRACKERS];
 	size_t n_refused;
-	/* one reader a ring buffer: none waits until another is empty, which in a storm it never is
-	 */
+	/* one reader a ring buffer: none waits until another is empty, which in a storm it
+	 * never is */
 	struct ring_buffer *rings[MAX_TRACKERS + 1]; /* the first: which processes there are */
 	size_t n_rings;
 	size_t budget; /* records that may still be taken from the ring at hand */
@@ -50,7 +52,6 @@ struct tracker_set {
 	uint64_t process_cpu_ns; /* CPU time spent on them, by the reader of the rings */
 	bool only_chosen;
 	tracker_on_event on_event;
-	void *context;
 };
 
 /*
@@ -59,7 +60,7 @@ struct tracker_set {
  * when a name or option is wrong (-EINVAL), the process object cannot run, or no tracker can.
  */
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
-		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why);
+		     uint64_t map_bytes, tracker_on_event on_event, struct why *why);
 
 /*
  * Attaches the programs that need no binary. From here on events come. A tracker that cannot be
@@ -67,7 +68,7 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
  */
 int tracker_set_attach(struct tracker_set *set, struct why *why);
 
-/* Hooks of probe/binaries.h; `set` is a tracker_set. */
+/* Hooks of process/binaries.h; `set` is a tracker_set. */
 void tracker_set_attach_binary(struct python_binary *binary, void *set);
 void tracker_set_leave_binary(const struct python_binary *binary, void *set);
 
@@ -89,10 +90,20 @@ void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX]);
  */
 void tracker_set_consume(struct tracker_set *set, uint64_t until_ns);
 
+/*
+ * One record of the tracker's ring buffer: handed on, or counted in bad_events where its size is
+ * not one that an event of the tracker can have.
+ */
+void running_tracker_take(struct running_tracker *running, const void *record, size_t size);
+
 /* Stops the producers but leaves what is in the ring buffers; then tracker_set_close(). */
 void tracker_set_detach(struct tracker_set *set);
 void tracker_set_close(struct tracker_set *set);
 
-const char *trackers_names(char *buf, size_t size); /* "handoff, gc_pause" */
+/* Of its rows, see pipeline_set_shed_rank(). `first`: the option; empty: as the trackers say. */
+unsigned int tracker_shed_rank(const struct tracker *tracker, const struct string_list *first);
+
+/* -EINVAL with why, which begins with `key`: there is no tracker of this name. */
+int trackers_check_name(const char *key, const char *name, struct why *why);
 
 #endif

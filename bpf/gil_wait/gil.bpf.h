@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The GILs of a process: addresses, contents, and the threads that a GIL names. */
+#ifndef UNDERSPAN_GIL_WAIT_GIL_BPF_H
+#define UNDERSPAN_GIL_WAIT_GIL_BPF_H
+
+#include "gil_wait/events.bpf.h"
+#include "lib/compat.bpf.h"
+#include "python/interpreter.bpf.h"
+#include "sched/thread.bpf.h"
+#include "python_gil.h"
+
+enum gil_word {
+	GIL_NONE,
+	GIL_COND,	 /* take_gil(): waits on gil->cond */
+	GIL_LOCK,	 /* take_gil() and drop_gil(): waits for a lock of the GIL's struct */
+	GIL_CPU,	 /* take_gil(): not asleep, but without a CPU */
+	GIL_SWITCH_COND, /* drop_gil(): forced to drop the GIL, waits on switch_cond for a taker */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32); /* host pid */
+	__type(value, struct gil_process);
+} gil_processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct gil_thread_key);
+	__type(value, struct gil_thread_ids);
+} gil_threads SEC(".maps");
+
+const volatile bool gil_wait_runs = true;
+
+/*
+ * The time at which waits end, set by user space before detaching the programs one by one. From
+ * then on every program of the object returns at once: otherwise a wait could begin or continue
+ * without an end.
+ */
+volatile __u64 gil_end_ns = 0;
+
+/* ---- from a thread state to a thread ---- */
+
+/* Records the thread's ids under the thread pointer, by which the interpreter knows the thread. */
+static __always_inline void gil_publish_thread(struct task_struct *task, struct thread *t)
+{
+	__u64 pointer = task_thread_pointer(task);
+	struct gil_thread_key key = { .thread_pointer = pointer, .host_pid = task->tgid };
+	struct gil_thread_ids ids = { .host_tid = task->pid, .ident = task_ident(task) };
+
+	if (pointer == t->thread_pointer)
+		return;
+	ids.tid = task_ns_id(task);
+	bpf_map_update_elem(&gil_threads, &key, &ids, BPF_ANY);
+	t->thread_pointer = pointer;
+}
+
+/* The ids of the thread that owns `tstate`; `task` is any thread of the same process. */
+static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *process,
+							   struct task_struct *task, __u64 tstate)
+{
+	struct gil_thread_key key = { .host_pid = BPF_CORE_READ(task, tgid) };
+	struct gil_thread_ids ids = {}, *known;
+
+	key.thread_pointer = read_user_u64(tstate + process->tstate_thread_id);
+	ids.ident = key.thread_pointer;
+	known = bpf_map_lookup_elem(&gil_threads, &key);
+	if (known)
+		return *known;
+	/* the owner was not switched out since the agent started */
+	if (process->tstate_native_thread_id)
+		ids.tid = read_user_u64(tstate + process->tstate_native_thread_id);
+	/* in the host's own PID namespace */
+	if (task_ns_id(task) == (__u32)BPF_CORE_READ(task, pid))
+		ids.host_tid = ids.tid;
+	return ids;
+}
+
+/* The part of a GIL that contains the futex word; *ret_gil is the GIL's address. */
+static __always_inline __u32 gil_word_of(struct gil_process *process, struct user_call *call,
+					 __u64 *ret_gil)
+{
+	__u32 command = call->arg2 & FUTEX_CMD_MASK;
+
+	for (int i = 0; i < GIL_MAX_PER_PROCESS; i++) {
+		__u64 gil = process->gils[i], offset = call->arg1 - gil;
+
+		if (!gil)
+			return GIL_NONE;
+		if (offset < PYTHON_GIL_COND || offset >= PYTHON_GIL_SIZE)
+			continue;
+		*ret_gil = gil;
+		if (offset < PYTHON_GIL_MUTEX)
+			return command == FUTEX_CMD_WAIT_BITSET ? GIL_COND
+			       : command == FUTEX_WAIT		? GIL_LOCK
+								: GIL_NONE;
+		if (offset < PYTHON_GIL_SWITCH_COND || offset >= PYTHON_GIL_SWITCH_MUTEX)
+			return command == FUTEX_WAIT ? GIL_LOCK : GIL_NONE;
+		return command == FUTEX_CMD_WAIT_BITSET ? GIL_SWITCH_COND : GIL_NONE;
+	}
+	return GIL_NONE;
+}
+
+/* Reads the GIL at `address`; false: unreadable, or no GIL. */
+static __always_inline bool gil_read(__u64 address, struct python_gil *ret)
+{
+	if (bpf_probe_read_user(ret, sizeof(*ret), (void *)address)) {
+		gil_stat(STAT_READ_FAIL, 1);
+		return false;
+	}
+	/* the check fails when the interpreter is gone and the memory was reused */
+	return (ret->locked == 0 || ret->locked == 1) && !ret->padding && ret->interval &&
+	       !(ret->interval >> 32);
+}
+
+#endif

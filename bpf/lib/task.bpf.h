@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Threads and processes: ids, the identity in an event's header, and the map of tracked processes.
+ */
+#ifndef UNDERSPAN_TASK_BPF_H
+#define UNDERSPAN_TASK_BPF_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#include "events/event.h"
+#include "events/process.h"
+
+/* task_struct.flags (include/linux/sched.h) */
+enum {
+	PF_EXITING = 0x4,
+	PF_IO_WORKER = 0x10,
+	PF_USER_WORKER = 0x4000,
+	PF_KTHREAD = 0x200000,
+};
+
+/* Tracked processes by host pid. bpf/process.bpf.c owns the map, all objects share its fd. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct process_info);
+} processes SEC(".maps");
+
+/*
+ * A task's key in maps. Unlike a thread id the key is stable across exec() in a secondary thread.
+ */
+static __always_inline __u64 task_key(const struct task_struct *task)
+{
+	return (__u64)task;
+}
+
+static __always_inline __u32 current_tgid(void)
+{
+	return bpf_get_current_pid_tgid() >> 32;
+}
+
+static __always_inline __u32 current_tid(void)
+{
+	return (__u32)bpf_get_current_pid_tgid();
+}
+
+/* Tracked for signals that need no access to the interpreter; see enum process_flags. */
+static __always_inline bool info_is_tracked(const struct process_info *info)
+{
+	return info && info->flags != PROCESS_REFUSED && info->flags != PROCESS_OWN;
+}
+
+static __always_inline bool process_tracked(__u32 tgid)
+{
+	return info_is_tracked(bpf_map_lookup_elem(&processes, &tgid));
+}
+
+/* The interpreter must not be read. */
+static __always_inline bool process_refused(__u32 tgid)
+{
+	const struct process_info *info = bpf_map_lookup_elem(&processes, &tgid);
+
+	return info && info->flags & PROCESS_REFUSED;
+}
+
+/* The task's id in its innermost PID namespace: os.getpid() and gettid() inside the container. */
+static __always_inline __u32 task_ns_id(struct task_struct *task)
+{
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	unsigned int level = BPF_CORE_READ(pid, level);
+	struct upid upid;
+
+	/* numbers[] grows with the level; PID namespaces nest 32 deep at most (MAX_PID_NS_LEVEL) */
+	if (level > 32)
+		return 0;
+	bpf_core_read(&upid, sizeof(upid),
+		      (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+			      level * bpf_core_type_size(struct upid));
+	return upid.nr;
+}
+
+/*
+ * The thread's pthread_self(), which is threading.get_ident() in Python. On x86-64 all C libraries
+ * let the thread pointer point to the thread's descriptor. On arm64 the descriptor is at an unknown
+ * distance below the thread pointer.
+ */
+static __always_inline __u64 task_ident(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return BPF_CORE_READ(task, thread.fsbase);
+#else
+	return 0;
+#endif
+}
+
+/* Fills all members but the times, for any thread. */
+static __always_inline void header_set_task(struct event_header *header, struct task_struct *task)
+{
+	header->host_pid = BPF_CORE_READ(task, tgid);
+	header->host_tid = BPF_CORE_READ(task, pid);
+	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	header->tid = task_ns_id(task);
+	header->ident = task_ident(task);
+	header->cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	BPF_CORE_READ_INTO(&header->comm, task, comm);
+}
+
+/* Fills everything but the times with the current thread. */
+static __always_inline void header_set_current(struct event_header *header)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	header->host_pid = current_tgid();
+	header->host_tid = current_tid();
+	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	header->tid = task_ns_id(task);
+	header->ident = task_ident(task);
+	header->cgroup_id = bpf_get_current_cgroup_id();
+	bpf_get_current_comm(header->comm, sizeof(header->comm));
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Why a thread is off the CPU: derived from the system call and the type of the file behind its
+ * descriptor.
+ */
+#ifndef UNDERSPAN_OFF_CPU_CAUSE_BPF_H
+#define UNDERSPAN_OFF_CPU_CAUSE_BPF_H
+
+#include "lib/compat.bpf.h"
+#include "lib/file.bpf.h"
+#include "events/off_cpu.h"
+
+static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **files, *file = NULL;
+	__u32 type;
+
+	if (fd >= BPF_CORE_READ(table, max_fds))
+		return OFF_CPU_CAUSE_other;
+	files = BPF_CORE_READ(table, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
+	if (!file)
+		return OFF_CPU_CAUSE_other;
+	type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+	if (type == S_IFSOCK)
+		return OFF_CPU_CAUSE_net;
+	if (type == S_IFIFO)
+		return OFF_CPU_CAUSE_pipe;
+	if (type == S_IFREG || type == S_IFBLK || type == S_IFDIR)
+		return OFF_CPU_CAUSE_disk;
+	return OFF_CPU_CAUSE_other;
+}
+
+/*
+ * Clients wait for their server with poll() of a single descriptor: the descriptor's type is the
+ * cause. poll() without descriptors is a sleep; poll() of several, and epoll, are an idle event
+ * loop.
+ */
+static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_call *call,
+					  __u8 *ret_idle)
+{
+	__u32 fd = 0;
+
+	if (call->arg2 == 0)
+		return OFF_CPU_CAUSE_sleep;
+	if (call->arg2 == 1 && !bpf_probe_read_user(&fd, sizeof(fd), (void *)call->arg1)) {
+		__u8 cause = cause_of_fd(task, fd);
+
+		return cause == OFF_CPU_CAUSE_other ? OFF_CPU_CAUSE_poll : cause;
+	}
+	*ret_idle = 1;
+	return OFF_CPU_CAUSE_poll;
+}
+
+static __always_inline __u8 cause_of_call(struct task_struct *task, struct user_call *call,
+					  __u8 *ret_idle)
+{
+	switch (call->nr) {
+	case NR_futex:
+	case NR_futex_wait:
+	case NR_futex_waitv:
+		return OFF_CPU_CAUSE_lock;
+	case NR_nanosleep:
+	case NR_clock_nanosleep:
+		return OFF_CPU_CAUSE_sleep;
+	case NR_poll:
+	case NR_ppoll:
+		return cause_of_poll(task, call, ret_idle);
+	case NR_select:
+	case NR_pselect6:
+		if (call->arg1 == 0)
+			return OFF_CPU_CAUSE_sleep;
+		*ret_idle = 1;
+		return OFF_CPU_CAUSE_poll;
+	case NR_epoll_wait:
+	case NR_epoll_pwait:
+	case NR_epoll_pwait2:
+		*ret_idle = 1;
+		return OFF_CPU_CAUSE_poll;
+	case NR_accept:
+	case NR_accept4:
+		*ret_idle = 1;
+		return OFF_CPU_CAUSE_net;
+	case NR_connect:
+	case NR_sendto:
+	case NR_recvfrom:
+	case NR_sendmsg:
+	case NR_recvmsg:
+	case NR_sendmmsg:
+	case NR_recvmmsg:
+		return OFF_CPU_CAUSE_net;
+	case NR_wait4:
+	case NR_waitid:
+		return OFF_CPU_CAUSE_child;
+	case NR_fsync:
+	case NR_fdatasync:
+	case NR_sync:
+	case NR_syncfs:
+	case NR_sync_file_range:
+	case NR_io_getevents:
+		return OFF_CPU_CAUSE_disk;
+	case NR_read:
+	case NR_write:
+	case NR_readv:
+	case NR_writev:
+	case NR_pread64:
+	case NR_pwrite64:
+	case NR_preadv:
+	case NR_pwritev:
+	case NR_sendfile:
+		return cause_of_fd(task, call->arg1);
+	}
+	return OFF_CPU_CAUSE_other;
+}
+
+/* The letter of /proc/PID/stat for TASK_* bits (include/linux/sched.h). */
+static __always_inline __u8 state_letter(__u32 state)
+{
+	if (!state)
+		return 'R';
+	if (state & 1)
+		return 'S';
+	if (state & 2) /* with TASK_NOLOAD (0x400): an idle kernel thread */
+		return state & 0x400 ? 'I' : 'D';
+	if (state & 4)
+		return 'T';
+	return state & 8 ? 't' : '?';
+}
+
+#endif

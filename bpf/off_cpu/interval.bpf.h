@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Intervals off the CPU: cause, duration, time in the run queue, and waker. The user stack is taken
+ * at the switch out, the last time at which the thread's memory can be read; the kernel stack at
+ * the switch in, and only for rows. Stacks travel inside the event or the sum, so no separate map
+ * of stacks can fill up.
+ */
+#ifndef UNDERSPAN_OFF_CPU_INTERVAL_BPF_H
+#define UNDERSPAN_OFF_CPU_INTERVAL_BPF_H
+
+#include "off_cpu/cause.bpf.h"
+#include "off_cpu/profile.bpf.h"
+#include "off_cpu/python_stack.bpf.h"
+#include "off_cpu/user_stack.bpf.h"
+#include "off_cpu/waker.bpf.h"
+#include "sched/thread.bpf.h"
+
+/*
+ * Sampling before any work: at very high switch rates even classifying a switch is too expensive,
+ * so the governor picks a random subset of switches.
+ */
+static __always_inline bool off_cpu_sample_out(struct off_cpu *off)
+{
+	__u32 zero = 0, shift = 0;
+	struct sampling *sampling = bpf_map_lookup_elem(&off_cpu_sampling, &zero);
+
+	if (sampling)
+		shift = sampling->skip_shift & 31;
+	off->skip_shift = shift;
+	off->sampled_out = shift && bpf_get_prandom_u32() << (32 - shift);
+	return off->sampled_out;
+}
+
+static __always_inline void off_cpu_switch_out(struct task_struct *task, struct thread *t,
+					       struct user_call *call, __u32 state, bool gil)
+{
+	struct off_cpu *off = &t->off;
+
+	if (off_cpu_sample_out(off))
+		return;
+	off->waker_user[0] = 0;
+	off->idle = 0;
+	off->state = state_letter(state);
+	if (task->flags &
+	    (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD)) /* all registers 0: would be read() */
+		call->nr = NR_KERNEL_THREAD;
+	off->syscall = call->nr;
+	t->futex = state && call->nr == NR_futex && call->arg2 & FUTEX_PRIVATE ? call->arg1 : 0;
+	if (!state)
+		off->cause = OFF_CPU_CAUSE_preempt;
+	else if (gil)
+		off->cause = OFF_CPU_CAUSE_gil;
+	else
+		off->cause = cause_of_call(task, call, &off->idle);
+	if (state && off->cause == OFF_CPU_CAUSE_other && (state & 2)) {
+		if (call->nr < 0 && call->nr != NR_KERNEL_THREAD)
+			off->cause = OFF_CPU_CAUSE_page_fault;
+		else if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+			off->cause = OFF_CPU_CAUSE_disk;
+	}
+	/* keep the waker of a wake-up traced just before, if the waker can end such a sleep */
+	if (!t->wake_ns ||
+	    !waker_fits(t, task->tgid, off->waker_syscall, off->waker.host_pid, t->waker_futex))
+		__builtin_memset(&off->waker, 0, sizeof(off->waker));
+	off->user_hash = 0;
+	off->user[0] = 0;
+	if (off_cpu_user_stacks)
+		off->user_hash = user_stack(task, off->user, OFF_CPU_USER_FRAMES);
+	/* the place of a preemption is random: summed without the native stack */
+	if (!state)
+		off->user_hash = 0;
+}
+
+/* The thread is switched in. `unseen`: long ago, so the kernel stack has changed since. */
+static __always_inline void off_cpu_switch_in(struct task_struct *task, struct thread *t, __u64 end,
+					      bool unseen)
+{
+	__u64 ns = end - t->off_ns, runq_ns = 0, without_stack;
+	struct off_cpu_event *event;
+
+	if (t->off.sampled_out) {
+		off_cpu_stat(STAT_SEEN, 1);
+		off_cpu_stat(STAT_SAMPLED, 1);
+		t->off.sampled_out = 0;
+		return;
+	}
+	if (t->off.cause == OFF_CPU_CAUSE_preempt)
+		runq_ns = ns;
+	else if (t->wake_ns)
+		runq_ns = end - (t->wake_ns > t->off_ns ? t->wake_ns : t->off_ns);
+	without_stack = off_cpu_profile_add(task, t, ns, runq_ns, unseen);
+	if (ns >= off_cpu_min_ns && !unseen &&
+	    off_cpu_defer(task, t, end, runq_ns, OFF_CPU_DEFERRED_ROW))
+		return;
+	off_cpu_stat(STAT_SEEN, 1);
+	if (ns < off_cpu_min_ns) {
+		off_cpu_stat(STAT_FILTERED, 1);
+		if (!unseen && off_cpu_sample_due(t, without_stack, end))
+			off_cpu_defer(task, t, end, runq_ns, OFF_CPU_DEFERRED_SAMPLE);
+		return;
+	}
+	event = event_reserve_in(&off_cpu_events, &off_cpu_stats, sizeof(*event));
+	if (!event)
+		return;
+	off_cpu_fill(event, task, t, unseen);
+	event->header.start_ns = t->off_ns;
+	event->header.end_ns = end;
+	event->header.skip_shift = t->off.skip_shift;
+	event->runq_ns = runq_ns;
+	event_submit_in(&off_cpu_events, &off_cpu_stats, &off_cpu_sampling, event);
+}
+
+#endif

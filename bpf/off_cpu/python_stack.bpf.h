@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The Python stack of a thread that was off the CPU. At the switch out the duration is unknown; at
+ * the switch in the thread's memory cannot be read. So a long interval is deferred until the thread
+ * runs in its own context again, but before user mode: Python's state is then unchanged. Three
+ * hooks reach that point: the thread leaves the scheduler (sched_exit_tp; in 6.18, not in 6.12);
+ * the kernel updates the thread's rseq area after a switch (rseq_update, up to 6.18; glibc
+ * registers an rseq area since 2.35); or a system call ends (attached only when a thread needs it).
+ *
+ * The sums take their Python stacks from the deferred walks. A walk for each of thousands of short
+ * intervals a second would cost more than the intervals, so walks are sampled: an interval goes
+ * into the sum without a Python stack, and each walk, made for a row or because OFF_CPU_SAMPLE_NS
+ * have accumulated, takes over the whole sum gathered so far. The time of a thread in the same
+ * system call, native stack and waker is thus distributed among its Python stacks at random, as in
+ * any sampling profiler; the total is exact. Sums of preemptions have no Python stack, because the
+ * place of a preemption is random.
+ */
+#ifndef UNDERSPAN_OFF_CPU_PYTHON_STACK_BPF_H
+#define UNDERSPAN_OFF_CPU_PYTHON_STACK_BPF_H
+
+#include "off_cpu/profile.bpf.h"
+#include "python/threads.bpf.h"
+#include "sched/thread.bpf.h"
+
+struct off_cpu_with_stack {
+	struct off_cpu_event event;
+	struct python_frame frames[PYTHON_STACK_MAX];
+};
+
+/* From the switch in to the return to user mode. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 512);
+	__type(key, __u64); /* task_key() */
+	__type(value, struct off_cpu_with_stack);
+} off_cpu_deferred SEC(".maps");
+
+static const struct off_cpu_with_stack empty_off_cpu;
+
+/* Values of thread.off_cpu_deferred. */
+enum off_cpu_deferred {
+	OFF_CPU_DEFERRED_ROW = 1, /* a row waits for its stack */
+	OFF_CPU_DEFERRED_SAMPLE,  /* no row: a stack for the sums */
+};
+
+/*
+ * Python stacks of the sums, by off_cpu_profile_key.py_stack. LRU: a sum whose stack was evicted
+ * has none.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64); /* python_walk.hash */
+	__type(value, struct python_stack);
+} off_cpu_stacks SEC(".maps");
+
+/* Time of this CPU's last walk without a row. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} off_cpu_sampled SEC(".maps");
+
+enum {
+	OFF_CPU_SAMPLE_NS = 20000000,	   /* accumulated time that triggers a walk */
+	OFF_CPU_SAMPLE_EVERY_NS = 5000000, /* minimum distance of walks on a CPU, a few us each */
+};
+
+const volatile bool off_cpu_py_stacks = true;
+const volatile bool has_sched_exit = false;
+const volatile bool has_rseq_update = false;
+
+bool sys_exit_wanted;	  /* a thread without an rseq area was seen */
+bool sys_exit_seen;	  /* user space has attached sched_sys_exit */
+__u64 off_cpu_deferred_n; /* number of deferred intervals */
+
+/* A thread registers its rseq area at its start. */
+enum { RSEQ_REGISTERED_NS = 1000000000 };
+
+static __always_inline bool resume_is_seen(struct task_struct *task, struct thread *t, __u64 now,
+					   enum off_cpu_deferred what)
+{
+	if (has_sched_exit)
+		return true;
+	if (has_rseq_update &&
+	    BPF_CORE_READ((struct task_struct___rseq_pointer *)task, rseq) != NULL)
+		return true;
+	if (what == OFF_CPU_DEFERRED_ROW &&
+	    now - BPF_CORE_READ(task, start_time) > RSEQ_REGISTERED_NS)
+		sys_exit_wanted = true;
+	return sys_exit_seen && t->off.syscall >= 0;
+}
+
+/* Is a walk without a row due? `without_stack`: time in the sum without a Python stack. */
+static __always_inline bool off_cpu_sample_due(struct thread *t, __u64 without_stack, __u64 now)
+{
+	__u32 zero = 0;
+	__u64 *last;
+
+	if (without_stack < OFF_CPU_SAMPLE_NS || t->off.cause == OFF_CPU_CAUSE_preempt)
+		return false;
+	last = bpf_map_lookup_elem(&off_cpu_sampled, &zero);
+	if (!last || now - *last < OFF_CPU_SAMPLE_EVERY_NS)
+		return false;
+	*last = now;
+	return true;
+}
+
+/* Defers the end of the interval. False: the caller must make the row now. */
+static __always_inline bool off_cpu_defer(struct task_struct *task, struct thread *t, __u64 end,
+					  __u64 runq_ns, enum off_cpu_deferred what)
+{
+	__u64 key = task_key(task);
+	struct off_cpu_with_stack *deferred;
+	__u32 tgid = task->tgid;
+
+	if (!off_cpu_py_stacks || !bpf_map_lookup_elem(&python_processes, &tgid) ||
+	    !resume_is_seen(task, t, end, what))
+		return false;
+	if (bpf_map_update_elem(&off_cpu_deferred, &key, &empty_off_cpu, BPF_ANY))
+		goto fail;
+	deferred = bpf_map_lookup_elem(&off_cpu_deferred, &key);
+	if (!deferred)
+		goto fail;
+	off_cpu_fill(&deferred->event, task, t, false);
+	deferred->event.header.start_ns = t->off_ns;
+	deferred->event.header.end_ns = end;
+	deferred->event.header.skip_shift = t->off.skip_shift;
+	deferred->event.runq_ns = runq_ns;
+	t->off_cpu_deferred = what;
+	__sync_fetch_and_add(&off_cpu_deferred_n, 1);
+	return true;
+fail:
+	if (what == OFF_CPU_DEFERRED_ROW)
+		off_cpu_stat(STAT_STACK_ROOM, 1);
+	return false;
+}
+
+/* The deferred interval of the current thread. */
+static __always_inline struct off_cpu_with_stack *off_cpu_deferred_of_current(void)
+{
+	__u64 key = bpf_get_current_task();
+
+	return bpf_map_lookup_elem(&off_cpu_deferred, &key);
+}
+
+/*
+ * Walks the current thread's stack; returns whether there is a stack. Global: see
+ * python/threads.bpf.h.
+ */
+__noinline int off_cpu_take_stack(__u32 slot)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	struct off_cpu_with_stack *deferred = off_cpu_deferred_of_current();
+
+	if (!deferred || !walk)
+		return 0;
+	walk->ident = task_ident((struct task_struct *)bpf_get_current_task());
+	walk->ns_tid = deferred->event.header.tid;
+	walk->generation++;
+	walk->shown = 0;
+	python_find_tstate(slot);
+	python_take_stack(slot);
+	python_copy_stack(&walk->stack, deferred->frames, &deferred->event.py_stack);
+	return walk->shown != 0;
+}
+
+/*
+ * Subtracts the amount `n` from a sum; the thread may be preempted and add to the sum in between.
+ */
+static __always_inline void off_cpu_sum_subtract(struct off_cpu_sum *sum,
+						 const struct off_cpu_sum *n)
+{
+	__sync_fetch_and_add(&sum->count, -n->count);
+	__sync_fetch_and_add(&sum->off_ns, -n->off_ns);
+	__sync_fetch_and_add(&sum->runq_ns, -n->runq_ns);
+}
+
+/* Sums of the current thread with a Python stack have no other writer. */
+static __always_inline void off_cpu_sum_merge(struct off_cpu_sum *to, const struct off_cpu_sum *n)
+{
+	if (!to->count || n->min_ns < to->min_ns)
+		to->min_ns = n->min_ns;
+	if (n->max_ns > to->max_ns)
+		to->max_ns = n->max_ns;
+	to->count += n->count;
+	to->off_ns += n->off_ns;
+	to->runq_ns += n->runq_ns;
+}
+
+/*
+ * Moves the sum without a Python stack to the stack just walked. Global: see python/threads.bpf.h.
+ */
+__noinline int off_cpu_assign_sum(__u32 slot)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	struct off_cpu_with_stack *deferred = off_cpu_deferred_of_current();
+	void *map = off_cpu_profile_map(off_cpu_active_profile);
+	struct off_cpu_profile *from, *to;
+	struct off_cpu_profile_key key;
+	struct off_cpu_sum n;
+	__u64 stack;
+
+	if (!deferred || !walk || deferred->event.off.cause == OFF_CPU_CAUSE_preempt)
+		return 0;
+	stack = walk->hash | 1;
+	key = off_cpu_profile_key(deferred->event.header.host_tid, &deferred->event.off);
+	from = bpf_map_lookup_elem(map, &key);
+	if (!from || (!bpf_map_lookup_elem(&off_cpu_stacks, &stack) &&
+		      bpf_map_update_elem(&off_cpu_stacks, &stack, &walk->stack, BPF_ANY)))
+		return 0;
+	key.py_stack = stack;
+	to = bpf_map_lookup_elem(map, &key);
+	if (!to) {
+		/* no room: the sum stays without a stack */
+		if (bpf_map_update_elem(map, &key, from, BPF_ANY))
+			return 0;
+		to = bpf_map_lookup_elem(map, &key);
+		if (!to)
+			return 0;
+		to->sum = (struct off_cpu_sum){};
+	}
+	n = *(volatile struct off_cpu_sum *)&from->sum;
+	off_cpu_sum_subtract(&from->sum, &n);
+	off_cpu_sum_merge(&to->sum, &n);
+	return 0;
+}
+
+/* Sends the current thread's deferred row. Global: see python/threads.bpf.h. */
+__noinline int off_cpu_send_deferred(__u32 walked)
+{
+	struct off_cpu_with_stack *deferred = off_cpu_deferred_of_current();
+	__u32 n;
+
+	off_cpu_stat(STAT_SEEN, 1);
+	if (!deferred) {
+		off_cpu_stat(STAT_LOST_STATE, 1);
+		return 0;
+	}
+	if (!walked)
+		off_cpu_stat(STAT_STACK_LATE, 1);
+	n = *(volatile __u16 *)&deferred->event.py_stack.n;
+	if (n > PYTHON_STACK_MAX)
+		n = PYTHON_STACK_MAX;
+	event_output_in(&off_cpu_events, &off_cpu_stats, &off_cpu_sampling, deferred,
+			sizeof(deferred->event) + n * sizeof(deferred->frames[0]));
+	return 0;
+}
+
+static __always_inline void off_cpu_finish_deferred(struct thread *t, bool walk, __u32 slot)
+{
+	__u64 key = bpf_get_current_task(), what = t->off_cpu_deferred;
+
+	t->off_cpu_deferred = 0;
+	__sync_fetch_and_add(&off_cpu_deferred_n, -1);
+	if (walk && off_cpu_take_stack(slot))
+		off_cpu_assign_sum(slot);
+	if (what == OFF_CPU_DEFERRED_ROW)
+		off_cpu_send_deferred(walk);
+	bpf_map_delete_elem(&off_cpu_deferred, &key);
+}
+
+#endif

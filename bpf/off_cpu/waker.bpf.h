@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The waker of a thread that was off the CPU. */
+#ifndef UNDERSPAN_OFF_CPU_WAKER_BPF_H
+#define UNDERSPAN_OFF_CPU_WAKER_BPF_H
+
+#include "off_cpu/profile.bpf.h"
+#include "off_cpu/user_stack.bpf.h"
+#include "sched/thread.bpf.h"
+
+/*
+ * sched_waking also runs in interrupts, where the current thread is unrelated. So a waker must be
+ * in a system call that can end such a sleep; traffic on the loopback device is delivered inside
+ * the sender's call. Kernel threads are accepted: they work on behalf of user threads.
+ */
+enum { NR_KERNEL_THREAD = -2 };
+#define FUTEX_NOBODY (~0ULL)
+
+static __always_inline bool call_wakes(long nr, __u8 cause)
+{
+	if (nr == NR_KERNEL_THREAD)
+		return cause != OFF_CPU_CAUSE_sleep && cause != OFF_CPU_CAUSE_lock &&
+		       cause != OFF_CPU_CAUSE_gil;
+	if (nr == NR_kill || nr == NR_tkill || nr == NR_tgkill)
+		return true;
+	switch (cause) {
+	case OFF_CPU_CAUSE_sleep:
+	case OFF_CPU_CAUSE_preempt:
+		return false;
+	case OFF_CPU_CAUSE_lock:
+	case OFF_CPU_CAUSE_gil:
+		return nr == NR_futex || nr == NR_exit || nr == NR_exit_group;
+	case OFF_CPU_CAUSE_net:
+	case OFF_CPU_CAUSE_poll:
+	case OFF_CPU_CAUSE_pipe:
+		/* taking bytes out makes room for the writer */
+		return nr == NR_sendto || nr == NR_sendmsg || nr == NR_sendmmsg || nr == NR_write ||
+		       nr == NR_writev || nr == NR_sendfile || nr == NR_connect || nr == NR_close ||
+		       nr == NR_shutdown || nr == NR_read || nr == NR_recvfrom || nr == NR_recvmsg;
+	}
+	return true;
+}
+
+/*
+ * Most futexes are private to a process (FUTEX_PRIVATE_FLAG). A waiter with a timeout is woken by
+ * the timer's interrupt, while the current thread may be in a futex call on an unrelated lock.
+ */
+static __always_inline bool waker_fits(struct thread *t, __u32 tgid, long nr, __u32 waker_tgid,
+				       __u64 waker_futex)
+{
+	if (!call_wakes(nr, t->off.cause) || waker_futex == FUTEX_NOBODY)
+		return false;
+	if (!t->futex)
+		return true;
+	return waker_tgid == tgid && (!waker_futex || waker_futex == t->futex);
+}
+
+/* The futex that a call wakes; 0: not a wake-up, or one that requeues waiters. */
+static __always_inline __u64 futex_woken_by(struct user_call *call)
+{
+	__u32 command = call->arg2 & FUTEX_CMD_MASK;
+
+	if (call->nr == NR_futex && (command == FUTEX_WAIT || command == FUTEX_CMD_WAIT_BITSET))
+		return FUTEX_NOBODY; /* about to sleep */
+	return call->nr == NR_futex && (command == FUTEX_WAKE || command == FUTEX_CMD_WAKE_BITSET)
+		       ? call->arg1
+		       : 0;
+}
+
+static __always_inline __u32 leader_ns_id(struct task_struct *task)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf))
+		return typed_task_ns_id(task->group_leader);
+	return task_ns_id(BPF_CORE_READ(task, group_leader));
+}
+
+static __always_inline void off_cpu_woken(struct task_struct *task, struct thread *t, __u64 now)
+{
+	struct task_struct *waker = current_task();
+	struct off_cpu_waker *to = &t->off.waker;
+	struct user_call call = {};
+
+	if (!current_tid() || t->off.sampled_out)
+		return;
+	if (BPF_CORE_READ(waker, flags) & PF_KTHREAD) {
+		call.nr = NR_KERNEL_THREAD;
+	} else {
+		task_user_call(waker, &call);
+		if (call.nr < 0)
+			return;
+	}
+	/* before off_cpu_switch_out() the cause is unknown */
+	if (t->off_ns && !waker_fits(t, task->tgid, call.nr, current_tgid(), futex_woken_by(&call)))
+		return;
+	t->off.waker_syscall = call.nr;
+	t->waker_futex = futex_woken_by(&call);
+	to->host_tid = current_tid();
+	to->host_pid = current_tgid();
+	to->tid = typed_task_ns_id(waker);
+	to->ident = task_ident(waker);
+	to->pid = to->host_tid == to->host_pid ? to->tid : leader_ns_id(waker);
+	bpf_get_current_comm(to->comm, sizeof(to->comm));
+	if (now - t->off_ns >= off_cpu_min_ns && call.nr != NR_KERNEL_THREAD)
+		user_stack(waker, t->off.waker_user, OFF_CPU_WAKER_FRAMES);
+}
+
+#endif

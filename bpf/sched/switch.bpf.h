@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The parts of a context switch that belong to neither tracker: the choice of followed threads, and
+ * switches in without a tracepoint.
+ */
+#ifndef UNDERSPAN_SCHED_SWITCH_BPF_H
+#define UNDERSPAN_SCHED_SWITCH_BPF_H
+
+#include "gil_wait/wait.bpf.h"
+#include "off_cpu/interval.bpf.h"
+#include "sched/thread.bpf.h"
+
+/* scope of off_cpu beyond tracked processes: all processes, or a cgroup and its descendants */
+const volatile bool off_cpu_all = false;
+const volatile __u64 off_cpu_cgroup_id = 0;
+const volatile __u32 off_cpu_cgroup_level = 0;
+
+/* Is the switched-out thread (the current thread) to be followed? */
+static __always_inline bool thread_wanted(struct task_struct *task)
+{
+	const struct process_info *info;
+	__u32 tgid = task->tgid;
+
+	if (!task->pid || task->flags & PF_EXITING)
+		return false;
+	info = bpf_map_lookup_elem(&processes, &tgid);
+	if (info_is_tracked(info))
+		return true;
+	if (!off_cpu_runs || (info && info->flags == PROCESS_OWN))
+		return false;
+	return off_cpu_all ||
+	       (off_cpu_cgroup_id &&
+		bpf_get_current_ancestor_cgroup_id(off_cpu_cgroup_level) == off_cpu_cgroup_id);
+}
+
+/* Creates the record of a switched-out thread; NULL: the thread is not followed. */
+static __always_inline struct thread *thread_follow(struct task_struct *task)
+{
+	struct thread *t;
+
+	if (!thread_wanted(task))
+		return NULL;
+	t = thread_create(task);
+	if (!t) {
+		if (gil_wait_runs)
+			gil_lost();
+		if (off_cpu_runs)
+			off_cpu_lost();
+		return NULL;
+	}
+	return t;
+}
+
+/*
+ * The thread is switched out although its switch in was not seen: some virtualization kernels run
+ * no tracepoints while a thread of the hypervisor's agent is current. sum_exec_runtime says how
+ * long the thread ran, hence when the switch in happened.
+ */
+static __noinline __u64 gil_close_unseen(struct task_struct *task, struct thread *t, __u64 now)
+{
+	__u64 ran = task->se.sum_exec_runtime - t->exec_ns;
+	__u64 end = ran < now - t->off_ns ? now - ran : 0;
+
+	if (t->wake_ns > end)
+		t->wake_ns = 0;
+	if (gil_wait_runs)
+		gil_switch_in(task, t, end);
+	return end;
+}
+
+/* A sibling of gil_close_unseen() and not its caller: a call chain has 512 bytes of BPF stack. */
+static __noinline void off_cpu_close_unseen(struct task_struct *task, struct thread *t, __u64 end)
+{
+	if (off_cpu_runs && end)
+		off_cpu_switch_in(task, t, end, true);
+	else if (off_cpu_runs)
+		off_cpu_lost();
+	t->on_ns = end;
+}
+
+static __always_inline void close_unseen(struct task_struct *task, struct thread *t, __u64 now)
+{
+	if (t->off_ns)
+		off_cpu_close_unseen(task, t, gil_close_unseen(task, t, now));
+}
+
+/* The thread ends after an unseen switch in: the end of the interval is unknown. */
+static __always_inline void thread_ends_unseen(struct thread *t)
+{
+	if (t->off_ns && off_cpu_runs)
+		off_cpu_lost();
+	t->off_ns = 0;
+}
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The record of a thread between two context switches, shared by both trackers and looked up once
+ * per switch. Kept in task storage, freed with the thread, on kernels that can allocate task
+ * storage under the run queue's lock; on older kernels in a preallocated hash.
+ */
+#ifndef UNDERSPAN_SCHED_THREAD_BPF_H
+#define UNDERSPAN_SCHED_THREAD_BPF_H
+
+#include "gil_wait/wait_state.bpf.h"
+#include "lib/task.bpf.h"
+#include "events/off_cpu.h"
+
+struct thread {
+	__u64 on_ns;   /* running since; 0: not seen since the last switch out */
+	__u64 off_ns;  /* off the CPU since; 0: running */
+	__u64 wake_ns; /* time of the wake-up; 0: none so far */
+	__u64 exec_ns; /* sum_exec_runtime at the switch out */
+	__u64 thread_pointer;
+	__u64 futex;	   /* private futex slept on, woken only by the same process; 0: none */
+	__u64 waker_futex; /* futex that the last waker woke; 0: unknown */
+	__u64 off_cpu_deferred; /* enum off_cpu_deferred of off_cpu/python_stack.bpf.h */
+	struct gil_wait gil;
+	struct off_cpu off;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} sched_thread_storage SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64); /* task_key() */
+	__type(value, struct thread);
+} sched_thread_hash SEC(".maps");
+
+/* The initial record: too big for the BPF stack. */
+static const struct thread empty_thread;
+
+const volatile bool has_task_storage = true;
+
+static __always_inline struct thread *thread_find(struct task_struct *task)
+{
+	__u64 key;
+
+	if (has_task_storage)
+		return bpf_task_storage_get(&sched_thread_storage, task, NULL, 0);
+	key = task_key(task);
+	return bpf_map_lookup_elem(&sched_thread_hash, &key);
+}
+
+/* NULL: the map is full or busy on this CPU. */
+static __always_inline struct thread *thread_create(struct task_struct *task)
+{
+	__u64 key;
+
+	if (has_task_storage)
+		return bpf_task_storage_get(&sched_thread_storage, task, NULL,
+					    BPF_LOCAL_STORAGE_GET_F_CREATE);
+	key = task_key(task);
+	bpf_map_update_elem(&sched_thread_hash, &key, &empty_thread, BPF_ANY);
+	return bpf_map_lookup_elem(&sched_thread_hash, &key);
+}
+
+static __always_inline void thread_delete(struct task_struct *task)
+{
+	__u64 key = task_key(task);
+
+	if (has_task_storage)
+		bpf_task_storage_delete(&sched_thread_storage, task);
+	else
+		bpf_map_delete_elem(&sched_thread_hash, &key);
+}
+
+/* At a switch, for the thread that leaves the CPU. */
+static __always_inline void thread_leaves(struct task_struct *task, struct thread *t, __u64 now)
+{
+	/* a wake-up may be traced just before the switch; an older wake-up belongs to the past */
+	if (now - t->wake_ns > 10000)
+		t->wake_ns = 0;
+	if (t->on_ns)
+		t->gil.gap_ns += now - t->on_ns;
+	t->off_ns = now;
+	t->exec_ns = task->se.sum_exec_runtime;
+}
+
+static __always_inline void thread_enters(struct thread *t, __u64 now)
+{
+	t->off_ns = 0;
+	t->wake_ns = 0;
+	t->on_ns = now;
+}
+
+#endif

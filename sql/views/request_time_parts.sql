@@ -1,0 +1,142 @@
+-- What each request's thread did inside its span: request_time with handler_ms split up, one row per server span. All rows of
+-- ebpf_off_cpu and ebpf_gil_wait of the window are read, so ask for a shorter one than of request_time:
+--   SELECT * FROM request_time_parts(from = '2026-01-31 09:00:00', to = '2026-01-31 09:05:00') WHERE total_ms > 1000
+--
+-- total = accept + client_wait + handoff + gc + gil + lock + ... + other + throttled + run_queue + cpu + rest, each moment counted once:
+-- a collection first, then a wait for the GIL, then what the thread slept in by its cause, then the run queue (throttled: while a CPU quota
+-- stopped the process). Intervals that overlap are swept in the order of their ends, whatever their number.
+--   cpu_ms        the rest of the span: on the CPU, in waits too short for a row (off_cpu.min_duration_us, gil_wait.min_duration_us),
+--                 and in what not_measured names: it is the CPU's only where gil_ms to run_queue_ms are all there
+-- A part of a tracker that kept only some of its rows (sampled) is what they say at least, and NULL without any.
+--   gc_others_ms  of gc_ms: collections that other threads began, or that came outside of the span
+-- On an event loop's thread, waits (poll_ms above all) are those of the loop while the span was open: other requests ran meanwhile.
+CREATE VIEW IF NOT EXISTS request_time_parts AS
+WITH
+    (
+        SELECT fromUnixTimestamp64Micro(ifNull(max(end_us), 0), 'UTC') FROM otel_span
+        WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+    ) AS last_end,
+    -- class 0, 1 collections (its own, others'), 2 a CPU quota, 3 the GIL, 4 the run queue, then the causes; the key is a process's or a thread's
+    happened AS
+    (
+        SELECT cityHash64(toString(host), toString(container_id), pid) AS at, tid AS by, toUInt8(1) AS class,
+            toUnixTimestamp64Micro(start_time) AS a, toUnixTimestamp64Micro(end_time) AS b
+        FROM ebpf_gc_pause
+        WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 MINUTE AND start_time <= last_end
+            --explain: AND pid IN {pids:Array(UInt32)}
+        UNION ALL
+        SELECT cityHash64(toString(host), toString(container_id), pid), 0, 2, toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time)
+        FROM ebpf_cpu_throttle
+        WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 MINUTE AND start_time <= last_end
+            --explain: AND pid IN {pids:Array(UInt32)}
+        UNION ALL
+        SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid), 0, 3,
+            toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time)
+        FROM ebpf_gil_wait
+        WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 2 SECOND AND start_time <= last_end
+            --explain: AND pid IN {pids:Array(UInt32)}
+        UNION ALL
+        SELECT thread, 0, part.1, part.2, part.3
+        FROM
+        (
+            -- a sleep, and the time on the run queue after it
+            SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS thread,
+                toUnixTimestamp64Micro(start_time) AS slept_us, toUnixTimestamp64Micro(end_time) AS ran_us,
+                if(cause = 'preempt', slept_us, greatest(slept_us, ran_us - toInt64(intDiv(runq_ns, 1000)))) AS woken_us,
+                toUInt8(transform(toString(cause), ['gil', 'lock', 'net', 'disk', 'page_fault', 'sleep', 'poll', 'pipe', 'child', 'other'], [3, 5, 6, 7, 8, 9, 10, 11, 12, 13], 13)) AS what
+            FROM ebpf_off_cpu
+            WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 2 SECOND AND start_time <= last_end
+                --explain: AND pid IN {pids:Array(UInt32)}
+        )
+        ARRAY JOIN [(what, slept_us, woken_us), (toUInt8(4), woken_us, ran_us)] AS part
+        WHERE part.3 > part.2
+    ),
+    happening AS
+    (
+        SELECT at, by, class, a, b, arrayJoin(range(toUInt64(intDiv(a, 1000000)), toUInt64(intDiv(b, 1000000)) + 1)) AS second FROM happened
+    ),
+    -- spans and intervals meet in seconds, so that none is compared with those of another time
+    open AS
+    (
+        SELECT *, cityHash64(host, container_id, pid) AS process, arrayJoin([process, cityHash64(process, tid)]) AS at,
+            arrayJoin(range(toUInt64(intDiv(start_us, 1000000)), toUInt64(intDiv(end_us, 1000000)) + 1)) AS second
+        FROM request_time(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
+    ),
+    inside AS
+    (
+        SELECT o.trace_id AS trace_id, o.span_id AS span_id,
+            any(o.service) AS service, any(o.span_name) AS span_name, any(o.host) AS host, any(o.container_id) AS container_id,
+            any(o.pid) AS pid, any(o.tid) AS tid, any(o.begin_time) AS begin_time, any(o.span_time) AS span_time,
+            any(o.queue) AS queue, any(o.total_ms) AS total_ms, any(o.caller_ms) AS caller_ms, any(o.accept_ms) AS accept_ms,
+            any(o.client_wait_ms) AS client_wait_ms, any(o.handoff_ms) AS handoff_ms, any(o.gc_ms) AS gc_ms, any(o.gc_others_ms) AS gc_others_ms,
+            any(o.handler_ms) AS handler_ms, any(o.rest_ms) AS rest_ms, any(o.span_ms) AS span_ms, any(o.weight) AS weight,
+            any(o.sampled) AS sampled, any(o.not_measured) AS before_measured, any(o.from_us) AS from_us, any(o.to_us) AS to_us,
+            any(o.start_us) AS start_us, any(o.end_us) AS end_us, any(o.accept_from_us) AS accept_from_us, any(o.accept_to_us) AS accept_to_us,
+            any(o.client_from_us) AS client_from_us, any(o.handoff_from_us) AS handoff_from_us, any(o.handoff_to_us) AS handoff_to_us, any(o.measured) AS measured,
+            any(o.why_not) AS why_not, any(o.thinned) AS thinned,
+            groupArrayIf(
+                (if(bitAnd(w.class = 1, w.by = o.tid), toUInt8(0), w.class), greatest(w.a, o.start_us), least(w.b, o.end_us)),
+                bitAnd(bitAnd(o.measured != 0, second = greatest(intDiv(w.a, 1000000), intDiv(o.start_us, 1000000))),
+                    bitAnd(w.a < o.end_us, w.b > o.start_us))) AS intervals
+        FROM open AS o
+        LEFT JOIN happening AS w USING (at, second)
+        GROUP BY trace_id, span_id
+    ),
+    -- each step in a SELECT of its own: an alias within one is written out wherever it is used
+    turning AS
+    (
+        SELECT *, arraySort(arrayConcat(arrayMap(i -> (i.2, i.1, 1), intervals), arrayMap(i -> (i.3, i.1, -1), intervals))) AS turns
+        FROM inside
+    ),
+    opened AS
+    (
+        SELECT *,
+            arrayMap(c -> arrayCumSum(t -> if(t.2 = c, t.3, 0), turns), range(14)) AS open_of,
+            arrayMap((t, u) -> toInt64(u.1 - t.1), turns, arrayResize(arrayPopFront(turns), length(turns), turns[-1])) AS lasts
+        FROM turning
+    ),
+    decided AS
+    (
+        SELECT *,
+            -- what each stretch between two turns counts as
+            arrayMap((n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13) -> multiIf(
+                    n0 > 0, 0, n1 > 0, 1, n3 > 0, 3, bitAnd(n4 > 0, n2 > 0), 2, n4 > 0, 4,
+                    n5 > 0, 5, n6 > 0, 6, n7 > 0, 7, n8 > 0, 8, n9 > 0, 9, n10 > 0, 10, n11 > 0, 11, n12 > 0, 12, n13 > 0, 13, -1),
+                open_of[1], open_of[2], open_of[3], open_of[4], open_of[5], open_of[6], open_of[7], open_of[8], open_of[9], open_of[10], open_of[11], open_of[12], open_of[13], open_of[14]) AS counts_as
+        FROM opened
+    ),
+    swept AS (SELECT *, arrayMap(c -> arraySum((d, k) -> if(k = c, d, 0), lasts, counts_as), range(14)) AS part FROM decided),
+    known AS
+    (
+        SELECT *,
+            bitAnd(measured, 8) != 0 OR part[4] > 0 AS gil_measured,
+            bitAnd(measured, 16) != 0 OR arraySum(arraySlice(part, 5)) > 0 AS off_cpu_measured,
+            bitAnd(measured, 32) != 0 OR part[3] > 0 AS throttle_measured,
+            bitAnd(thinned, 8) = 0 AS all_gil, bitAnd(thinned, 16) = 0 AS all_off_cpu
+        FROM swept
+    ),
+    -- gil, off_cpu: whether the lack of a row says that there was no wait
+    told AS (SELECT *, bitAnd(gil_measured, all_gil) AS gil, bitAnd(off_cpu_measured, all_off_cpu) AS off_cpu FROM known)
+SELECT
+    trace_id, span_id, service, span_name, host, container_id, pid, tid, begin_time, span_time, queue, total_ms, caller_ms, accept_ms, client_wait_ms, handoff_ms, gc_ms, gc_others_ms,
+    if(bitOr(gil, part[4] > 0), part[4] / 1000, NULL) AS gil_ms,
+    if(bitOr(off_cpu, part[6] > 0), part[6] / 1000, NULL) AS lock_ms,
+    if(bitOr(off_cpu, part[7] > 0), part[7] / 1000, NULL) AS net_ms,
+    if(bitOr(off_cpu, part[8] > 0), part[8] / 1000, NULL) AS disk_ms,
+    if(bitOr(off_cpu, part[9] > 0), part[9] / 1000, NULL) AS page_fault_ms,
+    if(bitOr(off_cpu, part[10] > 0), part[10] / 1000, NULL) AS sleep_ms,
+    if(bitOr(off_cpu, part[11] > 0), part[11] / 1000, NULL) AS poll_ms,
+    if(bitOr(off_cpu, part[12] > 0), part[12] / 1000, NULL) AS pipe_ms,
+    if(bitOr(off_cpu, part[13] > 0), part[13] / 1000, NULL) AS child_ms,
+    if(bitOr(off_cpu, part[14] > 0), part[14] / 1000, NULL) AS other_ms,
+    if(bitOr(off_cpu, part[5] > 0), part[5] / 1000, NULL) AS run_queue_ms,
+    if(bitAnd(throttle_measured, bitOr(off_cpu, bitAnd(off_cpu_measured, part[3] > 0))), part[3] / 1000, NULL) AS throttled_ms,
+    handler_ms - arraySum(arraySlice(part, 3)) / 1000 AS cpu_ms,
+    handler_ms, rest_ms, span_ms, weight, sampled,
+    arrayConcat(before_measured, arrayFilter(t -> t != '', [
+        if(gil, '', concat('GIL: ', if(gil_measured, 'the agent kept only some of its rows then (governor)', why_not))),
+        if(off_cpu, '', concat('off the CPU (locks, network, disk, sleep, run queue): ',
+            if(off_cpu_measured, 'the agent kept only some of its rows then (governor)', why_not))),
+        if(throttle_measured, '', concat('CPU quota: ', why_not))])) AS not_measured,
+    from_us, to_us, start_us, end_us, accept_from_us, accept_to_us, client_from_us, handoff_from_us, handoff_to_us, measured, why_not, thinned
+FROM told;

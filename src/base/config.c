@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Options as tables: flags, environment and JSON file walk the same entries. See config.h. */
+#include "base/config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/config_value.h"
+#include "base/nearest.h"
+
+enum { CONFIG_FILE_MAX_BYTES = 1 << 20, MAX_REMEMBERED = 32 };
+
+static const struct option_table *known; /* tables of all commands, see config_set_known() */
+static const char *default_path;
+static const struct option_table *default_keys;
+static const void *from_default[MAX_REMEMBERED]; /* targets */
+static size_t n_from_default;
+
+void config_set_known(const struct option_table *all)
+{
+	known = all;
+}
+
+void config_use_default_file(const char *path, const struct option_table *keys)
+{
+	default_path = path;
+	default_keys = keys;
+}
+
+/* ---- search ---- */
+
+/* Dashes of the typed key equal underscores. */
+static bool key_equal(const char *key, const char *typed, size_t typed_len)
+{
+	size_t i;
+
+	for (i = 0; i < typed_len && key[i]; i++) {
+		if (key[i] != typed[i] && !(key[i] == '_' && typed[i] == '-'))
+			return false;
+	}
+	return i == typed_len && !key[i];
+}
+
+static const struct option *find_option(const struct option_table *tables, const char *typed,
+					size_t len)
+{
+	for (; tables && tables->options; tables++) {
+		for (size_t i = 0; i < tables->n; i++) {
+			if (key_equal(tables->options[i].key, typed, len))
+				return &tables->options[i];
+		}
+	}
+	return NULL;
+}
+
+void config_for_each(const struct option_table *tables,
+		     void (*each)(const struct option *o, void *context), void *context)
+{
+	for (; tables && tables->options; tables++) {
+		for (size_t i = 0; i < tables->n; i++)
+			each(&tables->options[i], context);
+	}
+}
+
+static void try_key(const struct option *o, void *nearest)
+{
+	if (o->help) /* options without help are internal */
+		nearest_try(nearest, o->key);
+}
+
+static char *hint_for(const struct option_table *tables, const char *typed, size_t len,
+		      const char *prefix, const char *otherwise, char *buf, size_t size)
+{
+	struct nearest nearest;
+
+	nearest_begin(&nearest, typed, len);
+	config_for_each(tables, try_key, &nearest);
+	return nearest_hint(&nearest, prefix, otherwise, buf, size);
+}
+
+/* ---- precedence ---- */
+
+enum origin { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
+
+struct parse {
+	const struct option_table *tables, *keys; /* only options of `keys` are set */
+	enum origin origin;
+	struct {
+		const struct option *option;
+		enum origin origin;
+	} remembered[MAX_REMEMBERED]; /* origins of options that accumulate or exclude others */
+	size_t n_remembered;
+	struct why *why;
+};
+
+/* Returns the previous origin of the value and records `p->origin`. */
+static enum origin remember(struct parse *p, const struct option *o)
+{
+	enum origin before = FROM_DEFAULT;
+	size_t i = 0;
+
+	while (i < p->n_remembered && p->remembered[i].option != o)
+		i++;
+	if (i == MAX_REMEMBERED)
+		return before;
+	if (i < p->n_remembered)
+		before = p->remembered[i].origin;
+	else
+		p->remembered[p->n_remembered++].option = o;
+	p->remembered[i].origin = p->origin;
+	return before;
+}
+
+/* Clears options of the same group with a lower precedence. */
+static void replace_group(struct parse *p, const struct option *o)
+{
+	for (size_t i = 0; i < p->n_remembered; i++) {
+		const struct option *other = p->remembered[i].option;
+
+		if (other != o && other->group && !strcmp(other->group, o->group) &&
+		    p->remembered[i].origin < p->origin)
+			config_clear(other);
+	}
+}
+
+static void prepare(struct parse *p, const struct option *o)
+{
+	if (o->type == OPTION_PIDS && remember(p, o) < p->origin)
+		config_clear(o);
+	if (o->group) {
+		remember(p, o);
+		replace_group(p, o);
+	}
+}
+
+bool config_from_default_file(const void *target)
+{
+	for (size_t i = 0; i < n_from_default; i++) {
+		if (from_default[i] == target)
+			return true;
+	}
+	return false;
+}
+
+static void note_default_file(const struct parse *p, const struct option *o)
+{
+	bool there = config_from_default_file(o->target);
+
+	if (p->keys == default_keys && !there && n_from_default < ARRAY_SIZE(from_default))
+		from_default[n_from_default++] = o->target;
+	for (size_t i = 0; p->keys != default_keys && there && i < n_from_default; i++) {
+		if (from_default[i] == o->target)
+			from_default[i] = NULL;
+	}
+}
+
+static int set_option(struct parse *p, const struct option *o, const char *text)
+{
+	prepare(p, o);
+	note_default_file(p, o);
+	return config_set(o, text, p->why);
+}
+
+/* ---- the file ---- */
+
+/* A JSON scalar as text of the equivalent flag. */
+static int json_to_text(const char *key, const json_t *v, char *buf, size_t size, struct why *why)
+{
+	if (json_is_string(v)) {
+		if (json_string_length(v) >= size)
+			return why_fail(why, EINVAL, "%s: value too long", key);
+		snprintf(buf, size, "%s", json_string_value(v));
+	} else if (json_is_integer(v)) {
+		snprintf(buf, size, "%lld", (long long)json_integer_value(v));
+	} else if (json_is_real(v)) {
+		snprintf(buf, size, "%.9g", json_real_value(v));
+	} else if (json_is_boolean(v)) {
+		snprintf(buf, size, "%s", json_is_true(v) ? "true" : "false");
+	} else {
+		return why_fail(why, EINVAL, "%s: expected a string, number or boolean", key);
+	}
+	return 0;
+}
+
+static int set_from_json(struct parse *p, const struct option *o, const json_t *v)
+{
+	char text[4096];
+	const json_t *item;
+	size_t i;
+	int err;
+
+	if (!json_is_array(v)) {
+		err = json_to_text(o->key, v, text, sizeof(text), p->why);
+		return err ? err : set_option(p, o, text);
+	}
+	if (o->type != OPTION_LIST && o->type != OPTION_PIDS)
+		return why_fail(p->why, EINVAL, "%s: expected a single value, not an array",
+				o->key);
+	prepare(p, o);
+	config_clear(o);
+	json_array_foreach ((json_t *)v, i, item) {
+		err = json_to_text(o->key, item, text, sizeof(text), p->why);
+		if (!err)
+			err = config_add_item(o, text, strlen(text), p->why);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int refuse_key(const struct parse *p, const char *key)
+{
+	char hint[128];
+
+	return why_fail(p->why, EINVAL, "unknown key '%s'%s", key,
+			hint_for(known ?: p->tables, key, strlen(key), "",
+				 "; --help lists the keys", hint, sizeof(hint)));
+}
+
+static int read_object(struct parse *p, const char *prefix, json_t *object)
+{
+	const char *name;
+	json_t *v;
+
+	json_object_foreach (object, name, v) {
+		const struct option *own, *any;
+		char key[256];
+		int err = 0;
+
+		if (snprintf(key, sizeof(key), "%s%s", prefix, name) >= (int)sizeof(key))
+			return why_fail(p->why, EINVAL, "a key of over %zu characters",
+					sizeof(key));
+		own = find_option(p->keys, key, strlen(key));
+		any = own ?: find_option(p->tables, key, strlen(key));
+		any = any ?: find_option(known, key, strlen(key));
+		if (any && any->flag_only) {
+			err = why_fail(p->why, EINVAL, "%s: can be given as a flag only", any->key);
+		} else if (own) {
+			err = set_from_json(p, own, v);
+		} else if (!any && json_is_object(v) && !*prefix) {
+			char nested[256];
+
+			snprintf(nested, sizeof(nested), "%.200s.", name);
+			err = read_object(p, nested, v);
+		} else if (!any) {
+			err = refuse_key(p, key);
+		} /* else another command's */
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int read_stream(struct parse *p, const char *path, FILE *f)
+{
+	AUTO_FREE char *text = malloc(CONFIG_FILE_MAX_BYTES + 1);
+	struct why inner = { { 0 } }, *why = p->why;
+	json_error_t error;
+	json_t *root;
+	size_t len;
+	int err;
+
+	if (!text)
+		return why_fail(why, ENOMEM, "out of memory");
+	len = fread(text, 1, CONFIG_FILE_MAX_BYTES + 1, f);
+	if (ferror(f))
+		return why_fail(why, EINVAL, "cannot read the configuration file %s", path);
+	if (len > CONFIG_FILE_MAX_BYTES)
+		return why_fail(why, EINVAL, "%s: larger than 1 MiB, not a configuration file",
+				path);
+	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+	if (!root)
+		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s", path, error.line,
+				error.text);
+	p->why = &inner;
+	if (json_is_object(root))
+		err = read_object(p, "", root);
+	else
+		err = why_fail(&inner, EINVAL, "expected a JSON object");
+	p->why = why;
+	json_decref(root);
+	return err ? why_fail(why, -err, "%s: %.400s", path, inner.text) : 0;
+}
+
+static int read_file(struct parse *p, const char *path)
+{
+	AUTO_FCLOSE FILE *f = fopen(path, "re");
+
+	if (!f)
+		return why_fail(p->why, EINVAL, "cannot read the configuration file %s: %s", path,
+				strerror(errno));
+	return read_stream(p, path, f);
+}
+
+int config_read_file(const struct option_table *tables, const char *path, struct why *why)
+{
+	struct parse p = { .tables = tables, .keys = tables, .origin = FROM_FILE, .why = why };
+
+	return read_file(&p, path);
+}
+
+/* Ignored without permission to read: the user names the server then. */
+static int read_default_file(struct parse *p)
+{
+	AUTO_FCLOSE FILE *f = default_path ? fopen(default_path, "re") : NULL;
+	int err;
+
+	if (!f)
+		return 0;
+	p->keys = default_keys;
+	err = read_stream(p, default_path, f);
+	p->keys = p->tables;
+	return err;
+}
+
+/* Number of argv words of a -c option here, 0: none; the file, NULL for `none`. */
+static int file_words(int argc, char **argv, int i, const char **ret_path)
+{
+	const char *word = argv[i];
+	int n = 1;
+
+	*ret_path = NULL;
+	if (!strcmp(word, "--no-config") || !strcmp(word, "--no_config"))
+		return n;
+	if (!strcmp(word, "-c") || !strcmp(word, "--config"))
+		*ret_path = i + 1 < argc ? argv[i + n++] : "";
+	else if (!strncmp(word, "--config=", 9))
+		*ret_path = word + 9;
+	else if (!strncmp(word, "-c", 2))
+		*ret_path = word + 2;
+	else
+		return 0;
+	if (!strcmp(*ret_path, "none"))
+		*ret_path = NULL;
+	return n;
+}
+
+/* Reads the file of -c before any flag is applied, otherwise the default file if present. */
+static int read_files(struct parse *p, int argc, char **argv)
+{
+	bool named = false;
+	int err = 0;
+
+	p->origin = FROM_FILE;
+	for (int i = 1, n; !err && i < argc && strcmp(argv[i], "--") != 0; i += n ?: 1) {
+		const char *path;
+
+		n = file_words(argc, argv, i, &path);
+		if (n && path && !*path)
+			err = why_fail(p->why, EINVAL, "%s: needs a file name", argv[i]);
+		else if (n && path)
+			err = read_file(p, path);
+		named = named || n;
+	}
+	return err || named ? err : read_default_file(p);
+}
+
+/* ---- the environment ---- */
+
+static int read_environment(struct parse *p)
+{
+	p->origin = FROM_ENVIRONMENT;
+	for (const struct option_table *t = p->tables; t->options; t++) {
+		for (size_t i = 0; i < t->n; i++) {
+			const struct option *o = &t->options[i];
+			struct why inner = { { 0 } }, *why = p->why;
+			const char *value;
+			char name[128];
+			int err;
+
+			if (o->flag_only)
+				continue;
+			value = getenv(config_variable(o->key, name, sizeof(name)));
+			if (!value || !*value)
+				continue;
+			p->why = &inner;
+			err = set_option(p, o, value);
+			p->why = why;
+			if (err)
+				return why_fail(why, -err, "%s: %.400s", name, inner.text);
+		}
+	}
+	return 0;
+}
+
+/* ---- flags ---- */
+
+static const struct option *find_letter(const struct option_table *tables, char letter)
+{
+	for (; tables->options; tables++) {
+		for (size_t i = 0; i < tables->n; i++) {
+			if (tables->options[i].letter == letter)
+				return &tables->options[i];
+		}
+	}
+	return NULL;
+}
+
+/* -p VALUE or -pVALUE */
+static int parse_letter(struct parse *p, int argc, char **argv, int *i)
+{
+	const struct option *o = find_letter(p->tables, argv[*i][1]);
+	const char *value = argv[*i][2] ? &argv[*i][2] : NULL;
+	size_t len = strcspn(argv[*i] + 1, "=");
+	char hint[128];
+
+	if (!o || (len > 1 && find_option(p->tables, argv[*i] + 1, len))) /* "-pid=3" */
+		return why_fail(p->why, EINVAL, "unknown option %s%s", argv[*i],
+				hint_for(p->tables, argv[*i] + 1, len, "--",
+					 "; --help lists the options", hint, sizeof(hint)));
+	if (!value && o->type != OPTION_BOOL && *i + 1 < argc)
+		value = argv[++*i];
+	return set_option(p, o, value);
+}
+
+static int parse_flag(struct parse *p, int argc, char **argv, int *i)
+{
+	const char *name = argv[*i] + 2;
+	const char *value = strchr(name, '=');
+	size_t len = value ? (size_t)(value - name) : strlen(name);
+	const struct option *o = find_option(p->tables, name, len);
+	char hint[128];
+
+	if (!o)
+		return why_fail(p->why, EINVAL, "unknown option --%.*s%s", (int)len, name,
+				hint_for(p->tables, name, len, "--", "; --help lists the options",
+					 hint, sizeof(hint)));
+	if (value)
+		value++;
+	else if (o->type != OPTION_BOOL && *i + 1 < argc)
+		value = argv[++*i];
+	return set_option(p, o, value);
+}
+
+/* SQL may begin with a comment, which differs from a flag only by the space. */
+static bool is_comment(const char *word)
+{
+	return word[0] == '-' && word[1] == '-' && (word[2] == ' ' || word[2] == '\n');
+}
+
+int config_parse(const struct option_table *tables, int argc, char **argv, char **ret_words,
+		 size_t *n_words, struct why *why)
+{
+	struct parse p = { .tables = tables, .keys = tables, .why = why };
+	size_t capacity = n_words ? *n_words : 0, n = 0;
+	bool flags = true;
+	int err, skip;
+
+	n_from_default = 0;
+
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+			return 1;
+	}
+	err = read_files(&p, argc, argv);
+	if (!err)
+		err = read_environment(&p);
+	p.origin = FROM_FLAG;
+	for (int i = 1; !err && i < argc; i++) {
+		const char *path;
+
+		skip = flags ? file_words(argc, argv, i, &path) : 0;
+		if (skip) { /* the file is already read */
+			i += skip - 1;
+		} else if (flags && !strcmp(argv[i], "--")) {
+			flags = false;
+		} else if (flags && !strncmp(argv[i], "--", 2) && !is_comment(argv[i])) {
+			err = parse_flag(&p, argc, argv, &i);
+		} else if (flags && argv[i][0] == '-' && argv[i][1] && argv[i][1] != '-') {
+			err = parse_letter(&p, argc, argv, &i);
+		} else if (n == capacity) {
+			err = why_fail(why, EINVAL, "unexpected argument '%.200s'", argv[i]);
+		} else {
+			ret_words[n++] = argv[i];
+		}
+	}
+	if (!err && n_words)
+		*n_words = n;
+	return err;
+}
+
+int config_set_default(const struct option_table *tables, const char *key, const char *value,
+		       struct why *why)
+{
+	const struct option *o = find_option(tables, key, strlen(key));
+
+	return o ? config_set(o, value, why) : why_fail(why, EINVAL, "no option '%s'", key);
+}
+
+static void clear(const struct option *o, void *context)
+{
+	(void)context;
+	if (o->type != OPTION_BOOL) /* owns no memory */
+		config_clear(o);
+}
+
+void config_free(const struct option_table *tables)
+{
+	config_for_each(tables, clear, NULL);
+}

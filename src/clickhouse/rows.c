@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The complete answer of a query as JSON rows. See rows.h. */
+#include "clickhouse/rows.h"
+
+int clickhouse_query_rows(struct clickhouse_client *client, const char *sql, const char *format,
+			  const struct clickhouse_param *params, json_t **ret_rows,
+			  struct clickhouse_reply *reply, struct why *why)
+{
+	AUTO_FREE char *text = NULL;
+	json_error_t error = { 0 };
+	json_t *root, *rows;
+	size_t len;
+	int err = clickhouse_query_text(client, sql, format, params, &text, &len, reply, why);
+
+	if (err)
+		return err;
+	root = json_loadb(text, len, 0, &error);
+	rows = json_object_get(root, "data");
+	if (json_is_array(rows))
+		*ret_rows = json_incref(rows);
+	else
+		err = why_fail(why, EBADMSG, "ClickHouse's answer is not JSON: %s",
+			       root ? "it has no rows" : error.text);
+	json_decref(root);
+	return err;
+}

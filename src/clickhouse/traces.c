@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Forms of the spans' table. See traces.h. */
+#include "clickhouse/traces.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "clickhouse/ddl.h"
+
+static const char default_table[] = "otel_traces", of_table[] = " of ", as_json[] = " as JSON";
+
+/* The table named after `prefix` in a view's comment. */
+static void remembered(const char *comment, char *buf, size_t size)
+{
+	const char *at = comment ? strstr(comment, of_table) : NULL;
+
+	snprintf(buf, size, "%s", default_table);
+	if (at)
+		snprintf(buf, size, "%.*s", (int)strcspn(at + strlen(of_table), " '"),
+			 at + strlen(of_table));
+}
+
+void traces_mark(const struct traces_form *form, char *buf, size_t size)
+{
+	*buf = '\0';
+	if (strcmp(form->table, default_table) != 0 || form->json_span || form->json_resource)
+		snprintf(buf, size, "%s%s%s", of_table, form->table,
+			 form->json_span || form->json_resource ? as_json : "");
+}
+
+int traces_find(struct clickhouse_client *client, const char *table, const char *view_comment,
+		struct traces_form *ret, struct why *why)
+{
+	static const char sql[] =
+		"SELECT name, type FROM system.columns "
+		"WHERE database = if({db:String} = '', currentDatabase(), {db:String}) "
+		"AND table = {table:String} AND name IN ('SpanAttributes', 'ResourceAttributes')";
+	struct traces_form form = { 0 };
+	char database[256] = "";
+	struct clickhouse_reply reply;
+	AUTO_FREE char *text = NULL;
+	const char *dot;
+	int err;
+
+	if (table && strlen(table) >= sizeof(form.table))
+		return why_fail(why, EINVAL, "traces: the name is too long");
+	if (table)
+		snprintf(form.table, sizeof(form.table), "%s", table);
+	else
+		remembered(view_comment, form.table, sizeof(form.table));
+	dot = strchr(form.table, '.');
+	if (dot)
+		snprintf(database, sizeof(database), "%.*s", (int)(dot - form.table), form.table);
+	err = clickhouse_query_text(
+		client, sql, "TabSeparated",
+		(const struct clickhouse_param[]){ { "param_db", database },
+						   { "param_table", dot ? dot + 1 : form.table },
+						   { 0 } },
+		&text, NULL, &reply, why);
+	if (err)
+		return err;
+	form.found = strstr(text, "SpanAttributes\t") && strstr(text, "ResourceAttributes\t");
+	form.json_span = strstr(text, "SpanAttributes\tJSON") ||
+			 strstr(text, "SpanAttributes\tObject('json')");
+	form.json_resource = strstr(text, "ResourceAttributes\tJSON") ||
+			     strstr(text, "ResourceAttributes\tObject('json')");
+	*ret = form;
+	return 0;
+}
+
+bool traces_are_read_by(const char *text)
+{
+	return ddl_mentions(text, default_table) || ddl_mentions(text, "otel_span") ||
+	       ddl_mentions(text, "request_time");
+}
+
+/* ---- adapting the view ---- */
+
+static void put_table(FILE *out, const struct traces_form *form)
+{
+	const char *dot = strchr(form->table, '.');
+	char database[256], name[600];
+
+	if (dot) {
+		snprintf(database, sizeof(database), "%.*s", (int)(dot - form->table), form->table);
+		if (clickhouse_quote_name(database, name, sizeof(name)))
+			fprintf(out, "%s.", name);
+	}
+	if (clickhouse_quote_name(dot ? dot + 1 : form->table, name, sizeof(name)))
+		fputs(name, out);
+}
+
+/* Attributes['key'] at `at` as a path of a JSON column; returns the rest, NULL: no match. */
+static const char *put_json_path(FILE *out, const char *at, const char *column)
+{
+	size_t n = strlen(column);
+	const char *key, *end;
+
+	if (strncmp(at, column, n) != 0 || strncmp(at + n, "['", 2) != 0)
+		return NULL;
+	key = at + n + 2;
+	end = strstr(key, "']");
+	if (!end)
+		return NULL;
+	fprintf(out, "ifNull(toString(%s.`%.*s`), '')", column, (int)(end - key), key);
+	return end + 2;
+}
+
+char *traces_view(const char *text, const struct traces_form *form)
+{
+	static const char from[] = "FROM otel_traces";
+	char *buf = NULL;
+	size_t size;
+	FILE *out = open_memstream(&buf, &size);
+
+	if (!out)
+		return NULL;
+	while (*text) {
+		const char *next = NULL;
+
+		if (form->json_span)
+			next = put_json_path(out, text, "SpanAttributes");
+		if (!next && form->json_resource)
+			next = put_json_path(out, text, "ResourceAttributes");
+		if (!next && !strncmp(text, from, strlen(from))) {
+			fputs("FROM ", out);
+			put_table(out, form);
+			next = text + strlen(from);
+		}
+		if (!next) {
+			fputc(*text, out);
+			next = text + 1;
+		}
+		text = next;
+	}
+	if (fclose(out)) {
+		free(buf);
+		return NULL;
+	}
+	return buf;
+}

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Timeline and sums of `underspan explain`. See print.h. */
+#include "commands/explain/print.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "base/util.h"
+
+enum { BAR_WIDTH = 20, LABEL_MAX = 512, LINES_MAX = 200, COLUMNS = 100, DEPTH_MAX = 20 };
+
+/* Time range of the timeline. */
+struct picture {
+	int64_t begin_us, end_us;
+	int columns; /* labels are wrapped at this column; 0: never (not a terminal) */
+};
+
+const char *explain_text(const json_t *row, const char *name)
+{
+	const char *s = json_string_value(json_object_get(row, name));
+
+	return s ? s : "";
+}
+
+/* ClickHouse may quote 64-bit numbers, depending on its settings and version. */
+int64_t explain_number(const json_t *row, const char *name)
+{
+	const json_t *v = json_object_get(row, name);
+
+	if (json_is_string(v))
+		return strtoll(json_string_value(v), NULL, 10);
+	return json_is_real(v) ? (int64_t)json_real_value(v) : json_integer_value(v);
+}
+
+static bool has_ms(const json_t *row, const char *name)
+{
+	return json_is_number(json_object_get(row, name));
+}
+
+static double ms_of(const json_t *row, const char *name)
+{
+	return json_number_value(json_object_get(row, name));
+}
+
+/* ---- lines of the timeline ---- */
+
+/* Prints a label, wrapped below its start. */
+static void print_wrapped(const struct picture *p, const char *label, int indent)
+{
+	size_t room = p->columns > indent + 20 ? (size_t)(p->columns - indent) : 0, width;
+
+	while (room && text_width(label) > room) {
+		size_t n = text_prefix(label, room, &width);
+		size_t space = n;
+
+		while (space > n / 2 && label[space] != ' ')
+			space--;
+		if (space > n / 2)
+			n = space;
+		printf("%.*s\n%*s", (int)n, label, indent, "");
+		label += n;
+		while (*label == ' ')
+			label++;
+	}
+	puts(label);
+}
+
+static void print_line(const struct picture *p, int depth, const char *name, int64_t begin_us,
+		       int64_t end_us, int64_t sum_us)
+{
+	int64_t whole = p->end_us > p->begin_us ? p->end_us - p->begin_us : 1;
+	int from = (int)((begin_us - p->begin_us) * BAR_WIDTH / whole);
+	int to = (int)((end_us - p->begin_us) * BAR_WIDTH / whole);
+	char bar[BAR_WIDTH + 1], label[LABEL_MAX];
+	int indent;
+
+	memset(bar, ' ', BAR_WIDTH);
+	bar[BAR_WIDTH] = 0;
+	from = from >= BAR_WIDTH ? BAR_WIDTH - 1 : from < 0 ? 0 : from;
+	for (int i = from; i < BAR_WIDTH && (i < to || i == from); i++)
+		bar[i] = '=';
+	text_printable(label, sizeof(label), name);
+	indent = printf("%10.1f %10.1f  |%s|  %*s", (double)(begin_us - p->begin_us) / 1000,
+			(double)sum_us / 1000, bar, depth * 2, "");
+	print_wrapped(p, label, indent);
+}
+
+/* ---- events under a span, similar ones merged ---- */
+
+struct line {
+	char label[LABEL_MAX];
+	int64_t begin_us, end_us, sum_us;
+	unsigned int times;
+};
+
+struct lines {
+	struct line items[LINES_MAX];
+	size_t n, left_out;
+};
+
+static void add_line(struct lines *lines, const char *label, int64_t begin_us, int64_t end_us)
+{
+	struct line *line;
+	size_t i = 0;
+
+	while (i < lines->n && strcmp(lines->items[i].label, label) != 0)
+		i++;
+	if (i == LINES_MAX) {
+		lines->left_out++;
+		return;
+	}
+	line = &lines->items[i];
+	if (i == lines->n) {
+		lines->n++;
+		*line = (struct line){ .begin_us = begin_us, .end_us = end_us };
+		snprintf(line->label, sizeof(line->label), "%s", label);
+	}
+	line->begin_us = begin_us < line->begin_us ? begin_us : line->begin_us;
+	line->end_us = end_us > line->end_us ? end_us : line->end_us;
+	line->sum_us += end_us - begin_us;
+	line->times++;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+	const struct line *x = a, *y = b;
+
+	return x->begin_us < y->begin_us ? -1 : x->begin_us > y->begin_us;
+}
+
+static void print_lines(const struct picture *p, struct lines *lines, int depth)
+{
+	qsort(lines->items, lines->n, sizeof(lines->items[0]), by_begin);
+	for (size_t i = 0; i < lines->n; i++) {
+		const struct line *line = &lines->items[i];
+		char label[LABEL_MAX + 32];
+
+		snprintf(label, sizeof(label), line->times > 1 ? "%s (%u times)" : "%s",
+			 line->label, line->times);
+		print_line(p, depth, label, line->begin_us, line->end_us, line->sum_us);
+	}
+	if (lines->left_out)
+		printf("%*s... and %zu others, see --json\n", 26 + BAR_WIDTH + depth * 2, "",
+		       lines->left_out);
+}
+
+/* A thread by name, otherwise by id. */
+struct thread_label {
+	char text[64];
+};
+
+static struct thread_label thread_label(const json_t *row, const char *tid, const char *name)
+{
+	struct thread_label label;
+
+	if (*explain_text(row, name))
+		snprintf(label.text, sizeof(label.text), "%.60s", explain_text(row, name));
+	else
+		snprintf(label.text, sizeof(label.text), "%lld",
+			 (long long)explain_number(row, tid));
+	return label;
+}
+
+static void add_waits(struct lines *lines, const json_t *span)
+{
+	const json_t *wait;
+	size_t i;
+
+	json_array_foreach (json_object_get(span, "waits"), i, wait) {
+		const char *cause = explain_text(wait, "cause"),
+			   *place = explain_text(wait, "place");
+		char label[LABEL_MAX];
+
+		if (!strcmp(cause, "gil"))
+			snprintf(label, sizeof(label),
+				 "waited for the GIL, which %.60s had%s%.300s",
+				 thread_label(wait, "by_tid", "by_name").text, *place ? " in " : "",
+				 place);
+		else
+			snprintf(label, sizeof(label), "%s%.20s%s%.300s",
+				 strcmp(cause, "preempt") ? "waited: " : "had no CPU: ", cause,
+				 *place ? ", in " : "", place);
+		add_line(lines, label, explain_number(wait, "begin_us"),
+			 explain_number(wait, "end_us"));
+	}
+}
+
+static void add_collections(struct lines *lines, const json_t *span)
+{
+	const json_t *pause;
+	size_t i;
+
+	json_array_foreach (json_object_get(span, "gc"), i, pause) {
+		bool own = explain_number(pause, "tid") == explain_number(span, "tid");
+		const char *place = explain_text(pause, "place");
+		char label[LABEL_MAX];
+
+		snprintf(label, sizeof(label), "gc generation %lld by %s thread %.60s%s%.300s",
+			 (long long)explain_number(pause, "generation"),
+			 own ? "its own" : "sibling",
+			 thread_label(pause, "tid", "thread_name").text,
+			 *place ? ", set off by " : "", place);
+		add_line(lines, label, explain_number(pause, "begin_us"),
+			 explain_number(pause, "end_us"));
+	}
+}
+
+/* All threads of the process are stopped by a quota; other waits contain that time. */
+static void add_quota(struct lines *lines, const json_t *span)
+{
+	const json_t *window;
+	size_t i;
+
+	json_array_foreach (json_object_get(span, "throttle"), i, window) {
+		char label[128];
+
+		snprintf(label, sizeof(label), "throttled %.1f ms by the CPU quota of %.40s",
+			 (double)explain_number(window, "throttled_us") / 1000,
+			 explain_text(window, "cgroup"));
+		add_line(lines, label, explain_number(window, "begin_us"),
+			 explain_number(window, "end_us"));
+	}
+}
+
+/* Waits before the span, from request_time_parts. */
+static void print_before(const struct picture *p, const json_t *span, int depth)
+{
+	const json_t *request = json_object_get(span, "request");
+	const json_t *handoff = json_array_get(json_object_get(span, "handoff"), 0);
+	int64_t accept = explain_number(request, "accept_from_us");
+	int64_t accepted = explain_number(request, "accept_to_us");
+	int64_t client = explain_number(request, "client_from_us");
+	int64_t bytes = explain_number(request, "handoff_from_us");
+	int64_t pickup = explain_number(request, "handoff_to_us");
+	const char *place = explain_text(handoff, "place");
+	char label[LABEL_MAX];
+
+	if (accepted > accept)
+		print_line(p, depth, "waited in the accept queue", accept, accepted,
+			   accepted - accept);
+	if (bytes > client)
+		print_line(p, depth, "client had sent nothing yet", client, bytes, bytes - client);
+	if (pickup <= bytes)
+		return;
+	if (*place)
+		snprintf(label, sizeof(label),
+			 "waited for a worker thread (%.16s): %.60s took it in %.300s",
+			 explain_text(request, "queue"),
+			 thread_label(handoff, "tid", "thread_name").text, place);
+	else
+		snprintf(label, sizeof(label), "waited for a worker thread (%.16s)",
+			 explain_text(request, "queue"));
+	print_line(p, depth, label, bytes, pickup, pickup - bytes);
+}
+
+/* ---- spans ---- */
+
+/* The parent span; NULL: not in the trace. */
+static const json_t *parent_of(const json_t *spans, const json_t *span)
+{
+	const char *parent = explain_text(span, "parent_id");
+	const json_t *other;
+	size_t i;
+
+	json_array_foreach (spans, i, other) {
+		if (*parent && other != span && !strcmp(explain_text(other, "span_id"), parent))
+			return other;
+	}
+	return NULL;
+}
+
+static int depth_of(const json_t *spans, const json_t *span)
+{
+	int depth = 0;
+
+	while (depth < DEPTH_MAX && (span = parent_of(spans, span)))
+		depth++;
+	return depth;
+}
+
+static void widen(struct picture *p, int64_t begin_us, int64_t end_us)
+{
+	if (begin_us < p->begin_us)
+		p->begin_us = begin_us;
+	if (end_us > p->end_us)
+		p->end_us = end_us;
+}
+
+static struct picture picture_of(const json_t *spans)
+{
+	struct picture p = { .begin_us = INT64_MAX };
+	const json_t *span, *request;
+	size_t i;
+
+	p.columns = isatty(STDOUT_FILENO) ? COLUMNS : 0;
+	json_array_foreach (spans, i, span) {
+		widen(&p, explain_number(span, "start_us"), explain_number(span, "end_us"));
+		request = json_object_get(span, "request");
+		if (request)
+			widen(&p, explain_number(request, "from_us"),
+			      explain_number(request, "to_us"));
+	}
+	return p;
+}
+
+static void print_span(const struct picture *p, const json_t *spans, const json_t *span)
+{
+	int depth = depth_of(spans, span);
+	int64_t begin = explain_number(span, "start_us"), end = explain_number(span, "end_us");
+	struct lines *lines = calloc(1, sizeof(*lines));
+
+	print_before(p, span, depth);
+	print_line(p, depth, explain_text(span, "name"), begin, end, end - begin);
+	if (!lines)
+		return;
+	add_collections(lines, span);
+	add_quota(lines, span);
+	add_waits(lines, span);
+	print_lines(p, lines, depth + 1);
+	free(lines);
+}
+
+/* ---- sums ---- */
+
+struct part {
+	const char *column, *words;
+	bool always; /* printed even if 0 */
+	bool waits;  /* a wait of the span's thread: counted in cpu_ms if not measured */
+};
+
+static const struct part parts[] = {
+	{ "accept_ms", "in the listener's accept queue", true },
+	{ "client_wait_ms", "accepted, but the client had sent nothing yet" },
+	{ "handoff_ms", "waiting for a worker thread", true },
+	{ "gc_ms", "stopped by garbage collections", true },
+	{ "gil_ms", "in the span, waiting for the GIL", false, true },
+	{ "lock_ms", "in the span, waiting for a lock", false, true },
+	{ "net_ms", "in the span, waiting for the network", false, true },
+	{ "disk_ms", "in the span, waiting for a disk", false, true },
+	{ "page_fault_ms", "in the span, waiting for a page of memory", false, true },
+	{ "sleep_ms", "in the span, asleep", false, true },
+	{ "poll_ms", "in the span, waiting for several descriptors (an event loop)", false, true },
+	{ "pipe_ms", "in the span, waiting for a pipe", false, true },
+	{ "child_ms", "in the span, waiting for a child process", false, true },
+	{ "other_ms", "in the span, off the CPU otherwise", false, true },
+	{ "run_queue_ms", "in the span, ready to run without a CPU", false, true },
+	{ "throttled_ms", "in the span, stopped by a CPU quota" },
+};
+
+/* The remainder of the span is CPU time only if waits of all causes were measured. */
+static const char *cpu_words(const json_t *request)
+{
+	bool some = false, all = true;
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		bool measured = has_ms(request, parts[i].column);
+
+		if (!parts[i].waits)
+			continue;
+		some = some || measured;
+		all = all && measured;
+	}
+	if (!some)
+		return "the rest of the span: the handler, its waits included";
+	if (!all)
+		return "the rest of the span: the handler, and waits that were not measured";
+	return "the handler on the CPU, and waits too short for a row";
+}
+
+/* "GIL: no agent ran": parts with the same reason are merged before the colon. */
+static void print_not_measured(const struct picture *p, const json_t *texts)
+{
+	const json_t *text, *other;
+	size_t i, j;
+
+	json_array_foreach (texts, i, text) {
+		const char *sentence = json_string_value(text) ?: "";
+		const char *reason = strstr(sentence, ": ") ?: sentence;
+		char names[LABEL_MAX] = "", label[2 * LABEL_MAX + 8], line[sizeof(label)];
+		bool told = false;
+
+		json_array_foreach (texts, j, other) {
+			const char *its = json_string_value(other) ?: "";
+			const char *same = strstr(its, ": ") ?: its;
+			size_t n = strlen(names);
+
+			if (strcmp(same, reason) != 0)
+				continue;
+			told = told || j < i;
+			snprintf(names + n, sizeof(names) - n, "%s%.*s", n ? ", " : "",
+				 (int)(same - its), its);
+		}
+		if (told)
+			continue;
+		snprintf(label, sizeof(label), "%s%s", names, reason);
+		text_printable(line, sizeof(line), label);
+		print_wrapped(p, line, printf("%13s  ", "not measured:"));
+	}
+}
+
+static void print_sampled(const json_t *trackers)
+{
+	char name[LABEL_MAX];
+	const json_t *tracker;
+	size_t i;
+
+	json_array_foreach (trackers, i, tracker) {
+		text_printable(name, sizeof(name), json_string_value(tracker) ?: "");
+		printf("%13s  of %s only some rows were kept then, for the governor's limit\n",
+		       "an estimate:", name);
+	}
+}
+
+static void print_sum(const struct picture *p, const json_t *span)
+{
+	const json_t *request = json_object_get(span, "request");
+	char name[LABEL_MAX];
+
+	text_printable(name, sizeof(name), explain_text(span, "name"));
+	printf("\n%s: ", name);
+	if (has_ms(request, "caller_ms"))
+		printf("its caller waited %.1f ms, ", ms_of(request, "caller_ms"));
+	printf("the span says %.1f ms; where %.1f ms went:\n", ms_of(request, "span_ms"),
+	       ms_of(request, "total_ms"));
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		double ms = ms_of(request, parts[i].column);
+
+		if (!has_ms(request, parts[i].column) || (!parts[i].always && ms < 0.05))
+			continue;
+		printf("%10.1f ms  %s", ms, parts[i].words);
+		if (!strcmp(parts[i].column, "gc_ms"))
+			printf(", %.1f of them inside the span",
+			       ms_of(request, "span_ms") - ms_of(request, "handler_ms"));
+		putchar('\n');
+	}
+	printf("%10.1f ms  %s\n", ms_of(request, "cpu_ms"), cpu_words(request));
+	printf("%10.1f ms  outside of all that: network, proxies, the server's own queue or event loop\n",
+	       ms_of(request, "rest_ms"));
+	print_not_measured(p, json_object_get(request, "not_measured"));
+	print_sampled(json_object_get(request, "sampled"));
+}
+
+bool explain_measured(const json_t *spans)
+{
+	const json_t *span, *request;
+	size_t i;
+
+	json_array_foreach (spans, i, span) {
+		request = json_object_get(span, "request");
+		if (request && (explain_number(request, "measured") ||
+				has_ms(request, "handoff_ms") || has_ms(request, "accept_ms")))
+			return true;
+	}
+	return false;
+}
+
+void explain_print(const char *trace_id, const json_t *spans)
+{
+	struct picture p = picture_of(spans);
+	const json_t *span;
+	size_t i;
+
+	printf("trace %s\n\n%10s %10s\n", trace_id, "at ms", "ms");
+	json_array_foreach (spans, i, span)
+		print_span(&p, spans, span);
+	json_array_foreach (spans, i, span) {
+		if (json_object_get(span, "request"))
+			print_sum(&p, span);
+	}
+}

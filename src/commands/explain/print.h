@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Output of `underspan explain`: a timeline of the spans with events under them, then the sums of
+ * each server span. Formats rows queried by explain.c; computes no sums.
+ */
+#ifndef UNDERSPAN_COMMANDS_EXPLAIN_PRINT_H
+#define UNDERSPAN_COMMANDS_EXPLAIN_PRINT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number.
+ */
+const char *explain_text(const json_t *row, const char *name);
+int64_t explain_number(const json_t *row, const char *name);
+
+/*
+ * `spans`: rows of explain/spans.sql; a server span has "request", its row of request_time_parts,
+ * and "handoff", "gc", "throttle" and "waits", arrays of rows of sql/explain/. All texts are made
+ * printable.
+ */
+void explain_print(const char *trace_id, const json_t *spans);
+
+/* Whether a server span has a measured part. */
+bool explain_measured(const json_t *spans);
+
+#endif

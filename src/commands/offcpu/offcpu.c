@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * `underspan offcpu -p PID`: off-CPU time of a process by stack, as table, folded stacks or flame
+ * graph, optionally compared with an earlier measurement.
+ */
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include "commands/commands.h"
+#include "commands/offcpu/flamegraph.h"
+#include "commands/measure.h"
+#include "commands/offcpu/stacks.h"
+#include "commands/offcpu/table.h"
+#include "commands/offcpu/open_waits.h"
+#include "commands/watched.h"
+#include "base/log.h"
+#include "base/terminal.h"
+#include "base/text.h"
+
+static char *output, *before_path;
+static bool folded_lines, as_json, wakers, top;
+static enum form { FORM_TABLE, FORM_SVG, FORM_FOLDED, FORM_JSON } form;
+static struct folded before; /* --diff: the file's stacks; --top: stacks of a second ago */
+static struct measured measured;
+static int output_fd = -1;
+static bool output_made; /* the file did not exist before */
+
+static const struct option options[] = {
+	{ .key = "output",
+	  .type = OPTION_STRING,
+	  .target = &output,
+	  .arg = "FILE",
+	  .help = "write FILE.svg, a flame graph, FILE.folded or FILE.json; -: to stdout, SVG "
+		  "unless --folded or --json is given",
+	  .letter = 'o',
+	  .flag_only = true },
+	{ .key = "folded",
+	  .type = OPTION_BOOL,
+	  .target = &folded_lines,
+	  .help = "print all stacks, 'thread;frame;frame microseconds' each, for flame graph tools",
+	  .flag_only = true },
+	{ .key = "json",
+	  .type = OPTION_BOOL,
+	  .target = &as_json,
+	  .help = "print all stacks as a JSON object",
+	  .flag_only = true },
+	{ .key = "diff",
+	  .type = OPTION_STRING,
+	  .target = &before_path,
+	  .arg = "BEFORE.folded",
+	  .help = "compare with an earlier output of --folded: longer is red, shorter blue" },
+	{ .key = "wakers",
+	  .type = OPTION_BOOL,
+	  .target = &wakers,
+	  .help = "append the thread that ended the wait: '--', the waker's stack, the waker's "
+		  "thread" },
+	{ .key = "top",
+	  .type = OPTION_BOOL,
+	  .target = &top,
+	  .help = "a table of the last second, anew each second, until Ctrl-C" },
+};
+const struct option_table offcpu_options = { options, ARRAY_SIZE(options) };
+
+/* ---- output ---- */
+
+static bool to_stdout(void)
+{
+	return !output || !strcmp(output, "-");
+}
+
+/* Form by suffix; FORM_TABLE: no known suffix. */
+static enum form form_of(const char *path)
+{
+	static const struct {
+		const char *suffix;
+		enum form form;
+	} forms[] = { { ".svg", FORM_SVG }, { ".folded", FORM_FOLDED }, { ".json", FORM_JSON } };
+	size_t len = strlen(path);
+
+	for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+		size_t n = strlen(forms[i].suffix);
+
+		if (len > n && !strcmp(path + len - n, forms[i].suffix))
+			return forms[i].form;
+	}
+	return FORM_TABLE;
+}
+
+static bool is_device(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+/* Chooses the output form, given by a flag or by the file's suffix, not both. */
+static int choose_form(struct why *why)
+{
+	enum form named = to_stdout() ? FORM_TABLE : form_of(output);
+
+	if (folded_lines && as_json)
+		return why_fail(why, EINVAL, "folded and json exclude each other: give only one");
+	form = folded_lines ? FORM_FOLDED : as_json ? FORM_JSON : FORM_TABLE;
+	if (form != FORM_TABLE && named != FORM_TABLE && named != form)
+		return why_fail(why, EINVAL, "output: the name %s does not fit --%s: use FILE.%s",
+				output, as_json ? "json" : "folded", as_json ? "json" : "folded");
+	if (form == FORM_TABLE)
+		form = named;
+	if (output && form == FORM_TABLE && !to_stdout() && !is_device(output))
+		return why_fail(
+			why, EINVAL,
+			"output: %s: use FILE.svg for a flame graph, FILE.folded or FILE.json "
+			"for stacks",
+			output);
+	if (output && form == FORM_TABLE)
+		form = FORM_SVG;
+	return 0;
+}
+
+static int check_options(struct why *why)
+{
+	if (top && (output || folded_lines || as_json || before_path))
+		return why_fail(
+			why, EINVAL,
+			"top: excludes --output, --folded, --json and --diff: give only one");
+	if (top && !isatty(STDOUT_FILENO))
+		return why_fail(why, EINVAL, "top: stdout is not a terminal: run without --top");
+	return choose_form(why);
+}
+
+/* An existing file is kept until results are available. */
+static int open_output(struct why *why)
+{
+	if (to_stdout())
+		return 0;
+	output_fd = open(output, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	output_made = output_fd >= 0;
+	if (output_fd < 0 && errno == EEXIST)
+		output_fd = open(output, O_WRONLY | O_CLOEXEC);
+	if (output_fd < 0)
+		return why_fail(why, errno, "%s: cannot be written: %s", output, strerror(errno));
+	return 0;
+}
+
+static void drop_output(void)
+{
+	if (output_fd >= 0 && output_made)
+		unlink(output);
+}
+
+/* ---- results ---- */
+
+static void describe(char *buf, size_t size, const struct folded *folded)
+{
+	int n = snprintf(buf, size, "%s, %.1f s: %.3f ms off the CPU", watched_text(),
+			 measured_seconds(&measured), (double)folded_total(folded) / 1e3);
+
+	if (before_path && n > 0 && (size_t)n < size)
+		snprintf(buf + n, size - (size_t)n, ", before %.3f ms",
+			 (double)folded_total_before(folded) / 1e3);
+}
+
+/* Root first; before_us only with a comparison. */
+static json_t *json_of_stack(const struct folded_stack *s)
+{
+	json_t *frames = json_array(), *stack;
+
+	for (const char *frame = s->text; frame; frame = strchr(frame, ';')) {
+		frame += *frame == ';';
+		json_array_append_new(frames, json_stringn(frame, strcspn(frame, ";")));
+	}
+	stack = json_pack("{s:I, s:o}", "us", (json_int_t)s->value, "frames", frames);
+	if (before_path)
+		json_object_set_new(stack, "before_us", json_integer((json_int_t)s->before));
+	return stack;
+}
+
+static json_t *json_of_named(void)
+{
+	json_t *processes = json_array();
+
+	for (const struct watched *w = watched_first(); w; w = w->next) {
+		if (w->named)
+			json_array_append_new(processes,
+					      json_pack("{s:I, s:s, s:b, s:s}", "host_pid",
+							(json_int_t)w->host_pid, "comm", w->comm,
+							"measured", w->there, "reason",
+							w->there ? "" : w->reason.text));
+	}
+	return processes;
+}
+
+static int write_json(struct folded *folded, FILE *out)
+{
+	json_t *stacks = json_array(), *root;
+	int err;
+
+	folded_sort_values(folded);
+	for (const struct folded_stack *s = folded->stacks; s; s = s->hh.next) {
+		if (s->value || s->before)
+			json_array_append_new(stacks, json_of_stack(s));
+	}
+	root = json_pack("{s:I, s:s, s:o, s:f, s:I, s:o}", "host_pid",
+			 (json_int_t)measured.host_pid, "comm", measured.comm, "processes",
+			 json_of_named(), "duration_s", measured_seconds(&measured), "off_cpu_us",
+			 (json_int_t)folded_total(folded), "stacks", stacks);
+	if (!root)
+		return -ENOMEM;
+	err = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) ? -EIO : 0;
+	fputc('\n', out);
+	json_decref(root);
+	return err || fflush(out) || ferror(out) ? -EIO : 0;
+}
+
+static int write_form(struct folded *folded, const char *subtitle, FILE *out)
+{
+	switch (form) {
+	case FORM_SVG:
+		return flamegraph_write(folded, before_path != NULL,
+					before_path ? "Off-CPU time, compared" : "Off-CPU time",
+					subtitle, out);
+	case FORM_FOLDED:
+		folded_sort_texts(folded);
+		return folded_write(folded, before_path != NULL, out);
+	case FORM_JSON:
+		return write_json(folded, out);
+	case FORM_TABLE:
+		break;
+	}
+	return 0;
+}
+
+static int write_file(struct folded *folded, struct why *why)
+{
+	AUTO_FCLOSE FILE *out = NULL;
+	char subtitle[1280];
+	struct stat st;
+	int err = 0;
+
+	if (fstat(output_fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(output_fd, 0))
+		return why_fail(why, errno, "%s: cannot be written: %s", output, strerror(errno));
+	out = fdopen(output_fd, "w");
+	if (!out)
+		return why_fail(why, errno, "%s: %s", output, strerror(errno));
+	describe(subtitle, sizeof(subtitle), folded);
+	errno = 0;
+	err = write_form(folded, subtitle, out);
+	if (err)
+		return why_fail(why, -err, "%s: cannot be written: %s", output,
+				strerror(err == -ENOMEM ? ENOMEM
+					 : errno	? errno
+							: EIO));
+	if (isatty(STDERR_FILENO))
+		text_print_line(stderr, "%s: %s", output, subtitle);
+	return 0;
+}
+
+static void clear_screen(void)
+{
+	fputs(terminal_obeys(STDOUT_FILENO) ? "\033[H\033[2J" : "\n", stdout);
+}
+
+static void print_table(struct folded *folded)
+{
+	char line[1280];
+
+	if (top)
+		clear_screen();
+	describe(line, sizeof(line), folded);
+	printf("%s\n", line);
+	if (before_path)
+		offcpu_table_changes(folded, stdout);
+	else
+		offcpu_table(folded, stdout);
+	if (!folded->stacks)
+		printf("no thread came back to a CPU\n");
+	else
+		printf("--folded prints whole stacks, -o FILE.svg draws a flame graph\n");
+}
+
+static int print(struct folded *folded, struct why *why)
+{
+	char subtitle[1280];
+
+	if (!to_stdout())
+		return write_file(folded, why);
+	describe(subtitle, sizeof(subtitle), folded);
+	if (form == FORM_TABLE)
+		print_table(folded);
+	else if (write_form(folded, subtitle, stdout) == -ENOMEM)
+		return why_fail(why, ENOMEM, "out of memory");
+	return measure_flush(why);
+}
+
+enum { OPEN_WAITS_SHOWN = 5 };
+static unsigned int open_waits;
+
+/* Reports an open wait, not included in the numbers, apart from them. */
+static void say_open_wait(const struct open_wait *wait)
+{
+	if (++open_waits > OPEN_WAITS_SHOWN)
+		return;
+	log_warn("thread %u (%s) still waits%s%s: %.1f s are in no stack: a wait is counted when "
+		 "the wait ends",
+		 wait->host_tid, wait->thread, *wait->syscall ? " in " : "", wait->syscall,
+		 (double)wait->ns / 1e9);
+}
+
+static void say_open_waits(void)
+{
+	open_waits_end(offcpu_stacks_waited_ns, measured.end_ns, say_open_wait);
+	if (open_waits > OPEN_WAITS_SHOWN)
+		log_warn("and so do %u more threads", open_waits - OPEN_WAITS_SHOWN);
+}
+
+/* Reports missing processes; the others were measured. */
+static int say_not_there(struct why *why)
+{
+	int err = 0;
+
+	for (const struct watched *w = watched_first(); w; w = w->next) {
+		if (!w->named || w->there)
+			continue;
+		if (err)
+			log_error("%s", why->text);
+		err = why_fail(why, ESRCH, "%s", w->reason.text);
+	}
+	return err;
+}
+
+static int report(struct why *why)
+{
+	int err = offcpu_stacks_failed() ? -ENOMEM : offcpu_stacks_fold(&before);
+
+	if (!err)
+		err = print(&before, why);
+	else
+		why_fail(why, ENOMEM, "out of memory");
+	if (measured.gone)
+		log_warn("%s ended after %.1f s", watched_short_text(),
+			 measured_seconds(&measured));
+	else if (!err)
+		say_open_waits();
+	return err ? err : say_not_there(why);
+}
+
+/* ---- refresh ---- */
+
+static void refresh(void)
+{
+	struct folded now = { 0 };
+	struct winsize size = { 0 };
+
+	/* sums of the current second are incomplete */
+	if (offcpu_stacks_fold(&now))
+		return;
+	for (struct folded_stack *s = now.stacks; s; s = s->hh.next) {
+		struct folded_stack *last = folded_get(&before, s->text, strlen(s->text));
+
+		s->before = last ? last->value : 0;
+	}
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_row)
+		size.ws_row = 24;
+	clear_screen();
+	printf("%s, %.0f s: %.3f ms off the CPU; stop with Ctrl-C\n", watched_text(),
+	       measured_seconds(&measured), (double)folded_total(&now) / 1e3);
+	offcpu_table_top(&now, size.ws_row > 6 ? size.ws_row - 4U : 2U, stdout);
+	fflush(stdout);
+	folded_free(&before);
+	before = now;
+}
+
+static void each_second(void)
+{
+	static bool begun;
+
+	for (const struct watched *w = watched_first(); w && !begun; w = w->next)
+		open_waits_begin(w->host_pid);
+	begun = true;
+	if (top)
+		refresh();
+}
+
+static int measure(struct why *why)
+{
+	static char *const trackers[] = { "off_cpu", "gil_wait" };
+	const struct measure what = { .trackers = { (char **)trackers, ARRAY_SIZE(trackers) },
+				      .probes = "gil_wait",
+				      .default_duration_ns = top ? 0 : 5 * NSEC_PER_SEC,
+				      .progress = !top,
+				      .row = offcpu_stacks_row,
+				      .each_second = each_second };
+	int err = measure_check(&measured, why);
+
+	if (!err && before_path)
+		err = folded_read(&before, before_path, why);
+	if (!err)
+		err = open_output(why);
+	offcpu_stacks_init(wakers);
+	if (!err)
+		offcpu_stacks_name_processes(watched_first()->next ? 0 : measured.host_pid);
+	if (!err)
+		err = measure_run(&what, &measured, why);
+	if (!err && top) /* the previous second is no comparison */
+		folded_free(&before);
+	if (!err)
+		err = report(why);
+	if (err)
+		drop_output();
+	offcpu_stacks_free();
+	folded_free(&before);
+	return err;
+}
+
+/*
+ * gil_wait runs without rows, to separate GIL waits from other lock waits. Sums are flushed often,
+ * so that the maps have room.
+ */
+static int set_defaults(struct why *why)
+{
+	const struct option_table own[] = { measure_tracker_options("off_cpu"), { 0 } };
+	const struct option_table gil[] = { measure_tracker_options("gil_wait"), { 0 } };
+	int err = measure_govern_nothing(why);
+
+	if (!err)
+		err = config_set_default(own, "off_cpu.min_duration_us", "1000", why);
+	if (!err)
+		err = config_set_default(own, "off_cpu.profile_interval", "1", why);
+	if (!err)
+		err = config_set_default(gil, "gil_wait.min_duration_us", "3600000000", why);
+	return err;
+}
+
+static void print_help(const struct option_table *tables)
+{
+	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.svg | --folded | --json]\n"
+	     "                        [--diff=BEFORE.folded] [--wakers]\n"
+	     "       underspan offcpu -p PID... --top\n\n"
+	     "Where the threads of a process, Python or not, were off the CPU: asleep,\n"
+	     "waiting, or runnable without a CPU. Waits of off_cpu.min_duration_us and longer\n"
+	     "have Python frames, shorter waits have native frames.\n");
+	config_print_help(tables);
+}
+
+int command_offcpu(int argc, char **argv)
+{
+	const struct option_table tables[] = {
+		offcpu_options, measure_options, measure_tracker_options("off_cpu"), { 0 }
+	};
+	struct why why = { { 0 } };
+	int err = set_defaults(&why);
+
+	if (!err)
+		err = measure_parse(tables, argc, argv, &why);
+	if (err > 0) {
+		print_help(tables);
+		return EXIT_DONE;
+	}
+	if (!err)
+		err = check_options(&why);
+	if (!err)
+		err = measure(&why);
+	measure_end();
+	config_free(tables);
+	return command_end(err, &why);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Container and Kubernetes pod of a process, from cgroup names: container runtimes put their ids
+ * there. The text comes from the kernel, but a container may choose names below its own cgroup:
+ * unknown names are not containers.
+ */
+#ifndef UNDERSPAN_HOST_CGROUP_H
+#define UNDERSPAN_HOST_CGROUP_H
+
+#include <stdbool.h>
+
+#include "base/util.h"
+
+enum { CONTAINER_ID_MAX = 64, POD_UID_MAX = 36 };
+
+struct cgroup_identity {
+	char container_id[CONTAINER_ID_MAX + 1]; /* 64 hex digits, or the form of ECS; "": none */
+	char pod_uid[POD_UID_MAX + 1];		 /* with dashes, or 32 hex digits; "": none */
+};
+
+/* `text`: /proc/PID/cgroup, lines "id:controllers:path" of version 1 or "0::path" of version 2. */
+void cgroup_identity(const char *text, struct cgroup_identity *ret);
+
+/*
+ * The same by the path in the version 2 hierarchy only. True: no other hierarchy exists, so the
+ * cgroup id identifies the container.
+ */
+bool cgroup_unified_identity(const char *text, struct cgroup_identity *ret);
+
+/*
+ * A number for the tenant of the host that a process belongs to: the outermost container or pod,
+ * the user of a login session (odd numbers); else the service or cgroup, in which there may be
+ * several users (even ones). 0: none, it is in no cgroup but the first. What a tenant makes within
+ * its own cgroup does not make it two.
+ */
+uint32_t cgroup_tenant(const char *text);
+
+#endif

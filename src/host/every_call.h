@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * BPF programs that run on every system call of the host: the fallback without tracepoints of
+ * single system calls. All processes of the host pay, so the use is reported.
+ */
+#ifndef UNDERSPAN_HOST_EVERY_CALL_H
+#define UNDERSPAN_HOST_EVERY_CALL_H
+
+#include <stdbool.h>
+
+#include "base/util.h"
+
+struct bpf_object_skeleton;
+
+/* For ebpf_probe_health.method. */
+extern const char every_call_method[];
+
+/* Whether such a program of the object is attached. `skeleton` may be NULL: false. */
+bool every_call_pays(const struct bpf_object_skeleton *skeleton);
+
+/* The reason as a sentence: price, cause and fix. */
+void every_call_why(struct why *ret);
+
+#endif

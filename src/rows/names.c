@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Names of threads. See names.h. */
+#include "rows/names.h"
+
+#include <string.h>
+
+#include "base/delay_queue.h"
+#include "events/process.h"
+#include "base/clock.h"
+#include "process/target.h"
+#include "workers/reader_process.h"
+#include "rows/row_context.h"
+#include "workers/readers.h"
+#include "base/util.h"
+
+enum {
+	NAME_READS = 200,	   /* reads per name: a class has few attributes */
+	ELSEWHERE_READS = 4000,	   /* the same with a search of other interpreters' modules */
+	MAX_KNOWN_THREADS = 16384, /* over all processes */
+	MAX_PENDING = 4096,	   /* threads that were just started */
+	FIRST_MISS_MS = 10,
+	MAX_MISSES = 9,
+};
+
+static const uint64_t NAME_KEEP_NS = NSEC_PER_SEC;
+
+/* Budget for started threads without a row: each costs a name after a delay. */
+static struct token_bucket started_bucket = { .per_second = 100,
+					      .burst_ms = 40000 }; /* a pool of 4,000 */
+
+/* A name costs about 20 us: at most 2 % of a core. */
+static struct token_bucket names_bucket = { .per_second = 1000, .burst_ms = 300 };
+
+struct known_thread {
+	uint32_t host_tid;
+	uint32_t misses;
+	uint64_t started_ns; /* earlier events belong to another thread; 0: start not seen */
+	uint64_t look_again_ns;
+	bool being_read;
+	char *name; /* NULL: unknown */
+	UT_hash_handle hh;
+};
+
+/* A thread just started. */
+struct pending {
+	struct delayed delayed;
+	struct thread_id thread;
+	size_t step; /* index of the delay queue */
+};
+
+struct name_job {
+	struct job job;
+	struct target *target;
+	struct thread_id thread;
+	uint64_t started_ns;	 /* start time: distinguishes reused tids */
+	struct pending *pending; /* a thread just started; NULL: requested by a row */
+	int err;
+	size_t bytes_read;
+	char name[PYTHON_THREAD_NAME_MAX];
+};
+
+/* A thread appears in threading._active when first running Python code, possibly after a GIL wait:
+ * several delays. */
+static struct delay_queue pending_queues[] = { { 4 }, { 8 }, { 20 }, { 60 }, { 200 } };
+
+static size_t n_known, n_pending;
+
+/* ---- cache ---- */
+
+static void drop_thread(struct target *target, struct known_thread *known)
+{
+	HASH_DEL(target->known_threads, known);
+	n_known--;
+	free(known->name);
+	free(known);
+}
+
+static void forget_all(struct target *target)
+{
+	struct known_thread *known, *next;
+
+	HASH_ITER(hh, target->known_threads, known, next)
+	drop_thread(target, known);
+}
+
+static struct known_thread *find_thread(const struct target *target, uint32_t host_tid)
+{
+	struct known_thread *known;
+
+	HASH_FIND(hh, target->known_threads, &host_tid, sizeof(host_tid), known);
+	return known;
+}
+
+static struct known_thread *add_thread(struct target *target, uint32_t host_tid)
+{
+	struct known_thread *known = find_thread(target, host_tid);
+
+	if (known)
+		return known;
+	/* names are borrowed until the next tick: no eviction here */
+	if (n_known >= 2 * MAX_KNOWN_THREADS || !(known = calloc(1, sizeof(*known))))
+		return NULL;
+	known->host_tid = host_tid;
+	n_known++;
+	target->forget_threads = forget_all;
+	HASH_ADD(hh, target->known_threads, host_tid, sizeof(known->host_tid), known);
+	return known;
+}
+
+/* ---- look-up ---- */
+
+/* Passed to a reader process and back. */
+struct name_reading {
+	struct target_memory memory;
+	struct thread_id thread;
+	int err;
+	size_t bytes_read;
+	char name[PYTHON_THREAD_NAME_MAX];
+};
+
+static void read_in_process(void *argument, struct read_extra *extra)
+{
+	struct name_reading *n = argument;
+	struct target_memory *m = &n->memory;
+	struct remote r = remote_of(m->host_pid, &m->offsets, NAME_READS);
+
+	(void)extra;
+	n->err = -ENOENT;
+	if (target_find_threads(m, clock_monotonic_ns()))
+		n->err = python_thread_name(&r, &m->learned.threads, n->thread.ident, n->thread.tid,
+					    n->thread.tid == n->thread.pid, n->name);
+	n->bytes_read = r.bytes_read;
+	if (n->err == -ENOENT && m->learned.runtime) {
+		r = remote_of(m->host_pid, &m->offsets, ELSEWHERE_READS);
+		n->err = python_thread_name_elsewhere(&r, m->learned.runtime, n->thread.ident,
+						      n->thread.tid, n->name);
+		n->bytes_read += r.bytes_read;
+	}
+}
+
+static void read_name(struct job *job)
+{
+	struct name_job *j = (struct name_job *)job;
+	struct name_reading n = { .memory = j->target->memory, .thread = j->thread };
+
+	j->err = reader_process_run(read_in_process, &n, sizeof(n), NULL);
+	if (j->err)
+		return;
+	j->target->memory.learned = n.memory.learned;
+	j->err = n.err;
+	j->bytes_read = n.bytes_read;
+	memcpy(j->name, n.name, sizeof(j->name));
+}
+
+/* An ended thread keeps its name. */
+static void take_name(struct known_thread *known, const char *name, uint64_t now_ns)
+{
+	char *copy = name ? strdup(name) : NULL;
+
+	known->being_read = false;
+	if (copy) {
+		free(known->name);
+		known->name = copy;
+		known->look_again_ns = now_ns + NAME_KEEP_NS;
+		known->misses = 0;
+		return;
+	}
+	known->look_again_ns = now_ns + (FIRST_MISS_MS * NSEC_PER_MSEC << known->misses);
+	if (known->misses < MAX_MISSES)
+		known->misses++;
+}
+
+static void started_is_read(struct pending *pending, struct known_thread *known, uint64_t now_ns);
+
+static void name_is_read(struct job *job)
+{
+	struct name_job *j = (struct name_job *)job;
+	struct known_thread *known = j->target->dropped
+					     ? NULL
+					     : find_thread(j->target, j->thread.host_tid);
+	uint64_t now_ns = clock_monotonic_ns();
+
+	token_bucket_charge(&names_bucket, j->bytes_read);
+	if (known && known->started_ns != j->started_ns)
+		known = NULL; /* replaced by another thread */
+	if (known)
+		take_name(known, job->ran && !j->err ? j->name : NULL, now_ns);
+	if (j->pending)
+		started_is_read(j->pending, known, now_ns);
+	target_release(j->target);
+	free(j);
+}
+
+/* False: cannot be read now. */
+static bool start_reading(struct target *target, struct known_thread *known,
+			  const struct thread_id *thread, struct pending *pending)
+{
+	struct name_job *j = malloc(sizeof(*j));
+
+	if (!j)
+		return false;
+	j->job = (struct job){ .host_pid = target->host_pid,
+			       .run = read_name,
+			       .done = name_is_read };
+	j->target = target;
+	j->thread = *thread;
+	j->started_ns = known->started_ns;
+	j->pending = pending;
+	j->bytes_read = 0;
+	if (!readers_submit(&j->job)) {
+		free(j);
+		return false;
+	}
+	target_hold(target);
+	known->being_read = true;
+	return true;
+}
+
+static const char *find_name(struct row_context *context, struct target *target,
+			     const struct thread_id *thread, uint64_t event_ns)
+{
+	struct known_thread *known = add_thread(target, thread->host_tid);
+
+	if (!known || event_ns < known->started_ns)
+		return NULL;
+	if (!known->being_read && event_ns >= known->look_again_ns && !target->gone_ns &&
+	    token_bucket_take(&names_bucket, 1, known->name != NULL, clock_monotonic_ns()))
+		start_reading(target, known, thread, NULL);
+	if (known->being_read)
+		row_waits_for(context, target->host_pid);
+	return known->name;
+}
+
+const char *names_find(struct row_context *context, const struct thread_id *thread,
+		       uint64_t event_ns)
+{
+	struct target *target = target_get(thread->host_pid, event_ns);
+	const char *name = target ? find_name(context, target, thread, event_ns) : NULL;
+
+	context->unnamed |= target && !name;
+	return name ? name : "";
+}
+
+/* ---- started threads ---- */
+
+static void give_up(struct pending *p)
+{
+	n_pending--;
+	free(p);
+}
+
+static void try_again(struct pending *p, uint64_t now_ns)
+{
+	if (++p->step < ARRAY_SIZE(pending_queues))
+		delay_queue_push(&pending_queues[p->step], &p->delayed, now_ns);
+	else
+		give_up(p);
+}
+
+static void started_is_read(struct pending *pending, struct known_thread *known, uint64_t now_ns)
+{
+	if (!known || known->name) {
+		give_up(pending);
+		return;
+	}
+	known->misses = 0; /* a row may retry at once */
+	known->look_again_ns = 0;
+	try_again(pending, now_ns);
+}
+
+void names_thread_started(const struct process_event *event)
+{
+	struct target *target = target_get(event->host_pid, event->time_ns);
+	struct known_thread *known = target ? find_thread(target, event->host_tid) : NULL;
+	struct pending *p;
+
+	if (!target)
+		return;
+	if (known && (known->name || known->misses || known->being_read)) {
+		drop_thread(target, known); /* another thread with the same tid */
+		known = NULL;
+	}
+	if (known)
+		known->started_ns = event->time_ns;
+	/* in a storm of threads only names requested by rows are read */
+	if (!token_bucket_take(&started_bucket, 1, false, event->time_ns))
+		return;
+	known = known ? known : add_thread(target, event->host_tid);
+	if (!known)
+		return;
+	known->started_ns = event->time_ns;
+	if (n_pending >= MAX_PENDING || !(p = calloc(1, sizeof(*p))))
+		return;
+	n_pending++;
+	p->thread = (struct thread_id){ .host_pid = event->host_pid,
+					.host_tid = event->host_tid,
+					.pid = event->pid,
+					.tid = event->tid,
+					.ident = event->ident };
+	delay_queue_push(&pending_queues[0], &p->delayed, clock_monotonic_ns());
+}
+
+static void name_started_threads(struct pending *p, uint64_t now_ns)
+{
+	struct target *target = target_get(p->thread.host_pid, now_ns);
+	struct known_thread *known = target ? find_thread(target, p->thread.host_tid) : NULL;
+
+	if (!known || known->name || target->gone_ns)
+		give_up(p);
+	else if (known->being_read) /* requested by a row */
+		try_again(p, now_ns);
+	else if (!token_bucket_take(&names_bucket, 1, false, now_ns) ||
+		 !start_reading(target, known, &p->thread, p))
+		give_up(p);
+}
+
+void names_tick(uint64_t now_ns)
+{
+	for (size_t step = 0; step < ARRAY_SIZE(pending_queues); step++) {
+		struct pending *p;
+
+		while ((p = (struct pending *)delay_queue_pop(&pending_queues[step], now_ns)))
+			name_started_threads(p, now_ns);
+	}
+}
+
+uint64_t names_due_in(uint64_t now_ns, uint64_t limit_ns)
+{
+	return delay_queues_due_in(pending_queues, ARRAY_SIZE(pending_queues), now_ns, limit_ns);
+}
+
+static void trim_threads(struct target *target)
+{
+	struct known_thread *known, *next;
+
+	/* oldest first: least likely to be requested */
+	HASH_ITER(hh, target->known_threads, known, next)
+	{
+		if (n_known <= MAX_KNOWN_THREADS)
+			return;
+		drop_thread(target, known);
+	}
+}
+
+void names_trim(void)
+{
+	for (struct target *t = targets_all(); t; t = t->hh.next)
+		trim_threads(t);
+}
+
+void names_done(void)
+{
+	for (size_t step = 0; step < ARRAY_SIZE(pending_queues); step++) {
+		struct pending *p;
+
+		while ((p = (struct pending *)delay_queue_pop(&pending_queues[step], UINT64_MAX)))
+			give_up(p);
+	}
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Publishes the GIL addresses of each process to bpf/sched.bpf.c. Jobs of the readers search until
+ * a GIL is found, and repeatedly where subinterpreters may have GILs.
+ */
+#ifndef UNDERSPAN_TRACKERS_GIL_ADDRESSES_H
+#define UNDERSPAN_TRACKERS_GIL_ADDRESSES_H
+
+#include "process/processes.h"
+#include "sched.skel.h"
+
+/* `base_va`: address of the file's first mapping. `process->binary` must be set. */
+void gil_addresses_appeared(const struct sched_bpf *skeleton, const struct process *process,
+			    uint64_t base_va, bool by_callsite);
+void gil_addresses_gone(uint32_t host_pid);
+void gil_addresses_tick(void);
+void gil_addresses_done(void);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker threads for reads that may block: memory of other processes (swapped out, served by a
+ * program, or behind a lock) and files (possibly remote). The threads wait only for their reader
+ * processes (reader_process.h), which can be given up. The collector submits jobs and receives them
+ * when done; it never blocks.
+ *
+ * Jobs of a process run one after another, in order: a process can stall only one thread, and
+ * another thread serves the other processes. Jobs of an owner are limited so that other owners find
+ * readers. A hung process counts in the host's load average: READERS_MAX limits their number, and a
+ * hung job keeps its reader until an answer. All functions except run(): collector thread only.
+ */
+#ifndef UNDERSPAN_WORKERS_READERS_H
+#define UNDERSPAN_WORKERS_READERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "workers/reader_process.h"
+
+/* Header of a job: first member of the caller's struct. */
+struct job {
+	uint32_t host_pid;     /* target process */
+	struct read_file file; /* file being read, if a single file */
+	bool finds_processes;  /* a discovery job, not for rows */
+	/* Reader thread: exclusive access to the job, none to the collector's data. */
+	void (*run)(struct job *job);
+	/* Collector thread: the caller owns the job again. !ran: the agent stops. */
+	void (*done)(struct job *job);
+	bool ran;
+	struct job *next; /* internal */
+};
+
+/*
+ * False (the caller keeps the job): queue full, or readers are stalled by the process, its file or
+ * too many files of its owner (proc_owner()).
+ */
+bool readers_submit(struct job *job);
+/* Whether the reason is other files of the owner. */
+bool readers_owner_is_full(uint32_t host_pid);
+
+/*
+ * Stall limit in rounds: calls of readers_complete() at intervals of at least 0.1 s. Time in which
+ * the collector does not run does not count.
+ */
+enum { READERS_PATIENCE = 20 };
+uint64_t readers_rounds(void);
+
+/* Whether a job of this process has run for more rounds: stalled. */
+bool readers_stalled_by(uint32_t host_pid);
+/* Whether the first job waits because other jobs of the owner are stalled. */
+bool readers_starved(uint32_t host_pid);
+
+/* Readable when a job is done. */
+int readers_fd(void);
+
+/* Calls done() of finished jobs, then `each` (may be NULL) with the process. */
+void readers_complete(void (*each)(uint32_t host_pid));
+
+/* Whether jobs are pending, stalled ones excluded. */
+bool readers_busy(void);
+
+/*
+ * Calls done() of all jobs except stalled ones, which remain until the process's end. False:
+ * stalled jobs exist; their data must not be freed.
+ */
+bool readers_stop(void);
+
+/* CPU time of discovery jobs: of readers and collector. */
+struct readers_cpu {
+	uint64_t readers_ns, collector_ns;
+};
+struct readers_cpu readers_discovery_cpu(void);
+
+#endif
