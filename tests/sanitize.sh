@@ -19,8 +19,6 @@ shift
 which="unit e2e"
 case "${1-}" in unit | e2e) which=$1; shift ;; esac
 
-make -s -j"$(nproc)" all
-make --no-print-directory -j"$(nproc)" SANITIZE=$value all e2e-programs
 # outside of the sandbox that a test puts the agent into, and writable for whoever it is there
 reports=$(mktemp -d)
 chmod 1777 "$reports"
@@ -34,9 +32,11 @@ export UNDERSPAN_PATIENCE=${UNDERSPAN_PATIENCE:-4}
 status=0
 if [[ $which == *unit* ]]; then
     make --no-print-directory -j"$(nproc)" SANITIZE=$value unit-programs
-    make --no-print-directory SANITIZE=$value unit || status=1
+    make --no-print-directory -j"$(nproc)" -O SANITIZE=$value unit || status=1
 fi
 if [[ $which == *e2e* ]]; then
+    make -s -j"$(nproc)" all
+    make --no-print-directory -j"$(nproc)" SANITIZE=$value all e2e-programs
     tests/e2e/run.sh "$@" || status=1
 fi
 for report in "$reports"/*; do

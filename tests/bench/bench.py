@@ -9,6 +9,7 @@ alone.
 bench.py [--rounds=N] [--trackers=A,B|all|each] [--workloads=WORD,...] [--degrade=FEATURE,...]"""
 
 import argparse
+import json
 import os
 import resource
 import signal
@@ -23,8 +24,12 @@ import urllib.request
 AGENT = os.environ.get("UNDERSPAN", "build/underspan")
 PYTHON = "/usr/bin/python3"
 HERE = os.path.dirname(os.path.abspath(__file__))
-TRACKERS = ("handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect", "tcp_loss", "ena", "cpu_throttle")
 TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def all_trackers():
+    listed = subprocess.run([AGENT, "run", "--list"], capture_output=True, text=True, check=True)
+    return [json.loads(line)["tracker"] for line in listed.stdout.splitlines()]
 
 
 class Agent:
@@ -262,7 +267,7 @@ def main():
         elif args.trackers != "each":
             print_table(args.trackers, workloads, args.rounds, [f"--trackers={args.trackers}", *more])
         if not args.trackers or args.trackers == "each":
-            for tracker in TRACKERS:
+            for tracker in all_trackers():
                 print_table(f"{tracker} alone", workloads, max(3, args.rounds - 2), [f"--trackers={tracker}", *more])
     finally:
         for server in servers.values():

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How many rows a second one core turns from a ring-buffer record into the bytes of an HTTP body:
- * enrichment, row, JSON. Prints the median of several runs. Part of `make bench`.
+ * Rows per second on a core, from ring-buffer record to bytes of an HTTP body: enrichment, row,
+ * JSON. Prints the median of several runs. Part of `make bench`.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "events/handoff.h"
-#include "pipeline/enrich.h"
+#include "rows/enrich.h"
 #include "pipeline/json.h"
-#include "probe/clock.h"
+#include "base/clock.h"
 #include "trackers/tracker.h"
 
 extern const struct tracker handoff_tracker;
@@ -23,6 +23,7 @@ static double run_once(void)
 	struct handoff_event event = { .header = { .cgroup_id = 4711, .comm = "gunicorn" } };
 	_Alignas(16) char row[TRACKER_ROW_MAX];
 	struct buffer body = { 0 };
+	struct row_context context = { 0 };
 	uint64_t begin = clock_monotonic_ns();
 
 	for (uint32_t i = 0; i < ROWS; i++) {
@@ -34,10 +35,10 @@ static double run_once(void)
 		event.peer_port = (uint16_t)i;
 		memset(row, 0, t->row_size);
 		memcpy(row + t->event_offset, &event, sizeof(event));
-		enrich_event(&event.header, (struct row_common *)row);
+		enrich_event(&context, &event.header, (struct row_common *)row);
 		if (json_append_row(&body, &t->table, row, false))
 			abort();
-		if (body.len > 8 << 20) /* as a batch that is closed */
+		if (body.len > 8 << 20) /* like a closed batch */
 			body.len = 0;
 	}
 	buffer_free(&body);

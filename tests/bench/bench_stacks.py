@@ -4,7 +4,7 @@
 that of the holder, by Python and by the depth of both stacks, as the programs themselves add it up (the map
 gil_stack_cost). Each frame is another function, four to a file; half of them are both threads', as a server's are. The
 least of some seconds and their median: what else runs on the processor's other half doubles it. A service has run for
-some seconds when it is measured (bpf/lib/python_settled.bpf.h). `make bench` runs this.
+some seconds when it is measured (bpf/python/code_cache.bpf.h). `make bench` runs this.
 
 bench_stacks.py [DEPTH...]"""
 

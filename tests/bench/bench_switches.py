@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a context switch costs while off_cpu follows both threads, beside libbpf-tools' offcputime (Debian's package,
 unpacked into build/cache) doing the same: user and kernel stacks, time per stack. Nothing, one, the other, in turns, with
-processes that do nothing but give way to each other. `make bench` runs this."""
+processes that do nothing but give way to each other. Then what the Python stacks of off_cpu's sums add: the time of all of its
+BPF programs by the switches of two processes 30 frames deep that hand a byte to and fro, as the kernel's statistics of programs
+have it. `make bench` runs this."""
 
 import glob
+import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -59,6 +63,82 @@ def with_tool(argv, ready):
             tool.wait()
 
 
+SLEEPS = f"""
+import os, sys, time
+def deep(n):
+    return deep(n - 1) if n else sleep_often()
+def sleep_often():
+    end = time.perf_counter() + {SECONDS}
+    while time.perf_counter() < end:
+        os.write(to, b"x")
+        os.read(of, 1)
+a, b = os.pipe(), os.pipe()
+child = os.fork()
+of, to = (a[0], b[1]) if child else (b[0], a[1])
+os.close(b[0] if child else a[0])
+os.close(a[1] if child else b[1])
+time.sleep(1.5)  # a service has run for a while
+print(flush=True)
+try:
+    deep(25)
+except BrokenPipeError:
+    pass
+os._exit(0)
+"""
+BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+STATISTICS = "/proc/sys/kernel/bpf_stats_enabled"
+
+
+def programs_of(pid):
+    """Time and runs of each of the agent's programs, so far."""
+    ids = set()
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        with open(f"/proc/{pid}/fdinfo/{fd}") as f:
+            ids.update(int(line.split()[1]) for line in f if line.startswith("prog_id:"))
+    every = json.loads(subprocess.check_output([BPFTOOL, "-j", "prog", "show"]))
+    return {p["name"]: (p.get("run_time_ns", 0), p.get("run_cnt", 0)) for p in every if p["id"] in ids}
+
+
+def bpf_ns_per_switch(argv):
+    tool = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        while b"ready" not in tool.stderr.readline():
+            if tool.poll() is not None:
+                sys.exit(f"{argv[0]} ended")
+        workload = subprocess.Popen(["/usr/bin/python3", "-c", SLEEPS], stdout=subprocess.PIPE)
+        workload.stdout.readline()
+        before = programs_of(tool.pid)
+        workload.wait()
+        after = programs_of(tool.pid)
+        spent, runs = ({name: after[name][i] - before[name][i] for name in after} for i in (0, 1))
+        return sum(spent.values()) / runs["sched_switch"]
+    finally:
+        tool.terminate()
+        tool.wait()
+
+
+def set_statistics(value):
+    with open(STATISTICS, "r+") as f:
+        before = f.read()
+        f.seek(0)
+        f.write(value)
+    return before
+
+
+def compare_stacks(agent):
+    before = set_statistics("1")
+    ways = {"with Python stacks": [], "without": []}
+    try:
+        for _ in range(ROUNDS):
+            ways["with Python stacks"].append(bpf_ns_per_switch(agent))
+            ways["without"].append(bpf_ns_per_switch([*agent, "--off_cpu.py_stacks=false"]))
+    finally:
+        set_statistics(before)
+    print(f"{'off_cpu in BPF, two Pythons that hand over a byte':48} {'ns a switch':>12} {'median':>12}")
+    for name, figures in ways.items():
+        print(f"  {name:46} {min(figures):12,.0f} {statistics.median(figures):12,.0f}")
+
+
 def fetch_offcputime():
     if not os.path.exists(OFFCPUTIME):
         os.makedirs(CACHE, exist_ok=True)
@@ -88,6 +168,7 @@ def main():
     for name, measured in figures.items():
         ns = statistics.median(measured)
         print(f"  {name:46} {ns:12,.0f} {ns - base:12,.0f}")
+    compare_stacks(agent)
 
 
 if __name__ == "__main__":

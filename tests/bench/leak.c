@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Preloaded into the agent, it leaks what SOAK_LEAK names (memory, fds, maps), a little in each
- * round of its loop: soak.py has to notice. `make soak LEAK=fds` must fail.
+ * Preloaded into the agent: leaks the resource named in SOAK_LEAK (memory, fds, maps) in each round
+ * of its loop. soak.py must detect the leak: `make soak LEAK=fds` must fail.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,10 +23,10 @@ static void leak_map(void)
 	syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr));
 }
 
-/* Some 10 rounds a second: 20 KB of memory, or a descriptor or a map in three seconds. */
+/* About 10 rounds per second: 20 KB of memory, or a descriptor or a map every three seconds. */
 static void leak(const char *what)
 {
-	static void *volatile leaked; /* else the compiler leaves it out */
+	static void *volatile leaked; /* otherwise removed by the compiler */
 	static unsigned int round;
 
 	if (!strcmp(what, "memory"))

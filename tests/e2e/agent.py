@@ -2,6 +2,7 @@
 """Runs the built agent for a test: waits until it is ready, collects its rows, stops it and
 checks that it ended as it should and left nothing behind."""
 import collections
+import functools
 import json
 import os
 import signal
@@ -19,6 +20,19 @@ PATIENCE = float(os.environ.get("UNDERSPAN_PATIENCE", 1))
 SANITIZER = os.environ.get("UNDERSPAN_SANITIZER")  # "address", "thread": what the agent is built with, see tests/sanitize.sh
 STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1)  # what the agent promises for SIGTERM, without a sanitizer
 READY_SECONDS = 20 * PATIENCE
+
+
+CRASHES = {-n for n in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
+                        signal.SIGSYS)}
+
+
+class BrokenPromise(AssertionError):
+    """Not a matter of time: an end that is late or wrong, a crash, counts that do not add up. Has no second try."""
+
+
+def promise(holds, said):
+    if not holds:
+        raise BrokenPromise(said)
 
 
 NO_ENGINE = "libchdb brings a memory allocator of its own into the process"
@@ -45,6 +59,13 @@ def processes_with(marker):
         except OSError:
             pass  # gone while being looked at
     return found
+
+
+@functools.lru_cache(None)
+def known_trackers():
+    """What `underspan run --list` says of each: {name: its line}, in their order."""
+    listed = subprocess.run([UNDERSPAN, "run", "--list"], capture_output=True, text=True, check=True, timeout=30)
+    return {t["tracker"]: t for t in map(json.loads, listed.stdout.splitlines())}
 
 
 class Agent:
@@ -116,6 +137,9 @@ class Agent:
     def _ended(self):
         return self.process.poll() is not None
 
+    def _failure(self):
+        return BrokenPromise if self.process.poll() in CRASHES else AssertionError
+
     def wait_ready(self, timeout=READY_SECONDS):
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -123,7 +147,7 @@ class Agent:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._ended():
                     state = f"ended with {self.process.returncode}" if self._ended() else "is not ready"
-                    raise AssertionError(f"{' '.join(self.argv)} {state}:\n{self.stderr}")
+                    raise self._failure()(f"{' '.join(self.argv)} {state}:\n{self.stderr}")
                 self._changed.wait(min(left, 0.2))
         return self
 
@@ -149,7 +173,7 @@ class Agent:
                     return found
                 left = deadline - time.monotonic()
                 if left <= 0 or self._ended():
-                    raise AssertionError(
+                    raise self._failure()(
                         f"{len(found)} of {n} {table} rows after {timeout} s "
                         f"({len(self.rows[table])} in all); the agent said:\n{self.stderr}")
                 self._changed.wait(min(left, 0.2))
@@ -160,9 +184,10 @@ class Agent:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"{' '.join(self.argv)} still runs after {timeout} s:\n{self.stderr}")
+            raise BrokenPromise(f"{' '.join(self.argv)} still runs after {timeout} s:\n{self.stderr}")
         for thread in self._readers:
             thread.join(5)
+        promise(self.process.returncode not in CRASHES, f"{' '.join(self.argv)} crashed:\n{self.stderr}")
         return self.process.returncode
 
     def stop(self, seconds=STOP_SECONDS):
@@ -170,10 +195,13 @@ class Agent:
         if not self._ended():
             self.process.send_signal(signal.SIGTERM)
         code = self.wait_end(seconds)
-        assert code == 0, f"exit code {code} after SIGTERM:\n{self.stderr}"
-        assert not self.broken_lines, f"lines that are no rows: {self.broken_lines[:3]}"
+        promise(code == 0, f"exit code {code} after SIGTERM:\n{self.stderr}")
+        promise(not self.broken_lines, f"lines that are no rows: {self.broken_lines[:3]}")
+        until = time.monotonic() + 10 * PATIENCE
+        while processes_with(self._marker) and time.monotonic() < until:
+            time.sleep(0.02)  # killed, and still without a CPU to end on; what is forgotten is there for ever
         left = processes_with(self._marker)
-        assert not left, f"processes left behind: {left}"
+        promise(not left, f"processes left behind: {left}")
         return self
 
     def kill(self):
@@ -184,5 +212,7 @@ class Agent:
 
 def run_underspan(*args, timeout=10, prefix=()):
     """Runs one command to its end; returns the CompletedProcess with text output."""
-    return subprocess.run([*prefix, UNDERSPAN, *args], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+    result = subprocess.run([*prefix, UNDERSPAN, *args], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+    promise(result.returncode not in CRASHES, result)
+    return result

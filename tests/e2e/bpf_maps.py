@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the BPF maps of one agent, and of no other that runs on this host."""
+import ctypes
 import json
 import os
+import platform
 import shutil
+import struct
 import subprocess
 
 BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
@@ -33,6 +36,35 @@ def per_cpu_sums(pid, name):
     return {key: sum(value[key] for value in values) for key in values[0]}
 
 
+def occupied(pid, name):
+    """How many entries a hash has."""
+    return len(json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "dump", "id", _map_id(pid, name)])))
+
+
 def places(pid, name):
     """The entries of an array."""
     return [entry["value"] for entry in _dump(pid, name)]
+
+
+class Hash:
+    """A map with keys of four bytes and values of `size`, asked without a program between: thousands of times a second."""
+    LOOKUP, FD_BY_ID = 1, 14
+    CALL = 280 if platform.machine() == "aarch64" else 321
+
+    def __init__(self, pid, name, size):
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._key, self._value = ctypes.create_string_buffer(4), ctypes.create_string_buffer(size)
+        self._fd = self._bpf(self.FD_BY_ID, struct.pack("<III", int(_map_id(pid, name)), 0, 0))
+        assert self._fd >= 0
+        self._ask = struct.pack("<IIQQQ", self._fd, 0, ctypes.addressof(self._key), ctypes.addressof(self._value), 0)
+
+    def _bpf(self, command, attributes):
+        return self._libc.syscall(self.CALL, command, ctypes.c_char_p(attributes), len(attributes))
+
+    def get(self, key):
+        """The value's bytes, None where there is none."""
+        struct.pack_into("<I", self._key, 0, key)
+        return self._value.raw if self._bpf(self.LOOKUP, self._ask) == 0 else None
+
+    def close(self):
+        os.close(self._fd)

@@ -10,7 +10,9 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import host  # noqa: E402
-from agent import Agent, UNDERSPAN  # noqa: E402
+import outcomes  # noqa: E402
+import parallel  # noqa: E402
+from agent import Agent, BrokenPromise, UNDERSPAN  # noqa: E402
 from netns import Netns  # noqa: E402
 
 PYTHONS = host.find_pythons()
@@ -19,9 +21,22 @@ ALL_PYTHONS = PYTHONS + host.find_rooted_pythons()
 GUNICORNS = host.find_gunicorns()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--outcomes", metavar="FILE", help="write what becomes of each test, as JSON lines: see outcomes.py")
+    parser.addoption("--again", metavar="FILE", help="run only what failed there and may have a second chance")
+    parser.addoption("--workers", metavar="N", type=int, default=1, help="so many tests at a time: see parallel.py")
+
+
 def pytest_configure(config):
+    config.addinivalue_line("markers", "promise: what fails here is not tried a second time (see README.md)")
+    config.addinivalue_line("markers", "light: compares no times, may have many neighbours (see parallel.py)")
+    config.addinivalue_line("markers", "alone: no other test may run beside it (see parallel.py)")
+    if config.getoption("--outcomes"):
+        config.pluginmanager.register(outcomes.Writer(config.getoption("--outcomes")), "outcomes")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    # a shell has its background jobs ignore it, and so would the programs under test
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 TEST_SECONDS = 300
@@ -39,8 +54,26 @@ def pytest_runtest_call(item):
     signal.alarm(0)
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    broken = call.excinfo is not None and call.excinfo.errisinstance(BrokenPromise)
+    report.promise = broken or outcomes.is_promise(item)
+
+
+def pytest_collection_modifyitems(config, items):
     assert os.access(UNDERSPAN, os.X_OK), f"{UNDERSPAN} is not built: run make"
+    if config.getoption("--again"):
+        wanted = outcomes.second_chances(outcomes.read(config.getoption("--again")))
+        others = [item for item in items if item.nodeid not in wanted]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item.nodeid in wanted]
+
+
+def pytest_runtestloop(session):
+    if session.config.getoption("--workers") > 1 and not session.config.option.collectonly and not session.testsfailed:
+        parallel.run(session, session.config.getoption("--workers"))
+        return True
 
 
 def pytest_report_header(config):

@@ -5,6 +5,7 @@ can see. The folders BIND are at the same places inside. Prints nothing; ends as
 import ctypes
 import glob
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -50,9 +51,7 @@ def leave_cgroup(name):
             pass
 
 
-def make_root(lower, binds):
-    work = tempfile.mkdtemp()
-    mount("tmpfs", work, "tmpfs")
+def make_root(lower, binds, work):
     for name in "upper", "work", "root":
         os.mkdir(f"{work}/{name}")
     root = work + "/root"
@@ -68,12 +67,12 @@ def make_root(lower, binds):
     check(libc.umount2(b"/old", MNT_DETACH))
 
 
-def run(command, lower, binds):
+def run(command, lower, binds, work):
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.setgid(0)
     os.setuid(0)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
-    make_root(lower, binds)
+    make_root(lower, binds, work)
     os.execv(command[0], command)
 
 
@@ -81,6 +80,8 @@ def main():
     container_id, lower = sys.argv[1:3]
     binds, command = sys.argv[3:sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1:]
     cgroup = f"docker-{container_id}.scope"
+    # on a disk, as a runtime has it: a copy in a tmpfs could be a FUSE's for all that the kernel says, and is refused
+    work = tempfile.mkdtemp(dir="/var/tmp", prefix="underspan-container-")
     go_read, go = os.pipe()
     made_read, made = os.pipe()
     middle = os.fork()
@@ -92,7 +93,7 @@ def main():
         os.read(go_read, 1)  # the ids are mapped
         child = os.fork()
         if child == 0:
-            run(command, lower, binds)
+            run(command, lower, binds, work)
         os.close(0)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
     os.close(made)
@@ -105,6 +106,7 @@ def main():
     os.close(0)
     status = os.waitstatus_to_exitcode(os.waitpid(middle, 0)[1])
     leave_cgroup(cgroup)
+    shutil.rmtree(work, ignore_errors=True)
     sys.exit(status & 255)
 
 

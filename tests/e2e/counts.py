@@ -2,6 +2,8 @@
 """The agent's own counts, as ebpf_agent has them, and what must hold of them when it has stopped."""
 import collections
 
+from agent import promise
+
 GAUGES = {"pending", "queued_rows", "spooled_rows", "sampling_level", "skip_shift"}
 FATES = ["filtered", "sampled", "lost_ring", "lost_state", "bad_event", "rows"]
 TABLES = {"tcp_connect": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"]}
@@ -27,19 +29,19 @@ def check_lacking(subject, counts, rows):
     if subject == "gc_pause":  # each by a Python thread, and without others
         found["rows_unnamed"] = sum(not row["thread_name"] for row in rows)
     counted = {name: counts[name] for name in found}
-    assert found == counted, (subject, found, counted)
+    promise(found == counted, (subject, found, counted))
 
 
 def check(agent):
     """Every event is accounted for, every row that is counted was written or dropped. Returns the totals."""
     found = totals(agent)
-    assert "do not add up" not in agent.stderr, agent.stderr
+    promise("do not add up" not in agent.stderr, agent.stderr)
     for subject, counts in found.items():
-        assert counts["pending"] == 0, (subject, counts)
-        assert counts["seen"] == sum(counts[fate] for fate in FATES), (subject, counts)
+        promise(counts["pending"] == 0, (subject, counts))
+        promise(counts["seen"] == sum(counts[fate] for fate in FATES), (subject, counts))
         if subject not in ("processes", "agent"):  # the one has no rows, the other's go on
             written = sum(len(agent.rows[t]) for t in TABLES.get(subject, ["ebpf_" + subject]))
-            assert counts["rows"] == written + counts["dropped_memory"], (subject, counts, written)
+            promise(counts["rows"] == written + counts["dropped_memory"], (subject, counts, written))
             rows = [row for t in TABLES.get(subject, ["ebpf_" + subject]) for row in agent.rows[t]]
             if not counts["dropped_memory"] and all(rows):  # empty ones are only counted, see agent.py
                 check_lacking(subject, counts, rows)

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file system that is a program: one file, served from memory until SIGUSR1 comes; then it says no more, until SIGUSR2.
-fuse.py [--overlay] FILE NAME COMMAND...: serves the content of FILE as NAME in a folder that only a mount namespace of its own
+fuse.py [--overlay|--detached|--long] FILE NAME COMMAND...: serves the content of FILE as NAME in a folder that only a mount namespace of its own
 has, and runs the command there, "{}" being the path of NAME. Ends with the command, or by a signal.
 The command has to start {} itself ("env {} ..."), for this program waits for what it starts.
---overlay: the path is in an overlay over that folder, as container images that are fetched while they run have it."""
+--overlay: the path is in an overlay over that folder, as container images that are fetched while they run have it.
+--detached: the file is open and its mount gone (umount -l) when the command begins.
+--long: the folder's path is longer than a path may be; the file is open when the command begins.
+STALLS_AFTER=SECONDS, STALLS_FOR=PID in the environment: as soon as a reader process of that agent has read the file and closes it,
+nothing of the file is in the kernel's memory any more, and nothing of it is read for so long: what the agent does next with it hangs.
+SAME_NUMBER=PATH in the environment: the inode has the number that makes "device << 40 ^ inode" that of the file PATH.
+SAME_AS=PATH: number, size and times are those of the file PATH; NUL bytes are added to the content or its end is cut off."""
 import ctypes
 import os
 import signal
@@ -12,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 16384, 1 << 18
@@ -19,12 +26,18 @@ LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH, INIT, OPENDIR, ACCE
 ENOENT, ENOSYS = 2, 38
 FOREVER = 1 << 30
 silent = False
+stalls_after = float(os.environ.get("STALLS_AFTER", 0))
+stalled_until = 0
 unanswered = []
+inode_of_file = 2
+modified_ns = changed_ns = 0
 
 
 def attributes(node, size):
     mode, links = (0o40755, 2) if node == 1 else (0o100755, 1)
-    return struct.pack("<6Q10I", node, size, (size + 511) // 512, 0, 0, 0, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
+    (modified, modified_rest), (changed, changed_rest) = divmod(modified_ns, 10**9), divmod(changed_ns, 10**9)
+    return struct.pack("<6Q10I", node if node == 1 else inode_of_file, size, (size + 511) // 512, 0, modified, changed,
+                       0, modified_rest, changed_rest, mode, links, 0, 0, 0, 4096, 0)
 
 
 def answer(opcode, node, body, name, content):
@@ -57,13 +70,66 @@ def respond(device, name, content, request):
     os.write(device, struct.pack("<IiQ", 16 + len(data), error, unique) + data)
 
 
+def parent_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[1]
+    except OSError:
+        return "0"
+
+
+def is_of_agent(pid):
+    return parent_of(parent_of(pid)) == os.environ["STALLS_FOR"]
+
+
+def forget_pages(device):
+    """The kernel has nothing of the file in its memory any more."""
+    os.write(device, struct.pack("<IiQ", 16 + 24, 2, 0) + struct.pack("<Qqq", 2, 0, -1))
+
+
+def begin_to_stall(seconds, device, *flush):
+    global stalled_until
+    forget_pages(device)  # waits for what is being read
+    stalled_until = time.monotonic() + seconds
+    respond(device, *flush)
+
+
+def stall(*request):
+    """Is it answered later?"""
+    global stalls_after
+    _, opcode, _, _, _, _, pid = struct.unpack_from("<2I2Q3I", request[-1])
+    if stalls_after and opcode == FLUSH and is_of_agent(pid):
+        threading.Thread(target=begin_to_stall, args=(stalls_after, *request)).start()
+        stalls_after = 0  # once
+        return True
+    later = stalled_until - time.monotonic()
+    if opcode == READ and later > 0:
+        threading.Timer(later, respond, request).start()
+    return opcode == READ and later > 0
+
+
 def serve(device, name, content):
     while True:
         request = os.read(device, 1 << 20)
+        if (stalls_after or stalled_until) and stall(device, name, content, request):
+            continue
         if silent:
             unanswered.append(request)
         else:
             respond(device, name, content, request)
+
+
+def same_number(path, folder):
+    other, own = os.stat(path), os.stat(folder).st_dev
+    return (other.st_dev << 40 ^ other.st_ino ^ own << 40) & (1 << 64) - 1
+
+
+def pretend_to_be(path, content):
+    """Returns the content in that file's size."""
+    global inode_of_file, modified_ns, changed_ns
+    st = os.stat(path)
+    inode_of_file, modified_ns, changed_ns = st.st_ino, st.st_mtime_ns, st.st_ctime_ns
+    return content[:st.st_size].ljust(st.st_size, b"\0")
 
 
 def stop_answering(*_):
@@ -71,11 +137,24 @@ def stop_answering(*_):
     silent = True
 
 
+def go_deep():
+    """Into a folder whose path has more bytes than the kernel takes for one."""
+    os.chdir(tempfile.mkdtemp())
+    for _ in range(20):
+        os.mkdir("d" * 250)
+        os.chdir("d" * 250)
+    os.mkdir("m")
+    return "m"
+
+
 def main():
-    overlay = sys.argv[1] == "--overlay"
-    file, name, *words = sys.argv[1 + overlay:]
+    kind = sys.argv[1] if sys.argv[1].startswith("--") else ""
+    overlay = kind == "--overlay"
+    file, name, *words = sys.argv[1 + bool(kind):]
     with open(file, "rb") as f:
         content = f.read()
+    if "SAME_AS" in os.environ:
+        content = pretend_to_be(os.environ["SAME_AS"], content)
 
     def answer_again(*_):
         global silent
@@ -87,23 +166,34 @@ def main():
     signal.signal(signal.SIGUSR1, stop_answering)
     if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
         sys.exit("no mount namespace")
-    folder = tempfile.mkdtemp()
+    folder = go_deep() if kind == "--long" else tempfile.mkdtemp()
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     if libc.mount(b"trap", folder.encode(), b"fuse.trap", 0, options):
         sys.exit("cannot mount: " + os.strerror(ctypes.get_errno()))
     threading.Thread(target=serve, args=(device, name.encode(), content), daemon=True).start()
+    global inode_of_file
+    if "SAME_NUMBER" in os.environ:
+        inode_of_file = same_number(os.environ["SAME_NUMBER"], folder)
     path = f"{folder}/{name}"
     if overlay:
         root, empty = tempfile.mkdtemp(), tempfile.mkdtemp()
         if libc.mount(b"overlay", root.encode(), b"overlay", 0, f"lowerdir={folder}:{empty}".encode()):
             sys.exit("cannot mount an overlay: " + os.strerror(ctypes.get_errno()))
         path = f"{root}/{name}"
-    command = subprocess.Popen([word.replace("{}", path) for word in words])
+    kept = ()
+    if kind in ("--detached", "--long"):
+        kept = (os.open(path, os.O_RDONLY),)
+        if kind == "--detached":
+            libc.umount2(folder.encode(), 2)
+        path = f"/proc/self/fd/{kept[0]}"
+    command = subprocess.Popen([word.replace("{}", path) for word in words], pass_fds=kept, cwd="/" if kind == "--long" else None)
+    for fd in kept:  # or its own end would wait for its own answer
+        os.close(fd)
     print(command.pid, flush=True)
     code = command.wait()
     os.close(device)
-    if not overlay and not os.path.ismount(folder):
+    if kind in ("", "--detached") and not os.path.ismount(folder):
         os.rmdir(folder)
     os._exit(code & 255)
 

@@ -155,6 +155,28 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class CpuMeter:
+    """CPU of a process and of its children, of which some come and go: the agent reads other processes in them."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self._seen = {}
+        self._begin = {}
+        self.look()
+        self._begin = dict(self._seen)
+
+    def look(self):
+        """Every so often: what a thread takes after the last look before its end is missing."""
+        for process in [self.pid, *children_of(self.pid)]:
+            try:
+                for tid in threads_of(process):
+                    with open(f"/proc/{process}/task/{tid}/schedstat") as f:
+                        self._seen[process, tid] = int(f.read().split()[0])
+            except OSError:
+                pass  # ended meanwhile
+        return sum(ns - self._begin.get(thread, 0) for thread, ns in self._seen.items())
+
+
 def children_of(pid):
     found = []
     for tid in threads_of(pid):

@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import signal
+import stat
 import subprocess
 import urllib.parse
 
@@ -120,6 +121,23 @@ def underspan(*arguments, **more):
     """Runs a command to its end: returncode, stdout, stderr as text."""
     return subprocess.run([UNDERSPAN, *arguments], capture_output=True, text=True, timeout=60,
                           **more)
+
+
+def tree(path):
+    """All that a command could have changed below a directory: types, modes, owners, times, contents, links."""
+    found = {}
+    for p in [pathlib.Path(path), *pathlib.Path(path).rglob("*")]:
+        st = p.lstat()
+        content = p.read_bytes() if stat.S_ISREG(st.st_mode) else os.readlink(p) if p.is_symlink() else None
+        found[str(p)] = (st.st_mode, st.st_uid, st.st_gid, st.st_ino, st.st_nlink, st.st_mtime_ns, st.st_ctime_ns, content)
+    return found
+
+
+def made(path):
+    """A store in a directory of its own, not served by anybody now."""
+    with Store(path) as s:
+        assert s.stop() == 0
+    return path
 
 
 # ---- for tests of the store itself ----

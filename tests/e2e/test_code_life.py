@@ -9,7 +9,7 @@ from conftest import PYTHONS
 GC = "ebpf_gc_pause"
 STACKS = "--gc_pause.stack_min_us=0"
 SECONDS = 8
-SETTLED_LOOKS = 32
+CODE_STABLE_READS = 32
 
 
 def names_of(agent, workload, truth):
@@ -28,7 +28,7 @@ def test_a_successor_at_the_same_address_has_its_own_name(start_agent, start_on_
     for workload in workloads:
         workload.say()
     truths = [workload.read() for workload in workloads]
-    settled = [place for place in bpf_maps.places(agent.pid, "python_settled_codes") if place["looks"] == SETTLED_LOOKS]
+    stable = [entry for entry in bpf_maps.places(agent.pid, "python_code_cache") if entry["reads"] == CODE_STABLE_READS]
     agent.stop()
     for workload, truth in zip(workloads, truths):
         found = names_of(agent, workload, truth)
@@ -42,6 +42,6 @@ def test_a_successor_at_the_same_address_has_its_own_name(start_agent, start_on_
             print(f"\n  {workload.python}: {len(found)} collections, {sum(r.startswith('<') for r, _ in found)} gone or"
                   f" unread, {again} at the address of the one before", end=" ")
     if any(w.python.version < (3, 12) for w in workloads):
-        assert settled
+        assert stable
     for workload in workloads:
         workload.finish()

@@ -55,7 +55,7 @@ class Command:
         return self
 
     def wait_measuring(self):
-        return self.wait_for(b"Ctrl-C ends it")
+        return self.wait_for(b"stop with Ctrl-C")
 
     def stop(self):
         """Ctrl-C; returns what it printed."""
@@ -177,7 +177,7 @@ def test_gil_prints_tables_and_is_quiet_in_a_pipe(start_python):
     assert lines[0].split()[:3] == ["tid", "thread", "waits"] and len(lines) >= 4
     assert sum(float(line[-47:].split()[1]) for line in lines[1:]) == pytest.approx(total, abs=0.01)
     assert "zwei ü?[2J " in waits and "\x1b" not in result.stdout
-    assert "compute (<string>:4)" in holders and holders.startswith("who had the GIL")
+    assert "compute (<string>:4)" in holders and holders.startswith("holders of the GIL")
     assert note.startswith("Not measured: ")
 
 
@@ -270,6 +270,60 @@ def test_offcpu_draws_whatever_the_names_are(start_python, tmp_path):
     assert any(re.match(r"clock_nanosleep \[sleep\] \(\d+\.\d{3} ms, \d+\.\d\d%\)$", t) for t in titles), titles
 
 
+def test_offcpu_writes_every_form_everywhere(start_python, tmp_path):
+    """Flame graph, folded stacks and JSON, by the file's name or on stdout, say the same of the same time."""
+    process, _ = start_python(NAMED % (0.02, ["one", "two"]))
+
+    def offcpu(*arguments):
+        result = subprocess.run([UNDERSPAN, "offcpu", "-p", str(process.pid), "-d", "1", *arguments], cwd=tmp_path,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (result.returncode, result.stderr) == (0, ""), result
+        return result.stdout
+
+    def slept(stacks):
+        return {frames[0] for frames, us in stacks if us > 300_000} & {"one", "two"}
+
+    def of_json(text):
+        found = json.loads(text)
+        assert found["host_pid"] == process.pid and 0.5 < found["duration_s"] < 5
+        assert found["off_cpu_us"] == sum(s["us"] for s in found["stacks"])
+        return [(s["frames"], s["us"]) for s in found["stacks"]]
+
+    assert ET.fromstring(offcpu("-o", "-")).tag == SVG + "svg"
+    assert slept(stacks_of(offcpu("-o", "-", "--folded"))) == {"one", "two"}
+    assert slept(of_json(offcpu("-o", "-", "--json"))) == slept(of_json(offcpu("--json"))) == {"one", "two"}
+    assert os.listdir(tmp_path) == []
+    assert offcpu("-o", "x.folded") == offcpu("--output=x.json") == offcpu("-o", "x.svg") == offcpu("--json", "-o", "y") == ""
+    assert slept(stacks_of((tmp_path / "x.folded").read_text())) == {"one", "two"}
+    assert slept(of_json((tmp_path / "x.json").read_text())) == slept(of_json((tmp_path / "y").read_text())) == {"one", "two"}
+    assert ET.parse(tmp_path / "x.svg").getroot().tag == SVG + "svg"
+    before = tmp_path / "x.folded"
+    compared = json.loads(offcpu("--json", f"--diff={before}"))["stacks"]
+    assert sum(s["before_us"] for s in compared) == sum(us for _, us in stacks_of(before.read_text()))
+
+
+def kernel_thread():
+    """A pid of a thread of the kernel that runs all the time, and nothing of the sort where none is seen."""
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/comm") as f:
+                if name.isdigit() and f.read().strip() in ("rcu_preempt", "rcu_sched"):
+                    return int(name)
+        except OSError:
+            pass
+    return None
+
+
+@pytest.mark.skipif(kernel_thread() is None, reason="no thread of the kernel is seen from here")
+def test_offcpu_of_a_kernel_thread():
+    """It makes no system call: its registers are all 0, which is read() on x86-64."""
+    stacks = stacks_of(run_underspan("offcpu", "-p", str(kernel_thread()), "-d", "3", "--folded", "--off_cpu.min_duration_us=0",
+                                     timeout=60).stdout)
+    ends = {frames[-1] for frames, _ in stacks}
+    assert stacks and not any(re.match(r"\w+ \[", end) for end in ends), ends
+    assert not any(word in end for end in ends for word in ("read", "net", "pipe", "lock", "page_fault")), ends
+
+
 def test_offcpu_compares(start_python, tmp_path):
     """Two programs that differ in one thread: the difference is that thread's."""
     first, _ = start_python(NAMED % (0.02, ["same", "goes"]))
@@ -358,7 +412,7 @@ def test_processes_that_cannot_be_looked_at(command, start_python):
     pid = gone_pid()
     check_sentence(run_underspan(command, "-p", pid), FAILED, f"no process {pid}")
     check_sentence(run_underspan(command), USAGE, "pid", "-p PID")
-    check_sentence(run_underspan(command, "-p", "1", "-p", "2"), USAGE, "one process at a time")
+    check_sentence(run_underspan(command, "-p", pid, pid), FAILED, f"no process {pid}")
     check_sentence(run_underspan(command, "-p", "x"), USAGE, "'x' is not a process id")
     process, tid = start_python("import threading, time; t = threading.Thread(target=time.sleep, args=(600,));"
                                 "t.start(); print(t.native_id, flush=True)")
@@ -402,8 +456,12 @@ def test_files_that_cannot_be_used(start_python, tmp_path):
     check_sentence(run_underspan(*offcpu, f"--diff={tmp_path}/none"), USAGE, f"{tmp_path}/none: .*No such file")
     check_sentence(run_underspan(*offcpu, f"--diff={tmp_path}"), USAGE, "directory")
     check_sentence(run_underspan(*offcpu, "-o", f"{tmp_path}/no/where.svg"), FAILED, f"{tmp_path}/no/where.svg: cannot be written")
-    check_sentence(run_underspan(*offcpu, "-o", "x.svg", "--folded"), USAGE, "folded: .*give one")
-    check_sentence(run_underspan(*offcpu, "--top"), USAGE, "top: stdout is no terminal")
+    check_sentence(run_underspan(*offcpu, "-o", "x.svg", "--folded"), USAGE, "x.svg", "--folded", "FILE.folded")
+    check_sentence(run_underspan(*offcpu, "-o", "x.json", "--folded"), USAGE, "x.json", "FILE.folded")
+    check_sentence(run_underspan(*offcpu, "--json", "--folded"), USAGE, "give only one")
+    for name in "x.png", "x", "svg", "x.SVG.gz", f"{tmp_path}/":
+        check_sentence(run_underspan(*offcpu, "-o", name), USAGE, f"output: {name}: ", "FILE.svg", "FILE.json")
+    check_sentence(run_underspan(*offcpu, "--top"), USAGE, "top: stdout is not a terminal")
     # nothing is left, nothing is overwritten when there is nothing to write
     new, old = tmp_path / "new.svg", tmp_path / "old.svg"
     old.write_text("kept")

@@ -118,6 +118,7 @@ def test_programs_that_an_upgrade_has_deleted(pythons, start_agent, start_worklo
     check_all(agent, workloads)
 
 
+@pytest.mark.alone
 def test_a_file_system_that_does_not_answer_holds_nobody_up(start_agent, start_workload, debian_python, tmp_path):
     """A program has a libpython mapped that lies in a file system which is a program, and that one says no more."""
     library = tmp_path / "libpython3.13.so.1.0"

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the agent says about itself adds up, exactly, for every tracker: no event disappears without a count."""
+import http.client
 import re
 import socket
 import time
-import urllib.error
-import urllib.request
+
+import pytest
 
 import counts
-from agent import NO_ENGINE, plain_build, run_underspan
+import host
+from agent import NO_ENGINE, known_trackers, plain_build, run_underspan
+from cgroups import QuotaCgroup
+from test_cpu_throttle import Burner
 from test_ena import OPTIONS as VETH
 from test_tcp_loss import Scene
 from veth import DroppingPair
 
-TRACKERS = ["handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect", "tcp_loss", "ena"]
 EVERYTHING = [f"--{stem}.min_duration_us=0" for stem in ("handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept",
                                                          "tcp_connect")]
 
 
+@pytest.mark.promise
 def test_all_trackers_add_up(debian_python, start_agent, start_workload, cleanup):
     pair = DroppingPair("uso0")
     cleanup.append(pair)
@@ -24,7 +28,12 @@ def test_all_trackers_add_up(debian_python, start_agent, start_workload, cleanup
     scene.watch()
     agent = scene.agent
     workload = start_workload(debian_python, "everything.py", 2).wait_covered(agent)
+    cgroup = QuotaCgroup(20_000)
+    cleanup.append(cgroup)
+    burner = Burner(cgroup)
+    cleanup.append(burner)
     workload.say()
+    burner.start(0.4)
     scene.listen()
     scene.connect()
     scene.wire.drop = (lambda lost: lambda p: p.side == 0 and p.length and not lost and not lost.append(p))([])
@@ -33,11 +42,12 @@ def test_all_trackers_add_up(debian_python, start_agent, start_workload, cleanup
     pair.send(10)
     workload.read()
     workload.finish()
+    assert burner.holes()
     scene.finish()
     found = counts.check(agent)
-    assert set(TRACKERS) <= set(found)
+    assert set(known_trackers()) <= set(found)
     assert {"off_cpu_profile", "gil_wait_profile", "processes", "agent"} <= set(found)
-    for tracker in TRACKERS:
+    for tracker in known_trackers():
         assert found[tracker]["rows"] > 0, (tracker, found[tracker])
     assert found["processes"]["seen"] > 0
 
@@ -59,19 +69,48 @@ def test_rings_that_overflow_lose_nothing_uncounted(debian_python, start_agent, 
 
 # ---- what others are told ----
 
+def get(port, path, method="GET"):
+    """(status, headers, body)"""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path)
+    reply = connection.getresponse()
+    return reply.status, reply.headers, reply.read().decode()
+
+
+SAMPLE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)')
+LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\[\\"n])*)"')
+
+
 def metrics(port, path="/metrics"):
-    """{(name, tracker or ''): value} of a page in Prometheus' text format, each line of which must be well-formed."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
-        text = reply.read().decode()
-    values, typed = {}, set()
+    """{(name, tracker or ''): value} of a page in Prometheus' text format 0.0.4, and as its naming rules want it: HELP,
+    then TYPE, then all samples of one metric, none twice; counters in _total, gauges not; base units."""
+    status, headers, text = get(port, path)
+    assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert text.endswith("\n")
+    values, types, current, seen = {}, {}, None, set()
     for line in text.splitlines():
-        if line.startswith("# "):
-            assert re.fullmatch(r"# HELP \w+ .+|# TYPE \w+ (counter|gauge)", line), line
-            typed.add(line.split()[2])
-            continue
-        match = re.fullmatch(r'(\w+)(?:\{(\w+)="([\w.]+)"\})? (\S+)', line)
-        assert match and match[1] in typed, line
-        values[match[1], match[3] or ""] = float(match[4])
+        if line.startswith("# HELP "):
+            name, what = line.split(" ", 3)[2:]
+            assert name not in types and what.strip(), line
+            current, types[name] = name, None
+        elif line.startswith("# TYPE "):
+            name, kind = line.split(" ", 3)[2:]
+            assert name == current and types[name] is None and kind in ("counter", "gauge"), line
+            types[name] = kind
+            assert re.fullmatch(r"[a-z][a-z0-9_]*", name) and name.startswith("underspan_"), name
+            assert (kind == "counter") == name.endswith("_total"), line
+            parts = name.split("_")
+            assert not {"ns", "us", "ms", "kib", "mb", "percent", "info"} & set(parts) or name == "underspan_build_info", name
+            for unit in "seconds", "bytes":
+                assert unit not in parts or parts[-2 if kind == "counter" else -1] == unit, name
+        else:
+            match = SAMPLE.fullmatch(line)
+            assert match and match[1] == current and types[current], line
+            labels = dict(LABEL.findall(match[2] or ""))
+            assert (current, match[2]) not in seen, line
+            seen.add((current, match[2]))
+            values[match[1], labels.get("tracker", "")] = float(match[3])
+    assert set(types) == {name for name, _ in values}
     return values
 
 
@@ -89,7 +128,7 @@ def test_metrics_and_doctor(debian_python, start_agent, start_workload):
     workload.say()
     workload.read()
     first = metrics(port)
-    for tracker in TRACKERS:
+    for tracker in known_trackers():
         assert first["underspan_tracker_live", tracker] == 1
         fates = sum(first[f"underspan_{fate}_total", tracker] for fate in counts.FATES)
         assert first["underspan_seen_total", tracker] == fates + first["underspan_pending", tracker]
@@ -99,18 +138,62 @@ def test_metrics_and_doctor(debian_python, start_agent, start_workload):
     assert all(second[key] >= value for key, value in first.items() if key[0].endswith("_total"))
     doctor = run_underspan("doctor", f"--agent=127.0.0.1:{port}", timeout=30)
     assert re.search(r"gc_pause +\d+ events seen, nothing lost: \d+ rows", doctor.stdout), doctor.stdout + doctor.stderr
-    for bad in "/", "/metrics/../x":
-        try:
-            metrics(port, bad)
-            raise AssertionError(bad)
-        except urllib.error.HTTPError as e:
-            assert e.code == 404
+    for tracker in known_trackers():
+        assert 0 <= second["underspan_bpf_seconds_total", tracker] < 60
+    assert 0 < second["underspan_process_cpu_seconds_total", ""] < 600 and second["underspan_build_info", ""] == 1
     for s in slow:
         s.close()
     agent.stop()
     counts.check(agent)
     gone = run_underspan("doctor", f"--agent=127.0.0.1:{port}", timeout=30)
     assert gone.returncode == 1 and "no agent answers" in gone.stdout
+
+
+def test_health_and_what_is_no_request(start_agent):
+    """/healthz says that all is well, other pages are none, and whoever sends strange or endless things keeps nobody out."""
+    port = free_port()
+    start_agent(f"--metrics.listen=127.0.0.1:{port}", trackers=["gc_pause"])
+    assert get(port, "/healthz")[::2] == get(port, "/livez")[::2] == (200, "ok\n")
+    assert get(port, "/healthz", "HEAD")[::2] == get(port, "/metrics", "HEAD")[::2] == (200, "")
+    for bad in "/", "/metrics/", "/metrics/../x", "//healthz", "/healthz/x", "/" + "a" * 4000:
+        assert get(port, bad)[0] == 404, bad
+    for method in "POST", "PUT", "DELETE", "OPTIONS", "FROB":
+        status, headers, _ = get(port, "/metrics", method)
+        assert (status, headers["Allow"]) == (405, "GET, HEAD"), method
+    # more of them than there are places, each with a byte now and then
+    begin, slow = time.monotonic(), []
+    for _ in range(64):
+        slow.append(socket.create_connection(("127.0.0.1", port)))
+        slow[-1].send(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ")
+    while time.monotonic() - begin < 9:
+        for s in slow:
+            try:
+                s.send(b"y")
+            except OSError:
+                pass  # it was ended, as it should be
+        time.sleep(0.5)
+    begin = time.monotonic()
+    assert get(port, "/healthz")[0] == 200 and time.monotonic() - begin < 8  # two rounds of 5 s for all of them
+    with socket.create_connection(("127.0.0.1", port)) as s:  # a body is not read
+        s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")
+        with pytest.raises(OSError):
+            for _ in range(1000):
+                s.sendall(b"z" * 100000)
+    assert get(port, "/healthz")[0] == 200
+    for s in slow:
+        s.close()
+
+
+def test_health_of_a_delivery_that_is_stuck(start_agent):
+    port, nobody = free_port(), free_port()
+    agent = start_agent(f"--clickhouse=http://127.0.0.1:{nobody}", f"--metrics.listen=127.0.0.1:{port}", "--report_interval=1s",
+                        "--flush_interval=1s", "--metrics.stuck_after=4s", trackers=["gc_pause"], stdout=False)
+    assert get(port, "/healthz")[0] == 200  # not yet
+    host.wait_until(lambda: get(port, "/healthz")[0] == 503, 30, "503")
+    assert re.fullmatch(r"delivery is stuck: no insert succeeds, the oldest row waits for \d+ s\n", get(port, "/healthz")[2])
+    assert get(port, "/livez")[0] == 200  # to start it again would not help
+    assert metrics(port)["underspan_delivery_failing", ""] == 1
+    agent.kill()
 
 
 def test_metrics_stay_on_loopback():

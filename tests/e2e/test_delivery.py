@@ -15,6 +15,8 @@ from delivery import (Database, Sender, Store, TABLES, agent_target, collections
                       sender, store)  # noqa: F401: fixtures
 from host import wait_until
 
+pytestmark = pytest.mark.light
+
 
 def first(n, action):
     """The first n inserts fare so, the others well."""
@@ -201,7 +203,7 @@ def test_agent_killed(phase, proxy, sender, database, tmp_path):
 
 
 def told_lost(s):
-    return sum(map(int, re.findall(r"without a chance to save its last (\d+) rows", s.stderr)))
+    return sum(map(int, re.findall(r"ended without saving the last (\d+) rows", s.stderr)))
 
 
 def test_agent_killed_at_random(proxy, sender, database, tmp_path):
@@ -385,6 +387,50 @@ def test_async_insert(proxy, sender, database):
     sender("--rows=1009", "--async_insert").end()
     database.check(1009)
     assert all(r.query["async_insert"] == "1" and r.query["wait_for_async_insert"] == "1" for r in proxy.inserts())
+
+
+def foreign(engine=None, version="25.3.2.39"):
+    """The store as a server that gathers INSERTs, which it does not; with `engine`, which the embedded engine cannot have."""
+    def act(p, request):
+        status, headers, body = p.ask_store(request)
+        if engine is not None and b"system.tables" in request.body:
+            body = f"{version}\t{engine}\n".encode()
+        fault.reply(request, status, [h for h in headers if h[0] != "X-Underspan-Store"], body)
+        return True
+    return act
+
+
+@pytest.mark.parametrize("engine", [None, "Distributed", "ReplacingMergeTree", "\\N"])
+def test_async_insert_into_what_would_double(engine, proxy, sender, database):
+    """The rows arrive, one by one INSERT, and it is said why."""
+    def plan(request):
+        lost = len(proxy.inserts()) == 1 and request.table
+        return fault.lose_reply if lost else foreign(engine)
+    proxy.plan = plan
+    s = sender("--rows=1009", "--batch_rows=200", "--async_insert")
+    s.end()
+    database.check(1009)
+    assert {r.query["async_insert"] for r in proxy.inserts()} == {"0"}
+    named = {None: "MergeTree", "\\N": "not known"}.get(engine, engine)
+    assert s.stderr.count(f"async_insert is not used, the engine is {named}: ") == 1
+    assert len([r for r in proxy.requests if b"system.tables" in r.body]) == 1
+
+
+@pytest.mark.parametrize("engine, version, on", [("ReplicatedMergeTree", "23.7.1.2470", "1"), ("SharedMergeTree", "26.2.1.1", "1"),
+                                                 ("ReplicatedMergeTree", "23.6.1.1", "0")])
+def test_async_insert_where_tokens_are_known(engine, version, on, proxy, sender, database):
+    proxy.plan = lambda request: foreign(engine, version)
+    sender("--rows=1009", "--batch_rows=200", "--async_insert").end()
+    database.check(1009)
+    assert {r.query["async_insert"] for r in proxy.inserts()} == {on}
+
+
+def test_async_insert_of_whom_system_tables_is_hidden(proxy, sender, database):
+    proxy.plan = lambda request: None if request.table else fault.exception(497, status=403)
+    s = sender("--rows=1009", "--batch_rows=200", "--async_insert")
+    s.end()
+    database.check(1009)
+    assert {r.query["async_insert"] for r in proxy.inserts()} == {"0"} and "does not show the table's engine" in s.stderr
 
 
 def test_busy_table_does_not_hurry_the_others(proxy, sender, database):

@@ -12,6 +12,8 @@ import fault_proxy as fault
 from delivery import Sender, database, proxy, sender, store  # noqa: F401: fixtures
 from host import wait_until
 
+pytestmark = pytest.mark.light
+
 
 def test_one_connection_for_all(proxy, sender, database):
     sender("--rows=20011", "--batch_rows=500").end()

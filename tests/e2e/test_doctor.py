@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said of a process: its interpreter, how each thing was found, and why something is missing. A program that
 only looks like Python is no Python, to doctor and to the agent."""
+import json
 import re
+import signal
 import subprocess
 import time
 
@@ -11,6 +13,8 @@ import host
 from agent import run_underspan
 from conftest import ALL_PYTHONS
 from test_gc_pause import copy_python
+
+pytestmark = pytest.mark.light
 
 # exports what Python 3.9 exports, with its texts, and keeps garbage where the state would be
 IMITATION = r"""
@@ -47,19 +51,24 @@ STATES = {
                              "unsigned long self; __asm__(\"mov %%%%fs:0, %0\" : \"=r\"(self)); tstate[22] = self;"
                              "interp[107] = (unsigned long)dict; dict[2] = 1ul << 60; dict[4] = 3;",
 }
-REASON = "its state is not where this build should have it"
+REASON = "the interpreter's state is not where expected for this build"
 
 
 def lines_of(output, pid):
     """{what: (ok, detail)} of one process."""
-    section = output.split(f"process {pid}\n", 1)[1].split("\nprocess ", 1)[0]
+    section = output.split(f"process {pid}\n", 1)[1].split("\n\n", 1)[0]
     return {line[7:21].strip(): (line[2:4] == "ok", line[22:].strip()) for line in section.splitlines() if line}
 
 
-def test_doctor_knows_every_python(start_on_all):
+@pytest.mark.parametrize("probed", [False, True], ids=["alone", "beside an agent"])
+def test_doctor_knows_every_python(probed, start_on_all, start_agent):
+    """Also where an agent has its probes in these files: what is read is the file, not the breakpoints."""
+    if probed:
+        start_agent("--gil_wait.method=uprobe", trackers=["gc_pause", "gil_wait"])
     workloads = start_on_all("gc_truth.py", 3, 10, 1, pythons=ALL_PYTHONS)
     for workload in workloads:
         workload.hello = workload.read()
+    time.sleep(probed)
     result = run_underspan("doctor", *(f"--pid={w.pid}" for w in workloads), timeout=60)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -71,7 +80,7 @@ def test_doctor_knows_every_python(start_on_all):
         assert "Build ID: " + lines["build"][1].split("build id ")[1] in build_id
         with open(f"/proc/{workload.pid}/status") as f:
             threads = next(line.split()[1] for line in f if line.startswith("Threads:"))
-        assert f"1 interpreter, {threads} threads ({threads} of them compared" in lines["state"][1], lines
+        assert f"1 interpreter, {threads} threads ({threads} compared with the kernel" in lines["state"][1], lines
         assert ("description" if workload.python.version >= (3, 13) else "table") in lines["state"][1]
         assert f"found by {workload.python.gc_method}" in lines["gc_pause"][1]
         assert all(ok for ok, _ in lines.values()), lines
@@ -114,6 +123,41 @@ def test_a_program_that_imitates_python_is_refused(imitations, start_agent):
     assert sum(r["filtered"] for r in counts) >= 2 * len(imitations), counts
 
 
+# two copies of itself, and a process for each command
+MASTER = """if True:
+    import json, os, sys, time
+    for command in None, None, *json.loads(sys.argv[1]):
+        if not os.fork():
+            if command:
+                os.execve(command[0], command, {**os.environ, **json.loads(sys.argv[2])})
+            time.sleep(30)
+    print(1, flush=True)
+    time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("start", [[], ["sh", "-c", '"$@"; true', "sh"]], ids=["master", "its shell"])
+def test_doctor_sums_up_descendants(start, debian_python, cleanup, tmp_path):
+    """Of a master its workers are what counts; what cannot be watched is named, and what runs no Python is no fault."""
+    copy, env = copy_python(next(p for p in ALL_PYTHONS if p.version >= (3, 13) and not p.root), tmp_path)
+    call_it_free_threaded(copy.image)
+    for others, watched in ([], "2 of 2"), ([[copy.path, "-c", "print(2, flush=True); import time; time.sleep(30)"]], "2 of 3"):
+        process = subprocess.Popen([*start, debian_python.path, "-c", MASTER, json.dumps([["/bin/sleep", "30"], *others]),
+                                    json.dumps(env)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        cleanup.append(process)
+        for _ in 1, *others:
+            assert process.stdout.readline()
+        result = run_underspan("doctor", "-p", str(process.pid), timeout=30)
+        host.os.killpg(process.pid, signal.SIGKILL)
+        lines = lines_of(result.stdout, process.pid)
+        if start:  # the master itself is one of them
+            watched = watched.replace("2 of 2", "3 of 3").replace("2 of 3", "3 of 4")
+            assert lines["Python"] == (True, "no interpreter in this process, but in descendants"), lines
+        assert lines["descendants"] == (not others, f"{watched} Python processes can be watched; 1 run no Python"), lines
+        assert result.returncode == (1 if others else 0), result.stdout
+        assert ("free-threaded Python" in lines["descendant"][1]) if others else "descendant" not in lines, lines
+
+
 def call_it_free_threaded(path):
     """Sets the flag in what the program says of itself."""
     with open(path, "rb+") as f:
@@ -137,4 +181,4 @@ def test_free_threaded_builds_are_refused(start_workload, tmp_path):
     assert result.returncode == 1 and workloads
     for workload in workloads:
         assert lines_of(result.stdout, workload.pid)["Python"] == (
-            False, "free-threaded Python 3.%d is not supported yet" % workload.python.version[1]), result.stdout
+            False, "free-threaded Python 3.%d is not supported" % workload.python.version[1]), result.stdout

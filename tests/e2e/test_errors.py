@@ -15,6 +15,8 @@ import pytest
 import host
 from agent import Agent, NO_ENGINE, READY_SECONDS, STOP_SECONDS, UNDERSPAN, plain_build, run_underspan
 
+pytestmark = pytest.mark.light
+
 FAILED, USAGE = 1, 2
 
 
@@ -134,6 +136,7 @@ def test_duration_ends_by_itself(start_agent):
     assert time.monotonic() - begin < 8
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_in_time(number, start_agent):
     agent = start_agent()
@@ -143,6 +146,7 @@ def test_signals_end_it_in_time(number, start_agent):
     assert time.monotonic() - begin < STOP_SECONDS
 
 
+@pytest.mark.promise
 def test_signal_during_the_start(cleanup):
     """Whatever it is doing at that moment, SIGTERM is an end with 0 and within the promise."""
     for pause in 0.01, 0.05, 0.1, 0.2, 0.4:

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 import host
+from agent import plain_build
 from conftest import PYTHONS
 
 FORCED = 10007
@@ -239,3 +240,31 @@ def test_stripped_pythons_are_found_by_scanning(start_agent, start_workload, tmp
         check_durations(rows, workload.truth["collections"], workload.python.version)
 
     host.check_each(workloads, check)
+
+
+def short_collections(agent, start_workload, python, *args):
+    workload = start_workload(python, "gc_short.py", *args).wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    return workload, truth
+
+
+@plain_build("it takes longer")
+def test_short_collections_do_not_pay_for_idle_threads(debian_python, start_agent, start_workload):
+    agent = start_agent(trackers=["gc_pause"])
+    alone = short_collections(agent, start_workload, debian_python, 0, 0)[1]["best_ns"]
+    among = short_collections(agent, start_workload, debian_python, 0, 400)[1]["best_ns"]
+    agent.stop()
+    assert among - alone < 3000, f"{alone:.0f} ns alone, {among:.0f} ns with 400 idle threads"
+
+
+@pytest.mark.alone
+def test_short_collections_tell_who_waits(debian_python, start_agent, start_workload):
+    """Twelve threads want the GIL all the time: nearly all of the collections between know that."""
+    agent = start_agent("--gc_pause.min_duration_us=0", trackers=["gc_pause"])
+    workload, truth = short_collections(agent, start_workload, debian_python, 12, 20)
+    agent.stop()
+    frozen = sorted(r["frozen_threads"] for r in agent.select(TABLE, lambda r: r["host_pid"] == workload.pid)
+                    if truth["begin"] <= host.monotonic_ns(r["start_time"]) <= truth["end"])
+    assert len(frozen) > 100 and frozen[-1] == 12 == frozen[len(frozen) // 2], collections.Counter(frozen)

@@ -34,8 +34,11 @@ def finish(workload):
     return {**workload.hello, **truth, "python": workload.python, "kind": workload.kind}
 
 
-def run(start_workload, agent, python, kind, seconds=1.5):
+def run(start_workload, agent, python, kind, seconds=1.5, also=()):
+    """`also`: agents without gc_pause, which find the interpreter for themselves."""
     workload = begin(start_workload, agent, python, kind, seconds)
+    for other in agent, *also:
+        other.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == workload.pid and r["tracker"] == "python" and r["live"])
     time.sleep(FIND_SECONDS)
     return finish(workload)
 
@@ -80,9 +83,10 @@ def compare(rows, reference, truth):
     long = [r for r in reference if r["duration_ns"] - r["runq_ns"] >= LONG_NS]
     pairs = [(row, partner(by_tid, row)) for row in long]
     alike = sum(other is not None and equal(other, row) for row, other in pairs)
-    # where it changes hands every few microseconds the first sleep may have another holder than take_gil()'s first look
-    holders = [(row, other) for row, other in pairs if truth["kind"] != "often"
-               and other and row["holder_tid"] and other["start_time"] - row["start_time"] < 50]
+    # nobody else can have had it from take_gil()'s first look until the row begins: it may change hands in between, and
+    # who gets it does so some time before the reference's probe sees that
+    holders = [(row, other) for row, other in pairs if other and row["holder_tid"] and
+               row["holders"][0]["ns"] > begin_of(other) - begin_of(row) + PROBE_NS]
     same = sum(row["holder_tid"] == other["holder_tid"] for row, other in holders)
     return what, len(long), alike, len(holders), same
 
@@ -182,7 +186,7 @@ def test_short_waits_are_summed(python, start_agent, start_workload):
     """Rows over the threshold, and a profile that has them all."""
     agent = start_agent("--gil_wait.min_duration_us=20000", trackers=["gil_wait", "gc_pause"])
     every = start_agent("--gil_wait.min_duration_us=0", trackers=["gil_wait"])
-    truth = run(start_workload, agent, python, "hold", 1)
+    truth = run(start_workload, agent, python, "hold", 1, also=[every])
     agent.stop()
     every.stop()
     rows, all_rows = rows_of(agent, truth), rows_of(every, truth)
@@ -270,7 +274,7 @@ def test_probes_at_the_calls(kind, debian_python, start_agent, start_workload):
     agent = start_agent("--gil_wait.min_duration_us=0", "--gil_wait.method=callsite", trackers=["gil_wait", "gc_pause"])
     reference = start_agent("--gil_wait.min_duration_us=0", "--gil_wait.method=uprobe", trackers=["gil_wait"])
     pythons = [debian_python, PYTHONS[-1]]
-    truths = [run(start_workload, agent, python, kind, 1) for python in pythons]
+    truths = [run(start_workload, agent, python, kind, 1, also=[reference]) for python in pythons]
     agent.stop()
     reference.stop(REFERENCE_STOP_SECONDS)
     for truth in truths:
@@ -278,8 +282,8 @@ def test_probes_at_the_calls(kind, debian_python, start_agent, start_workload):
         for row in rows:
             check_row(row, truth, method="callsite")
         _, long, alike, known, same = compare(rows, rows_of(reference, truth), truth)
-        # the reference hears of a change while it happens; who had the GIL all the time is what the program says
-        assert long and alike >= 0.9 * long and known and same >= 0.9 * known, (long, alike, known, same)
+        # a thread that waits for the lock of the GIL has not come to the call: such a wait begins later than the reference's
+        assert long and alike >= 0.9 * long and known and same >= 0.97 * known, (long, alike, known, same)
         blamed = [r for r in rows if held_in(r, truth) > 0.5 * r["duration_ns"] > LONG_NS / 2]
         assert sum(main_holder(r) == truth["tids"][0] for r in blamed) >= 0.97 * len(blamed)
         assert sum(r["dropper_tid"] in (*truth["tids"], truth["tid"]) for r in rows) >= 0.9 * len(rows)

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Under a storm of events the agent takes fewer of them, says so, and its rows' weights still add up to the truth."""
+import json
 import math
 import os
+import pathlib
 import re
 import time
 
+import pytest
+
 import counts
 import host
-from agent import plain_build
+from agent import ROOT, plain_build
+from store_fixture import Store
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = 9
@@ -39,8 +44,23 @@ def check_estimate(weights, truth, lost, what):
     assert sigma < truth / 4, (what, sigma, truth)  # else nothing would have been tested
 
 
+def check_questions(tmp_path, connects, truth, lost):
+    """sql/queries/tcp_connect.sql says of the thinned rows what happened."""
+    with Store(tmp_path / "db") as store:
+        store.ask(pathlib.Path(ROOT, "sql/tables/ebpf_tcp_connect.sql").read_text())
+        store.ask(pathlib.Path(ROOT, "sql/tables/ebpf_tcp_connect_closed.sql").read_text())
+        done = store.insert("INSERT INTO ebpf_tcp_connect FORMAT JSONEachRow", "\n".join(map(json.dumps, connects)), async_insert=0)
+        assert done.status == 200, done.text
+        question = pathlib.Path(ROOT, "sql/queries/tcp_connect.sql").read_text()
+        [line] = json.loads(store.ask(question, default_format="JSON"))["data"]
+    sigma = math.sqrt(sum(r["weight"] * (r["weight"] - 1) for r in connects))
+    assert abs(line["connects"] - truth) <= 6 * sigma + 0.01 * truth + lost, (line, truth, sigma)
+    assert line["failed"] == 0 and len(connects) < 0.7 * truth, (line, len(connects), truth)
+
+
+@pytest.mark.alone
 @plain_build("what the agent costs itself is compared")
-def test_a_storm(debian_python, start_agent, start_workload):
+def test_a_storm(debian_python, start_agent, start_workload, tmp_path):
     workload = start_workload(debian_python, "storm.py", 12, SECONDS)
     # it alone: other Pythons of the host shall not keep it from stepping back
     agent = start_agent(f"--governor.cpu_percent={LIMIT * 100:g}", "--governor.tracker_cpu_percent=0.5", "--governor.interval=1",
@@ -56,7 +76,7 @@ def test_a_storm(debian_python, start_agent, start_workload):
     truth = workload.read()
     at.append(cpu_now(agent.pid))
     # off_cpu's program runs at each switch of everybody: a busy host alone may keep it where it is
-    host.wait_until(lambda: re.search("(off_cpu|tcp_connect) costs.*all of them again", agent.stderr), 40,
+    host.wait_until(lambda: re.search("(off_cpu|tcp_connect) costs.*all, sampling is off", agent.stderr), 40,
                     "the governor steps back")
     workload.finish()
     agent.stop()
@@ -80,6 +100,7 @@ def test_a_storm(debian_python, start_agent, start_workload):
     profile = sum(r["count"] for r in agent.select("ebpf_off_cpu_profile", lambda r: r["host_pid"] == workload.pid and
                                                    r["cause"] == "sleep"))
     assert 0.7 * truth["slept"] <= profile <= 1.3 * truth["slept"]
+    check_questions(tmp_path, connects, truth["connected"], lost["tcp_connect"])
     # it told what it did and why, and it helped: the agent's own CPU in the last seconds is half of that in the first, or
     # near its limit already, where other programs leave the storm little CPU to begin with
     assert "governor: off_cpu costs" in agent.stderr

@@ -22,6 +22,7 @@ STORM_SECONDS = float(os.environ.get("UNDERSPAN_STORM_SECONDS", 10))  # `make st
 NAME = '"},{"table":"ebpf_agent\n\x1b[31m\ufffd' + "x" * 300  # of a tenant that wants to write others' rows
 
 
+@pytest.mark.alone
 def test_processes_whose_start_was_lost_are_found(debian_python, start_agent, start_workload):
     """A tenant floods the agent while it has no CPU; a program that starts then is watched all the same."""
     agent = start_agent(trackers=["gc_pause"])
@@ -83,6 +84,7 @@ def kill_some(python, n, seed):
         process.wait()
 
 
+@pytest.mark.alone
 def test_targets_that_are_killed_while_they_are_probed(debian_python, start_agent, start_workload):
     """SIGKILL at any moment of a Python's first 300 ms: the agent lives and holds nothing of the dead; others lose nothing."""
     agent = start_agent("--off_cpu.min_duration_us=0", "--gil_wait.min_duration_us=0", f"--pid={os.getpid()}")
@@ -90,8 +92,10 @@ def test_targets_that_are_killed_while_they_are_probed(debian_python, start_agen
     kill_some(debian_python, 20, 1)
     time.sleep(1)
     held, rss = held_by(agent.pid)
+    own = {agent.pid, *host.children_of(agent.pid)}
     other.say()
     kill_some(debian_python, KILLED, 2)
+    own.update(host.children_of(agent.pid))
     truth = other.read()
     other.finish()
     host.wait_until(lambda: held_by(agent.pid)[0] == held, 10, f"{held} again, not {held_by(agent.pid)[0]}")
@@ -106,8 +110,11 @@ def test_targets_that_are_killed_while_they_are_probed(debian_python, start_agen
     for workload, t in (other, truth), (last, last_truth):
         rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == workload.pid)
         assert len(rows) >= len(t["collections"]), found["gc_pause"]
+    # the agent is this process's child, too: rows of its own would make it write more rows
+    assert not [r for r in agent.rows["ebpf_off_cpu"] if r["host_pid"] in own]
 
 
+@pytest.mark.alone
 def test_process_storm(debian_python, start_agent, start_workload, cleanup, capsys):
     """As many processes as the machine can start, that end at once, with and without an exec: each is counted, a Python beside
     them loses nothing, and the agent neither grows nor takes a core."""
@@ -139,7 +146,7 @@ def test_process_storm(debian_python, start_agent, start_workload, cleanup, caps
     assert not any(found["gc_pause"][lost] for lost in ("lost_ring", "lost_state", "bad_event"))
 
 
-MAX_BINARIES = 256  # src/probe/binaries.h
+MAX_BINARIES = 256  # src/process/binaries.h
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="imitates Python as x86-64 has it")
@@ -223,6 +230,7 @@ def cpu_seconds(pid):
 MANY_MODULES = 5003
 
 
+@pytest.mark.alone
 def test_a_process_of_5003_modules(start_agent, start_workload, capsys):
     """threading is found behind all others, once: names are right, and it costs little more than without them."""
     agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause"])

@@ -19,7 +19,8 @@ from test_processes import held_by
 MIB = 1 << 20
 LIMIT = 64 * MIB
 
-pytestmark = [pytest.mark.skipif(not find_memory_controller(), reason="this host has no cgroup memory controller mounted"),
+pytestmark = [pytest.mark.alone,
+              pytest.mark.skipif(not find_memory_controller(), reason="this host has no cgroup memory controller mounted"),
               plain_build("its shadow memory alone is more")]
 
 

@@ -2,6 +2,8 @@
 """Rows call threads as threading calls them."""
 import collections
 
+import pytest
+
 import host
 from conftest import ALL_PYTHONS
 
@@ -23,6 +25,7 @@ def rows_of(agent, hello, record):
             if record["begin"] - SLACK_NS < host.monotonic_ns(r["start_time"]) < record["end"] + SLACK_NS]
 
 
+@pytest.mark.alone
 def test_rows_have_the_names_of_threading(start_agent, start_on_all, capsys):
     agent = start_agent(trackers=["gc_pause"])
     workloads = start_on_all("names.py", SHORT)

@@ -199,6 +199,7 @@ def test_user_stacks_are_the_chain_of_calls(fate, tmp_path, start_agent, cleanup
         assert "[unknown]" not in stack
 
 
+@pytest.mark.alone
 def test_stacks_of_processes_that_are_gone_have_names(debian_python, start_agent, start_workload):
     """Children that live for a moment, and sums that are written after their end."""
     agent = start_agent("--off_cpu.profile_interval=3600", trackers=["off_cpu", "gc_pause"])
@@ -235,6 +236,7 @@ def test_preempted_is_told_from_blocked(debian_python, start_agent, start_worklo
     assert sum(r["duration_ns"] for r in rows) + truth["on_cpu_ns"] == pytest.approx(wall, rel=0.02)
 
 
+@pytest.mark.alone
 def test_disk(debian_python, start_agent, start_workload):
     agent = start_agent(EVERY, trackers=["off_cpu", "gc_pause"])
     workload = start_workload(debian_python, "off_cpu_work.py", "disk").wait_covered(agent)

@@ -13,6 +13,7 @@ from agent import ROOT, SANITIZER
 from conftest import GUNICORNS, PYTHONS
 from servers import Gunicorn, get_at_once
 
+pytestmark = pytest.mark.alone
 SWITCHES = int(os.environ.get("UNDERSPAN_STORM", 600_000))
 CONNECTIONS = COLLECTIONS = 499
 CPUS = len(os.sched_getaffinity(0))

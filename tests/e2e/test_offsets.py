@@ -11,9 +11,11 @@ import pytest
 
 import host
 
+pytestmark = pytest.mark.light
+
 CLANG = shutil.which("clang-19") or shutil.which("clang")
 HEADERS = os.path.join(host.CACHE, "arm64-headers")
-SOURCE = os.path.join(host.ROOT, "src", "probe", "python_offsets.c")
+SOURCE = os.path.join(host.ROOT, "src", "cpython", "offsets.c")
 RUNTIME, INTERP, TSTATE, CODE = "_PyRuntimeState", "struct _is", "PyThreadState", "PyCodeObject"
 
 

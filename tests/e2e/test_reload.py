@@ -117,7 +117,7 @@ def test_a_password_is_changed(how, tmp_path, store, proxy, database, rows, coll
     collections(199)
     wait_until(lambda: "Authentication failed" in agent.stderr, 20, "a complaint")
     password.write_text("wrong\n")
-    hang_up(agent, "reloaded: another password")
+    hang_up(agent, "reloaded: new password")
     wait_until(lambda: "wrong" in door.came_with, 20, "the wrong one is tried")
     collections(199)
     password.unlink()
@@ -125,7 +125,7 @@ def test_a_password_is_changed(how, tmp_path, store, proxy, database, rows, coll
         hang_up(agent, "nothing has changed: clickhouse_password_file: cannot read")
     password.write_text("new\n")
     assert rows() == 398 and "new" not in door.came_with
-    hang_up(agent, "reloaded: another password")
+    hang_up(agent, "reloaded: new password")
     collections(201)
     rows.wait(997)
     agent.stop()
@@ -154,12 +154,12 @@ def test_another_server(tmp_path, store, proxy, database, rows, collections, sta
     collections(101)
     rows.wait(102)  # the first batch of them
     config.write_text(json.dumps({"clickhouse": "http://user:secret@127.0.0.1:1"}))
-    hang_up(agent, "nothing has changed: clickhouse: no user or password in the URL")
+    hang_up(agent, "nothing has changed: clickhouse: the URL must not hold a user or password")
     config.write_text("{}")
     hang_up(agent, "nothing has changed: no place for the rows")
     config.write_text(json.dumps({"clickhouse": other.url, "batch_rows": 7, "clickhouse_database": "the flag wins",
                                   "async_insert": True}))
-    hang_up(agent, "these take a restart: async_insert")
+    hang_up(agent, "restart the agent to change: async_insert")
     assert "reloaded: batch_rows, clickhouse\n" in agent.stderr
     n = len(proxy.requests)
     collections(31)

@@ -2,9 +2,13 @@
 """Rows have exactly the columns of the DDL, in its order and of its types."""
 import re
 
+import pytest
+
 from agent import run_underspan
 from conftest import GUNICORNS
 from servers import Gunicorn, get
+
+pytestmark = pytest.mark.light
 
 INTEGERS = {f"{sign}Int{bits}": ((-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if sign == "" else (0, (1 << bits) - 1))
             for sign in ("", "U") for bits in (8, 16, 32, 64)}

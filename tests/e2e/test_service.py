@@ -135,7 +135,7 @@ def test_what_a_reload_changes(tmp_path, start_agent):
     reload('{"gc_pause": {"min_duration_us": "soon"}}', "nothing has changed:")
     assert not collect()
     reload('{"no_such_key": 1}', "no_such_key")
-    reload('{"trackers": ["off_cpu"], "host": "other"}', "these take a restart: host")  # the flag beats the file
+    reload('{"trackers": ["off_cpu"], "host": "other"}', "restart the agent to change: host")  # the flag beats the file
     assert collect()  # the key is gone: the default holds
     agent.stop()
     counts.check(agent)

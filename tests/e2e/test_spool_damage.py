@@ -18,6 +18,8 @@ from host import wait_until
 from test_delivery import small_disk, told_lost  # noqa: F401: a fixture
 from test_service import step_clock  # noqa: F401: a fixture
 
+pytestmark = pytest.mark.light
+
 
 def down(proxy):  # noqa: F811
     proxy.plan = lambda request: fault.answer(503)
@@ -196,3 +198,34 @@ def test_a_clock_that_is_stepped(step_clock, proxy, sender, database, tmp_path):
     wait_until(lambda: database.numbers()[0] == 2003, 30, "all rows")
     assert s.terminate().end()["dropped_spool"] == 0
     database.check(2003)
+
+
+@pytest.mark.parametrize("before, after", [(0, 10 * 86400), (-1_700_000_000, 0), (0, -86400), (86400 * 4000, 0)],
+                         ids=["ten days on", "started in 1970", "a day back", "years back"])
+def test_a_clock_that_is_stepped_between_runs(before, after, step_clock, proxy, sender, database, tmp_path):  # noqa: F811
+    """What one run left is as old as it is for the next one, whatever their clocks said; what is really too old goes."""
+    down(proxy)
+    step_clock(before)
+    s = sender("--rows=2003", "--batch_rows=100", "--hold", spool=tmp_path / "spool").wait_added()
+    wait_until(lambda: len(batches(tmp_path / "spool")) == 21, 10, "the spool's files")
+    s.kill()
+    step_clock(after)
+    s = sender("--rows=0", "--hold", spool=tmp_path / "spool").wait_added()
+    time.sleep(1.5)  # it looks every second
+    up(proxy)
+    wait_until(lambda: database.numbers()[0] == 2003, 30, "all rows")
+    counts = s.terminate().end()
+    assert counts["dropped_spool"] == 0 and counts["recovered"] == 2003
+    database.check(2003)
+
+
+def test_what_is_too_old_goes_whatever_the_clock_says(step_clock, proxy, sender, database, tmp_path):  # noqa: F811
+    down(proxy)
+    s = sender("--rows=2003", "--batch_rows=100", "--hold", spool=tmp_path / "spool").wait_added()
+    wait_until(lambda: len(batches(tmp_path / "spool")) == 21, 10, "the spool's files")
+    s.kill()
+    step_clock(-3600)
+    time.sleep(2)
+    s = sender("--rows=0", "--hold", "--spool.max_age=2", spool=tmp_path / "spool").wait_added()
+    wait_until(lambda: not batches(tmp_path / "spool"), 10, "they are dropped")
+    assert s.terminate().end(code=1)["dropped_spool"] == 2003

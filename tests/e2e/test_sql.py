@@ -3,23 +3,26 @@
 import http.server
 import os
 import pathlib
+import pty
 import pwd
+import re
 import signal
 import ssl
 import subprocess
 import threading
 import time
+import urllib.parse
 
 import pytest
 
 from agent import NO_ENGINE, plain_build
-from store_fixture import UNDERSPAN, Store, underspan
+from store_fixture import UNDERSPAN, Store, made, tree, underspan
 
 pytestmark = plain_build(NO_ENGINE)
 
 
 def test_a_store_for_one_question(tmp_path):
-    db = tmp_path / "db"
+    db = made(tmp_path / "db")
     done = underspan("sql", f"--store={db}", "SELECT 1 AS a, 'x' AS b")
     assert (done.returncode, done.stdout, done.stderr) == (0, "a\tb\n1\tx\n", "")
     assert underspan("sql", f"--store={db}", "CREATE TABLE t (a UInt8) ENGINE = MergeTree ORDER BY a"
@@ -27,6 +30,9 @@ def test_a_store_for_one_question(tmp_path):
     assert underspan("sql", f"--store={db}", "INSERT INTO t VALUES (1), (2)").returncode == 0
     done = underspan("sql", f"--store={db}", "--format=JSONEachRow", "-", input="SELECT sum(a) AS s FROM t")
     assert (done.returncode, done.stdout) == (0, '{"s":3}\n')
+    # a file of questions, which begins with what it is for
+    done = underspan("sql", f"--store={db}", "-- how many?\nSELECT count() AS n FROM t")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "n\n2\n", "")
     # nothing is left of it
     assert not (db / "endpoint").exists()
     pid = int((db / "lock").read_text())
@@ -34,6 +40,7 @@ def test_a_store_for_one_question(tmp_path):
 
 
 def test_errors(tmp_path):
+    made(tmp_path / "db")
     done = underspan("sql", f"--store={tmp_path}/db", "SELECT * FROM no_such_table")
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("underspan: error: Code: 60. DB::Exception: ")
@@ -55,7 +62,7 @@ def test_errors(tmp_path):
 
 @pytest.mark.parametrize("arguments, words", [
     (["SELECT 1"], "--clickhouse=URL"),
-    (["--store=/tmp/x", "--clickhouse=http://127.0.0.1:1", "SELECT 1"], "not both"),
+    (["--store=/tmp/x", "--clickhouse=http://127.0.0.1:1", "SELECT 1"], "exclude each other"),
     (["--store=/tmp/x"], "which query?"),
     (["--store=/tmp/x", "SELECT 1", "SELECT 2"], "unexpected argument"),
     (["--clickhouse=http://u:s3cret@h/", "SELECT 1"], "clickhouse_password_file"),
@@ -105,7 +112,7 @@ def wait_for(what, seconds=20):
 @pytest.fixture
 def long_question(tmp_path):
     """`underspan sql` amid a question without end; yields it and its store's pid."""
-    db = tmp_path / "db"
+    db = made(tmp_path / "db")
     p = subprocess.Popen([UNDERSPAN, "sql", f"--store={db}", "SELECT count() FROM system.numbers"],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(lambda: (db / "endpoint").exists())
@@ -131,14 +138,18 @@ def test_child_has_no_privileges(long_question, tmp_path):
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status[name], 16) == 0, name
     assert status["NoNewPrivs"] == "1" and status["Name"] == "underspan-store"
-    # of its parent's files it has stdio and the engine; the rest is in its directory, which it sees
-    # at /mnt, because pytest's own directories are closed to others
+    # of its parent's files it has stdio and the engine; of the store's directory, the lock and the descriptors that
+    # were there before it gave up root; the rest is the engine's part, which it sees at /mnt, because pytest's own
+    # directories are closed to others
+    db = str(tmp_path / "db")
     for fd in pathlib.Path(f"/proc/{child}/fd").iterdir():
         target = os.readlink(fd)
         assert target.startswith(("/dev/", "/proc/", "/sys/", "/mnt/", "socket:", "pipe:", "anon_inode:")) or \
-            target.endswith("libchdb.so"), target
-    for path in (tmp_path / "db").rglob("*"):
-        assert path.lstat().st_uid == uid, path
+            target.endswith("libchdb.so") or target in (db, db + "/lock", db + "/engine"), target
+    # the engine's user can change nothing that root reads
+    for path in [tmp_path / "db", *(tmp_path / "db").rglob("*")]:
+        inside = path.is_relative_to(tmp_path / "db/engine")
+        assert path.lstat().st_uid == (uid if inside else os.getuid()), path
     # the password is in no argument and no environment
     password = (tmp_path / "db/password").read_bytes().strip()
     for pid in (child, parent.pid):
@@ -168,19 +179,6 @@ def test_killed_child_is_an_error(long_question, tmp_path):
     assert underspan("sql", f"--store={tmp_path}/db", "SELECT 1 AS a").stdout == "a\n1\n"
 
 
-def test_directory_of_an_ordinary_user(tmp_path):
-    """Root serves it as its owner, and a directory that others cannot reach works all the same."""
-    owner = pwd.getpwnam("daemon")
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
-    (closed / "db").mkdir(mode=0o700)
-    os.chown(closed / "db", owner.pw_uid, owner.pw_gid)
-    done = underspan("sql", f"--store={closed}/db", "CREATE TABLE t (a UInt8) ENGINE = MergeTree ORDER BY a")
-    assert done.returncode == 0, done.stderr
-    assert {p.lstat().st_uid for p in (closed / "db").rglob("*")} == {owner.pw_uid}
-    assert underspan("sql", f"--store={closed}/db", "EXISTS TABLE t").stdout.endswith("\n1\n")
-
-
 def test_as_an_ordinary_user(tmp_path):
     if not all(p.stat().st_mode & 0o001 for p in pathlib.Path(UNDERSPAN).resolve().parents):
         pytest.skip("this checkout lies in a directory that is closed to others")
@@ -198,9 +196,17 @@ def test_as_an_ordinary_user(tmp_path):
         os.setgid(daemon.pw_gid)
         os.setuid(daemon.pw_uid)
 
+    done = underspan("schema", "--apply", f"--store={home}/db", preexec_fn=become)
+    assert done.returncode == 0, done.stderr
     done = underspan("sql", f"--store={home}/db", "SELECT 1 AS a", preexec_fn=become)
     assert (done.returncode, done.stdout) == (0, "a\n1\n"), done.stderr
-    assert (home / "db").stat().st_uid == daemon.pw_uid
+    assert {p.lstat().st_uid for p in [home / "db", *(home / "db").rglob("*")]} == {daemon.pw_uid}
+    # it is that user's: root neither takes it over nor trusts what is in it
+    before = tree(home)
+    for command in (["sql", "SELECT 1"], ["run", "--duration=1"]):
+        done = underspan(command[0], f"--store={home}/db", *command[1:])
+        assert done.returncode == 2 and "belongs to another user" in done.stderr
+    assert tree(home) == before
 
 
 def test_tls_is_verified(tmp_path):
@@ -236,3 +242,135 @@ def test_tls_is_verified(tmp_path):
         assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
         assert seen[0]["X-ClickHouse-Key"] == "s3cret"
         server.shutdown()
+
+
+# ---- questions that take long, and terminals ----
+
+def test_a_question_may_be_silent_for_longer_than_any_limit_of_the_agent(tmp_path):
+    """45 s without a byte, over TCP: the agent gives up after 30, a question does not, unless it is told to."""
+    with Store(tmp_path / "db") as s:
+        ask = ["sql", f"--clickhouse={s.url}", f"--clickhouse_password_file={tmp_path}/db/password"]
+        silent = "SELECT sum(sleepEachRow(1)) AS s FROM numbers({}) SETTINGS max_block_size = 1"
+        done = underspan(*ask, silent.format(45))
+        assert (done.returncode, done.stdout) == (0, "s\n0\n"), done.stderr
+        start = time.monotonic()
+        done = underspan(*ask, "--clickhouse_stall_timeout=1", silent.format(20))
+        assert done.returncode == 1 and time.monotonic() - start < 12
+        # given up is not left running
+        wait_for(lambda: s.ask("SELECT count() FROM system.processes") == "1\n", 3)
+
+
+def test_killed_asker_of_its_own_store(long_question):
+    parent, child = long_question
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: gone(child), 2.5)
+
+
+def test_a_user_who_may_change_no_settings(tmp_path):
+    """A server's profile with readonly=1 refuses every setting with code 164: the question is asked without them."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            sql = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            params = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+            asked.append((sql, params))
+            refused = "readonly" in params or "cancel_http_readonly_queries_on_client_close" in params
+            body = b"Code: 164. DB::Exception: Cannot modify 'readonly' setting in readonly mode. (READONLY)" if refused else b"7\n"
+            if sql == "SELECT 'slow'" and not refused:
+                ended.wait(20)
+            self.send_response(500 if refused else 200)
+            if refused:
+                self.send_header("X-ClickHouse-Exception-Code", "164")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            try:
+                self.wfile.write(body)
+            except OSError:
+                pass
+
+        def log_message(self, *_):
+            pass
+
+    ended = threading.Event()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = f"--clickhouse=http://127.0.0.1:{server.server_address[1]}"
+        assert underspan("sql", where, "SELECT 7").stdout == "7\n"
+        assert [p.get("cancel_http_readonly_queries_on_client_close") for _, p in asked] == ["1", None]
+        assert len({p["query_id"] for _, p in asked}) == 1
+        # what may write is asked as it is
+        asked.clear()
+        underspan("sql", where, "INSERT INTO t VALUES (1)")
+        assert len(asked) == 1 and "readonly" not in asked[0][1]
+        # given up: killed by its id, for this server sees no connection
+        asked.clear()
+        p = subprocess.Popen([UNDERSPAN, "sql", where, "SELECT 'slow'"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        wait_for(lambda: len(asked) == 2)
+        p.send_signal(signal.SIGINT)
+        assert p.wait(10) == -signal.SIGINT
+        p.communicate()
+        [(sql, params)] = asked[2:]
+        assert sql.startswith("KILL QUERY WHERE ") and params["param_id"] == asked[0][1]["query_id"]
+        ended.set()
+        server.shutdown()
+
+
+def on_terminal(arguments, term="xterm", interrupt_after=None, stdout=True):
+    """What a command sends to a terminal as its stdout and stderr, or stderr only."""
+    ours, theirs = pty.openpty()
+    p = subprocess.Popen([UNDERSPAN, *arguments], stdin=subprocess.DEVNULL, stdout=theirs if stdout else subprocess.DEVNULL,
+                         stderr=theirs, env={**os.environ, "TERM": term})
+    os.close(theirs)
+    if interrupt_after:
+        threading.Timer(interrupt_after, p.send_signal, [signal.SIGINT]).start()
+    got = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        got += chunk
+    os.close(ours)
+    p.wait(20)
+    return got
+
+
+NASTY = ["\x1b]0;title\x07", "\x1b[2J\x1b[31mred", "\x9b2J", "a\rb", "\x08\x08", "\u202egnp.exe", "\u2066x", "\x7f", "\u2028", "\x90q"]
+
+
+def test_rows_do_not_steer_a_terminal(tmp_path):
+    with Store(tmp_path / "db") as s:
+        s.ask("CREATE TABLE n (i UInt8, s String) ENGINE = MergeTree ORDER BY i")
+        for i, text in enumerate([*NASTY, "\u00e9\u6f22\U0001f600 fine"]):
+            s.ask(f"INSERT INTO n SELECT {i}, unhex('{text.encode().hex()}')")
+        s.ask("INSERT INTO n SELECT 99, unhex('ff1b5b324a') || repeat('\u6f22', 200000)")
+        ask = ["sql", f"--store={tmp_path}/db"]
+        for form in ("PrettyCompact", "TSVRaw", "RawBLOB", "Vertical", "JSONEachRow", "Native"):
+            sql = "SELECT s FROM n ORDER BY i" if form != "RawBLOB" else "SELECT s FROM n WHERE i IN (1, 99) ORDER BY i"
+            got = on_terminal([*ask, f"--format={form}", sql], term="dumb").replace(b"\r\n", b"\n")
+            for bad in (b"\x1b", b"\x07", b"\r", b"\x08", b"\x7f", b"\x9b2J", b"\xc2\x9b", b"\xe2\x80\xae", b"\xe2\x80\xa8", b"\xe2\x81\xa6", b"\0"):
+                assert bad not in got, (form, bad)
+            # a character that two pieces of the answer share is one all the same
+            assert form in ("Native", "PrettyCompact") or got.decode().count("\u6f22") >= 200000, form
+        assert "\u00e9\u6f22\U0001f600 fine" in on_terminal([*ask, "SELECT s FROM n WHERE i = 10"], term="dumb").decode()
+        # a pipe gets the bytes
+        done = subprocess.run([UNDERSPAN, *ask, "--format=RawBLOB", "SELECT s FROM n WHERE i = 1"], capture_output=True)
+        assert done.stdout == NASTY[1].encode()
+
+
+def test_progress_on_a_terminal(tmp_path):
+    with Store(tmp_path / "db") as s:
+        ask = ["sql", f"--store={s.path}", "SELECT count() FROM system.numbers"]
+        got = on_terminal(ask, interrupt_after=3.5).decode()
+        seen = re.findall(r"\r\x1b\[K(\d+) s, ([\d.]+) million rows read, ([\d.]+ \w+); stop with Ctrl-C", got)
+        assert len(seen) >= 2 and float(seen[-1][1]) > float(seen[0][1]) > 0, got
+        # nothing that is no progress is left of it
+        assert got.endswith("\r\x1b[K")
+        # none where the terminal has no use for it, or where there is none
+        assert b"\x1b" not in on_terminal(ask, term="dumb", interrupt_after=2.5)
+        p = subprocess.run(["timeout", "-s", "INT", "2.5", UNDERSPAN, *ask], capture_output=True, env={**os.environ, "TERM": "xterm"})
+        assert (p.stdout, p.stderr) == (b"", b"")

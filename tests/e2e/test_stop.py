@@ -13,8 +13,10 @@ import pytest
 
 from agent import Agent, NO_ENGINE, STOP_SECONDS, UNDERSPAN, plain_build, processes_with
 from bpf_maps import BPFTOOL
-from host import wait_until
+from host import children_of, wait_until
 from test_discovery import Trapped
+
+pytestmark = [pytest.mark.promise, pytest.mark.alone]  # the end is in time, or it is not
 
 TERM = 1 << (signal.SIGTERM - 1)
 KINDS = {"map_id": "map", "prog_id": "prog", "link_id": "link"}
@@ -164,51 +166,73 @@ def test_while_the_store_starts(tmp_path, capsys):
         print(f" start {whole:.2f} s; the slowest took {slowest:.2f} s", end=" ")
 
 
-def waits_for_a_file(pid):
-    """Does a thread wait for an answer of a file system that is a program?"""
-    for tid in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{tid}/wchan") as f:
-            if f.read() == "request_wait_answer":
-                return True
-    return False
+def reading_processes(pid):
+    """The agent's processes that read what may never answer: its fork server's children."""
+    return [reader for server in children_of(pid) for reader in children_of(server)]
+
+
+def waiting_reader(pid):
+    """The one that waits for an answer of a file system that is a program; 0: none does."""
+    for reader in reading_processes(pid):
+        try:
+            with open(f"/proc/{reader}/wchan") as f:
+                if f.read() == "request_wait_answer":
+                    return reader
+        except FileNotFoundError:
+            continue  # ended
+    return 0
+
+
+def check_holds_nothing(reader, trapped):
+    """It was killed and cannot end before it has its answer; all it has is a socket, which leads nowhere, and /dev/null."""
+    files = {os.path.basename(os.readlink(f"/proc/{reader}/fd/{fd}")).split(":")[0] for fd in os.listdir(f"/proc/{reader}/fd")}
+    assert files <= {"null", "socket", os.path.basename(os.readlink(trapped.program))}, files
+    assert not bpf_objects(reader)
 
 
 def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python, silent_server, start_agent, start_workload,
                                                                    tmp_path):
-    """A thread waits for a program that was taken at its word to be a file system, and SIGKILL does not end that: the
-    process is there as long as the thread. But it holds nothing any more that the next one needs."""
+    """A process of the agent waits for a program that was taken at its word to be a file system, and SIGKILL does not end
+    that. The agent ends all the same, and what is left holds nothing that the next one needs."""
     options = f"--clickhouse={silent_server}", f"--spool.directory={tmp_path}/spool", "--spool.min_free=0"
     trapped = Trapped(debian_python, start_workload)
     trapped.hang()
     try:
-        agent = start_agent(*options, trackers=["gc_pause"], stdout=False)
-        wait_until(lambda: waits_for_a_file(agent.pid), 30, "the file is asked for")
-        objects = attached(agent.pid)
-        agent.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: lock_is_free(tmp_path / "spool") and not still_there(objects), STOP_SECONDS, "all is given back")
-        assert agent.process.poll() is None, "nothing has held it up"
-        following = start_agent(*options, trackers=["gc_pause"], stdout=False)
+        for how in signal.SIGTERM, signal.SIGKILL:
+            agent = start_agent(*options, trackers=["gc_pause"], stdout=False)
+            reader = wait_until(lambda: waiting_reader(agent.pid), 30, "the file is asked for")
+            objects = attached(agent.pid)
+            assert objects
+            told = time.monotonic()
+            agent.process.send_signal(how)
+            assert agent.wait_end(STOP_SECONDS) == (0 if how == signal.SIGTERM else -how)
+            assert lock_is_free(tmp_path / "spool")
+            wait_until(lambda: not still_there(objects), STOP_SECONDS, "all is given back")
+            assert time.monotonic() - told < STOP_SECONDS
+            check_holds_nothing(reader, trapped)
     finally:
-        trapped.end()  # the thread has its answer
-    assert agent.wait_end(10) == 0
-    following.stop()
+        trapped.end()  # they have their answers
+    wait_until(lambda: not os.path.exists(f"/proc/{reader}"), 10, "the end of what read")
+    assert not processes_with(agent._marker)
 
 
-def test_a_command_that_waits_for_a_file_holds_nothing(debian_python, start_workload, tmp_path):
-    """The same of `underspan gil`: its words are written first."""
+def test_a_command_that_waits_for_a_file_ends(debian_python, start_workload, tmp_path):
+    """The same of `underspan gil` and `doctor`."""
     trapped = Trapped(debian_python, start_workload)
     trapped.hang()
     try:
         with open(tmp_path / "words", "wb") as words:
             command = subprocess.Popen([UNDERSPAN, "gil", "-p", str(trapped.pid), "-d", "60"], stdin=subprocess.DEVNULL,
                                        stdout=words, stderr=words)
-        wait_until(lambda: waits_for_a_file(command.pid), 30, "the file is asked for")
+        wait_until(lambda: waiting_reader(command.pid), 30, "the file is asked for")
         objects = attached(command.pid)
         assert objects
         command.send_signal(signal.SIGINT)
+        command.wait(STOP_SECONDS)
         wait_until(lambda: not still_there(objects), STOP_SECONDS, "all is given back")
-        assert command.poll() is None, "nothing has held it up"
+        doctor = subprocess.run([UNDERSPAN, "doctor", "-p", str(trapped.pid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, timeout=60)
+        assert doctor.returncode == 1 and "does not answer" in doctor.stdout, doctor.stdout
     finally:
         trapped.end()
-    command.wait(10)
     assert (tmp_path / "words").read_text(), "it said nothing"

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import urllib.parse
 import zlib
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from agent import NO_ENGINE, plain_build
 from store_fixture import ROOT, TABLE, rows, store, table  # noqa: F401: fixtures
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [pytest.mark.light, plain_build(NO_ENGINE)]
 
 
 # ---- stock clients ----
@@ -196,6 +197,36 @@ def test_get_changes_nothing(store, table):
     assert store.request("GET", query="SELECT getSetting('max_threads')", max_threads=1).text == "1\n"
     assert store.request(query=f"INSERT INTO {table} VALUES (1, 'x')", readonly=1).code == 164
     assert store.ask(f"SELECT count() FROM {table}") == "0\n"
+
+
+@pytest.mark.parametrize("spelling", [
+    "readonly=00", "readonly=%2B0", "readonly=-0", "readonly=0x0", "readonly=0%20", "readonly=%090", "readonly=0.0",
+    "readonly=false", "readonly=", "readonly", "readonly=%00", "readonly=3", "readonly=1&readonly=0",
+    "readonly=0&readonly=00", "readonly=00&readonly=0", "read%6fnly=0", "profile=default", "readonly=2&readonly=000"])
+def test_get_changes_nothing_however_readonly_is_spelt(store, table, spelling, tmp_path):
+    target = tmp_path / "written"
+    tmp_path.chmod(0o777)
+    for sql in (f"INSERT INTO {table} VALUES (1, 'x')", f"INSERT INTO {table} SETTINGS readonly = 0 VALUES (1, 'x')",
+                f"INSERT INTO {table} SELECT 1, 'x' SETTINGS readonly = 0", f"WITH 1 AS a INSERT INTO {table} SELECT a, 'x'",
+                f"DROP TABLE {table}", f"INSERT INTO FUNCTION file('{target}', 'TSV', 'a UInt8') VALUES (1)",
+                f"WITH 1 AS a INSERT INTO FUNCTION file('{target}', 'TSV', 'a UInt8') SELECT a"):
+        for method in ("GET", "HEAD"):
+            answer = store.request(method, "/?" + spelling + "&" + urllib.parse.urlencode({"query": sql}))
+            assert answer.status >= 400, (spelling, sql)
+            assert answer.code in (36, 164), (spelling, sql, answer.text)
+    assert store.ask(f"SELECT count() FROM {table}") == "0\n"
+    assert not target.exists()
+
+
+def test_get_only_reads(store):
+    """What the engine's readonly lets through, too: it writes files, stops merges and ends others' queries."""
+    for sql in ("KILL QUERY WHERE 1", "SYSTEM STOP MERGES", "CREATE TEMPORARY TABLE q (a UInt8)", "SET max_threads = 1",
+                "BACKUP TABLE t TO File('/tmp/x')", "PARALLEL WITH INSERT INTO t VALUES (1, 'x')", "OPTIMIZE TABLE t"):
+        assert store.request("GET", query=sql).code == 164, sql
+        assert store.request(query=sql, readonly=1).code == 164, sql
+    for sql in ("SHOW TABLES", "DESCRIBE TABLE t", "EXISTS TABLE t", "EXPLAIN SELECT 1", "WITH 1 AS a SELECT a",
+                "(SELECT 1)", "FROM t SELECT a", "CHECK TABLE t"):
+        assert store.request("GET", query=sql).status == 200, sql
 
 
 def test_nothing_leaks_between_requests(store):

@@ -13,7 +13,7 @@ import pytest
 from agent import NO_ENGINE, plain_build
 from store_fixture import TABLE, Store, rows
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [pytest.mark.light, plain_build(NO_ENGINE)]
 
 
 # ---- its life ----
@@ -24,8 +24,8 @@ def test_restart_keeps_the_data(tmp_path):
         assert (tmp_path / "db").stat().st_mode & 0o777 == 0o700
         assert (tmp_path / "db/password").stat().st_mode & 0o777 == 0o600
         assert len(first) == 32 and first.isalnum()
-        url, pid = (tmp_path / "db/endpoint").read_text().split()
-        assert (url, int(pid)) == (s.url, s.process.pid)
+        assert (tmp_path / "db/endpoint").read_text() == s.url + "\n"
+        assert int((tmp_path / "db/lock").read_text()) == s.process.pid
         s.ask(TABLE.format("t"))
         s.insert("INSERT INTO t FORMAT JSONEachRow", rows("kept", 1000), insert_deduplication_token="k")
         assert s.stop() == 0

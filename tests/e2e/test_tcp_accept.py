@@ -306,6 +306,7 @@ def test_only_the_chosen_process(start_agent, cleanup):
     assert {r["host_pid"] for r in agents[1].rows[TABLE]} == {os.getpid()}
 
 
+@pytest.mark.alone
 @again  # what else the host accepts in the meantime takes room, and is lost, too
 def test_what_finds_no_room_is_counted(start_agent, cleanup):
     """rows + lost = what happened, exactly."""

@@ -462,6 +462,7 @@ def test_missing_tracepoints(scene):
     assert sorted(said) == sorted(f"this kernel has no tracepoint {name}" for name in missing)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("option", ["max_intervals=2", "max_sockets=3"])
 @again
 def test_what_finds_no_room_is_counted(scene, option):

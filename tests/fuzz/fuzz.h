@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fuzz targets share. A target is a file fuzz_NAME.c; see README.md beside this. */
+/* Helpers of the fuzz targets. A target is a file fuzz_NAME.c; see README.md. */
 #ifndef UNDERSPAN_TESTS_FUZZ_H
 #define UNDERSPAN_TESTS_FUZZ_H
 
@@ -12,14 +12,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What must hold of every answer, whatever was read. */
+/* Property that must hold for every input. */
 #define MUST(condition)                                                                            \
 	do {                                                                                       \
 		if (!(condition))                                                                  \
 			abort();                                                                   \
 	} while (0)
 
-/* The input as a file in memory; the same descriptor each time. */
+/* The input as a memory file, always the same descriptor. */
 static inline int fuzz_file(const uint8_t *data, size_t size)
 {
 	static int fd = -1;
@@ -31,7 +31,7 @@ static inline int fuzz_file(const uint8_t *data, size_t size)
 	return fd;
 }
 
-/* The input as a string: the caller frees it. */
+/* The input as a string, freed by the caller. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
 	char *text = malloc(size + 1);

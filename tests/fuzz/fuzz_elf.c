@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The readers of ELF files: all that is looked for in an executable that may be anything. */
+/* Readers of ELF files: all searches in an untrusted executable. */
 #include "fuzz.h"
 
-#include "probe/elf_file.h"
-#include "probe/python.h"
-#include "probe/python_gc.h"
-#include "probe/symbol_table.h"
+#include "elf/elf_file.h"
+#include "cpython/image_read.h"
+#include "cpython/offsets.h"
+#include "cpython/gc.h"
+#include "elf/symbol_table.h"
 #include "python_offsets.h"
 
 static void read_python(int fd)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file of --diff: read, drawn and printed. */
+/* The file of --diff: parsed, drawn and printed. */
 #include "fuzz.h"
 
-#include "commands/flamegraph.h"
-#include "commands/offcpu_table.h"
-#include "text.h"
+#include "commands/offcpu/flamegraph.h"
+#include "commands/offcpu/table.h"
+#include "base/text.h"
 
-/* No markup of its own, and no byte that XML or a terminal could stumble over. */
+/* The SVG contains no injected markup and no byte invalid in XML or harmful to a terminal. */
 static void check(const char *svg, size_t size)
 {
 	for (size_t i = 0; i < size;) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The readers of another process's memory, which is the input: addresses lead somewhere into it, so
- * that dicts, strings, frames and tables of lines are what the fuzzer makes of them.
+ * Readers of another process's memory. The input is the memory: all addresses map into the input,
+ * so that the fuzzer forms dicts, strings, frames and line tables.
  */
 #include "fuzz.h"
 
 #include <elf.h>
 
-#include "probe/python.h"
-#include "python/code.h"
-#include "python/live.h"
-#include "python/threads.h"
+#include "cpython/offsets.h"
+#include "cpython/code.h"
+#include "cpython/live.h"
+#include "cpython/threads.h"
 
 enum { READS = 2000, LARGEST = 1 << 20, BASE = 0x10000 };
 
@@ -19,7 +19,7 @@ struct memory {
 	size_t size, reads;
 };
 
-/* Addresses beyond the end start anew, but for those that have a high bit set: they are not there.
+/* Addresses wrap at the end of the input; addresses with a high bit are unmapped.
  */
 static int read_input(void *context, uint64_t address, void *buf, size_t size)
 {
@@ -34,7 +34,7 @@ static int read_input(void *context, uint64_t address, void *buf, size_t size)
 	return 0;
 }
 
-/* What 3.13 to 3.15 say of themselves, as their files have it. */
+/* Offsets described by files of 3.13 to 3.15. */
 static struct python_offsets described_offsets(uint8_t minor)
 {
 	struct python_image image = { .machine = EM_X86_64, .major = 3, .minor = 12 };
@@ -94,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	offsets = offsets_of((uint8_t)(8 + data[0] % 8));
 	r = (struct remote){ read_input, &memory, &offsets, 0, READS };
-	if (!python_live_look(&r, BASE, always, NULL, &live, &why))
+	if (!python_live_read(&r, BASE, always, NULL, &live, &why))
 		MUST(live.threads && live.interpreters && live.known_threads);
 	if (!python_threads_find(&r, BASE, &threads))
 		python_thread_name(&r, &threads, 0, 1, true, name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server answers to an INSERT, from the first byte on: a thread sends the input and hangs
- * up. */
+/* A server's answer to an INSERT, from the first byte on: a thread sends the input and disconnects.
+ */
 #include "fuzz.h"
 
 #include <arpa/inet.h>
@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 
 #include "clickhouse/client.h"
-#include "pipeline/retry.h"
+#include "pipeline/sink/retry.h"
 
-/* A connection of the input before may be served a moment longer. */
+/* The previous input's connection may still be served. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t answer[1 << 16];
 static size_t answer_len;
@@ -26,7 +26,7 @@ static void *serve(void *unused)
 		char request[8192];
 		size_t len;
 
-		/* the request is small: one read has all of it */
+		/* the request is small: a single read is enough */
 		if (fd < 0 || read(fd, request, sizeof(request)) <= 0) {
 			close(fd);
 			continue;
@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				&reply, &why);
 	MUST(memchr(reply.message, '\0', sizeof(reply.message)));
 	MUST(reply.retry_after_ns <= 1000000 * NSEC_PER_SEC);
-	/* rows are given up for a clear yes only */
+	/* rows are dropped only after an explicit success */
 	if (!err) {
 		MUST(reply.http_status == 200 && !reply.exception_code && reply.from_clickhouse);
 	} else {

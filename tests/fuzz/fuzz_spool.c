@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A file of the spool: its name (the first line) and its bytes; what is taken for whole, cut in
- * two. */
+/* A spool file: name (first line) and bytes; accepted batches are split. */
 #include "fuzz.h"
 
 #include <zlib.h>
 
-#include "pipeline/spool_file.h"
+#include "pipeline/spool/spool_file.h"
 
-/* The checksums are made right, as a search by chance never would. */
+/* Corrects the checksums, which a fuzzer cannot guess. */
 static void mend(struct buffer *file)
 {
 	uint32_t lens[3], crc;
@@ -82,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			mend(&file);
 			memcpy(&name.order, file.data + 24, 8);
 			memcpy(&name.rows, file.data + 32, 8);
-			name.rows %= 1000; /* of a batch that memory has room for */
+			name.rows %= 1000; /* bounded memory */
 			memcpy(file.data + 32, &name.rows, 8);
 			mend(&file);
 		}

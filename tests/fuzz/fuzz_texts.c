@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Small texts: cgroup paths, arguments of static probes, lines of /proc/PID/maps and stat. */
+/* Parsers of small texts: cgroup paths, arguments of static probes, lines of /proc/PID/maps and
+ * stat. */
 #include "fuzz.h"
 
 #include <elf.h>
 
-#include "probe/cgroup.h"
-#include "probe/proc.h"
-#include "probe/stapsdt.h"
+#include "host/cgroup.h"
+#include "host/proc.h"
+#include "elf/stapsdt.h"
 
 static void read_cgroup(const char *text)
 {

@@ -10,21 +10,22 @@ shift
 ASAN_SYMBOLIZER_PATH=$(command -v llvm-symbolizer-19 llvm-symbolizer || true)
 export ASAN_SYMBOLIZER_PATH
 made=build/fuzz/made
-[ -d $made ] || { rm -rf $made.new; tests/fuzz/seeds.sh $made.new; mv -T $made.new $made; }
+[ $made -nt tests/fuzz/seeds.sh ] || { rm -rf $made.new $made; tests/fuzz/seeds.sh $made.new; mv -T $made.new $made; }
 
-failed=()
-for binary in "$@"; do
-    name=${binary##*/fuzz_}
-    mkdir -p "build/fuzz/corpus/$name"
-    folders=("build/fuzz/corpus/$name")
+# one target: what it said is in build/fuzz/NAME.log; prints its last line, or what it found
+run() {
+    local binary=$1 name=${1##*/fuzz_} folder status=0
+    local log=build/fuzz/$name.log folders=("build/fuzz/corpus/$name")
+    mkdir -p "${folders[0]}"
     for folder in "tests/fuzz/corpus/$name" "$made/$name"; do [ ! -d "$folder" ] || folders+=("$folder"); done
-    log=build/fuzz/$name.log
     # what a reader of untrusted data may cost: a second and some memory
-    if ! "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=65536 \
-        -artifact_prefix="build/fuzz/$name-" "${folders[@]}" >"$log" 2>&1; then
-        failed+=("$name")
-        tail -n 60 "$log"
-    fi
+    "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=65536 \
+        -artifact_prefix="build/fuzz/$name-" "${folders[@]}" >"$log" 2>&1 || status=$?
+    [ $status = 0 ] || { tail -n 60 "$log"; echo "fuzz: $name is broken" >&2; }
     printf 'fuzz: %-10s %s\n' "$name" "$(tail -n 1 "$log")"
-done
-[ ${#failed[@]} = 0 ] || { printf 'fuzz: broken: %s\n' "${failed[*]}" >&2; exit 1; }
+    return $status
+}
+export -f run
+export seconds made
+# as many at a time as there are processors
+printf '%s\0' "$@" | xargs -0 -n 1 -P "$(nproc)" bash -euo pipefail -c 'run "$1"' run

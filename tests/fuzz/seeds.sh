@@ -4,7 +4,7 @@
 # one. $1: folder, one subfolder a target.
 set -euo pipefail
 to=$1
-mkdir -p "$to"/{elf,remote}
+mkdir -p "$to"/{elf,remote,sparse,names}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -88,3 +88,17 @@ END
 strip --strip-debug -o "$work/mini" "$to/elf/old-static"
 xz -c "$work/mini" >"$work/mini.xz"
 objcopy --add-section .gnu_debugdata="$work/mini.xz" "$to/elf/old-static-stripped" "$to/elf/old-static-mini"
+
+# files that are cheap to have and dear to read, as the end-to-end tests run them: the size in KiB, then how they begin
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/e2e python3 - "$work" "$to/sparse" "$to/names" <<'END'
+import os, struct, sys
+import elf_bombs
+work, sparse, names = sys.argv[1:]
+for make in elf_bombs.overlapping_segments, elf_bombs.many_segments, elf_bombs.large_tables:
+    path = make(f"{work}/{make.__name__}")
+    with open(path, "rb") as f:
+        open(f"{sparse}/{make.__name__}", "wb").write(struct.pack("<I", os.stat(path).st_size >> 10) + f.read(8192))
+for name in b"a", b"collect.", b"gc_collect_main.", b"take_gil.", b".cold.", b"_PyRuntime":
+    for step in 0, 1, 17:
+        open(f"{names}/{name.decode().strip('.')}-{step}", "wb").write(struct.pack("<HBB", 10000, 5, step) + name)
+END

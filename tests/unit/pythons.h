@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The real Python binaries of this machine: Debian's, and every CPython that pyenv has. */
+/* Real Python binaries of this machine: Debian's, and every CPython of pyenv. */
 #ifndef UNDERSPAN_TESTS_PYTHONS_H
 #define UNDERSPAN_TESTS_PYTHONS_H
 
@@ -19,7 +19,7 @@ struct pythons {
 	size_t n;
 };
 
-/* Adds what the shell pattern matches; files, not the links to them. */
+/* Adds files matching the shell pattern, not links. */
 static inline void pythons_glob(struct pythons *pythons, const char *pattern)
 {
 	glob_t found;
@@ -31,7 +31,7 @@ static inline void pythons_glob(struct pythons *pythons, const char *pattern)
 	globfree(&found);
 }
 
-/* pyenv's root, or "" where there is no pyenv. */
+/* pyenv's root; "": no pyenv. */
 static inline void pyenv_root(char *ret, size_t size)
 {
 	FILE *out = popen("pyenv root 2>/dev/null", "r");
@@ -43,7 +43,7 @@ static inline void pyenv_root(char *ret, size_t size)
 		pclose(out);
 }
 
-/* The files that hold an interpreter: shared libraries and static executables. */
+/* Files with an interpreter: shared libraries and static executables. */
 static inline void pythons_find(struct pythons *ret)
 {
 	static const char *const patterns[] = { "lib/libpython3.[0-9].so.1.0",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The readers of files over Debian's arm64 interpreters, static and shared, 3.11 to 3.15, where
- * tests/e2e/roots.sh has fetched them: the collector is found by its static probes and by its
- * content, each way in one function, and the offsets are known.
+ * ELF readers with Debian's arm64 interpreters (tests/e2e/roots.sh), static and shared, 3.11
+ * to 3.15: the GC function is found by static probes and by content, with the same result, and the
+ * offsets are known.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,9 +12,10 @@
 
 #include <elf.h>
 
-#include "probe/elf_file.h"
-#include "probe/python.h"
-#include "probe/python_gc.h"
+#include "elf/elf_file.h"
+#include "cpython/image_read.h"
+#include "cpython/offsets.h"
+#include "cpython/gc.h"
 #include "python_offsets.h"
 #include "pythons.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Containers and pods from the cgroup paths that runtimes write, and from hostile ones. */
+/* Containers and pods from cgroup paths of runtimes, and from hostile paths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe/cgroup.h"
+#include "host/cgroup.h"
 
 #define ID	    "4d2f0c3a9be1786655aa0f1c2d3e4b5a69788796a5b4c3d2e1f00112233445ef"
 #define OTHER_ID    "00aa11bb22cc33dd44ee55ff66778899aabbccddeeff00112233445566778899"
@@ -86,10 +86,10 @@ static void test_kubernetes(void **state)
 	      ID, UID);
 	check("0::/kubepods/burstable/pod" STATIC_UID "/" ID "\n", ID, STATIC_UID);
 	check("0::/kubepods/besteffort/pod" UID "\n", "", UID);
-	/* cri-o's helper is of the pod, but in no container */
+	/* cri-o's helper belongs to the pod, not to a container */
 	check("0::/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice/crio-conmon-" ID ".scope\n", "",
 	      UID);
-	/* kind: a node in a container; the pod's own container is what counts */
+	/* kind: a node in a container; the pod's container is the result */
 	check("0::/docker/" OTHER_ID
 	      "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
 	      "kubelet-kubepods-burstable-pod" UID_SYSTEMD ".slice/cri-containerd-" ID ".scope\n",
@@ -98,6 +98,62 @@ static void test_kubernetes(void **state)
 	check("0::/system.slice/containerd.service/kubepods-burstable-pod" UID_SYSTEMD
 	      ".slice:cri-containerd:" ID "\n",
 	      ID, UID);
+}
+
+static void test_nspawn(void **state)
+{
+	(void)state;
+	/* a machine's name is not an id; a nested container has an id */
+	check("0::/machine.slice/systemd-nspawn@web.service/payload\n", "", "");
+	check("0::/machine.slice/machine-web\\x2d1.scope/payload/init.scope\n", "", "");
+	check("0::/machine.slice/systemd-nspawn@web.service/payload/system.slice/docker-" ID
+	      ".scope\n",
+	      ID, "");
+}
+
+/* The same containers on hosts with version 1 only and with both versions (Docker, CRI-O: version 1
+ * paths).
+ */
+static void test_hybrid(void **state)
+{
+	(void)state;
+	check("12:pids:/docker/" ID "\n1:name=systemd:/docker/" ID
+	      "\n0::/system.slice/containerd.service\n",
+	      ID, "");
+	check("5:cpu,cpuacct:/kubepods/burstable/pod" UID "/" ID
+	      "\n2:rdma:/\n0::/system.slice/kubelet.service\n",
+	      ID, UID);
+	check("3:memory:/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice/crio-" ID
+	      ".scope\n1:name=systemd:/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice/crio-" ID
+	      ".scope\n0::/\n",
+	      ID, UID);
+	check("2:net_cls:/\n0::/system.slice/docker-" ID ".scope\n", ID, "");
+	check("7:devices:/machine.slice/libpod-" ID ".scope\n0::/machine.slice\n", ID, "");
+	/* some hierarchies show only the outer container */
+	check("9:rdma:/docker/" OTHER_ID "\n3:pids:/docker/" OTHER_ID "/docker/" ID
+	      "\n0::/system.slice/docker-" OTHER_ID ".scope\n",
+	      ID, "");
+	check("9:pids:/kubepods/pod" UID "\n3:cpu:/kubepods/pod" UID "/" ID "\n", ID, UID);
+}
+
+static void check_unified(const char *text, bool sole, const char *container_id)
+{
+	struct cgroup_identity got;
+
+	memset(&got, 'x', sizeof(got));
+	if (cgroup_unified_identity(text, &got) != sole || strcmp(got.container_id, container_id))
+		fail_msg("%s: container '%s'", text, got.container_id);
+}
+
+static void test_unified(void **state)
+{
+	(void)state;
+	check_unified("0::/docker/" ID "\n", true, ID);
+	check_unified("0::/", true, "");
+	check_unified("0::/docker/" ID "\n1:name=systemd:/docker/" OTHER_ID "\n", false, ID);
+	check_unified("1:net_cls:/\n0::/docker/" ID "\n", false, ID);
+	check_unified("4:memory:/docker/" ID "\n0::/system.slice/containerd.service\n", false, "");
+	check_unified("4:memory:/docker/" ID "\n", false, "");
 }
 
 static void test_ecs(void **state)
@@ -109,7 +165,7 @@ static void test_ecs(void **state)
 	check("0::/ecstasks.slice/ecstasks-0123456789abcdef0123456789abcdef.slice/docker-" ID
 	      ".scope\n",
 	      ID, "");
-	/* what looks like one elsewhere is none */
+	/* an id-like name at another position is not a container */
 	check("0::/app/" FARGATE_ID "\n", "", "");
 }
 
@@ -130,7 +186,7 @@ static void test_garbage(void **state)
 	check("0::/docker/" ID, ID, "");
 }
 
-/* Every cut and every change of one byte of a real line: nothing is read or written outside. */
+/* Every truncation and single-byte change of a real line: no access out of bounds. */
 static void test_mutations(void **state)
 {
 	static const char line[] = "0::/kubepods.slice/kubepods-burstable-pod" UID_SYSTEMD
@@ -140,7 +196,7 @@ static void test_mutations(void **state)
 
 	(void)state;
 	for (size_t cut = 0; cut < sizeof(line); cut++) {
-		char *text = strndup(line, cut); /* on the heap, so that a sanitizer sees its end */
+		char *text = strndup(line, cut); /* on the heap, for the sanitizer */
 
 		cgroup_identity(text, &got);
 		for (size_t i = 0; i < cut; i++) {
@@ -158,13 +214,52 @@ static void test_mutations(void **state)
 	}
 }
 
+static void test_tenants(void **state)
+{
+	static const char *const same[][2] = {
+		{ "0::/docker/" ID "\n", "4:memory:/docker/" ID "\n0::/\n" },
+		{ "0::/docker/" ID "\n", "0::/docker/" ID "/docker/" OTHER_ID "\n" },
+		{ "0::/user.slice/user-1000.slice/session-3.scope\n",
+		  "0::/user.slice/user-1000.slice/user@1000.service/libpod-" ID ".scope\n" },
+		{ "0::/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice/cri-containerd-" ID
+		  ".scope\n",
+		  "0::/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice/cri-containerd-" OTHER_ID
+		  ".scope\n" },
+		{ "0::/system.slice/cron.service\n", "0::/system.slice/cron.service/a/b\n" },
+	};
+	static const char *const own[] = {
+		"0::/docker/" ID "\n",
+		"0::/docker/" OTHER_ID "\n",
+		"0::/user.slice/user-1000.slice\n",
+		"0::/user.slice/user-1001.slice\n",
+		"0::/system.slice/cron.service\n",
+		"0::/a\n",
+		"0::/a/b\n",
+		"0::/kubepods.slice/kubepods-pod" UID_SYSTEMD ".slice\n",
+	};
+
+	(void)state;
+	assert_int_equal(cgroup_tenant("0::/\n"), 0);
+	assert_int_equal(cgroup_tenant("9:name=systemd:/\n8:pids:/\n"), 0);
+	assert_int_equal(cgroup_tenant(""), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(same); i++)
+		assert_int_equal(cgroup_tenant(same[i][0]), cgroup_tenant(same[i][1]));
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		assert_int_not_equal(cgroup_tenant(own[i]), 0);
+		for (size_t j = 0; j < i; j++)
+			assert_int_not_equal(cgroup_tenant(own[i]), cgroup_tenant(own[j]));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_container), cmocka_unit_test(test_docker),
-		cmocka_unit_test(test_podman),	     cmocka_unit_test(test_kubernetes),
-		cmocka_unit_test(test_nerdctl),	     cmocka_unit_test(test_ecs),
-		cmocka_unit_test(test_garbage),	     cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_tenants),	   cmocka_unit_test(test_no_container),
+		cmocka_unit_test(test_docker),	   cmocka_unit_test(test_podman),
+		cmocka_unit_test(test_kubernetes), cmocka_unit_test(test_nerdctl),
+		cmocka_unit_test(test_nspawn),	   cmocka_unit_test(test_hybrid),
+		cmocka_unit_test(test_unified),	   cmocka_unit_test(test_ecs),
+		cmocka_unit_test(test_garbage),	   cmocka_unit_test(test_mutations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 
 #include "clickhouse/client.h"
 #include "clickhouse/ddl.h"
-#include "clickhouse/target.h"
+#include "commands/database.h"
 
 static void test_urls(void **state)
 {
@@ -23,7 +23,7 @@ static void test_urls(void **state)
 		if (clickhouse_check_url(*bad, &why) != -EINVAL)
 			fail_msg("'%s' was taken", *bad);
 	}
-	/* refused, and not repeated in the sentence */
+	/* refused, and not repeated in the message */
 	for (const char *const *secret =
 		     (const char *const[]){ "http://user:s3cret@h:8123/",
 					    "https://h/?password=s3cret",
@@ -113,7 +113,7 @@ static void test_ddl_single(void **state)
 	assert_string_equal(ddl.statements[0] + strlen(ddl.statements[0]) - 4, "8192");
 	assert_null(ddl.statements[1]);
 	ddl_free(&ddl);
-	/* replicas remember by settings of their own */
+	/* replicas have separate settings */
 	assert_int_equal(
 		ddl_make("tables/x.sql",
 			 "CREATE TABLE IF NOT EXISTS ebpf_x (a Int8) ENGINE = MergeTree ORDER BY a "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The column tables in C against the DDL in sql/tables/: the same names, types and order, every
- * table on both sides.
+ * Column tables in C against the DDL in sql/tables/: equal names, types and order, every table on
+ * both sides.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,8 +28,8 @@ static const char *ddl_of(const char *table)
 }
 
 /*
- * The next stored column of the DDL as "name Type": one a line, indented by four, codecs and
- * defaults cut off, ALIAS columns passed over. Returns where to go on, NULL after the last.
+ * The next stored column of the DDL as "name Type": a line indented by four, without codecs and
+ * defaults; skips ALIAS columns. Returns the next position, NULL after the last column.
  */
 static const char *next_column(const char *at, char *ret, size_t size)
 {
@@ -117,7 +117,7 @@ static void every_ddl_has_a_table(void **state)
 	}
 }
 
-/* The size that a kind reads must be the size of the member it was given. */
+/* The size read for a kind must be the size of its member. */
 static void columns_fit_their_members(void **state)
 {
 	static const size_t sizes[] = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Symbols that were stripped off: a debug file by build id (in another root), one that is named,
- * and compressed ones, all made with objcopy as distributions do. The collecting function is found
- * by them at the same places as in the file as it was; another build's symbols are not used.
+ * Symbols of stripped files: debug file by build id (also in another root), by debug link, and
+ * compressed, all made with objcopy as in distributions. The GC function is found at the same
+ * addresses as before stripping; symbols of another build are not used.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,14 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "probe/debug_symbols.h"
-#include "probe/python.h"
-#include "probe/python_gc.h"
-#include "probe/symbol_table.h"
+#include "elf/debug_symbols.h"
+#include "cpython/image_read.h"
+#include "cpython/gc.h"
+#include "elf/symbol_table.h"
 
 static char dir[] = "/tmp/underspan-test-XXXXXX";
 
-/* A program that looks like Python 3.9 with its collector; without a part in the unwind table. */
+/* A program like Python 3.9 with a GC function, without moved parts in the unwind table. */
 static const char source[] = "#include <stdio.h>\n"
 			     "long _PyRuntime[64] = {1};\n"
 			     "const char *const texts[] = {\"3.9.18\", \"lib/python3.9\"};\n"
@@ -39,7 +39,7 @@ static const char source[] = "#include <stdio.h>\n"
 			     "int PyGC_Collect(int n) { return collect(n, texts[0][0]) + 1; }\n"
 			     "int main(void) { return PyGC_Collect(2) + collect(1, 0); }\n";
 
-/* Runs a script in the folder of the test. */
+/* Runs a script in the test's directory. */
 static void run(const char *script)
 {
 	char command[4096];
@@ -63,7 +63,7 @@ static int open_file(const char *name)
 	return fd;
 }
 
-/* Where the symbols were found, or NULL. */
+/* Source of the symbols, or NULL. */
 static const char *find(uint32_t host_pid, const char *name, struct python_image *ret)
 {
 	AUTO_CLOSE int fd = open_file(name);
@@ -120,7 +120,7 @@ static void test_named_file(void **state)
 		if (i == 0)
 			run("mv linked.debug .debug/");
 	}
-	/* without build ids the check sum tells, and then it must be that of the whole file */
+	/* without build ids the checksum of the complete file decides */
 	run("mv .debug/linked.debug .; objcopy --remove-section=.note.gnu.build-id linked bare");
 	assert_string_equal(find(0, "bare", &image), debug_source_text(DEBUG_LINK));
 	run("printf x >>linked.debug");
@@ -137,7 +137,7 @@ static void test_another_build(void **state)
 	assert_null(find(0, "linked", &image));
 }
 
-/* As rpm does it: what is not exported, compressed. */
+/* As in rpm: symbols not exported, compressed. */
 static void test_compressed(void **state)
 {
 	struct symbol_table table = { 0 };
@@ -168,7 +168,7 @@ static void test_a_bomb_is_not_unpacked(void **state)
 	assert_null(find(0, "with_bomb", &image));
 }
 
-/* A process whose root has the debug file. */
+/* A process with the debug file in its root. */
 static pid_t start_in_root(void)
 {
 	pid_t pid = fork();
@@ -188,7 +188,7 @@ static void test_build_id_in_the_process_root(void **state)
 
 	(void)state;
 	if (geteuid())
-		skip(); /* chroot() is for root */
+		skip(); /* chroot() requires root */
 	run("objcopy --only-keep-debug whole whole.debug;"
 	    "id=$(readelf -n whole | sed -n 's/.*Build ID: //p');"
 	    "mkdir -p usr/lib/debug/.build-id/${id%${id#??}};"
@@ -197,15 +197,15 @@ static void test_build_id_in_the_process_root(void **state)
 	for (int i = 0; i < 100; i++) {
 		if (find((uint32_t)pid, "stripped", &image))
 			break;
-		usleep(10000); /* it has not changed its root yet */
+		usleep(10000); /* the child has not called chroot() so far */
 	}
 	assert_string_equal(find((uint32_t)pid, "stripped", &image),
 			    debug_source_text(DEBUG_BUILD_ID));
 	check_same(&image);
-	/* a FIFO in its place is none, and nobody waits for it */
+	/* a FIFO instead is ignored without blocking */
 	run("f=$(find usr -name '*.debug'); rm $f; mkfifo $f");
 	assert_null(find((uint32_t)pid, "stripped", &image));
-	/* nor do links lead out of that root */
+	/* links do not lead out of the root */
 	run("f=$(find usr -name '*.debug'); rm $f; ln -s $PWD/whole $f");
 	assert_null(find((uint32_t)pid, "stripped", &image));
 	kill(pid, SIGKILL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ENA driver's counters: found by name among the string sets that its versions and instance
- * types have, and what lies between two readings, resets and missing counters included.
+ * Counters of the ENA driver: found by name in string sets of driver versions and instance types;
+ * deltas of readings, with resets and missing counters.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ struct string_set {
 	uint32_t n;
 };
 
-/* As ethtool -S lists them, the per-queue counters shortened. */
+/* As in ethtool -S, with fewer per-queue counters. */
 static const char *const with_available[] = { "total_resets",
 					      "reset_fail",
 					      "tx_timeout",
@@ -58,7 +58,7 @@ static struct ethtool_stats_view view_of(const char *const *names, struct string
 {
 	memset(set, 0, sizeof(*set));
 	for (; names[set->n]; set->n++) {
-		/* as the kernel does: no NUL when all 32 bytes are used */
+		/* as in the kernel: names of 32 bytes have no NUL */
 		strncpy(set->names[set->n], names[set->n], ETHTOOL_NAME_LEN);
 		set->values[set->n] = 100 + set->n;
 	}
@@ -69,13 +69,13 @@ static struct ethtool_stats_view view_of(const char *const *names, struct string
 static struct ena_reading read_set(const char *const *names, uint64_t ns)
 {
 	struct ena_reading reading = { .ns = ns };
-	struct ena_places places;
+	struct ena_indices indices;
 	struct string_set set;
 	struct ethtool_stats_view view = view_of(names, &set);
 
-	ena_counters_locate(&view, &places);
-	assert_int_equal(places.n_stats, view.n);
-	ena_counters_pick(&view, &places, &reading);
+	ena_counters_locate(&view, &indices);
+	assert_int_equal(indices.n_stats, view.n);
+	ena_counters_pick(&view, &indices, &reading);
 	return reading;
 }
 
@@ -167,7 +167,7 @@ static void a_reset_leaves_no_delta(void **state)
 
 	(void)state;
 	now.ns = 2000;
-	now.value[ENA_bw_in_allowance_exceeded] += 5; /* much since, or little: nobody knows */
+	now.value[ENA_bw_in_allowance_exceeded] += 5; /* an unknown number since the reset */
 	now.value[ENA_pps_allowance_exceeded] = 2;
 	ena_counters_compare(&last, &now, &change);
 	assert_true(change.reset);

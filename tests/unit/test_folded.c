@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Folded stacks: what is written and read back, what is drawn, and that off_cpu's rows and sums add
- * up to them. */
+/* Folded stacks: writing and reading, drawing, and sums of off_cpu's rows. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,11 +7,11 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "commands/flamegraph.h"
-#include "commands/folded.h"
-#include "commands/offcpu_stacks.h"
-#include "commands/offcpu_table.h"
-#include "text.h"
+#include "commands/offcpu/flamegraph.h"
+#include "commands/offcpu/folded.h"
+#include "commands/offcpu/stacks.h"
+#include "commands/offcpu/table.h"
+#include "base/text.h"
 
 static int parse(struct folded *folded, const char *text, struct why *why)
 {
@@ -87,7 +86,7 @@ static void what_is_no_line_is_refused(void **state)
 	struct folded folded = { 0 };
 	assert_int_equal(parse(&folded, long_line, &why), -EINVAL);
 	assert_int_equal(folded_parse(&folded, "a\0b 1", 5, "before", &why), -EINVAL);
-	/* the sum of all must be a number, too */
+	/* the total must not overflow */
 	for (int i = 0; i < 18; i++)
 		assert_int_equal(parse(&folded, "a 999999999999999999", &why), 0);
 	char many[40 * 21] = "";
@@ -168,7 +167,7 @@ static void equal_roots_are_neighbours(void **state)
 
 /* ---- flame graphs ---- */
 
-/* Elements are closed in order, texts hold no markup and nothing that XML forbids. */
+/* Elements are closed in order; texts contain no markup and no invalid XML. */
 static void check_svg(const char *svg)
 {
 	const char *open[8];
@@ -261,8 +260,8 @@ static void differences_have_colours(void **state)
 	assert_non_null(strstr(svg, "more (0.900 ms, 81.82%; before 0.000 ms, +0.900 ms)"));
 	assert_non_null(strstr(svg, "t (1.100 ms, 100.00%; before 1.500 ms, -0.400 ms)"));
 	assert_null(strstr(svg, "gone"));
-	assert_non_null(strstr(svg, "fill=\"#f55a5a\"")); /* all of it is new */
-	assert_non_null(strstr(svg, "fill=\"#f5f5f5\"")); /* nothing has changed */
+	assert_non_null(strstr(svg, "fill=\"#f55a5a\"")); /* all new */
+	assert_non_null(strstr(svg, "fill=\"#f5f5f5\"")); /* unchanged */
 	free(svg);
 	folded_free(&folded);
 }
@@ -279,7 +278,7 @@ static void nothing_is_a_picture_too(void **state)
 	folded_free(&folded);
 }
 
-/* Deterministic, so that what fails once fails again. */
+/* Deterministic: failures are reproducible. */
 static uint32_t next_random(void)
 {
 	static uint32_t x = 2463534242;
@@ -303,7 +302,7 @@ static void whatever_is_read_can_be_drawn_and_printed(void **state)
 
 		for (size_t i = 0; i < len; i++)
 			text[i] = alphabet[next_random() % (sizeof(alphabet) - 1)];
-		/* most are refused; those that are not, and what came before a bad line, are drawn
+		/* most are refused; accepted input and lines before an error are drawn
 		 */
 		folded_parse(&folded, text, len, "random", &why);
 		for (struct folded_stack *s = folded.stacks; s; s = s->hh.next)
@@ -394,7 +393,7 @@ static void sums_make_up_for_what_is_no_row(void **state)
 
 	(void)state;
 	row.py_stack = (struct column_strings)STRINGS("get (q.py:5)", "run (t.py:1)");
-	row.idle = 1; /* as the Python stack tells, which the sums do not have */
+	row.idle = 1; /* from the Python stack, absent in sums */
 	preempted.state = "R";
 	preempted.cause = "preempt";
 	preempted.syscall = "";
@@ -423,7 +422,7 @@ static void names_that_become_known_double_nothing(void **state)
 	struct folded folded = { 0 };
 
 	(void)state;
-	/* the row's function had no name yet */
+	/* the function's name was unknown for the row */
 	row.user_stack = (struct column_strings)STRINGS("[libc.so.6]", "main");
 	offcpu_stacks_init(false);
 	offcpu_stacks_row(&rows, &row);
@@ -432,7 +431,7 @@ static void names_that_become_known_double_nothing(void **state)
 	assert_int_equal(folded_total(&folded), 5100);
 	assert_int_equal(value_of(&folded, NATIVE), 100);
 	folded_free(&folded);
-	/* rows may be there before the sums are */
+	/* rows may precede the sums */
 	offcpu_stacks_row(&rows, &row);
 	assert_int_equal(offcpu_stacks_fold(&folded), 0);
 	assert_int_equal(folded_total(&folded), 10000);

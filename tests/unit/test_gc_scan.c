@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The search for the collecting function on small programs made for it: a namesake in another
- * module, an exit by a tail call, a program that is not PIE, and one that cannot be probed.
+ * Search for the GC function in small programs: a namesake in another module, an exit by tail call,
+ * a program without PIE, and a program that cannot be probed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe/python.h"
-#include "probe/python_gc.h"
+#include "cpython/image_read.h"
+#include "cpython/gc.h"
 
 static char dir[] = "/tmp/underspan-test-XXXXXX";
 
-/* What makes a file look like Python 3.9 without the collector. */
+/* Makes a file look like Python 3.9 without the GC function. */
 #define PYTHON_3_9                                                                                 \
 	"#include <stdio.h>\n"                                                                     \
 	"long _PyRuntime[64] = {1};\n"                                                             \
@@ -54,7 +54,7 @@ static void write_file(const char *name, const char *text)
 	assert_int_equal(fclose(f), 0);
 }
 
-/* Compiles in the folder of the test and opens what came out, as it is and stripped. */
+/* Compiles in the test's directory and opens the result, unstripped and stripped. */
 static void build(const char *flags, const char *sources, int *ret_fd, int *ret_stripped_fd)
 {
 	char command[512], path[64];
@@ -89,7 +89,7 @@ static const uint8_t return_code = 0xd6, tail_call_code = 0x14;
 enum { CODE_BYTE = 3 };
 #endif
 
-/* Is one of the exits an instruction of this kind? */
+/* Whether an exit is an instruction of this kind. */
 static bool leaves_by(const struct python_image *image, int fd, uint8_t code)
 {
 	for (uint32_t i = 0; i < image->n_gc_exit; i++) {
@@ -112,7 +112,7 @@ static void check_both(const char *flags)
 	read_image(bare_fd, &bare);
 	assert_int_equal(whole.gc_method, GC_METHOD_SYMBOL);
 	assert_int_equal(bare.gc_method, GC_METHOD_SCAN);
-	/* one of the two functions of that name */
+	/* one of the two functions with the name */
 	assert_int_equal(whole.n_gc_entry, 1);
 	assert_true(leaves_by(&whole, fd, return_code));
 	assert_true(leaves_by(&whole, fd, tail_call_code));
@@ -133,7 +133,7 @@ static void test_namesake_and_tail_call(void **state)
 	check_both("-fno-pie -no-pie -rdynamic");
 }
 
-/* Without exported symbols the full table tells; without that one it is no Python. */
+/* Without exported symbols .symtab is used; without .symtab the file is not a Python. */
 static void test_nothing_exported(void **state)
 {
 	struct python_image image;
@@ -152,7 +152,7 @@ static void test_nothing_exported(void **state)
 }
 
 #ifdef __x86_64__
-/* No probe can see whether a conditional jump out of the function was taken. */
+/* A probe cannot tell whether a conditional jump out of the function is taken. */
 static void test_conditional_tail_call(void **state)
 {
 	struct python_image whole, bare;
@@ -180,7 +180,7 @@ static void test_conditional_tail_call(void **state)
 }
 #endif
 
-/* A version that two texts disagree about is no version. */
+/* Contradicting texts give no version. */
 static void test_contradicting_versions(void **state)
 {
 	struct python_image image;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Waits for the GIL by thread: sums, holders and percentiles, of rows made up here. */
+/* GIL waits by thread: sums, holders and percentiles of synthetic rows. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,8 +7,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "commands/gil_totals.h"
-#include "util.h"
+#include "commands/gil/totals.h"
+#include "base/util.h"
 
 struct row {
 	uint32_t host_pid, pid, tid, host_tid;
@@ -123,7 +123,7 @@ static void holders_share_the_waits(void **state)
 	assert_int_equal(totals.rows_ns, 2000);
 	assert_int_equal(totals.waits, 3);
 	assert_int_equal(totals.wait_ns, 2500);
-	assert_int_equal(totals.unheld_ns, 200); /* with those whose holder is not known */
+	assert_int_equal(totals.unheld_ns, 200); /* including waits with unknown holder */
 	assert_int_equal(find(&totals, 8)->waits, 3);
 	assert_string_equal(find(&totals, 8)->name, "eight");
 	assert_string_equal(find(&totals, 10)->name, "ten?");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows as JSON lines: every kind of column, read back with a real JSON parser. */
+/* Rows as JSON lines: every kind of column, parsed by jansson. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "pipeline/json.h"
-#include "probe/clock.h"
+#include "base/clock.h"
 
 struct sample {
 	uint8_t u8, enumeration;
@@ -128,7 +128,7 @@ static void hostile_text_stays_valid_json(void **state)
 		{ "line\nfeed\ttab\x01", "line\nfeed\ttab\x01" },
 		{ "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x8d",
 		  "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x8d" },
-		{ "\xff\xfe", "\xef\xbf\xbd\xef\xbf\xbd" },		    /* no UTF-8 at all */
+		{ "\xff\xfe", "\xef\xbf\xbd\xef\xbf\xbd" },		    /* invalid UTF-8 */
 		{ "cut \xe2\x82", "cut \xef\xbf\xbd\xef\xbf\xbd" },	    /* ends too early */
 		{ "\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd" },		    /* overlong '/' */
 		{ "\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" }, /* surrogate */
@@ -142,6 +142,27 @@ static void hostile_text_stays_valid_json(void **state)
 
 		assert_string_equal(text(o, "string"), cases[i].out);
 		json_decref(o);
+	}
+}
+
+/* Equal after parsing, without terminal controls in the JSON. */
+static void controls_beyond_ascii_are_escaped(void **state)
+{
+	static const char *const controls[] = { "\x7f",	       "\xc2\x80",     "\xc2\x9b",
+						"\xc2\x9f",    "\xe2\x80\xa8", "\xe2\x80\xae",
+						"\xef\xbf\xbf" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(controls) / sizeof(controls[0]); i++) {
+		struct sample row = { .string = controls[i] };
+		struct buffer b = { 0 };
+		json_t *o = encode(&row, false);
+
+		assert_string_equal(text(o, "string"), controls[i]);
+		json_decref(o);
+		assert_int_equal(json_append_row(&b, &table, &row, false), 0);
+		assert_null(memmem(b.data, b.len, controls[i], strlen(controls[i])));
+		buffer_free(&b);
 	}
 }
 
@@ -170,6 +191,7 @@ int main(void)
 		cmocka_unit_test(every_kind_of_column_arrives),
 		cmocka_unit_test(stdout_rows_begin_with_their_table),
 		cmocka_unit_test(hostile_text_stays_valid_json),
+		cmocka_unit_test(controls_beyond_ascii_are_escaped),
 		cmocka_unit_test(every_byte_sequence_of_two_stays_valid_json),
 	};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where the memory cgroup of a process lies, of texts as kernels and container runtimes have them.
+/* Path of a process's memory cgroup, from texts of kernels and container runtimes.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "probe/memory_limit.h"
+#include "host/memory_limit.h"
 
 #define V1_MOUNTS                                                                                  \
 	"30 29 0:26 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"                      \
@@ -45,16 +45,16 @@ static void both_versions_are_found(void **state)
 static void containers_see_a_part_of_the_tree(void **state)
 {
 	(void)state;
-	/* a cgroup namespace: the part is the whole */
+	/* a cgroup namespace: root of the visible part */
 	is("0::/\n", V2_MOUNTS, true, "/sys/fs/cgroup", "");
-	/* none, but the mount begins at the container */
+	/* no cgroup namespace, but the mount's root is the container */
 	is("4:memory:/docker/0123\n",
 	   "9 8 0:7 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n", false,
 	   "/sys/fs/cgroup/memory", "");
 	is("4:memory:/docker/0123/sub\n",
 	   "9 8 0:7 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n", false,
 	   "/sys/fs/cgroup/memory", "/sub");
-	/* the process is outside of what the namespace shows */
+	/* the process is outside of the namespace */
 	is("0::/../../other\n", V2_MOUNTS, true, "/sys/fs/cgroup", "");
 }
 

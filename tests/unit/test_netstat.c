@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* /proc/PID/net/netstat as kernels write it, and as none does. */
+/* /proc/PID/net/netstat, valid and invalid. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 
-#include "probe/netstat.h"
+#include "host/netstat.h"
 
 #define TEXT                                                                                       \
 	"TcpExt: SyncookiesSent ListenOverflows ListenDrops\n"                                     \

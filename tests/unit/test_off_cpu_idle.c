@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Python stacks as CPython's own library makes them, of threads with and without something to do.
+/* Python stacks of CPython's library, of idle and busy threads.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,14 +66,14 @@ static void what_takes_time_is_not_idle(void **state)
 	assert_false(WAITS("handle (app.py:9)", WORK, RUN, BEGIN));
 	assert_false(WAITS(WAIT, "result (/usr/lib/python3.11/concurrent/futures/_base.py:451)",
 			   "handle (app.py:9)", WORK, RUN, BEGIN));
-	/* an answer that comes through a queue */
+	/* a result through a queue */
 	assert_false(WAITS(WAIT, GET, "ask (app.py:3)", "handle (app.py:9)", RUN, BEGIN));
 	assert_false(WAITS(WAIT, GET, "ask (app.py:3)", "handle (app.py:9)", WORK, RUN, BEGIN));
 	/* the main thread */
 	assert_false(WAITS(WAIT, GET, "main (app.py:3)", "<module> (app.py:9)"));
 	assert_false(WAITS(WAIT, GET, "<module> (app.py:9)"));
 	assert_false(WAITS(JOIN, "consume (app.py:7)", RUN, BEGIN));
-	/* somebody else's names */
+	/* names of other files */
 	assert_false(WAITS("_worker (/app/threads.py:81)", RUN, BEGIN));
 	assert_false(WAITS("not_worker (/x/concurrent/futures/thread.py:81)", RUN, BEGIN));
 	assert_false(WAITS(WAIT, "get (/app/my_queue.py:1)", "f (app.py:7)", RUN, BEGIN));

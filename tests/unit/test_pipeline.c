@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "pipeline/pipeline.h"
-#include "probe/clock.h"
-#include "log.h"
+#include "base/clock.h"
+#include "base/log.h"
 
 struct number_row {
 	uint64_t n;
@@ -26,14 +26,14 @@ static const struct table table_a = { "a", { columns }, { 1 } };
 static const struct table table_b = { "b", { columns_b }, { 1 } };
 static const struct table *const tables[] = { &table_a, &table_b };
 
-/* A sink that keeps what it is sent and answers as told. */
+/* A sink that records batches and returns configured results. */
 struct keeper {
 	struct sink sink;
 	pthread_mutex_t lock;
 	struct buffer got[2];
-	size_t batches, refusals; /* how often to answer SEND_RETRY yet */
-	enum send_result verdict; /* afterwards */
-	bool only_b;		  /* SEND_RETRY for table a for ever */
+	size_t batches, refusals; /* remaining SEND_RETRY results */
+	enum send_result verdict; /* result afterwards */
+	bool only_b;		  /* always SEND_RETRY for table a */
 };
 
 static enum send_result keep(struct sink *sink, const struct batch *batch, struct send_reply *reply)
@@ -99,7 +99,7 @@ static void assert_got_in_order(const struct buffer *got, uint64_t n)
 	assert_int_equal(at - got->data, got->len);
 }
 
-/* How many rows it says were not delivered. */
+/* Number of rows reported as not delivered. */
 static uint64_t finish(struct pipeline *p, uint64_t seconds)
 {
 	struct why why = { "0" };
@@ -134,7 +134,7 @@ static void rows_arrive_once_and_in_order(void **state)
 	assert_int_equal(finish(p, 5), 0);
 	assert_got_in_order(&k.got[0], 1009);
 	assert_got_in_order(&k.got[1], 17);
-	assert_int_equal(k.batches, 12); /* 10 full ones, two rests */
+	assert_int_equal(k.batches, 12); /* 10 full and two partial batches */
 	pipeline_read_counts(p, 0, &c);
 	assert_int_equal(c.inserted, 1009);
 	assert_counts_add_up(&c);
@@ -168,7 +168,7 @@ static void a_failing_table_holds_no_other_up(void **state)
 	(void)state;
 	add_numbers(p, 0, 0, 50);
 	add_numbers(p, 1, 0, 50);
-	assert_int_equal(finish(p, 1), 50); /* table a's are undelivered, and said so */
+	assert_int_equal(finish(p, 1), 50); /* rows of table a are undelivered and reported */
 	assert_got_in_order(&k.got[1], 50);
 	pipeline_read_counts(p, 0, &a);
 	pipeline_read_counts(p, 1, &b);
@@ -255,7 +255,7 @@ static void a_broken_sink_is_reported(void **state)
 	release(p, &k);
 }
 
-/* A pipe in the place of stdout, as small as they get; `ret_saved` is the stdout there was. */
+/* Replaces stdout by a pipe of minimal size; `ret_saved`: the original stdout. */
 static int redirect_stdout(int *ret_saved)
 {
 	int fds[2];
@@ -269,7 +269,7 @@ static int redirect_stdout(int *ret_saved)
 	return fds[0];
 }
 
-/* What is in the pipe, which nobody writes to any more; closes it. */
+/* Reads the remaining bytes of the pipe and closes it. */
 static void drain(int fd, struct buffer *ret)
 {
 	char bytes[4096];
@@ -297,8 +297,7 @@ static void assert_lines_in_order(const struct buffer *got, uint64_t n)
 	assert_int_equal(at - got->data, got->len);
 }
 
-/* What fitted into the pipe is delivered, to the row; the rest is told; nobody waits for the
- * reader. */
+/* Rows that fit the pipe are delivered exactly; the rest is reported; no wait for the reader. */
 static void stdout_that_is_not_read(void **state)
 {
 	const struct pipeline_limits limits = { .batch_rows = 500,
@@ -313,7 +312,7 @@ static void stdout_that_is_not_read(void **state)
 	int saved, fd = redirect_stdout(&saved);
 
 	(void)state;
-	alarm(60); /* in place of a test that never ends */
+	alarm(60); /* limits a hanging test */
 	assert_int_equal(pipeline_new(tables, 2, &limits, sink_stdout_new(), &p, &why), 0);
 	add_numbers(p, 0, 0, 5003);
 	lost = finish(p, 1);
@@ -330,7 +329,7 @@ static void stdout_that_is_not_read(void **state)
 	buffer_free(&got);
 }
 
-/* Its reader goes away in the midst: what it has not taken is counted as not delivered. */
+/* The reader closes the pipe: unread rows are counted as not delivered. */
 static void stdout_that_is_closed(void **state)
 {
 	const struct pipeline_limits limits = { .batch_rows = 500,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * python_image_read() on the real Python binaries of this machine: with symbols, stripped, with
- * static probes, and on damaged copies of them.
+ * python_image_read() with real Python binaries: with symbols, stripped, with static probes, and
+ * with damaged copies.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "probe/eh_frame.h"
-#include "probe/function_body.h"
-#include "probe/python.h"
-#include "probe/python_gc.h"
+#include "elf/eh_frame.h"
+#include "elf/function_body.h"
+#include "cpython/image_read.h"
+#include "cpython/gc.h"
 #include "pythons.h"
 
 static struct pythons pythons;
@@ -39,7 +39,7 @@ static double now_ms(void)
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* The image with collections found in one way only; false when that way does not work. */
+/* Reads the image with a single GC method; false: method not available. */
 static bool read_by(const char *path, unsigned int way, struct python_image *ret)
 {
 	AUTO_CLOSE int fd = open_file(path);
@@ -77,14 +77,14 @@ static void test_debian_python(void **state)
 	assert_int_equal(image.gc_method, GC_METHOD_USDT);
 	assert_int_equal(image.n_gc_entry, 1);
 	assert_int_equal(image.n_gc_exit, 1);
-	/* not PIE: addresses and file offsets differ; nothing fires without the semaphore */
+	/* not PIE: addresses and file offsets differ; USDT probes need the semaphore */
 	assert_true(image.gc_entry[0].file_offset < image.gc_entry[0].va);
 	assert_int_not_equal(image.gc_entry[0].ref_ctr_offset, 0);
 	assert_int_not_equal(image.gc_exit[0].arg.place, ARG_NONE);
 	assert_false(python_image_needs_libpython(fd));
 }
 
-/* The folder of each pyenv version is its full version. */
+/* Directories of pyenv are named by the full version. */
 static void test_versions(void **state)
 {
 	(void)state;
@@ -99,7 +99,7 @@ static void test_versions(void **state)
 		at = strstr(pythons.path[i], "/versions/3.");
 		if (!at || sscanf(at, "/versions/3.%u.%u", &minor, &micro) != 2)
 			continue;
-		/* a path that tells nothing, so that the file has to */
+		/* a path without version: the file must contain the version */
 		err = python_image_read(fd, "/proc/self/exe", &image, &why);
 		if (python_image_needs_libpython(fd) || minor < 7) {
 			assert_int_equal(err, -ENOENT);
@@ -127,7 +127,7 @@ static void assert_same_sites(const struct probe_site *a, uint32_t n_a, const st
 	}
 }
 
-/* In the file as it is and in a copy without any symbols, the scan finds what the symbols say. */
+/* The scan agrees with the symbols, in the file and in a stripped copy. */
 static void test_scan_equals_symbols(void **state)
 {
 	char dir[] = "/tmp/underspan-test-XXXXXX", copy[64], command[PATH_MAX + 128];
@@ -166,7 +166,7 @@ static void test_scan_equals_symbols(void **state)
 	print_message("    compared %zu binaries with symbols and without\n", compared);
 }
 
-/* The static probes lie in the function that the scan finds, in its moved part. */
+/* The static probes are in the function found by the scan, in its moved part. */
 static void test_scan_finds_the_probed_function(void **state)
 {
 	AUTO_CLOSE int fd = open_file(DEBIAN_PYTHON);
@@ -262,7 +262,7 @@ static void test_no_elf(void **state)
 	close(fd);
 	assert_refused(-1, -EBADF);
 
-	/* a read of it would wait for a writer for ever */
+	/* a read would block forever without a writer */
 	assert_non_null(mkdtemp(fifo));
 	assert_int_equal(rmdir(fifo), 0);
 	assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -274,7 +274,7 @@ static void test_no_elf(void **state)
 
 /* ---- damaged files ---- */
 
-/* A copy of Debian's python in memory that can be damaged and repaired. */
+/* A copy of Debian's python in memory, to damage and repair. */
 struct victim {
 	int fd;
 	uint8_t *bytes;
@@ -305,7 +305,7 @@ static void victim_close(struct victim *v)
 	free(v->bytes);
 }
 
-/* A fixed sequence: a failure can be repeated. */
+/* A fixed sequence: failures are reproducible. */
 static uint64_t random_next(uint64_t *seed)
 {
 	*seed = *seed * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -403,7 +403,7 @@ static void test_damaged(void **state)
 	victim_close(&v);
 }
 
-/* Every pointer of the unwind table leads to one entry whose instructions fill the segment. */
+/* All pointers of the unwind table point to an entry whose instructions fill the segment. */
 static void test_costly_unwind_table(void **state)
 {
 	const Elf64_Shdr *hdr;
@@ -420,7 +420,7 @@ static void test_costly_unwind_table(void **state)
 	assert_int_equal(pwrite(v.fd, v.bytes, v.size, 0), v.size);
 	start = now_ms();
 	use_unwind_table(v.fd);
-	assert_true(now_ms() - start < 5000); /* quadratic would be hours */
+	assert_true(now_ms() - start < 5000); /* quadratic time would be hours */
 	victim_close(&v);
 }
 
@@ -437,7 +437,7 @@ static void test_truncated(void **state)
 	victim_close(&v);
 }
 
-/* Sparse and huge: sizes that the headers may claim, of which nothing may be allocated. */
+/* Sparse and huge sizes in headers must not be allocated. */
 static void test_oversized(void **state)
 {
 	struct python_image image;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * python_offsets_for() against living interpreters: what the offsets lead to in the memory of a
- * process must be what the interpreter says of itself.
+ * python_offsets_for() against live interpreters: data read at the offsets must equal the data
+ * reported by the interpreter.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,13 +18,14 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#include "probe/python.h"
+#include "cpython/image_read.h"
+#include "cpython/offsets.h"
 #include "python_offsets.h"
 #include "pythons.h"
 
 extern char **environ;
 
-/* Prints what is to be found in its memory, then waits to be looked at. */
+/* Prints the expected data, then waits. */
 static const char script[] =
 	"import gc, sys, threading\n"
 	"def waiting_function(): sys.stdin.read()\n"
@@ -88,7 +89,7 @@ static void stop(struct target *t)
 	waitpid(t->pid, NULL, 0);
 }
 
-/* A program that is not PIE runs where its file says. */
+/* A program without PIE runs at its file's addresses. */
 static bool is_movable(int fd)
 {
 	Elf64_Ehdr eh;
@@ -97,7 +98,7 @@ static bool is_movable(int fd)
 	return eh.e_type == ET_DYN;
 }
 
-/* The first mapping of `image`: where the file's first byte was loaded. */
+/* Address of the first mapping of `image`. */
 static uint64_t load_address(pid_t pid, const char *image)
 {
 	char path[64], line[PATH_MAX + 128], real[PATH_MAX];
@@ -176,13 +177,13 @@ static void check_frame(const struct target *t, uint64_t ts)
 			    8);
 	if (o->code_qualname)
 		assert_int_equal(pointer(t, code + o->code_qualname), name);
-	/* the next one is the module's */
+	/* the next frame is the module's */
 	frame = pointer(t, frame + o->frame_previous);
 	code = pointer(t, frame + o->frame_code) & ~(uint64_t)o->frame_code_tags;
 	assert_int_equal(peek(t, code + o->code_firstlineno, 4), 1);
 }
 
-/* Until the main thread sleeps in read(0): what is in memory stays as it is then. */
+/* Waits until the main thread sleeps in read(0): memory is stable then. */
 static void wait_until_reading(pid_t pid)
 {
 	char path[64];
@@ -260,7 +261,7 @@ static void test_living_interpreters(void **state)
 			fail_msg("%s: %s", pythons.path[i], why.text);
 		program_of(pythons.path[i], program, sizeof(program));
 		start(&t, program);
-		/* read before looking: the process is up then */
+		/* wait for output: the process is initialized then */
 		ungetc(fgetc(t.out), t.out);
 		t.bias = is_movable(fd) ? load_address(t.pid, pythons.path[i]) : 0;
 		check_target(&t);
@@ -284,7 +285,7 @@ static void test_refused(void **state)
 	(void)state;
 	assert_int_equal(python_image_read(fd, DEBIAN_PYTHON, &image, &why), 0);
 
-	image.minor = 13; /* there is no such description in the file */
+	image.minor = 13; /* the file has no such description */
 	assert_int_equal(python_offsets_for(&image, fd, &offsets, &why), -EINVAL);
 	image.runtime_file_offset = 1ULL << 62;
 	assert_int_equal(python_offsets_for(&image, fd, &offsets, &why), -EINVAL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Readers of a process's memory against memory that lies: garbage, circles, sizes beyond all
- * bounds. They have to end after the reads that they were granted, whatever they find, and say so.
+ * Readers of process memory with invalid data: garbage, cycles, huge sizes. Readers must end within
+ * the granted number of reads and report an error.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,13 +12,13 @@
 #include <elf.h>
 #include <string.h>
 
-#include "probe/python.h"
-#include "python/code.h"
-#include "python/threads.h"
+#include "cpython/offsets.h"
+#include "cpython/code.h"
+#include "cpython/threads.h"
 
 enum { READS = 3000, MINOR_FIRST = 8, MINOR_LAST = 12 };
 
-/* Offsets of a version without its file; those of 3.13 and later are read from one. */
+/* Offsets of a version; for 3.13 and later from a file. */
 static struct python_offsets offsets_of(uint8_t minor)
 {
 	struct python_image image = { .machine = EM_X86_64, .major = 3, .minor = minor };
@@ -28,7 +28,7 @@ static struct python_offsets offsets_of(uint8_t minor)
 	return offsets;
 }
 
-/* ---- memory that any address leads into ---- */
+/* ---- memory readable at every address ---- */
 
 struct liar {
 	uint64_t seed, (*word)(uint64_t seed, uint64_t address);
@@ -56,14 +56,14 @@ static uint64_t garbage(uint64_t seed, uint64_t address)
 
 	x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9ULL;
 	x ^= x >> 29;
-	/* half of the words are addresses and small numbers: those lead further */
+	/* half of the words are plausible addresses and small numbers */
 	return x & 1 ? x : x & 2 ? (x >> 40 & ~7ULL) + 4096 : x >> 58;
 }
 
 static uint64_t circle(uint64_t seed, uint64_t address)
 {
 	(void)address;
-	return 0x10000 + seed * 8; /* each word points to such a word */
+	return 0x10000 + seed * 8; /* every word points to another word */
 }
 
 static uint64_t beyond(uint64_t seed, uint64_t address)
@@ -112,7 +112,7 @@ static void lies_end(void **state)
 	}
 }
 
-/* ---- memory as a process might really have it, but for one thing ---- */
+/* ---- valid memory with a single error ---- */
 
 enum { BASE = 0x100000, SIZE = 1 << 16 };
 
@@ -144,7 +144,7 @@ static void put_str(const struct python_offsets *o, uint64_t at, const char *tex
 
 enum { STR = BASE + 0x100, DICT = BASE + 0x1000, KEYS = BASE + 0x2000, VALUE = BASE + 0x3000 };
 
-/* A dict of 3.12 with one key, the string at STR. */
+/* A dict of 3.12 with a single key, the string at STR. */
 static void put_dict(const struct python_offsets *o)
 {
 	enum { ENTRIES = KEYS + 32 + 8 };
@@ -153,7 +153,7 @@ static void put_dict(const struct python_offsets *o)
 	put_str(o, STR, "_active", 7);
 	put(DICT + 16, 1, 8);
 	put(DICT + 32, KEYS, 8);
-	put(KEYS + 8, 0x00010303, 4); /* 8 indices of a byte; keys are strings */
+	put(KEYS + 8, 0x00010303, 4); /* 8 indices of one byte; string keys */
 	put(KEYS + 24, 1, 8);
 	put(ENTRIES, STR, 8);
 	put(ENTRIES + 8, VALUE, 8);
@@ -180,7 +180,7 @@ static void a_dict_and_its_lies(void **state)
 
 	put(KEYS + 24, 1ULL << 60, 8); /* entries */
 	assert_int_equal(get(&r, &key), -EINVAL);
-	put(KEYS + 24, 1ULL << 18, 8); /* as many as are read, but they are not there */
+	put(KEYS + 24, 1ULL << 18, 8); /* the maximum number of entries, but unmapped */
 	put_str(&o, STR, "_absent", 7);
 	assert_int_equal(get(&r, &key), -EFAULT);
 	put_str(&o, STR, "_active", 7);
@@ -190,7 +190,7 @@ static void a_dict_and_its_lies(void **state)
 	put(KEYS + 9, 3, 1);
 	put(DICT + 32, KEYS + 4, 8); /* not aligned */
 	assert_int_equal(get(&r, &key), -EINVAL);
-	put(DICT + 32, DICT, 8); /* its own keys */
+	put(DICT + 32, DICT, 8); /* the dict as its own keys */
 	get(&r, &key);
 	assert_int_equal(key.value, 0);
 	put(DICT + 32, UINT64_MAX - 7, 8);
@@ -240,7 +240,7 @@ static void characters(void **state)
 	memcpy(memory + (STR - BASE) + o.unicode_compact_data, wide, sizeof(wide));
 	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), 0);
 	assert_string_equal(text, "a\u00e9\u540d\U0001f40d\ufffd\ufffd\ufffdz");
-	/* cut at a character */
+	/* truncated between characters */
 	assert_int_equal(python_text(&r, STR, text, 9, &cut), 0);
 	assert_true(cut);
 	assert_string_equal(text, "a\u00e9\u540d");
@@ -249,7 +249,7 @@ static void characters(void **state)
 	put(STR + o.unicode_length, 2, 8);
 	assert_int_equal(python_text(&r, STR, text, sizeof(text), NULL), 0);
 	assert_string_equal(text, "\u00e9\u00e9");
-	assert_int_equal(python_text(&r, STR, text, 5, &cut), 0); /* just as long */
+	assert_int_equal(python_text(&r, STR, text, 5, &cut), 0); /* exactly as long */
 	assert_false(cut);
 	assert_int_equal(python_text(&r, STR, text, 4, &cut), 0);
 	assert_true(cut);
@@ -295,7 +295,8 @@ static void lines(void **state)
 	static const char lnotab[] = { 6, -3, 50, 127, 0, 127, 0, 46 };
 	/* 4 bytes in line 11, 2 without one, 4 in line 9 */
 	static const char pairs[] = { 4, 1, 2, -128, 4, -2 };
-	/* 2 units, line + 1; 1 unit without one; 8 units, line + 100, without columns; 1 the same
+	/* 2 units, line + 1; 1 unit without line; 8 units, line + 100, without columns; 1 unit,
+	 * same line
 	 */
 	static const char location[] = { (char)0xd9, 0, 0,	    (char)0xf8, (char)0xef,
 					 8 | 64,     3, (char)0x80, 0 };
@@ -329,24 +330,24 @@ static void broken_tables_of_lines(void **state)
 		for (uint8_t kind = PYTHON_LINES_LNOTAB; kind <= PYTHON_LINES_LOCATION; kind++)
 			line(kind, (char *)table, seed % sizeof(table), (uint32_t)garbage(seed, 9));
 	}
-	memset(table, 0xff, sizeof(table)); /* a number that never ends */
+	memset(table, 0xff, sizeof(table)); /* an endless varint */
 	assert_int_equal(line(PYTHON_LINES_LOCATION, (char *)table, sizeof(table), 1 << 20), -1);
 }
 
 static void an_allowance_is_kept(void **state)
 {
-	struct allowance a = { .per_second = 1000, .burst_ms = 100 };
+	struct token_bucket a = { .per_second = 1000, .burst_ms = 100 };
 	uint64_t now = 5 * NSEC_PER_SEC, n = 0;
 
 	(void)state;
-	while (allowance_take(&a, 1, true, now))
+	while (token_bucket_take(&a, 1, true, now))
 		n++;
 	assert_int_equal(n, 50);
-	while (allowance_take(&a, 1, false, now))
+	while (token_bucket_take(&a, 1, false, now))
 		n++;
 	assert_int_equal(n, 100);
 	for (uint64_t end = now + NSEC_PER_SEC; now < end; now += 100 * NSEC_PER_USEC)
-		n += allowance_take(&a, 1, false, now);
+		n += token_bucket_take(&a, 1, false, now);
 	assert_in_range(n, 1095, 1100);
 }
 

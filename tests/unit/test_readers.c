@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Jobs of one process are done in order; one that is held up holds up nobody else. */
+/* Jobs of a process are done in order; a stalled job does not delay other processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,9 @@
 #include <semaphore.h>
 #include <time.h>
 
-#include "readers.h"
-#include "util.h"
+#include "rows/row_context.h"
+#include "workers/readers.h"
+#include "base/util.h"
 
 enum { MANY = 331 };
 
@@ -51,7 +52,7 @@ static bool give(uint32_t host_pid, int number, sem_t *wait_for)
 	*j = (struct test_job){ .job = { .host_pid = host_pid, .run = run, .done = done },
 				.number = number,
 				.wait_for = wait_for };
-	if (readers_give(&j->job))
+	if (readers_submit(&j->job))
 		return true;
 	free(j);
 	return false;
@@ -63,7 +64,7 @@ static void take_until(size_t n)
 		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
 
 		poll(&fd, 1, 10);
-		readers_take(NULL);
+		readers_complete(NULL);
 	}
 }
 
@@ -98,14 +99,15 @@ static void wait_until_held_up(uint32_t host_pid)
 {
 	const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
 
-	while (!readers_held_up_by(host_pid)) {
+	while (!readers_stalled_by(host_pid)) {
 		nanosleep(&pause, NULL);
-		readers_take(NULL);
+		readers_complete(NULL);
 	}
 }
 
 static void test_one_that_is_held_up(void **state)
 {
+	struct row_context context = { 0 };
 	sem_t hold;
 
 	(void)state;
@@ -114,25 +116,25 @@ static void test_one_that_is_held_up(void **state)
 	assert_true(give(1, 1, NULL));
 	for (int i = 0; i < MANY; i++)
 		assert_true(give(2, 10 + i, NULL));
-	take_until(MANY); /* by another thread */
+	take_until(MANY); /* on another thread */
 	assert_int_equal(n_run, MANY);
-	nanosleep(&(struct timespec){ .tv_sec = 3 }, NULL); /* nobody was there: that is no time */
-	assert_false(readers_held_up_by(1));
+	nanosleep(&(struct timespec){ .tv_sec = 3 },
+		  NULL); /* no thread looked meanwhile: does not count */
+	assert_false(readers_stalled_by(1));
 	wait_until_held_up(1);
-	assert_false(readers_held_up_by(2));
+	assert_false(readers_stalled_by(2));
 	assert_false(give(1, 2, NULL));
 	assert_true(give(2, 3, NULL));
 	assert_true(readers_busy());
 	take_until(MANY + 1);
 	assert_false(readers_busy());
-	lookups.waits_for = 0;
-	lookup_waits(1); /* is in vain */
-	assert_int_equal(lookups.waits_for, 0);
-	lookup_waits(2);
-	assert_int_equal(lookups.waits_for, 2);
+	row_waits_for(&context, 1); /* has no effect */
+	assert_int_equal(context.waits_for, 0);
+	row_waits_for(&context, 2);
+	assert_int_equal(context.waits_for, 2);
 	sem_post(&hold);
 	take_until(MANY + 3);
-	assert_false(readers_held_up_by(1));
+	assert_false(readers_stalled_by(1));
 	assert_int_equal(order[MANY + 1], 0);
 	assert_int_equal(order[MANY + 2], 1);
 	assert_true(give(1, 2, NULL));
@@ -145,7 +147,7 @@ static void test_stopping(void **state)
 	for (int i = 0; i < MANY; i++)
 		assert_true(give(1, i, NULL));
 	readers_stop();
-	assert_int_equal(n_done, MANY); /* whether they ran or not */
+	assert_int_equal(n_done, MANY); /* executed or not */
 }
 
 int main(void)

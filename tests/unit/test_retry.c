@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What answers mean, by code before status, and how long is waited. */
+/* Meaning of answers, by code before status, and backoff. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "pipeline/retry.h"
+#include "pipeline/sink/retry.h"
 
 static void test_verdicts(void **state)
 {
@@ -31,7 +31,7 @@ static void test_verdicts(void **state)
 		{ -EREMOTEIO, 0, 404, "", SEND_RETRY_SLOW },
 		{ -EREMOTEIO, 0, 301, "", SEND_RETRY_SLOW },
 		{ -EREMOTEIO, 0, 413, "", SEND_REFUSED },
-		/* the status says nothing once there is a code */
+		/* with a code the status is ignored */
 		{ -EREMOTEIO, 16, 500, "", SEND_RETRY_SLOW },
 		{ -EREMOTEIO, 60, 404, "", SEND_RETRY_SLOW },
 		{ -EREMOTEIO, 516, 403, "", SEND_RETRY_SLOW },
@@ -40,8 +40,43 @@ static void test_verdicts(void **state)
 		{ -EREMOTEIO, 117, 400, "", SEND_REFUSED },
 		{ -EREMOTEIO, 241, 500, "", SEND_RETRY },
 		{ -EREMOTEIO, 242, 500, "", SEND_RETRY_ALL },
+		/* texts of code 252 in 19.x to 21.x, 22.x to 25.x, 26.x; the last from a shard
+		 */
 		{ -EREMOTEIO, 252, 500, "Too many parts (3000)", SEND_RETRY },
+		{ -EREMOTEIO, 252, 500,
+		  "Too many parts (300). Merges are processing significantly slower than inserts.",
+		  SEND_RETRY },
+		{ -EREMOTEIO, 252, 500,
+		  "Too many parts (3001 with average size of 1.20 MiB) in table 'otel.ebpf_off_cpu "
+		  "(5d7c1f6e-2a7b-4c3d-9e8f-0a1b2c3d4e5f)'. Merges are processing significantly "
+		  "slower than inserts. (TOO_MANY_PARTS) (version 25.3.2.39 (official build))",
+		  SEND_RETRY },
+		{ -EREMOTEIO, 252, 500,
+		  "Too many inactive parts (101) in table 'otel.ebpf_off_cpu'. Parts cleaning are "
+		  "processing significantly slower than inserts.",
+		  SEND_RETRY },
+		{ -EREMOTEIO, 252, 500,
+		  "Too many parts (100025) in all partitions in total. This indicates wrong choice "
+		  "of partition key. The threshold can be modified with 'max_parts_in_total' "
+		  "setting in <merge_tree> element in config.xml or with per-table setting. "
+		  "(TOO_MANY_PARTS) (version 21.11.11.1 (official build))",
+		  SEND_RETRY },
+		{ -EREMOTEIO, 252, 500,
+		  "Too many parts (100000) in all partitions in total in table 'otel.ebpf_off_cpu "
+		  "(5d7c1f6e-2a7b-4c3d-9e8f-0a1b2c3d4e5f)'. This indicates wrong choice of "
+		  "partition key. The threshold can be modified with 'max_parts_in_total' setting",
+		  SEND_RETRY },
 		{ -EREMOTEIO, 252, 500, "Too many partitions for single INSERT block",
+		  SEND_SPLIT_DAYS },
+		{ -EREMOTEIO, 252, 500,
+		  "Too many partitions for single INSERT block (more than 100). The limit is "
+		  "controlled by 'max_partitions_per_insert_block' setting. Large number of "
+		  "partitions is a common misconception. It will lead to severe negative "
+		  "performance impact, including slow server startup",
+		  SEND_SPLIT_DAYS },
+		{ -EREMOTEIO, 252, 500,
+		  "Received from ch-2:9000. DB::Exception: Too many partitions for single INSERT "
+		  "block (more than 100). The limit is controlled by",
 		  SEND_SPLIT_DAYS },
 		{ -EREMOTEIO, 33, 500, "", SEND_RETRY },
 		{ -EREMOTEIO, 98765, 200, "", SEND_RETRY },
@@ -88,7 +123,7 @@ static void test_jitter(void **state)
 	assert_in_range(low, 6000, 6100);
 	assert_in_range(high, 9900, 9999);
 	assert_in_range(retry_jitter(0, 0), 0, 0);
-	/* what the server asks for, but no year of it */
+	/* Retry-After is bounded */
 	assert_int_equal(retry_jitter(NSEC_PER_SEC, 7 * NSEC_PER_SEC), 7 * NSEC_PER_SEC);
 	assert_int_equal(retry_jitter(NSEC_PER_SEC, 999999 * NSEC_PER_SEC), 300 * NSEC_PER_SEC);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The spool: what is torn or corrupt is never taken for a batch, what is whole comes back byte for
- * byte and in order, limits hold, a killed run's losses are counted to the row.
+ * The spool: torn or corrupt files are never accepted, complete batches are restored exactly and in
+ * order, limits hold, losses of a killed run are counted exactly.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "log.h"
+#include "base/log.h"
 #include "pipeline/pipeline.h"
-#include "probe/clock.h"
+#include "base/clock.h"
 
 struct number_row {
 	uint64_t n;
@@ -86,7 +86,7 @@ static void every_truncation_and_every_flipped_byte_is_seen(void **state)
 	assert_int_equal(back->body.len, b->body.len);
 	assert_memory_equal(back->body.data, b->body.data, b->body.len);
 	for (file.len = 0; file.len < len; file.len++) {
-		/* in memory of its own, so that a sanitizer sees reads behind the end */
+		/* exact-size copy, for the sanitizer */
 		struct buffer cut = { 0 };
 
 		assert_int_equal(buffer_append(&cut, file.data, file.len), 0);
@@ -213,7 +213,7 @@ static struct spool_options options(void)
 				       .sync_after_ns = NSEC_PER_SEC };
 }
 
-/* A disk may take files and not let any go; halves beside their whole would be its rows twice. */
+/* If the whole cannot be removed, its halves would double the rows. */
 static void a_whole_that_stays_is_not_replaced(void **state)
 {
 	struct spool_options o = options();
@@ -226,9 +226,9 @@ static void a_whole_that_stays_is_not_replaced(void **state)
 	assert_int_equal(spool_open(&o, &s, &why), 0);
 	assert_int_equal(spool_put(s, whole, "a", false, &why), 0);
 	assert_int_equal(spool_replace(s, whole, "a", &why), 0);
-	assert_int_equal(spool_replace(s, whole, "a", &why), 0); /* gone is gone */
+	assert_int_equal(spool_replace(s, whole, "a", &why), 0); /* already removed: success */
 	snprintf(path, sizeof(path), "%s/%016x.10.a", directory, 1);
-	assert_int_equal(mkdir(path, 0700), 0); /* root's, too, can not unlink it */
+	assert_int_equal(mkdir(path, 0700), 0); /* a directory cannot be unlinked, even by root */
 	assert_int_equal(spool_replace(s, whole, "a", &why), -EISDIR);
 	assert_non_null(strstr(why.text, "cannot replace"));
 	spool_close(s);
@@ -248,6 +248,88 @@ static int remember(const struct spool_name *name, uint64_t disk, uint64_t age, 
 	assert_in_range(age, 0, 60 * NSEC_PER_SEC);
 	f->names[f->n++] = *name;
 	return 0;
+}
+
+static int keep_age(const struct spool_name *name, uint64_t disk, uint64_t age, void *context)
+{
+	(void)name, (void)disk;
+	*(uint64_t *)context = age;
+	return 0;
+}
+
+static void set_time(const char *name, int64_t seconds)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	assert_int_equal(
+		utimensat(AT_FDCWD, path,
+			  (struct timespec[]){ { .tv_nsec = UTIME_OMIT }, { .tv_sec = seconds } },
+			  0),
+		0);
+}
+
+static void write_clock(const char *boot_id, int64_t base)
+{
+	char path[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/clock", directory);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fprintf(f, "%s %lld\n", boot_id, (long long)base);
+	fclose(f);
+}
+
+static uint64_t scanned_age_s(struct spool_options *o)
+{
+	uint64_t age = UINT64_MAX;
+	struct spool *s;
+	struct why why;
+
+	assert_int_equal(spool_open(o, &s, &why), 0);
+	assert_int_equal(spool_scan(s, keep_age, &age, &why), 0);
+	spool_close(s);
+	return age / NSEC_PER_SEC;
+}
+
+/* Clocks: started in 1970, set right since, running. */
+static void a_file_is_as_old_as_it_is(void **state)
+{
+	static const char file[] = "0000000000000001.10.a", other_boot[] = "another-boot";
+	struct spool_options o = options();
+	struct batch *b = sealed_batch(1, 0, 10);
+	struct timespec up;
+	struct spool *s;
+	struct why why;
+
+	(void)state;
+	clock_gettime(CLOCK_BOOTTIME, &up);
+	assert_int_equal(spool_open(&o, &s, &why), 0);
+	assert_int_equal(spool_put(s, b, "a", false, &why), 0);
+	spool_close(s);
+	batch_free(b);
+	/* files of an older version: wall clock if plausible */
+	set_time(file, 7);
+	assert_in_range(scanned_age_s(&o), 0, 5);
+	assert_in_range(scanned_age_s(&o), 0, 5); /* dated by this clock now */
+	/* previous boot with a clock in 1970, last seen after 100 s */
+	set_time(file, 50);
+	write_clock(other_boot, 0);
+	set_time("clock", 150);
+	assert_in_range(scanned_age_s(&o), 100 + (uint64_t)up.tv_sec, 105 + (uint64_t)up.tv_sec);
+	/* again, now dated by this boot's clock */
+	assert_in_range(scanned_age_s(&o), 100 + (uint64_t)up.tv_sec, 106 + (uint64_t)up.tv_sec);
+	/* a clock years ahead */
+	set_time(file, 4000000000);
+	write_clock(other_boot, 0);
+	set_time("clock", 4000000020);
+	assert_in_range(scanned_age_s(&o), 20 + (uint64_t)up.tv_sec, 26 + (uint64_t)up.tv_sec);
+	/* a foreign file with that name */
+	write_clock("x", 0);
+	set_time("clock", 4000000020);
+	set_time(file, 0);
+	assert_in_range(scanned_age_s(&o), 0, 5);
 }
 
 static void a_half_beside_its_whole_is_no_batch(void **state)
@@ -270,7 +352,7 @@ static void a_half_beside_its_whole_is_no_batch(void **state)
 	assert_int_equal(spool_put(s, halves[0], "a", true, &why), 0);
 	assert_int_equal(spool_put(s, halves[1], "a", true, &why), 0);
 	assert_int_equal(spool_scan(s, remember, &found, &why), 0);
-	assert_int_equal(found.n, 3); /* killed before the whole was removed */
+	assert_int_equal(found.n, 3); /* killed before removing the whole */
 	assert_int_equal(spool_put(s, halves[0], "a", true, &why), 0);
 	assert_int_equal(spool_put(s, halves[1], "a", true, &why), 0);
 	assert_int_equal(spool_replace(s, whole[1], "a", &why), 0);
@@ -297,7 +379,7 @@ struct keeper {
 	struct buffer got;
 	char last_token[BATCH_TOKEN_MAX];
 	enum send_result verdict;
-	uint64_t bad_row; /* SEND_REFUSED for what has it */
+	uint64_t bad_row; /* SEND_REFUSED for batches with this row */
 	size_t sends;
 };
 
@@ -406,7 +488,7 @@ static void what_is_not_delivered_comes_with_the_next_run(void **state)
 
 	(void)state;
 	add_numbers(p, 0, 1009);
-	finish(p, 0); /* nothing is lost, and nobody waits for a server that is down */
+	finish(p, 0); /* no loss, and no wait for an unreachable server */
 	assert_in_range(clock_monotonic_ns() - begin, 0, 4 * NSEC_PER_SEC);
 	pipeline_read_counts(p, 0, &c);
 	assert_int_equal(c.spooled, 1009);
@@ -450,7 +532,7 @@ static void another_runs_table_is_delivered_too(void **state)
 	assert_int_not_equal(access(path, F_OK), 0);
 	assert_int_equal(k.sends, 2);
 	pipeline_read_counts(p, 0, &c);
-	assert_int_equal(c.inserted, 5); /* the others are not this table's */
+	assert_int_equal(c.inserted, 5); /* the other rows belong to another table */
 	assert_string_not_equal(k.last_token, b->token);
 	pipeline_free(p);
 	batch_free(b);
@@ -530,7 +612,8 @@ static void a_bad_row_is_found_and_the_others_go_on(void **state)
 	buffer_free(&k.got);
 }
 
-static void a_table_of_which_all_is_refused_costs_few_tries(void **state)
+/* A wrong table (column of another type): no row is dropped. */
+static void a_table_that_refuses_all_keeps_all_and_costs_few_tries(void **state)
 {
 	struct spool_options o = options();
 	struct keeper k = { .verdict = SEND_REFUSED };
@@ -539,11 +622,55 @@ static void a_table_of_which_all_is_refused_costs_few_tries(void **state)
 
 	(void)state;
 	add_numbers(p, 0, 10000);
-	finish(p, -EIO);
+	finish(p, 0);
 	pipeline_read_counts(p, 0, &c);
-	assert_int_equal(c.dropped_refused, 10000);
+	assert_counts_add_up(&c);
+	assert_int_equal(c.dropped_refused, 0);
+	assert_int_equal(c.spooled, 10000);
 	assert_in_range(k.sends, 10, 200);
 	pipeline_free(p);
+	k.verdict = SEND_OK;
+	p = start(&k, 1000, &o);
+	finish(p, 0);
+	assert_got(&k, 0, 10000);
+	pipeline_free(p);
+	buffer_free(&k.got);
+}
+
+/* No batch is dropped, other batches are written. */
+static void a_batch_larger_than_the_spool_empties_nothing(void **state)
+{
+	struct spool_options o = options();
+	struct keeper k = { .verdict = SEND_RETRY };
+	struct pipeline_counts c = { 0 };
+	struct pipeline *p;
+
+	(void)state;
+	o.max_bytes = 8 * 4096;
+	p = start(&k, 100, &o);
+	add_numbers(p, 0, 300);
+	for (int i = 0; i < 200 && c.spooled < 300; i++) {
+		nanosleep(&(struct timespec){ .tv_nsec = 10 * 1000000 }, NULL);
+		pipeline_read_counts(p, 0, &c);
+	}
+	assert_int_equal(c.spooled, 300);
+	pipeline_change_limits(p, &(struct pipeline_limits){ .batch_rows = 50000,
+							     .batch_bytes = 16 << 20,
+							     .batch_age_ns = 3600 * NSEC_PER_SEC,
+							     .memory_bytes = 64 << 20,
+							     .spool = o });
+	add_numbers(p, 300, 50300);
+	nanosleep(&(struct timespec){ .tv_sec = 2, .tv_nsec = 500 * 1000000 }, NULL);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.dropped_spool, 0);
+	assert_int_equal(c.spooled, 300);
+	k.verdict = SEND_OK;
+	finish(p, 0);
+	pipeline_read_counts(p, 0, &c);
+	assert_int_equal(c.inserted, 50300);
+	assert_counts_add_up(&c);
+	pipeline_free(p);
+	buffer_free(&k.got);
 }
 
 static void corrupt_files_are_set_aside_and_counted(void **state)
@@ -576,7 +703,7 @@ static void corrupt_files_are_set_aside_and_counted(void **state)
 	buffer_free(&k.got);
 }
 
-/* Killed with full batches in the spool and the rest in memory: the rest is counted, exactly. */
+/* Killed with full batches in the spool and rows in memory: the latter are counted exactly. */
 static void a_killed_run_is_counted_to_the_row(void **state)
 {
 	struct spool_options o = options();
@@ -606,7 +733,7 @@ static void a_killed_run_is_counted_to_the_row(void **state)
 	assert_int_equal(c.inserted, 1007);
 	assert_counts_add_up(&c);
 	pipeline_free(p);
-	p = start(&k, 100, &o); /* told once */
+	p = start(&k, 100, &o); /* reported once */
 	finish(p, 0);
 	pipeline_read_counts(p, 0, &c);
 	assert_int_equal(c.lost_crash, 0);
@@ -614,7 +741,7 @@ static void a_killed_run_is_counted_to_the_row(void **state)
 	buffer_free(&k.got);
 }
 
-/* In a child: rows of which `spooled` reach the spool, then SIGKILL. */
+/* In a child: adds rows, `spooled` of them reach the spool, then SIGKILL. */
 static void killed_run(struct keeper *k, const struct spool_options *o, uint64_t rows,
 		       uint64_t spooled)
 {
@@ -634,7 +761,7 @@ static void killed_run(struct keeper *k, const struct spool_options *o, uint64_t
 	assert_true(WIFSIGNALED(status));
 }
 
-/* Killed again before its first report is safe: the next one has the losses of both to tell. */
+/* Killed again before the first report is safe: the next run reports the losses of both. */
 static void losses_are_told_until_they_are_safe(void **state)
 {
 	struct spool_options o = options();
@@ -649,7 +776,7 @@ static void losses_are_told_until_they_are_safe(void **state)
 	p = start_with(2, &k, 100, &o);
 	pipeline_read_counts(p, 0, &c);
 	assert_int_equal(c.lost_crash, 13 + 7);
-	pipeline_add(p, 1, &(struct number_row){ 1 }); /* the report */
+	pipeline_add(p, 1, &(struct number_row){ 1 }); /* report row */
 	finish(p, 0);
 	pipeline_free(p);
 	p = start_with(2, &k, 100, &o);
@@ -675,7 +802,9 @@ int main(void)
 		ON_DISK(the_limit_drops_the_oldest_and_counts),
 		ON_DISK(age_drops_and_counts),
 		ON_DISK(a_bad_row_is_found_and_the_others_go_on),
-		ON_DISK(a_table_of_which_all_is_refused_costs_few_tries),
+		ON_DISK(a_table_that_refuses_all_keeps_all_and_costs_few_tries),
+		ON_DISK(a_file_is_as_old_as_it_is),
+		ON_DISK(a_batch_larger_than_the_spool_empties_nothing),
 		ON_DISK(corrupt_files_are_set_aside_and_counted),
 		ON_DISK(a_killed_run_is_counted_to_the_row),
 		ON_DISK(losses_are_told_until_they_are_safe),

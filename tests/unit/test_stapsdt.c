@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arguments of static probes: the forms that compilers write, and others. */
+/* Arguments of static probes: forms written by compilers, and invalid forms. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "probe/stapsdt.h"
+#include "elf/stapsdt.h"
 
 static void check(uint16_t machine, const char *text, struct arg_spec want)
 {

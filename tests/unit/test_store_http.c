@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The store's HTTP manners: authentication, statuses, content types, quoting, bodies. */
+/* The store's HTTP conventions: authentication, statuses, content types, quoting, bodies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void test_basic_auth(void **state)
 	assert_true(parse_basic_auth("Basic ZGVmYXVsdDpwYTpzcw==", user, sizeof(user), password,
 				     sizeof(password)));
 	assert_string_equal(user, "default");
-	assert_string_equal(password, "pa:ss"); /* only the first colon divides */
+	assert_string_equal(password, "pa:ss"); /* the first colon separates */
 	assert_true(
 		parse_basic_auth("basic  Og==", user, sizeof(user), password, sizeof(password)));
 	assert_string_equal(user, "");
@@ -98,7 +98,7 @@ static void test_formats(void **state)
 			    "text/plain; charset=UTF-8");
 	assert_true(format_can_stream(text("jsoneachrow")));
 	assert_true(format_can_stream(text("Native")));
-	/* these have a header or a footer around their rows */
+	/* formats with header or footer */
 	for (const char *const *f = (const char *const[]){ "JSON", "CSVWithNames", "Parquet", "XML",
 							   "PrettyCompact", "Values", NULL };
 	     *f; f++)
@@ -146,7 +146,7 @@ static void test_body_plain(void **state)
 	assert_int_equal(body_append(&a, bytes, 40), 0);
 	assert_int_equal(a.len, 100);
 	assert_int_equal(body_append(&a, bytes, 1), -EFBIG);
-	/* the other one finds the shared budget used up */
+	/* the other body exceeds the shared budget */
 	assert_int_equal(body_begin(&b, &budget, BODY_PLAIN), 0);
 	assert_int_equal(body_append(&b, bytes, 1), -ENOBUFS);
 	body_free(&b);
@@ -166,14 +166,14 @@ static void test_body_packed(void **state)
 
 		n = pack("hello", 5, window, packed, sizeof(packed));
 		assert_int_equal(body_begin(&b, &budget, BODY_GZIP), 0);
-		for (size_t i = 0; i < n; i++) /* however it is cut */
+		for (size_t i = 0; i < n; i++) /* for every chunk size */
 			assert_int_equal(body_append(&b, packed + i, 1), 0);
 		assert_int_equal(body_finish(&b), 0);
 		assert_int_equal(b.len, 5);
 		assert_memory_equal(b.bytes, "hello", 5);
 		body_free(&b);
 
-		/* cut short, at every place */
+		/* truncated at every position */
 		for (size_t cut = 1; cut < n; cut++) {
 			assert_int_equal(body_begin(&b, &budget, BODY_GZIP), 0);
 			assert_int_equal(body_append(&b, packed, cut), 0);
@@ -181,7 +181,7 @@ static void test_body_packed(void **state)
 			body_free(&b);
 		}
 	}
-	/* two members, one after the other */
+	/* two consecutive members */
 	struct body b;
 
 	n = pack("hello", 5, MAX_WBITS + 16, packed, sizeof(packed));
@@ -191,7 +191,7 @@ static void test_body_packed(void **state)
 	assert_int_equal(body_finish(&b), 0);
 	assert_int_equal(b.len, 10);
 	body_free(&b);
-	/* no gzip at all, and nothing at all */
+	/* not gzip; empty */
 	assert_int_equal(body_begin(&b, &budget, BODY_GZIP), 0);
 	assert_int_equal(body_append(&b, "plain text", 10), -EBADMSG);
 	body_free(&b);

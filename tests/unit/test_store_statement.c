@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the store reads off a statement before the engine sees it. */
+/* The store's parser of statements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "store/statement.h"
+#include "base/util.h"
+#include "clickhouse/statement.h"
 
 static struct statement parse(const char *sql)
 {
@@ -52,6 +53,45 @@ static void test_kinds(void **state)
 	}
 }
 
+static void test_reads(void **state)
+{
+	static const struct {
+		const char *sql;
+		bool reads;
+	} cases[] = {
+		{ "select 1", true },
+		{ "/* c */ with 1 as x select x", true },
+		{ "(select 1)", true },
+		{ "FROM t SELECT a", true },
+		{ "SHOW TABLES", true },
+		{ "describe table t", true },
+		{ "explain select 1", true },
+		{ "exists table t", true },
+		{ "select insert('ab', 1, 1, 'c')", true },
+		{ "select 'INSERT INTO t'", true },
+		{ "", false },
+		{ "insert into t values (1)", false },
+		{ "insert into function file('x') select 1", false },
+		{ "with 1 as x insert into t select x", false },
+		{ "with 1 as x insert/**/into function file('x') select x", false },
+		{ "with x as (select 1) insert table t select * from x", false },
+		{ "system stop merges", false },
+		{ "kill query where 1", false },
+		{ "create temporary table t (a UInt8)", false },
+		{ "backup table t to File('x')", false },
+		{ "parallel with insert into t values (1)", false },
+		{ "select1", false },
+		{ "`select` 1", false },
+		{ "\xc2\xa0insert into t values (1)", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		if (parse(cases[i].sql).reads != cases[i].reads)
+			fail_msg("%s: reads is not %d", cases[i].sql, cases[i].reads);
+	}
+}
+
 static void test_insert_data(void **state)
 {
 	struct statement s = parse(
@@ -60,7 +100,7 @@ static void test_insert_data(void **state)
 	(void)state;
 	assert_text(s.sql, "INSERT INTO t (a, `b format`) ");
 	assert_text(s.format, "JSONEachRow");
-	/* one line break belongs to the clause; everything else is data, semicolons too */
+	/* the first line break belongs to the clause; the rest is data, including semicolons */
 	assert_text(s.data, "\n{\"a\":1}\n\n;x");
 	assert_false(s.many);
 
@@ -74,7 +114,7 @@ static void test_insert_data(void **state)
 	assert_text(s.format, "TSV");
 	assert_text(s.data, "1");
 
-	/* words in strings, comments and parentheses are no clauses */
+	/* words in strings, comments and parentheses are not clauses */
 	s = parse("insert into t settings x = 'format CSV' /* values */ format TSV");
 	assert_text(s.format, "TSV");
 	assert_text(s.data, "");
@@ -137,7 +177,7 @@ static void test_kills(void **state)
 	assert_false(parse("SELECT 'system kill'").kills);
 }
 
-/* Cut anywhere, it must end and stay inside its text (the sanitizers watch). */
+/* Truncated at every position: terminates without access out of bounds (sanitizers). */
 static void test_hostile(void **state)
 {
 	static const char sql[] =
@@ -161,6 +201,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_reads),
 		cmocka_unit_test(test_insert_data),
 		cmocka_unit_test(test_insert_binary_data),
 		cmocka_unit_test(test_format),

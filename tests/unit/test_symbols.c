@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of a user stack live until the row is done, whatever is read again meanwhile. */
+/* Names of a user stack are valid until the end of the row, despite re-reads. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,13 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "probe/symbols.h"
-#include "readers.h"
+#include "rows/symbols.h"
+#include "rows/row_context.h"
+#include "workers/readers.h"
 
 enum { CODE_BYTES = 4096 };
 
-/* Code without a file, as a JIT makes it. Never next to other such code: the kernel would merge
- * them. */
+/* Code without a file, as made by a JIT. Not adjacent to other such code: the kernel would merge
+ * the mappings. */
 static uint64_t make_code(void)
 {
 	char *room = mmap(NULL, 3 * CODE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -27,30 +28,32 @@ static uint64_t make_code(void)
 	return (uint64_t)(uintptr_t)room + CODE_BYTES + 64;
 }
 
-/* What is not found makes the process's mappings be read again, but not more than once a second. */
+static struct row_context context;
+
+/* Unknown addresses cause a re-read of mappings, at most once a second. */
 static void let_a_second_pass(void)
 {
 	nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 100 * 1000000 }, NULL);
 }
 
-/* As a row is made again, until all that a stack needs is read. */
+/* Repeats the row until all look-ups are done. */
 static void let_it_be_read(uint32_t pid, const __u64 *stack)
 {
 	const char *names[2];
 
 	do {
-		readers_take(NULL);
-		lookups = (struct lookups){ 0 };
+		readers_complete(NULL);
+		context = (struct row_context){ 0 };
 		symbols_next_row();
-		symbols_user_stack(pid, stack, 2, names);
-	} while (lookups.waits_for);
-	assert_false(lookups.unread);
+		symbols_user_stack(&context, pid, stack, 2, names);
+	} while (context.waits_for);
+	assert_false(context.unread);
 }
 
 static int start(void **state)
 {
 	(void)state;
-	mallopt(M_PERTURB, 0x55); /* what is freed is overwritten at once */
+	mallopt(M_PERTURB, 0x55); /* freed memory is overwritten */
 	return 0;
 }
 
@@ -79,7 +82,7 @@ static void within_a_stack(void **state)
 	stack[1] = make_code();
 	let_it_be_read((uint32_t)getpid(), stack);
 	symbols_next_row();
-	assert_int_equal(symbols_user_stack((uint32_t)getpid(), stack, 2, names), 2);
+	assert_int_equal(symbols_user_stack(&context, (uint32_t)getpid(), stack, 2, names), 2);
 	assert_all_anonymous(names, 2);
 }
 
@@ -95,12 +98,12 @@ static void from_one_stack_to_the_next(void **state)
 	let_it_be_read((uint32_t)getpid(), first);
 	let_it_be_read((uint32_t)getpid(), second);
 	symbols_next_row();
-	assert_int_equal(symbols_user_stack((uint32_t)getpid(), first, 1, &names[0]), 1);
-	assert_int_equal(symbols_user_stack((uint32_t)getpid(), second, 1, &names[1]), 1);
+	assert_int_equal(symbols_user_stack(&context, (uint32_t)getpid(), first, 1, &names[0]), 1);
+	assert_int_equal(symbols_user_stack(&context, (uint32_t)getpid(), second, 1, &names[1]), 1);
 	assert_all_anonymous(names, 2);
 }
 
-/* More processes than are remembered: all are forgotten, and the names must stay. */
+/* More processes than the cache holds: all are evicted, the names must stay valid. */
 static void when_processes_are_forgotten(void **state)
 {
 	__u64 stack[2] = { make_code() };
@@ -110,13 +113,13 @@ static void when_processes_are_forgotten(void **state)
 	symbols_process_appeared((uint32_t)getpid());
 	let_it_be_read((uint32_t)getpid(), stack);
 	symbols_next_row();
-	assert_int_equal(symbols_user_stack((uint32_t)getpid(), stack, 1, &names[0]), 1);
-	for (uint32_t pid = 1; pid <= 600; pid++) /* above any pid there is */
-		symbols_user_stack((1U << 22) + pid, stack, 1, &names[1]);
+	assert_int_equal(symbols_user_stack(&context, (uint32_t)getpid(), stack, 1, &names[0]), 1);
+	for (uint32_t pid = 1; pid <= 600; pid++) /* above all existing pids */
+		symbols_user_stack(&context, (1U << 22) + pid, stack, 1, &names[1]);
 	assert_all_anonymous(names, 1);
 	assert_string_equal(names[1], "<unread>");
 	let_it_be_read((1U << 22) + 600, stack);
-	symbols_user_stack((1U << 22) + 600, stack, 1, &names[1]);
+	symbols_user_stack(&context, (1U << 22) + 600, stack, 1, &names[1]);
 	assert_string_equal(names[1], "[unknown]");
 }
 
@@ -127,7 +130,7 @@ static void functions(void **state)
 
 	(void)state;
 	let_it_be_read((uint32_t)getpid(), stack);
-	assert_int_equal(symbols_user_stack((uint32_t)getpid(), stack, 1, &name), 1);
+	assert_int_equal(symbols_user_stack(&context, (uint32_t)getpid(), stack, 1, &name), 1);
 	assert_string_equal(name, "symbols_next_row");
 }
 

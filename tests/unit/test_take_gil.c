@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * take_gil() of the real Pythons of this machine: what calls pthread_cond_timedwait() is what the
- * symbols call so, and stripped copies have it at the same places.
+ * take_gil() of real Pythons: the caller of pthread_cond_timedwait() is the function named
+ * take_gil, at the same addresses in stripped copies.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,11 +11,11 @@
 
 #include <stdlib.h>
 
-#include "probe/call_sites.h"
-#include "probe/elf_file.h"
-#include "probe/python.h"
-#include "probe/python_gil.h"
-#include "probe/take_gil.h"
+#include "elf/call_sites.h"
+#include "elf/elf_file.h"
+#include "cpython/image_read.h"
+#include "cpython/gil.h"
+#include "cpython/take_gil.h"
 #include "pythons.h"
 
 static struct pythons pythons;
@@ -30,12 +30,10 @@ static bool is_interpreter(const char *path)
 
 static void find(const char *path, struct take_gil_bounds *bounds, struct take_gil_waits *waits)
 {
-	struct python_binary binary = {};
+	const struct readable_file file = { .path = path, .fd = -1 };
 	struct why why = {};
 
-	snprintf(binary.attach_path, sizeof(binary.attach_path), "%s", path);
-	if (take_gil_find_bounds(&binary, bounds, &why) ||
-	    take_gil_find_waits(&binary, waits, &why))
+	if (take_gil_find_bounds(&file, bounds, &why) || take_gil_find_waits(&file, waits, &why))
 		fail_msg("%s: %s", path, why.text);
 }
 
@@ -85,7 +83,7 @@ static void test_stripped_is_the_same(void **state)
 	unlink(copy);
 }
 
-/* A copy of the interpreter whose C library has another name of the same length. */
+/* A copy of the interpreter with another C library name of the same length. */
 static void copy_with_another_libc(const char *path, const char *copy)
 {
 	static const char libc[] = "libc.so.6", musl[] = "libc.musl";
@@ -116,13 +114,13 @@ static void copy_with_another_libc(const char *path, const char *copy)
 
 static bool uses_glibc(const char *path)
 {
-	struct python_binary binary = {};
+	const struct readable_file file = { .path = path, .fd = -1 };
+	const struct python_image image = {};
 	struct why why = {};
 	uint64_t base_va;
 	bool glibc;
 
-	snprintf(binary.attach_path, sizeof(binary.attach_path), "%s", path);
-	if (python_gil_check(&binary, &base_va, &glibc, &why))
+	if (python_gil_check(&image, &file, &base_va, &glibc, &why))
 		fail_msg("%s: %s", path, why.text);
 	return glibc;
 }
@@ -147,15 +145,15 @@ static void test_other_libcs_are_told(void **state)
 
 static void test_no_calls_are_refused(void **state)
 {
-	struct python_binary binary = { .attach_path = "/bin/true" };
+	const struct readable_file file = { .path = "/bin/true", .fd = -1 };
 	struct take_gil_bounds bounds;
 	struct take_gil_waits waits;
 	struct why why = {};
 
 	(void)state;
-	assert_int_equal(take_gil_find_waits(&binary, &waits, &why), -ENOTSUP);
+	assert_int_equal(take_gil_find_waits(&file, &waits, &why), -ENOTSUP);
 	assert_non_null(strstr(why.text, "pthread_cond_timedwait"));
-	assert_int_equal(take_gil_find_bounds(&binary, &bounds, &why), -ENOTSUP);
+	assert_int_equal(take_gil_find_bounds(&file, &bounds, &why), -ENOTSUP);
 }
 
 int main(void)

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Texts from elsewhere: what a terminal gets of them, and where they are cut. */
+/* Untrusted text: filtering for terminals, and truncation. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "text.h"
+#include "base/text.h"
 
 static void test_what_steers_a_terminal_is_a_question_mark(void **state)
 {
@@ -15,8 +18,9 @@ static void test_what_steers_a_terminal_is_a_question_mark(void **state)
 
 	(void)state;
 	assert_string_equal(text_printable(to, sizeof(to), "a\033[2J\nb"), "a?[2J?b");
-	assert_string_equal(text_printable(to, sizeof(to), "\xc2\x9b"), "?");	      /* CSI */
-	assert_string_equal(text_printable(to, sizeof(to), "x\xe2\x80\xaey"), "x?y"); /* turns */
+	assert_string_equal(text_printable(to, sizeof(to), "\xc2\x9b"), "?"); /* CSI */
+	assert_string_equal(text_printable(to, sizeof(to), "x\xe2\x80\xaey"),
+			    "x?y"); /* changes direction */
 	assert_string_equal(text_printable(to, sizeof(to), "\xff\xc3"), "??");
 	assert_string_equal(text_printable(to, sizeof(to), "\xed\xa0\x80"),
 			    "???"); /* a surrogate */
@@ -31,6 +35,30 @@ static void test_a_copy_is_cut_between_characters(void **state)
 	assert_string_equal(text_printable(to, sizeof(to), "ab🐍"), "ab");
 	assert_string_equal(text_printable(to, sizeof(to), "aëb"), "aë");
 	assert_string_equal(text_printable(to, 1, "a"), "");
+}
+
+static void test_a_line_is_one_line_however_long(void **state)
+{
+	char path[] = "/tmp/underspan-test-text-XXXXXX", got[20000];
+	FILE *out = fdopen(mkstemp(path), "w+");
+	size_t n;
+
+	(void)state;
+	assert_non_null(out);
+	unlink(path);
+	text_print_line(out, "%s=%s", "\033]0;x\a\n", "\xc2\x9b");
+	text_print_line(out, "%9000s|", "\r");
+	rewind(out);
+	n = fread(got, 1, sizeof(got), out);
+	fclose(out);
+	assert_int_equal(n, strlen("?]0;x?"
+				   "?=?\n") +
+				    9002);
+	assert_memory_equal(got,
+			    "?]0;x?"
+			    "?=?\n",
+			    10);
+	assert_memory_equal(got + n - 4, " ?|\n", 4);
 }
 
 static void check_prefix(const char *text, size_t columns, size_t bytes, size_t width)
@@ -54,9 +82,46 @@ static void test_width_and_prefix_are_of_a_terminal(void **state)
 	check_prefix("Zoë", 3, 4, 3);
 	check_prefix("Zoë", 80, 4, 3);
 	check_prefix("名前-1", 2, 3, 2);
-	check_prefix("名前-1", 3, 3, 2); /* half of the next one is none */
+	check_prefix("名前-1", 3, 3, 2); /* half of the next character is not included */
 	check_prefix("名前-1", 5, 7, 5);
 	check_prefix("", 3, 0, 0);
+}
+
+/* Complete, and split at every position: equal output. */
+static void check_terminal(const char *bytes, size_t len, const char *expected)
+{
+	for (size_t at = 0; at <= len; at++) {
+		struct terminal_text t = { { 0 } };
+		char *got = NULL;
+		size_t n = 0;
+		FILE *out = open_memstream(&got, &n);
+
+		assert_non_null(out);
+		assert_int_equal(terminal_text_print(&t, bytes, at, out), 0);
+		assert_int_equal(terminal_text_print(&t, bytes + at, len - at, out), 0);
+		fclose(out);
+		assert_int_equal(n, strlen(expected));
+		assert_string_equal(got, expected);
+		free(got);
+	}
+}
+
+static void test_what_comes_in_pieces_steers_no_terminal(void **state)
+{
+	(void)state;
+	check_terminal("a\tb\n", 4, "a\tb\n");
+	check_terminal("\033[2Jx\r\0y", 8, "?[2Jx??y");
+	check_terminal("\xc2\x9b"
+		       "1m",
+		       4, "?1m");
+	check_terminal("\x9b"
+		       "1m",
+		       3, "?1m");
+	check_terminal("Zoë 名前 😀\n", strlen("Zoë 名前 😀\n"), "Zoë 名前 😀\n");
+	check_terminal("\xff\xe2\x80\xae.\n", 6, "??.\n");
+	/* incomplete character: the next byte is not part of it */
+	check_terminal("\xf0\x9f\n", 3, "??\n");
+	check_terminal("\xe5\x90\033x", 4, "???x");
 }
 
 int main(void)
@@ -64,6 +129,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_steers_a_terminal_is_a_question_mark),
 		cmocka_unit_test(test_a_copy_is_cut_between_characters),
+		cmocka_unit_test(test_a_line_is_one_line_however_long),
+		cmocka_unit_test(test_what_comes_in_pieces_steers_no_terminal),
 		cmocka_unit_test(test_width_and_prefix_are_of_a_terminal),
 	};
 

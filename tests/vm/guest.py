@@ -12,7 +12,7 @@ from agent import Agent, run_underspan
 
 
 WANTED = os.environ.get("CHECKS", "").split(",")  # of the kernel's command line; empty: all
-ALONE = ("names_and_stacks", "alone", "clock_step", "ena_module")  # they start agents of their own
+ALONE = ("names_and_stacks", "exec", "alone", "clock_step", "ena_module")  # they start agents of their own
 
 
 def say(*words):

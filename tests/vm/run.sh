@@ -11,7 +11,7 @@ work=$PWD/build/vm
 machines=("$@")
 [ $# -gt 0 ] || machines=(bullseye-security bookworm-security trixie sid bookworm-security/arm64 sid/arm64)
 jobs=${JOBS:-2}
-seconds=${TIMEOUT:-400} # for one machine
+seconds=${TIMEOUT:-600} # for one machine
 
 fail() { printf 'check-kernels: %s\n' "$*" >&2; exit 1; }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rows by number through the agent's own pipeline, so that a test knows each of them: what
- * `underspan run` does with rows, without the kernel. Takes its options for ClickHouse, batches and
- * spool. Prints a line when all rows have been added, and at the end what became of them.
+ * Sends numbered rows through the agent's pipeline, so that a test knows every row: `underspan run`
+ * without the kernel. Accepts the options for ClickHouse, batches and spool. Prints a line after
+ * adding all rows, and the counters at the end.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -10,15 +10,16 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "clickhouse/target.h"
+#include "commands/database.h"
 #include "pipeline/options.h"
 #include "pipeline/pipeline.h"
-#include "probe/clock.h"
+#include "base/clock.h"
+#include "trackers/trackers.h"
 
 struct numbered_row {
 	uint64_t n, start_us;
-	const char *note; /* a number in the table: text that is none is refused */
-	char text[33];	  /* does not compress */
+	const char *note; /* a number column in the table: other text is refused */
+	char text[33];	  /* incompressible */
 };
 
 static const struct column columns[] = {
@@ -34,7 +35,7 @@ static const struct column columns[] = {
 			ARRAY_SIZE(columns)                                                        \
 		}                                                                                  \
 	}
-/* the names are those of trackers for shed_first's sake */
+/* names of trackers, for shed_first */
 static const struct table table_a = NUMBERED("ebpf_handoff"), table_b = NUMBERED("ebpf_off_cpu"),
 			  table_c = NUMBERED("ebpf_gil_wait");
 static const struct table *const tables[] = { &table_a, &table_b, &table_c };
@@ -64,7 +65,7 @@ static void on_signal(int number)
 	stop = 1;
 }
 
-/* How many rows were handed over, a number each table, where it outlives the process. */
+/* Rows added per table, in memory that survives the process. */
 static uint64_t *map_truth(void)
 {
 	int fd = truth_path ? open(truth_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
@@ -160,6 +161,20 @@ static void print_counts(struct pipeline *p, uint64_t memory_max)
 	}
 }
 
+/* As the agent does for the trackers of these names. */
+static void rank_tables(struct pipeline *p)
+{
+	for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {
+		for (size_t i = 0; all_trackers[i]; i++) {
+			if (!strcmp(all_trackers[i]->table.name, tables[t]->name))
+				pipeline_set_shed_rank(
+					p, t,
+					tracker_shed_rank(all_trackers[i],
+							  &pipeline_limits.shed_first));
+		}
+	}
+}
+
 static int run(struct why *why)
 {
 	struct clickhouse_target target;
@@ -175,6 +190,8 @@ static int run(struct why *why)
 				  &sink, why);
 	if (!err)
 		err = pipeline_new(tables, ARRAY_SIZE(tables), &pipeline_limits, sink, &p, why);
+	if (!err)
+		rank_tables(p);
 	if (err) {
 		if (sink)
 			sink->free(sink);

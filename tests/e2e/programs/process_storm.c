@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * process_storm SECONDS RATE fork|exec: starts processes one after the other that end at once, RATE
- * a second (0: as many as it can); those of exec become another program first, the smallest there
- * is. Says how many. For tests of what a host full of short lives costs.
+ * process_storm SECONDS RATE fork|exec: starts processes that exit at once, RATE per second (0:
+ * unlimited); with exec, each executes a minimal program first. Prints the number. For tests of the
+ * cost of short-lived processes.
  */
 #include <elf.h>
 #include <err.h>
@@ -68,7 +68,7 @@ static double now(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* The child of vfork() borrows this memory until it is another program or gone. */
+/* The child of vfork() shares this memory until exec() or exit. */
 static void start_one(int fd)
 {
 	static char *const argv[] = { "short", NULL }, *const envp[] = { NULL };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Is in futex(FUTEX_WAKE) most of the time, and wakes nobody: whoever takes the current thread for
- * the cause of what an interrupt does meanwhile, takes this one. One thread a CPU; wakes SECONDS.
+ * wakes SECONDS: a thread per CPU calls futex(FUTEX_WAKE) all the time without waking a thread. A
+ * tracker that attributes wake-ups by interrupts to the current thread would name these threads.
  */
 #include <linux/futex.h>
 #include <pthread.h>

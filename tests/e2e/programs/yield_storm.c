@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * As many context switches as processors can make: on each two processes that nothing preempts
- * give way to each other, four fifths of the time; else others have their turn. yield_storm
- * SECONDS: prints the children's pids, begins when it reads a line, says when all are asleep for
- * good, so that the kernel's count of each one's switches is final, and ends with its input.
+ * yield_storm SECONDS: the maximum rate of context switches. On each CPU two real-time processes
+ * yield to each other for four fifths of the time. Prints the children's pids, starts on a line of
+ * input, reports when all children sleep (the kernel's counts of their switches are final then),
+ * and ends at the end of input.
  */
 #include <err.h>
 #include <sched.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Preloaded into the agent: moves its CLOCK_REALTIME by the seconds that stand in $CLOCK_STEP_FILE,
- * a shared int64. A real step would be one for everybody on the machine.
+ * Preloaded into the agent: shifts CLOCK_REALTIME by the seconds in $CLOCK_STEP_FILE, a shared
+ * int64. A real step would affect the whole machine.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that nobody gets: a thread's name, and the file's name of its code, lie in a file of a file system that does not
-answer any more. hung_memory.py PATH N: the thread collects N times. What hangs must not be touched here, either."""
+answer any more; with "userfaultfd" as PATH, in memory whose page faults this program ought to answer and does not.
+hung_memory.py PATH N: the thread collects N times. What hangs must not be touched here, either."""
 import ctypes
 import gc
 import mmap
 import os
+import platform
+import struct
 import sys
 import threading
 
@@ -25,6 +28,32 @@ def put_into_file(address, fd):
         sys.exit("mmap: " + os.strerror(ctypes.get_errno()))
 
 
+UFFDIO_API, UFFDIO_REGISTER = 0xc018aa3f, 0xc020aa00
+REGISTER_MISSING = 1
+
+
+def ioctl(fd, request, *numbers):
+    if libc.ioctl(fd, ctypes.c_ulong(request), struct.pack(f"<{len(numbers)}Q", *numbers)):
+        sys.exit("userfaultfd: " + os.strerror(ctypes.get_errno()))
+
+
+def answer_no_faults(addresses):
+    """The memory is a file's of the kernel (memfd), of which no page is there: it is seen to be absent only by its own faults."""
+    number = {"x86_64": 323, "aarch64": 282}[platform.machine()]
+    faults = libc.syscall(number, os.O_CLOEXEC | os.O_NONBLOCK)
+    ioctl(faults, UFFDIO_API, 0xaa, 0, 0)
+    for address in addresses:
+        ioctl(faults, UFFDIO_REGISTER, address // PAGE * PAGE, SIZE, REGISTER_MISSING, 0)
+
+
+def open_memory(path):
+    if path != "userfaultfd":
+        return os.open(path, os.O_RDONLY)
+    fd = os.memfd_create("trap")
+    os.truncate(fd, SIZE)
+    return fd
+
+
 def define(file_name):
     names = {}
     exec(compile("def collect(n, gc, _):\n    for _ in range(n):\n        gc.collect(0)\n", file_name, "exec"), names)
@@ -39,6 +68,8 @@ def run(fd, n):
     gc.freeze()  # a collection looks at what is in the thread's attributes
     for address in addresses:
         put_into_file(address, fd)
+    if sys.argv[1] == "userfaultfd":
+        answer_no_faults(addresses)
     begin = now()
     collect(n, gc, None)
     tell(tid=threading.get_native_id(), begin=begin)
@@ -47,7 +78,7 @@ def run(fd, n):
 
 
 def main():
-    fd = os.open(sys.argv[1], os.O_RDONLY)
+    fd = open_memory(sys.argv[1])
     gc.disable()
     if warm_up():
         threading.Thread(target=run, args=(fd, int(sys.argv[2]))).start()

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A program that is no Python and has all that a tracer looks for in one: the symbols and texts of
- * CPython 3.11, or with -DMINOR=13 the description of 3.13, a runtime with an interpreter, threads,
- * frames, names, and sys.modules. So long as it says the truth it passes for Python. Told a word
- * it begins to lie as that says.
+ * An impostor: not a Python, but with all data a tracer searches for: symbols and texts of
+ * CPython 3.11, or with -DMINOR=13 the description of 3.13, a runtime with interpreter, threads,
+ * frames, names, and sys.modules. With valid data it passes for Python; a command word makes it
+ * publish invalid data.
  *
- * Three threads: one has the "GIL" for 4 ms at a time and "collects" in it, one waits for that, one
- * sleeps. It says its pid, and is told in lines: a word of lies[], "fork" with or without such a
- * word for the child, "calls", to which it says how often it called each of its collectors.
+ * Three threads: a holder of the "GIL" for 4 ms at a time, which also "collects", a waiter, and a
+ * sleeper. Prints its pid. Commands, one per line: a word of lies[]; "fork", optionally with such a
+ * word for the child; "calls" prints the number of calls of each collector.
  *
- * With -DCLONES the collecting function is there several times, as compilers make clones.
+ * With -DCLONES the GC function has several clones, as compilers make.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -28,11 +28,11 @@
 #define MINOR 11
 #endif
 
-/* Offsets: those of 3.11, which this program's 3.13 describes as its own where they are described.
+/* Offsets of 3.11, also described by this program's 3.13 where 3.13 describes them.
  */
 enum {
 	HEAD = MINOR >= 13 ? 600 : 40, /* in the runtime */
-	GIL = 360,		       /* in the runtime; 3.13: a pointer in the interpreter */
+	GIL = 360, /* in the runtime; 3.13: a pointer in the interpreter state */
 	GIL_HOLDER = 8,
 	GIL_LOCKED = 16,
 	GIL_SWITCHES = 24,
@@ -118,7 +118,7 @@ const uint64_t Py_Version = VERSION;
 #endif
 
 static struct block interp, tstates[3], str_type, thread_type;
-static char *active; /* the dict threading._active */
+static char *active; /* dict threading._active */
 static char *gil, *runtime = (char *)&_PyRuntime;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static volatile int lying;
@@ -134,11 +134,11 @@ static void *new(size_t size)
 	void *memory = aligned_alloc(16, (size + 127) & ~(size_t)63);
 
 	memset(memory, 0, (size + 127) & ~(size_t)63);
-	put(memory, 0, 1); /* a reference */
+	put(memory, 0, 1); /* reference count */
 	return memory;
 }
 
-/* Memory that is there but takes none until it is written: of zeros, at the end of it nothing. */
+/* Mapped but unused zero pages, followed by an unmapped page. */
 static char *huge(size_t size)
 {
 	return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -167,7 +167,7 @@ static void *number(uint64_t n)
 	return i;
 }
 
-/* With room for some more; `hashed`: the keys are numbers, which are their own hashes. */
+/* With spare entries; `hashed`: integer keys, equal to their hashes. */
 static char *dict(int hashed)
 {
 	char *d = new (64), *keys = new (2048);
@@ -193,7 +193,7 @@ static void set(char *d, uint64_t hash, void *key, void *value)
 	(*(uint64_t *)(d + 16))++;
 }
 
-/* An instance of Thread: its attributes' dict is pointed to from before it. */
+/* A Thread instance: the pointer to its attribute dict is before the object. */
 static void *thread(const char *name, uint64_t tid)
 {
 	char *memory = new (128), *attributes = dict(0);
@@ -217,7 +217,7 @@ static void *code(const char *name, const char *file, uint64_t line)
 	put(c, CODE_NAME, (uint64_t)str(name));
 	put(c, CODE_QUALNAME, (uint64_t)str(name));
 	put(c, CODE_LINES, (uint64_t)lines);
-	put(lines, BYTES_SIZE, 2); /* one entry: 8 units of the first line */
+	put(lines, BYTES_SIZE, 2); /* a single entry: 8 code units of the first line */
 	lines[BYTES_DATA] = (char)(0x80 | 10 << 3 | 7);
 	return c;
 }
@@ -315,7 +315,7 @@ static void drop_gil(void)
 	pthread_mutex_unlock(&mutex);
 }
 
-/* ---- what it calls its collector ---- */
+/* ---- the GC function ---- */
 
 static volatile int verbose;
 
@@ -325,7 +325,7 @@ static inline __attribute__((always_inline)) long collect_generation(long genera
 
 	if (verbose)
 		printf("gc: collecting generation %d...\n", (int)generation);
-	nap(1500000); /* so long that its stack is taken */
+	nap(1500000); /* long enough for a stack */
 	stats[0]++;
 	stats[1] += 3;
 	return (long)stats[0];
@@ -336,12 +336,12 @@ static inline __attribute__((always_inline)) long collect_generation(long genera
 	{                                                                                          \
 		long n = collect_generation(generation);                                           \
                                                                                                    \
-		__asm__ volatile("" : "+r"(n)); /* no tail call, and each its own */               \
+		__asm__ volatile("" : "+r"(n)); /* prevents tail calls and merging */              \
 		return n;                                                                          \
 	}
 COLLECTOR(gc_collect_main)
 #ifdef CLONES
-/* of other optimizations: as GCC, GCC with LTO, and clang's thin LTO name them */
+/* clone names of GCC, GCC with LTO, and clang's ThinLTO */
 #define NAMED(name, symbol)                                                                        \
 	static long name(long) __asm__(symbol);                                                    \
 	COLLECTOR(name)
@@ -349,7 +349,7 @@ NAMED(clone_constprop, "gc_collect_main.constprop.0")
 NAMED(clone_isra, "gc_collect_main.isra.0")
 NAMED(clone_lto, "gc_collect_main.lto_priv.0")
 NAMED(clone_llvm, "gc_collect_main.llvm.1234567890")
-/* a part of a function that was moved away: no entry of its own, though this one can be called */
+/* a moved part of a function: not an entry, although callable here */
 NAMED(cold_part, "gc_collect_main.cold")
 static long (*const collectors[])(long) = { gc_collect_main, clone_constprop, clone_isra, clone_lto,
 					    clone_llvm };
@@ -359,9 +359,9 @@ static long (*const collectors[])(long) = { gc_collect_main };
 enum { N_COLLECTORS = sizeof(collectors) / sizeof(collectors[0]) };
 static uint64_t calls[N_COLLECTORS];
 
-/* ---- lies ---- */
+/* ---- invalid data ---- */
 
-static char *beyond; /* memory that faults */
+static char *beyond; /* unmapped memory */
 static uint64_t fresh;
 
 static void lie_circle(void)
@@ -383,7 +383,7 @@ static void lie_dict(void)
 	put((void *)*(uint64_t *)(interp.at + INTERP_MODULES), 16, 1ULL << 60);
 }
 
-/* As many entries as the agent looks through, all of them readable. */
+/* The maximum number of entries searched by the agent, all readable. */
 static void lie_wide(void)
 {
 	char *keys = huge(8 << 20);
@@ -454,7 +454,7 @@ static void lie_fault(void)
 	put(&interp, INTERP_MODULES, (uint64_t)beyond);
 }
 
-/* Nothing is what it was: all of the runtime, but for its description, and of the interpreter. */
+/* Random bytes in the runtime, except its description, and in the interpreter state. */
 static void lie_garbage(void)
 {
 	uint64_t x = 88172645463325252ULL;
@@ -478,7 +478,7 @@ static const struct {
 	{ "fault", lie_fault },	  { "garbage", lie_garbage }, { "flood", NULL },
 };
 
-/* Of "flood" and "file": other code each time, with names and files as long as the agent takes. */
+/* For "flood" and "file": new code objects with names and files of the maximum length. */
 static void lie_anew(int i)
 {
 	static char *ring[3][4096];
@@ -496,13 +496,13 @@ static void lie_anew(int i)
 			if (!strcmp(word_of_lie, "file"))
 				put(*slot, CODE_LINES, *(uint64_t *)(codes[i] + CODE_LINES));
 		}
-		put(*slot, CODE_LINE, fresh); /* other code at this address */
+		put(*slot, CODE_LINE, fresh); /* another code object at this address */
 		inner = frame(*slot, inner);
 	}
-	set_frame(i, inner); /* what it was is never freed: it is a short-lived program */
+	set_frame(i, inner); /* the old object leaks: the program is short-lived */
 }
 
-/* ---- life ---- */
+/* ---- main loop ---- */
 
 static void holds(void)
 {
@@ -588,7 +588,7 @@ static int begin_lie(const char *what)
 	return 0;
 }
 
-/* What Python does in a forked child: the one thread that is left becomes the main one. */
+/* As Python in a forked child: the remaining thread becomes the main thread. */
 static void after_fork(void)
 {
 	put(&tstates[0], TSTATE_NEXT, 0);

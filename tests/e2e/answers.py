@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spans and rows made with SQL, and the two ways to ask what became of a request: the view and `underspan explain --json`."""
+import json
+import os
+import time
+
+from store_fixture import ROOT, underspan
+
+# an hour ago and a little more, in microseconds: rows live for a week
+T0 = (int(time.time()) // 600 * 600 - 3600) * 1_000_000
+PARTS = ("accept_ms client_wait_ms handoff_ms gc_ms gil_ms lock_ms net_ms disk_ms page_fault_ms sleep_ms poll_ms pipe_ms child_ms "
+         "other_ms run_queue_ms throttled_ms cpu_ms rest_ms").split()
+
+
+def trace_id(n):
+    return f"{n:032x}"
+
+
+class Answers:
+    """A store with the schema. Times are milliseconds after T0."""
+
+    def __init__(self, store, base_us=T0):
+        self.store, self.base_us = store, base_us
+        self.env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": store.password}
+
+    def command(self, *arguments):
+        return underspan(arguments[0], f"--clickhouse={self.store.url}", *arguments[1:], env=self.env)
+
+    def apply(self, *options):
+        done = self.command("schema", "--apply", *options)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    def insert(self, table, *rows):
+        answer = self.store.insert(f"INSERT INTO {table} FORMAT JSONEachRow", "\n".join(map(json.dumps, rows)), async_insert=0)
+        assert answer.status == 200, (table, answer.text)
+
+    def us(self, ms):
+        return self.base_us + round(ms * 1000)
+
+    def moment(self, ms):
+        us = self.us(ms)
+        return f"{us // 1_000_000}.{us % 1_000_000:06}"
+
+    def span(self, trace, span, parent="", kind="Server", at=0, ms=100, pid=7, tid=8, resource=None, table="otel_traces", **attributes):
+        if kind == "Server":
+            attributes = {"process.pid": str(pid), "thread.id": str(tid), **attributes}
+        self.insert(table, {
+            "Timestamp": f"{self.us(at) * 1000 // 10**9}.{self.us(at) * 1000 % 10**9:09}", "TraceId": trace, "SpanId": span,
+            "ParentSpanId": parent, "SpanName": "GET x", "SpanKind": kind, "ServiceName": "svc",
+            "ResourceAttributes": {"host.name": "h1"} if resource is None else resource, "SpanAttributes": attributes,
+            "Duration": round(ms * 1e6)})
+
+    def row(self, table, at, ms, pid=7, tid=8, host="h1", **more):
+        self.insert("ebpf_" + table, {"host": host, "pid": pid, "tid": tid, "start_time": self.moment(at), "end_time": self.moment(at + ms),
+                                      "duration_ns": round(ms * 1e6), **more})
+
+    def handoff(self, at, ms, wait=None, **more):
+        self.row("handoff", at, ms, queue="accept", handoff_ns=round((ms if wait is None else wait) * 1e6), **more)
+
+    def accept(self, at, ms, **more):
+        self.row("tcp_accept", at, ms, kind="accepted", **more)
+
+    def agent(self, at, seconds, host="h1", sampled=0, trackers=("handoff", "tcp_accept", "gc_pause", "gil_wait", "off_cpu", "cpu_throttle")):
+        self.insert("ebpf_agent", *[{"host": host, "tracker": tracker, "start_time": self.moment(at + 10_000 * i),
+                                     "end_time": self.moment(at + 10_000 * (i + 1)), "sampled": sampled}
+                                    for i in range(seconds // 10) for tracker in trackers])
+
+    def known(self, pid=7, host="h1", live=1, reason="", tracker="gc_pause", **more):
+        self.insert("ebpf_probe_health", {"host": host, "host_pid": pid, "time": self.moment(-60_000), "tracker": tracker, "live": live,
+                                          "reason": reason, **more})
+
+    def view(self, trace, view="request_time_parts", before=1000, after=1000):
+        """The view's rows of a trace, of a window around T0 in milliseconds."""
+        window = f"from = fromUnixTimestamp64Micro({self.us(-before)}, 'UTC'), to = fromUnixTimestamp64Micro({self.us(after)}, 'UTC')"
+        text = self.store.ask(f"SELECT * FROM {view}({window}) WHERE trace_id = '{trace}' ORDER BY start_us FORMAT JSONEachRow",
+                              output_format_json_quote_64bit_integers=0)
+        return [json.loads(line) for line in text.splitlines()]
+
+    def explain(self, trace, code=0):
+        done = self.command("explain", "--json", trace)
+        assert done.returncode == code, (done.returncode, done.stderr)
+        return json.loads(done.stdout)["spans"]
+
+    def one(self, trace, code=0, **window):
+        """A trace's only request: the same by both ways, its parts adding up. None is what was not measured."""
+        [row] = self.view(trace, **window)
+        [short] = self.view(trace, view="request_time", **window)
+        [said] = [span["request"] for span in self.explain(trace, code) if "request" in span]
+        assert row == {**said, **{key: said[key] for key in row}}, (row, said)
+        for key in ("total_ms", "accept_ms", "client_wait_ms", "handoff_ms", "gc_ms", "gc_others_ms", "handler_ms", "rest_ms", "span_ms"):
+            assert short[key] == row[key], key
+        assert abs(sum(row[part] or 0 for part in PARTS) - row["total_ms"]) < 0.002, row
+        return row
+
+
+def parts(row):
+    """What is not zero, rounded to a microsecond; None stays."""
+    return {part[:-3]: None if row[part] is None else round(row[part], 3) for part in PARTS if row[part] is None or abs(row[part]) > 1e-6}
+
+
+OTEL = sorted((ROOT / "sql" / "otel").glob("*.sql"))

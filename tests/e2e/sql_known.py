@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of known composition for every table, to ask each file under sql/ about. Two hosts, containers of one pod, the pid 7
+everywhere, weights, times on both sides of each window's edges, names that are not meant well. Times are microseconds."""
+import random
+import struct
+
+SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
+MS = 1_000_000  # in nanoseconds
+
+HOSTILE = ["'; DROP TABLE ebpf_gc_pause; --", 'a"b\\c', "tab\there", "line\nbreak", "\u202eesrever", "{pid:UInt32}", "100%s"]
+WEIGHTS = [1.0, 1.0, 1.0, 2.5, 4.0, 4 / 3, 512.0]
+STACKS = [[], ["leaf (/app/a.py:1)"], ["<gone>", "b (/app/b.py:2)", "c (/app/c.py:3)", "d (/app/d.py:4)", "e (/app/e.py:5)"],
+          ["f' < \\g (/app/f.py:6)", "main (/app/m.py:9)"]]
+
+# (host, container_id, pod_uid, pid, host_pid): one pod's two containers have a process 7 each, and so has the other host
+PROCESSES = [("web-1", "c1" * 32, "pod-a", 7, 4007), ("web-1", "c2" * 32, "pod-a", 7, 5007), ("web-1", "", "", 7, 7),
+             ("web-2", "c1" * 32, "pod-b", 7, 4007), ("web-2", "", "", 4007, 4007)]
+
+
+def float32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+class Maker:
+    """Makes the rows of one moment: `now` is what the queries will call so."""
+
+    def __init__(self, now):
+        self.now = now
+        self.random = random.Random(11)
+        # within the hour, at its edges to the microsecond, and outside
+        self.starts = [now - HOUR, now - HOUR - 1, now - HOUR + 1, now - 2 * HOUR, now - 50 * HOUR, now, now + 3 * SECOND]
+
+    def moments(self, n):
+        """The edges, then n moments of which one in eight lies before the hour."""
+        yield from self.starts
+        for _ in range(n):
+            age = self.random.randrange(0, HOUR - 2 * MINUTE) if self.random.random() < 7 / 8 else self.random.randrange(HOUR, 20 * HOUR)
+            yield self.now - age
+
+    def common(self, start, ns=None, threads=3):
+        choose = self.random.choice
+        host, container, pod, pid, host_pid = choose(PROCESSES)
+        thread = self.random.randrange(threads)
+        ns = self.random.randrange(1, 300 * MS) if ns is None else ns
+        return {"host": host, "container_id": container, "pod_uid": pod, "pid": pid, "tid": pid + thread, "host_pid": host_pid,
+                "host_tid": host_pid + thread, "comm": choose(HOSTILE[:3] + ["python3"]), "thread_name": choose(HOSTILE),
+                "start_time": start, "end_time": start + ns // 1000, "duration_ns": ns, "trace_id": "", "span_id": "",
+                "weight": float32(choose(WEIGHTS))}
+
+    def tcp(self):
+        choose = self.random.choice
+        return {"family": "ipv4", "local_ip": "::ffff:10.0.0.1", "local_port": choose([0, 40000, 8000]),
+                "remote_ip": choose(["::ffff:10.0.0.9", "2001:db8::1"]), "remote_port": choose([443, 50000]), "netns": choose([1, 2]),
+                "srtt_us": choose([0, 250, 800]), "snd_cwnd": 10, "total_retrans": choose([0, 0, 1, 3]), "tcp_state": "ESTABLISHED"}
+
+    def requests(self):
+        """One a minute at a service of its own host: (thread, start of the span, ms it waited for a thread, ms of it and of its span that
+        another thread's collection took, weight of the hand-off's row, trace). Picked up 1 ms before the span, which lasts 100 ms."""
+        for i in range(40):
+            yield 71 + i % 4, self.now - 45 * MINUTE + i * MINUTE // 2, 3 * i + 1, i, 3.0 if i % 3 == 0 else 1.0, f"{1000 + i:032x}"
+
+    def of_request(self, thread, start, ns, **more):
+        return {**self.common(start, ns), "host": "shop-1", "container_id": "", "pod_uid": "", "pid": 70, "host_pid": 70, "tid": thread,
+                "host_tid": thread, "weight": 1.0, **more}
+
+    # ---- one of these a table ----
+
+    def ebpf_gc_pause(self):
+        for start in self.moments(300):
+            yield {**self.common(start), "generation": self.random.choice([-1, 0, 1, 2]), "reason": "", "collected": self.random.randrange(99),
+                   "uncollectable": 0, "frozen_threads": self.random.randrange(9), "sibling_threads": 9,
+                   "py_stack": self.random.choice(STACKS), "method": "usdt"}
+        for _, start, _, collecting, _, _ in self.requests():
+            yield {**self.of_request(70, start + 10_000, collecting * MS), "generation": 2, "reason": "", "collected": 0, "uncollectable": 0,
+                   "frozen_threads": 4, "sibling_threads": 9, "py_stack": [], "method": "usdt"}
+
+    def ebpf_gil_wait(self):
+        for start in self.moments(400):
+            row = self.common(start)
+            keepers = self.random.sample([row["pid"] + t for t in range(4)], self.random.randrange(1, 4)) + [0]
+            row |= {"runq_ns": 5, "forced_ns": 0, "holder_tid": keepers[0], "holder_host_tid": 1, "holder_thread_name": "h",
+                    "holder_py_stack": self.random.choice(STACKS),
+                    "holders": [{"tid": tid, "ns": self.random.randrange(1, 90 * MS), "thread_name": self.random.choice(HOSTILE)}
+                                for tid in keepers[:self.random.randrange(1, 5)]],
+                    "dropper_tid": 0, "dropper_host_tid": 0, "dropper_thread_name": "", "sleeps": 1,
+                    "py_stack": self.random.choice(STACKS), "method": "sched"}
+            yield row
+
+    def ebpf_gil_wait_profile(self):
+        for start in self.moments(20):
+            yield {**self.common(start), "holder_tid": 8, "holder_host_tid": 4008, "waits": 5, "wait_ns": 123 * MS, "runq_ns": 1,
+                   "forced_ns": 0, "max_ns": 99 * MS}
+
+    def ebpf_handoff(self):
+        for start in self.moments(400):
+            row = self.common(start)
+            yield {**row, "queue": self.random.choice(["accept", "keepalive"]), "pickup": "recvfrom", "client_wait_ns": 1000,
+                   "handoff_ns": self.random.randrange(row["duration_ns"]), "fd": 5, "main_tid": row["pid"], "main_thread_name": "MainThread",
+                   "local_port": self.random.choice([8000, 8001]), "peer_ip": "::1", "peer_port": 50000, "py_stack": self.random.choice(STACKS)}
+        for thread, start, waited, _, weight, _ in self.requests():
+            yield {**self.of_request(thread, start - 1000 - waited * 1000, waited * MS, weight=weight), "queue": "accept", "pickup": "recvfrom",
+                   "client_wait_ns": 0, "handoff_ns": waited * MS, "fd": 5, "main_tid": 70, "main_thread_name": "MainThread", "local_port": 8000,
+                   "peer_ip": "::1", "peer_port": 50000, "py_stack": []}
+
+    def ebpf_off_cpu(self):
+        for start in self.moments(20):
+            yield {**self.common(start), **self.waited(), "cpu": 1, "runq_ns": 7}
+
+    def waited(self):
+        choose = self.random.choice
+        return {"state": "S", "cause": choose(["lock", "net", "sleep"]), "idle": choose([0, 0, 1]), "syscall": choose(["futex", ""]),
+                "kernel_stack": ["schedule"], "user_stack": choose(STACKS), "py_stack": choose(STACKS), "waker_pid": 1, "waker_tid": 1,
+                "waker_host_tid": 1, "waker_comm": choose(["", *HOSTILE[:2]]), "waker_thread_name": "", "waker_stack": []}
+
+    def ebpf_off_cpu_profile(self):
+        for start in self.moments(600):
+            row = {**self.common(start, 10_000 * MS), **self.waited(), "count": self.random.randrange(1, 9),
+                   "off_ns": self.random.randrange(1, 900 * MS), "runq_ns": self.random.randrange(9 * MS), "min_ns": 1,
+                   "max_ns": self.random.randrange(1, 90 * MS)}
+            if self.random.random() < 0.1:  # found no room in the kernel
+                row |= {"pid": 0, "tid": 0, "host_pid": 0, "host_tid": 0, "user_stack": [], "py_stack": [], "container_id": ""}
+            yield row
+
+    def ebpf_tcp_accept(self):
+        for start in [*self.moments(300), *(self.now // MINUTE * MINUTE - 20 * MINUTE + i for i in (-1, 0, MINUTE - 1, MINUTE))]:
+            kind = self.random.choice(["accepted", "accepted", "never_accepted", "dropped"])
+            drops = self.random.randrange(1, 50) if kind == "dropped" else 0
+            yield {**self.common(start), **self.tcp(), "kind": kind, "listen_ip": self.random.choice(["::", "::ffff:0.0.0.0"]),
+                   "queue_len": self.random.randrange(130), "queue_max": 128, "handshake_rtt_us": 0, "drops": drops,
+                   "overflows": drops // 2}
+
+    def ebpf_tcp_connect(self):
+        for start in self.moments(500):
+            yield {**self.common(start), **self.tcp(), "outcome": self.random.choice(["success"] * 5 + ["refused", "timeout"]), "errno": 0}
+        yield {**self.common(self.now - MINUTE, 0), **self.tcp(), "comm": "never connected", "outcome": "unreachable", "errno": 113}
+
+    def ebpf_tcp_connect_closed(self):
+        for start in self.moments(300):
+            yield {**self.common(start, self.random.choice([self.random.randrange(1, 900 * MS), self.random.randrange(1000 * MS, 90_000 * MS)])),
+                   **self.tcp(), "closed_by": "local", "bytes_sent": self.random.randrange(9999), "bytes_received": self.random.randrange(99999)}
+
+    def ebpf_tcp_loss(self):
+        kinds = ["retransmit", "rto", "loss_recovery", "tlp", "syn_retransmit", "synack_retransmit", "zero_window_sent",
+                 "zero_window_received", "rst_sent", "rst_received"]
+        for start in self.moments(600):
+            row = self.common(start)
+            yield {**row, "kind": self.random.choice(kinds), "ended_by": self.random.choice(["ack", "rto", "close"]), "owner": "user",
+                   **self.tcp(), "stalled_ns": self.random.randrange(row["duration_ns"]), "stalls": 1, "segments": self.random.randrange(5),
+                   "timeouts": 0, "probes": 0, "lost_out": 0, "snd_wnd": 0, "rcv_wnd": 0}
+
+    def ebpf_ena(self):
+        """Runs that end before the hour, at its edge, in it; with pauses of just under 5 s and of 5 s; one begins before it."""
+        names = ["bw_in", "bw_out", "pps", "conntrack", "linklocal"]
+        for host, interface, allowance, begin, readings in [
+                ("web-1", "ens5", "bw_in", self.now - HOUR - 30 * SECOND, "1" * 60),
+                ("web-1", "ens5", "pps", self.now - 30 * MINUTE, "2200002000003"),
+                ("web-1", "ens6", "pps", self.now - 30 * MINUTE, "n0n4"),
+                ("web-2", "ens5", "conntrack", self.now - HOUR - 5 * SECOND, "55555"),
+                ("web-2", "ens5", "linklocal", self.now - HOUR - 6 * SECOND, "55555"),
+                ("web-2", "ens5", "bw_out", self.now - 3 * HOUR, "777")]:
+            for i, reading in enumerate(readings):
+                row = {"host": host, "interface": interface, "ifindex": 2, "driver": "ena", "start_time": begin + i * SECOND,
+                       "end_time": begin + (i + 1) * SECOND, "conntrack_allowance_available": None, "reset": 0, "source": "ioctl", "asked_by": ""}
+                for name in names:
+                    row[f"{name}_allowance_exceeded"] = 0
+                    row[f"{name}_allowance_exceeded_total"] = None
+                row[f"{allowance}_allowance_exceeded"] = None if reading == "n" else int(reading)
+                yield row
+
+    def ebpf_cpu_throttle(self):
+        """Two containers below one pod's quota: each of their processes has the cgroup's window, one came in the middle of it."""
+        def window(process, cgroup, cgroup_id, end, ns, stopped, periods, quota=50_000):
+            host, container, pod, pid, host_pid = process
+            return {**self.common(end - ns // 1000, ns), "host": host, "container_id": container, "pod_uid": pod, "pid": pid, "tid": 0,
+                    "host_pid": host_pid, "host_tid": 0, "end_time": end, "weight": 1.0, "cgroup": cgroup, "cgroup_id": cgroup_id,
+                    "cgroup_level": 2, "quota_us": quota, "period_us": 100_000, "throttled_ns": stopped, "throttled_periods": periods // 2,
+                    "periods": periods, "throttled_ns_total": 9 * stopped, "throttled_periods_total": 9, "periods_total": 99}
+        for i in range(40):
+            end = self.now - HOUR + 10 * SECOND + i * 61 * SECOND
+            stopped, periods = 70 * MS + i * MS, 10 + i
+            yield window(PROCESSES[0], "/pod-a", 77, end, 900 * MS, stopped, periods, 50_000 + 100 * i)
+            yield window(PROCESSES[1], "/pod-a", 77, end, 500 * MS if i % 2 else 900 * MS, stopped // (1 + i % 2), periods // (1 + i % 2), 50_000 + 100 * i)
+        yield window(PROCESSES[3], "/pod-a", 77, self.now - MINUTE, 300 * MS, 5 * MS, 0)  # the same on another host; no period ended
+        yield window(PROCESSES[2], HOSTILE[0], 78, self.now - 2 * HOUR, 300 * MS, 5 * MS, 9)
+
+    def ebpf_agent(self):
+        """web-1: an agent that was stopped for ten minutes, began before the hour; web-2: none for two hours; web-3: from the middle on,
+        thinned for a while; web-4: has only a tracker that does not run."""
+        counters = """seen filtered sampled lost_ring lost_state bad_event rows pending read_fail stack_late stack_state stack_moved stack_room
+            stack_share rows_gone rows_unread rows_unnamed recovered inserted dropped_memory dropped_spool dropped_corrupt dropped_refused
+            lost_crash queued_rows spooled_rows retries bytes_sent bpf_ns bpf_hits agent_ns sampling_level skip_shift columns_left_out""".split()
+        pauses = {"web-1": [(HOUR + 30 * MINUTE, 40 * MINUTE), (30 * MINUTE, 0)], "web-2": [(4 * HOUR, 2 * HOUR)], "web-3": [(20 * MINUTE, 0)],
+                  "web-4": [(2 * HOUR, 0)], "web-5": [(60 * HOUR, 50 * HOUR)]}
+        pauses["shop-1"] = [(90 * MINUTE, 0)]
+        trackers = {"web-4": ["agent", "ena"], "shop-1": ["agent", "gc_pause", "handoff", "tcp_accept"]}
+        for host, spells in pauses.items():
+            for tracker in trackers.get(host, ["agent", "gc_pause", "handoff"]):
+                for begin, end in spells:
+                    at = self.now - begin - 3 * SECOND
+                    while at < self.now - end - 3 * SECOND:
+                        row = {name: 0 for name in counters}
+                        row |= {name: self.random.randrange(1, 99) for name in ("seen", "rows", "lost_ring", "lost_state", "bad_event",
+                                "dropped_memory", "dropped_spool", "dropped_corrupt", "dropped_refused", "lost_crash", "sampled")}
+                        thinned = host == "web-3" and self.now - at < 10 * MINUTE
+                        row |= {"host": host, "version": "1", "tracker": tracker, "start_time": at, "end_time": min(at + 10 * SECOND, self.now),
+                                "sampled": 0 if host == "shop-1" else row["sampled"], "sampling_level": 3 if thinned and tracker == "gc_pause" else 0, "skip_shift": 1 if thinned and tracker == "handoff" else 0}
+                        yield row
+                        at += 10 * SECOND
+
+    def ebpf_probe_health(self):
+        def word(host, host_pid, age, tracker, live, reason="", binary="", container=""):
+            return {"host": host, "container_id": container, "pod_uid": "", "host_pid": host_pid, "time": self.now - age, "tracker": tracker,
+                    "live": live, "method": "", "python_version": "3.12.1" if host_pid else "", "binary": binary, "build_id": "", "reason": reason}
+        yield word("web-1", 0, 90 * MINUTE, "gc_pause", 0, "no BTF")
+        yield word("web-1", 0, 30 * MINUTE, "gc_pause", 1)
+        yield word("web-3", 0, 20 * MINUTE, "handoff", 0, HOSTILE[0])
+        yield word("web-3", 0, 20 * MINUTE, "tcp_loss", 0, "no tracepoint")  # has no counts at all
+        yield word("web-4", 0, 2 * HOUR, "ena", 0, "no function ena_get_ethtool_stats")
+        yield word("web-4", 0, 2 * HOUR, "ena", 1, "", "ens5")
+        yield word("web-5", 0, 60 * HOUR, "gc_pause", 0, "nobody has heard of this host for two days")
+        for tracker in "gc_pause", "handoff":
+            yield word("web-1", 4007, 25 * MINUTE, tracker, 1, "", "/usr/bin/python3.12", "c1" * 32)
+            yield word("web-1", 5007, 25 * MINUTE, tracker, 0, "does not answer", "", "c2" * 32)  # and then it did
+            yield word("web-1", 5007, 24 * MINUTE, tracker, 1, "", "/usr/bin/python3.12", "c2" * 32)
+            yield word("web-1", 6000, 24 * MINUTE, tracker, 0, "free-threaded", "/usr/bin/python3.13t")
+            yield word("web-3", 6000, 10 * MINUTE, tracker, int(tracker == "handoff"), HOSTILE[1] * (tracker != "handoff"), "/opt/" + HOSTILE[3])
+            yield word("web-2", 9, 24 * HOUR + 1, tracker, 0, "more than a day ago")
+            yield word("web-2", 10, 24 * HOUR, tracker, 0, "a day ago")
+
+    def otel_traces(self):
+        for i in range(30):
+            trace = f"{i // 3:032x}"
+            yield {"Timestamp": (self.now - i * MINUTE) * 1000 + 7, "TraceId": trace, "SpanId": f"{i:016x}", "ParentSpanId": "", "TraceState": "",
+                   "SpanName": HOSTILE[i % 7], "SpanKind": "Internal", "ServiceName": "shop", "ResourceAttributes": {"host.name": "web-1"},
+                   "ScopeName": "", "ScopeVersion": "", "SpanAttributes": {HOSTILE[0]: HOSTILE[1]}, "Duration": i * MS, "StatusCode": "Unset",
+                   "StatusMessage": ""}
+        for thread, start, waited, collecting, weight, trace in self.requests():
+            yield {"Timestamp": start * 1000, "TraceId": trace, "SpanId": trace[16:], "ParentSpanId": "", "TraceState": "", "SpanName": "GET /",
+                   "SpanKind": "Server", "ServiceName": HOSTILE[0], "ResourceAttributes": {"host.name": "shop-1"}, "ScopeName": "",
+                   "ScopeVersion": "", "SpanAttributes": {"process.pid": "70", "thread.id": str(thread), "known": f"{waited} {collecting} {weight}"},
+                   "Duration": 100 * MS, "StatusCode": "Unset", "StatusMessage": ""}
+
+    def all(self):
+        tables = [name for name in vars(Maker) if name.startswith(("ebpf_", "otel_"))]
+        return {table: list(getattr(self, table)()) for table in tables}

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a request's time went: known spans and rows, whole answers. Each is asked of the view and of `underspan explain`, which
+have to agree, and whose parts have to add up to the total (Answers.one())."""
+import json
+
+import pytest
+
+from agent import NO_ENGINE, plain_build
+from answers import OTEL, Answers, parts, trace_id
+from store_fixture import Store
+
+pytestmark = plain_build(NO_ENGINE)
+NOT_SPLIT = dict.fromkeys("gil lock net disk page_fault sleep poll pipe child other run_queue throttled".split())
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("answer") / "db") as store:
+        for path in OTEL:
+            store.ask(path.read_text())
+        Answers(store).apply()
+        yield store
+
+
+@pytest.fixture
+def ask(shared):
+    """The tables empty."""
+    for name in shared.ask("SELECT name FROM system.tables WHERE database = 'default' AND engine = 'MergeTree' "
+                           "AND name != 'ebpf_schema'").split():
+        shared.ask(f"TRUNCATE TABLE {name}")
+    return Answers(shared)
+
+
+def watched(ask, **known):
+    ask.agent(-120_000, 300)
+    ask.known(**known)
+
+
+def reasons(row):
+    return " | ".join(row["not_measured"])
+
+
+def test_every_part_once(ask):
+    """Queue, client, hand-off, collections of both kinds, GIL, causes, run queue and quota that overlap: swept, each moment once."""
+    trace = trace_id(1)
+    watched(ask)
+    ask.span(trace, "c1", kind="Client", at=0, ms=1000, resource={"host.name": "h1"})
+    ask.span(trace, "s1", "c1", at=400, ms=500)
+    ask.accept(10, 90, tid=7, remote_port=4001)
+    ask.handoff(100, 290, wait=270, peer_port=4001, client_wait_ns=20_000_000)
+    ask.row("gc_pause", 200, 50, tid=9, generation=2)  # in the hand-off
+    ask.row("gc_pause", 420, 30, tid=9, generation=2)  # another thread's, while this one waits for the GIL
+    ask.row("gil_wait", 410, 60)
+    ask.row("off_cpu", 410, 60, cause="gil")
+    ask.row("gc_pause", 480, 10, tid=8, generation=0)  # its own
+    ask.row("off_cpu", 500, 100, cause="sleep", runq_ns=20_000_000)
+    ask.row("gc_pause", 550, 5, tid=9)  # while it sleeps
+    ask.row("off_cpu", 620, 40, cause="lock")
+    ask.row("off_cpu", 670, 30, cause="net")
+    ask.row("off_cpu", 710, 20, cause="disk")
+    ask.row("off_cpu", 740, 50, cause="preempt", runq_ns=50_000_000)
+    ask.row("cpu_throttle", 750, 30, tid=0)
+    row = ask.one(trace)
+    assert parts(row) == {"accept": 90, "client_wait": 20, "handoff": 220, "gc": 95, "gil": 30, "lock": 40, "net": 30, "disk": 20,
+                          "sleep": 75, "run_queue": 40, "throttled": 30, "cpu": 190, "rest": 120}
+    assert (row["total_ms"], row["caller_ms"], row["gc_others_ms"], row["not_measured"]) == (1000, 1000, 85, [])
+
+
+def test_accept_queue_of_a_sync_worker(ask):
+    """gunicorn's default: the thread that accepts is the one that handles; its wait is no hand-off."""
+    trace = trace_id(1)
+    watched(ask)
+    ask.span(trace, "c1", kind="Client", at=0, ms=1804)
+    ask.accept(1, 1502, tid=8, queue_len=5)
+    ask.span(trace, "s1", "c1", at=1504, ms=299, tid=8)
+    row = ask.one(trace, after=5000)
+    assert parts(row) == {"accept": 1502, "cpu": 299, "rest": 3} and row["handoff_ms"] == 0 and row["not_measured"] == []
+
+
+def test_an_event_loop_and_its_connections(ask):
+    """Three connections are accepted at once: by the peer's port each is told; without it none, and that is said. The second
+    request of a kept connection did not wait for its accept()."""
+    watched(ask)
+    for i in range(3):
+        ask.accept(i, 500, tid=7, remote_port=5000 + i)
+        ask.span(trace_id(i + 1), f"s{i}", at=510 + 20 * i, ms=15, tid=7, **{"network.peer.port": str(5000 + i)})
+        ask.span(trace_id(i + 11), f"t{i}", at=610 + 20 * i, ms=15, tid=7, **{"net.peer.port": str(5000 + i)})
+    for i in range(3):
+        assert ask.one(trace_id(i + 1))["accept_ms"] == 500
+        assert ask.one(trace_id(i + 11))["accept_ms"] == 0
+    for i in range(3):
+        ask.accept(i, 500, tid=17, pid=17)
+        ask.span(trace_id(i + 21), f"u{i}", at=510 + 20 * i, ms=15, pid=17, tid=17)
+    for i in range(3):
+        row = ask.one(trace_id(i + 21))
+        assert row["accept_ms"] is None and "3) were accepted just before" in reasons(row), row
+
+
+def test_a_queue_inside_the_server(ask):
+    """waitress, an executor: one thread reads requests, another one serves them. Nothing tells how long they were queued between, so
+    neither wait is 0; of a thread that accepts and reads one connection at a time (a sync worker's select()) it is."""
+    watched(ask)
+    ask.row("off_cpu", 1290, 100, tid=7, cause="poll", idle=1, syscall="pselect6")
+    for i, tid in enumerate((8, 7)):
+        ask.span(trace_id(i + 1), f"c{i}", kind="Client", at=i * 1000, ms=500)
+        ask.span(trace_id(i + 1), f"s{i}", f"c{i}", at=i * 1000 + 405, ms=90, tid=tid)
+    ask.accept(300, 70, tid=7)  # some connection
+    row = ask.one(trace_id(1), after=3000)
+    assert parts(row) == {"accept": None, "client_wait": None, "handoff": None, "cpu": 90, "rest": 410}
+    assert "accept queue: the span's thread took no connection in the ten seconds before" in reasons(row)
+    assert "hand-off: the span's thread took no connection in the ten seconds before" in reasons(row)
+    row = ask.one(trace_id(2), after=3000)
+    assert parts(row) == {"cpu": 90, "rest": 410} and row["not_measured"] == []
+
+
+@pytest.mark.parametrize("syscall, ago, said", [
+    ("epoll_wait", 30, "the span's thread is an event loop"), ("epoll_pwait", 30, "the span's thread is an event loop"),
+    ("epoll_wait", 21_000, "the span's thread accepts by itself and may be an event loop"), ("poll", 30, None)])
+def test_an_event_loop_that_was_busy(ask, syscall, ago, said):
+    """A request's bytes lie there until the loop reads them. No row tells how long, so that is no 0, but where accept() ended just before."""
+    watched(ask)
+    ask.row("off_cpu", 600 - ago, 20, tid=7, cause="poll", idle=1, syscall=syscall)
+    ask.accept(300, 298, tid=7, remote_port=5001)
+    for i, port in enumerate((5000, 5001)):
+        ask.span(trace_id(i + 1), f"s{i}", at=599 + i, ms=100, tid=7, **{"net.peer.port": str(port)})
+    row = ask.one(trace_id(1))
+    loop = said is not None and "is an" in said
+    assert (row["accept_ms"], row["client_wait_ms"], row["handoff_ms"]) == ((0, None, None) if said else (0, 0, 0))
+    assert (f"hand-off: {said}: no row tells how long a request waits there to be read" in reasons(row)) == (said is not None)
+    assert ("the request's own share: " in reasons(row)) == loop
+    row = ask.one(trace_id(2))
+    assert (row["accept_ms"], row["client_wait_ms"], row["handoff_ms"]) == (298, 0, 0)
+    assert ("the request's own share: " in reasons(row)) == loop and "hand-off" not in reasons(row)
+
+
+@pytest.mark.parametrize("port, epoll", [("1000", True), ("", True), ("1000", False)])
+def test_a_worker_that_waits_for_the_first_byte_itself(ask, port, epoll):
+    """gunicorn 24 and newer: with an epoll of its own right after it took the connection. By the port it is known to be this request's."""
+    watched(ask)
+    ask.handoff(100, 50, wait=0, peer_port=1000)
+    ask.row("off_cpu", 151 if epoll else 190, 60, cause="poll", idle=1, syscall="epoll_wait")
+    ask.span(trace_id(1), "s1", at=260, ms=20, **({"net.peer.port": port} if port else {}))
+    row = ask.one(trace_id(1))
+    if port and epoll:
+        assert parts(row) == {"client_wait": 50, "cpu": 20, "rest": 110} and row["total_ms"] == 180
+    else:
+        assert row["handoff_ms"] is None and "hand-off: its thread was idle after the last connection that it took" in reasons(row)
+
+
+def test_what_the_governor_left_out(ask):
+    """Of trackers that kept only some of their rows, a row says at least how long, and the lack of one nothing."""
+    trace = trace_id(1)
+    ask.agent(-120_000, 300, sampled=1)
+    ask.known()
+    ask.span(trace, "s1")
+    ask.row("off_cpu", 10, 20, cause="sleep")
+    row = ask.one(trace)
+    assert parts(row) == {**NOT_SPLIT, "throttled": None, "accept": None, "client_wait": None, "handoff": None, "gc": None, "sleep": 20, "cpu": 80}
+    for part in ("accept queue", "hand-off", "collections", "GIL", "off the CPU (locks, network, disk, sleep, run queue)"):
+        assert f"{part}: the agent kept only some of its rows" in reasons(row)
+    said = ask.command("explain", trace).stdout
+    assert "80.0 ms  the rest of the span: the handler, and waits that were not measured" in said and "on the CPU, and" not in said
+    ask.row("gc_pause", 50, 30, tid=9)
+    assert parts(ask.one(trace))["gc"] == 30
+
+
+def test_the_handler_is_on_the_cpu_only_where_waits_were_measured(ask):
+    trace = trace_id(1)
+    ask.agent(-120_000, 300, trackers=["gc_pause", "gil_wait"])
+    ask.known()
+    ask.span(trace, "s1")
+    ask.row("gil_wait", 10, 20)
+    row = ask.one(trace)
+    assert (row["gil_ms"], row["lock_ms"], row["sleep_ms"], row["cpu_ms"]) == (20, None, None, 80)
+    assert "80.0 ms  the rest of the span: the handler, and waits that were not measured" in ask.command("explain", trace).stdout
+
+
+def test_spans_delivered_twice(ask):
+    trace = trace_id(1)
+    for _ in range(2):
+        ask.span(trace, "c1", kind="Client", at=0, ms=300)
+        ask.span(trace, "s1", "c1", at=100, ms=190)
+    ask.handoff(10, 85)
+    ask.row("gc_pause", 120, 60, tid=9)
+    row = ask.one(trace)
+    assert parts(row) == {**NOT_SPLIT, "accept": None, "handoff": 85, "gc": 60, "cpu": 130, "rest": 25}
+    assert len(ask.explain(trace)) == 2
+
+
+@pytest.mark.parametrize("ago, caller, idle", [(180_000, False, False), (600_000, False, False), (5_000, False, False),
+                                               (500, False, False), (80, True, False), (80, False, True)])
+def test_a_hand_off_of_another_request(ask, ago, caller, idle):
+    """The request that it brought has no span (a health check, an unsampled trace): never this span's, however near."""
+    trace = trace_id(1)
+    ask.handoff(-ago - 50, 50)
+    if caller:
+        ask.span(trace, "c1", kind="Client", at=-10, ms=40)
+    if idle:
+        ask.row("off_cpu", -60, 50, cause="lock", idle=1)
+    ask.span(trace, "s1", "c1" if caller else "", at=0, ms=20)
+    row = ask.one(trace, code=1 if ago == 600_000 else 0)  # that long ago it is no sign of the agent either
+    assert row["handoff_ms"] is None and row["total_ms"] == (40 if caller else 20), row
+    assert "hand-off: " in reasons(row)
+
+
+def test_a_hand_off_by_its_port(ask):
+    """The last connection that the thread took was another one: no hand-off, though it was just before."""
+    watched(ask)
+    ask.handoff(-60, 50, peer_port=1000)
+    ask.span(trace_id(1), "s1", at=0, ms=20, **{"net.peer.port": "1001"})
+    row = ask.one(trace_id(1))
+    assert row["handoff_ms"] is None and "another connection" in reasons(row)
+    ask.handoff(100, 50, peer_port=1002)
+    ask.span(trace_id(2), "s2", at=155, ms=20, **{"net.peer.port": "1002"})
+    assert ask.one(trace_id(2))["handoff_ms"] == 50
+
+
+def test_nothing_depends_on_the_window(ask):
+    """Whatever `from` is; adjacent windows have each span once."""
+    watched(ask)
+    for i, at in enumerate((-30_000, -8_000, -1_000, 0)):
+        ask.span(trace_id(i + 1), f"s{i}", at=at, ms=20)
+    ask.handoff(-30_010, 10)
+    ask.handoff(-1_020, 15)
+    first = [ask.view(trace_id(i + 1), before=60_000) for i in range(4)]
+    assert [rows[0]["handoff_ms"] for rows in first] == [10, None, 15, 0]
+    for i, before in enumerate((30_000, 8_000, 1_000, 0)):
+        assert ask.view(trace_id(i + 1), before=before, after=-before + 0.001) == first[i]
+        assert ask.view(trace_id(i + 1), before=60_000, after=-before) == []
+
+
+def test_two_containers_of_one_pod(ask):
+    """Both have a pid 1: the sidecar's collections are not the application's, and only container.id tells."""
+    ask.row("gc_pause", 10, 80, pid=1, tid=1, container_id="sidecar", pod_uid="pod-1")
+    ask.row("gc_pause", 20, 5, pid=1, tid=1, container_id="app", pod_uid="pod-1")
+    pod = {"host.name": "h1", "k8s.pod.uid": "pod-1"}
+    ask.span(trace_id(1), "s1", pid=1, tid=1, resource={**pod, "container.id": "app"})
+    ask.span(trace_id(2), "s2", pid=1, tid=1, resource=pod)
+    assert ask.one(trace_id(1))["gc_ms"] == 5
+    row = ask.one(trace_id(2), code=1)
+    assert row["gc_ms"] is None and "the rows of 2 processes with pid 1 fit" in reasons(row)
+
+
+def test_hosts_stay_apart(ask):
+    """A span without a host: the only process with its pid, or none. A full name and a short one are not the same."""
+    ask.row("gc_pause", 10, 30)
+    ask.span(trace_id(1), "s1", resource={})
+    assert ask.one(trace_id(1))["gc_ms"] == 30
+    ask.span(trace_id(2), "s2", resource={"host.name": "h1.example.org"})
+    row = ask.one(trace_id(2), code=1)
+    assert row["gc_ms"] is None and "no rows of pid 7 on host h1.example.org; there are some under host.name h1" in reasons(row)
+    ask.row("off_cpu", 20, 70, host="h2", cause="sleep")  # whichever table has the other one
+    row = ask.one(trace_id(1), code=1)
+    assert row["gc_ms"] is None and "the rows of 2 processes" in reasons(row)
+
+
+def test_what_was_not_measured(ask):
+    """Never a 0: no agent, an agent that had not begun or had ended, a tracker that did not run, a process that was refused."""
+    ask.span(trace_id(1), "s1")
+    row = ask.one(trace_id(1), code=1)
+    assert parts(row) == {**NOT_SPLIT, "accept": None, "client_wait": None, "handoff": None, "gc": None, "cpu": 100}
+    assert "no agent ran on host h1 then" in reasons(row)
+    ask.agent(-60_000, 60)  # ends with the span's begin
+    ask.known()
+    assert "has not reported that moment" in reasons(ask.one(trace_id(1), code=1))
+    ask.agent(0, 20, trackers=["gc_pause", "off_cpu"])
+    row = ask.one(trace_id(1))
+    assert row["gc_ms"] == 0 and row["sleep_ms"] == 0 and row["handoff_ms"] is None and row["gil_ms"] is None
+    ask.span(trace_id(2), "s2", pid=70, tid=70, at=200)
+    assert "knew no Python with pid 70" in reasons(ask.one(trace_id(2), code=1))
+    ask.known(pid=71, live=0, reason="free-threaded build")
+    ask.known(pid=71, tracker="off_cpu")
+    ask.span(trace_id(3), "s3", pid=71, tid=71, at=400)
+    row = ask.one(trace_id(3))
+    assert row["gc_ms"] is None and row["sleep_ms"] == 0 and "collections: refused: free-threaded build" in reasons(row)
+    ask.span(trace_id(4), "s4", tid="")
+    assert "native thread.id" in reasons(ask.one(trace_id(4), code=1))
+
+
+def test_thinned_rows_are_an_estimate(ask):
+    """While the governor thins, a missing hand-off is not 0, and the answer names the trackers."""
+    ask.agent(-120_000, 300, sampled=3)
+    ask.known()
+    ask.span(trace_id(1), "s1")
+    row = ask.one(trace_id(1))
+    assert row["handoff_ms"] is None and "governor" in reasons(row) and "handoff" in row["sampled"]
+    ask.handoff(190, 8, weight=4)
+    ask.span(trace_id(2), "s2", at=200)
+    assert (row := ask.one(trace_id(2)))["handoff_ms"] == 8 and row["weight"] == 4
+
+
+def test_json_columns_and_another_table(tmp_path):
+    """The collector's other form of attributes, in a database of its own: the same answer; remembered by the next --apply."""
+    with Store(tmp_path / "db") as store:
+        ask = Answers(store)
+        said = ask.command("explain", trace_id(1))
+        assert said.returncode == 1 and "schema --apply" in said.stderr and said.stderr.count("\n") == 1, said.stderr
+        store.ask("CREATE DATABASE spans")
+        store.ask("CREATE TABLE spans.otel (Timestamp DateTime64(9), TraceId String, SpanId String, ParentSpanId String, "
+                  "SpanName String, SpanKind String, ServiceName String, ResourceAttributes JSON, SpanAttributes JSON, Duration UInt64) "
+                  "ENGINE = MergeTree ORDER BY Timestamp", enable_json_type=1)
+        assert "is left out: there is no table otel_traces" in ask.apply()
+        ask.apply("--traces=spans.otel")
+        ask.apply()
+        ask.row("gc_pause", 10, 30)
+        ask.span(trace_id(1), "s1", table="spans.otel")
+        ask.span(trace_id(2), "s2", table="spans.otel", tid=8, resource={"host.name": "h1", "process.pid": 7})
+        for n in 1, 2:
+            assert ask.one(trace_id(n))["gc_ms"] == 30
+
+
+def test_hostile_names(ask):
+    """What spans and rows are called steers no terminal."""
+    ask.row("gc_pause", 10, 30, tid=9, thread_name="\x1b]0;owned\x07", py_stack=["f\x1b[2J (a.py:1)"])
+    ask.span(trace_id(1), "s1")
+    ask.store.ask(f"INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanName, SpanKind) "
+                  f"VALUES (fromUnixTimestamp64Micro({ask.us(0)}), '{trace_id(1)}', 's2', 'x\\x1b[31m', 'Internal')")
+    done = ask.command("explain", trace_id(1))
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "\x07" not in done.stdout and "gc generation" in done.stdout
+
+
+def test_a_trace_of_more_spans_than_are_shown(ask):
+    """It is said that there are more; of exactly as many as are shown nothing is."""
+    for n, spans in (1, 1000), (2, 1001):
+        ask.store.ask(f"INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanName, SpanKind) SELECT fromUnixTimestamp64Micro("
+                      f"{ask.us(0)} + number), '{trace_id(n)}', toString(number), 'x', 'Internal' FROM numbers({spans})")
+        done = ask.command("explain", "--json", trace_id(n))
+        said = json.loads(done.stdout)
+        assert (len(said["spans"]), said["cut"], "more than 1000 spans" in done.stderr) == (1000, n == 2, n == 2), done.stderr

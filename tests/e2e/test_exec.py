@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread that is not the first of its process becomes another program: it takes over the first one's id, and what the
+kernel's side keeps of threads has to find it all the same."""
+import signal
+
+import pytest
+
+import bpf_maps
+import counts
+import host
+
+TABLE = "ebpf_off_cpu"
+N = 600  # more than any map of threads that wait for something has places
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("fate", ["runs", "dies"])
+@pytest.mark.parametrize("without", ["sched_exit_tp", "sched_exit_tp,task_storage"])
+def test_exec_of_another_thread_leaves_no_place_taken(without, fate, debian_python, start_agent, start_workload):
+    """Without sched_exit_tp: as on kernels up to 6.17. 600 threads that exec(), or die of it."""
+    agent = start_agent(f"--degrade={without}", "--off_cpu.min_duration_us=0", "--off_cpu.ring_kib=32768",
+                        "--off_cpu.max_threads=4096", trackers=["off_cpu", "gil_wait", "gc_pause"])
+    workload = start_workload(debian_python, "exec_threads.py", N, fate).wait_covered(agent)
+    maps = ["off_cpu_deferred", "gil_calls", "gil_processes", "python_processes", "processes"]
+    maps += ["sched_thread_hash"] if "task_storage" in without else []
+    before = {name: bpf_maps.occupied(agent.pid, name) for name in maps}
+    workload.say()
+    truth = workload.read()
+    assert truth["states"] == [0 if fate == "runs" else signal.SIGSEGV], truth
+
+    def left():
+        now = {name: bpf_maps.occupied(agent.pid, name) for name in maps}
+        return {name: n - before[name] for name, n in now.items() if n - before[name] > 20}  # others' come and go
+    try:
+        host.wait_until(lambda: not left(), 3, "no place is taken any more")
+    except AssertionError:
+        raise AssertionError(f"places taken by threads that are gone: {left()}") from None
+    begin = host.realtime_offset_ns() + host.time.monotonic_ns()
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    own = counts.check(agent)["off_cpu"]
+    assert not own["stack_room"] and own["lost_state"] < N / 20, own  # some returns are not traced
+    slept = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid and r["cause"] == "sleep" and
+                         r["start_time"] * 1000 >= begin and r["duration_ns"] >= 12e6)
+    assert len(slept) == 20
+    for row in slept:
+        assert row["py_stack"] and row["py_stack"][0].startswith("sleeps "), row

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of deploy/k8s: the fields that Kubernetes has, what an upgrade applies and what it leaves alone, and the agent
+as the kubelet runs it."""
+import glob
+import json
+import os
+import re
+import subprocess
+import urllib.request
+
+import pytest
+import yaml
+
+import pod
+import servers
+from agent import ROOT
+from bpf_maps import BPFTOOL
+
+pytestmark = pytest.mark.light
+
+FOLDER = os.path.dirname(pod.MANIFEST)
+VERSION = re.search(r'UNDERSPAN_VERSION "(.*)"', open(f"{ROOT}/src/base/version.h").read())[1]
+
+# Fields of the objects that are used, as the API's reference has them; "!" are required. A dict: of one object; a list: of
+# each of a list; None: a value of its own.
+METADATA = {"!name": None, "namespace": None, "labels": None, "annotations": None}
+PROBE = {"httpGet": {"path": None, "!port": None, "host": None, "scheme": None, "httpHeaders": None}, "initialDelaySeconds": None,
+         "periodSeconds": None, "timeoutSeconds": None, "successThreshold": None, "failureThreshold": None}
+CONTAINER = {
+    "!name": None, "!image": None, "imagePullPolicy": None, "command": None, "args": None, "startupProbe": PROBE,
+    "livenessProbe": PROBE, "readinessProbe": PROBE, "lifecycle": None,
+    "env": [{"!name": None, "value": None, "valueFrom": {"fieldRef": {"!fieldPath": None}}}],
+    "ports": [{"name": None, "!containerPort": None, "hostPort": None, "protocol": None}],
+    "resources": {"requests": {"cpu": None, "memory": None}, "limits": {"cpu": None, "memory": None}},
+    "volumeMounts": [{"!name": None, "!mountPath": None, "readOnly": None, "mountPropagation": None, "subPath": None}],
+    "securityContext": {"privileged": None, "readOnlyRootFilesystem": None, "runAsUser": None, "allowPrivilegeEscalation": None,
+                        "seccompProfile": {"!type": None}, "appArmorProfile": {"!type": None},
+                        "capabilities": {"add": None, "drop": None}}}
+POD = {
+    "hostPID": None, "hostNetwork": None, "dnsPolicy": None, "automountServiceAccountToken": None, "priorityClassName": None,
+    "terminationGracePeriodSeconds": None, "tolerations": [{"operator": None, "key": None, "effect": None, "value": None}],
+    "nodeSelector": None, "!containers": [CONTAINER],
+    "volumes": [{"!name": None, "configMap": {"!name": None}, "secret": {"!secretName": None, "defaultMode": None},
+                 "hostPath": {"!path": None, "type": None}}]}
+KINDS = {
+    ("v1", "Namespace"): {},
+    ("v1", "Secret"): {"stringData": None, "type": None},
+    ("v1", "ConfigMap"): {"data": None},
+    ("apps/v1", "DaemonSet"): {"!spec": {
+        "!selector": {"!matchLabels": None},
+        "updateStrategy": {"type": None, "rollingUpdate": {"maxUnavailable": None, "maxSurge": None}},
+        "!template": {"!metadata": {"!labels": None, "annotations": None}, "!spec": POD}}}}
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """A key that is there twice is a mistake, of which YAML takes the last."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), (node.start_mark, keys)
+        return super().construct_mapping(node, deep)
+
+
+def load(path):
+    with open(path) as f:
+        return list(yaml.load_all(f, UniqueKeys))
+
+
+def check_fields(value, schema, where):
+    if schema is None:
+        assert value is not None, where
+    elif isinstance(schema, list):
+        assert isinstance(value, list) and value, where
+        for i, item in enumerate(value):
+            check_fields(item, schema[0], f"{where}[{i}]")
+    else:
+        assert isinstance(value, dict), where
+        known = {name.lstrip("!"): of for name, of in schema.items()}
+        assert set(value) <= set(known), f"{where}: no such field: {set(value) - set(known)}"
+        missing = {name[1:] for name in schema if name[0] == "!"} - set(value)
+        assert not missing, f"{where}: missing {missing}"
+        for name, of in value.items():
+            check_fields(of, known[name], f"{where}.{name}")
+
+
+def documents():
+    for path in glob.glob(f"{FOLDER}/**/*.yaml", recursive=True):
+        for d in load(path):
+            yield os.path.relpath(path, FOLDER), d
+
+
+def test_fields_are_those_of_kubernetes():
+    for path, d in documents():
+        schema = {"!apiVersion": None, "!kind": None, "!metadata": METADATA, **KINDS[d["apiVersion"], d["kind"]]}
+        check_fields(d, schema, f"{path} {d['kind']}")
+
+
+def test_references_hold():
+    there = {(d["kind"], d["metadata"]["name"]): d for _, d in documents()}
+    spec = pod.daemonset()
+    container = spec["containers"][0]
+    volumes = {v["name"]: v for v in spec["volumes"]}
+    assert {m["name"] for m in container["volumeMounts"]} == set(volumes)
+    for v in volumes.values():
+        assert "configMap" not in v or ("ConfigMap", v["configMap"]["name"]) in there
+        assert "secret" not in v or ("Secret", v["secret"]["secretName"]) in there
+    daemonset = there["DaemonSet", "underspan"]
+    template = daemonset["spec"]["template"]
+    assert template["metadata"]["labels"] == daemonset["spec"]["selector"]["matchLabels"]
+    port = template["metadata"]["annotations"]["prometheus.io/port"]
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    names = {e["name"] for e in container["env"]}
+    assert set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))) <= names
+    assert f"--metrics.listen=$(NODE_IP):{port}" in container["args"]
+    for probe, path in ("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/healthz"):
+        get = container[probe]["httpGet"]
+        assert get["path"] == path and str(ports[get["port"]]) == port
+    config = json.loads(there["ConfigMap", "underspan"]["data"]["underspan.json"])
+    mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
+    folder, name = os.path.split(config["clickhouse_password_file"])
+    assert "secret" in mounts[folder] and name in there["Secret", "underspan"]["stringData"]
+    assert "hostPath" in mounts[os.path.dirname(config["spool"]["directory"])]
+    assert f"{os.path.dirname(container['args'][2])}" in mounts and os.path.basename(container["args"][2]) == "underspan.json"
+
+
+def test_an_upgrade_changes_nothing_that_is_the_users():
+    """`kubectl apply -f` of the manifest or of its folder (which takes .yaml, .yml and .json, and not what lies deeper)."""
+    for path in glob.glob(f"{FOLDER}/*.y*ml") + glob.glob(f"{FOLDER}/*.json"):
+        kinds = {d["kind"] for d in load(path)}
+        assert not kinds & {"Secret", "ConfigMap"}, path
+    image = pod.daemonset()["containers"][0]["image"]
+    assert image.split("@")[0].endswith(f":{VERSION}")
+    assert pod.daemonset()["priorityClassName"]
+
+
+# ---- the agent, as the kubelet runs it ----
+
+def programs_of_all_system_calls():
+    """As the kernel calls them, which knows 15 characters of a name."""
+    found = set()
+    for path in glob.glob(f"{ROOT}/bpf/**/*.[ch]", recursive=True):
+        with open(path) as f:
+            found |= {name[:15] for name in re.findall(r'SEC\("\??(?:tp_btf|raw_tp)/sys_(?:enter|exit)"\)\s*int BPF_PROG\((\w+)',
+                                                       f.read())}
+    assert len(found) >= 4
+    return found
+
+
+def attached(pid):
+    """Names of the programs that the process has links to."""
+    names = set()
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        try:
+            with open(f"/proc/{pid}/fdinfo/{fd}") as f:
+                fields = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
+        except FileNotFoundError:
+            continue
+        if "link_id" in fields:
+            names.add(json.loads(subprocess.check_output([BPFTOOL, "-j", "prog", "show", "id", fields["prog_id"]]))["name"])
+    return names
+
+
+@pytest.fixture
+def pod_agent(start_agent):
+    """With the manifest's arguments, but for the file."""
+    port = servers.free_port()
+
+    def start(volumes=None):
+        args = [a.replace("$(NODE_NAME)", "node-1").replace("$(NODE_IP):9464", f"127.0.0.1:{port}")
+                for a in pod.daemonset()["containers"][0]["args"] if a.startswith("--")]
+        agent = start_agent(*args, prefix=pod.prefix(volumes))
+        agent.port = port
+        return agent
+
+    return start
+
+
+def test_no_program_runs_on_all_system_calls(pod_agent, debian_python, start_workload):
+    agent = pod_agent()
+    workload = start_workload(debian_python, "everything.py", 2).wait_covered(agent)
+    names = attached(agent.pid)
+    assert len(names) > 20 and not names & programs_of_all_system_calls(), names
+    with open(f"/proc/{agent.pid}/mountinfo") as f:
+        mounts = {line.split()[4]: line.split()[5] for line in f}
+    assert "ro" in mounts["/sys/kernel/tracing"].split(",") and "ro" in mounts["/sys"].split(",")
+    container = pod.daemonset()["containers"][0]
+    for probe in "startupProbe", "livenessProbe", "readinessProbe":
+        path = container[probe]["httpGet"]["path"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{agent.port}{path}", timeout=5) as answer:
+            assert answer.status == 200
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    for table in "handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect":
+        rows = agent.select("ebpf_" + table, lambda r: r["host_pid"] == workload.pid)
+        assert rows and {r["host"] for r in rows} == {"node-1"}, table
+
+
+def test_without_tracefs_they_do(pod_agent):
+    """Which is what its volume is for: the test above can fail."""
+    agent = pod_agent([v for v in pod.host_volumes(pod.daemonset()) if v not in ("tracefs", "debugfs")])
+    assert attached(agent.pid) & programs_of_all_system_calls()
+    agent.stop()
+
+
+def test_where_tracefs_is_in_debugfs_only(pod_agent):
+    """Amazon Linux 2."""
+    mounted = subprocess.run(["mountpoint", "-q", "/sys/kernel/debug"]).returncode != 0 and \
+        subprocess.run(["mount", "-t", "debugfs", "none", "/sys/kernel/debug"], stderr=subprocess.DEVNULL).returncode == 0
+    try:
+        if not os.path.exists("/sys/kernel/debug/tracing/events"):
+            pytest.skip("this kernel has no tracefs in debugfs")
+        agent = pod_agent([v for v in pod.host_volumes(pod.daemonset()) if v != "tracefs"])
+        assert not attached(agent.pid) & programs_of_all_system_calls()
+        agent.stop()
+    finally:
+        if mounted:
+            subprocess.run(["umount", "/sys/kernel/debug"], check=True)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sums of all intervals off the CPU, however short: by Python stack, idle threads told from busy ones, and not one
+interval more or less than there were."""
+import host
+from conftest import PYTHONS
+
+PROFILE = "ebpf_off_cpu_profile"
+TABLE = "ebpf_off_cpu"
+
+
+def known(row):
+    return row["py_stack"] and not {"<gone>", "<unread>"} & set(row["py_stack"])
+
+
+def ns_of(rows):
+    return sum(r["off_ns"] for r in rows)
+
+
+def test_sums_tell_idle_threads_from_those_kept_waiting(start_agent, start_on_all):
+    """By the same Python stacks as rows do."""
+    agent = start_agent("--off_cpu.profile_interval=1", trackers=["off_cpu", "gc_pause"])
+    workloads = start_on_all("off_cpu_idle.py", 31)
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        for name, tid in workload.truth["tids"].items():
+            sums = agent.select(PROFILE, lambda r: (r["host_pid"], r["host_tid"], r["cause"], r["state"]) ==
+                                (workload.hello["pid"], tid, "lock", "S"))
+            right = [r for r in sums if known(r)]
+            assert ns_of(right) >= 0.9 * ns_of(sums) >= 0.4e9, (name, ns_of(right), ns_of(sums))
+            wrong = [r for r in right if r["idle"] != name.startswith("idle")]
+            assert not wrong, (name, wrong[0]["py_stack"])
+    host.check_each(workloads, check)
+
+
+def test_short_intervals_have_sampled_stacks_and_exact_sums(start_agent, start_on_all):
+    """None is long enough for a row. What the kernel itself counts is how often each thread left its CPU."""
+    agent = start_agent("--off_cpu.min_duration_us=3600000000", "--off_cpu.profile_interval=10",
+                        trackers=["off_cpu", "gc_pause"])
+    workloads = start_on_all("off_cpu_short.py", 3, pythons=PYTHONS[::3])  # all that there are share the samples
+    for workload in workloads:
+        workload.wait_covered(agent)
+    for workload in workloads:
+        workload.say()
+    for workload in workloads:
+        workload.truth = workload.read()
+    agent.stop()  # which writes the sums: stacks are read of the living
+    for workload in workloads:
+        workload.finish()
+    places = {"idle": ("lock", "serve ("), "locked": ("lock", "contend ("), "asleep": ("sleep", "pause (")}
+
+    def check(workload):
+        assert not agent.select(TABLE, lambda r: r["host_pid"] == workload.hello["pid"])
+        for name, (tid, switches) in workload.truth["threads"].items():
+            sums = agent.select(PROFILE, lambda r: (r["host_pid"], r["host_tid"]) == (workload.hello["pid"], tid))
+            # its last ones come after it has told, and some virtual machines show no return now and then
+            assert abs(sum(r["count"] for r in sums) - switches) <= 10, (name, switches, sums)
+            cause, place = places[name]
+            waits = [r for r in sums if r["cause"] == cause and r["state"] == "S"]
+            sampled, right = [r for r in waits if r["py_stack"]], [r for r in waits if known(r)]
+            assert ns_of(sampled) >= 0.5 * ns_of(waits) > 1e9, (name, ns_of(sampled), ns_of(waits))
+            assert right, (name, sampled)  # some may not be read in time as the agent stops
+            assert all(any(frame.startswith(place) for frame in r["py_stack"]) for r in right), right
+            assert {r["idle"] for r in right} == {name == "idle"}, right
+            assert all(r["min_ns"] * r["count"] <= r["off_ns"] <= r["max_ns"] * r["count"] for r in right), right
+    host.check_each(workloads, check)
+
+
+def test_sums_without_python_stacks(debian_python, start_agent, start_workload):
+    agent = start_agent("--off_cpu.py_stacks=false", trackers=["off_cpu", "gc_pause"])
+    workload = start_workload(debian_python, "off_cpu_short.py", 1).wait_covered(agent)
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    sums = agent.select(PROFILE, lambda r: r["host_pid"] == workload.pid)
+    assert sums and not any(r["py_stack"] for r in sums)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options are the same everywhere: as flags, in the environment and in one file for all commands; what is mistyped is
+answered with what was meant, and help fits a terminal."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from agent import ROOT, UNDERSPAN, run_underspan
+from test_errors import FAILED, USAGE, check_sentence
+
+pytestmark = pytest.mark.light
+
+COMMANDS = ["run", "store", "sql", "schema", "explain", "gil", "offcpu", "doctor"]
+NO_SERVER = "--clickhouse=http://127.0.0.1:1"  # nobody listens there
+# each command with arguments of its own that end it with FAILED as soon as its options are read
+ARGUMENTS = {"run": ["--stdout", "--pid=2147483647", "--duration=1"], "sql": [NO_SERVER, "SELECT 1"],
+             "schema": [NO_SERVER, "--apply"], "explain": [NO_SERVER, "0" * 32], "gil": ["-p", "2147483647"],
+             "offcpu": ["-p", "2147483647"], "store": ["--path=/dev/null/store"], "doctor": ["-p", "2147483647"]}
+
+
+def with_environment(*arguments, prefix=(), **variables):
+    return subprocess.run([*prefix, UNDERSPAN, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=60, env={**os.environ, **variables})
+
+
+# ---- one file for all commands ----
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_the_service_s_file(command, tmp_path):
+    with open(f"{ROOT}/deploy/underspan.json") as f:
+        config = json.load(f)
+    path = tmp_path / "underspan.json"
+    path.write_text(json.dumps(config))
+    result = run_underspan(command, "-c", str(path), *ARGUMENTS[command], timeout=60)
+    assert result.returncode == FAILED and "key" not in result.stderr, result
+    config["spool"]["max_byts"] = config["spool"].pop("max_bytes")
+    path.write_text(json.dumps(config))
+    check_sentence(run_underspan(command, f"--config={path}", *ARGUMENTS[command]), USAGE, str(path), "spool.max_byts",
+                   "did you mean spool.max_bytes?")
+
+
+def test_a_flag_replaces_the_file_s_place_for_rows(tmp_path):
+    """Where the file names a server, --stdout and --store are not a second place."""
+    path = tmp_path / "underspan.json"
+    path.write_text(json.dumps({"clickhouse": "http://127.0.0.1:1", "trackers": ["gc_pause"]}))
+    result = run_underspan("run", "-c", str(path), "--stdout", "--duration=1s", timeout=30)
+    assert result.returncode == 0, result
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {r["tracker"] for r in rows if r["table"] == "ebpf_agent"} >= {"gc_pause"}
+    assert not {r["tracker"] for r in rows if r["table"] == "ebpf_agent"} & {"off_cpu", "handoff"}
+    check_sentence(run_underspan("run", "--stdout", NO_SERVER, "--duration=1"), USAGE, "several places")
+
+
+def in_a_host_with(file_text, tmp_path):
+    """A prefix for commands: their /etc/underspan/underspan.json is this one."""
+    etc = tmp_path / "etc"
+    subprocess.run(["cp", "-a", "/etc", str(etc)], check=True)
+    (etc / "underspan").mkdir(exist_ok=True)
+    (etc / "underspan" / "underspan.json").write_text(file_text)
+    return ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc)]
+
+
+def test_the_host_s_file_says_where_the_database_is(tmp_path):
+    prefix = in_a_host_with(json.dumps({"clickhouse": "http://127.0.0.1:1/", "trackers": ["gc_pause"], "duration": 1}), tmp_path)
+    for command, arguments in ("sql", ["SELECT 1"]), ("explain", ["0" * 32]), ("schema", ["--apply"]):
+        check_sentence(run_underspan(command, *arguments, prefix=prefix), FAILED, "http://127.0.0.1:1")
+        check_sentence(run_underspan(command, *arguments, "--no-config", prefix=prefix), USAGE, "--clickhouse=URL")
+        check_sentence(run_underspan(command, *arguments, "-c", "none", prefix=prefix), USAGE, "--clickhouse=URL")
+    # a flag goes before it
+    check_sentence(run_underspan("sql", "--clickhouse=http://127.0.0.1:2", "SELECT 1", prefix=prefix), FAILED, "127.0.0.1:2")
+    # the password that lies beside it is for that server, and for no other
+    (tmp_path / "etc" / "underspan" / "clickhouse-password").mkdir()
+    check_sentence(run_underspan("sql", "SELECT 1", prefix=prefix), FAILED, "clickhouse-password", "directory")
+    check_sentence(run_underspan("sql", "--clickhouse=http://127.0.0.1:2", "SELECT 1", prefix=prefix), FAILED, "127.0.0.1:2")
+    # an agent is started with what it is told, and nothing else
+    check_sentence(run_underspan("run", "--duration=1", prefix=prefix), USAGE, "no place for the rows")
+
+
+# ---- the environment ----
+
+def test_the_environment_goes_before_the_file_and_after_flags(tmp_path):
+    path = tmp_path / "underspan.json"
+    path.write_text(json.dumps({"host": "of-the-file", "trackers": ["off_cpu"], "duration": "1h"}))
+    result = with_environment("run", "-c", str(path), "--stdout", "--trackers=ena", UNDERSPAN_HOST="of-the-environment",
+                              UNDERSPAN_TRACKERS="gc_pause", UNDERSPAN_DURATION="1500ms")
+    assert result.returncode == 0, result
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    counted = [r for r in rows if r["table"] == "ebpf_agent"]
+    assert {r["host"] for r in counted} == {"of-the-environment"}
+    assert {r["tracker"] for r in counted} == {"ena", "processes", "agent"}
+    result = with_environment("sql", "SELECT 1", UNDERSPAN_CLICKHOUSE="http://127.0.0.1:1", UNDERSPAN_CLICKHOUSE_TIMEOUT="2s")
+    check_sentence(result, FAILED, "127.0.0.1:1")
+    check_sentence(with_environment("run", "--stdout", UNDERSPAN_FLUSH_INTERVAL="soon"), USAGE, "UNDERSPAN_FLUSH_INTERVAL",
+                   "'soon'", "250ms")
+
+
+def test_a_variable_that_is_no_option_is_told():
+    result = with_environment("sql", NO_SERVER, "SELECT 1", UNDERSPAN_CLICKHUOSE="x", UNDERSPAN_CLICKHOUSE_PASSWORD="secret")
+    first, second = result.stderr.splitlines()
+    assert re.search(r"warning: .*UNDERSPAN_CLICKHUOSE.* did you mean UNDERSPAN_CLICKHOUSE\?", first)
+    assert "127.0.0.1:1" in second and "secret" not in result.stderr
+    # what Kubernetes sets for a Service of this name is not ours
+    result = with_environment("sql", NO_SERVER, "SELECT 1", UNDERSPAN_SERVICE_HOST="10.0.0.1", UNDERSPAN_PORT="tcp://10.0.0.1:80",
+                              UNDERSPAN_PORT_80_TCP_ADDR="10.0.0.1", UNDERSPAN_METRICS_SERVICE_PORT="80")
+    assert len(result.stderr.splitlines()) == 1, result
+
+
+# ---- what is mistyped ----
+
+@pytest.mark.parametrize("arguments, meant", [
+    (["offcp"], "offcpu"), (["shcema"], "schema"), (["versoin"], "version"), (["help", "configs"], "config"),
+    (["run", "--stdot"], "--stdout"), (["run", "--stdout", "--off-cpu.min-duratoin-us=3"], "--off_cpu.min_duration_us"),
+    (["sql", "--clickhose=http://127.0.0.1:1", "SELECT 1"], "--clickhouse"), (["gil", "-pid=3"], "--pid"),
+    (["run", "--stdout", "--trackers=gc_puase"], "gc_pause"), (["run", "--stdout", "--trackers=offcpu"], "off_cpu"),
+    (["run", "--stdout", "--shed_first=of_cpu"], "off_cpu"), (["run", "--stdout", "--degrade=uprobe_mutli"], "uprobe_multi"),
+    (["run", "--stdout", "--log_level=warning"], "warn"), (["store", "--path=/x", "--log_level=Debug"], "debug"),
+    (["run", "--stdout", "--gil_wait.method=calsite"], "callsite")])
+def test_what_was_meant_is_named(arguments, meant):
+    check_sentence(run_underspan(*arguments), USAGE, f"did you mean {meant}?")
+
+
+@pytest.mark.parametrize("arguments", [["frobnicate"], ["help", "frobnicate"], ["run", "--frobnicate"], ["--pid=3"]])
+def test_what_was_not_meant_is_not_guessed(arguments):
+    result = run_underspan(*arguments)
+    check_sentence(result, USAGE, arguments[-1].split("=")[0])
+    assert "did you mean" not in result.stderr
+
+
+# ---- help ----
+
+def test_help_of_a_topic_is_that_topic_s():
+    for command in COMMANDS:
+        assert run_underspan("help", command).stdout == run_underspan(command, "--help").stdout != ""
+    for topic in "config", "units":
+        result = run_underspan("help", topic)
+        assert result.returncode == 0 and topic in run_underspan("help").stdout and len(result.stdout.splitlines()) > 5
+    assert run_underspan("version").stdout == run_underspan("--version").stdout
+
+
+@pytest.mark.parametrize("arguments", [[c, "--help"] for c in COMMANDS] + [["help"], ["help", "config"], ["help", "units"]],
+                         ids=" ".join)
+def test_help_fits_a_terminal(arguments):
+    result = run_underspan(*arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
+
+
+def test_help_shows_the_defaults_that_hold():
+    """A command's own default of a tracker's option is the one that is shown."""
+    def default_of(command, key):
+        text = " ".join(run_underspan(command, "--help").stdout.split())
+        return re.search(rf"--{re.escape(key)}=.*?\(default: (.*?)\)", text)[1]
+
+    assert [default_of(c, "off_cpu.min_duration_us") for c in ("run", "offcpu")] == ["10ms", "1ms"]
+    assert [default_of(c, "gil_wait.min_duration_us") for c in ("run", "gil")] == ["1ms", "0"]
+    assert default_of("run", "spool.max_age") == "3d" and default_of("run", "memory_bytes") == "64MiB"
+    assert default_of("run", "log_level") == "info" and default_of("store", "max_memory_mb") == "1GiB"
+
+
+def test_every_option_of_a_command_is_known_to_all(tmp_path):
+    """What one command has in its help, the file of another one may have."""
+    keys = {key for command in COMMANDS for key in re.findall(r"^  (?:-\w, )?--([\w.]+)", run_underspan(command, "--help").stdout, re.M)}
+    assert {"trackers", "max_body_mb", "cluster", "gil_wait.method", "agent", "metrics.listen", "wakers"} <= keys
+    path = tmp_path / "underspan.json"
+    for key in keys - {"config"}:
+        path.write_text(json.dumps({key: "1"}))
+        for command in "sql", "store":
+            said = run_underspan(command, "-c", str(path), *ARGUMENTS[command]).stderr
+            assert "unknown key" not in said and len(said.splitlines()) == 1, (key, said)

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/otel under OpenTelemetry's own SDK: spans carry the kernel's ids of the thread that started them, rows of an agent have
+the same, and no service is kept from starting."""
+import collections
+import concurrent.futures
+import datetime
+import json
+import os
+import subprocess
+
+import pytest
+
+import host
+from servers import Server, free_port, get
+
+OTEL = os.path.join(host.ROOT, "deploy", "otel")
+NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+ALL = {"server", "child", "other thread", "forked", "collect"}
+
+
+@pytest.fixture(scope="module")
+def sdk():
+    """The SDK's directory; the demo's script fetches it."""
+    done = subprocess.run([os.path.join(host.ROOT, "deploy/demo/fetch_otel.sh")], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
+
+
+class Service(Server):
+    """workloads/spans.py under a server of two workers."""
+
+    def __init__(self, argv, directory, *paths, ready, prefix=(), **env):
+        self.spans_path = os.path.join(directory, "spans.jsonl")
+        self.port = free_port()
+        super().__init__([*prefix, host.DEBIAN_PYTHON, "-m", *argv, "--bind=127.0.0.1:%d" % self.port] if argv[0] == "gunicorn" else
+                         [*prefix, host.DEBIAN_PYTHON, "-m", *argv, "--port=%d" % self.port], cwd=directory,
+                         env={"PYTHONPATH": ":".join([host.WORKLOADS, OTEL, *paths]), "SPANS_FILE": self.spans_path, **env})
+        self.wait_log(ready, 2)
+
+    def get(self, path):
+        def up():
+            try:
+                return get(("127.0.0.1", self.port), path)
+            except ConnectionRefusedError:
+                assert self.process.poll() is None, "\n".join(self.log)
+        return host.wait_until(up, 15, "the server answers")[0]
+
+    def get_many(self, path, n):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(self.get, [path] * n)) == [{}] * n
+
+    def spans(self):
+        with open(self.spans_path) as f:
+            return [json.loads(line) for line in f]
+
+
+def gunicorn(directory, *paths, worker_class="gthread", preload=False, hook=True, **more):
+    """`hook`: README's snippet, as it stands there."""
+    readme = open(os.path.join(OTEL, "README.md")).read()
+    config = os.path.join(directory, "conf.py")
+    with open(config, "w") as f:
+        f.write(readme.split("```python\n")[1].split("```")[0] if hook else "")
+    argv = ["gunicorn", "--workers=2", f"--worker-class={worker_class}", "--graceful-timeout=2", "-c", config, "spans:wsgi"]
+    argv += ["--threads=4"] * (worker_class == "gthread") + ["--preload"] * preload
+    return Service(argv, str(directory), *paths, ready="Booting worker with pid", **more)
+
+
+def uvicorn(directory, *paths, **more):
+    return Service(["uvicorn", "--workers=2", "spans:asgi"], str(directory), *paths, ready="Started server process",
+                   SPANS_INSTALL="module", **more)
+
+
+def check_ids(spans):
+    """Every span has the ids that the kernel had for the thread when it started it; returns (pid, tid) by span name."""
+    assert spans
+    by_name = collections.defaultdict(set)
+    for span in spans:
+        found = span["attributes"]
+        assert [found.get("process.pid"), found.get("thread.id")] == found["kernel"], span
+        assert found["thread.name"] == found["name"], span
+        by_name[span["name"]].add(tuple(found["kernel"]))
+    return by_name
+
+
+def check_gunicorn(service, workers_threads):
+    def both_served():
+        service.get_many("/", 20)
+        return len({s["attributes"]["kernel"][0] for s in service.spans()}) == 2
+    host.wait_until(both_served, 20, "both workers served")
+    for _ in range(10):  # one at a time: the exporter's lock may not be held by another thread at a fork
+        service.get("/fork")
+    ids = check_ids(service.spans())
+    assert set(ids) == ALL
+    workers = {pid for pid, _ in ids["server"]}
+    assert len(workers) == 2 and ids["child"] == ids["collect"] == ids["server"]
+    # one worker's main thread, or the threads of its pool
+    assert all((pid == tid) == (workers_threads == 1) for pid, tid in ids["server"])
+    assert not ids["other thread"] & ids["server"] and {pid for pid, _ in ids["other thread"]} == workers
+    assert all(pid == tid for pid, tid in ids["forked"]) and len(ids["forked"]) == 10 and not {p for p, _ in ids["forked"]} & workers
+    return ids
+
+
+@pytest.mark.parametrize("preload", [False, True], ids=["loaded by each", "preloaded"])
+@pytest.mark.parametrize("worker_class, threads", [("gthread", 4), ("sync", 1)])
+def test_gunicorn(sdk, worker_class, threads, preload, tmp_path, cleanup):
+    service = gunicorn(tmp_path, sdk, worker_class=worker_class, preload=preload)
+    cleanup.append(service)
+    check_gunicorn(service, threads)
+
+
+def test_in_a_pid_namespace(sdk, tmp_path, cleanup):
+    service = gunicorn(tmp_path, sdk, prefix=NAMESPACE)
+    cleanup.append(service)
+    ids = check_gunicorn(service, 4)
+    assert max(tid for _, tid in ids["server"]) < 100  # it has a namespace of its own: it counts from 1
+
+
+def test_uvicorn(sdk, tmp_path, cleanup):
+    service = uvicorn(tmp_path, sdk)
+    cleanup.append(service)
+
+    def both():
+        service.get_many("/", 10)
+        service.get_many("/sync", 10)
+        return len({s["attributes"]["kernel"][0] for s in service.spans()}) == 2
+    host.wait_until(both, 20, "both workers served")
+    spans = service.spans()
+    ids = check_ids(spans)
+    assert all(pid == tid for pid, tid in ids["server"] | ids["after await"])  # the loop's thread
+    assert all(pid != tid for pid, tid in ids["sync endpoint"])
+    parents = {s["context"]["span_id"]: s for s in spans}
+    for s in spans:
+        if s["name"] == "sync endpoint":
+            assert parents[s["parent_id"]]["name"] == "server"
+
+
+@pytest.mark.parametrize("prefix", [[], NAMESPACE], ids=["host", "namespace"])
+def test_rows_have_the_spans_ids(sdk, prefix, start_agent, tmp_path, cleanup):
+    """Each collection in a span is the row of that pid and tid, and lies in the span: what the views join by."""
+    agent = start_agent(trackers=["gc_pause"])
+    service = gunicorn(tmp_path, sdk, prefix=prefix)
+    cleanup.append(service)
+
+    def covered():
+        service.get_many("/", 4)
+        workers = {s["attributes"]["process.pid"] for s in service.spans()}
+        return len(workers) == 2 and workers <= {r["pid"] for r in agent.select("ebpf_gc_pause", lambda r: r["generation"] == 2)}
+    host.wait_until(covered, 20, "collections of both workers are rows")
+    before = len(service.spans())
+    service.get_many("/", 30)
+    spans = [s for s in service.spans()[before:] if s["name"] == "collect"]
+    agent.wait_quiet("ebpf_gc_pause", 1)
+    agent.stop()
+
+    def microseconds(text):
+        return round(datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1e6)
+    assert len(spans) == 30
+    for s in spans:
+        ids = s["attributes"]["process.pid"], s["attributes"]["thread.id"]
+        begin, end = microseconds(s["start_time"]), microseconds(s["end_time"])
+        inside = agent.select("ebpf_gc_pause", lambda r: (r["pid"], r["tid"]) == ids and begin - 100 <= r["start_time"] and r["end_time"] <= end + 100)
+        assert [r["generation"] for r in inside].count(2) == 1, (s, inside)
+
+
+@pytest.mark.parametrize("with_sdk", [True, False], ids=["no provider", "no SDK"])
+def test_a_service_starts_without_a_provider(sdk, with_sdk, tmp_path, cleanup):
+    """The hook of README finds nothing to add itself to: a word in the log, and the service runs."""
+    service = gunicorn(tmp_path, *[sdk] * with_sdk, SPANS_PROVIDER="none")
+    cleanup.append(service)
+    service.get_many("/", 20)
+    why = "no tracer provider of the SDK is set (it is a ProxyTracerProvider)" if with_sdk else "the OpenTelemetry SDK is not installed"
+    assert any("spans carry no thread ids: " + why in line for line in service.log), service.log
+    assert not any("Traceback" in line or "boot" in line and "fail" in line for line in service.log), service.log
+
+
+NEVER_RAISES = """
+import logging, threading, warnings
+import underspan_otel
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+# spans that are not recorded, or are over, or break
+underspan_otel.install(provider := TracerProvider(sampler=ALWAYS_OFF))
+provider.get_tracer("t").start_span("not recorded").end()
+processor = underspan_otel.UnderspanSpanProcessor()
+class Broken:
+    def set_attributes(self, attributes): raise MemoryError("no room")
+for span in (Broken(), None, trace.INVALID_SPAN):
+    processor.on_start(span)
+    processor.on_end(span)
+assert processor.force_flush() in (True, None)
+processor.shutdown()
+
+# providers that are none, or break
+class Refuses:
+    def add_span_processor(self, processor): raise RuntimeError("full")
+class Unhashable(TracerProvider):
+    __hash__ = None
+for bad in (Refuses(), object(), 0, Unhashable(), trace.NoOpTracerProvider()):
+    assert underspan_otel.install(bad) is False, bad
+
+# twice is once
+underspan_otel.install(provider := TracerProvider())
+n = len(provider._active_span_processor._span_processors)
+assert underspan_otel.install(provider) and len(provider._active_span_processor._span_processors) == n == 1
+
+# names that no exporter can write, that are no text, and that break
+provider.add_span_processor(SimpleSpanProcessor(memory := InMemorySpanExporter()))
+class Nameless(threading.Thread):
+    @property
+    def name(self): raise ValueError("no name")
+    @name.setter
+    def name(self, value): pass
+def run():
+    provider.get_tracer("t").start_span("s").end()
+threads = [threading.Thread(target=run, name="\\udcff half"), threading.Thread(target=run, name="x" * 100000), Nameless(target=run)]
+for thread in threads:
+    thread.start(); thread.join()
+spans = memory.get_finished_spans()
+assert [s.attributes["thread.id"] for s in spans] == [t.native_id for t in threads], spans
+for s in spans:
+    s.to_json().encode()
+    assert isinstance(s.attributes["process.pid"], int)
+    s.attributes.get("thread.name", "").encode()
+assert "thread.name" not in spans[2].attributes
+print("done")
+"""
+
+
+def test_it_never_raises(sdk):
+    done = subprocess.run([host.DEBIAN_PYTHON, "-c", NEVER_RAISES], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": f"{OTEL}:{sdk}"})
+    assert done.stdout == "done\n", done.stderr
+    assert done.stderr.count("a span goes without its thread's ids") == 1

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table is of another version than the agent: older, newer, or changed while rows are sent. Every row is there once, with
+all columns that the table has, and what is left out is said once."""
+import gzip
+import pathlib
+import shutil
+import time
+
+import pytest
+
+import fault_proxy as fault
+from delivery import TABLES, Database, Sender, agent_target, database, proxy, sender, store  # noqa: F401: fixtures
+from host import wait_until
+
+pytestmark = pytest.mark.light
+
+T = TABLES[0]
+LACKS = f"{T}: the database's table lacks"
+
+
+def alter(database, what, table=T):  # noqa: F811
+    database.store.ask(f"ALTER TABLE {database.name}.{table} {what}")
+
+
+def count(database, where, table=T):  # noqa: F811
+    return int(database.store.ask(f"SELECT count() FROM {database.name}.{table} WHERE {where}"))
+
+
+def asks(proxy):  # noqa: F811
+    return [r for r in proxy.requests if b"system.columns" in r.body]
+
+
+def silent(request):
+    """A server that shows system.columns to nobody."""
+    if request.table:
+        return None
+    return fault.exception(497, status=403) if b"system.columns" in request.read() else None
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["system.columns", "exceptions alone"])
+@pytest.mark.parametrize("columns", [["text"], ["note"], ["note", "text"]], ids="+".join)
+def test_older_table(tells, columns, proxy, sender, database):  # noqa: F811
+    alter(database, ", ".join(f"DROP COLUMN {c}" for c in columns))
+    proxy.plan = (lambda request: None) if tells else silent
+    s = sender("--rows=2003", "--batch_rows=200")
+    counts = s.end()
+    database.check(2003)
+    assert counts["inserted"] == 2003 and counts["dropped_refused"] == counts["dropped_spool"] == 0
+    assert s.stderr.count(LACKS) == (1 if tells else len(columns)) and "schema --apply" in s.stderr
+    assert f"lacks {len(columns)} columns" in s.stderr and ", ".join(columns) in s.stderr
+    # it learns once, not with each batch
+    assert len(proxy.inserts()) <= 11 + len(columns) + 1 and len(asks(proxy)) <= 2
+    if columns == ["note"]:
+        assert count(database, "length(text) = 32") == 2003
+
+
+def test_newer_table(sender, database):  # noqa: F811
+    """Columns that the agent has never heard of: their defaults."""
+    alter(database, "ADD COLUMN of_tomorrow UInt8 DEFAULT 3 AFTER n, ADD COLUMN other String FIRST")
+    s = sender("--rows=2003", "--batch_rows=200")
+    s.end()
+    database.check(2003)
+    assert count(database, "of_tomorrow = 3 AND length(text) = 32") == 2003 and "lacks" not in s.stderr
+
+
+@pytest.mark.parametrize("kind", ["MATERIALIZED '-'", "ALIAS '-'"])
+def test_column_that_the_table_computes(kind, sender, database):  # noqa: F811
+    alter(database, "DROP COLUMN text")
+    alter(database, f"ADD COLUMN text String {kind}")
+    sender("--rows=1009", "--batch_rows=200").end()
+    database.check(1009)
+    assert count(database, "text = '-'") == 1009
+
+
+@pytest.mark.parametrize("action", [fault.lose_reply, fault.half_a_reply, fault.exception(241), fault.cut_off_at(-1)],
+                         ids=["reply lost", "half a reply", "241", "cut off"])
+def test_nothing_is_doubled(action, proxy, sender, database):  # noqa: F811
+    """Faults on INSERTs with the shorter list, and between a list and the next: one token, one batch."""
+    alter(database, "DROP COLUMN note")
+    proxy.plan = lambda request: action if request.table and request.number % 3 == 2 else None
+    sender("--rows=2003", "--batch_rows=200", "--wait=40").end(timeout=50)
+    database.check(2003)
+
+
+def test_committed_with_all_columns_and_sent_again_without(proxy, sender, database):  # noqa: F811
+    """The answer is lost, then the column goes: the same token, fewer columns, no second row."""
+    def act(p, request):
+        p.ask_store(request)
+        alter(database, "DROP COLUMN note")
+        fault.hang_up(request.connection)
+        return False
+    proxy.plan = lambda request: act if request.number == 0 else None
+    sender("--rows=1009", "--batch_rows=500").end()
+    database.check(1009)
+
+
+def test_upgrade_and_downgrade_under_load(proxy, sender, database):  # noqa: F811
+    """A column comes, goes and comes back while rows are sent; whenever it is there for some time, they have it."""
+    alter(database, "DROP COLUMN text")
+    s = sender("--rows=1000003", "--rate=1000", "--batch_rows=100", "--hold")
+    wait_until(lambda: database.numbers()[0] > 500, 10, "rows without the column")
+    alter(database, "ADD COLUMN text String")
+    wait_until(lambda: count(database, "length(text) = 32"), 30, "rows with it")
+    assert "all columns are sent again" in s.stderr
+    alter(database, "DROP COLUMN text")
+    rows = database.numbers()[0]
+    wait_until(lambda: database.numbers()[0] > rows + 500, 10, "rows without it again")
+    s.terminate()
+    counts = s.end()
+    database.check(counts["inserted"])
+    assert s.stderr.count(LACKS) == 2 and counts["rows"] == counts["inserted"]
+
+
+def test_a_server_that_goes_away_says_nothing_of_columns(proxy, sender, database):  # noqa: F811
+    """Down for longer than columns are known for: they are left out before and after it, which is said once."""
+    alter(database, "DROP COLUMN text, DROP COLUMN note")
+    s = sender("--rows=1000003", "--rate=500", "--batch_rows=100", "--hold")
+    wait_until(lambda: database.numbers()[0] > 200, 10, "rows without the column")
+    proxy.plan = lambda request: fault.answer(503)
+    time.sleep(20)
+    proxy.plan = lambda request: None
+    rows = database.numbers()[0]
+    wait_until(lambda: database.numbers()[0] > rows + 8000, 40, "what has waited")
+    s.terminate()
+    s.end()
+    assert s.stderr.count(LACKS) == 1 and "sent again" not in s.stderr, s.stderr
+
+
+def test_a_table_that_tells_of_columns_that_another_behind_it_lacks(proxy, sender, database):  # noqa: F811
+    """As a Distributed table does before old shards: asked every quarter of a minute, said once."""
+    lacks = fault.exception(16, text="No such column text in table shard.ebpf_handoff")
+    proxy.plan = lambda request: lacks if request.table and "text" in request.query["query"] else None
+    s = sender("--rows=1000003", "--rate=500", "--batch_rows=100", "--hold")
+    wait_until(lambda: len(asks(proxy)) >= 3, 60, "the agent asks again")
+    time.sleep(1)
+    s.terminate()
+    counts = s.end()
+    database.check(counts["inserted"])
+    assert s.stderr.count(LACKS) == 1 and "sent again" not in s.stderr, s.stderr
+
+
+def test_spool_of_the_first_version(proxy, sender, database, tmp_path):  # noqa: F811
+    """Batches that the released agent left, in its own format: into its table, an older and a newer one."""
+    files = sorted((pathlib.Path(__file__).parent / "spools" / "v1").glob("*.ebpf_*"))
+    assert len(files) == 4
+    for i, change in enumerate(["ADD COLUMN more UInt8 FIRST", "DROP COLUMN note"]):
+        alter(database, change)
+        shutil.copytree(files[0].parent, tmp_path / f"spool{i}", copy_function=shutil.copy)  # as old as the test
+        counts = sender("--rows=0", spool=tmp_path / f"spool{i}").end()
+        assert counts["recovered"] == counts["inserted"] == 1003
+        database.check(1003)  # the second time by their tokens
+        assert count(database, "length(text) = 32") == 1003
+    database.store.ask(f"TRUNCATE TABLE {database.name}.{T}")
+
+
+def test_a_spool_that_the_first_version_reads(proxy, sender, database, tmp_path):  # noqa: F811
+    """Downgrade: names and headers are those that the released agent wrote, and the statement lists all columns."""
+    alter(database, "DROP COLUMN note")
+    proxy.plan = lambda request: fault.answer(503) if request.number > 2 else None
+    s = sender("--rows=1003", "--batch_rows=300", "--hold", spool=tmp_path / "spool").wait_added()
+    wait_until(lambda: len(list((tmp_path / "spool").glob("*.ebpf_*"))) >= 2, 10, "the spool's files")
+    s.kill()
+    old = sorted((pathlib.Path(__file__).parent / "spools" / "v1").glob("*.ebpf_*"))[0].read_bytes()
+    for file in (tmp_path / "spool").glob("*.ebpf_*"):
+        data = file.read_bytes()
+        assert data[:8] == old[:8] and b"INSERT INTO ebpf_handoff (n, start_time, note, text) FORMAT JSONEachRow\x1f\x8b" in data
+        rows = gzip.decompress(data[data.index(b"\x1f\x8b\x08"):])
+        assert rows.count(b'"note":"7"') == rows.count(b"\n")
+
+
+def test_the_real_agent_before_an_older_table(agent_target, start_agent, start_workload, debian_python, database):  # noqa: F811
+    """Its own rows arrive without the column, and ebpf_agent tells how many are left out."""
+    for table, column in (("ebpf_gc_pause", "frozen_threads"), ("ebpf_gc_pause", "method"), ("ebpf_agent", "seen")):
+        alter(database, f"DROP COLUMN {column}", table)
+    agent = start_agent(*agent_target, trackers=["gc_pause"], stdout=False)
+    workload = start_workload(debian_python, "gc_truth.py", 2, 211, 1)
+    workload.hello = workload.read()
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    wait_until(lambda: count(database, f"host_pid = {workload.hello['pid']}", "ebpf_gc_pause") >= len(truth["collections"]), 20,
+               "all rows")
+    wait_until(lambda: count(database, "tracker = 'gc_pause' AND columns_left_out = 2", "ebpf_agent"), 20, "the agent's word")
+    agent.stop()

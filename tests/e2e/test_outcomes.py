@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""run.sh itself: what fails first and passes alone is named in the last line, a broken promise has no second try, and the
+counts are in a line of their own. Tests run beside each other, those that may not run by themselves."""
+import os
+import subprocess
+
+import pytest
+
+from agent import ROOT
+
+pytestmark = pytest.mark.light
+
+HOOKS = """
+import importlib.util, sys
+sys.path.insert(0, {e2e!r})
+spec = importlib.util.spec_from_file_location("e2e_conftest", {e2e!r} + "/conftest.py")
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+for name in dir(module):
+    if name.startswith("pytest_") and name != "pytest_report_header":
+        globals()[name] = getattr(module, name)
+"""
+GOOD = "def test_good(): pass\n\n@pytest.mark.skip(reason='x')\ndef test_skipped(): pass\n"
+ONCE = """
+def test_{name}():
+    seen = os.path.exists({path!r})
+    open({path!r}, "w").close()
+    assert seen
+"""
+BAD = "def test_bad(): assert False\n"
+
+
+@pytest.fixture
+def run_sh(tmp_path):
+    def run(*tests, workers=4):
+        text = "import os\nimport time\nimport pytest\nfrom agent import promise\n" + "\n".join(tests)
+        (tmp_path / "test_x.py").write_text(text)
+        (tmp_path / "conftest.py").write_text(HOOKS.format(e2e=f"{ROOT}/tests/e2e"))
+        # a pytest takes the rights to its temporary directory from all others, those of a test beside it too
+        env = {**os.environ, "E2E_TESTS": str(tmp_path), "E2E_WORKERS": str(workers), "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
+        result = subprocess.run([f"{ROOT}/tests/e2e/run.sh", "-p", "no:cacheprovider"], stdin=subprocess.DEVNULL, text=True,
+                                stdout=subprocess.PIPE, env=env, timeout=60)
+        return result.returncode, result.stdout.splitlines()
+    return run
+
+
+def test_all_pass(run_sh):
+    code, lines = run_sh(GOOD)
+    assert (code, lines[-1]) == (0, "e2e: 1 passed, 0 failed, 1 skipped")
+
+
+def test_what_the_second_try_passes_is_named_last(run_sh, tmp_path):
+    code, lines = run_sh(GOOD, ONCE.format(name="late", path=f"{tmp_path}/late"), ONCE.format(name="later", path=f"{tmp_path}/b"))
+    assert (code, lines[-2]) == (0, "e2e: 3 passed, 0 failed, 1 skipped")
+    told, names = lines[-1].rsplit(": ", 1)
+    assert told == "e2e: 3 passed, 2 of them only at the second try" and sorted(names.split(", ")) == ["test_late", "test_later"]
+
+
+def test_what_fails_twice_is_broken(run_sh, tmp_path):
+    code, lines = run_sh(GOOD, BAD, ONCE.format(name="late", path=f"{tmp_path}/late"))
+    assert code == 1 and lines[-3:] == [
+        "e2e: failed: test_bad", "e2e: 2 passed, 1 failed, 1 skipped",
+        "e2e: 2 passed, 1 of them only at the second try: test_late; 1 failed"]
+
+
+@pytest.mark.parametrize("how", ["@pytest.mark.promise", "raises"])
+def test_a_promise_has_no_second_try(how, run_sh, tmp_path):
+    once = ONCE.format(name="kept", path=f"{tmp_path}/kept")
+    once = once.replace("assert seen", "promise(seen, 'late')") if how == "raises" else f"{how}\n{once.lstrip()}"
+    code, lines = run_sh(GOOD, once)
+    assert code == 1
+    assert lines[-2:] == ["e2e: failed: test_kept (a promise: no second try)", "e2e: 1 passed, 1 failed, 1 skipped"]
+
+
+# each waits for the word of the other, so neither can pass before the other has begun
+PAIR = """
+@pytest.mark.parametrize("own, other", ["ab", "ba"])
+def test_pair(own, other):
+    open({path!r} + own, "w").close()
+    deadline = time.monotonic() + 10
+    while not os.path.exists({path!r} + other):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.5)
+    os.unlink({path!r} + own)
+"""
+ALONE = """
+@pytest.mark.alone
+def test_alone():
+    assert not os.path.exists({path!r} + "a") and not os.path.exists({path!r} + "b")
+"""
+DEADLY = """
+@pytest.mark.promise
+def test_deadly(): os.kill(os.getpid(), 9)
+"""
+
+
+def test_two_at_a_time_and_one_alone(run_sh, tmp_path):
+    code, lines = run_sh(ALONE.format(path=f"{tmp_path}/"), PAIR.format(path=f"{tmp_path}/"))
+    assert (code, lines[-1]) == (0, "e2e: 3 passed, 0 failed, 0 skipped")
+
+
+def test_a_test_that_ends_its_process_has_failed(run_sh):
+    """The others are run by another process."""
+    code, lines = run_sh(GOOD, "".join(GOOD.replace("good", f"good_{i}").split("@")[0] for i in range(20)), DEADLY)
+    assert (code, lines[-1]) == (1, "e2e: 21 passed, 1 failed, 1 skipped"), lines

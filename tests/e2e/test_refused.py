@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a table refuses: rows for their own fault are found and put aside; a table that is wrong keeps all of them waiting; and
+a batch that may have arrived is never cut into rows that arrive again."""
+import gzip
+import time
+
+import pytest
+
+import fault_proxy as fault
+from delivery import TABLES, database, proxy, sender, store  # noqa: F401: fixtures
+from host import wait_until
+
+pytestmark = pytest.mark.light
+
+T = TABLES[0]
+
+
+def alter(database, what):  # noqa: F811
+    database.store.ask(f"ALTER TABLE {database.name}.{T} {what}")
+
+
+@pytest.mark.parametrize("kind", ["DateTime", "Array(UInt8)", "IPv4"])
+@pytest.mark.parametrize("when", ["from the start", "under load"])
+def test_a_column_of_another_type(when, kind, proxy, sender, database, tmp_path):  # noqa: F811
+    """Every row is refused: all of them wait, few INSERTs are tried, and when it is mended all arrive."""
+    if when == "from the start":
+        alter(database, "DROP COLUMN text")
+        alter(database, f"ADD COLUMN text {kind}")
+    s = sender("--rows=1000003", "--rate=2000", "--batch_rows=500", "--hold", spool=tmp_path / "spool", truth=tmp_path / "truth")
+    if when == "under load":
+        wait_until(lambda: database.numbers()[0] > 1000, 10, "rows")
+        alter(database, "DROP COLUMN text")
+        alter(database, f"ADD COLUMN text {kind}")
+    wait_until(lambda: "will try again" in s.stderr, 15, "the word of it")
+    tried = len(proxy.inserts())
+    time.sleep(3)
+    assert len(proxy.inserts()) - tried < 20 and "dropping" not in s.stderr
+    alter(database, "DROP COLUMN text")
+    alter(database, "ADD COLUMN text String")
+    rows = database.numbers()[0]
+    wait_until(lambda: database.numbers()[0] > rows + 4000, 30, "rows again")
+    counts = s.terminate().end()
+    database.check(counts["inserted"])
+    assert counts["dropped_refused"] == counts["dropped_spool"] == 0 and counts["rows"] == counts["inserted"] + counts["queued"]
+
+
+@pytest.mark.parametrize("bad", [{0}, {1008}, {502, 503}, set(range(200, 260))], ids=["first", "last", "at a cut", "sixty in a row"])
+def test_bad_rows_wherever(bad, proxy, sender, database, tmp_path):  # noqa: F811
+    def plan(request):
+        if not request.table:
+            return None
+        rows = gzip.decompress(request.read())
+        return fault.exception(27, status=400) if any(b'{"n":%d,' % n in rows for n in bad) else None
+    proxy.plan = plan
+    s = sender("--rows=5003", "--rate=500", "--batch_rows=503", "--wait=40", spool=tmp_path / "spool")
+    counts = s.end(code=1, timeout=60)
+    rows, different, _ = database.numbers()
+    assert rows == different == counts["inserted"] == 5003 - len(bad) and counts["dropped_refused"] == len(bad)
+
+
+REFUSALS = {"27": fault.exception(27, status=400), "413": fault.answer(413, "too large"),
+            "252": fault.exception(252, text="Too many partitions for single INSERT block (more than 100). The limit is")}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+@pytest.mark.parametrize("lost", [fault.lose_reply, fault.half_a_reply, fault.never_answer], ids=["lost", "half", "none"])
+def test_committed_and_refused_elsewhere(lost, refusal, store, proxy, sender, database, cleanup):  # noqa: F811
+    """The first server has it and its answer is lost; the second refuses the whole: it is not cut, for its halves are new ones."""
+    other = fault.FaultProxy(store.address)
+    cleanup.append(other)
+    proxy.plan = lambda request: lost if request.number < 1 else None
+    other.plan = lambda request: refusal
+    s = sender("--rows=1009", "--rate=100000", "--batch_rows=499", "--clickhouse_timeout=1", "--wait=30",
+               url=f"{proxy.url},{other.url}")
+    counts = s.end(timeout=40)
+    database.check(1009)
+    assert counts["inserted"] == 1009 and len(other.inserts()) >= 1 and not other.failures
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_committed_killed_and_refused(servers, store, proxy, sender, database, tmp_path, cleanup):  # noqa: F811
+    """The run that sent it was killed before it had the answer: the next one cannot know, and does not cut it either."""
+    other = fault.FaultProxy(store.address)
+    cleanup.append(other)
+    proxy.plan = lambda request: fault.never_answer
+    s = sender("--rows=1009", "--rate=100000", "--batch_rows=2000", "--hold", spool=tmp_path / "spool")
+    wait_until(lambda: database.numbers()[0] == 1009, 10, "the rows")
+    s.kill()
+    actions = [REFUSALS["27"], REFUSALS["413"]] + ([REFUSALS["27"]] * 3 if servers == 2 else [])
+    other.plan = lambda request: actions[request.number] if request.number < len(actions) else None
+    proxy.plan = lambda request: fault.answer(503)
+    s = sender("--rows=0", "--wait=30", url=other.url if servers == 1 else f"{other.url},{proxy.url}", spool=tmp_path / "spool")
+    counts = s.end(timeout=40)
+    database.check(1009)
+    assert counts["recovered"] == counts["inserted"] == 1009 and len(other.inserts()) > len(actions)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+def test_committed_and_sent_again_by_the_library(refusal, proxy, sender, database):  # noqa: F811
+    """A connection that was open already breaks before its answer's first byte: libcurl sends the request once more, unasked. What
+    the second one is answered says nothing of the first."""
+    actions = [fault.deliver, fault.lose_reply, refusal, fault.deliver]
+    proxy.plan = lambda request: actions[request.number] if request.number < len(actions) else None
+    s = sender("--rows=1009", "--rate=100000", "--batch_rows=200")
+    s.end()
+    tokens = [r.query["insert_deduplication_token"] for r in proxy.inserts()]
+    assert tokens[1] == tokens[2] and len(set(tokens)) == 6
+    database.check(1009)
+
+
+def test_committed_and_refused_by_the_same(proxy, sender, database):  # noqa: F811
+    """A proxy before it changes its mind."""
+    actions = [fault.lose_reply, REFUSALS["27"], REFUSALS["413"]]
+    proxy.plan = lambda request: actions[request.number] if request.number < 3 else None
+    sender("--rows=1009", "--rate=100000", "--batch_rows=2000").end()
+    database.check(1009)
+
+
+def test_too_many_parts_in_total(proxy, sender, database):  # noqa: F811
+    """252 with the word partitions in it: merges cure it, nothing is cut, nothing is dropped."""
+    text = ("Too many parts (100025) in all partitions in total in table 'otel.ebpf_handoff'. This indicates wrong choice of partition "
+            "key. The threshold can be modified with 'max_parts_in_total' setting in <merge_tree> element in config.xml")
+    proxy.plan = lambda request: fault.exception(252, text=text) if request.number < 4 else None
+    counts = sender("--rows=300", "--rate=100000").end()
+    database.check(300)
+    assert counts["dropped_refused"] == 0 and len({r.query["insert_deduplication_token"] for r in proxy.inserts()}) <= 2

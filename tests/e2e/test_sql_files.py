@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every file under sql/ is executed on known rows, and its whole result is what Python computes of the same rows."""
+import json
+import pathlib
+import re
+import time
+
+import pytest
+
+import sql_answers
+import sql_truth
+from sql_known import SECOND, Maker, float32
+from store_fixture import ROOT, Store
+
+SQL = pathlib.Path(ROOT) / "sql"
+FOLDERS = ["explain", "otel", "queries", "schema", "tables", "views"]
+
+
+def files(folder):
+    return sorted((SQL / folder).glob("*.sql"))
+
+
+def name_of(path):
+    return path.name
+
+
+class Known:
+    """A store with the schema and the known rows."""
+
+    def __init__(self, store):
+        self.store = store
+        self.now = time.time_ns() // 1000
+        for folder in "otel", "schema", "tables", "views":
+            # a materialized view needs its table: files come in the order of their names
+            for path in files(folder):
+                store.ask(path.read_text())
+        self.rows = Maker(self.now).all()
+        for table, rows in self.rows.items():
+            answer = store.insert(f"INSERT INTO {table} FORMAT JSONEachRow", "\n".join(map(json.dumps, rows)), async_insert=0)
+            assert answer.status == 200, (table, answer.text)
+
+    def ask(self, sql, **parameters):
+        """(columns, rows) of a question."""
+        text = self.store.ask(sql, default_format="JSONCompact", output_format_json_quote_64bit_integers=0,
+                              **{f"param_{name}": value for name, value in parameters.items()})
+        answer = json.loads(text)
+        return [column["name"] for column in answer["meta"]], answer["data"]
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("sql") / "db") as store:
+        yield Known(store)
+
+
+def at(sql, now):
+    """The question as it was asked at that moment."""
+    moment = f"fromUnixTimestamp64Micro({now}, 'UTC')"
+    return sql.replace("now64(6, 'UTC')", moment).replace("now()", moment)
+
+
+def same(got, expected):
+    if isinstance(expected, list):
+        return isinstance(got, list) and len(got) == len(expected) and all(map(same, got, expected))
+    if isinstance(expected, float) and isinstance(got, (int, float)):
+        return abs(got - expected) <= 1e-9 * max(1, abs(expected))
+    return got == expected
+
+
+def check(got, expected, what):
+    assert len(expected) > 0, f"{what}: a result without rows proves nothing"
+    for i, (a, b) in enumerate(zip(got, expected)):
+        assert same(a, b), f"{what}, row {i}:\n{a}\nexpected:\n{b}"
+    assert len(got) == len(expected), f"{what}: {len(got)} rows, expected {len(expected)}"
+
+
+def test_no_file_is_left_out():
+    """A new file under sql/ needs an expected result; a new folder a test."""
+    assert sorted(p.name for p in SQL.iterdir() if p.is_dir()) == FOLDERS
+    assert sorted(p.name for p in SQL.rglob("*.sql")) == sorted(p.name for folder in FOLDERS for p in files(folder))
+    for path in files("queries"):
+        assert path.name in sql_truth.QUERIES, f"{path} has no expected result"
+    for folder, expected in ("views", sql_answers.VIEWS), ("explain", sql_answers.EXPLAIN):
+        assert {path.name for path in files(folder)} == set(expected), f"sql/{folder}: each file has an expected result in sql_answers.py"
+    for path in files("tables"):
+        assert path.stem in vars(Maker), f"{path} has no known rows in sql_known.py"
+
+
+@pytest.mark.parametrize("path", files("queries"), ids=name_of)
+def test_query(known, path):
+    text = path.read_text()
+    assert text.startswith("-- ") and "?" in re.sub(r"\n-- ", " ", text).split("\nSELECT")[0].split("\nWITH")[0], "begins with its question"
+    truth = sql_truth.QUERIES[path.name]
+    # at that moment: rows lie on the window's edges to the microsecond
+    _, rows = known.ask(at(text, known.now))
+    check(rows, truth(known.rows, known.now), path.name)
+    # and as a user pastes it, with the engine's clock, of which now() shows whole seconds
+    for _ in range(3):
+        before = time.time_ns() // 1000
+        _, rows = known.ask(text)
+        moments = [before, time.time_ns() // 1000]
+        if any(same(rows, truth(known.rows, now)) for now in [*moments, *(m // SECOND * SECOND for m in moments)]):
+            return
+    check(rows, truth(known.rows, before // SECOND * SECOND), f"{path.name} as it stands")
+
+
+@pytest.mark.parametrize("path", files("tables"), ids=name_of)
+def test_table(known, path):
+    """Every column gives back what was inserted, and the computed columns are what their names say."""
+    table, inserted = path.stem, known.rows[path.stem]
+    columns, rows = known.ask(f"SELECT * FROM {table} SETTINGS asterisk_include_alias_columns = 1")
+    computed = {name: {"off_cpu_ms": "duration_ns"}.get(name, name.removesuffix("_ms") + "_ns") for name in columns if name.endswith("_ms")}
+    assert set(columns) == set(inserted[0]) | set(computed), "sql_known.py has a value for each column"
+    expected = [[row[computed[name]] / 1e6 if name in computed else row[name] for name in columns] for row in inserted]
+    for row in expected:
+        row[:] = [sql_truth.timestamp(v) if name in ("start_time", "end_time", "time") else v for name, v in zip(columns, row)]
+    for row in rows + expected:
+        row[:] = [sql_truth.address(v) if name.endswith("_ip") else float32(v) if name == "weight" else float(v) if name.endswith("_ms") else v
+                  for name, v in zip(columns, row)]
+    check(sorted(rows, key=repr), sorted(expected, key=repr), table)
+
+
+@pytest.mark.parametrize("path", files("views") + files("explain"), ids=name_of)
+def test_answer(known, path):
+    """The views, and what `underspan explain` asks."""
+    question, parameters, truth = (sql_answers.VIEWS if path.parent.name == "views" else sql_answers.EXPLAIN)[path.name]
+    columns, rows = known.ask(at(question or path.read_text(), known.now), **parameters)
+    assert columns
+    if truth:
+        check(rows, truth(known.rows, known.now), path.name)
+
+
+def test_otel_tables(known):
+    """Spans come back as they went in, and otel_traces_trace_id_ts finds each trace's time."""
+    spans = known.rows["otel_traces"]
+    columns, rows = known.ask("SELECT * FROM otel_traces ORDER BY SpanId")
+    nanoseconds = [f"{sql_truth.timestamp(s['Timestamp'] // 1000)}{s['Timestamp'] % 1000:03d}" for s in spans]
+    expected = [[time if name == "Timestamp" else span.get(name, []) for name in columns] for span, time in zip(spans, nanoseconds)]
+    check(rows, expected, "otel_traces")
+    _, rows = known.ask("SELECT TraceId, min(Start), max(End) FROM otel_traces_trace_id_ts GROUP BY TraceId ORDER BY TraceId")
+    traces = {}
+    for span in spans:
+        traces.setdefault(span["TraceId"], []).append(sql_truth.timestamp(span["Timestamp"] // 1000)[:19])
+    check(rows, [[trace, min(times), max(times)] for trace, times in sorted(traces.items())], "otel_traces_trace_id_ts")
+
+
+def test_schema_version(known):
+    known.store.ask("INSERT INTO ebpf_schema (version, applied_by) VALUES (1, 'a'), (3, 'b'), (2, 'c')")
+    columns, rows = known.ask("SELECT *, applied_at > now() - INTERVAL 1 MINUTE AS lately FROM ebpf_schema ORDER BY version")
+    assert columns == ["version", "applied_at", "applied_by", "lately"]
+    check([[row[0], *row[2:]] for row in rows], [[1, "a", 1], [2, "c", 1], [3, "b", 1]], "ebpf_schema")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""off_cpu_short.py SECONDS: threads whose waits are all shorter than a row's: one waits for work, one is kept waiting by a
+lock, one sleeps. Tells how often each has left its CPU."""
+import queue
+import sys
+import threading
+import time
+
+from workload import listen, now, tell, warm_up
+
+SHORT = 0.003
+threads = {}
+
+
+def switches():
+    with open("/proc/thread-self/status") as f:
+        return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
+
+
+def note(name):
+    threads[name] = [threading.get_native_id(), switches()]
+
+
+def serve(work):
+    while work.get():
+        pass
+    note("idle")
+
+
+def contend(lock, until):
+    while now() < until:
+        with lock:
+            pass
+        time.sleep(0)
+    note("locked")
+
+
+def pause(until):
+    while now() < until:
+        time.sleep(SHORT)
+    note("asleep")
+
+
+def main():
+    if not warm_up():
+        return
+    until = now() + int(float(sys.argv[1]) * 1e9)
+    work, lock = queue.Queue(), threading.Lock()
+    started = [threading.Thread(target=serve, args=[work]), threading.Thread(target=contend, args=[lock, until]),
+               threading.Thread(target=pause, args=[until])]
+    for thread in started:
+        thread.start()
+    while now() < until:
+        with lock:
+            time.sleep(SHORT)
+        work.put(True)
+    work.put(None)
+    for thread in started:
+        thread.join()
+    tell(threads=threads)
+    listen()
+
+
+main()
