@@ -58,7 +58,7 @@ class Service(Server):
         if self.kind == "waitress":
             return [os.path.join(host.WORKLOADS, "answer_app.py"), str(self.port)]
         if self.kind == "uvicorn":
-            return ["-m", "uvicorn", "answer_app:asgi", f"--port={self.port}", "--log-level=warning"]
+            return ["-m", "uvicorn", "answer_app:asgi", f"--port={self.port}", "--log-level=warning", "--loop=asyncio", "--http=h11"]
         return ["-m", "gunicorn", f"--bind=127.0.0.1:{self.port}", "--workers=1", "--graceful-timeout=2", "answer_app:wsgi",
                 *(["--worker-class=sync"] if self.kind == "sync" else ["--worker-class=gthread", "--threads=2", "--keep-alive=5"]),
                 *(["--no-control-socket"] if generation.version >= 25 else [])]

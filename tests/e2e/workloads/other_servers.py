@@ -153,7 +153,7 @@ def run_waitress(s):
 
 def run_uvicorn(s):
     import uvicorn
-    uvicorn.Server(uvicorn.Config(ids_async, log_level="error", lifespan="off")).run(sockets=[s])
+    uvicorn.Server(uvicorn.Config(ids_async, log_level="error", lifespan="off", loop="asyncio", http="h11")).run(sockets=[s])
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests composed of known steps: /sleep-60/cpu-40 sleeps 60 ms, then computes for 40 ms. Each step says for how long it waited for what, by
+clocks that the agent does not read; `Truth` puts that together for the answer's body."""
+import asyncio
+import ctypes
+import gc
+import json
+import os
+import queue
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+MS = 1_000_000
+holding = ctypes.PyDLL(None)  # a call by it keeps the GIL
+ballast = [[] for _ in range(400_000)]  # what a full collection has to visit
+collections = []  # [begin, end, tid, CPU time] of each full one, its end 0 while it lasts
+lock = threading.Lock()
+scratch = tempfile.TemporaryFile(dir="/var/tmp")  # /tmp may have no disk under it
+now = time.time_ns
+
+
+def note_collection(phase, info):
+    if info["generation"] < 2:
+        return
+    if phase == "start":
+        collections.append([now(), 0, threading.get_native_id(), -time.thread_time_ns()])
+    else:
+        collections[-1][3] += time.thread_time_ns()
+        collections[-1][1] = now()
+
+
+def collected(begin, end):
+    """How long full collections lasted between two moments."""
+    return sum(max(0, min(end, stop) - max(begin, start)) for start, stop, *_ in collections)
+
+
+def run_delay():
+    with open("/proc/thread-self/schedstat") as f:
+        return int(f.read().split()[1])
+
+
+def spin(ms):
+    until = time.thread_time_ns() + ms * MS
+    while time.thread_time_ns() < until:
+        pass
+
+
+class Sibling:
+    """Another thread of the process. ask() returns an event that is set when it is done."""
+
+    def __init__(self):
+        self.todo = queue.SimpleQueue()
+        threading.Thread(target=self.run, daemon=True, name="sibling").start()
+
+    def run(self):
+        while True:
+            what, done = self.todo.get()
+            what()
+            done.set()
+
+    def ask(self, what):
+        done = threading.Event()
+        self.todo.put((what, done))
+        return done
+
+
+# Each step returns for how long, in nanoseconds, it waited for what; "unsure": so much of that may have been
+# the hypervisor's, or waits too short for a row.
+
+def step_sleep(ms):
+    time.sleep(ms / 1000)
+    return {"sleep": ms * MS}
+
+
+def step_cpu(ms):
+    spin(ms)
+    return {}
+
+
+def step_net(ms):
+    """A peer that takes so long to answer, and says when it did."""
+    with socket.create_connection(("127.0.0.1", int(os.environ["PEER_PORT"]))) as s:
+        s.sendall(b"%d\n" % ms)
+        begin = now()
+        return {"net": int(s.recv(100)) - begin}
+
+
+def step_lock(ms):
+    held, released = threading.Event(), []
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(ms / 1000)
+            released.append(now())
+    sibling.ask(hold)
+    held.wait()
+    begin = now()
+    with lock:
+        return {"lock": released[0] - begin}
+
+
+def step_gc(_):
+    gc.collect()
+    return {}  # collections are told by themselves
+
+
+def step_siblinggc(ms):
+    """Another thread collects while this one sleeps."""
+    done = sibling.ask(gc.collect)
+    begin = now()
+    time.sleep(ms / 1000)
+    done.wait()
+    return {"sleep": ms * MS - collected(begin, begin + ms * MS)}
+
+
+def step_gil(ms):
+    """Another thread enters C code that keeps the GIL, 20 ms before this one wants it back."""
+    begins = []
+
+    def hold():
+        begins.append(now())
+        holding.usleep((ms + 20) * 1000)
+    done = sibling.ask(hold)
+    begin = now()
+    time.sleep(0.02)
+    done.wait()
+    return {"sleep": 20 * MS, "gil": begins[0] + (ms + 20) * MS - (begin + 20 * MS)}
+
+
+def step_share(ms):
+    """Both compute: what this thread neither ran nor was ready to run, it waited for the GIL."""
+    done = sibling.ask(lambda: spin(ms))
+    begin, cpu, delay = now(), time.thread_time_ns(), run_delay()
+    spin(ms)
+    gil = now() - begin - (time.thread_time_ns() - cpu) - (run_delay() - delay)
+    done.wait()
+    return {"gil": gil, "unsure": gil // 5}
+
+
+def step_disk(ms):
+    until = now() + ms * MS
+    slept = 0
+    while now() < until:
+        os.write(scratch.fileno(), bytes(1_000_000))
+        begin, cpu, delay = now(), time.thread_time_ns(), run_delay()
+        os.fsync(scratch.fileno())
+        slept += now() - begin - (time.thread_time_ns() - cpu) - (run_delay() - delay)
+    os.ftruncate(scratch.fileno(), 0)
+    return {"disk": slept, "unsure": slept // 4}
+
+
+def step_siblingwait(_):
+    """Another thread collects, and this one wants the GIL before that is over."""
+    done = sibling.ask(gc.collect)
+    begin = now()
+    time.sleep(0.002)
+    waited = collected(begin + 2 * MS, now())
+    done.wait()
+    return {"sleep": 2 * MS, "gcsibling": waited}
+
+
+def step_child(ms):
+    """A child that ends so much later."""
+    child = subprocess.Popen(["/bin/sleep", str(ms / 1000)])
+    begin = now()
+    child.wait()
+    return {"child": now() - begin}
+
+
+def step_pipe(ms):
+    """Another thread writes so much later."""
+    here, there = os.pipe()
+    wrote = []
+
+    def write():
+        time.sleep(ms / 1000)
+        wrote.append(now())
+        os.write(there, b"x")
+    sibling.ask(write)
+    begin = now()
+    os.read(here, 1)
+    os.close(here)
+    os.close(there)
+    return {"pipe": wrote[0] - begin}
+
+
+async def step_await(ms):
+    await asyncio.sleep(ms / 1000)
+    return {"poll": ms * MS}
+
+
+class Truth:
+    """What a request is made of, as far as it is known when its answer is written."""
+
+    def __init__(self):
+        self.parts, self.received = {}, 0
+        self.begin, self.cpu, self.delay = now(), time.thread_time_ns(), run_delay()
+
+    def add(self, parts):
+        for name, ns in parts.items():
+            self.parts[name] = self.parts.get(name, 0) + ns
+
+    def body(self):
+        cpu, delay = time.thread_time_ns() - self.cpu, run_delay() - self.delay
+        return json.dumps({"begin": self.begin, "end": now(), "pid": os.getpid(), "tid": threading.get_native_id(), "parts": self.parts,
+                           "cpu": cpu, "delay": delay, "received": self.received, "collections": collections[-10:]}).encode()
+
+
+def steps(path):
+    for word in path.strip("/").split("/"):
+        name, _, ms = word.partition("-")
+        if name:
+            yield globals()["step_" + name], int(ms or 0)
+
+
+gc.callbacks.append(note_collection)
+sibling = Sibling()
