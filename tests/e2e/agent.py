@@ -27,7 +27,7 @@ CRASHES = {-n for n in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SI
 
 
 class BrokenPromise(AssertionError):
-    """Not a matter of time: an end that is late or wrong, a crash, counts that do not add up. Has no second try."""
+    """Not a matter of time: an end that is late or wrong, a crash, counts that do not add up. Has no other try."""
 
 
 def promise(holds, said):

@@ -64,7 +64,7 @@ def pytest_runtest_makereport(item, call):
 def pytest_collection_modifyitems(config, items):
     assert os.access(UNDERSPAN, os.X_OK), f"{UNDERSPAN} is not built: run make"
     if config.getoption("--again"):
-        wanted = outcomes.second_chances(outcomes.read(config.getoption("--again")))
+        wanted = outcomes.other_chances(outcomes.read(config.getoption("--again")))
         others = [item for item in items if item.nodeid not in wanted]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item.nodeid in wanted]

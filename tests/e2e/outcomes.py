@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each test, at the first try and at the second: run.sh prints it last, where it is seen.
-    outcomes.py again FIRST            exit code 0: something failed that may have a second chance
-    outcomes.py summary FIRST [SECOND] the last lines; exit code 1: something failed"""
+"""What became of each test, at each of its tries: run.sh prints it last, where it is seen.
+    outcomes.py again TRY             exit code 0: something failed at this try that may have another one
+    outcomes.py summary FIRST [TRY].. the last lines; exit code 1: something failed"""
 import json
 import sys
 
@@ -41,36 +41,47 @@ def failed(outcomes):
     return [test for test, found in outcomes.items() if found["outcome"] == "failed"]
 
 
-def second_chances(first):
+def other_chances(tried):
     """A test that compares times may have met a moment in which the machine keeps none; a broken promise is one."""
-    return {test for test in failed(first) if not first[test]["promise"]}
+    return {test for test in failed(tried) if not tried[test]["promise"]}
 
 
 def short(test):
     return test.split("::", 1)[-1]
 
 
-def summary(first, second):
-    """(lines, all is well). The last line has what only the second try passed; the one with the plain counts is for
+def late_at(first, later):
+    """[the tests that passed at this try, of those that had failed at all tries before it], for each later try."""
+    left, found = other_chances(first), []
+    for tried in later:
+        passed = {test for test in left if tried.get(test, {}).get("outcome") == "passed"}
+        found.append([test for test in first if test in passed])  # in their order
+        left = (left & other_chances(tried)) - passed
+    return found
+
+
+def summary(first, later):
+    """(lines, all is well). The last line has what only a later try passed; the one with the plain counts is for
     programs."""
-    late = [test for test in second_chances(first) if second.get(test, {}).get("outcome") == "passed"]
-    late = [test for test in first if test in late]  # in their order
-    bad = [test for test in failed(first) if test not in late]
+    late = late_at(first, later)
+    passed_late = {test for tests in late for test in tests}
+    bad = [test for test in failed(first) if test not in passed_late]
     skipped = sum(found["outcome"] == "skipped" for found in first.values())
     passed = len(first) - len(bad) - skipped
-    lines = [f"e2e: failed: {short(test)}" + (" (a promise: no second try)" if first[test]["promise"] else "") for test in bad]
+    broken = {test for tried in (first, *later) for test in failed(tried) if tried[test]["promise"]}
+    lines = [f"e2e: failed: {short(test)}" + (" (a promise: no other try)" if test in broken else "") for test in bad]
     lines.append(f"e2e: {passed} passed, {len(bad)} failed, {skipped} skipped")
-    if late:
-        lines.append(f"e2e: {passed} passed, {len(late)} of them only at the second try: {', '.join(map(short, late))}"
-                     + (f"; {len(bad)} failed" if bad else ""))
+    if passed_late:
+        names = [f"{len(tests)} of them only at the {ordinal} try: {', '.join(map(short, tests))}"
+                 for ordinal, tests in zip(("second", "third"), late) if tests]
+        lines.append(f"e2e: {passed} passed, {'; '.join(names)}" + (f"; {len(bad)} failed" if bad else ""))
     return lines, not bad
 
 
-def main(what, first, second=None):
-    first = read(first)
+def main(what, first, *later):
     if what == "again":
-        return 0 if second_chances(first) else 1
-    lines, well = summary(first, read(second) if second else {})
+        return 0 if other_chances(read(first)) else 1
+    lines, well = summary(read(first), [read(tried) for tried in later])
     print("\n".join(lines), flush=True)
     return 0 if well else 1
 

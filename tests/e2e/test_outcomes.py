@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.sh itself: what fails first and passes alone is named in the last line, a broken promise has no second try, and the
+"""run.sh itself: what fails first and passes alone is named in the last line, a broken promise has no other try, and the
 counts are in a line of their own. Tests run beside each other, those that may not run by themselves."""
 import os
 import subprocess
@@ -25,6 +25,19 @@ ONCE = """
 def test_{name}():
     seen = os.path.exists({path!r})
     open({path!r}, "w").close()
+    assert seen
+"""
+TWICE = """
+def test_last():
+    with open({path!r}, "a") as f:
+        f.write("x")
+    assert os.path.getsize({path!r}) == 3
+"""
+BREAKS_LATER = """
+def test_breaks():
+    seen = os.path.exists({path!r})
+    open({path!r}, "w").close()
+    promise(not seen, "late")
     assert seen
 """
 BAD = "def test_bad(): assert False\n"
@@ -56,20 +69,27 @@ def test_what_the_second_try_passes_is_named_last(run_sh, tmp_path):
     assert told == "e2e: 3 passed, 2 of them only at the second try" and sorted(names.split(", ")) == ["test_late", "test_later"]
 
 
-def test_what_fails_twice_is_broken(run_sh, tmp_path):
-    code, lines = run_sh(GOOD, BAD, ONCE.format(name="late", path=f"{tmp_path}/late"))
+def test_what_fails_at_each_try_is_broken(run_sh, tmp_path):
+    code, lines = run_sh(GOOD, BAD, ONCE.format(name="late", path=f"{tmp_path}/late"), TWICE.format(path=f"{tmp_path}/last"))
     assert code == 1 and lines[-3:] == [
-        "e2e: failed: test_bad", "e2e: 2 passed, 1 failed, 1 skipped",
-        "e2e: 2 passed, 1 of them only at the second try: test_late; 1 failed"]
+        "e2e: failed: test_bad", "e2e: 3 passed, 1 failed, 1 skipped",
+        "e2e: 3 passed, 1 of them only at the second try: test_late; 1 of them only at the third try: test_last; 1 failed"]
+    assert sum("test_bad FAILED" in line for line in lines) == 3
+
+
+def test_a_promise_that_is_broken_at_the_second_try_has_no_third(run_sh, tmp_path):
+    code, lines = run_sh(GOOD, BREAKS_LATER.format(path=f"{tmp_path}/seen"))
+    assert code == 1
+    assert lines[-2:] == ["e2e: failed: test_breaks (a promise: no other try)", "e2e: 1 passed, 1 failed, 1 skipped"]
 
 
 @pytest.mark.parametrize("how", ["@pytest.mark.promise", "raises"])
-def test_a_promise_has_no_second_try(how, run_sh, tmp_path):
+def test_a_promise_has_no_other_try(how, run_sh, tmp_path):
     once = ONCE.format(name="kept", path=f"{tmp_path}/kept")
     once = once.replace("assert seen", "promise(seen, 'late')") if how == "raises" else f"{how}\n{once.lstrip()}"
     code, lines = run_sh(GOOD, once)
     assert code == 1
-    assert lines[-2:] == ["e2e: failed: test_kept (a promise: no second try)", "e2e: 1 passed, 1 failed, 1 skipped"]
+    assert lines[-2:] == ["e2e: failed: test_kept (a promise: no other try)", "e2e: 1 passed, 1 failed, 1 skipped"]
 
 
 # each waits for the word of the other, so neither can pass before the other has begun
