@@ -275,12 +275,15 @@ WITH
         ASOF LEFT JOIN report AS r ON s.host = r_host AND s.end_us > r_from
         WHERE s.start_us >= toUnixTimestamp64Micro({from:DateTime64(6, 'UTC')})
     ),
-    -- by which connection its accept() is found
+    -- by which connection its accept() is found. It was accepted just before a hand-off from accept(); a request that came later on it
+    -- (keepalive) waited for accept() only if it was the connection's first one, which its peer port tells: `unsure` without
     connected AS
     (
-        SELECT s.*, c.x_from AS c_from, c.x_to AS c_to, c.x_weight AS c_weight,
+        SELECT s.*, c.x_from AS c_from, c.x_to AS c_to, c.x_weight AS c_weight, c.x_thread AS c_thread,
+            bitAnd(bitAnd(s.h_state = 1, s.h_queue != 'accept'), bitAnd(s.peer_port = 0, s.client_port = 0)) AS unsure,
             bitAnd(c.x_to > greatest(s.previous_us, 0),
-                if(s.h_state = 1, s.h_from + 20000, s.start_us) - c.x_to <= if(s.h_state = 1, 40000, 10000000)) AS c_fits
+                if(bitAnd(s.h_state = 1, s.h_queue = 'accept'), s.h_from + 20000, s.start_us) - c.x_to
+                    <= if(bitAnd(s.h_state = 1, s.h_queue = 'accept'), 40000, 10000000)) AS c_near
         FROM met AS s
         ASOF LEFT JOIN accepted AS c
             ON multiIf(
@@ -289,7 +292,7 @@ WITH
                 s.peer_port != 0, s.line,
                 s.client_port != 0, cityHash64(s.process, s.client_port, 'port'),
                 0) = c.x_connection
-            AND if(s.h_state = 1, s.h_from + 20000, s.start_us) >= c.x_to
+            AND if(bitAnd(s.h_state = 1, s.h_queue = 'accept'), s.h_from + 20000, s.start_us) >= c.x_to
     ),
     -- a_state 1: the accept() that brought the request's connection is known, and what it waited; 0: none of its connection
     -- waited; 2: it cannot be told which. a_from to a_to is that wait
@@ -297,8 +300,10 @@ WITH
     (
         SELECT *,
             if(same_clock, caller_from, 0) AS not_before,
+            bitAnd(c_near, NOT unsure) AS c_fits,
             multiIf(
                 c_fits, 1,
+                c_near, 2,
                 h_state IN (1, 5), 0,
                 peer_port != 0, 0,
                 t_number = 0, 0,
@@ -381,9 +386,9 @@ WITH
             -- without reports (or before the newest one): what has rows ran
             multiIf(pid = 0, 0, matches != 1, 0, NOT reported, trackers, r_to >= end_us, 0, r_to > end_us - 60000000, trackers_after, 0) AS shown,
             bitNot(if(matches = 1, bitAnd(refused, bitNot(trackers)), refused)) AS not_refused,
-            -- the span's thread is no process's first one and took no connection lately: another thread may have read the request and
+            -- the span's thread is no process's first one and did not take the connection: another thread may have read the request and
             -- put it into the server's own queue (waitress, executors), of which there are no rows
-            multiIf(tid = pid, 0, h_state != 0, 0, a_state = 1, 0, t_number = 0, 1, start_us - t_to > 10000000) AS brought,
+            multiIf(tid = pid, 0, h_state != 0, 0, a_state = 1, bitAnd(c_fits, c_thread != thread), t_number = 0, 1, start_us - t_to > 10000000) AS brought,
             accept_to - accept_from AS accept_whole,
             if(h_state = 1, wait_bytes - wait_from, 0) AS client_whole,
             if(h_state = 1, pickup_us - wait_bytes, 0) AS handoff_whole,
@@ -407,6 +412,8 @@ WITH
     measuring AS
     (
         SELECT *, bitAnd(bitOr(covered, shown), not_refused) AS measured, bitAnd(bitAnd(covered, bitOr(covered, shown)), not_refused) AS sure,
+            -- its thread took connections from another one, and which of them was this request's is not known
+            multiIf(h_state IN (3, 6), 1, h_state = 5, tid != pid, 0) AS unknown_pickup,
             multiIf(h_state != 0, 0, brought, 0, i_epoll, i_from >= start_us - 20000000, 0) AS is_loop,
             -- a thread that accepts by itself reads at once where it has one connection at a time: an event loop may be busy
             multiIf(h_state != 0, 0, brought, 0, if(a_state = 1, start_us - a_to <= 2000, 0), 0, i_epoll, 1, i_from < start_us - 20000000) AS read_late
@@ -416,8 +423,8 @@ WITH
     (
         SELECT *,
             -- only a tracker that is known to have run, and kept everything, says by the lack of a row that there was no wait
-            multiIf(h_state = 1, 1, h_state IN (3, 6), 0, bitAnd(h_state = 5, tid != pid), 0, bitOr(brought, read_late), 0, bitAnd(r_sampled, 1) != 0, 0, bitAnd(sure, 1) != 0) AS handoff_measured,
-            multiIf(a_state = 1, 1, a_state != 0, 0, bitAnd(brought, peer_port = 0), 0, bitAnd(r_sampled, 2) != 0, 0, bitAnd(sure, 2) != 0) AS accept_measured,
+            multiIf(h_state = 1, 1, unknown_pickup, 0, bitOr(brought, read_late), 0, bitAnd(r_sampled, 1) != 0, 0, bitAnd(sure, 1) != 0) AS handoff_measured,
+            multiIf(a_state = 1, 1, a_state != 0, 0, bitAnd(bitOr(brought, unknown_pickup), bitAnd(peer_port = 0, client_port = 0)), 0, bitAnd(r_sampled, 2) != 0, 0, bitAnd(sure, 2) != 0) AS accept_measured,
             multiIf(bitAnd(measured, 4) = 0, 0, bitAnd(r_sampled, 4) = 0, 1, gc_done > gc_first) AS gc_measured,
             least(handoff_whole, gc_pickup - gc_bytes) AS handoff_gc,
             least(client_whole, gc_bytes - gc_first - accept_gc) AS client_gc
@@ -452,17 +459,20 @@ SELECT
     arrayFilter(t -> bitAnd(r_sampled, bitShiftLeft(1, indexOf(['handoff', 'tcp_accept', 'gc_pause', 'gil_wait', 'off_cpu', 'cpu_throttle'], t) - 1)) != 0,
         ['handoff', 'tcp_accept', 'gc_pause', 'gil_wait', 'off_cpu', 'cpu_throttle']) AS sampled,
     arrayFilter(t -> t != '', [
-        if(accept_measured, '', concat('accept queue: ', multiIf(a_state = 2, concat('several connections (', toString(greatest(t_fresh, t_burst)),
+        if(accept_measured, '', concat('accept queue: ', multiIf(
+            bitAnd(a_state = 2, unsure), 'its connection waited for its accept(), and the span has no peer port to tell whether this was its first request',
+            a_state = 2, concat('several connections (', toString(greatest(t_fresh, t_burst)),
             ') were accepted just before, and the span has no peer port to tell which was its own'),
             bitAnd(bitAnd(covered, r_sampled), 2) != 0, 'the agent kept only some of its rows then (governor)',
-            bitAnd(bitAnd(sure, 2) != 0, brought), 'the span\'s thread took no connection in the ten seconds before, and the span has no peer port', why_not))),
+            bitAnd(bitAnd(sure, 2) != 0, brought), 'the span\'s thread took no connection in the ten seconds before, and the span has no peer port',
+            bitAnd(bitAnd(sure, 2) != 0, unknown_pickup), 'its thread\'s last hand-off was not this request\'s, and the span has no peer port', why_not))),
         if(handoff_measured, '', concat('hand-off: ', multiIf(
             h_state = 3, 'its thread last took another connection than the span\'s', h_state = 4, 'its thread last took a connection before the caller began',
             h_state = 5, 'its thread was idle after the last connection that it took',
             h_state = 6, concat('its thread last took a connection ', toString(intDiv(start_us - h_pickup, 1000)), ' ms before, too long to be sure it was this request\'s'),
             bitAnd(bitAnd(covered, r_sampled), 1) != 0, 'the agent kept only some of its rows then (governor)',
-            bitAnd(bitAnd(sure, 1) != 0, brought),
-                'the span\'s thread took no connection in the ten seconds before: another one may have read the request and queued it',
+            bitAnd(bitAnd(sure, 1) != 0, brought), concat(if(a_state = 1, 'another thread accepted the request\'s connection',
+                'the span\'s thread took no connection in the ten seconds before'), ': another one may have read the request and queued it'),
             bitAnd(bitAnd(sure, 1) != 0, read_late), concat(if(is_loop, 'the span\'s thread is an event loop',
                 'the span\'s thread accepts by itself and may be an event loop'), ': no row tells how long a request waits there to be read'), why_not))),
         if(gc_measured, '', concat('collections: ', if(bitAnd(measured, 4) != 0, 'the agent kept only some of its rows then (governor)', why_not))),

@@ -55,8 +55,8 @@ class Answers:
         self.insert("ebpf_" + table, {"host": host, "pid": pid, "tid": tid, "start_time": self.moment(at), "end_time": self.moment(at + ms),
                                       "duration_ns": round(ms * 1e6), **more})
 
-    def handoff(self, at, ms, wait=None, **more):
-        self.row("handoff", at, ms, queue="accept", handoff_ns=round((ms if wait is None else wait) * 1e6), **more)
+    def handoff(self, at, ms, wait=None, queue="accept", **more):
+        self.row("handoff", at, ms, queue=queue, handoff_ns=round((ms if wait is None else wait) * 1e6), **more)
 
     def accept(self, at, ms, **more):
         self.row("tcp_accept", at, ms, kind="accepted", **more)

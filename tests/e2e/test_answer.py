@@ -77,6 +77,34 @@ def test_accept_queue_of_a_sync_worker(ask):
     assert parts(row) == {"accept": 1502, "cpu": 299, "rest": 3} and row["handoff_ms"] == 0 and row["not_measured"] == []
 
 
+@pytest.mark.parametrize("port", [True, False])
+def test_the_accept_queue_of_a_request_that_came_later(ask, port):
+    """The client connects, waits, and sends: the hand-off begins with its bytes. The wait for accept() is that of the connection's first
+    request; without the peer's port nothing tells whether this is the first one."""
+    watched(ask)
+    ask.accept(0, 7, tid=7, remote_port=4001)
+    for i in range(2):
+        ask.handoff(300 * i + 60, 3, tid=8 + i, queue="keepalive", peer_port=4001)
+        ask.span(trace_id(i + 1), f"s{i}", at=300 * i + 64, ms=40, tid=8 + i, **({"net.peer.port": "4001"} if port else {}))
+    for i in range(2):
+        row = ask.one(trace_id(i + 1))
+        assert row["handoff_ms"] == 3
+        assert row["accept_ms"] == (None if not port else 0 if i else 7)
+        assert ("accept queue: its connection waited for its accept(), and the span has no peer port" in reasons(row)) == (not port)
+
+
+def test_the_accept_queue_of_a_connection_that_is_not_known(ask):
+    """The thread's last hand-off was another request's: neither wait is known, so neither is 0."""
+    watched(ask)
+    ask.accept(0, 7, tid=7, remote_port=4001)
+    ask.handoff(10, 3, tid=8, peer_port=4002)
+    ask.row("off_cpu", 20, 100, tid=8, cause="lock", idle=1, syscall="futex")  # served, and idle again
+    ask.span(trace_id(1), "s1", at=130, ms=40, tid=8)
+    row = ask.one(trace_id(1))
+    assert (row["accept_ms"], row["handoff_ms"]) == (None, None)
+    assert "accept queue: its thread's last hand-off was not this request's" in reasons(row)
+
+
 def test_an_event_loop_and_its_connections(ask):
     """Three connections are accepted at once: by the peer's port each is told; without it none, and that is said. The second
     request of a kept connection did not wait for its accept()."""
@@ -111,6 +139,12 @@ def test_a_queue_inside_the_server(ask):
     assert "hand-off: the span's thread took no connection in the ten seconds before" in reasons(row)
     row = ask.one(trace_id(2), after=3000)
     assert parts(row) == {"cpu": 90, "rest": 410} and row["not_measured"] == []
+    # its accept() took long enough for a row: by another thread
+    ask.accept(2000, 5, tid=7, remote_port=5000)
+    ask.span(trace_id(3), "s3", at=2200, ms=90, tid=8, **{"net.peer.port": "5000"})
+    row = ask.one(trace_id(3), after=3000)
+    assert parts(row) == {"accept": 5, "client_wait": None, "handoff": None, "cpu": 90, "rest": 195}
+    assert "hand-off: another thread accepted the request's connection" in reasons(row)
 
 
 @pytest.mark.parametrize("syscall, ago, said", [
