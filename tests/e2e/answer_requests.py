@@ -159,6 +159,7 @@ class Known:
         # an event loop's thread had these meanwhile, and did not poll
         self.meanwhile = sum(max(0, min(o.truth["end"], truth["end"]) - max(o.truth["begin"], truth["begin"])) for o in others) / 1e6
         self.sent, self.slow = request.sent, (request.sent - request.connected) / 1e6
+        self.accept_called, self.accepted = (None, None) if request.follows else truth["accepted"]
         self.early = (request.sent - request.begin) / 1e6  # it connected, and was slow
         self.hidden = (self.start - self.sent) / 1e6
         # until then its thread had another one; an event loop takes connections between two of them
@@ -205,6 +206,10 @@ class Known:
             low, high = 0, self.hidden - (self.free - self.sent) / 1e6 + self.early
             if part == queue:
                 low, high = (self.taken - self.sent) / 1e6 - self.gc(self.sent, self.taken)[1], high + (self.taken - self.sent) / 1e6
+            if part == "accept_ms":
+                low, high = self.in_accept_queue()
+            elif self.accepted and self.taken > self.accepted > self.sent:
+                low = min(low, (self.taken - self.accepted) / 1e6 - self.gc(self.accepted, self.taken)[1])
             if row[part] is None:
                 if not any(text.startswith(REASONS[part]) for text in row["not_measured"]):
                     yield f"{part} is NULL without a reason"
@@ -214,6 +219,13 @@ class Known:
                 yield f"{part} is {row[part]}, and {unseen:.3f} are not seen"
             else:
                 yield from self.says(row, part, low, high)
+
+    def in_accept_queue(self):
+        """At least until accept() was called, at most until it had returned."""
+        if not self.accepted:
+            return 0, 0
+        low = max(0, self.accept_called - self.request.connected) / 1e6 - self.gc(self.request.connected, self.accepted)[1]
+        return max(0, low), (self.accepted - self.request.begin) / 1e6
 
     def is_seen(self, part):
         return self.kind == "sync" or self.kind.startswith("gthread") or part == "accept_ms"
@@ -229,6 +241,7 @@ class Known:
         elif row["handoff_ms"] is not None and row["accept_ms"] is not None and self.free > self.sent:
             yield from self.says(row, "total_ms", self.span + self.hidden, whole)
         if self.slow > 20 and (callers or (self.kind.startswith("gthread") and row["handoff_ms"] is not None)):
-            slow = (row["client_wait_ms"] or 0) + row["rest_ms"]
-            if not self.slow - 2 <= slow <= self.slow + whole - self.span - self.slow + 2:
-                yield f"client and rest are {slow:.3f}, and the client was slow for {self.slow:.3f}"
+            # its connection may have been accepted meanwhile
+            slow = (row["accept_ms"] or 0) + (row["client_wait_ms"] or 0) + row["rest_ms"]
+            if not self.slow - 2 <= slow <= whole - self.span + 2:
+                yield f"accept queue, client and rest are {slow:.3f}, and the client was slow for {self.slow:.3f}"

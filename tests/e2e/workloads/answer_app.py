@@ -17,7 +17,7 @@ from store import StoreSpanExporter
 
 
 def handle(environ, start_response):
-    truth = Truth()
+    truth = Truth(environ["REMOTE_PORT"])
     for step, ms in steps(environ["PATH_INFO"]):
         truth.add(step(ms))
     body = truth.body()
@@ -32,7 +32,7 @@ async def asgi(scope, receive, send):
     headers = {name.decode(): value.decode() for name, value in scope["headers"]}
     with tracer.start_as_current_span(scope["method"], context=propagate.extract(headers), kind=trace.SpanKind.SERVER,
                                       attributes={"net.peer.port": scope["client"][1]}):
-        truth = Truth()
+        truth = Truth(scope["client"][1])
         for step, ms in steps(scope["path"]):
             parts = step(ms)
             truth.add(await parts if asyncio.iscoroutine(parts) else parts)

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import queue
+import resource
 import socket
 import subprocess
 import tempfile
@@ -14,12 +15,24 @@ import threading
 import time
 
 MS = 1_000_000
+SHORT_NS = 100_000  # a sleep may be so short, and too short for a row of off_cpu
 holding = ctypes.PyDLL(None)  # a call by it keeps the GIL
 ballast = [[] for _ in range(400_000)]  # what a full collection has to visit
+accepts = {}  # by the client's port: [accept() was called, accept() had returned], of the newest connection
 collections = []  # [begin, end, tid, CPU time] of each full one, its end 0 while it lasts
 lock = threading.Lock()
 scratch = tempfile.TemporaryFile(dir="/var/tmp")  # /tmp may have no disk under it
 now = time.time_ns
+
+
+def noting(accept):
+    def call(listener):
+        begin = now()
+        connection, address = accept(listener)
+        if listener.family == socket.AF_INET:
+            accepts[address[1]] = [begin, now()]
+        return connection, address
+    return call
 
 
 def note_collection(phase, info):
@@ -143,14 +156,15 @@ def step_share(ms):
 
 def step_disk(ms):
     until = now() + ms * MS
-    slept = 0
+    slept = short = 0
     while now() < until:
         os.write(scratch.fileno(), bytes(1_000_000))
-        begin, cpu, delay = now(), time.thread_time_ns(), run_delay()
+        begin, cpu, delay, sleeps = now(), time.thread_time_ns(), run_delay(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         os.fsync(scratch.fileno())
         slept += now() - begin - (time.thread_time_ns() - cpu) - (run_delay() - delay)
+        short += (resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - sleeps) * SHORT_NS
     os.ftruncate(scratch.fileno(), 0)
-    return {"disk": slept, "unsure": slept // 4}
+    return {"disk": slept, "unsure": slept // 4 + min(slept, short)}
 
 
 def step_siblingwait(_):
@@ -196,8 +210,9 @@ async def step_await(ms):
 class Truth:
     """What a request is made of, as far as it is known when its answer is written."""
 
-    def __init__(self):
-        self.parts, self.received = {}, 0
+    def __init__(self, port=None):
+        """port: the client's, where accept() is called in Python (not uvloop's, uWSGI's)."""
+        self.parts, self.received, self.accepted = {}, 0, accepts.get(int(port)) if port else None
         self.begin, self.cpu, self.delay = now(), time.thread_time_ns(), run_delay()
 
     def add(self, parts):
@@ -207,7 +222,8 @@ class Truth:
     def body(self):
         cpu, delay = time.thread_time_ns() - self.cpu, run_delay() - self.delay
         return json.dumps({"begin": self.begin, "end": now(), "pid": os.getpid(), "tid": threading.get_native_id(), "parts": self.parts,
-                           "cpu": cpu, "delay": delay, "received": self.received, "collections": collections[-10:]}).encode()
+                           "cpu": cpu, "delay": delay, "received": self.received, "accepted": self.accepted,
+                           "collections": collections[-10:]}).encode()
 
 
 def steps(path):
@@ -217,5 +233,6 @@ def steps(path):
             yield globals()["step_" + name], int(ms or 0)
 
 
+socket.socket.accept = noting(socket.socket.accept)
 gc.callbacks.append(note_collection)
 sibling = Sibling()
