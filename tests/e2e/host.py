@@ -124,6 +124,10 @@ def monotonic_ns(microseconds):
     return microseconds * 1000 - realtime_offset_ns()
 
 
+def sleeps_among(rows, host_pid):
+    return sorted((r for r in rows if r["host_pid"] == host_pid and r["cause"] == "sleep"), key=lambda r: r["start_time"])
+
+
 def wait_until(condition, timeout, what):
     """Polls; returns the first true value of condition(). More seconds where all is slow, see agent.PATIENCE."""
     timeout *= PATIENCE

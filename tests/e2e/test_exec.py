@@ -10,6 +10,7 @@ import counts
 import host
 
 TABLE = "ebpf_off_cpu"
+CLOCK_NS = 1_000_000  # of stamps and rows of the same sleep; two sleeps are 12 ms apart
 N = 600  # more than any map of threads that wait for something has places
 
 
@@ -35,15 +36,15 @@ def test_exec_of_another_thread_leaves_no_place_taken(without, fate, debian_pyth
         host.wait_until(lambda: not left(), 3, "no place is taken any more")
     except AssertionError:
         raise AssertionError(f"places taken by threads that are gone: {left()}") from None
-    begin = host.realtime_offset_ns() + host.time.monotonic_ns()
     workload.say()
-    workload.read()
+    sleeps = [s for s in workload.read()["sleeps"] if s["switches"]]
     workload.finish()
     agent.stop()
     own = counts.check(agent)["off_cpu"]
     assert not own["stack_room"] and own["lost_state"] < N / 20, own  # some returns are not traced
-    slept = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid and r["cause"] == "sleep" and
-                         r["start_time"] * 1000 >= begin and r["duration_ns"] >= 12e6)
-    assert len(slept) == 20
-    for row in slept:
+    rows = host.sleeps_among(agent.rows[TABLE], workload.pid)
+    assert len(rows) == len(sleeps) > 10, f"{len(rows)} rows of {len(sleeps)} sleeps; {own}"
+    for row, sleep in zip(rows, sleeps):
+        assert sleep["begin"] <= host.monotonic_ns(row["start_time"]) + CLOCK_NS, (row, sleep)
+        assert host.monotonic_ns(row["end_time"]) <= sleep["end"] + CLOCK_NS, (row, sleep)
         assert row["py_stack"] and row["py_stack"][0].startswith("sleeps "), row

@@ -2,13 +2,14 @@
 """exec_threads.py N FATE: N children, one after the other, in which a thread that is not the first becomes another
 program ("runs"), or dies of trying when the kernel has ended the other threads already ("dies"). Then sleeps 20 times."""
 import os
+import resource
 import struct
 import sys
 import tempfile
 import threading
 import time
 
-from workload import listen, tell, warm_up
+from workload import listen, now, tell, warm_up
 
 N, FATE = int(sys.argv[1]), sys.argv[2]
 
@@ -42,8 +43,13 @@ def child(program):
 
 
 def sleeps():
+    """A sleep ends at a set time: off the CPU it is shorter than asked for where its beginning was delayed, and none at all
+    (no voluntary switch) where the delay was longer than the sleep."""
     for _ in range(20):
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        begin = now()
         time.sleep(0.012)
+        yield {"begin": begin, "end": now(), "switches": resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before}
 
 
 program = make_program(FATE == "dies")
@@ -57,5 +63,4 @@ for _ in range(N):
 os.unlink(program)
 tell(states=sorted(states))
 listen()
-sleeps()
-tell(slept=True)
+tell(sleeps=list(sleeps()))
