@@ -49,6 +49,7 @@ struct agent {
 	struct pipeline *pipeline;
 	const struct table *tables[AGENT_TABLES_MAX]; /* the pipeline's */
 	size_t n_tables;
+	struct rows rows;
 	struct report report;
 	struct governor governor;
 	bool started, stop, watch_fd_ended;
@@ -63,6 +64,13 @@ static struct agent *the_agent; /* for the hooks of discovery, a singleton */
 
 /* ---- trackers' own rows ---- */
 
+static void add_row(const struct tracker_output *output, const struct tracker_row *row)
+{
+	struct agent *agent = output->context;
+
+	rows_add(&agent->rows, output->index, row);
+}
+
 static void add_tracker_health(const struct tracker_output *output,
 			       const struct tracker_health *health)
 {
@@ -74,7 +82,7 @@ static void add_tracker_health(const struct tracker_output *output,
 static void tick_trackers(struct agent *agent, uint64_t now, bool last)
 {
 	const struct tracker_output output = {
-		.add = rows_add, .health = add_tracker_health, .last = last, .context = agent
+		.add = add_row, .health = add_tracker_health, .last = last, .context = agent
 	};
 
 	tracker_set_tick(&agent->set, &output, now);
@@ -143,7 +151,8 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	/* the longest part of the start; nothing is attached, written or started so far */
 	stop_at_once_begin(reader_processes_kill);
 	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0,
-			       memory_share_limit(&agent->options.limits), rows_on_event, why);
+			       memory_share_limit(&agent->options.limits), rows_on_event,
+			       &agent->rows, why);
 	stop_at_once_end();
 	if (err) {
 		agent_free(agent);
@@ -184,9 +193,9 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		sink->free(sink);
 		return err;
 	}
-	rows_start(&agent->set, agent->pipeline);
+	rows_start(&agent->rows, &agent->set, agent->pipeline);
 	rank_tables(agent);
-	report_start(&agent->report, &agent->set, &agent->governor, agent->pipeline,
+	report_start(&agent->report, &agent->set, &agent->rows, &agent->governor, agent->pipeline,
 		     agent->options.report_interval_ns);
 	err = metrics_start(&agent->report.subjects, why);
 	if (err)
@@ -214,7 +223,7 @@ static void stop(struct agent *agent)
 	if (agent->started)
 		tick_trackers(agent, clock_monotonic_ns(), true);
 	tracker_set_consume(&agent->set, UINT64_MAX); /* ticks may produce events */
-	rows_finish();
+	rows_finish(&agent->rows);
 }
 
 /* ---- the loop ---- */
@@ -285,7 +294,7 @@ static int agent_tick(struct agent *agent, uint64_t now, uint64_t *next_second, 
 
 	governor_work_begins(&agent->governor);
 	tracker_set_consume(&agent->set, now + POLL_NS);
-	rows_tick();
+	rows_tick(&agent->rows);
 	governor_work_ends(&agent->governor);
 	run_governor(agent, now);
 	processes_tick(now);

@@ -13,8 +13,8 @@
 
 static const uint64_t LOG_EVERY_NS = 60 * NSEC_PER_SEC;
 
-void report_start(struct report *report, struct tracker_set *set, const struct governor *governor,
-		  struct pipeline *pipeline, uint64_t interval_ns)
+void report_start(struct report *report, struct tracker_set *set, const struct rows *rows,
+		  const struct governor *governor, struct pipeline *pipeline, uint64_t interval_ns)
 {
 	uint64_t now = clock_monotonic_ns();
 
@@ -25,7 +25,7 @@ void report_start(struct report *report, struct tracker_set *set, const struct g
 				   .interval_ns = interval_ns,
 				   .since_ns = now,
 				   .logged_ns = now };
-	subjects_list(&report->subjects, set, governor, pipeline);
+	subjects_list(&report->subjects, set, rows, governor, pipeline);
 }
 
 /* ---- counts ---- */

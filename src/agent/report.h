@@ -19,8 +19,8 @@ struct report {
 	struct agent_counts last[MAX_SUBJECTS], logged[MAX_SUBJECTS];
 };
 
-void report_start(struct report *report, struct tracker_set *set, const struct governor *governor,
-		  struct pipeline *pipeline, uint64_t interval_ns);
+void report_start(struct report *report, struct tracker_set *set, const struct rows *rows,
+		  const struct governor *governor, struct pipeline *pipeline, uint64_t interval_ns);
 
 /* Adds a health row per requested tracker: running on this host or not (host_pid 0). */
 void report_trackers(struct report *report);

@@ -11,7 +11,7 @@
 #include "process/processes.h"
 #include "workers/readers.h"
 
-enum { MAX_WAITING_BYTES = 1 << 20, MAX_ANSWERED = 32 };
+enum { MAX_WAITING_BYTES = 1 << 20 };
 static const uint64_t FINISH_NS = NSEC_PER_SEC / 2;
 
 /* Input of a row, kept to make the row again after look-ups. */
@@ -30,23 +30,12 @@ struct waiting {
 	_Alignas(16) char bytes[];
 };
 
-static struct tracker_set *trackers;
-static struct pipeline *pipeline;
-static struct rows_lacking lacking[AGENT_TABLES_MAX];
-
-static struct waiting *first, **last = &first;
-static size_t waiting_bytes;
-
-/* Processes with new look-up results since the last check of deferred rows. */
-static uint32_t answered_pids[MAX_ANSWERED];
-static size_t n_answered;
-
-void rows_start(struct tracker_set *of_set, struct pipeline *to)
+void rows_start(struct rows *rows, struct tracker_set *set, struct pipeline *pipeline)
 {
-	trackers = of_set;
-	pipeline = to;
-	for (size_t i = 0; i < trackers->n; i++) {
-		struct running_tracker *running = &trackers->items[i];
+	*rows = (struct rows){ .set = set, .pipeline = pipeline };
+	rows->last = &rows->first;
+	for (size_t i = 0; i < set->n; i++) {
+		struct running_tracker *running = &set->items[i];
 		const struct tracker *tracker = running->tracker;
 
 		running->tables[0] = pipeline_table(pipeline, &tracker->table);
@@ -55,18 +44,13 @@ void rows_start(struct tracker_set *of_set, struct pipeline *to)
 	}
 }
 
-const struct rows_lacking *rows_lacking(size_t table)
-{
-	return &lacking[table];
-}
-
 /* ---- making rows ---- */
 
 /* `table`: 0 the tracker's first, 1 its second. */
-static void send_row(struct running_tracker *running, size_t table, const void *row,
-		     const struct row_context *context)
+static void send_row(struct rows *rows, struct running_tracker *running, size_t table,
+		     const void *row, const struct row_context *context)
 {
-	struct rows_lacking *l = &lacking[running->tables[table]];
+	struct rows_lacking *l = &rows->lacking[running->tables[table]];
 	const struct row_common *common = row;
 	/* events of interpreter probes come from a Python, even an unknown process */
 	bool is_python = tracker_attaches(running->tracker);
@@ -75,11 +59,11 @@ static void send_row(struct running_tracker *running, size_t table, const void *
 	l->unread += context->unread;
 	l->unnamed += context->unnamed || (is_python && !common->thread_name[0]);
 	running->rows++;
-	pipeline_add(pipeline, running->tables[table], row);
+	pipeline_add(rows->pipeline, running->tables[table], row);
 }
 
 /* See make_row(). */
-static uint32_t make_of_event(const struct source *source, bool now)
+static uint32_t make_of_event(struct rows *rows, const struct source *source, bool now)
 {
 	const struct tracker *tracker = source->running->tracker;
 	const char *event = source->event;
@@ -96,23 +80,24 @@ static uint32_t make_of_event(const struct source *source, bool now)
 		tracker->complete(row, &context);
 	if (context.waits_for && !now)
 		return context.waits_for;
-	send_row(source->running, tracker->table_of ? tracker->table_of(row) : 0, row, &context);
+	send_row(rows, source->running, tracker->table_of ? tracker->table_of(row) : 0, row,
+		 &context);
 	return 0;
 }
 
 /* 0: sent; `now`: always, with placeholders. Otherwise the host pid of a pending look-up. */
-static uint32_t make_row(const struct source *source, bool now)
+static uint32_t make_row(struct rows *rows, const struct source *source, bool now)
 {
 	const struct tracker_row *own = &source->own;
 	struct row_context context = { 0 };
 
 	if (!own->row)
-		return make_of_event(source, now);
+		return make_of_event(rows, source, now);
 	if (own->fill)
 		own->fill(own->row, &context);
 	if (context.waits_for && !now)
 		return context.waits_for;
-	send_row(source->running, own->table, own->row, &context);
+	send_row(rows, source->running, own->table, own->row, &context);
 	return 0;
 }
 
@@ -141,87 +126,90 @@ static size_t bytes_of(const struct waiting *w)
 	return sizeof(*w) + (w->source.own.row ? w->source.own.size : w->source.size);
 }
 
-static void remove_at(struct waiting **at)
+static void remove_at(struct rows *rows, struct waiting **at)
 {
 	struct waiting *w = *at;
 
 	*at = w->next;
 	if (!w->next)
-		last = at;
-	waiting_bytes -= bytes_of(w);
+		rows->last = at;
+	rows->waiting_bytes -= bytes_of(w);
 	free(w);
 }
 
-static void make_or_wait(const struct source *source)
+static void make_or_wait(struct rows *rows, const struct source *source)
 {
-	uint32_t waits_for = make_row(source, false);
+	uint32_t waits_for = make_row(rows, source, false);
 	struct waiting *w = waits_for ? keep_waiting(source, waits_for) : NULL;
 
 	if (!w) {
 		if (waits_for)
-			make_row(source, true);
+			make_row(rows, source, true);
 		return;
 	}
-	waiting_bytes += bytes_of(w);
-	*last = w;
-	last = &w->next;
-	while (waiting_bytes > MAX_WAITING_BYTES) {
-		make_row(&first->source, true);
-		remove_at(&first);
+	rows->waiting_bytes += bytes_of(w);
+	*rows->last = w;
+	rows->last = &w->next;
+	while (rows->waiting_bytes > MAX_WAITING_BYTES) {
+		make_row(rows, &rows->first->source, true);
+		remove_at(rows, &rows->first);
 	}
 }
 
-static void note_answer(uint32_t host_pid)
+static void note_answer(void *context, uint32_t host_pid)
 {
-	if (n_answered && answered_pids[(n_answered - 1) % MAX_ANSWERED] == host_pid)
+	struct rows *rows = context;
+	size_t n = rows->n_answered;
+
+	if (n && rows->answered_pids[(n - 1) % ROWS_ANSWERED_MAX] == host_pid)
 		return;
-	answered_pids[n_answered % MAX_ANSWERED] = host_pid;
-	n_answered++;
+	rows->answered_pids[n % ROWS_ANSWERED_MAX] = host_pid;
+	rows->n_answered++;
 }
 
-static bool is_answered(const struct waiting *w)
+static bool is_answered(const struct rows *rows, const struct waiting *w)
 {
-	for (size_t i = 0; i < n_answered && n_answered <= MAX_ANSWERED; i++) {
-		if (answered_pids[i] == w->waits_for)
+	for (size_t i = 0; i < rows->n_answered && rows->n_answered <= ROWS_ANSWERED_MAX; i++) {
+		if (rows->answered_pids[i] == w->waits_for)
 			return true;
 	}
-	return n_answered > MAX_ANSWERED;
+	return rows->n_answered > ROWS_ANSWERED_MAX;
 }
 
 /* `all`: also rows with pending look-ups. */
-static void send_waiting(bool all)
+static void send_waiting(struct rows *rows, bool all)
 {
-	readers_complete(note_answer);
-	for (struct waiting **at = &first; *at;) {
+	readers_complete(note_answer, rows);
+	for (struct waiting **at = &rows->first; *at;) {
 		struct waiting *w = *at;
 		bool enough = all || readers_rounds() > w->since_round + READERS_PATIENCE;
 
-		if (enough || is_answered(w))
-			w->waits_for = make_row(&w->source, enough);
+		if (enough || is_answered(rows, w))
+			w->waits_for = make_row(rows, &w->source, enough);
 		if (w->waits_for)
 			at = &w->next;
 		else
-			remove_at(at);
+			remove_at(rows, at);
 	}
-	n_answered = 0;
+	rows->n_answered = 0;
 }
 
-void rows_tick(void)
+void rows_tick(struct rows *rows)
 {
-	send_waiting(false);
+	send_waiting(rows, false);
 }
 
-void rows_finish(void)
+void rows_finish(struct rows *rows)
 {
 	uint64_t until_ns = clock_monotonic_ns() + FINISH_NS;
 
-	while (first && readers_busy() && clock_monotonic_ns() < until_ns) {
+	while (rows->first && readers_busy() && clock_monotonic_ns() < until_ns) {
 		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
 
 		poll(&fd, 1, 10);
-		send_waiting(false);
+		send_waiting(rows, false);
 	}
-	send_waiting(true);
+	send_waiting(rows, true);
 }
 
 /* ---- sources of rows ---- */
@@ -239,19 +227,22 @@ static bool is_of_refused(const struct tracker *tracker, const void *event)
 	return process && !process->file.binary;
 }
 
-void rows_on_event(struct running_tracker *running, const void *event, size_t size)
+void rows_on_event(void *context, struct running_tracker *running, const void *event, size_t size)
 {
+	struct rows *rows = context;
+
 	if (is_of_refused(running->tracker, event))
 		running->of_refused++;
 	else
-		make_or_wait(&(struct source){ .running = running, .event = event, .size = size });
+		make_or_wait(rows,
+			     &(struct source){ .running = running, .event = event, .size = size });
 }
 
-void rows_add(const struct tracker_output *output, const struct tracker_row *row)
+void rows_add(struct rows *rows, size_t index, const struct tracker_row *row)
 {
-	struct running_tracker *running = &trackers->items[output->index];
+	struct running_tracker *running = &rows->set->items[index];
 
 	if (row->table == 0)
 		running->own_rows++;
-	make_or_wait(&(struct source){ .running = running, .own = *row });
+	make_or_wait(rows, &(struct source){ .running = running, .own = *row });
 }

@@ -20,12 +20,14 @@ static void add_table(struct subject *subject, size_t table)
 	subject->tables[subject->n_tables++] = table;
 }
 
-void subjects_list(struct subjects *subjects, struct tracker_set *set,
+void subjects_list(struct subjects *subjects, struct tracker_set *set, const struct rows *rows,
 		   const struct governor *governor, struct pipeline *pipeline)
 {
 	struct subject *subject;
 
-	*subjects = (struct subjects){ .set = set, .governor = governor, .pipeline = pipeline };
+	*subjects = (struct subjects){
+		.set = set, .rows = rows, .governor = governor, .pipeline = pipeline
+	};
 	for (size_t i = 0; i < set->n; i++) {
 		const struct running_tracker *running = &set->items[i];
 
@@ -54,7 +56,7 @@ void subjects_list(struct subjects *subjects, struct tracker_set *set,
 
 static void add_rows(const struct subjects *subjects, size_t table, struct agent_counts *to)
 {
-	const struct rows_lacking *lacking = rows_lacking(table);
+	const struct rows_lacking *lacking = &subjects->rows->lacking[table];
 	struct pipeline_counts counts;
 
 	pipeline_read_counts(subjects->pipeline, table, &counts);

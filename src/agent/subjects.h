@@ -5,6 +5,7 @@
 
 #include "agent/counts.h"
 #include "agent/governor.h"
+#include "agent/rows.h"
 #include "pipeline/pipeline.h"
 #include "trackers/trackers.h"
 
@@ -20,6 +21,7 @@ struct subject {
 
 struct subjects {
 	struct tracker_set *set;
+	const struct rows *rows;
 	const struct governor *governor;
 	struct pipeline *pipeline;
 	struct subject items[MAX_SUBJECTS];
@@ -27,7 +29,7 @@ struct subjects {
 };
 
 /* To be called after rows_start(). */
-void subjects_list(struct subjects *subjects, struct tracker_set *set,
+void subjects_list(struct subjects *subjects, struct tracker_set *set, const struct rows *rows,
 		   const struct governor *governor, struct pipeline *pipeline);
 
 /* Reads the counters since the start. Collector thread only. */

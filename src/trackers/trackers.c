@@ -125,7 +125,7 @@ void running_tracker_take(struct running_tracker *running, const void *record, s
 	if (size < tracker->event_size || size - tracker->event_size > tracker->extra_max)
 		running->bad_events++;
 	else
-		running->set->on_event(running, record, size);
+		running->set->on_event(running->set->on_event_context, running, record, size);
 }
 
 static int on_tracker_event(void *context, void *data, size_t size)
@@ -378,12 +378,13 @@ static void drop_failed(struct tracker_set *set)
 }
 
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
-		     uint64_t map_bytes, tracker_on_event on_event, struct why *why)
+		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why)
 {
 	int err = check_names(names, why);
 
 	*set = (struct tracker_set){ .only_chosen = only_chosen,
 				     .on_event = on_event,
+				     .on_event_context = context,
 				     .processes_fd = -1,
 				     .process_stats_fd = -1 };
 	if (!err)

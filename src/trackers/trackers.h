@@ -26,7 +26,8 @@ struct running_tracker {
 };
 
 /* Called with each complete record of a tracker's ring buffer (size checked). */
-typedef void (*tracker_on_event)(struct running_tracker *running, const void *event, size_t size);
+typedef void (*tracker_on_event)(void *context, struct running_tracker *running, const void *event,
+				 size_t size);
 
 /* One that was wanted and cannot run. */
 struct refused_tracker {
@@ -52,6 +53,7 @@ struct tracker_set {
 	uint64_t process_cpu_ns; /* CPU time spent on them, by the reader of the rings */
 	bool only_chosen;
 	tracker_on_event on_event;
+	void *on_event_context;
 };
 
 /*
@@ -60,7 +62,7 @@ struct tracker_set {
  * when a name or option is wrong (-EINVAL), the process object cannot run, or no tracker can.
  */
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
-		     uint64_t map_bytes, tracker_on_event on_event, struct why *why);
+		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why);
 
 /*
  * Attaches the programs that need no binary. From here on events come. A tracker that cannot be

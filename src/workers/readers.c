@@ -435,7 +435,7 @@ uint64_t readers_rounds(void)
 	return round; /* written by this thread only */
 }
 
-void readers_complete(void (*each)(uint32_t host_pid))
+void readers_complete(void (*each)(void *context, uint32_t host_pid), void *context)
 {
 	uint64_t times, now_ns = clock_monotonic_ns();
 	struct job_list taken;
@@ -463,7 +463,7 @@ void readers_complete(void (*each)(uint32_t host_pid))
 		if (finds_processes)
 			discovery_cpu.collector_ns += clock_thread_cpu_ns() - cpu_ns;
 		else if (each)
-			each(host_pid);
+			each(context, host_pid);
 	}
 }
 
@@ -522,7 +522,7 @@ bool readers_stop(void)
 		all = !n_readers;
 		over = all || clock_monotonic_ns() > until_ns;
 		pthread_mutex_unlock(&lock);
-		readers_complete(NULL);
+		readers_complete(NULL, NULL);
 		if (!over)
 			nanosleep(&pause, NULL);
 	}

@@ -56,7 +56,7 @@ bool readers_starved(uint32_t host_pid);
 int readers_fd(void);
 
 /* Calls done() of finished jobs, then `each` (may be NULL) with the process. */
-void readers_complete(void (*each)(uint32_t host_pid));
+void readers_complete(void (*each)(void *context, uint32_t host_pid), void *context);
 
 /* Whether jobs are pending, stalled ones excluded. */
 bool readers_busy(void);

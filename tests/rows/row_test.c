@@ -77,6 +77,7 @@ static const struct table *tables[AGENT_TABLES_MAX];
 static size_t n_tables;
 static struct pipeline *pipeline;
 static struct buffer lines;
+static struct rows rows;
 static size_t lines_read; /* bytes */
 
 static void add_line(struct sink *sink, const struct table *table, const void *row)
@@ -100,6 +101,7 @@ static void start_agent(void)
 	clock_calibrate();
 	enrich_init("test");
 	set.on_event = rows_on_event;
+	set.on_event_context = &rows;
 	for (; all_trackers[set.n]; set.n++)
 		set.items[set.n] = (struct running_tracker){ .tracker = all_trackers[set.n],
 							     .stats_fd = -1,
@@ -109,7 +111,7 @@ static void start_agent(void)
 		fprintf(stderr, "%s\n", why.text);
 		exit(1);
 	}
-	rows_start(&set, pipeline);
+	rows_start(&rows, &set, pipeline);
 }
 
 static void stop_agent(void)
@@ -137,9 +139,19 @@ struct tracker_set *row_set(void)
 	return &set;
 }
 
+const struct rows *row_rows(void)
+{
+	return &rows;
+}
+
 struct pipeline *row_pipeline(void)
 {
 	return pipeline;
+}
+
+static void add_row(const struct tracker_output *output, const struct tracker_row *row)
+{
+	rows_add(&rows, output->index, row);
 }
 
 static void no_health(const struct tracker_output *output, const struct tracker_health *health)
@@ -150,7 +162,7 @@ static void no_health(const struct tracker_output *output, const struct tracker_
 
 struct tracker_output row_output(const char *tracker)
 {
-	return (struct tracker_output){ .add = rows_add,
+	return (struct tracker_output){ .add = add_row,
 					.health = no_health,
 					.index = (size_t)(row_tracker(tracker) - set.items) };
 }
@@ -243,7 +255,7 @@ void row_expect(const char *line)
 	size_t same = 0;
 
 	if (lines_read == lines.len)
-		rows_finish();
+		rows_finish(&rows);
 	fill_in(line, expected, sizeof(expected));
 	got = copy_line();
 	if (!got)
@@ -295,7 +307,7 @@ void row_forget(void)
 
 void row_tick(void)
 {
-	rows_tick();
+	rows_tick(&rows);
 }
 
 /* ---- counts ---- */
@@ -305,7 +317,7 @@ static uint64_t bad_before[MAX_TRACKERS], refused_before[MAX_TRACKERS];
 
 static struct row_counts counts_now(size_t table)
 {
-	const struct rows_lacking *lacking = rows_lacking(table);
+	const struct rows_lacking *lacking = &rows.lacking[table];
 	struct pipeline_counts counts;
 
 	pipeline_read_counts(pipeline, table, &counts);
@@ -387,7 +399,7 @@ void row_unblock_reader(void)
 	sem_post(&block);
 	while (blocks) {
 		poll(&fd, 1, -1);
-		rows_tick();
+		rows_tick(&rows);
 	}
 }
 
@@ -410,7 +422,7 @@ int row_test_begin(void **state)
 int row_test_end(void **state)
 {
 	(void)state;
-	rows_finish();
+	rows_finish(&rows);
 	row_expect_none();
 	interpreter_end();
 	names_done();

@@ -97,6 +97,7 @@ void row_feed_more(const char *tracker, const void *event, size_t size, const vo
 struct tracker_output row_output(const char *tracker);
 struct running_tracker *row_tracker(const char *name);
 struct tracker_set *row_set(void);
+const struct rows *row_rows(void);
 struct pipeline *row_pipeline(void);
 
 /* ---- rows ---- */

@@ -15,7 +15,7 @@ static struct report report;
 
 static void begin(void)
 {
-	report_start(&report, row_set(), &governor, row_pipeline(), 10 * NSEC_PER_SEC);
+	report_start(&report, row_set(), row_rows(), &governor, row_pipeline(), 10 * NSEC_PER_SEC);
 }
 
 /* Current time, since other tests have moved the clock. */

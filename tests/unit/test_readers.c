@@ -64,7 +64,7 @@ static void take_until(size_t n)
 		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
 
 		poll(&fd, 1, 10);
-		readers_complete(NULL);
+		readers_complete(NULL, NULL);
 	}
 }
 
@@ -101,7 +101,7 @@ static void wait_until_held_up(uint32_t host_pid)
 
 	while (!readers_stalled_by(host_pid)) {
 		nanosleep(&pause, NULL);
-		readers_complete(NULL);
+		readers_complete(NULL, NULL);
 	}
 }
 

@@ -42,7 +42,7 @@ static void let_it_be_read(uint32_t pid, const __u64 *stack)
 	const char *names[2];
 
 	do {
-		readers_complete(NULL);
+		readers_complete(NULL, NULL);
 		context = (struct row_context){ 0 };
 		symbols_next_row();
 		symbols_user_stack(&context, pid, stack, 2, names);

@@ -82,8 +82,9 @@ static bool check_kernel(void)
 	return doctor_say(ok, "kernel", ok ? name.release : why.text);
 }
 
-static void no_event(struct running_tracker *running, const void *event, size_t size)
+static void no_event(void *context, struct running_tracker *running, const void *event, size_t size)
 {
+	(void)context;
 	(void)running;
 	(void)event;
 	(void)size;
@@ -106,7 +107,7 @@ static bool check_trackers(struct tracker_set *set)
 {
 	static const struct string_list all;
 	struct why why = { { 0 } };
-	int err = tracker_set_open(set, &all, false, UINT64_MAX, no_event, &why);
+	int err = tracker_set_open(set, &all, false, UINT64_MAX, no_event, NULL, &why);
 
 	if (!err)
 		err = tracker_set_attach(set, &why);
@@ -148,7 +149,7 @@ static enum binary_kind identify(uint32_t pid, struct binary_file *ret, struct w
 		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
 
 		poll(&fd, 1, 100);
-		readers_complete(NULL);
+		readers_complete(NULL, NULL);
 	}
 	if (!is_discovered) {
 		why_fail(
