@@ -145,6 +145,12 @@ def threads_of(pid):
     return [int(t) for t in os.listdir(f"/proc/{pid}/task")]
 
 
+def threads_of_all():
+    """How many threads this host has."""
+    with open("/proc/loadavg") as f:
+        return int(f.read().split()[3].split("/")[1])
+
+
 def status_field(pid, field):
     with open(f"/proc/{pid}/status") as f:
         for line in f:
