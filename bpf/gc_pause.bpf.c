@@ -12,6 +12,7 @@
 #include "python/interpreter.bpf.h"
 #include "python/frames.bpf.h"
 #include "lib/syscall.bpf.h"
+#include "python/gc_clock.bpf.h"
 #include "events/gc_pause.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -260,6 +261,7 @@ int gc_pause_enter(struct pt_regs *regs)
 	open->has_before = read_stats(binary, runtime, open->interp, open->before);
 	open->start_ns =
 		bpf_ktime_get_ns(); /* taken last: the reads above are not the target's time */
+	gc_clock_start(open->start_ns);
 	return 0;
 }
 
@@ -378,6 +380,7 @@ int gc_pause_exit(struct pt_regs *regs)
 		return 0;
 	if (open->method != METHOD_USDT && open->stack_pointer != PT_REGS_SP(regs))
 		return 0;
+	gc_clock_stop(now);
 	binary = binary_of(site);
 	if (!binary)
 		return 0;

@@ -7,6 +7,7 @@
  */
 #include "lib/event.bpf.h"
 #include "lib/task.bpf.h"
+#include "python/gc_clock.bpf.h"
 #include "python/processes.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The scheduler's path, shared by the trackers gil_wait and off_cpu. Both follow a thread from the
- * switch out through the wake-up to the switch in. Every process of the host pays for a context
- * switch, so there is a single program per tracepoint and a single record per thread
+ * The scheduler's path, shared by the trackers gil_wait, off_cpu and request. All follow a thread
+ * from the switch out through the wake-up to the switch in. Every process of the host pays for a
+ * context switch, so there is a single program per tracepoint and a single record per thread
  * (sched/thread.bpf.h). Each tracker has its own ring buffer, counters and sums; the verifier
  * removes the part of a disabled tracker.
  *
@@ -23,18 +23,20 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "off_cpu/interval.bpf.h"
 #include "sched/switch.bpf.h"
 #include "sched/resume.bpf.h"
+#include "request/request.bpf.h"
 
 /* ---- a context switch ---- */
 
 /*
- * Five steps: find the thread, close an interval whose end was not seen, classify, gil_wait,
- * off_cpu.
+ * Find the thread, close an interval whose end was not seen, then each tracker's part. gil_wait is
+ * first, because waits for the GIL are a cause of their own.
  */
 static __always_inline void switch_out(struct task_struct *task, bool preempt, __u64 now)
 {
 	struct thread *t = thread_find(task);
 	struct user_call call;
-	bool gil = false;
+	bool gil = false, examined;
+	__u8 cause, idle = 0;
 	__u32 state;
 
 	if (!t) {
@@ -54,8 +56,17 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	task_user_call(task, &call);
 	if (gil_wait_runs)
 		gil = gil_switched_out(task, t, &call, state, now);
-	if (off_cpu_runs)
-		off_cpu_switch_out(task, t, &call, state, gil);
+	examined = off_cpu_runs && !off_cpu_sample_out(&t->off);
+	if (!examined && !request_runs)
+		return;
+	if (task->flags &
+	    (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD)) /* all registers 0: would be read() */
+		call.nr = NR_KERNEL_THREAD;
+	cause = off_cpu_cause(task, &call, state, gil, &idle);
+	if (request_runs)
+		request_switch_out(task, t, &call, cause, now);
+	if (examined)
+		off_cpu_switch_out(task, t, &call, state, cause, idle);
 }
 
 static __always_inline void switch_in(struct task_struct *task, struct thread *t, __u64 now)
@@ -63,6 +74,8 @@ static __always_inline void switch_in(struct task_struct *task, struct thread *t
 	if (!t)
 		return;
 	if (t->off_ns) {
+		if (request_runs)
+			request_switch_in(task, t, now);
 		if (gil_wait_runs)
 			gil_switch_in(task, t, now);
 		if (off_cpu_runs)
@@ -100,6 +113,8 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 		gil_woken(task, t, t->wake_ns);
 	if (off_cpu_runs)
 		off_cpu_woken(task, t, t->wake_ns);
+	if (request_runs)
+		request_woken(task, t, t->wake_ns);
 	return 0;
 }
 
@@ -181,6 +196,8 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 
 	if (t) {
+		if (request_runs && t->request.open)
+			request_thread_busy(tgid, -1);
 		thread_ends_unseen(t);
 		if (gil_wait_runs && gil_end_ns)
 			gil_wait_end(task, t, gil_end_ns);
@@ -193,8 +210,11 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	if (gil_callsite_runs)
 		gil_call_end(task, gil_end_ns ?: bpf_ktime_get_ns());
 	/* runs for each thread; do_exit() has already decremented `live` */
-	if (BPF_CORE_READ(task, signal, live.counter) <= 0)
+	if (BPF_CORE_READ(task, signal, live.counter) <= 0) {
 		bpf_map_delete_elem(&gil_processes, &tgid);
+		if (request_runs)
+			bpf_map_delete_elem(&request_processes, &tgid);
+	}
 	return 0;
 }
 

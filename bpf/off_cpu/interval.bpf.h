@@ -31,33 +31,38 @@ static __always_inline bool off_cpu_sample_out(struct off_cpu *off)
 	return off->sampled_out;
 }
 
+/* Why the thread leaves the CPU: enum off_cpu_cause. */
+static __always_inline __u8 off_cpu_cause(struct task_struct *task, struct user_call *call,
+					  __u32 state, bool gil, __u8 *ret_idle)
+{
+	__u8 cause;
+
+	if (!state)
+		return OFF_CPU_CAUSE_preempt;
+	if (gil)
+		return OFF_CPU_CAUSE_gil;
+	cause = cause_of_call(task, call, ret_idle);
+	if (cause == OFF_CPU_CAUSE_other && (state & 2)) {
+		if (call->nr < 0 && call->nr != NR_KERNEL_THREAD)
+			return OFF_CPU_CAUSE_page_fault;
+		if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+			return OFF_CPU_CAUSE_disk;
+	}
+	return cause;
+}
+
 static __always_inline void off_cpu_switch_out(struct task_struct *task, struct thread *t,
-					       struct user_call *call, __u32 state, bool gil)
+					       struct user_call *call, __u32 state, __u8 cause,
+					       __u8 idle)
 {
 	struct off_cpu *off = &t->off;
 
-	if (off_cpu_sample_out(off))
-		return;
 	off->waker_user[0] = 0;
-	off->idle = 0;
+	off->idle = idle;
 	off->state = state_letter(state);
-	if (task->flags &
-	    (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD)) /* all registers 0: would be read() */
-		call->nr = NR_KERNEL_THREAD;
 	off->syscall = call->nr;
 	t->futex = state && call->nr == NR_futex && call->arg2 & FUTEX_PRIVATE ? call->arg1 : 0;
-	if (!state)
-		off->cause = OFF_CPU_CAUSE_preempt;
-	else if (gil)
-		off->cause = OFF_CPU_CAUSE_gil;
-	else
-		off->cause = cause_of_call(task, call, &off->idle);
-	if (state && off->cause == OFF_CPU_CAUSE_other && (state & 2)) {
-		if (call->nr < 0 && call->nr != NR_KERNEL_THREAD)
-			off->cause = OFF_CPU_CAUSE_page_fault;
-		else if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
-			off->cause = OFF_CPU_CAUSE_disk;
-	}
+	off->cause = cause;
 	/* keep the waker of a wake-up traced just before, if the waker can end such a sleep */
 	if (!t->wake_ns ||
 	    !waker_fits(t, task->tgid, off->waker_syscall, off->waker.host_pid, t->waker_futex))

@@ -8,6 +8,7 @@
 
 #include "gil_wait/wait.bpf.h"
 #include "off_cpu/interval.bpf.h"
+#include "request/sums.bpf.h"
 #include "sched/thread.bpf.h"
 
 /* scope of off_cpu beyond tracked processes: all processes, or a cgroup and its descendants */
@@ -63,6 +64,8 @@ static __noinline __u64 gil_close_unseen(struct task_struct *task, struct thread
 
 	if (t->wake_ns > end)
 		t->wake_ns = 0;
+	if (request_runs && end)
+		request_switch_in(task, t, end);
 	if (gil_wait_runs)
 		gil_switch_in(task, t, end);
 	return end;

@@ -10,6 +10,7 @@
 #include "gil_wait/wait_state.bpf.h"
 #include "lib/task.bpf.h"
 #include "events/off_cpu.h"
+#include "request/state.bpf.h"
 
 struct thread {
 	__u64 on_ns;   /* running since; 0: not seen since the last switch out */
@@ -22,6 +23,7 @@ struct thread {
 	__u64 off_cpu_deferred; /* enum off_cpu_deferred of off_cpu/python_stack.bpf.h */
 	struct gil_wait gil;
 	struct off_cpu off;
+	struct request_sums request;
 };
 
 struct {

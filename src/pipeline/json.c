@@ -104,6 +104,18 @@ static char *put_strings(char *out, const struct column_strings *list)
 	return out;
 }
 
+static char *put_numbers(char *out, const struct column_numbers *list)
+{
+	*out++ = '[';
+	for (size_t i = 0; i < list->n; i++) {
+		if (i)
+			*out++ = ',';
+		out = put_uint(out, list->items[i]);
+	}
+	*out++ = ']';
+	return out;
+}
+
 static char *put_pairs(char *out, const struct column_pairs *list, const struct column *c)
 {
 	*out++ = '[';
@@ -187,6 +199,8 @@ static char *put_value(char *out, const struct column *c, const void *row)
 		return put_text(out, *(const char *const *)at);
 	case COLUMN_STRINGS:
 		return put_strings(out, at);
+	case COLUMN_NUMBERS:
+		return put_numbers(out, at);
 	case COLUMN_PAIRS:
 		return put_pairs(out, at, c);
 	case COLUMN_ENUM:
@@ -231,6 +245,8 @@ static size_t longest_value(const struct column *c, const void *row)
 		for (size_t i = 0; i < list->n; i++)
 			len += strlen(list->items[i]) * MAX_ESCAPED_BYTE + 3;
 		return len;
+	case COLUMN_NUMBERS:
+		return ((const struct column_numbers *)at)->n * (MAX_UINT + 1) + 2;
 	case COLUMN_PAIRS:
 		return longest_pairs(at, c);
 	case COLUMN_ENUM: /* short constant names */

@@ -22,6 +22,7 @@ enum column_kind {
 	COLUMN_CHARS,	/* char[size], up to NUL or size */
 	COLUMN_STRING,	/* const char *; NULL is '' */
 	COLUMN_STRINGS, /* struct column_strings */
+	COLUMN_NUMBERS, /* struct column_numbers */
 	COLUMN_PAIRS,	/* struct column_pairs; `names`: names of the members */
 	COLUMN_ENUM,	/* uint8_t, index into `names` */
 	COLUMN_IP,	/* uint8_t[16] */
@@ -36,6 +37,11 @@ struct column_maybe_u64 {
 
 struct column_strings {
 	const char *const *items;
+	size_t n;
+};
+
+struct column_numbers {
+	const uint64_t *items;
 	size_t n;
 };
 

@@ -14,6 +14,7 @@
 	X(tcp_connect) \
 	X(tcp_loss) \
 	X(ena) \
+	X(request) \
 	X(cpu_throttle)
 /* clang-format on */
 

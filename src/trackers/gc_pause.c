@@ -8,6 +8,7 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
+#include "gc_clock.h"
 #include "gc_pause.skel.h"
 #include "host/kernel.h"
 #include "host/uprobe.h"
@@ -39,6 +40,7 @@ static const struct column columns[] = {
 
 static struct gc_pause_bpf *skeleton;
 static uint64_t min_duration_us, stack_min_us = 1000;
+static bool probed[MAX_BINARIES]; /* written by the worker before the process is known */
 
 static const struct option options[] = {
 	{ .key = "gc_pause.min_duration_us",
@@ -153,6 +155,7 @@ static int gc_pause_attach_binary(const struct python_binary *binary, struct lin
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_binary), &binary->id,
 				&description, BPF_ANY))
 		return why_fail(why, errno, "cannot describe the binary: %s", strerror(errno));
+	probed[binary->id] = true;
 	/* ends first: no collection may start without a probed end */
 	err = attach_sites(binary, image->gc_exit, image->n_gc_exit, index,
 			   skeleton->progs.gc_pause_exit, links, why);
@@ -171,6 +174,22 @@ static void gc_pause_leave_binary(const struct python_binary *binary)
 	for (uint32_t i = 0; i < SITES_PER_BINARY; i++, index++)
 		bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_pause_sites), &index, &none,
 				    BPF_ANY);
+}
+
+/* An entry says that the process's collections are seen (bpf/python/gc_clock.bpf.h). */
+static void gc_pause_process_appeared(const struct process *process)
+{
+	const struct gc_clock none = { 0 };
+	const struct python_binary *binary = process->file.binary;
+
+	if (binary && probed[binary->id])
+		bpf_map_update_elem(bpf_map__fd(skeleton->maps.gc_clocks), &process->host_pid,
+				    &none, BPF_NOEXIST);
+}
+
+static void gc_pause_process_gone(uint32_t host_pid)
+{
+	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.gc_clocks), &host_pid);
 }
 
 static void gc_pause_quiet(void)
@@ -197,6 +216,8 @@ static const struct tracker_python python = {
 	.attach = gc_pause_attach_binary,
 	.method = gc_pause_binary_method,
 	.leave = gc_pause_leave_binary,
+	.appeared = gc_pause_process_appeared,
+	.gone = gc_pause_process_gone,
 	.quiet = gc_pause_quiet,
 };
 

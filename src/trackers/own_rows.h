@@ -18,6 +18,10 @@ void gil_wait_add_sum(const struct tracker_output *output, const struct sched_su
 void off_cpu_add_sum(const struct tracker_output *output, const struct sched_sums *of,
 		     const void *key, const void *value);
 
+/* An entry of a profile map, struct request_profile. */
+void request_add_sum(const struct tracker_output *output, const struct sched_sums *of,
+		     const void *key, const void *value);
+
 /* Reports of all listeners in a tick. */
 void tcp_accept_add_reports(const struct tracker_output *output,
 			    const struct tcp_accept_event *reports, size_t n);

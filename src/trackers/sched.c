@@ -34,6 +34,7 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 		bpf_map__set_max_entries(skeleton->maps.gil_takers, 1);
 		bpf_map__set_max_entries(skeleton->maps.gil_turns, 1);
 		skeleton->rodata->off_cpu_runs = false;
+		skeleton->rodata->request_runs = false;
 	}
 	users++;
 	*ret_skeleton = skeleton;

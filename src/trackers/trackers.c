@@ -178,6 +178,7 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 	if (kernel_has("bpf_mem_alloc")) {
 		bpf_map__set_map_flags(process_skeleton->maps.python_processes, BPF_F_NO_PREALLOC);
 		bpf_map__set_map_flags(process_skeleton->maps.young, BPF_F_NO_PREALLOC);
+		bpf_map__set_map_flags(process_skeleton->maps.gc_clocks, BPF_F_NO_PREALLOC);
 	}
 	process_skeleton->rodata->only_chosen = set->only_chosen;
 	err = bpf_object__load_skeleton(set->process_skeleton);
@@ -235,7 +236,9 @@ static int share_maps(struct bpf_object *object)
 {
 	const struct bpf_map *const shared[] = { process_skeleton->maps.processes,
 						 process_skeleton->maps.python_processes,
-						 process_skeleton->maps.python_binaries };
+						 process_skeleton->maps.python_binaries,
+						 process_skeleton->maps.gc_clocks,
+						 process_skeleton->maps.gc_own };
 	int err = 0;
 
 	for (size_t i = 0; !err && i < ARRAY_SIZE(shared); i++) {

@@ -133,6 +133,7 @@ static void columns_fit_their_members(void **state)
 		[COLUMN_TIME] = 8,
 		[COLUMN_STRING] = sizeof(char *),
 		[COLUMN_STRINGS] = sizeof(struct column_strings),
+		[COLUMN_NUMBERS] = sizeof(struct column_numbers),
 		[COLUMN_PAIRS] = sizeof(struct column_pairs),
 	};
 

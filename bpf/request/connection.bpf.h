@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Connections of servers, keyed by socket: when they were established, accepted, and reached by the
+ * bytes of the next request; and the request that is open on them.
+ */
+#ifndef UNDERSPAN_REQUEST_CONNECTION_BPF_H
+#define UNDERSPAN_REQUEST_CONNECTION_BPF_H
+
+#include "lib/socket.bpf.h"
+#include "request/sums.bpf.h"
+
+/* How far the answer is. */
+enum request_answer {
+	ANSWER_NONE,
+	ANSWER_HEAD,	 /* its head is not complete */
+	ANSWER_LENGTH,	 /* answer_left bytes follow */
+	ANSWER_CHUNKED,	 /* ends with the last chunk */
+	ANSWER_UNFRAMED, /* ends with the connection, or before the next request */
+};
+
+enum request_gone { GONE_NOT, GONE_EOF /* read to its end */, GONE_WRITE /* a write failed */ };
+
+/* request_arrival.first_byte_ns: the bytes were there before the agent looked. */
+enum { REQUEST_ARRIVED_UNSEEN = 1 };
+
+/* Small, because idle connections have one as well. */
+struct request_arrival {
+	__u64 established_ns; /* 0: not seen */
+	__u64 accepted_ns;    /* 0: not seen */
+	__u64 first_byte_ns;  /* of the next request; 0: not arrived */
+	__u32 accepted_tid;
+	__u32 copied_seq; /* before 6.3: tcp_sock.copied_seq after the last read */
+};
+
+struct request_connection {
+	struct event_header header;    /* of the thread that runs the handler */
+	struct request_snapshot begin; /* at the read, or where a pool's thread begins */
+	struct request_snapshot last;  /* at the last write; at_ns 0: none */
+	__u64 worker; /* task_key() of the handler's thread; 0: no request is open */
+	__u64 reader; /* task_key() */
+	__u64 inode;  /* of a unix socket: its address may be reused */
+	__u64 start_ns, read_ns, ended_ns;
+	__u64 accept_queue_ns, client_wait_ns, queue_ns;
+	__u64 bytes_in, bytes_out;
+	__u64 request_left; /* bytes of the request's body not read */
+	__u64 answer_left;
+	__u64 slow_since_ns, slow_ns; /* not all bytes of a write were taken */
+	__u32 n;		      /* requests of the connection; 0: unknown */
+	__u32 fd, netns;
+	__u32 busy_threads, open_requests;
+	__u16 server_port, peer_port;
+	__u16 status, not_measured;
+	__u8 peer_ip[16];
+	__u8 family, method, model, link;
+	__u8 answer;  /* enum request_answer */
+	__u8 head;    /* enum request_head_state */
+	__u8 gone;    /* enum request_gone */
+	__u8 chunked; /* said by the part of the answer's head so far */
+	__u8 counted; /* `n` is known */
+	__u8 pad[3];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 131072);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64); /* struct sock * */
+	__type(value, struct request_arrival);
+} request_arrivals SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64); /* struct sock * */
+	__type(value, struct request_connection);
+} request_connections SEC(".maps");
+
+/*
+ * Requests that another thread than their reader has ended: the reader subtracts them from its
+ * number of open ones.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64); /* task_key() of the reader */
+	__type(value, __u64);
+} request_released SEC(".maps");
+
+static const struct request_connection empty_request_connection;
+static const struct request_arrival empty_arrival;
+
+/* Local ports of tracked servers, a bit each: all other sockets are left alone at once. */
+__u64 request_ports[1024];
+__u64 request_unix; /* number of connections accepted from unix sockets */
+
+/* What cannot be followed. */
+__u64 request_tls, request_http2, request_upgraded;
+
+static __always_inline bool request_port_seen(__u16 port)
+{
+	return request_ports[port >> 6 & 1023] & 1ULL << (port & 63);
+}
+
+static __always_inline void request_port_note(__u16 port)
+{
+	/* not atomic: a bit lost to a race is set by the next request */
+	if (port && !request_port_seen(port))
+		request_ports[port >> 6 & 1023] |= 1ULL << (port & 63);
+}
+
+static __always_inline __u16 request_local_port(const struct sock *sk)
+{
+	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+
+	return family == AF_INET || family == AF_INET6 ? BPF_CORE_READ(sk, __sk_common.skc_num) : 0;
+}
+
+static __always_inline bool request_readable(__u64 sk)
+{
+	return BPF_CORE_READ((struct sock *)sk, sk_receive_queue.qlen) > 0;
+}
+
+static __always_inline __u64 request_inode(__u64 sk)
+{
+	return BPF_CORE_READ((struct sock *)sk, sk_socket, file, f_inode, i_ino);
+}
+
+static __always_inline void request_read_addresses(struct request_connection *conn, struct sock *sk)
+{
+	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+
+	conn->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	if (family == AF_UNIX) {
+		conn->family = REQUEST_FAMILY_unix;
+		conn->inode = request_inode((__u64)sk);
+		return;
+	}
+	conn->server_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	conn->peer_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	if (family == AF_INET) {
+		conn->family = REQUEST_FAMILY_ipv4;
+		ip_set_v4(conn->peer_ip, BPF_CORE_READ(sk, __sk_common.skc_daddr));
+	} else if (family == AF_INET6) {
+		BPF_CORE_READ_INTO((struct in6_addr *)conn->peer_ip, sk, __sk_common.skc_v6_daddr);
+		conn->family = *(__u64 *)conn->peer_ip == 0 &&
+					       *(__u32 *)(conn->peer_ip + 8) == 0xffff0000
+				       ? REQUEST_FAMILY_ipv4
+				       : REQUEST_FAMILY_ipv6;
+	}
+}
+
+static __always_inline struct request_connection *request_connection_of(__u64 key)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+
+	if (conn && conn->family == REQUEST_FAMILY_unix && request_inode(key) != conn->inode)
+		return NULL;
+	return conn;
+}
+
+/* The handshake is complete: the connection waits to be accepted. */
+static __always_inline void request_established(struct sock *sk)
+{
+	struct request_arrival arrival = { .established_ns = bpf_ktime_get_ns() };
+	__u64 key = (__u64)sk;
+
+	arrival.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
+	bpf_map_update_elem(&request_arrivals, &key, &arrival, BPF_ANY);
+}
+
+static __always_inline void request_data_arrived(const struct sock *sk)
+{
+	__u64 key = (__u64)sk;
+	__u16 port = request_local_port(sk);
+	struct request_arrival *arrival;
+
+	if (port ? !request_port_seen(port) : !request_unix)
+		return;
+	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	if (arrival && !arrival->first_byte_ns)
+		arrival->first_byte_ns = bpf_ktime_get_ns();
+}
+
+/* accept() returned in a tracked process. */
+static __always_inline void request_accepted(__u32 fd)
+{
+	struct sock *sk = fd_to_sock(fd);
+	struct request_arrival *arrival, unseen = {};
+	__u64 key = (__u64)sk;
+	__u16 port;
+
+	if (!sk)
+		return;
+	port = request_local_port(sk);
+	request_port_note(port);
+	if (!port) {
+		/* the address may have been another connection's */
+		bpf_map_delete_elem(&request_arrivals, &key);
+		bpf_map_delete_elem(&request_connections, &key);
+		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+			return;
+		__sync_fetch_and_add(&request_unix, 1);
+	}
+	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	unseen.accepted_ns = bpf_ktime_get_ns();
+	unseen.accepted_tid = current_tid();
+	if (arrival) {
+		arrival->accepted_ns = unseen.accepted_ns;
+		arrival->accepted_tid = unseen.accepted_tid;
+		return;
+	}
+	if (request_readable(key))
+		unseen.first_byte_ns = REQUEST_ARRIVED_UNSEEN;
+	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
+}
+
+/* ---- threads ---- */
+
+static __always_inline struct thread *request_current_thread(void)
+{
+	struct task_struct *task = current_task();
+	struct thread *t = thread_find(task);
+
+	if (t || BPF_CORE_READ(task, flags) & PF_EXITING)
+		return t;
+	return thread_create(task);
+}
+
+/* Brings the sums of the current thread's shared time up to `now`. */
+static __noinline int request_settle(struct thread *t, __u64 now)
+{
+	struct request_sums *sums = &t->request;
+	__u64 more;
+
+	if (sums->open >= 2)
+		sums->busy_ns += now - sums->settled_ns;
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
+		more = sums->parts[i] - sums->settled[i];
+		sums->settled[i] = sums->parts[i];
+		if (sums->open < 2)
+			continue;
+		if (i == REQUEST_await)
+			sums->busy_ns -= more;
+		else
+			sums->shared[i] += more;
+	}
+	sums->settled_ns = now;
+	return 0;
+}
+
+/* The current thread's sums; a context switch in between is noticed. */
+static __noinline int request_snapshot_take(struct thread *t, struct request_snapshot *to)
+{
+	__u32 switches = t->request.switches;
+	__u64 now = bpf_ktime_get_ns();
+
+	t->request.parts[REQUEST_gc_own] = gc_own_ns();
+	if (t->request.open >= 2)
+		request_settle(t, now);
+	request_snapshot_at(t, to, now);
+	if (*(volatile __u32 *)&t->request.switches != switches) {
+		now = bpf_ktime_get_ns();
+		if (t->request.open >= 2)
+			request_settle(t, now);
+		request_snapshot_at(t, to, now);
+	}
+	return 0;
+}
+
+static __always_inline void request_thread_busy(__u32 tgid, int more)
+{
+	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
+
+	if (process)
+		__sync_fetch_and_add(&process->busy, more);
+}
+
+static __always_inline __u32 request_level(__u32 open)
+{
+	__u32 level = 8;
+
+	if (open <= 8)
+		return open - 1;
+	for (open /= 16; open && level < REQUEST_LEVELS - 1; open /= 2)
+		level++;
+	return level;
+}
+
+/* The most requests that the thread had open since `since_ns`, at least `least`. */
+static __always_inline __u32 request_most_open(const struct request_sums *sums, __u64 since_ns,
+					       __u32 least)
+{
+	for (int i = 0; i < REQUEST_LEVELS; i++) {
+		if (sums->open_ns[i] > since_ns && sums->open_n[i] > least)
+			least = sums->open_n[i];
+	}
+	return least;
+}
+
+/* The current thread has read a request. Returns the number of open ones. */
+static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
+{
+	__u64 key = bpf_get_current_task();
+	__u64 *released = bpf_map_lookup_elem(&request_released, &key);
+	struct request_sums *sums = &t->request;
+	__u32 level;
+
+	if (released) {
+		if (sums->open >= 2)
+			request_settle(t, now);
+		sums->open -= *released < sums->open ? *released : sums->open;
+		bpf_map_delete_elem(&request_released, &key);
+		if (!sums->open)
+			request_thread_busy(current_tgid(), -1);
+	}
+	if (sums->open)
+		request_settle(t, now);
+	else
+		__builtin_memset(sums->peers, 0, sizeof(sums->peers));
+	sums->open++;
+	level = request_level(sums->open) & (REQUEST_LEVELS - 1);
+	sums->open_ns[level] = now;
+	sums->open_n[level] = sums->open;
+	return sums->open;
+}
+
+/* A request ends that the thread with the key `reader` has read. */
+static __always_inline void request_thread_closes(struct request_connection *conn)
+{
+	struct thread *t;
+	__u64 key = conn->reader, *released, one = 1;
+
+	if (key != bpf_get_current_task()) {
+		released = bpf_map_lookup_elem(&request_released, &key);
+		if (released)
+			__sync_fetch_and_add(released, 1);
+		else
+			bpf_map_update_elem(&request_released, &key, &one, BPF_ANY);
+		return;
+	}
+	t = thread_find(current_task());
+	if (!t || !t->request.open)
+		return;
+	if (t->request.open >= 2)
+		request_settle(t, bpf_ktime_get_ns());
+	if (!--t->request.open)
+		request_thread_busy(current_tgid(), -1);
+}
+
+#endif

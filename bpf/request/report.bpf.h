@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The end of a request: its parts, the sum, and perhaps a row. */
+#ifndef UNDERSPAN_REQUEST_REPORT_BPF_H
+#define UNDERSPAN_REQUEST_REPORT_BPF_H
+
+#include "gil_wait/gil.bpf.h"
+#include "request/connection.bpf.h"
+#include "request/http.bpf.h"
+#include "request/profile.bpf.h"
+
+/* Scratch space for a row, too big for the BPF stack. */
+struct request_out {
+	__u64 users; /* programs using it: kernels since 7.0 may preempt a program */
+	struct request_snapshot end;
+	struct request_event event;
+	char head[REQUEST_HEAD_BYTES + REQUEST_TAIL_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct request_out);
+} request_outs SEC(".maps");
+
+enum request_end_flags {
+	REQUEST_END_AT_LAST_WRITE = 1, /* the time and sums of the last write */
+};
+
+/* Is the GIL of the process seen by the scheduler path? */
+static __always_inline bool request_gil_known(__u32 tgid)
+{
+	struct gil_process *gil;
+
+	if (!gil_wait_runs)
+		return false;
+	gil = bpf_map_lookup_elem(&gil_processes, &tgid);
+	return gil && !gil->by_callsite;
+}
+
+/*
+ * The sums at the request's end, and whether these are the handler's: the present time if the
+ * present thread ran the handler, else the last write's.
+ */
+static __always_inline bool request_end_sums(struct request_connection *conn,
+					     struct request_snapshot *ret, __u32 flags)
+{
+	struct thread *t = NULL;
+
+	if (conn->worker == bpf_get_current_task() && !(flags & REQUEST_END_AT_LAST_WRITE))
+		t = thread_find(current_task());
+	if (t) {
+		request_snapshot_take(t, ret);
+		conn->open_requests = request_most_open(&t->request, conn->begin.at_ns,
+							conn->open_requests);
+		if (t->request.polled_ns > conn->begin.at_ns)
+			conn->model = conn->model == REQUEST_MODEL_pool ? REQUEST_MODEL_pool
+									: REQUEST_MODEL_loop;
+		return conn->begin.at_ns != 0;
+	}
+	if (conn->last.at_ns) {
+		*ret = conn->last;
+		return conn->begin.at_ns != 0;
+	}
+	ret->at_ns = bpf_ktime_get_ns();
+	return false;
+}
+
+/* The thread's parts and the rest, which it spent on a CPU. */
+static __always_inline void request_fill_parts(struct request_connection *conn,
+					       struct request_out *out)
+{
+	__u64 wall = out->end.at_ns - conn->begin.at_ns, sum, part, slow = conn->slow_ns;
+	__u64 *parts = out->event.parts;
+
+	sum = out->end.busy_ns - conn->begin.busy_ns;
+	parts[REQUEST_loop_busy] = sum;
+	if (sum)
+		conn->model = conn->model == REQUEST_MODEL_pool ? REQUEST_MODEL_pool
+								: REQUEST_MODEL_loop;
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
+		part = out->end.parts[i] - conn->begin.parts[i];
+		/* never more than the wall time, whatever happened to a thread's record */
+		if (part > wall - sum)
+			part = wall - sum;
+		parts[i] = part;
+		sum += part;
+	}
+	parts[REQUEST_cpu] = wall - sum;
+	/* a loop waits for the client in epoll_wait() */
+	if (slow > parts[REQUEST_await])
+		slow = parts[REQUEST_await];
+	parts[REQUEST_await] -= slow;
+	parts[REQUEST_client_slow] += slow;
+}
+
+static __always_inline void request_fill_peer(struct request_event *event)
+{
+	struct thread *t = thread_find(current_task());
+	struct request_peer *most;
+
+	if (!t || !event->parts[REQUEST_net])
+		return;
+	most = &t->request.peers[0];
+	for (int i = 1; i < REQUEST_PEERS; i++) {
+		if (t->request.peers[i].ns > most->ns)
+			most = &t->request.peers[i];
+	}
+	__builtin_memcpy(event->net_peer_ip, most->ip, sizeof(most->ip));
+	event->net_peer_port = most->port;
+	event->net_peer_ns = most->ns < event->parts[REQUEST_net] ? most->ns
+								  : event->parts[REQUEST_net];
+}
+
+static __always_inline void request_fill(struct request_connection *conn, struct request_out *out,
+					 __u64 key, __u32 end_by, __u32 outcome, __u32 flags)
+{
+	struct request_event *event = &out->event;
+	bool known;
+
+	__builtin_memset(event, 0, sizeof(*event));
+	known = request_end_sums(conn, &out->end, flags);
+	event->header = conn->header;
+	event->header.start_ns = conn->start_ns;
+	event->header.end_ns = out->end.at_ns;
+	event->not_measured = conn->not_measured;
+	if (known) {
+		request_fill_parts(conn, out);
+		event->parts[REQUEST_pool_wait] = conn->begin.at_ns - conn->read_ns;
+	} else {
+		event->parts[REQUEST_other] = out->end.at_ns - conn->read_ns;
+		event->not_measured |= REQUEST_LACK_work_elsewhere;
+	}
+	event->parts[REQUEST_accept_queue] = conn->accept_queue_ns;
+	event->parts[REQUEST_client_wait] += conn->client_wait_ns;
+	event->parts[REQUEST_queue] = conn->queue_ns;
+	if (!request_gil_known(event->header.host_pid))
+		event->not_measured |= REQUEST_LACK_gil;
+	if (!bpf_map_lookup_elem(&gc_clocks, &event->header.host_pid))
+		event->not_measured |= REQUEST_LACK_gc;
+	if (known && conn->worker == bpf_get_current_task())
+		request_fill_peer(event);
+	/* unique since the boot: two requests of one nanosecond have different sockets */
+	event->request_id = conn->read_ns ^ (key * 0x9e3779b97f4a7c15ULL) >> 48 << 48;
+	event->bytes_in = conn->bytes_in;
+	event->bytes_out = conn->bytes_out;
+	__builtin_memcpy(event->peer_ip, conn->peer_ip, sizeof(event->peer_ip));
+	event->fd = conn->fd;
+	event->netns = conn->netns;
+	event->connection_request = conn->n;
+	event->busy_threads = conn->busy_threads;
+	event->open_requests = conn->open_requests;
+	event->server_port = conn->server_port;
+	event->peer_port = conn->peer_port;
+	event->status = conn->status;
+	event->family = conn->family;
+	event->method = conn->method;
+	event->model = conn->model;
+	event->link = conn->link;
+	event->end_by = end_by;
+	event->outcome = outcome;
+}
+
+/* Is there a row? Shorter requests have a token bucket per process. */
+static __always_inline bool request_row_wanted(struct request_event *event)
+{
+	__u64 now = event->header.end_ns, earned;
+	struct request_process *process;
+
+	event->weight = 1;
+	if (now - event->header.start_ns >= request_min_ns || !request_row_ns)
+		return true;
+	process = request_process_of(event->header.host_pid);
+	if (!process)
+		return false;
+	earned = now - process->refill_ns;
+	if (now > process->refill_ns) {
+		process->tokens_ns += earned;
+		process->refill_ns = now;
+		if (process->tokens_ns > REQUEST_BURST_NS)
+			process->tokens_ns = REQUEST_BURST_NS;
+	}
+	if (process->tokens_ns < request_row_ns) {
+		__sync_fetch_and_add(&process->skipped, 1);
+		return false;
+	}
+	__sync_fetch_and_add(&process->tokens_ns, -request_row_ns);
+	event->weight = 1 + process->skipped;
+	__sync_fetch_and_add(&process->skipped, 1 - event->weight);
+	return true;
+}
+
+/* Sends the row of the scratch space with the request's head. Global: see request_scan_line(). */
+__noinline int request_send(__u64 key, __u32 head_state)
+{
+	__u32 zero = 0, n = 0;
+	struct request_out *out = bpf_map_lookup_elem(&request_outs, &zero);
+	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
+	struct request_tail *tail = NULL;
+
+	if (!out)
+		return 0;
+	if (head) {
+		n = head->n;
+		if (n > REQUEST_HEAD_BYTES)
+			n = REQUEST_HEAD_BYTES;
+		bpf_probe_read_kernel(out->head, n, head->bytes);
+		if (head->tail_n)
+			tail = bpf_map_lookup_elem(&request_tails, &key);
+		out->event.head_n = n;
+	}
+	if (tail && head) {
+		n = head->tail_n;
+		if (n > REQUEST_TAIL_BYTES)
+			n = REQUEST_TAIL_BYTES;
+		bpf_probe_read_kernel(out->head + REQUEST_HEAD_BYTES, sizeof(*tail), tail);
+		out->event.tail_n = head->gap ? n : 0;
+		n += REQUEST_HEAD_BYTES;
+		out->event.head_n = n;
+	}
+	if (head_state == HEAD_SPLIT)
+		out->event.not_measured |= REQUEST_LACK_head_split;
+	event_output_in(&request_events, &request_stats, &request_sampling, &out->event,
+			sizeof(out->event) + n);
+	return 0;
+}
+
+/* The connection is ready for its next request. */
+static __always_inline void request_connection_reset(struct request_connection *conn, __u64 key,
+						     __u64 ended_ns)
+{
+	conn->worker = 0;
+	conn->ended_ns = ended_ns;
+	conn->last.at_ns = 0;
+	bpf_map_delete_elem(&request_heads, &key);
+	if (conn->head == HEAD_SPLIT)
+		bpf_map_delete_elem(&request_tails, &key);
+}
+
+/* Ends the open request of a connection. Global: see request_scan_line(). */
+__noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	__u32 zero = 0;
+	struct request_out *out = bpf_map_lookup_elem(&request_outs, &zero);
+	struct thread *t;
+
+	if (!conn || !conn->worker || !out)
+		return 0;
+	__sync_fetch_and_add(&out->users, 1);
+	if (*(volatile __u64 *)&out->users == 1) {
+		request_fill(conn, out, key, end_by, outcome, flags);
+		request_stat(STAT_SEEN, 1);
+		if (!request_profile_add(&out->event))
+			request_stat(STAT_READ_FAIL, 1);
+		if (request_row_wanted(&out->event))
+			request_send(key, conn->head);
+		else
+			request_stat(STAT_FILTERED, 1);
+		/* the next one that this thread answers for another begins here at the earliest */
+		if (conn->link == REQUEST_LINK_write && conn->worker == bpf_get_current_task()) {
+			t = thread_find(current_task());
+			if (t) {
+				t->request.answered = out->end;
+				t->request.woken[0].at_ns = t->request.woken[1].at_ns = 0;
+			}
+		}
+	} else {
+		request_lost();
+	}
+	/* an answer without a read begins here: see request_open_pipelined() */
+	conn->begin = out->end;
+	if (conn->worker != bpf_get_current_task() || conn->link != REQUEST_LINK_same)
+		conn->begin.at_ns = 0;
+	__sync_fetch_and_add(&out->users, -1);
+	request_thread_closes(conn);
+	request_connection_reset(conn, key, bpf_ktime_get_ns());
+	return 0;
+}
+
+#endif

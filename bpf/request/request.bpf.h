@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The request ledger: a row per request of any HTTP/1 server of a tracked process. Sockets are
+ * recognised by what is read from them, so kept-alive connections from before the agent's start
+ * count as well. All hooks but accept() are tracepoints of sockets: other processes pay a look-up
+ * per read or write of a socket, and no other system call pays anything.
+ */
+#ifndef UNDERSPAN_REQUEST_REQUEST_BPF_H
+#define UNDERSPAN_REQUEST_REQUEST_BPF_H
+
+#include "request/transfer.bpf.h"
+
+#define REQUEST_MSG_PEEK 2
+
+/* include/net/tcp_states.h */
+enum {
+	REQUEST_TCP_ESTABLISHED = 1,
+	REQUEST_TCP_SYN_RECV = 3,
+	REQUEST_TCP_FIN_WAIT1 = 4,
+	REQUEST_TCP_CLOSE = 7,
+	REQUEST_TCP_LAST_ACK = 9,
+	REQUEST_SHUTDOWN_BOTH = 3,
+};
+
+/* A socket as a key: global functions take no typed pointers. */
+static __always_inline __u64 request_key(const struct sock *sk)
+{
+	__u64 key;
+
+	bpf_probe_read_kernel(&key, sizeof(key), &sk);
+	return key;
+}
+
+static __always_inline bool request_known(__u64 key)
+{
+	return bpf_map_lookup_elem(&request_connections, &key) != NULL;
+}
+
+/* ---- reads and writes, in the calling thread ---- */
+
+/* The end of any socket's read; since 6.3 (6e6eda44b939). */
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
+{
+	if (!stopping && ret >= 0 && !(flags & REQUEST_MSG_PEEK) && process_tracked(current_tgid()))
+		request_read(request_key(sk), ret);
+	return 0;
+}
+
+/* The end of any socket's write; since 6.3 (6e6eda44b939). */
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
+{
+	if (!stopping && request_known(request_key(sk)))
+		request_wrote(request_key(sk), ret);
+	return 0;
+}
+
+/* Before 6.3: TCP reads that returned data. The length is the progress since the last one. */
+SEC("?tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(request_rcv_space, struct sock *sk)
+{
+	__u32 seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq), n = 1;
+	struct request_arrival *arrival;
+	__u64 key = request_key(sk);
+
+	if (stopping || !process_tracked(current_tgid()))
+		return 0;
+	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	if (arrival && arrival->copied_seq)
+		n = seq - arrival->copied_seq;
+	if (n && n < 1U << 30)
+		request_read(key, n);
+	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	if (arrival)
+		arrival->copied_seq = seq;
+	return 0;
+}
+
+/* ---- arrival ---- */
+
+/* Data arrives at any socket, mostly in a soft interrupt; since 6.3 (40e0b0908142). */
+SEC("?tp_btf/sk_data_ready")
+int BPF_PROG(request_data_ready, const struct sock *sk)
+{
+	request_data_arrived(sk);
+	return 0;
+}
+
+/* Before 6.3: every TCP segment in ESTABLISHED, before it is queued. */
+SEC("?tp_btf/tcp_probe")
+int BPF_PROG(request_tcp_probe, struct sock *sk, struct sk_buff *skb)
+{
+	unsigned char flags[2] = {};
+	unsigned char *header;
+
+	if (!request_port_seen(BPF_CORE_READ(sk, __sk_common.skc_num)))
+		return 0;
+	header = BPF_CORE_READ(skb, data);
+	/* bytes 12 and 13 of the TCP header; a bare ACK carries no data */
+	bpf_probe_read_kernel(flags, sizeof(flags), header + 12);
+	if (BPF_CORE_READ(skb, len) > (flags[0] >> 4) * 4)
+		request_data_arrived(sk);
+	return 0;
+}
+
+/* ---- the life of a connection ---- */
+
+static __always_inline void request_accept_returned(long ret)
+{
+	if (ret >= 0 && !stopping && process_tracked(current_tgid()))
+		request_accepted(ret);
+}
+
+SEC("?tracepoint/syscalls/sys_exit_accept")
+int request_exit_accept(struct syscall_exit *ctx)
+{
+	request_accept_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tracepoint/syscalls/sys_exit_accept4")
+int request_exit_accept4(struct syscall_exit *ctx)
+{
+	request_accept_returned(ctx->ret);
+	return 0;
+}
+
+/* The fallback without tracefs: costs every system call of the host 80 ns. */
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(request_exit, struct pt_regs *regs, long ret)
+{
+	long nr = SYSCALL_NR(regs);
+
+	if (nr == NR_accept4 || nr == NR_accept)
+		request_accept_returned(ret);
+	return 0;
+}
+
+/*
+ * A TCP socket changes its state: in a thread's context or in a soft interrupt. A reset by the
+ * client is not the end of a request, as the handler goes on until the server closes the socket.
+ */
+SEC("?tp_btf/inet_sock_set_state")
+int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
+{
+	__u64 key = request_key(sk);
+	struct request_connection *conn;
+
+	if (stopping || !request_port_seen(request_local_port(sk)))
+		return 0;
+	if (old_state == REQUEST_TCP_SYN_RECV && state == REQUEST_TCP_ESTABLISHED) {
+		request_established((struct sock *)sk);
+		return 0;
+	}
+	if (state == REQUEST_TCP_FIN_WAIT1 || state == REQUEST_TCP_LAST_ACK) {
+		request_closed(key);
+	} else if (state == REQUEST_TCP_CLOSE) {
+		conn = bpf_map_lookup_elem(&request_connections, &key);
+		if (!conn)
+			return 0;
+		if (BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) == REQUEST_SHUTDOWN_BOTH)
+			request_closed(key);
+		else
+			conn->gone = GONE_WRITE;
+	}
+	return 0;
+}
+
+/* A TCP socket is freed: in a thread's context or in a soft interrupt. */
+SEC("?tp_btf/tcp_destroy_sock")
+int BPF_PROG(request_tcp_destroy, struct sock *sk)
+{
+	__u64 key = request_key(sk);
+
+	if (!request_port_seen(
+		    BPF_CORE_READ((struct inet_sock *)sk, inet_sport)
+			    ? __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport))
+			    : request_local_port(sk)))
+		return 0;
+	if (!stopping)
+		request_closed(key);
+	bpf_map_delete_elem(&request_arrivals, &key);
+	bpf_map_delete_elem(&request_connections, &key);
+	return 0;
+}
+
+#endif

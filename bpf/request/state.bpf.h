@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The request tracker's part of struct thread: sums of a thread's time by part. */
+#ifndef UNDERSPAN_REQUEST_STATE_BPF_H
+#define UNDERSPAN_REQUEST_STATE_BPF_H
+
+#include "vmlinux.h"
+#include "events/request.h"
+
+enum { REQUEST_PEERS = 4, REQUEST_IDLE_SNAPSHOTS = 2, REQUEST_LEVELS = 16 };
+
+/* The sums at a moment at which the thread runs: a request is the difference of two of these. */
+struct request_snapshot {
+	__u64 at_ns;   /* 0: none */
+	__u64 busy_ns; /* several requests open, the thread not idle */
+	__u64 parts[REQUEST_THREAD_PART_MAX];
+};
+
+struct request_peer {
+	__u8 ip[16];
+	__u64 ns;
+	__u16 port;
+	__u16 pad[3];
+};
+
+struct request_sums {
+	__u64 parts[REQUEST_THREAD_PART_MAX]; /* since the agent saw the thread first */
+	/* The share of `parts` in which several requests were open, up to settled_ns. */
+	__u64 shared[REQUEST_THREAD_PART_MAX];
+	__u64 settled[REQUEST_THREAD_PART_MAX]; /* `parts` at settled_ns */
+	__u64 settled_ns, busy_ns;
+	__u64 gc_clock;	 /* the process's GC clock when a wait for the GIL began */
+	__u64 throttled; /* of the thread's cgroups, when the thread became runnable */
+	__u64 polled_ns; /* end of the last sleep in epoll_wait() */
+	__u64 woke_ns;	 /* the thread last woke another one that slept on a lock */
+	__u32 open;	 /* requests read by this thread and not answered */
+	__u32 fd;	 /* of the last one's connection */
+	__u32 sleep_fd;	 /* descriptor of the present sleep */
+	__u32 switches;	 /* grows with each change of the sums */
+	__u8 part;	 /* enum request_part of the present sleep */
+	__u8 polls;	 /* the present sleep is in epoll_wait() or select() */
+	__u8 pad[6];
+	/* When this many requests were open last: 1 to 8, then by powers of two. */
+	__u64 open_ns[REQUEST_LEVELS];
+	__u32 open_n[REQUEST_LEVELS];
+	struct request_peer peers[REQUEST_PEERS]; /* of `net`, since the request was read */
+	/* for threads that answer what another thread has read */
+	struct request_snapshot answered;		       /* end of its last answer */
+	struct request_snapshot woken[REQUEST_IDLE_SNAPSHOTS]; /* first wake-ups since */
+};
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Per-thread sums of time by part, without thresholds and sampling: kept at context switches,
+ * read as snapshots by the running thread. The time on a CPU is what remains of the wall time.
+ */
+#ifndef UNDERSPAN_REQUEST_SUMS_BPF_H
+#define UNDERSPAN_REQUEST_SUMS_BPF_H
+
+#include "off_cpu/cause.bpf.h"
+#include "lib/socket.bpf.h"
+#include "python/gc_clock.bpf.h"
+#include "request/process.bpf.h"
+#include "request/throttle.bpf.h"
+#include "sched/thread.bpf.h"
+
+/* Waits shorter than this are not attributed to a peer. */
+enum { REQUEST_PEER_NS = 20000, REQUEST_POLLOUT = 4 };
+
+static __always_inline __u8 request_part_of(__u8 cause, bool *ret_polls)
+{
+	*ret_polls = false;
+	switch (cause) {
+	case OFF_CPU_CAUSE_preempt:
+		return REQUEST_runq;
+	case OFF_CPU_CAUSE_gil:
+		return REQUEST_gil;
+	case OFF_CPU_CAUSE_lock:
+		return REQUEST_lock;
+	case OFF_CPU_CAUSE_net:
+		return REQUEST_net;
+	case OFF_CPU_CAUSE_disk:
+		return REQUEST_disk;
+	case OFF_CPU_CAUSE_page_fault:
+		return REQUEST_fault;
+	case OFF_CPU_CAUSE_sleep:
+		return REQUEST_sleep;
+	case OFF_CPU_CAUSE_poll:
+		*ret_polls = true;
+		return REQUEST_await;
+	case OFF_CPU_CAUSE_pipe:
+		return REQUEST_pipe;
+	case OFF_CPU_CAUSE_child:
+		return REQUEST_child;
+	}
+	return REQUEST_other;
+}
+
+static __always_inline bool request_call_writes(long nr)
+{
+	return nr == NR_sendto || nr == NR_write || nr == NR_writev || nr == NR_sendmsg ||
+	       nr == NR_sendfile || nr == NR_sendmmsg;
+}
+
+/* A sleep on the descriptor of a socket: for the client of the thread's own request? */
+static __always_inline __u8 request_net_part(struct request_sums *sums, struct user_call *call)
+{
+	struct {
+		__u32 fd;
+		__u16 events, revents;
+	} polled = { .fd = call->arg1 };
+	bool writes = request_call_writes(call->nr);
+
+	if (call->nr == NR_poll || call->nr == NR_ppoll) {
+		if (bpf_probe_read_user(&polled, sizeof(polled), (void *)call->arg1))
+			return REQUEST_net;
+		writes = polled.events & REQUEST_POLLOUT;
+	} else if (call->nr == NR_sendfile) {
+		polled.fd = call->arg1;
+	}
+	sums->sleep_fd = polled.fd;
+	if (!sums->open || polled.fd != sums->fd)
+		return REQUEST_net;
+	return writes ? REQUEST_client_slow : REQUEST_client_wait;
+}
+
+/* The thread leaves the CPU; its memory can be read. `cause`: enum off_cpu_cause. */
+static __always_inline void request_switch_out(struct task_struct *task, struct thread *t,
+					       struct user_call *call, __u8 cause, __u64 now)
+{
+	struct request_sums *sums = &t->request;
+	__u32 tgid = task->tgid;
+	struct gc_clock *clock;
+	bool polls;
+
+	sums->part = request_part_of(cause, &polls);
+	sums->polls = polls;
+	sums->sleep_fd = -1;
+	if (sums->part == REQUEST_net)
+		sums->part = request_net_part(sums, call);
+	if (sums->part == REQUEST_gil) {
+		clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
+		sums->gc_clock = clock ? gc_clock_of_siblings(clock, task->pid, now) : 0;
+	} else if (sums->part == REQUEST_runq) {
+		sums->throttled = request_throttled_ns(task);
+	}
+}
+
+/* In the waker: from now on the thread waits for a CPU. */
+static __always_inline void request_woken(struct task_struct *task, struct thread *t, __u64 now)
+{
+	struct request_sums *sums = &t->request;
+	struct thread *waker;
+
+	if (sums->part != REQUEST_runq)
+		sums->throttled = request_throttled_ns(task);
+	if (sums->part != REQUEST_lock || !t->off_ns || current_tgid() != (__u32)task->tgid)
+		return;
+	waker = thread_find(current_task());
+	if (waker && waker->request.open)
+		waker->request.woke_ns = now;
+}
+
+static __always_inline void request_peer_add(struct request_sums *sums, const __u8 ip[16],
+					     __u16 port, __u64 ns)
+{
+	struct request_peer *least = &sums->peers[0];
+
+	for (int i = 0; i < REQUEST_PEERS; i++) {
+		struct request_peer *peer = &sums->peers[i];
+
+		if (peer->port == port && !__builtin_memcmp(peer->ip, ip, sizeof(peer->ip))) {
+			peer->ns += ns;
+			return;
+		}
+		if (peer->ns < least->ns)
+			least = peer;
+	}
+	/* more peers than entries: the one that took least is forgotten */
+	if (least->ns >= ns)
+		return;
+	__builtin_memcpy(least->ip, ip, sizeof(least->ip));
+	least->port = port;
+	least->ns = ns;
+}
+
+/* Attributes a sleep to the remote end of the socket slept on. */
+static __noinline void request_peer_waited(struct task_struct *task, struct request_sums *sums,
+					   __u64 ns)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **files, *file = NULL;
+	__u8 ip[16] = {};
+	struct sock *sock;
+	__u16 family;
+
+	if (sums->sleep_fd >= BPF_CORE_READ(table, max_fds))
+		return;
+	files = BPF_CORE_READ(table, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), files + sums->sleep_fd);
+	if (!file || !file_is_socket(file))
+		return;
+	sock = file_sock(file);
+	family = BPF_CORE_READ(sock, __sk_common.skc_family);
+	if (family == AF_INET)
+		ip_set_v4(ip, BPF_CORE_READ(sock, __sk_common.skc_daddr));
+	else if (family == AF_INET6)
+		BPF_CORE_READ_INTO((struct in6_addr *)ip, sock, __sk_common.skc_v6_daddr);
+	else
+		return;
+	request_peer_add(sums, ip, __builtin_bswap16(BPF_CORE_READ(sock, __sk_common.skc_dport)),
+			 ns);
+}
+
+/* The part of a wait for the GIL in which another thread collected garbage. */
+static __always_inline __u64 request_gc_sibling(struct task_struct *task, struct request_sums *sums,
+						__u64 ns, __u64 end)
+{
+	__u32 tgid = task->tgid;
+	struct gc_clock *clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
+	__u64 collected;
+
+	if (!clock)
+		return 0;
+	collected = gc_clock_of_siblings(clock, task->pid, end) - sums->gc_clock;
+	/* negative: the entry is new */
+	return (__s64)collected < 0 ? 0 : collected < ns ? collected : ns;
+}
+
+/* A collection of the thread's own does not include the time off the CPU. */
+static __always_inline void request_own_gc_slept(struct task_struct *task, struct thread *t,
+						 __u64 ns)
+{
+	__u32 tgid = task->tgid;
+	struct gc_clock *clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
+
+	if (clock && clock->since_ns && clock->host_tid == (__u32)task->pid &&
+	    clock->since_ns <= t->off_ns)
+		clock->off_ns += ns;
+}
+
+static __always_inline void request_snapshot_at(struct thread *t, struct request_snapshot *to,
+						__u64 now)
+{
+	struct request_sums *sums = &t->request;
+
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++)
+		to->parts[i] = sums->parts[i] - (i == REQUEST_await ? 0 : sums->shared[i]);
+	to->busy_ns = sums->busy_ns;
+	to->at_ns = now;
+}
+
+/*
+ * A thread without an open request wakes up from a lock: perhaps with a request that another
+ * thread has read. Kept are the first wake-ups after such reads.
+ */
+static __noinline void request_perhaps_gets_work(__u32 tgid, struct thread *t, __u64 end)
+{
+	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
+	struct request_snapshot *to = &t->request.woken[0];
+
+	if (!process)
+		return;
+	if (to->at_ns && process->read_ns > to->at_ns)
+		to = &t->request.woken[1];
+	if (!to->at_ns && process->read_ns)
+		request_snapshot_at(t, to, end);
+}
+
+/*
+ * The thread is back on a CPU since `end`. Not inlined: called from two programs' paths. Returns
+ * nothing of use.
+ */
+static __noinline int request_switch_in(struct task_struct *task, struct thread *t, __u64 end)
+{
+	struct request_sums *sums = &t->request;
+	__u64 ns = end - t->off_ns, runq = 0, throttled = 0, sibling;
+	__u32 part = sums->part;
+
+	if (part == REQUEST_runq)
+		runq = ns;
+	else if (t->wake_ns)
+		runq = end - (t->wake_ns > t->off_ns ? t->wake_ns : t->off_ns);
+	ns -= runq;
+	sums->switches++;
+	if (runq >= REQUEST_THROTTLED_MIN_NS) {
+		throttled = request_throttled_ns(task) - sums->throttled;
+		if (throttled > runq)
+			throttled = runq;
+		sums->parts[REQUEST_throttled] += throttled;
+	}
+	sums->parts[REQUEST_runq] += runq - throttled;
+	if (part == REQUEST_gil) {
+		sibling = request_gc_sibling(task, sums, ns, end - runq);
+		sums->parts[REQUEST_gc_sibling] += sibling;
+		sums->parts[REQUEST_gil] += ns - sibling;
+	} else {
+		if (part >= REQUEST_THREAD_PART_MAX)
+			part = REQUEST_other;
+		sums->parts[part] += ns;
+		if (part == REQUEST_runq || part == REQUEST_fault || part == REQUEST_lock)
+			request_own_gc_slept(task, t, ns + runq);
+	}
+	if (part == REQUEST_net && ns >= REQUEST_PEER_NS && sums->open)
+		request_peer_waited(task, sums, ns);
+	if (part == REQUEST_lock && !sums->open)
+		request_perhaps_gets_work(task->tgid, t, end);
+	if (sums->polls && part == REQUEST_await)
+		sums->polled_ns = end;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The time for which the CPU quotas of a thread's cgroups have stopped their CPUs. */
+#ifndef UNDERSPAN_REQUEST_THROTTLE_BPF_H
+#define UNDERSPAN_REQUEST_THROTTLE_BPF_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+
+/* Shorter waits in the run queue are not throttling. Quotas may be set at each level. */
+enum { REQUEST_THROTTLED_MIN_NS = 1000000, REQUEST_QUOTA_LEVELS = 6 };
+
+/* Grows at the end of each throttling. */
+static __always_inline __u64 request_throttled_ns(struct task_struct *task)
+{
+	struct task_group *group = NULL;
+	__u64 ns = 0;
+
+	if (!bpf_core_field_exists(task->sched_task_group) ||
+	    !bpf_core_field_exists(group->cfs_bandwidth))
+		return 0;
+	group = BPF_CORE_READ(task, sched_task_group);
+	for (int i = 0; i < REQUEST_QUOTA_LEVELS && group; i++) {
+		if (BPF_CORE_READ(group, cfs_bandwidth.quota) != ~0ULL)
+			ns += BPF_CORE_READ(group, cfs_bandwidth.throttled_time);
+		group = BPF_CORE_READ(group, parent);
+	}
+	return ns;
+}
+
+#endif

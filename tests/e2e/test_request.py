@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""request: requests of known composition, of real servers. The handlers' own clocks (workloads/ledger_app.py) and the client's are the truth."""
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+import counts
+import host
+import servers
+
+MS = 1_000_000
+PARTS = ["accept_queue_ns", "client_wait_ns", "queue_ns", "pool_wait_ns", "cpu_ns", "runq_ns", "throttled_ns", "gil_ns", "gc_own_ns",
+         "gc_sibling_ns", "lock_ns", "net_ns", "disk_ns", "fault_ns", "sleep_ns", "pipe_ns", "child_ns", "other_ns", "await_ns",
+         "loop_busy_ns", "client_slow_ns"]
+TRACKERS = ["request", "gil_wait", "gc_pause"]
+GUNICORN = ["-m", "gunicorn", "--bind", "127.0.0.1:0", "--graceful-timeout", "2"]
+SERVERS = {
+    "http_server": ["ledger_app.py"],
+    "gunicorn_gthread": [*GUNICORN, "-k", "gthread", "--threads", "3", "ledger_app:wsgi"],
+    "gunicorn_sync": [*GUNICORN, "-k", "sync", "ledger_app:wsgi"],
+    "uvicorn_h11": ["-m", "uvicorn", "--port", "0", "--http", "h11", "--loop", "asyncio", "ledger_app:asgi"],
+    "uvicorn_httptools": ["-m", "uvicorn", "--port", "0", "--http", "httptools", "--loop", "uvloop", "ledger_app:asgi"],
+}
+
+
+def start(cleanup, python, name):
+    argv = [os.path.join(host.WORKLOADS, a) if a.endswith(".py") else a for a in SERVERS[name]]
+    server = servers.Server([python.path, *argv], cwd="/tmp", env={"PYTHONPATH": host.WORKLOADS})
+    cleanup.append(server)
+    where = server.wait_log(r"(?:Listening at:|running on) http://127\.0\.0\.1:(\d+)")[0]
+    server.port = int(where.group(1))
+    return server
+
+
+def trace_of(i):
+    return f"{i:032x}"
+
+
+def ask(connection, path, i, method="GET", body=None):
+    """The answer's truth, with what the client knows."""
+    sent = time.monotonic_ns()
+    connection.request(method, path, body=body, headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
+    answer = connection.getresponse()
+    text = answer.read()
+    truth = json.loads(text) if text else {}
+    return {**truth, "client": time.monotonic_ns() - sent, "status": answer.status, "path": path.split("?")[0], "i": i,
+            "method": method}
+
+
+def total(row):
+    return sum(row[p] or 0 for p in PARTS)
+
+
+def rows_of(agent, server, n):
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=n)
+    return {r["trace_id"]: r for r in agent.rows["ebpf_request"] if r["server_port"] == server.port}
+
+
+def near(found, true, why, slack=2 * MS):
+    assert abs(found - true) <= max(slack, true * 0.02), why
+
+
+def check(row, truth):
+    why = (row, truth)
+    assert row["path"] == truth["path"] and row["method"] == truth["method"] and row["status"] == truth["status"], why
+    assert row["parent_span_id"] == f"{truth['i']:016x}", why
+    assert total(row) == row["duration_ns"], why
+    assert row["weight"] == 1 and row["outcome"] == "answered", why
+    assert row["tid"] == truth["tid"], why
+    # the client's clock starts before the first byte arrives and ends after the last one was written
+    assert row["duration_ns"] - row["client_wait_ns"] - row["accept_queue_ns"] <= truth["client"] + 1 * MS, why
+
+
+def check_parts(row, truth):
+    """The handler's clocks see a part of the thread's time between read and last write: what is outside is allowed in any part."""
+    why = (row, truth)
+    outside = row["duration_ns"] - sum(row[p] for p in ("accept_queue_ns", "client_wait_ns", "queue_ns")) - truth["handler"]
+    asked = sum(int(ms) for ms in re.findall(r"sleep-(\d+)", truth["path"])) * MS
+    assert outside >= -0.1 * MS, why
+    assert asked - 0.1 * MS <= row["sleep_ns"] <= truth["asleep"] + 0.1 * MS, why  # a wake-up is followed by the run queue
+    for found, true in [(row["cpu_ns"] + row["gc_own_ns"], truth["cpu"]), (row["runq_ns"], truth["runq"])]:
+        assert true * 0.98 - 1 * MS <= found <= true * 1.02 + outside + 1 * MS, (found, true, outside, why)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_each_request_is_a_row_of_its_parts(name, start_agent, cleanup, debian_python):
+    server = start(cleanup, debian_python, name)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    first = ask(http.client.HTTPConnection("127.0.0.1", server.port), "/", 1)  # the port is known from now on
+    rows_of(agent, server, 1)
+    truths = []
+    for path in ["/sleep-40?secret=1", "/cpu-30", "/sleep-20/cpu-20", "/", "/sleep-10/cpu-5"]:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+            for _ in range(2):
+                truths.append(ask(connection, path, len(truths) + 2))
+    rows = rows_of(agent, server, len(truths) + 1)
+    assert set(rows) == {trace_of(t["i"]) for t in [first, *truths]}
+    for truth in truths:
+        row = rows[trace_of(truth["i"])]
+        check(row, truth)
+        assert not row["not_measured"], row
+        check_parts(row, truth)
+    agent.stop()
+    assert len([r for r in agent.rows["ebpf_request"] if r["server_port"] == server.port]) == len(truths) + 1
+    profile = [r for r in agent.rows["ebpf_request_profile"] if r["server_port"] == server.port]
+    assert sum(r["count"] for r in profile) == sum(sum(r["histogram"]) for r in profile) == len(truths) + 1
+    for part in PARTS:
+        assert sum(r[part] for r in profile) == sum(r[part] or 0 for r in rows.values()), part
+    counts.check(agent)
+
+
+@pytest.mark.parametrize("name", ["uvicorn_h11", "uvicorn_httptools"])
+def test_an_event_loop_awaits_and_is_busy(name, start_agent, cleanup, debian_python):
+    """Alone, a request has its own parts; beside others it has the time that the loop was busy, and the time that it awaited."""
+    server = start(cleanup, debian_python, name)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    ask(http.client.HTTPConnection("127.0.0.1", server.port), "/", 1)
+    rows_of(agent, server, 1)
+    alone = ask(http.client.HTTPConnection("127.0.0.1", server.port), "/await-50/cpu-20", 2)
+    row = rows_of(agent, server, 2)[trace_of(2)]
+    check(row, alone)
+    assert row["model"] == "loop" and row["open_requests"] == 1, row
+    near(row["await_ns"], 50 * MS, (row, alone), 4 * MS)
+    near(row["cpu_ns"] + row["gc_own_ns"], alone["cpu"], (row, alone))
+
+    truths = []
+    def one(path, i, after):
+        time.sleep(after)
+        truths.append(ask(http.client.HTTPConnection("127.0.0.1", server.port), path, i))
+    threads = [threading.Thread(target=one, args=a) for a in [("/await-200", 3, 0), ("/cpu-60", 4, 0.05), ("/await-100", 5, 0.02)]]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    rows = rows_of(agent, server, 5)
+    for truth in truths:
+        row = rows[trace_of(truth["i"])]
+        check(row, truth)
+        assert row["model"] == "loop", row
+    waiting, busy = rows[trace_of(3)], rows[trace_of(4)]
+    assert waiting["open_requests"] >= 2, waiting
+    near(waiting["loop_busy_ns"], busy["loop_busy_ns"] + busy["cpu_ns"] + busy["runq_ns"], (waiting, busy), 6 * MS)
+    agent.stop()
+    counts.check(agent)
+
+
+def exchange(port, *pieces, pause=0.03, until=None):
+    """Sends the pieces and returns all that comes back until the server closes, or `until` is in it."""
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        s.settimeout(10)
+        for i, piece in enumerate(pieces):
+            if i:
+                time.sleep(pause)
+            s.sendall(piece)
+        got = b""
+        while until is None or until not in got:
+            more = s.recv(65536)
+            if not more:
+                break
+            got += more
+        return got
+
+
+def test_heads_bodies_and_clients_that_leave(start_agent, cleanup, debian_python):
+    server = start(cleanup, debian_python, "http_server")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    ask(http.client.HTTPConnection("127.0.0.1", server.port), "/", 1)
+    rows_of(agent, server, 1)
+
+    def head(path, i, method="GET", more=""):
+        return f"{method} {path} HTTP/1.1\r\nHost: x\r\ntraceparent: 00-{trace_of(i)}-{i:016x}-01\r\n{more}\r\n".encode()
+    whole = head("/pieces", 2)
+    exchange(server.port, whole[:20], whole[20:40], whole[40:], until=b"}")
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as c:
+        posted = ask(c, "/post", 3, "POST", b"GET /smuggled HTTP/1.1\r\nHost: y\r\n\r\n" * 1000)
+        headed = ask(c, "/head", 4, "HEAD")
+        missing = ask(c, "/missing", 5)
+    exchange(server.port, head("/slow-body", 6, "POST", "Content-Length: 34\r\n"), b"GET /smuggled HTTP/1.1\r\nH: y\r\n\r\n--",
+             pause=0.1, until=b"}")
+    exchange(server.port, head("/first", 7) + head("/second", 8), until=b"}HTTP")
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        s.sendall(head("/sleep-200", 9))
+        time.sleep(0.05)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
+    time.sleep(0.5)
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=9)
+    agent.stop()
+    every = [r for r in agent.rows["ebpf_request"] if r["server_port"] == server.port]
+    rows = {r["trace_id"]: r for r in every}
+    for row in every:
+        assert total(row) == row["duration_ns"], row
+        assert "smuggled" not in row["path"], row
+    assert len(every) == 9, every
+    assert rows[trace_of(2)]["path"] == "/pieces" and rows[trace_of(2)]["client_wait_ns"] >= 50 * MS, rows[trace_of(2)]
+    assert rows[trace_of(3)]["bytes_in"] > 35000 and rows[trace_of(3)]["path"] == posted["path"]
+    assert rows[trace_of(4)]["status"] == headed["status"] and rows[trace_of(4)]["end_by"] == "length"
+    assert rows[trace_of(5)]["status"] == missing["status"] == 404
+    assert rows[trace_of(6)]["client_wait_ns"] >= 90 * MS, rows[trace_of(6)]
+    assert rows[trace_of(7)]["path"] == "/first"
+    second = [r for r in every if "pipelined" in r["not_measured"]]
+    assert len(second) == 1 and second[0]["status"] == 200, second
+    left = rows[trace_of(9)]
+    assert left["outcome"] == "client_aborted" and left["sleep_ns"] >= 199 * MS, left
+    counts.check(agent)
+
+
+def test_short_requests_are_sampled_and_their_weights_add_up(start_agent, cleanup, debian_python):
+    n = 400
+    server = start(cleanup, debian_python, "http_server")
+    agent = start_agent("--request.rows_per_second=5", trackers=TRACKERS)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+        for i in range(n):
+            ask(connection, "/", i + 1)
+        ask(connection, "/sleep-30", n + 1)
+    agent.wait_rows("ebpf_request", lambda r: r["path"] == "/sleep-30")
+    agent.stop()
+    rows = [r for r in agent.rows["ebpf_request"] if r["server_port"] == server.port]
+    profile = [r for r in agent.rows["ebpf_request_profile"] if r["server_port"] == server.port]
+    assert sum(r["count"] for r in profile) == n + 1
+    short = [r for r in rows if r["path"] == "/"]
+    assert 5 <= len(short) < n / 2, len(short)
+    # what was skipped since the last sampled row is in the profile only
+    assert n - n / 2 <= sum(r["weight"] for r in short) <= n, [r["weight"] for r in short]
+    counts.check(agent)
