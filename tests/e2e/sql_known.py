@@ -102,6 +102,23 @@ class Maker:
                    "client_wait_ns": 0, "handoff_ns": waited * MS, "fd": 5, "main_tid": 70, "main_thread_name": "MainThread", "local_port": 8000,
                    "peer_ip": "::1", "peer_port": 50000, "py_stack": []}
 
+    def ebpf_loop_stall(self):
+        parts = ["cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other"]
+        for start in self.moments(400):
+            row, rest = self.common(start), {}
+            left = row["duration_ns"]
+            for part in self.random.sample(parts[1:], 3):
+                rest[part] = self.random.randrange(left // 2 + 1)
+                left -= rest[part]
+            split = self.random.random() < 0.9
+            values = {f"{part}_ns": rest.get(part, 0) for part in parts[1:]} | {"cpu_ns": left}
+            if not split:
+                values["other_ns"] += sum(values[f"{part}_ns"] for part in parts[2:7])
+                values |= {f"{part}_ns": None for part in parts[2:7]}
+            stack = self.random.choice(STACKS)
+            yield {**row, **values, "loop": self.random.choice(["asyncio", "uvloop"]), "py_stack": stack,
+                   "waiting": self.random.choice([None, 0, 3, 17]), "stack_at_ns": left if stack else None}
+
     def ebpf_off_cpu(self):
         for start in self.moments(20):
             yield {**self.common(start), **self.waited(), "cpu": 1, "runq_ns": 7}

@@ -164,6 +164,35 @@ def check_off_cpu(agent):
     return f"20 sleeps, 7 waits for a pipe with their waker, of {len(rows)} rows"
 
 
+def check_loop_stall(agent):
+    """The first stalls tell that the loop's thread is watched; then each blocking call is a row with its cause and place."""
+    workload = host.Workload(PYTHON, "loop_truth.py", "asyncio", 2, 0.25)
+    workload.wait_covered(agent, 30)
+    agent.wait_rows("ebpf_loop_stall", lambda r: r["host_pid"] == workload.pid and r["sleep_ns"] is not None, timeout=30)
+    workload.say()
+    stalls = workload.read()["stalls"]
+    workload.say("end")
+    workload.finish()
+    agent.wait_rows("ebpf_loop_stall", lambda r: host.monotonic_ns(r["end_time"]) >= stalls[-1]["stop"] - STAMP_NS
+                    and r["host_pid"] == workload.pid, timeout=20)
+    parts = ("cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other")
+    worst = 0
+    for stall in stalls:
+        own = [r for r in agent.select("ebpf_loop_stall", lambda r: r["host_pid"] == workload.pid)
+               if host.monotonic_ns(r["start_time"]) - STAMP_NS <= stall["start"]
+               and stall["stop"] <= host.monotonic_ns(r["end_time"]) + STAMP_NS]
+        assert len(own) == 1, (stall, own)
+        row = own[0]
+        assert sum(row[f"{part}_ns"] for part in parts) == row["duration_ns"], row
+        assert max(set(parts) - {"runq"}, key=lambda part: row[f"{part}_ns"]) == stall["kind"], (stall, row)
+        name, file, line = stall["place"]
+        assert row["py_stack"] and row["py_stack"][0] in (f"{name} ({file}:{line})", "<unread>"), (stall, row)
+        if stall["kind"] != "cpu":
+            worst = max(worst, abs(row[f"{stall['kind']}_ns"] - (stall["stop"] - stall["start"] - stall["cpu"] - stall["delay"])))
+    assert worst < 25_000_000, f"{worst} ns"
+    return f"{len(stalls)} stalls with cause and place, times asleep right to {worst / 1e6:.1f} ms"
+
+
 def connected_pair(backlog=16):
     listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
     client = socket.create_connection(listener.getsockname())

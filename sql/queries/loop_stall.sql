@@ -1,0 +1,19 @@
+-- Which code keeps event loops from serving their other connections? The last hour's stalls by process and by the Python code
+-- (leaf first) that ran or slept meanwhile: how often, how long, on what most of the time went, and the most descriptors that were
+-- found ready when a loop polled again. NULL: no stack, no count.
+SELECT
+    host, left(container_id, 12) AS container, pid, host_pid, loop,
+    nullIf(arrayStringConcat(arraySlice(py_stack, 1, 4), ' < '), '') AS stalled_in,
+    arraySort(part -> (-part.2, part.1), [
+        ('cpu', sum(cpu_ns * weight)), ('runq', sum(runq_ns * weight)), ('gil', ifNull(sum(gil_ns * weight), 0)),
+        ('lock', ifNull(sum(lock_ns * weight), 0)), ('net', ifNull(sum(net_ns * weight), 0)), ('disk', ifNull(sum(disk_ns * weight), 0)),
+        ('sleep', ifNull(sum(sleep_ns * weight), 0)), ('other', sum(other_ns * weight))])[1].1 AS mostly,
+    round(sum(weight)) AS stalls,
+    round(sum(duration_ns * weight) / 1e6, 1) AS stalled_ms,
+    round(max(duration_ns) / 1e6, 1) AS max_ms,
+    max(waiting) AS max_waiting
+FROM ebpf_loop_stall
+WHERE start_time >= now() - INTERVAL 1 HOUR
+GROUP BY host, container_id, pid, host_pid, loop, stalled_in
+ORDER BY stalled_ms DESC, host, host_pid, loop, stalled_in
+LIMIT 20;

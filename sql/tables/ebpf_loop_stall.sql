@@ -1,0 +1,45 @@
+-- Stalls of event loops (asyncio, uvloop, gevent): the loop's thread did not poll for at least loop_stall.min_duration_us.
+-- start_time: a poll (epoll_wait, epoll_pwait) of the loop's descriptor returned; end_time: the next poll of the same descriptor
+-- began, with a timeout or without. In between the loop ran the callbacks of one turn, and served no other connection. A loop
+-- that is stopped and started again counts as not polling meanwhile.
+-- The parts add up to duration_ns: cpu (the rest: on a CPU), runq (runnable without a CPU, cgroup quota included), asleep in gil, lock, net,
+-- disk, sleep, other. NULL: not measured (the loop was not watched so far; gil: not glibc, then in lock); that time is in other.
+-- waiting: descriptors that were ready when the loop polled again; a listener counts once, so does the loop's wake-up by other threads.
+-- py_stack, leaf first: during the longest sleep, if the thread slept for most of the stall, otherwise on a CPU;
+-- stack_at_ns: when, since start_time.
+CREATE TABLE IF NOT EXISTS ebpf_loop_stall
+(
+    host LowCardinality(String),
+    container_id LowCardinality(String),
+    pod_uid LowCardinality(String),
+    pid UInt32 CODEC(Delta, ZSTD),
+    tid UInt32 CODEC(Delta, ZSTD),
+    host_pid UInt32 CODEC(Delta, ZSTD),
+    host_tid UInt32 CODEC(Delta, ZSTD),
+    comm LowCardinality(String),
+    thread_name LowCardinality(String),
+    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
+    duration_ns UInt64 CODEC(ZSTD),
+    trace_id String CODEC(ZSTD),
+    span_id String CODEC(ZSTD),
+    weight Float32 DEFAULT 1,
+    loop LowCardinality(String),
+    cpu_ns UInt64 CODEC(ZSTD),
+    runq_ns UInt64 CODEC(ZSTD),
+    gil_ns Nullable(UInt64) CODEC(ZSTD),
+    lock_ns Nullable(UInt64) CODEC(ZSTD),
+    net_ns Nullable(UInt64) CODEC(ZSTD),
+    disk_ns Nullable(UInt64) CODEC(ZSTD),
+    sleep_ns Nullable(UInt64) CODEC(ZSTD),
+    other_ns UInt64 CODEC(ZSTD),
+    waiting Nullable(UInt64) CODEC(ZSTD),
+    stack_at_ns Nullable(UInt64) CODEC(ZSTD),
+    py_stack Array(LowCardinality(String)) CODEC(ZSTD),
+    duration_ms Float64 ALIAS duration_ns / 1e6
+)
+ENGINE = MergeTree
+PARTITION BY toDate(start_time)
+ORDER BY (pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL 7 DAY
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
