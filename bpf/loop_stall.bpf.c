@@ -160,7 +160,7 @@ int loop_switched_out(struct bpf_perf_event_data *ctx)
 
 	if (!loop)
 		return 0;
-	state = task_state(task);
+	state = untyped_task_state(task);
 	if (!loop->busy_ns) {
 		if (loop->pending && state)
 			loop_send_waiting(loop, 0, LOOP_ROW_OF_SWITCH);

@@ -99,6 +99,14 @@ static __always_inline __u32 task_state(struct task_struct *task)
 	return ((struct task_struct___5_13 *)task)->state;
 }
 
+/* The same for a pointer without a type, as current_task() returns before 5.11. */
+static __always_inline __u32 untyped_task_state(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return BPF_CORE_READ(task, __state);
+	return BPF_CORE_READ((struct task_struct___5_13 *)task, state);
+}
+
 /* The thread pointer of a thread that is not running: the value of pthread_self(). */
 static __always_inline __u64 task_thread_pointer(struct task_struct *task)
 {

@@ -232,7 +232,7 @@ static void describe_refused(struct probe_health_row *row, const struct running_
 {
 	const char *refused = process->refused.text;
 
-	row->live = !running->dead && !tracker_attaches(running->tracker) &&
+	row->live = !running->dead && !tracker_needs_interpreter(running->tracker) &&
 		    !process->file.unanswered;
 	row->reason = refused;
 	if (!row->live)

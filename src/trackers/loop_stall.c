@@ -158,7 +158,7 @@ static void loop_stall_complete(void *row_of, struct row_context *context)
 		row->part_ns[i] = (struct column_maybe_u64){ event->part_ns[i], event->split };
 	row->part_ns[LOOP_GIL].known = event->split && event->gil_known;
 	row->waiting = (struct column_maybe_u64){ event->waiting, event->waiting_known };
-	row->stack_at_ns = (struct column_maybe_u64){ event->stack_at_ns, event->py_stack.n };
+	row->stack_at_ns = (struct column_maybe_u64){ event->stack_at_ns, row->py_stack.n };
 }
 
 static void loop_stall_take_extra(void *row_of, const void *extra, size_t size,
@@ -172,7 +172,7 @@ static void loop_stall_take_extra(void *row_of, const void *extra, size_t size,
 				       &texts);
 }
 
-static const struct tracker_python python = { .walks_threads = true };
+static const struct tracker_python python = { .walks_threads = true, .needs_stacks = true };
 
 const struct tracker loop_stall_tracker = {
 	.name = "loop_stall",

@@ -54,6 +54,7 @@ struct tracker_output {
  */
 struct tracker_python {
 	bool walks_threads; /* takes Python stacks: needs interpreters' addresses in the kernel */
+	bool needs_stacks;  /* no rows of a process whose Python stacks cannot be read */
 
 	/*
 	 * A new Python binary: attaches probes to the inode, adds the links to `links`; the core
@@ -151,6 +152,12 @@ static inline bool tracker_attaches(const struct tracker *tracker)
 static inline bool tracker_walks_threads(const struct tracker *tracker)
 {
 	return tracker->python && tracker->python->walks_threads;
+}
+
+/* Whether a process has no rows if the interpreter must not be read. */
+static inline bool tracker_needs_interpreter(const struct tracker *tracker)
+{
+	return tracker_attaches(tracker) || (tracker->python && tracker->python->needs_stacks);
 }
 
 /* Its options as a table; n = 0 where it has none. */

@@ -131,7 +131,7 @@ static void health_of_a_refused_process(void **state)
 	interpreter_refuse(ROW_UNKNOWN_PID);
 	report_process(&report, process_find(ROW_UNKNOWN_PID));
 	for (size_t i = 0; all_trackers[i]; i++) {
-		bool needs_it = tracker_attaches(all_trackers[i]);
+		bool needs_it = tracker_needs_interpreter(all_trackers[i]);
 
 		if (!all_trackers[i]->of_host)
 			row_expectf(OF_UNKNOWN "'tracker':'%s','live':%d,'method':'',"

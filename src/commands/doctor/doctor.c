@@ -218,6 +218,8 @@ static bool describe_tracker(const struct tracker *tracker, const struct python_
 
 	if (!tracker_attaches(tracker) && !tracker_walks_threads(tracker))
 		return doctor_say(true, tracker->name, "needs no probe in the process");
+	if (!walkable && tracker_needs_interpreter(tracker) && !tracker_attaches(tracker))
+		return doctor_say(false, tracker->name, "needs the interpreter's Python stacks");
 	if (!tracker_attaches(tracker))
 		return doctor_say(
 			true, tracker->name,
@@ -273,8 +275,8 @@ static bool describe_refused(const struct tracker_set *set, const struct why *wh
 		const struct tracker *tracker = set->items[i].tracker;
 
 		if (!set->items[i].dead)
-			doctor_say(!tracker_attaches(tracker), tracker->name,
-				   tracker_attaches(tracker)
+			doctor_say(!tracker_needs_interpreter(tracker), tracker->name,
+				   tracker_needs_interpreter(tracker)
 					   ? "needs the interpreter"
 					   : "needs no probe in the process; rows have no "
 					     "Python stacks");

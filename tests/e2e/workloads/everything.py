@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""everything.py SECONDS: threads that contend for the GIL, sleep, collect garbage, and connect to each other, all the
-time. Gives every tracker that watches a process something to count."""
+"""everything.py SECONDS: threads that contend for the GIL, sleep, collect garbage, connect to each other, and block an event
+loop, all the time. Gives every tracker that watches a process something to count."""
+import asyncio
 import gc
 import os
 import socket
@@ -48,13 +49,22 @@ def serve(listener):
         threading.Thread(target=answer, args=[connection], daemon=True).start()
 
 
+def stall(until):
+    async def turns():
+        while now() < until:
+            time.sleep(0.15)
+            await asyncio.sleep(0)
+
+    asyncio.run(turns())
+
+
 def main():
     if not warm_up():
         return
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=serve, args=[listener], daemon=True).start()
     until = now() + int(float(sys.argv[1]) * 1e9)
-    threads = [threading.Thread(target=f, args=[until]) for f in (compute, compute, sleep, sleep, collect)]
+    threads = [threading.Thread(target=f, args=[until]) for f in (compute, compute, sleep, sleep, collect, stall)]
     threads.append(threading.Thread(target=connect, args=[until, listener.getsockname()]))
     for thread in threads:
         thread.start()
