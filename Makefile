@@ -239,9 +239,10 @@ $(BUILD)/tests/bench/%: tests/bench/%.c $(LIB_OBJS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS)
 
-bench: ## what the agent costs, as ratios in one run (root; some minutes)
+bench: ## what the agent costs: BPF time by operation, then ratios in one run (root; some minutes)
 	@deploy/dependencies.sh build bench
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
+	@/usr/bin/python3 tests/bench/bench_bpf.py
 	@/usr/bin/python3 tests/bench/bench.py
 	@/usr/bin/python3 tests/bench/bench_switches.py
 	@/usr/bin/python3 tests/bench/bench_stacks.py

@@ -14,7 +14,7 @@ declare -A packages=(
              systemd xz-utils musl-tools"
     [kernels]="python3 xz-utils dpkg lld-19 binutils"
     [npm]="npm nodejs ca-certificates"
-    [bench]="python3 gunicorn python3-django wrk coreutils"
+    [bench]="python3 gunicorn python3-django wrk coreutils redis-server redis-tools nginx-light perl"
     [demo]="python3 nginx-light gunicorn python3-django curl procps"
 )
 
