@@ -71,7 +71,8 @@ static __always_inline void entered_poll(__u64 fds, __u64 n, __u32 pickup)
 	struct touch touch = { .pickup = pickup };
 	__u32 fd;
 
-	if (n != 1 || bpf_probe_read_user(&fd, sizeof(fd), (void *)fds))
+	if (n != 1 || !process_may_be_known(current_tgid()) ||
+	    bpf_probe_read_user(&fd, sizeof(fd), (void *)fds))
 		return;
 	fd_touched(fd, &touch);
 }
@@ -171,7 +172,7 @@ int BPF_PROG(handoff_enter, struct pt_regs *regs, long nr)
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(handoff_recv_length, struct sock *sock, int ret, int flags)
 {
-	if (!(flags & MSG_PEEK))
+	if (!(flags & MSG_PEEK) && port_is_accepted(sock))
 		read_ended((__u64)sock, ret);
 	return 0;
 }
@@ -185,7 +186,8 @@ int BPF_PROG(handoff_rcv_space, struct sock *sock)
 {
 	enum { TLS_RECORD_HEADER = 5 };
 
-	read_ended((__u64)sock, TLS_RECORD_HEADER);
+	if (port_is_accepted(sock))
+		read_ended((__u64)sock, TLS_RECORD_HEADER);
 	return 0;
 }
 
@@ -193,7 +195,8 @@ int BPF_PROG(handoff_rcv_space, struct sock *sock)
 SEC("?tp_btf/sk_data_ready")
 int BPF_PROG(handoff_data_ready, const struct sock *sock)
 {
-	data_arrived((__u64)sock);
+	if (port_is_accepted(sock))
+		data_arrived((__u64)sock);
 	return 0;
 }
 
@@ -206,8 +209,11 @@ SEC("?tp_btf/tcp_probe")
 int BPF_PROG(handoff_tcp_probe, struct sock *sock, struct sk_buff *skb)
 {
 	unsigned char flags[2] = {};
-	unsigned char *header = BPF_CORE_READ(skb, data);
+	unsigned char *header;
 
+	if (!port_is_accepted(sock))
+		return 0;
+	header = BPF_CORE_READ(skb, data);
 	/* bytes 12 and 13 of the TCP header: header length and flags; a bare ACK carries no data */
 	bpf_probe_read_kernel(flags, sizeof(flags), header + 12);
 	if (BPF_CORE_READ(skb, len) > (flags[0] >> 4) * 4 || flags[1] & 1)

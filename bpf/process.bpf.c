@@ -6,6 +6,7 @@
  * (src/process/runtime_addresses.c). A forked child inherits both, because its memory is a copy.
  */
 #include "lib/event.bpf.h"
+#include "lib/ports.bpf.h"
 #include "lib/task.bpf.h"
 #include "python/gc_clock.bpf.h"
 #include "python/processes.bpf.h"
@@ -38,6 +39,37 @@ static __always_inline __u64 wake_flags(struct wakes *w, __u32 max, __u64 now_ns
 {
 	return period_count(w, WAKE_PERIOD_NS, now_ns) < max ? BPF_RB_FORCE_WAKEUP
 							     : BPF_RB_NO_WAKEUP;
+}
+
+/* All changes of `processes` go through these two, which keep `process_slots`. */
+
+static __always_inline void slot_add(__u32 tgid, __s64 n)
+{
+	__u32 slot = tgid & (PROCESS_SLOTS - 1);
+	__u64 *known = bpf_map_lookup_elem(&process_slots, &slot);
+
+	if (known)
+		__sync_fetch_and_add(known, n);
+}
+
+/* Returns an error when the map is full. */
+static __always_inline long process_put(__u32 tgid, const struct process_info *info)
+{
+	if (!bpf_map_update_elem(&processes, &tgid, info, BPF_NOEXIST)) {
+		slot_add(tgid, 1);
+		return 0;
+	}
+	return bpf_map_update_elem(&processes, &tgid, info, BPF_EXIST);
+}
+
+/* Returns an error when the process is not in the map. */
+static __always_inline long process_delete(__u32 tgid)
+{
+	long err = bpf_map_delete_elem(&processes, &tgid);
+
+	if (!err)
+		slot_add(tgid, -1);
+	return err;
 }
 
 static __always_inline void report_process(__u32 kind, __u32 host_pid, __u32 parent)
@@ -133,7 +165,8 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	struct process_info *known, info;
 	struct python_process *python;
 
-	known = bpf_map_lookup_elem(&processes, &parent_tgid);
+	known = process_may_be_known(parent_tgid) ? bpf_map_lookup_elem(&processes, &parent_tgid)
+						  : NULL;
 	if (!known)
 		return 0;
 	if (child->pid != child->tgid) {
@@ -143,7 +176,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 		return 0;
 	}
 	info = *known;
-	if (bpf_map_update_elem(&processes, &tgid, &info, BPF_ANY)) {
+	if (process_put(tgid, &info)) {
 		stat_add(STAT_SEEN, 1);
 		stat_add(STAT_LOST_STATE, 1);
 	}
@@ -168,7 +201,7 @@ int BPF_PROG(process_exec, struct task_struct *task)
 	if (chosen)
 		known->flags &= ~PROCESS_REFUSED;
 	else if (known)
-		bpf_map_delete_elem(&processes, &tgid);
+		process_delete(tgid);
 	bpf_map_delete_elem(&python_processes, &tgid);
 	if (only_chosen && !chosen)
 		return 0;
@@ -194,7 +227,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
 		return 0;
 	bpf_map_delete_elem(&python_processes, &tgid);
 	young_delete(tgid);
-	if (bpf_map_delete_elem(&processes, &tgid))
+	if (process_delete(tgid))
 		return 0;
 	report_process(PROCESS_EXIT, tgid, 0);
 	return 0;

@@ -88,14 +88,19 @@ static __always_inline void switch_in(struct task_struct *task, struct thread *t
 SEC("?tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct thread *t;
+	bool leaves = thread_may_be_followed(prev), enters = thread_may_be_followed(next);
+	struct thread *t = NULL;
+	__u64 now;
 
 	if (gil_end_ns)
 		return 0;
-	switch_out(prev, preempt, now);
-	t = thread_find(next);
-	switch_in(next, t, now);
+	if (leaves || enters) {
+		now = bpf_ktime_get_ns();
+		if (leaves)
+			switch_out(prev, preempt, now);
+		t = enters ? thread_find(next) : NULL;
+		switch_in(next, t, now);
+	}
 	expect_resume(t);
 	return 0;
 }
@@ -104,8 +109,11 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 SEC("?tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *task)
 {
-	struct thread *t = gil_end_ns ? NULL : thread_find(task);
+	struct thread *t;
 
+	if (gil_end_ns || !thread_may_be_followed(task))
+		return 0;
+	t = thread_find(task);
 	if (!t)
 		return 0;
 	t->wake_ns = bpf_ktime_get_ns();

@@ -9,6 +9,7 @@
 
 #include "handoff/stack.bpf.h"
 #include "lib/event.bpf.h"
+#include "lib/ports.bpf.h"
 #include "lib/socket.bpf.h"
 #include "lib/task.bpf.h"
 #include "events/handoff.h"
@@ -140,6 +141,7 @@ static __always_inline void connection_accepted(__u32 fd)
 	if (!sock)
 		return;
 	fd_reused(key, sock);
+	port_accepts((struct sock *)sock);
 	bpf_map_delete_elem(&handoff_picked, &sock);
 	if (bpf_map_update_elem(&handoff_conns, &sock, &empty_connection, BPF_ANY) ||
 	    bpf_map_update_elem(&handoff_fds, &key, &sock, BPF_ANY)) {

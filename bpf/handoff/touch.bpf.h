@@ -122,8 +122,8 @@ static __always_inline void touch_by_other(__u64 sock, struct handoff_connection
 	pick_up(sock, conn, touch, now);
 }
 
-/* A system call on a descriptor begins. Not inlined: programs for many calls end here. */
-static __noinline int fd_touched(__u32 fd, struct touch *touch)
+/* Not inlined: programs for many calls end here. */
+static __noinline int fd_of_known_process_touched(__u32 fd, struct touch *touch)
 {
 	__u64 key = fd_key(current_tgid(), fd), now;
 	__u64 *named = bpf_map_lookup_elem(&handoff_fds, &key), sock;
@@ -161,6 +161,13 @@ static __noinline int fd_touched(__u32 fd, struct touch *touch)
 		conn->state = IDLE;
 	}
 	return 0;
+}
+
+/* A system call on a descriptor begins. */
+static __always_inline void fd_touched(__u32 fd, struct touch *touch)
+{
+	if (process_may_be_known(current_tgid()))
+		fd_of_known_process_touched(fd, touch);
 }
 
 static __always_inline __u32 pickup_of(long nr)

@@ -28,6 +28,31 @@ struct {
 	__type(value, struct process_info);
 } processes SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, PROCESS_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} process_slots SEC(".maps");
+
+/*
+ * False: the process is not in `processes`. The first question of every hook that runs for all
+ * processes of the host, asked with one load instead of the hash's look-up.
+ */
+static __always_inline bool process_may_be_known(__u32 tgid)
+{
+	__u32 slot = tgid & (PROCESS_SLOTS - 1);
+	const __u64 *known = bpf_map_lookup_elem(&process_slots, &slot);
+
+	return known && *known;
+}
+
+static __always_inline const struct process_info *process_find(__u32 tgid)
+{
+	return process_may_be_known(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : NULL;
+}
+
 /*
  * A task's key in maps. Unlike a thread id the key is stable across exec() in a secondary thread.
  */
@@ -54,13 +79,13 @@ static __always_inline bool info_is_tracked(const struct process_info *info)
 
 static __always_inline bool process_tracked(__u32 tgid)
 {
-	return info_is_tracked(bpf_map_lookup_elem(&processes, &tgid));
+	return info_is_tracked(process_find(tgid));
 }
 
 /* The interpreter must not be read. */
 static __always_inline bool process_refused(__u32 tgid)
 {
-	const struct process_info *info = bpf_map_lookup_elem(&processes, &tgid);
+	const struct process_info *info = process_find(tgid);
 
 	return info && info->flags & PROCESS_REFUSED;
 }

@@ -16,6 +16,16 @@ const volatile bool off_cpu_all = false;
 const volatile __u64 off_cpu_cgroup_id = 0;
 const volatile __u32 off_cpu_cgroup_level = 0;
 
+/*
+ * False: the thread has no record and will have none. Decided by one load for nearly all threads of
+ * the host; every switch and every wake-up asks.
+ */
+static __always_inline bool thread_may_be_followed(const struct task_struct *task)
+{
+	return (off_cpu_runs && (off_cpu_all || off_cpu_cgroup_id)) ||
+	       process_may_be_known(task->tgid);
+}
+
 /* Is the switched-out thread (the current thread) to be followed? */
 static __always_inline bool thread_wanted(struct task_struct *task)
 {
@@ -24,7 +34,7 @@ static __always_inline bool thread_wanted(struct task_struct *task)
 
 	if (!task->pid || task->flags & PF_EXITING)
 		return false;
-	info = bpf_map_lookup_elem(&processes, &tgid);
+	info = process_find(tgid);
 	if (info_is_tracked(info))
 		return true;
 	if (!off_cpu_runs || (info && info->flags == PROCESS_OWN))

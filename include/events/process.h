@@ -43,4 +43,11 @@ struct process_info {
 	__u32 pad;
 };
 
+/*
+ * The map `process_slots`: numbers of entries of `processes`, by the low bits of the host pid.
+ * Nearly every process of a host is in a slot with 0, and is told from a tracked process by one
+ * load.
+ */
+enum { PROCESS_SLOTS = 16384 };
+
 #endif

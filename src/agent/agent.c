@@ -205,7 +205,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	/* attach before the scan: processes starting meanwhile are seen by events or by the scan */
 	err = tracker_set_attach(&agent->set, why);
 	if (!err)
-		err = processes_start(agent->set.processes_fd, &agent->options.pids, &hooks, why);
+		err = processes_start(&agent->options.pids, &hooks, why);
 	if (!err)
 		report_trackers(&agent->report);
 	governor_start(&agent->governor, &agent->set);

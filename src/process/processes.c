@@ -2,7 +2,6 @@
 /* Discovery: which processes are Python, and their life cycle. See processes.h. */
 #include "process/processes.h"
 
-#include <bpf/bpf.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "process/process_table.h"
 #include "process/grace_period.h"
 #include "process/state_check.h"
+#include "process/tracked_map.h"
 #include "process/young.h"
 #include "workers/readers.h"
 #include "base/stop.h"
@@ -60,7 +60,6 @@ static size_t n_rechecks, n_requests, n_of_start;
 static bool scanning_at_start, stopped, rescan_wanted;
 static uint64_t rescan_next_ns;
 static struct log_limit too_many;
-static int map_fd = -1;
 static bool only_chosen;
 static struct processes_hooks hooks;
 
@@ -68,19 +67,20 @@ static bool is_chosen(uint32_t host_pid)
 {
 	struct process_info info;
 
-	return bpf_map_lookup_elem(map_fd, &host_pid, &info) == 0 && info.flags & PROCESS_CHOSEN;
+	return tracked_map_find(host_pid, &info) && info.flags & PROCESS_CHOSEN;
 }
 
 /* ---- known processes ---- */
 
-/* Publishes the process's flags to BPF. `how`: BPF_ANY or BPF_EXIST. */
-static int publish_flags(uint32_t host_pid, uint32_t flags, uint64_t how)
+/* Publishes the process's flags to BPF, by tracked_map_put() or tracked_map_change(). */
+static int publish_flags(uint32_t host_pid, uint32_t flags,
+			 int (*publish)(uint32_t host_pid, const struct process_info *info))
 {
 	struct process_info info = { .flags = flags };
 
 	if (only_chosen)
 		info.flags |= PROCESS_CHOSEN | PROCESS_PYTHON;
-	return bpf_map_update_elem(map_fd, &host_pid, &info, how);
+	return publish(host_pid, &info);
 }
 
 static void announce_process(struct process *p, uint64_t start_time)
@@ -104,13 +104,13 @@ static void track_process(uint32_t host_pid, const struct binary_file *file, con
 {
 	struct process *p;
 
-	if (publish_flags(host_pid, flags_of(file), BPF_ANY)) {
+	if (publish_flags(host_pid, flags_of(file), tracked_map_put)) {
 		log_warn("process %u is not tracked: the map of processes is full", host_pid);
 		return;
 	}
 	/* if the process ended before the insertion, no exit event will remove the entry */
 	if (proc_start_time(host_pid) != start_time) {
-		bpf_map_delete_elem(map_fd, &host_pid);
+		tracked_map_delete(host_pid);
 		return;
 	}
 	p = process_add(host_pid, file, why);
@@ -126,7 +126,7 @@ static void untrack_process(uint32_t host_pid)
 {
 	process_forget(process_find(host_pid));
 	if (!only_chosen)
-		bpf_map_delete_elem(map_fd, &host_pid);
+		tracked_map_delete(host_pid);
 	if (hooks.gone)
 		hooks.gone(host_pid);
 }
@@ -138,7 +138,7 @@ static void refuse_process(struct process *p)
 
 	log_warn("process %u in %s: %s", host_pid, p->file.binary->path, p->unread.text);
 	publish_flags(host_pid, PROCESS_PYTHON | PROCESS_REFUSED,
-		      BPF_EXIST); /* the process may have ended */
+		      tracked_map_change); /* the process may have ended */
 	if (hooks.gone)
 		hooks.gone(host_pid);
 	process_drop_binary(p);
@@ -537,13 +537,15 @@ static void track_child(uint32_t pid, void *context)
 {
 	uint32_t parent = proc_parent(pid);
 	struct process_info info;
+	int err;
 
 	(void)context;
-	if (!parent || bpf_map_lookup_elem(map_fd, &parent, &info))
+	if (!parent || !tracked_map_find(parent, &info))
 		return;
-	if (bpf_map_update_elem(map_fd, &pid, &info, BPF_NOEXIST) == 0)
+	err = tracked_map_add(pid, &info);
+	if (!err)
 		more_inherit = true;
-	else if (errno != EEXIST)
+	else if (err != -EEXIST)
 		log_warn("process %u is not tracked: the map of processes is full", pid);
 }
 
@@ -560,14 +562,16 @@ static int track_chosen(const struct pid_list *chosen, struct why *why)
 {
 	static const struct process_info own_info = { .flags = PROCESS_OWN };
 	uint32_t own = (uint32_t)getpid();
+	int err = tracked_map_put(own, &own_info);
 
 	only_chosen = chosen->n > 0;
-	if (bpf_map_update_elem(map_fd, &own, &own_info, BPF_ANY))
-		return why_fail(why, errno, "cannot leave the agent out: %s", strerror(errno));
+	if (err)
+		return why_fail(why, -err, "cannot leave the agent out: %s", strerror(-err));
 	for (size_t i = 0; i < chosen->n; i++) {
-		if (bpf_map_update_elem(map_fd, &chosen->items[i], &chosen_info, BPF_ANY))
-			return why_fail(why, errno, "--pid: cannot track process %u: %s",
-					chosen->items[i], strerror(errno));
+		err = tracked_map_put(chosen->items[i], &chosen_info);
+		if (err)
+			return why_fail(why, -err, "--pid: cannot track process %u: %s",
+					chosen->items[i], strerror(-err));
 		if (!proc_start_time(chosen->items[i]))
 			return why_fail(why, ESRCH, "--pid: there is no process %u on this host",
 					chosen->items[i]);
@@ -576,12 +580,11 @@ static int track_chosen(const struct pid_list *chosen, struct why *why)
 	return 0;
 }
 
-int processes_start(int tracked_map_fd, const struct pid_list *chosen,
-		    const struct processes_hooks *with, struct why *why)
+int processes_start(const struct pid_list *chosen, const struct processes_hooks *with,
+		    struct why *why)
 {
 	int err;
 
-	map_fd = tracked_map_fd;
 	stopped = false;
 	hooks = *with;
 	grace_period_init(&(struct grace_period_hooks){ with->reportable, with->checked });

@@ -34,12 +34,12 @@ struct processes_hooks {
 };
 
 /*
- * `tracked_map_fd`: BPF map `processes`. `chosen`: tracks only these processes, their running
+ * To be called after tracked_map_start(). `chosen`: tracks only these processes, their running
  * descendants, and all later children. (A daemon reparented before is not a descendant.) 0, or
  * -ESRCH: a chosen process does not exist.
  */
-int processes_start(int tracked_map_fd, const struct pid_list *chosen,
-		    const struct processes_hooks *hooks, struct why *why);
+int processes_start(const struct pid_list *chosen, const struct processes_hooks *hooks,
+		    struct why *why);
 /* The agent stops: running processes become reportable. To be called before processes_stop(). */
 void processes_end(void);
 /* To be called before readers_stop(): results of running reads are dropped. */

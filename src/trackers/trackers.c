@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "host/kernel.h"
 #include "process/processes.h"
+#include "process/tracked_map.h"
 #include "process/young.h"
 #include "process.skel.h"
 #include "base/stop.h"
@@ -185,7 +186,10 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 	if (err)
 		return why_fail(why, ENODEV, "the kernel refused the process object: %s",
 				strerror(-err));
-	set->processes_fd = bpf_map__fd(process_skeleton->maps.processes);
+	err = tracked_map_start(bpf_map__fd(process_skeleton->maps.processes),
+				bpf_map__fd(process_skeleton->maps.process_slots), why);
+	if (err)
+		return err;
 	set->process_stats_fd = bpf_map__fd(process_skeleton->maps.stats);
 	young_start(bpf_map__fd(process_skeleton->maps.young),
 		    &process_skeleton->bss->young_programs);
@@ -234,11 +238,12 @@ static uint32_t ring_bytes(const struct tracker *tracker)
 /* The maps of the process object that a tracker's object has, too, are the same maps. */
 static int share_maps(struct bpf_object *object)
 {
-	const struct bpf_map *const shared[] = { process_skeleton->maps.processes,
-						 process_skeleton->maps.python_processes,
-						 process_skeleton->maps.python_binaries,
-						 process_skeleton->maps.gc_clocks,
-						 process_skeleton->maps.gc_own };
+	const struct bpf_map *const shared[] = {
+		process_skeleton->maps.processes,	process_skeleton->maps.process_slots,
+		process_skeleton->maps.accepted_ports,	process_skeleton->maps.python_processes,
+		process_skeleton->maps.python_binaries, process_skeleton->maps.gc_clocks,
+		process_skeleton->maps.gc_own
+	};
 	int err = 0;
 
 	for (size_t i = 0; !err && i < ARRAY_SIZE(shared); i++) {
@@ -388,7 +393,6 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 	*set = (struct tracker_set){ .only_chosen = only_chosen,
 				     .on_event = on_event,
 				     .on_event_context = context,
-				     .processes_fd = -1,
 				     .process_stats_fd = -1 };
 	if (!err)
 		err = check_options(names, why);
@@ -495,6 +499,7 @@ void tracker_set_close(struct tracker_set *set)
 		set->items[i].tracker->close();
 	set->n = 0;
 	runtime_addresses_done();
+	tracked_map_stop();
 	process_bpf__destroy(process_skeleton);
 	process_skeleton = NULL;
 	set->process_skeleton = NULL;

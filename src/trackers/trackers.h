@@ -46,7 +46,7 @@ struct tracker_set {
 	size_t n_rings;
 	size_t budget; /* records that may still be taken from the ring at hand */
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
-	int processes_fd, process_stats_fd;
+	int process_stats_fd;
 	bool walks_threads;	 /* one of the trackers does */
 	uint64_t map_most;	 /* bytes that one BPF map may take, see map_memory.h */
 	uint64_t process_events; /* records of its ring buffer */
