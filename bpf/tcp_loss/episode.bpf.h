@@ -30,6 +30,9 @@ struct {
 	__type(value, struct episode);
 } tcp_loss_episodes SEC(".maps");
 
+/* Open episodes of sockets. While there are none, sends and reads cannot end any. */
+__u64 episodes_open;
+
 /* too big for the BPF stack */
 static const struct episode empty_episode;
 
@@ -117,6 +120,8 @@ static __noinline int episode_end(struct tcp_loss_key *key, struct episode *epis
 
 	if (bpf_map_delete_elem(&tcp_loss_episodes, key))
 		return 0;
+	if (!key->no_sock)
+		__sync_fetch_and_add(&episodes_open, -1);
 	episode_pause(episode, end_ns);
 	if (!key->no_sock)
 		socket = bpf_map_lookup_elem(&tcp_loss_sockets, &key->sock);
@@ -171,7 +176,8 @@ static __noinline struct episode *episode_new(struct tcp_loss_key *key, __u64 st
 
 	if (!socket && ends_with_the_socket(key->kind))
 		return NULL;
-	bpf_map_update_elem(&tcp_loss_episodes, key, &empty_episode, BPF_NOEXIST);
+	if (!bpf_map_update_elem(&tcp_loss_episodes, key, &empty_episode, BPF_NOEXIST))
+		__sync_fetch_and_add(&episodes_open, 1);
 	episode = bpf_map_lookup_elem(&tcp_loss_episodes, key);
 	if (!episode)
 		return NULL;

@@ -64,6 +64,54 @@ static __always_inline void tcp_used_by_current(struct tcp_socket *socket)
 	socket->owner_from = TCP_LOSS_OWNER_USER;
 }
 
+/*
+ * Connections whose user this CPU has noted lately, so that a send or a read mostly costs a
+ * comparison. The ports tell a connection from a former one at the same address.
+ */
+enum { NOTED_SLOTS = 256, NOTED_JIFFIES = 8 };
+
+struct noted {
+	const struct sock *sock; /* only a name here */
+	__u32 ports, tid, jiffies;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NOTED_SLOTS);
+	__type(key, __u32);
+	__type(value, struct noted);
+} tcp_loss_noted SEC(".maps");
+
+static __always_inline __u32 ports_pair(__u16 remote, __u16 local)
+{
+	return (__u32)remote << 16 | local;
+}
+
+static __always_inline struct noted *noted_slot(__u32 ports)
+{
+	__u32 slot = ports * 2654435761U >> 24; /* multiplicative hash, 8 bits */
+
+	return bpf_map_lookup_elem(&tcp_loss_noted, &slot);
+}
+
+static __always_inline bool is_noted(const struct noted *noted, const struct sock *sock,
+				     __u32 ports, __u32 jiffies_ago)
+{
+	return noted && noted->sock == sock && noted->ports == ports &&
+	       noted->tid == current_tid() &&
+	       (__u32)bpf_jiffies64() - noted->jiffies <= jiffies_ago;
+}
+
+static __always_inline void note(struct noted *noted, const struct sock *sock, __u32 ports)
+{
+	if (noted)
+		*noted = (struct noted){ .sock = sock,
+					 .ports = ports,
+					 .tid = current_tid(),
+					 .jiffies = bpf_jiffies64() };
+}
+
 /* Called by the first scan, for sockets older than the agent: `task` has the file open. */
 static __always_inline void tcp_held_by(__u64 sock, struct task_struct *task)
 {

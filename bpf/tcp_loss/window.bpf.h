@@ -79,12 +79,26 @@ static __always_inline bool used_by_a_thread(struct sock *sk)
 	       BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) != SHUTDOWN_MASK;
 }
 
+static __always_inline __u32 ports_of(__u64 sock)
+{
+	return ports_pair(BPF_CORE_READ((struct sock *)sock, __sk_common.skc_dport),
+			  BPF_CORE_READ((struct sock *)sock, __sk_common.skc_num));
+}
+
 static __noinline int on_write_timer_start(__u64 sock)
 {
-	struct tcp_socket *socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
+	struct tcp_socket *socket;
 	__u32 pending = pending_of(sock);
+	__u32 ports = ports_of(sock);
+	struct noted *noted = noted_slot(ports);
 	__u64 now = 0;
 
+	/* nearly all sends of nearly all connections: nothing is open, the user is known */
+	if (!episodes_open && pending == PENDING_RETRANS &&
+	    is_noted(noted, (struct sock *)sock, ports, NOTED_JIFFIES) &&
+	    !BPF_CORE_READ(tcp_of(sock), tlp_high_seq))
+		return 0;
+	socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
 	if (socket && socket->open) {
 		now = bpf_ktime_get_ns();
 		episodes_check(socket, sock, now, ca_state_of(sock));
@@ -94,6 +108,7 @@ static __noinline int on_write_timer_start(__u64 sock)
 			socket = tcp_socket_get(sock);
 		if (socket)
 			tcp_used_by_current(socket);
+		note(noted, (struct sock *)sock, ports);
 	}
 	if (pending == PENDING_PROBE0)
 		on_window_probe(sock, now ? now : bpf_ktime_get_ns());
@@ -142,6 +157,8 @@ static __always_inline __u64 window_closed_ns(__u64 sock, __u64 now, bool just_n
 	return data + jiffy_ns < now ? data + jiffy_ns : now;
 }
 
+bool window_was_lost; /* a socket may have `window_lost` */
+
 static __noinline int on_own_window_closed(__u64 sock, bool just_now)
 {
 	struct episode *episode = episode_find(sock, TCP_LOSS_ZERO_WINDOW_SENT);
@@ -160,7 +177,7 @@ static __noinline int on_own_window_closed(__u64 sock, bool just_now)
 		if (!socket || !socket->window_lost)
 			count_no_room(1);
 		if (socket)
-			socket->window_lost = true;
+			socket->window_lost = window_was_lost = true;
 	}
 	return 0;
 }
@@ -194,41 +211,15 @@ int BPF_PROG(tcp_loss_timer_expired, struct timer_list *timer)
 	return 0;
 }
 
-/*
- * Sockets checked by this CPU in the present jiffy: a fast reader pays for the owner check once per
- * jiffy.
- */
-#define RECENT_SLOTS 64
-struct recent {
-	__u64 sock[RECENT_SLOTS];
-	__u32 jiffies[RECENT_SLOTS];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct recent);
-} tcp_loss_recent SEC(".maps");
-
-static __always_inline bool checked_this_jiffy(__u64 sock)
-{
-	__u32 zero = 0, slot = sock >> 7 & (RECENT_SLOTS - 1), jiffies = bpf_jiffies64();
-	struct recent *recent = bpf_map_lookup_elem(&tcp_loss_recent, &zero);
-
-	if (!recent || (recent->sock[slot] == sock && recent->jiffies[slot] == jiffies))
-		return true;
-	recent->sock[slot] = sock;
-	recent->jiffies[slot] = jiffies;
-	return false;
-}
-
-static __noinline int on_read(__u64 sock, bool closed)
+static __noinline int on_read(__u64 sock, __u32 ports, bool closed)
 {
 	struct tcp_socket *socket = tcp_socket_get(sock);
+	struct noted *noted = noted_slot(ports);
+	bool just_now = is_noted(noted, (struct sock *)sock, ports, 0);
 
+	note(noted, (struct sock *)sock, ports);
 	if (!socket) { /* unknown as well: whether the closed window was counted */
-		if (closed && !checked_this_jiffy(sock))
+		if (closed && !just_now)
 			count_no_room(1);
 		return 0;
 	}
@@ -246,14 +237,17 @@ static __noinline int on_read(__u64 sock, bool closed)
  * A thread has copied data out of the socket, in its own context. A closed window is still closed:
  * it opens after the tracepoint.
  */
-SEC("raw_tp/tcp_rcv_space_adjust")
+SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(tcp_loss_read, struct sock *sk)
 {
-	__u64 sock = (__u64)sk;
-	bool closed = !BPF_CORE_READ(tcp_of(sock), rcv_wnd);
+	/* an open episode may have ended: looked at once a jiffy */
+	__u32 jiffies_ago = episodes_open || window_was_lost ? 0 : NOTED_JIFFIES;
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	__u32 ports = ports_pair(sk->__sk_common.skc_dport, sk->__sk_common.skc_num);
+	bool closed = tcp && !tcp->rcv_wnd;
 
-	if (closed || !checked_this_jiffy(sock))
-		on_read(sock, closed);
+	if (closed || !is_noted(noted_slot(ports), sk, ports, jiffies_ago))
+		on_read((__u64)sk, ports, closed);
 	return 0;
 }
 
