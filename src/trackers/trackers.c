@@ -297,37 +297,56 @@ static void give_up(struct tracker_set *set, struct running_tracker *running, co
 	running->failed = true;
 }
 
+/* Opens and loads the object for the members of `mask`; closed again on error. */
+static int load_members(struct tracker_set *set, struct running_tracker **sharing, uint32_t mask,
+			struct why *why)
+{
+	struct running_tracker *member = NULL;
+	int err = 0;
+
+	for (size_t i = 0; mask >> i && !err; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		member = sharing[i];
+		err = open_tracker(set, member, why);
+	}
+	if (!err) {
+		map_memory_shrink(*member->skeleton->obj, set->map_most);
+		err = load_object(member, why);
+	}
+	for (size_t i = 0; mask >> i && err; i++)
+		sharing[i]->tracker->close();
+	return err;
+}
+
 /*
- * The kernel refused an object that several trackers share. One of them may be to blame: each
- * is tried alone, and the first that runs has the object.
+ * The kernel refused an object that several trackers share. One of them may be to blame: as many
+ * as possible have the object, the older ones rather than the newer ones.
  */
-static void load_one_of(struct tracker_set *set, struct running_tracker *first,
-			const struct why *reason)
+static void load_most_of(struct tracker_set *set, struct running_tracker *first,
+			 const struct why *reason)
 {
 	struct bpf_object_skeleton *shared = first->skeleton;
-	bool sharing[MAX_TRACKERS], loaded = false;
+	struct running_tracker *sharing[MAX_TRACKERS];
+	uint32_t n = 0, loaded = 0;
+	struct why why;
 
 	for (size_t i = 0; i < set->n; i++) {
-		sharing[i] = !set->items[i].failed && set->items[i].skeleton == shared;
-		if (sharing[i])
-			set->items[i].tracker->close();
+		if (!set->items[i].failed && set->items[i].skeleton == shared)
+			sharing[n++] = &set->items[i];
 	}
-	for (size_t i = 0; i < set->n; i++) {
-		struct running_tracker *running = &set->items[i];
-		struct why why = *reason;
-		int err = -EBUSY;
-
-		if (!sharing[i])
-			continue;
-		if (!loaded)
-			err = open_tracker(set, running, &why);
-		if (!err) {
-			map_memory_shrink(*running->skeleton->obj, set->map_most);
-			err = load_object(running, &why);
+	for (size_t i = 0; i < n; i++)
+		sharing[i]->tracker->close();
+	for (uint32_t size = n - 1; size && !loaded; size--) {
+		for (uint32_t mask = 1; mask < 1U << n && !loaded; mask++) {
+			if (__builtin_popcount(mask) == (int)size &&
+			    load_members(set, sharing, mask, &why) == 0)
+				loaded = mask;
 		}
-		if (err)
-			give_up(set, running, &why);
-		loaded |= err == 0;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (!(loaded >> i & 1))
+			give_up(set, sharing[i], reason);
 	}
 }
 
@@ -350,7 +369,7 @@ static void load_objects(struct tracker_set *set)
 		struct why why;
 
 		if (!running->failed && is_first(set, running) && load_object(running, &why))
-			load_one_of(set, running, &why);
+			load_most_of(set, running, &why);
 	}
 }
 
