@@ -56,7 +56,8 @@ static int parse_columns(const char *at, struct ddl_table *t)
 		size_t len = strcspn(at, "\n"), used = len;
 		int err;
 
-		if (!strncmp(at, "    ", 4) && strncmp(at, "    --", 6) != 0) {
+		if (!strncmp(at, "    ", 4) && strncmp(at, "    --", 6) != 0 &&
+		    strncmp(at, "    INDEX ", 10) != 0) {
 			used -= at[len - 1] == ',';
 			if (t->n_columns == COLUMNS_MAX)
 				return -E2BIG;

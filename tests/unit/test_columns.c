@@ -29,7 +29,8 @@ static const char *ddl_of(const char *table)
 
 /*
  * The next stored column of the DDL as "name Type": a line indented by four, without codecs and
- * defaults; skips ALIAS columns. Returns the next position, NULL after the last column.
+ * defaults; skips comments, indexes and ALIAS columns. Returns the next position, NULL after the
+ * last column.
  */
 static const char *next_column(const char *at, char *ret, size_t size)
 {
@@ -41,7 +42,8 @@ static const char *next_column(const char *at, char *ret, size_t size)
 
 		at = line + len + (line[len] == '\n');
 		snprintf(ret, size, "%.*s", (int)len, line);
-		if (strncmp(ret, "    ", 4) || strstr(ret, " ALIAS "))
+		if (strncmp(ret, "    ", 4) || strstr(ret, " ALIAS ") ||
+		    !strncmp(ret, "    -- ", 7) || !strncmp(ret, "    INDEX ", 10))
 			continue;
 		memmove(ret, ret + 4, strlen(ret + 4) + 1);
 		for (size_t i = 0; i < 2; i++) {
