@@ -10,6 +10,8 @@ from store_fixture import ROOT, underspan
 T0 = (int(time.time()) // 600 * 600 - 3600) * 1_000_000
 PARTS = ("accept_ms client_wait_ms handoff_ms gc_ms gil_ms lock_ms net_ms disk_ms page_fault_ms sleep_ms poll_ms pipe_ms child_ms "
          "other_ms run_queue_ms throttled_ms cpu_ms rest_ms").split()
+LEDGER_PARTS = ("accept_queue client_wait queue pool_wait cpu runq throttled gil gc_own gc_sibling lock net disk fault sleep pipe child other "
+                "await loop_busy client_slow").split()
 
 
 def trace_id(n):
@@ -60,6 +62,16 @@ class Answers:
 
     def accept(self, at, ms, **more):
         self.row("tcp_accept", at, ms, kind="accepted", **more)
+
+    def request(self, at, parts, request_id=77, pid=7, tid=8, host="h1", **more):
+        """A row of the ledger; parts in milliseconds by name, None was not measured."""
+        parts = {**dict.fromkeys(LEDGER_PARTS, 0), **parts}
+        ms = sum(value or 0 for value in parts.values())
+        self.row("request", at, ms, pid=pid, tid=tid, host=host, **{
+            "request_id": request_id, "family": "ipv4", "server_port": 8000, "peer_ip": "::ffff:10.0.0.9", "method": "GET", "path": "/orders",
+            "status": 200, "model": "thread", "link": "same", "end_by": "length", "outcome": "answered", "connection_request": 1,
+            "busy_threads": 1, "open_requests": 1, "bytes_out": 1000,
+            **{f"{name}_ns": None if value is None else round(value * 1e6) for name, value in parts.items()}, **more})
 
     def agent(self, at, seconds, host="h1", sampled=0, trackers=("handoff", "tcp_accept", "gc_pause", "gil_wait", "off_cpu", "cpu_throttle")):
         self.insert("ebpf_agent", *[{"host": host, "tracker": tracker, "start_time": self.moment(at + 10_000 * i),

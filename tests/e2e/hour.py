@@ -71,3 +71,19 @@ def make(ask, seconds, rate=500, off_cpu_rows=0):
 
 def window(seconds, first=0):
     return f"(from = toDateTime64({START + first}, 6, 'UTC'), to = toDateTime64({START + first + seconds}, 6, 'UTC'))"
+
+
+PARTS = {"queue_ns": "waited * 1000", "cpu_ns": "intDiv(took, 4) * 1000", "runq_ns": "intDiv(took, 20) * 1000", "gil_ns": "intDiv(took, 10) * 1000",
+         "net_ns": "1000 * (took - intDiv(took, 4) - intDiv(took, 20) - intDiv(took, 10))", "net_peer_ns": "1000 * (took - intDiv(took, 2))"}
+
+
+def make_ledger(ask, seconds, rate=500, by_thread=4):
+    """The requests' rows in ebpf_request: one in `by_thread` carried no traceparent."""
+    n, parts = seconds * rate, {"accept_queue_ns": "0", "client_wait_ns": "0", "gc_own_ns": "0", "gc_sibling_ns": "0", **PARTS}
+    for first in range(0, n, CHUNK):
+        ask(f"""INSERT INTO ebpf_request ({OF_ROW}, request_id, trace_id, parent_span_id, family, server_port, peer_ip, peer_port, fd, netns, method, path, status,
+            bytes_in, bytes_out, model, link, end_by, outcome, connection_request, queue_depth, busy_threads, open_requests, net_peer_ip, net_peer_port, {', '.join(parts)})
+            SELECT {of_row('begun + 300', 'waited + took')}, sipHash64(i, 'r'), if(i % {by_thread} = 0, '', trace), if(i % {by_thread} = 0, '', client),
+            'ipv4', 8000, toIPv6('::ffff:10.0.0.9'), port, 5 + i % 9, 4026531840, 'GET', concat('/', toString(i % 7)), 200, 120, 5000, 'thread', 'same', 'length',
+            'answered', 1, i % 5, i % {THREADS} + 1, 1, toIPv6('::ffff:10.0.0.5'), 5432, {', '.join(parts.values())}
+            FROM {requests(first, min(CHUNK, n - first), 1_000_000 // rate)}""")

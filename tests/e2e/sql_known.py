@@ -20,6 +20,10 @@ PROCESSES = [("web-1", "c1" * 32, "pod-a", 7, 4007), ("web-1", "c2" * 32, "pod-a
 def float32(x):
     return struct.unpack("f", struct.pack("f", x))[0]
 
+PARTS = ["accept_queue", "client_wait", "queue", "pool_wait", "cpu", "runq", "throttled", "gil", "gc_own", "gc_sibling", "lock", "net", "disk",
+         "fault", "sleep", "pipe", "child", "other", "await", "loop_busy", "client_slow"]
+NULLABLE_PARTS = {"accept_queue", "client_wait", "queue", "gil", "gc_own", "gc_sibling"}
+
 
 class Maker:
     """Makes the rows of one moment: `now` is what the queries will call so."""
@@ -200,6 +204,75 @@ class Maker:
         yield window(PROCESSES[3], "/pod-a", 77, self.now - MINUTE, 300 * MS, 5 * MS, 0)  # the same on another host; no period ended
         yield window(PROCESSES[2], HOSTILE[0], 78, self.now - 2 * HOUR, 300 * MS, 5 * MS, 9)
 
+    def request(self, common, parts, **more):
+        """A row of the ledger: the parts in nanoseconds, of which None was not measured; as long as their sum."""
+        choose = self.random.choice
+        parts = {name: parts.get(name, 0) for name in PARTS}
+        ns = sum(value or 0 for value in parts.values())
+        return {**common, "end_time": common["start_time"] + ns // 1000, "duration_ns": ns, "request_id": self.random.randrange(1, 1 << 64),
+                "family": "ipv4", "server_port": 8000, "peer_ip": "::ffff:10.0.0.9", "peer_port": 50000, "fd": 5, "netns": 1,
+                "method": choose(["GET", "POST", ""]), "path": "/" + choose(HOSTILE), "status": choose([200, 200, 500, None]), "bytes_in": 100,
+                "bytes_out": self.random.randrange(99999), "parent_span_id": "", "model": choose(["thread", "pool", "loop"]), "link": "same",
+                "end_by": "length", "outcome": "answered", "connection_request": 1, "queue_depth": choose([None, 0, 3]), "busy_threads": 2,
+                "open_requests": 1, **{f"{name}_ns": value for name, value in parts.items()}, "net_peer_ip": "::ffff:10.0.0.5",
+                "net_peer_port": 5432, "net_peer_ns": parts["net"] // 2,
+                "not_measured": sorted({"gil": "gil", "gc_own": "gc", "gc_sibling": "gc", "queue": "arrival"}[name]
+                                       for name in ("gil", "gc_own", "queue") if parts[name] is None), **more}
+
+    def requests_with_spans(self):
+        """Five hours ago, at a service of its own host, one a second: (row, (trace, span id, parent, start, length in us, thread, resource) of
+        each span, how the span was found or why not)."""
+        at = self.now - 5 * HOUR
+        sent = [(f"{3000 + i:032x}", f"{3000 + i:016x}") for i in range(20)]
+
+        def row(i, thread=91, ms=50, start=0, host="ledger-1", container="", **more):
+            common = {**self.common(at + i * SECOND + start, 0), "host": host, "container_id": container, "pod_uid": "pod-l" if container else "",
+                      "pid": 90, "host_pid": 90, "tid": thread, "host_tid": thread, "weight": 1.0}
+            return self.request(common, {"queue": 5 * MS, "cpu": ms * MS - 8 * MS, "net": 3 * MS}, **{"model": "thread", **more})
+
+        def carried(i):
+            return {"trace_id": sent[i][0], "parent_span_id": sent[i][1]}
+
+        def span(i, name, trace=None, parent="", start=6000, thread=91, resource=None, us=40_000):
+            return trace or f"{4000 + i:032x}", f"{4000 + i:015x}{name}", parent, at + i * SECOND + start, us, thread, resource or {"host.name": "ledger-1"}
+
+        yield row(0, **carried(0)), [span(0, "a", *sent[0])], "traceparent"
+        yield row(1, **carried(1)), [span(1, "a", *sent[1]), span(1, "b", *sent[1], start=7000)], "several server spans have its traceparent"
+        for start in 0, 100_000:
+            yield row(2, start=start, **carried(2)), [span(2, "a", *sent[2])] * (start == 0), "several requests carried its traceparent"
+        yield row(3, **carried(3)), [span(3, "a", *sent[3], start=900_000)], "the server span with its traceparent is of another time"
+        yield row(4, **carried(4)), [span(4, "a", sent[4][0], "0" * 16)], "no server span has its traceparent"
+        yield row(5, **carried(5)), [span(5, "a", *sent[5])] * 2, "traceparent"  # delivered twice
+        yield row(6), [span(6, "a")], "thread"
+        yield row(7), [span(7, "a"), span(7, "b", start=9000)], "the request carried no traceparent, and several server spans began on its thread meanwhile"
+        # before the thread took it up, and after its end
+        yield row(8), [span(8, "a", start=4000), span(8, "b", start=51_000)], "the request carried no traceparent, and no server span began on its thread meanwhile"
+        yield row(9, model="loop"), [span(9, "a")], "the request carried no traceparent, and its thread does not tell (an event loop)"
+        yield row(10, model="pool"), [span(10, "a")], "the request carried no traceparent, and its thread does not tell (a pool behind the one that read it)"
+        yield row(11, model="loop", **carried(11)), [span(11, "a", *sent[11], thread=99)], "traceparent"
+        # the same pid on another host and in a container: a span that says too little is none's
+        yield row(12, host="ledger-2"), [span(12, "a", resource={"host.name": "ledger-2"})], "thread"
+        yield row(13, host="ledger-2"), [span(13, "a", resource={"service.name": "x"})], "the request carried no traceparent, and no server span began on its thread meanwhile"
+        yield row(14, host="ledger-3", container="c3"), [span(14, "a", resource={"k8s.pod.uid": "pod-l"})], "thread"
+
+    def ebpf_request(self):
+        for start in self.moments(60):
+            common = self.common(start, 0)
+            parts = {name: self.random.choice([0, self.random.randrange(1, 200 * MS)]) for name in PARTS}
+            for name in "accept_queue", "queue", "gil", "gc_own":
+                parts[name] = self.random.choice([parts[name], None])
+            parts["gc_sibling"] = parts["gc_own"]
+            yield self.request(common, parts)
+        for row, _, _ in self.requests_with_spans():
+            yield row
+
+    def ebpf_request_profile(self):
+        for start in self.moments(20):
+            row = {**self.common(start, 10_000 * MS), "tid": 0, "host_tid": 0, "server_port": 8000, "method": "GET", "status_class": "2xx", "model": "thread",
+                   "count": 7, "duration_sum_ns": 21 * 9 * MS, **{f"{name}_ns": 9 * MS for name in PARTS}, "min_ns": 1, "max_ns": 99 * MS,
+                   "histogram": [0] * 20 + [7] + [0] * 11, "not_measured": ["gil"]}
+            yield row
+
     def ebpf_agent(self):
         """web-1: an agent that was stopped for ten minutes, began before the hour; web-2: none for two hours; web-3: from the middle on,
         thinned for a while; web-4: has only a tracker that does not run."""
@@ -256,6 +329,13 @@ class Maker:
                    "SpanKind": "Server", "ServiceName": HOSTILE[0], "ResourceAttributes": {"host.name": "shop-1"}, "ScopeName": "",
                    "ScopeVersion": "", "SpanAttributes": {"process.pid": "70", "thread.id": str(thread), "known": f"{waited} {collecting} {weight}"},
                    "Duration": 100 * MS, "StatusCode": "Unset", "StatusMessage": ""}
+
+        for _, spans, _ in self.requests_with_spans():
+            for trace, span, parent, start, us, thread, resource in spans:
+                yield {"Timestamp": start * 1000, "TraceId": trace, "SpanId": span, "ParentSpanId": parent, "TraceState": "", "SpanName": "GET /l",
+                       "SpanKind": "Server", "ServiceName": "ledger", "ResourceAttributes": resource, "ScopeName": "", "ScopeVersion": "",
+                       "SpanAttributes": {"process.pid": "90", "thread.id": str(thread), "known": "0 0 1"}, "Duration": us * 1000,
+                       "StatusCode": "Unset", "StatusMessage": ""}
 
     def all(self):
         tables = [name for name in vars(Maker) if name.startswith(("ebpf_", "otel_"))]

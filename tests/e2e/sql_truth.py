@@ -8,6 +8,10 @@ import math
 
 from sql_known import HOUR, MINUTE, SECOND, float32
 
+# columns that the tables compute of several others, in nanoseconds
+COMPUTED = {
+    "server_ms": lambda r: r["duration_ns"] - (r["client_wait_ns"] or 0) - r["client_slow_ns"],
+    "hidden_ms": lambda r: sum(r[f"{part}_ns"] or 0 for part in ("accept_queue", "queue", "pool_wait", "runq", "throttled", "gil", "gc_sibling", "loop_busy"))}
 QUERIES = {}
 DAY = 24 * HOUR
 
@@ -333,6 +337,17 @@ def gc_victims(known, now):
 
 
 @question
-def slowest_requests(known, now):
+def slowest_spans(known, now):
     slow = sorted(requests(known, now - HOUR), key=lambda r: (-r["total"], r["trace"]))
     return [[r["trace"], r["service"], "GET /", r["total"], 0.0, r["waited"], r["gc"], 100 - r["gc"], 1.0, 100.0, []] for r in slow[:20]]
+
+
+@question
+def slowest_requests(known, now):
+    """No span of the last hour is a request's."""
+    def ms(r, part):
+        return None if r[f"{part}_ns"] is None else rounded(r[f"{part}_ns"] / 1e6, 1)
+    slow = sorted((r for r in known["ebpf_request"] if now - HOUR <= r["start_time"] < now), key=lambda r: (-r["duration_ns"], r["request_id"]))
+    return [[r["request_id"], "", r["host"], r["pid"], r["method"], r["path"], r["status"], rounded(r["duration_ns"] / 1e6, 1),
+             *(ms(r, part) for part in ("accept_queue", "queue", "pool_wait", "loop_busy", "runq", "gil", "gc_sibling", "lock", "net", "cpu")),
+             None, r["not_measured"]] for r in slow[:20]]

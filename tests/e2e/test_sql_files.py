@@ -109,9 +109,10 @@ def test_table(known, path):
     """Every column gives back what was inserted, and the computed columns are what their names say."""
     table, inserted = path.stem, known.rows[path.stem]
     columns, rows = known.ask(f"SELECT * FROM {table} SETTINGS asterisk_include_alias_columns = 1")
-    computed = {name: {"off_cpu_ms": "duration_ns"}.get(name, name.removesuffix("_ms") + "_ns") for name in columns if name.endswith("_ms")}
+    computed = {name: sql_truth.COMPUTED.get(name, lambda row, of={"off_cpu_ms": "duration_ns"}.get(name, name.removesuffix("_ms") + "_ns"): row[of])
+                for name in columns if name.endswith("_ms")}
     assert set(columns) == set(inserted[0]) | set(computed), "sql_known.py has a value for each column"
-    expected = [[row[computed[name]] / 1e6 if name in computed else row[name] for name in columns] for row in inserted]
+    expected = [[computed[name](row) / 1e6 if name in computed else row[name] for name in columns] for row in inserted]
     for row in expected:
         row[:] = [sql_truth.timestamp(v) if name in ("start_time", "end_time", "time") else v for name, v in zip(columns, row)]
     for row in rows + expected:
@@ -124,6 +125,7 @@ def test_table(known, path):
 def test_answer(known, path):
     """The views, and what `underspan explain` asks."""
     question, parameters, truth = (sql_answers.VIEWS if path.parent.name == "views" else sql_answers.EXPLAIN)[path.name]
+    parameters = {name: value(known.now) if callable(value) else value for name, value in parameters.items()}
     columns, rows = known.ask(at(question or path.read_text(), known.now), **parameters)
     assert columns
     if truth:

@@ -55,7 +55,7 @@ QUESTIONS = {"gc_pause.sql": ["ebpf_gc_pause"], "gil_wait.sql": ["ebpf_gil_wait"
              "tcp_connect.sql": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"], "tcp_loss.sql": ["ebpf_tcp_loss"],
              "cpu_throttle.sql": ["ebpf_cpu_throttle"], "ena.sql": ["ebpf_ena"], "unwatched.sql": ["ebpf_probe_health"],
              "coverage.sql": ["ebpf_agent", "ebpf_probe_health"]}
-OF_VIEWS = {"gc_victims.sql", "handoff.sql", "slowest_requests.sql"}  # what they cost is the view's
+OF_VIEWS = {"gc_victims.sql", "handoff.sql", "slowest_requests.sql", "slowest_spans.sql"}  # what they cost is the view's
 
 
 def ask(store, sql):

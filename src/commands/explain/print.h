@@ -6,14 +6,7 @@
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_PRINT_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_PRINT_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-/* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number.
- */
-const char *explain_text(const json_t *row, const char *name);
-int64_t explain_number(const json_t *row, const char *name);
+#include "commands/explain/timeline.h"
 
 /*
  * `spans`: rows of explain/spans.sql; a server span has "request", its row of request_time_parts,

@@ -1,0 +1,18 @@
+-- Who had the GIL while a thread waited for it between two moments, longest first, for `underspan explain`. The place is where the
+-- holder was in its Python code, where that is known: the innermost function, its file by its last two names.
+SELECT
+    holder.tid AS tid, anyLast(holder.thread_name) AS thread_name, sum(holder.ns * weight) / 1e6 AS held_ms,
+    argMax(where_it_was, (where_it_was != '', holder.ns)) AS place
+FROM
+(
+    SELECT holders, weight, holder_tid,
+        replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), holder_py_stack), '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS its_place
+    FROM ebpf_gil_wait
+    WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+        AND start_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+        AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+)
+ARRAY JOIN holders AS holder, arrayMap(h -> if(h.tid = holder_tid, its_place, ''), holders) AS where_it_was
+GROUP BY tid
+ORDER BY held_ms DESC, tid
+LIMIT 10

@@ -1,0 +1,22 @@
+-- What other requests a process handled between two moments, those alike in one line, for `underspan explain`. held_ms: how long they
+-- had threads then, together.
+SELECT
+    method, path, round(sum(weight)) AS requests, uniqExact(tid) AS threads,
+    sum(weight * (least(ended_us, {to_us:Int64}) - greatest(taken_us, {from_us:Int64}))) / 1000 AS held_ms,
+    max(duration_ns) / 1e6 AS longest_ms, toString(argMax(request_id, duration_ns)) AS longest_request_id
+FROM
+(
+    SELECT method, path, weight, tid, duration_ns, request_id, toUnixTimestamp64Micro(end_time) AS ended_us,
+        toUnixTimestamp64Micro(start_time)
+            + intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0) + ifNull(queue_ns, 0) + pool_wait_ns, 1000) AS taken_us
+    FROM ebpf_request
+    WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+        AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+        AND start_time < fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+        AND end_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+        AND toString(request_id) != {request_id:String}
+)
+WHERE taken_us < {to_us:Int64} AND ended_us > {from_us:Int64}
+GROUP BY method, path
+ORDER BY held_ms DESC, method, path
+LIMIT 20

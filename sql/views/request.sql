@@ -1,0 +1,112 @@
+-- Where did the time of each request go? The request ledger: one row per row of ebpf_request that started at `from` or later and
+-- before `to`, and the server span of the request where it is known:
+--   SELECT * FROM request(from = '2026-01-31 09:00:00', to = '2026-01-31 10:00:00') ORDER BY duration_ms DESC
+--
+-- duration_ms is the sum of the parts, in the order in which they stand here: before the handler (accept_queue, client_wait, queue,
+-- pool_wait), its thread (cpu to other) or its event loop (await, loop_busy), the client (client_slow). A part that is NULL was not
+-- measured: not_measured says why, and its time is in another part or before start_time. handled_time is when a thread took the
+-- request up. Sums and counts need weight.
+--
+-- span_by says how the span was found. traceparent: the request carried its caller's ids, and the span has that caller as its parent.
+-- thread: the request carried none, and one server span began on its thread while it ran (servers with one request a thread). Empty:
+-- no span is known to be the request's, and no_span says why. A span or a request that fits twice fits nothing.
+CREATE VIEW IF NOT EXISTS request AS
+WITH
+    (
+        SELECT max(end_time) FROM ebpf_request
+        WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
+            --explain: AND pid IN {pids:Array(UInt32)}
+    ) AS last_end,
+    -- a span's thread is in maps, which are most of what there is to read: only where a request has to be found by it
+    (
+        SELECT count() > 0 FROM ebpf_request
+        WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')} AND trace_id = '' AND model = 'thread'
+            --explain: AND pid IN {pids:Array(UInt32)}
+    ) AS threads_needed,
+    asked AS
+    (
+        SELECT *, server_ms, hidden_ms, trace_id AS carried, cityHash64(toString(host), toString(container_id), pid) AS process,
+            toUnixTimestamp64Micro(start_time)
+                + intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0) + ifNull(queue_ns, 0) + pool_wait_ns, 1000) AS handled_us,
+            multiIf(trace_id != '', cityHash64(trace_id, parent_span_id), model = 'thread', cityHash64(process, request_id), 0) AS found_by
+        FROM ebpf_request
+        WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
+            --explain: AND pid IN {pids:Array(UInt32)}
+    ),
+    -- the processes of these minutes under all that a span may say of them
+    said_process AS
+    (
+        SELECT cityHash64(arrayJoin(arrayDistinct([h, ''])), arrayJoin(arrayDistinct([c, ''])), arrayJoin(arrayDistinct([u, ''])), p) AS said,
+            if(uniqExact(h, c) = 1, any(cityHash64(h, c, p)), 0) AS its_process
+        FROM
+        (
+            SELECT DISTINCT toString(host) AS h, toString(container_id) AS c, toString(pod_uid) AS u, pid AS p
+            FROM ebpf_request
+            WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 10 MINUTE
+                AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
+                --explain: AND pid IN {pids:Array(UInt32)}
+        )
+        GROUP BY said
+    ),
+    -- the span of each request, or that several fit: by what the caller sent, and by its thread
+    fitting AS
+    (
+        SELECT cityHash64(trace_id, parent_id) AS key, '' AS its_trace, min(cityHash64(span_id)) != max(cityHash64(span_id)) AS several,
+            any(span_id) AS its_span, any(service) AS its_service, any(span_name) AS its_name, any(start_us) AS its_start, any(end_us) AS its_end
+        FROM otel_span
+        WHERE kind = 'server' AND parent_id != ''
+            --explain: AND trace_id = {span_trace:String}
+            AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
+        GROUP BY key
+        UNION ALL
+        SELECT r.found_by AS key, any(s.trace_id), min(cityHash64(span_id)) != max(cityHash64(span_id)), any(span_id), any(service), any(span_name),
+            any(start_us), any(end_us)
+        FROM
+        (
+            SELECT *, cityHash64(its_process, tid) AS its_thread
+            FROM otel_span AS o
+            LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
+            WHERE threads_needed AND kind = 'server'
+                AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
+        ) AS s
+        ASOF JOIN
+        (
+            SELECT found_by, cityHash64(process, tid) AS thread, handled_us, toUnixTimestamp64Micro(end_time) AS ended_us FROM asked
+            WHERE carried = '' AND model = 'thread'
+        ) AS r ON s.its_thread = r.thread AND s.start_us >= r.handled_us
+        WHERE s.start_us <= r.ended_us AND s.tid != 0
+        GROUP BY key
+    ),
+    -- what a proxy passed on unchanged, or sent once more
+    repeated AS (SELECT found_by FROM asked WHERE carried != '' GROUP BY found_by HAVING count() > 1),
+    met AS
+    (
+        SELECT *, multiIf(found_by = 0, 1, found_by IN repeated, 2, its_span = '', 3, several, 4,
+            its_start < toUnixTimestamp64Micro(start_time) - 1000, 5, its_start > toUnixTimestamp64Micro(end_time) + 1000, 5, 0) AS unknown
+        FROM asked
+        LEFT ANY JOIN fitting ON found_by = key
+    )
+SELECT
+    request_id, host, container_id, pod_uid, pid, tid, host_pid, host_tid, comm, thread_name, start_time,
+    fromUnixTimestamp64Micro(handled_us, 'UTC') AS handled_time, end_time, weight, method, path, status,
+    duration_ns / 1e6 AS duration_ms, server_ms, hidden_ms,
+    accept_queue_ns / 1e6 AS accept_queue_ms, client_wait_ns / 1e6 AS client_wait_ms, queue_ns / 1e6 AS queue_ms, pool_wait_ns / 1e6 AS pool_wait_ms,
+    cpu_ns / 1e6 AS cpu_ms, runq_ns / 1e6 AS runq_ms, throttled_ns / 1e6 AS throttled_ms, gil_ns / 1e6 AS gil_ms, gc_own_ns / 1e6 AS gc_own_ms,
+    gc_sibling_ns / 1e6 AS gc_sibling_ms, lock_ns / 1e6 AS lock_ms, net_ns / 1e6 AS net_ms, disk_ns / 1e6 AS disk_ms, fault_ns / 1e6 AS fault_ms,
+    sleep_ns / 1e6 AS sleep_ms, pipe_ns / 1e6 AS pipe_ms, child_ns / 1e6 AS child_ms, other_ns / 1e6 AS other_ms, await_ns / 1e6 AS await_ms,
+    loop_busy_ns / 1e6 AS loop_busy_ms, client_slow_ns / 1e6 AS client_slow_ms,
+    net_peer_ip, net_peer_port, net_peer_ns / 1e6 AS net_peer_ms, not_measured,
+    if(carried = '', if(unknown = 0, its_trace, ''), carried) AS trace_id, parent_span_id, if(unknown = 0, its_span, '') AS span_id,
+    if(unknown = 0, its_service, '') AS service, if(unknown = 0, its_name, '') AS span_name,
+    if(unknown = 0, fromUnixTimestamp64Micro(its_start, 'UTC'), NULL) AS span_time, if(unknown = 0, (its_end - its_start) / 1000, NULL) AS span_ms,
+    multiIf(unknown != 0, '', carried = '', 'thread', 'traceparent') AS span_by,
+    multiIf(
+        unknown = 0, '',
+        unknown = 1, concat('the request carried no traceparent, and its thread does not tell (', if(model = 'loop', 'an event loop', 'a pool behind the one that read it'), ')'),
+        unknown = 2, 'several requests carried its traceparent',
+        unknown = 5, 'the server span with its traceparent is of another time',
+        carried = '', concat('the request carried no traceparent, and ', if(unknown = 3, 'no server span', 'several server spans'), ' began on its thread meanwhile'),
+        concat(if(unknown = 3, 'no server span has', 'several server spans have'), ' its traceparent')) AS no_span,
+    family, server_port, peer_ip, peer_port, fd, netns, bytes_in, bytes_out, model, link, end_by, outcome, connection_request, queue_depth,
+    busy_threads, open_requests
+FROM met;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Questions of `underspan explain`. See ask.h. */
+#include "commands/explain/ask.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "clickhouse/exceptions.h"
+#include "clickhouse/rows.h"
+#include "clickhouse/sql_files.h"
+#include "commands/explain/timeline.h"
+
+const char *explain_sql_file(const char *path)
+{
+	for (const struct sql_file *f = sql_files; f->path; f++) {
+		if (!strcmp(f->path, path))
+			return f->text;
+	}
+	return NULL; /* impossible: a test checks every file */
+}
+
+int explain_view_question(const char *path, const char **ret_text)
+{
+	static const char as[] = " AS\nWITH\n";
+	const char *text = strstr(explain_sql_file(path), as), *end;
+
+	text += strlen(" AS\n");
+	end = strrchr(text, ';');
+	*ret_text = text;
+	return (int)(end - text);
+}
+
+void explain_enable_conditions(char *sql)
+{
+	static const char only_explain[] = "--explain: ";
+
+	for (char *c = sql; (c = strstr(c, only_explain));)
+		memset(c, ' ', strlen(only_explain));
+}
+
+int explain_ask_text(struct clickhouse_client *client, const char *sql,
+		     const struct clickhouse_param *params, json_t **ret_rows, struct why *why)
+{
+	struct clickhouse_reply reply;
+	int err = clickhouse_query_rows(client, sql, "JSON", params, ret_rows, &reply, why);
+
+	if (err && (reply.exception_code == EXCEPTION_UNKNOWN_TABLE ||
+		    reply.exception_code == EXCEPTION_UNKNOWN_FUNCTION))
+		return NO_SUCH_TABLE;
+	return err;
+}
+
+int explain_ask(struct clickhouse_client *client, const char *path,
+		const struct clickhouse_param *params, json_t **ret_rows, struct why *why)
+{
+	return explain_ask_text(client, explain_sql_file(path), params, ret_rows, why);
+}
+
+int explain_attach(struct clickhouse_client *client, json_t *into, const json_t *of,
+		   const char *key, const char *question, int64_t from_us, int64_t to_us,
+		   struct why *why)
+{
+	char pid[16], tid[16], from[24], to[24];
+	const struct clickhouse_param params[] = {
+		{ "param_pid", pid },
+		{ "param_tid", tid },
+		{ "param_host", explain_text(of, "host") },
+		{ "param_container_id", explain_text(of, "container_id") },
+		{ "param_request_id", explain_text(of, "request_id") },
+		{ "param_from_us", from },
+		{ "param_to_us", to },
+		{ 0 }
+	};
+	json_t *rows = NULL;
+	int err;
+
+	snprintf(pid, sizeof(pid), "%lld", (long long)explain_number(of, "pid"));
+	snprintf(tid, sizeof(tid), "%lld", (long long)explain_number(of, "tid"));
+	snprintf(from, sizeof(from), "%lld", (long long)from_us);
+	snprintf(to, sizeof(to), "%lld", (long long)to_us);
+	err = explain_ask(client, question, params, &rows, why);
+	if (!err)
+		json_object_set(into, key, rows);
+	json_decref(rows);
+	return err == NO_SUCH_TABLE ? 0 : err;
+}

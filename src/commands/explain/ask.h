@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions of `underspan explain`: files of sql/explain/, and views inlined into one of them. */
+#ifndef UNDERSPAN_COMMANDS_EXPLAIN_ASK_H
+#define UNDERSPAN_COMMANDS_EXPLAIN_ASK_H
+
+#include <jansson.h>
+
+#include "clickhouse/client.h"
+
+/* Error of a question that needs a missing table or view. */
+enum { NO_SUCH_TABLE = -ENODATA };
+
+/* Text of a file below sql/. */
+const char *explain_sql_file(const char *path);
+
+/* The query of a view: text after the CREATE line, without the closing semicolon; returns its
+ * length. */
+int explain_view_question(const char *path, const char **ret_text);
+
+/* Enables the conditions that the views contain as comments. */
+void explain_enable_conditions(char *sql);
+
+/* Rows of a question: an array of objects, freed by the caller. */
+int explain_ask_text(struct clickhouse_client *client, const char *sql,
+		     const struct clickhouse_param *params, json_t **ret_rows, struct why *why);
+int explain_ask(struct clickhouse_client *client, const char *path,
+		const struct clickhouse_param *params, json_t **ret_rows, struct why *why);
+
+/*
+ * Attaches the rows of a question about a process or thread (`of`: a row with pid, tid, host,
+ * container_id) and a time range to `into` as `key`. A missing table: nothing is attached.
+ */
+int explain_attach(struct clickhouse_client *client, json_t *into, const json_t *of,
+		   const char *key, const char *question, int64_t from_us, int64_t to_us,
+		   struct why *why);
+
+#endif

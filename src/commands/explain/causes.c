@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Causes in words. See causes.h. One rule per part of the ledger: a part that is large says what
+ * happened, and the rows beside it may say why. A rule without evidence for a remedy gives none.
+ */
+#include "commands/explain/causes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/explain/timeline.h"
+#include "base/text.h"
+#include "base/util.h"
+
+/* A part is told from this share of the request on, and from this length. */
+enum { SHARE_PERCENT = 10, LEAST_MS = 2, CAUSES_MAX = 4, SAID_MAX = 512 };
+
+struct cause {
+	const char *name; /* as in the JSON */
+	double ms;
+	char said[SAID_MAX], fix[SAID_MAX];
+};
+
+#define SAY(c, ...) snprintf((c)->said, sizeof((c)->said), __VA_ARGS__)
+#define FIX(c, ...) snprintf((c)->fix, sizeof((c)->fix), __VA_ARGS__)
+
+static bool is_loop(const json_t *r)
+{
+	return !strcmp(explain_text(r, "model"), "loop");
+}
+
+/* Of the waits with a cause, where the longest was: ", in PLACE"; "": not known. */
+struct place {
+	char text[340];
+};
+
+static struct place place_of(const json_t *rows, const char *cause)
+{
+	struct place place = { "" };
+	int64_t longest = -1;
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (rows, i, row) {
+		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
+
+		if ((cause && strcmp(explain_text(row, "cause"), cause) != 0) || us <= longest ||
+		    !*explain_text(row, "place"))
+			continue;
+		longest = us;
+		snprintf(place.text, sizeof(place.text), ", in %.300s", explain_text(row, "place"));
+	}
+	return place;
+}
+
+static const char blocked_loop_fix[] =
+	"await instead of calling what blocks (asyncio.sleep, an asynchronous client, "
+	"asyncio.to_thread for computations and for what has no such client); more workers help "
+	"the other requests";
+
+/* ---- before the handler ---- */
+
+static void queue(const json_t *r, struct cause *c)
+{
+	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
+
+	if (is_loop(r)) {
+		c->name = "loop_blocked";
+		SAY(c, "its bytes were there, and the event loop did not come to read them");
+		FIX(c, "%s", blocked_loop_fix);
+		return;
+	}
+	c->name = "threads_missing";
+	if (threads > 0 && busy >= threads && threads == 1) {
+		SAY(c, "the only thread that serves here had another request");
+		FIX(c, "more threads or workers (gunicorn --threads, --workers), or shorter "
+		       "requests where they had the thread");
+	} else if (threads > 0 && busy >= threads) {
+		SAY(c, "all %lld threads that serve here had a request when it came", threads);
+		FIX(c, "more threads or workers (gunicorn --threads, --workers), or shorter "
+		       "requests where they had the threads");
+	} else {
+		c->name = "queue";
+		SAY(c,
+		    "its bytes were there, and no thread read them, though only %lld of the %lld "
+		    "threads that serve here had a request: what kept them is not known",
+		    busy, threads);
+	}
+}
+
+static void accept_queue(const json_t *r, struct cause *c)
+{
+	c->name = "workers_missing";
+	SAY(c, "its connection sat in the listener's accept queue: %s",
+	    is_loop(r) ? "the event loop did not come to accept it" : "no process accepted it");
+	if (is_loop(r))
+		FIX(c, "%s", blocked_loop_fix);
+	else
+		FIX(c, "more workers: a process that serves one request at a time accepts only "
+		       "between two; or shorter requests");
+}
+
+static void pool_wait(const json_t *r, struct cause *c)
+{
+	(void)r;
+	c->name = "pool_missing";
+	SAY(c, "it was read, but no thread of the server's pool was free to run it");
+	FIX(c, "a larger pool (waitress --threads, anyio's limit of 40 threads), or shorter "
+	       "requests in it");
+}
+
+static void client_wait(const json_t *r, struct cause *c)
+{
+	(void)r;
+	c->name = "client_late";
+	SAY(c, "the client had connected, but not sent its request");
+	FIX(c, "a proxy in front that takes whole requests (nginx buffers them)");
+}
+
+/* ---- the interpreter ---- */
+
+static const json_t *longest_collection(const json_t *r)
+{
+	const json_t *row, *longest = NULL;
+	int64_t most = -1;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "gc"), i, row) {
+		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
+
+		if (us > most)
+			longest = row;
+		most = us > most ? us : most;
+	}
+	return longest;
+}
+
+static void put_collection(const json_t *r, struct cause *c, const char *whose)
+{
+	const json_t *gc = longest_collection(r);
+	const char *place = gc ? explain_text(gc, "place") : "";
+	size_t n;
+
+	SAY(c, "%s stopped it", whose);
+	n = strlen(c->said);
+	if (gc)
+		snprintf(c->said + n, sizeof(c->said) - n,
+			 "; the longest: generation %lld, thread %.60s%s%.300s",
+			 (long long)explain_number(gc, "generation"),
+			 thread_label(gc, "tid", "thread_name").text, *place ? ", set off by " : "",
+			 place);
+	FIX(c, "gc.freeze() when the application is loaded, before workers fork, so that "
+	       "collections leave its objects out; higher thresholds (gc.set_threshold); or "
+	       "collections between requests");
+}
+
+static void gc_sibling(const json_t *r, struct cause *c)
+{
+	c->name = "gc_sibling";
+	put_collection(r, c, "garbage collections of other threads");
+}
+
+static void gc_own(const json_t *r, struct cause *c)
+{
+	c->name = "gc_own";
+	put_collection(r, c, "garbage collections that it set off itself");
+}
+
+static void gil(const json_t *r, struct cause *c)
+{
+	const json_t *holder = json_array_get(json_object_get(r, "holders"), 0);
+	const char *place = explain_text(holder, "place");
+
+	c->name = "gil";
+	if (!holder || !explain_number(holder, "tid")) {
+		SAY(c, "other threads had the GIL; which ones is not known");
+		return;
+	}
+	SAY(c, "other threads had the GIL, thread %.60s longest (%.1f ms)%s%.300s",
+	    thread_label(holder, "tid", "thread_name").text, explain_ms(holder, "held_ms"),
+	    *place ? ", in " : "", place);
+	FIX(c, "move that work to another process, or serve with more processes of fewer "
+	       "threads");
+}
+
+static void lock(const json_t *r, struct cause *c)
+{
+	c->name = is_loop(r) ? "loop_blocked" : "lock";
+	SAY(c, "it waited for a lock%s%s", place_of(json_object_get(r, "waits"), "lock").text,
+	    explain_has(r, "gil_ms") ? ""
+				     : " (the GIL's waits are not told apart here and may be in "
+				       "it)");
+	if (is_loop(r))
+		FIX(c, "%s", blocked_loop_fix);
+	else if (explain_has(r, "gil_ms"))
+		FIX(c, "do less while that lock is held, or have more of what it guards (a "
+		       "larger pool of connections)");
+}
+
+/* ---- event loops ---- */
+
+static void loop_busy(const json_t *r, struct cause *c)
+{
+	c->name = "loop_blocked";
+	SAY(c,
+	    "the event loop ran or sat in other requests (%lld open at once): whose time it "
+	    "was is not known",
+	    (long long)explain_number(r, "open_requests"));
+	FIX(c, "%s", blocked_loop_fix);
+}
+
+static void await(const json_t *r, struct cause *c)
+{
+	(void)r;
+	c->name = "await";
+	SAY(c, "it awaited, and the event loop had nothing to do: another service, a timer or a "
+	       "thread");
+}
+
+/* ---- the machine ---- */
+
+static void throttled(const json_t *r, struct cause *c)
+{
+	const json_t *window = json_array_get(json_object_get(r, "throttle"), 0);
+	long long quota = explain_number(window, "quota_us"),
+		  period = explain_number(window, "period_us");
+
+	c->name = "cpu_limit";
+	if (quota > 0 && period > 0)
+		SAY(c, "the CPU quota of %.60s was used up (%.2f CPUs)",
+		    explain_text(window, "cgroup"), (double)quota / (double)period);
+	else
+		SAY(c, "a CPU quota was used up");
+	FIX(c, "a higher CPU limit (resources.limits.cpu, CPUQuota=), or fewer threads that "
+	       "compute at once");
+}
+
+static void runq(const json_t *r, struct cause *c)
+{
+	(void)r;
+	c->name = "cpu_missing";
+	SAY(c, "it was ready to run, and no CPU was free");
+	FIX(c, "a larger instance, or less beside it on this host");
+}
+
+/* ---- what the handler did ---- */
+
+/* A call that blocks in an event loop stops all of its requests, whatever it waits for. */
+static bool blocks_loop(const json_t *r, struct cause *c, const char *what, const char *cause)
+{
+	if (!is_loop(r))
+		return false;
+	c->name = "loop_blocked";
+	SAY(c, "a call in a coroutine blocked the event loop's thread (%s)%s", what,
+	    place_of(json_object_get(r, "waits"), cause).text);
+	FIX(c, "%s", blocked_loop_fix);
+	return true;
+}
+
+static void net(const json_t *r, struct cause *c)
+{
+	if (blocks_loop(r, c, "a socket", "net"))
+		return;
+	c->name = "net";
+	if (explain_ms(r, "net_peer_ms") > 0)
+		SAY(c, "it waited for sockets, %.1f ms of it for %.60s port %lld%s",
+		    explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
+		    (long long)explain_number(r, "net_peer_port"),
+		    place_of(json_object_get(r, "waits"), "net").text);
+	else
+		SAY(c, "it waited for sockets%s",
+		    place_of(json_object_get(r, "waits"), "net").text);
+	FIX(c, "ask that peer less often or for less; whether the network lost packets is in "
+	       "ebpf_tcp_loss");
+}
+
+static void disk(const json_t *r, struct cause *c)
+{
+	if (blocks_loop(r, c, "a disk", "disk"))
+		return;
+	c->name = "disk";
+	SAY(c, "it waited for a disk%s", place_of(json_object_get(r, "waits"), "disk").text);
+}
+
+static void fault(const json_t *r, struct cause *c)
+{
+	c->name = "fault";
+	SAY(c, "it waited for pages of memory that were not there%s",
+	    place_of(json_object_get(r, "waits"), "page_fault").text);
+	FIX(c, "more memory, if the host swaps or drops its page cache");
+}
+
+static void sleeping(const json_t *r, struct cause *c)
+{
+	if (blocks_loop(r, c, "a sleep", "sleep"))
+		return;
+	c->name = "sleep";
+	SAY(c, "the code slept%s", place_of(json_object_get(r, "waits"), "sleep").text);
+}
+
+static void pipe_wait(const json_t *r, struct cause *c)
+{
+	if (blocks_loop(r, c, "a pipe", "pipe"))
+		return;
+	c->name = "pipe";
+	SAY(c, "it waited for a pipe%s", place_of(json_object_get(r, "waits"), "pipe").text);
+}
+
+static void child(const json_t *r, struct cause *c)
+{
+	if (blocks_loop(r, c, "a child process", "child"))
+		return;
+	c->name = "child";
+	SAY(c, "it waited for a child process%s",
+	    place_of(json_object_get(r, "waits"), "child").text);
+}
+
+static void cpu(const json_t *r, struct cause *c)
+{
+	c->name = is_loop(r) ? "loop_blocked" : "cpu";
+	SAY(c, "it computed%s",
+	    explain_has(r, "gc_own_ms") ? "" : " (collections of its own are not told apart here)");
+	if (is_loop(r))
+		FIX(c, "%s", blocked_loop_fix);
+}
+
+static void client_slow(const json_t *r, struct cause *c)
+{
+	c->name = "client_slow";
+	SAY(c, "the client did not take the answer (%lld bytes) as fast as it came",
+	    (long long)explain_number(r, "bytes_out"));
+	FIX(c, "a proxy in front that takes whole answers (nginx buffers them), or smaller "
+	       "answers");
+}
+
+static const struct {
+	const char *column;
+	void (*tell)(const json_t *r, struct cause *c);
+} rules[] = {
+	{ "accept_queue_ms", accept_queue },
+	{ "client_wait_ms", client_wait },
+	{ "queue_ms", queue },
+	{ "pool_wait_ms", pool_wait },
+	{ "cpu_ms", cpu },
+	{ "runq_ms", runq },
+	{ "throttled_ms", throttled },
+	{ "gil_ms", gil },
+	{ "gc_own_ms", gc_own },
+	{ "gc_sibling_ms", gc_sibling },
+	{ "lock_ms", lock },
+	{ "net_ms", net },
+	{ "disk_ms", disk },
+	{ "fault_ms", fault },
+	{ "sleep_ms", sleeping },
+	{ "pipe_ms", pipe_wait },
+	{ "child_ms", child },
+	{ "await_ms", await },
+	{ "loop_busy_ms", loop_busy },
+	{ "client_slow_ms", client_slow },
+};
+
+static int by_ms(const void *a, const void *b)
+{
+	const struct cause *x = a, *y = b;
+
+	return x->ms < y->ms ? 1 : x->ms > y->ms ? -1 : 0;
+}
+
+json_t *causes_of(const json_t *request)
+{
+	struct cause *found = calloc(ARRAY_SIZE(rules), sizeof(*found));
+	double whole = explain_ms(request, "duration_ms");
+	json_t *causes = found ? json_array() : NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; found && i < ARRAY_SIZE(rules); i++) {
+		double ms = explain_ms(request, rules[i].column);
+
+		if (ms < LEAST_MS || ms * 100 < whole * SHARE_PERCENT)
+			continue;
+		found[n].ms = ms;
+		rules[i].tell(request, &found[n++]);
+	}
+	if (n)
+		qsort(found, n, sizeof(*found), by_ms);
+	for (size_t i = 0; causes && i < n && i < CAUSES_MAX; i++) {
+		char said[SAID_MAX]; /* a name may be cut within a character */
+
+		text_printable(said, sizeof(said), found[i].said);
+		json_array_append_new(causes, json_pack("{s:s, s:f, s:s, s:s}", "cause",
+							found[i].name, "ms", found[i].ms, "said",
+							said, "fix", found[i].fix));
+	}
+	free(found);
+	return causes;
+}

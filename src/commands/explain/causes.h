@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cause and fix of a slow request in words, where a part of the ledger and the rows beside it show
+ * them. */
+#ifndef UNDERSPAN_COMMANDS_EXPLAIN_CAUSES_H
+#define UNDERSPAN_COMMANDS_EXPLAIN_CAUSES_H
+
+#include <jansson.h>
+
+/*
+ * Of a request of ledger.h, largest part first: an array of {"cause": a word, "ms", "said",
+ * "fix"}, "fix" is "" where nothing is known to help. Texts contain untrusted names. NULL: out of
+ * memory.
+ */
+json_t *causes_of(const json_t *request);
+
+#endif

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The request ledger for `underspan explain`. See ledger.h. First where to look (ids and times of
+ * requests, by index), then the view request for that time and those processes only.
+ */
+#include "commands/explain/ledger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/explain/ask.h"
+#include "commands/explain/timeline.h"
+#include "base/util.h"
+
+/* ---- where to look ---- */
+
+/* Numbers of a column as a ClickHouse array, 0 first. Heap; NULL: out of memory. */
+static char *numbers_of(const json_t *rows, const char *column)
+{
+	const json_t *row;
+	char *text = NULL;
+	size_t i, size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	fputs("[0", out);
+	json_array_foreach (rows, i, row)
+		fprintf(out, ",%lld", (long long)explain_number(row, column));
+	fputc(']', out);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
+}
+
+static int by_ids(struct clickhouse_client *client, const struct ledger_wanted *wanted,
+		  json_t **ret_rows, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "param_trace_id", wanted->trace_id },
+						   { "param_request_id", wanted->request_id },
+						   { 0 } };
+
+	return explain_ask(client, "explain/ledger.sql", params, ret_rows, why);
+}
+
+/* Adds the requests without a trace id on the threads of server spans. */
+static int add_by_threads(struct clickhouse_client *client, const json_t *spans, json_t *rows,
+			  struct why *why)
+{
+	json_t *servers = json_array(), *found = NULL, *span;
+	AUTO_FREE char *pids = NULL, *tids = NULL;
+	int64_t from_us = INT64_MAX, to_us = 0;
+	char from[24], to[24];
+	size_t i;
+	int err;
+
+	json_array_foreach (spans, i, span) {
+		int64_t start_us = explain_number(span, "start_us");
+
+		if (strcmp(explain_text(span, "kind"), "server") != 0 ||
+		    !explain_number(span, "tid"))
+			continue;
+		json_array_append(servers, span);
+		from_us = start_us < from_us ? start_us : from_us;
+		to_us = start_us > to_us ? start_us : to_us;
+	}
+	pids = numbers_of(servers, "pid");
+	tids = numbers_of(servers, "tid");
+	i = json_array_size(servers);
+	json_decref(servers);
+	if (!i)
+		return 0;
+	if (!pids || !tids)
+		return why_fail(why, ENOMEM, "out of memory");
+	snprintf(from, sizeof(from), "%lld", (long long)from_us);
+	snprintf(to, sizeof(to), "%lld", (long long)to_us);
+	err = explain_ask(client, "explain/ledger_threads.sql",
+			  (const struct clickhouse_param[]){ { "param_pids", pids },
+							     { "param_tids", tids },
+							     { "param_from_us", from },
+							     { "param_to_us", to },
+							     { 0 } },
+			  &found, why);
+	if (!err)
+		json_array_extend(rows, found);
+	json_decref(found);
+	return err;
+}
+
+/* With the others that carried the same trace id: whose span it is depends on them. */
+static int where_to_look(struct clickhouse_client *client, const struct ledger_wanted *wanted,
+			 const json_t *spans, json_t **ret_rows, struct why *why)
+{
+	json_t *same = NULL;
+	const char *trace_id;
+	int err = by_ids(client, wanted, ret_rows, why);
+
+	if (!err && *wanted->trace_id)
+		return add_by_threads(client, spans, *ret_rows, why);
+	trace_id = explain_text(json_array_get(*ret_rows, 0), "trace_id");
+	if (!err && *trace_id) {
+		err = by_ids(client, &(struct ledger_wanted){ trace_id, "0" }, &same, why);
+		if (!err)
+			json_array_extend(*ret_rows, same);
+		json_decref(same);
+	}
+	return err;
+}
+
+/* ---- the requests ---- */
+
+/* The text with `what` replaced by a question in parentheses. Heap; NULL: out of memory. */
+static char *inlined(const char *text, const char *what, const char *question, int len)
+{
+	char *sql = NULL;
+	size_t size;
+	FILE *out = open_memstream(&sql, &size);
+
+	if (!out)
+		return NULL;
+	for (const char *at; (at = strstr(text, what)); text = at + strlen(what))
+		fprintf(out, "%.*s(%.*s\n)", (int)(at - text), text, len, question);
+	fputs(text, out);
+	if (!fclose(out))
+		return sql;
+	free(sql);
+	return NULL;
+}
+
+/* The view request inlined into requests.sql; without otel_span, if there is none. */
+static char *requests_question(bool with_spans)
+{
+	static const char call[] = "request(from = {from:DateTime64(6, 'UTC')}, "
+				   "to = {to:DateTime64(6, 'UTC')})";
+	const char *view, *none = explain_sql_file("explain/no_spans.sql");
+	int len = explain_view_question("views/request.sql", &view);
+	AUTO_FREE char *whole = inlined(explain_sql_file("explain/requests.sql"), call, view, len);
+	char *sql = !whole	 ? NULL
+		    : with_spans ? strdup(whole)
+				 : inlined(whole, "otel_span", none, (int)strlen(none));
+
+	if (sql)
+		explain_enable_conditions(sql);
+	return sql;
+}
+
+static int ask_requests(struct clickhouse_client *client, bool with_spans,
+			const struct clickhouse_param *params, json_t **ret_requests,
+			struct why *why)
+{
+	AUTO_FREE char *question = requests_question(with_spans);
+
+	return question ? explain_ask_text(client, question, params, ret_requests, why)
+			: why_fail(why, ENOMEM, "out of memory");
+}
+
+static void put_moment(char buf[32], int64_t us)
+{
+	snprintf(buf, 32, "%lld.%06lld", (long long)(us / 1000000), (long long)(us % 1000000));
+}
+
+static int find_requests(struct clickhouse_client *client, const struct ledger_wanted *wanted,
+			 const json_t *places, json_t **ret_requests, struct why *why)
+{
+	const char *trace_id = *wanted->trace_id
+				       ? wanted->trace_id
+				       : explain_text(json_array_get(places, 0), "trace_id");
+	AUTO_FREE char *pids = numbers_of(places, "pid");
+	int64_t from_us = INT64_MAX, to_us = 0;
+	char from[32], to[32];
+	const struct clickhouse_param params[] = { { "param_trace_id", wanted->trace_id },
+						   { "param_request_id", wanted->request_id },
+						   { "param_span_trace", trace_id },
+						   { "param_pids", pids },
+						   { "param_from", from },
+						   { "param_to", to },
+						   { 0 } };
+	const json_t *place;
+	size_t i;
+	int err;
+
+	json_array_foreach (places, i, place) {
+		int64_t us = explain_number(place, "from_us");
+
+		from_us = us < from_us ? us : from_us;
+		to_us = us >= to_us ? us + 1 : to_us;
+	}
+	if (!pids)
+		return why_fail(why, ENOMEM, "out of memory");
+	put_moment(from, from_us);
+	put_moment(to, to_us);
+	err = ask_requests(client, true, params, ret_requests, why);
+	return err == NO_SUCH_TABLE ? ask_requests(client, false, params, ret_requests, why) : err;
+}
+
+/* ---- what was around them ---- */
+
+static int look_around(struct clickhouse_client *client, json_t *r, struct why *why)
+{
+	int64_t from = explain_number(r, "from_us"), to = explain_number(r, "to_us");
+	int64_t handled = explain_number(r, "handled_us");
+	int64_t waited = explain_number(r, "waited_to_us");
+	int err = explain_attach(client, r, r, "meanwhile", "explain/meanwhile.sql", from, waited,
+				 why);
+
+	if (!err)
+		err = explain_attach(client, r, r, "threads", "explain/threads.sql", from, to, why);
+	if (!err)
+		json_object_set(r, "threads",
+				json_object_get(json_array_get(json_object_get(r, "threads"), 0),
+						"threads"));
+	if (!err)
+		err = explain_attach(client, r, r, "gc", "explain/gc.sql", from, to, why);
+	if (!err)
+		err = explain_attach(client, r, r, "throttle", "explain/throttle.sql", from, to,
+				     why);
+	if (!err)
+		err = explain_attach(client, r, r, "waits", "explain/waits.sql", handled, to, why);
+	if (!err)
+		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
+				     why);
+	return err;
+}
+
+int ledger_find(struct clickhouse_client *client, const struct ledger_wanted *wanted,
+		const json_t *spans, json_t **ret_requests, struct why *why)
+{
+	json_t *places = NULL, *request;
+	size_t i;
+	int err = where_to_look(client, wanted, spans, &places, why);
+
+	if (!err && json_array_size(places))
+		err = find_requests(client, wanted, places, ret_requests, why);
+	json_decref(places);
+	/* an older schema without the ledger */
+	if (err == NO_SUCH_TABLE)
+		err = 0;
+	if (!err && !*ret_requests)
+		*ret_requests = json_array();
+	json_array_foreach (*ret_requests, i, request) {
+		if (!err && i < REQUESTS_DETAILED)
+			err = look_around(client, request, why);
+	}
+	return err;
+}
+
+void ledger_name_spans(const json_t *requests, json_t *spans)
+{
+	const json_t *request;
+	json_t *span;
+	size_t i, j;
+
+	json_array_foreach (spans, i, span) {
+		json_array_foreach (requests, j, request) {
+			if (!strcmp(explain_text(span, "kind"), "server") &&
+			    !strcmp(explain_text(request, "span_id"),
+				    explain_text(span, "span_id")))
+				json_object_set(span, "request_id",
+						json_object_get(request, "request_id"));
+		}
+	}
+}

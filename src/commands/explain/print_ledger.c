@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Requests of the ledger as text. See print_ledger.h. */
+#include "commands/explain/print_ledger.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/util.h"
+#include "commands/explain/timeline.h"
+
+enum { MEANWHILE_SHOWN = 5, SAY_MAX = 2048 };
+static const double SHOWN_MS = 0.05; /* shorter parts have no line */
+
+/* A paragraph: the first line begins at `first`, the others at `indent`. */
+static void say(int first, int indent, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static void say(int first, int indent, const char *fmt, ...)
+{
+	const struct picture p = { .columns = COLUMNS };
+	char text[SAY_MAX], line[SAY_MAX], margin[COLUMNS];
+	size_t n, width;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	text_printable(line, sizeof(line), text);
+	n = text_prefix(line, (size_t)(indent - first), &width);
+	snprintf(margin, sizeof(margin), "%*s%.*s", first, "", (int)n, line);
+	printf("%s", margin);
+	print_wrapped(&p, line + n, indent);
+}
+
+/* ---- parts ---- */
+
+static const struct {
+	const char *name, *words, *short_words;
+} parts[] = {
+	{ "accept_queue", "accept queue: connected, not accepted", "accept queue" },
+	{ "client_wait", "client: had not sent its request", "wait for the client" },
+	{ "queue", "queue: bytes there, not read", "queue" },
+	{ "pool_wait", "pool: read, no thread ran it", "pool" },
+	{ "cpu", "CPU", "CPU" },
+	{ "runq", "run queue: ready, no CPU free", "run queue" },
+	{ "throttled", "throttled: CPU quota used up", "CPU quota" },
+	{ "gil", "GIL: another thread had it", "GIL" },
+	{ "gc_own", "GC: collections of its own", "collections of its own" },
+	{ "gc_sibling", "GC: collections of other threads", "collections of other threads" },
+	{ "lock", "lock", "lock" },
+	{ "net", "network", "network" },
+	{ "disk", "disk", "disk" },
+	{ "fault", "page faults", "page faults" },
+	{ "sleep", "asleep", "sleep" },
+	{ "pipe", "pipe", "pipe" },
+	{ "child", "child process", "child process" },
+	{ "other", "off the CPU otherwise", "other waits" },
+	{ "await", "awaited: event loop had nothing to do", "await" },
+	{ "loop_busy", "loop busy: several requests open", "busy loop" },
+	{ "client_slow", "client: did not take the answer", "slow client" },
+};
+
+static size_t part_of(const char *name)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_SIZE(parts) && strcmp(parts[i].name, name) != 0)
+		i++;
+	return i;
+}
+
+static void print_part(const struct picture *p, const json_t *r, const char *name, double at_ms,
+		       double ms)
+{
+	size_t i = part_of(name);
+	int64_t begin_us = p->begin_us + (int64_t)(at_ms * 1000 + 0.5),
+		us = (int64_t)(ms * 1000 + 0.5);
+	char label[LABEL_MAX];
+
+	snprintf(label, sizeof(label), "%.60s", i < ARRAY_SIZE(parts) ? parts[i].words : name);
+	if (!strcmp(name, "net") && explain_ms(r, "net_peer_ms") > 0)
+		snprintf(label, sizeof(label), "network, %.1f ms of it: %.60s port %lld",
+			 explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
+			 (long long)explain_number(r, "net_peer_port"));
+	print_line(p, 0, label, begin_us, begin_us + us, us);
+}
+
+static bool is_share(size_t part)
+{
+	return part >= part_of("cpu") && part < part_of("client_slow");
+}
+
+static void print_waterfall(const struct picture *p, const json_t *r)
+{
+	const json_t *names = json_object_get(r, "part"), *name;
+	bool told = false;
+	size_t i;
+
+	printf("\n%10s %10s\n", "at ms", "ms");
+	json_array_foreach (names, i, name) {
+		const char *text = json_string_value(name) ?: "";
+		double at = json_number_value(json_array_get(json_object_get(r, "part_at_ms"), i));
+		double ms = json_number_value(json_array_get(json_object_get(r, "part_ms"), i));
+
+		if (ms < SHOWN_MS)
+			continue;
+		if (!told && is_share(part_of(text)))
+			say(12, 12, "its thread from here on (shares, in no order of time):");
+		told = told || is_share(part_of(text));
+		print_part(p, r, text, at, ms);
+	}
+}
+
+/* ---- head ---- */
+
+static void print_span_of(const json_t *r)
+{
+	if (*explain_text(r, "span_id"))
+		say(2, 4, "span \"%.200s\" of %.100s says %.1f ms (found by its %.20s)",
+		    explain_text(r, "span_name"), explain_text(r, "service"),
+		    explain_ms(r, "span_ms"), explain_text(r, "span_by"));
+	else
+		say(2, 4, "no span is known to be its own: %.200s", explain_text(r, "no_span"));
+	if (*explain_text(r, "trace_id"))
+		say(2, 4, "trace %.40s", explain_text(r, "trace_id"));
+}
+
+static void print_head(const json_t *r)
+{
+	const char *path = explain_text(r, "path"), *method = explain_text(r, "method");
+	const char *outcome = explain_text(r, "outcome"), *link = explain_text(r, "link");
+	char status[32] = "no answer";
+
+	if (explain_has(r, "status"))
+		snprintf(status, sizeof(status), "status %lld",
+			 (long long)explain_number(r, "status"));
+	say(0, 2, "request %.20s: %.40s %.300s, %s, %.1f ms", explain_text(r, "request_id"),
+	    *method ? method : "(method not known)", *path ? path : "(path not known)", status,
+	    explain_ms(r, "duration_ms"));
+	say(2, 4, "%.30s UTC, %.100s, pid %lld, %s %.60s, port %lld, from %.60s",
+	    explain_text(r, "start_time"), explain_text(r, "host"),
+	    (long long)explain_number(r, "pid"),
+	    strcmp(explain_text(r, "model"), "loop") != 0 ? "thread" : "event loop",
+	    thread_label(r, "tid", "thread_name").text, (long long)explain_number(r, "server_port"),
+	    explain_text(r, "peer_ip"));
+	if (*outcome && strcmp(outcome, "answered") != 0)
+		say(2, 4, "ended: %.40s",
+		    !strcmp(outcome, "client_aborted") ? "the client closed before the answer"
+						       : outcome);
+	if (*link && strcmp(link, "same") != 0)
+		say(2, 4, "its thread is not certain: known by a %.20s", link);
+	if (explain_ms(r, "weight") > 1)
+		say(2, 4, "stands for %.1f requests (a sample of the short ones)",
+		    explain_ms(r, "weight"));
+	print_span_of(r);
+}
+
+/* ---- around it ---- */
+
+static void print_meanwhile(const json_t *r)
+{
+	const json_t *rows = json_object_get(r, "meanwhile"), *row;
+	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
+	char waiting[48] = "";
+	bool waited = explain_number(r, "waited_to_us") != explain_number(r, "to_us");
+	size_t i;
+
+	putchar('\n');
+	if (explain_has(r, "queue_depth"))
+		snprintf(waiting, sizeof(waiting), "; %lld requests waited",
+			 (long long)explain_number(r, "queue_depth"));
+	say(0, 2, "when it came, %lld of %lld threads that serve here had a request%s", busy,
+	    threads > busy ? threads : busy, waiting);
+	if (!json_array_size(rows))
+		return;
+	say(0, 2,
+	    "the process had these requests %s:", waited ? "while it waited" : "at the same time");
+	printf("%10s %9s %11s\n", "held ms", "requests", "longest ms");
+	json_array_foreach (rows, i, row) {
+		char figures[64];
+
+		if (i == MEANWHILE_SHOWN) {
+			say(2, 4, "... and %zu other paths, see --json", json_array_size(rows) - i);
+			break;
+		}
+		snprintf(figures, sizeof(figures), "%10.1f %9.0f %11.1f",
+			 explain_ms(row, "held_ms"), explain_ms(row, "requests"),
+			 explain_ms(row, "longest_ms"));
+		say(0, 34, "%s  %.20s %.300s", figures, explain_text(row, "method"),
+		    explain_text(row, "path"));
+	}
+}
+
+static void print_events(const struct picture *p, const json_t *r)
+{
+	struct lines *lines = calloc(1, sizeof(*lines));
+
+	if (!lines)
+		return;
+	add_collections(lines, r);
+	add_quota(lines, r);
+	add_waits(lines, r);
+	if (lines->n) {
+		putchar('\n');
+		say(0, 2, "rows of that time, of %s:",
+		    strcmp(explain_text(r, "model"), "loop") != 0
+			    ? "its thread and process"
+			    : "the event loop's thread (other requests' too) and process");
+	}
+	print_lines(p, lines, 0);
+	free(lines);
+}
+
+static void print_causes(const json_t *r)
+{
+	const json_t *causes = json_object_get(r, "causes"), *cause;
+	size_t i;
+
+	putchar('\n');
+	json_array_foreach (causes, i, cause) {
+		say(0, 7, "cause: %.1f ms: %.600s", explain_ms(cause, "ms"),
+		    explain_text(cause, "said"));
+		if (*explain_text(cause, "fix"))
+			say(0, 7, "  fix: %.600s", explain_text(cause, "fix"));
+	}
+	if (!json_array_size(causes))
+		say(0, 7, "cause: no part stands out");
+}
+
+/* ---- what was not measured ---- */
+
+static const struct {
+	const char *reason, *words;
+} reasons[] = {
+	{ "gil", "waits for the GIL have no probe in this process: their time is in lock and CPU" },
+	{ "gc", "collections have no probe in this process: their time is in CPU and GIL" },
+	{ "arrival", "when its first byte came is not known: it began when it was read" },
+	{ "accept", "its connection's begin and accept() were not seen" },
+	{ "work_elsewhere", "other threads worked for it: their CPU, locks and disks are not in "
+			    "its parts" },
+	{ "head_split", "its head came in pieces: path and trace id may lack" },
+	{ "pipelined", "it was sent before the answer to the one before it: its wait has parts of "
+		       "that one" },
+};
+
+static const char *words_of(const char *reason)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
+		if (!strcmp(reasons[i].reason, reason))
+			return reasons[i].words;
+	}
+	return reason;
+}
+
+static void print_not_measured(const json_t *r)
+{
+	const json_t *missing = json_object_get(r, "part_missing"), *item;
+	char names[SAY_MAX] = "";
+	size_t i;
+
+	json_array_foreach (missing, i, item) {
+		size_t part = part_of(json_string_value(item) ?: ""), n = strlen(names);
+
+		snprintf(names + n, sizeof(names) - n, "%s%.60s", n ? ", " : "",
+			 part < ARRAY_SIZE(parts) ? parts[part].short_words
+						  : json_string_value(item) ?: "");
+	}
+	if (*names)
+		say(0, 14, "not measured: %s", names);
+	json_array_foreach (json_object_get(r, "not_measured"), i, item)
+		say(0, 14, "not measured: %.300s", words_of(json_string_value(item) ?: ""));
+	if (!*names && !json_array_size(json_object_get(r, "not_measured")))
+		say(0, 14, "not measured: nothing, all parts were");
+}
+
+static void print_request(const json_t *r)
+{
+	const struct picture p = { .begin_us = explain_number(r, "from_us"),
+				   .end_us = explain_number(r, "to_us"),
+				   .columns = COLUMNS };
+
+	print_head(r);
+	print_waterfall(&p, r);
+	if (json_object_get(r, "causes")) {
+		print_meanwhile(r);
+		print_events(&p, r);
+		print_causes(r);
+	}
+	print_not_measured(r);
+	putchar('\n');
+}
+
+void print_ledger(const json_t *requests)
+{
+	const json_t *request;
+	size_t i;
+
+	json_array_foreach (requests, i, request)
+		print_request(request);
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The spans of a trace for `underspan explain`, with their rows of the view request_time_parts. See
+ * spans.h.
+ */
+#include "commands/explain/spans.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/explain/ask.h"
+#include "commands/explain/timeline.h"
+#include "base/util.h"
+
+/*
+ * The view request_time_parts with request_time inlined, as a single query: ClickHouse analyses a
+ * nested view several times, which takes longer than the answer. Enables the conditions that the
+ * views contain as comments: only rows of {pids} and spans of {trace_id} are relevant. Heap; NULL:
+ * out of memory.
+ */
+static char *parts_question(void)
+{
+	static const char call[] = "request_time(from = {from:DateTime64(6, 'UTC')}, "
+				   "to = {to:DateTime64(6, 'UTC')})";
+	const char *inner, *outer, *at;
+	int inner_len = explain_view_question("views/request_time.sql", &inner);
+	int outer_len = explain_view_question("views/request_time_parts.sql", &outer);
+	char *sql = NULL;
+
+	at = strstr(outer, call);
+	if (asprintf(&sql,
+		     "SELECT * FROM (%.*s(%.*s\n)%.*s\n) WHERE trace_id = {trace_id:String} "
+		     "ORDER BY start_us, span_id",
+		     (int)(at - outer), outer, inner_len, inner,
+		     (int)(outer + outer_len - at - strlen(call)), at + strlen(call)) < 0)
+		return NULL;
+	explain_enable_conditions(sql);
+	return sql;
+}
+
+/* ---- the trace's spans ---- */
+
+/* All of time, if no table has the time of the trace. */
+int explain_find_spans(struct clickhouse_client *client, const char *trace_id, json_t **ret_spans,
+		       struct why *why)
+{
+	struct clickhouse_param params[] = { { "param_trace_id", trace_id },
+					     { "param_first", "1970-01-02 00:00:00" },
+					     { "param_last", "2100-01-01 00:00:00" },
+					     { 0 } };
+	json_t *when = NULL, *row;
+	int err = explain_ask(client, "explain/when.sql", params, &when, why);
+
+	if (!err && (row = json_array_get(when, 0))) {
+		params[1].value = explain_text(row, "first");
+		params[2].value = explain_text(row, "last");
+	}
+	if (!err || err == NO_SUCH_TABLE)
+		err = explain_ask(client, "explain/spans.sql", params, ret_spans, why);
+	json_decref(when);
+	return err;
+}
+
+/* Range of start times of the trace's server spans; false: none. */
+static bool server_window(const json_t *spans, int64_t *ret_from, int64_t *ret_to)
+{
+	const json_t *span;
+	bool found = false;
+	size_t i;
+
+	json_array_foreach (spans, i, span) {
+		int64_t start = explain_number(span, "start_us");
+
+		if (strcmp(explain_text(span, "kind"), "server") != 0)
+			continue;
+		if (!found || start < *ret_from)
+			*ret_from = start;
+		if (!found || start >= *ret_to)
+			*ret_to = start + 1;
+		found = true;
+	}
+	return found;
+}
+
+/* Pids of the trace's server spans as a ClickHouse array. Heap; NULL: out of memory. */
+static char *server_pids(const json_t *spans)
+{
+	const json_t *span;
+	char *text = NULL;
+	size_t i, size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	fputs("[0", out);
+	json_array_foreach (spans, i, span) {
+		if (!strcmp(explain_text(span, "kind"), "server"))
+			fprintf(out, ",%lld", (long long)explain_number(span, "pid"));
+	}
+	fputc(']', out);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
+}
+
+static json_t *span_by_id(const json_t *spans, const char *id)
+{
+	json_t *span;
+	size_t i;
+
+	json_array_foreach (spans, i, span) {
+		if (!strcmp(explain_text(span, "kind"), "server") &&
+		    !strcmp(explain_text(span, "span_id"), id))
+			return span;
+	}
+	return NULL;
+}
+
+/* Attaches the row of request_time_parts to each server span that has no request of the ledger. */
+static int find_parts(struct clickhouse_client *client, const char *trace_id, json_t *spans,
+		      struct why *why)
+{
+	int64_t from_us = 0, to_us = 0;
+	char from[32], to[32];
+	AUTO_FREE char *question = parts_question(), *pids = server_pids(spans);
+	const struct clickhouse_param params[] = { { "param_trace_id", trace_id },
+						   { "param_pids", pids },
+						   { "param_from", from },
+						   { "param_to", to },
+						   { 0 } };
+	json_t *rows = NULL, *row;
+	size_t i;
+	int err;
+
+	if (!server_window(spans, &from_us, &to_us))
+		return 0;
+	if (!question || !pids)
+		return why_fail(why, ENOMEM, "out of memory");
+	snprintf(from, sizeof(from), "%lld.%06lld", (long long)(from_us / 1000000),
+		 (long long)(from_us % 1000000));
+	snprintf(to, sizeof(to), "%lld.%06lld", (long long)(to_us / 1000000),
+		 (long long)(to_us % 1000000));
+	err = explain_ask_text(client, question, params, &rows, why);
+	if (err == NO_SUCH_TABLE)
+		return why_fail(why, ENOENT,
+				"the tables or views here are missing or of another version: run "
+				"'underspan schema --apply'");
+	json_array_foreach (rows, i, row) {
+		json_t *span = span_by_id(spans, explain_text(row, "span_id"));
+
+		if (span && !json_object_get(span, "request_id"))
+			json_object_set(span, "request", row);
+	}
+	json_decref(rows);
+	return err;
+}
+
+/* ---- events inside spans ---- */
+
+static int look_under(struct clickhouse_client *client, json_t *span, struct why *why)
+{
+	const json_t *request = json_object_get(span, "request");
+	int64_t start = explain_number(request, "start_us"),
+		end = explain_number(request, "end_us");
+	int64_t from = explain_number(request, "from_us"), to = explain_number(request, "to_us");
+	int64_t pickup = explain_number(request, "handoff_to_us");
+	int err = 0;
+
+	if (!explain_number(request, "measured"))
+		return 0;
+	if (pickup)
+		err = explain_attach(client, span, request, "handoff", "explain/handoff.sql",
+				     pickup, pickup, why);
+	if (!err)
+		err = explain_attach(client, span, request, "gc", "explain/gc.sql", from, to, why);
+	if (!err)
+		err = explain_attach(client, span, request, "throttle", "explain/throttle.sql",
+				     from, to, why);
+	if (!err)
+		err = explain_attach(client, span, request, "waits", "explain/waits.sql", start,
+				     end, why);
+	return err;
+}
+
+static bool is_server_without_request(const json_t *span)
+{
+	return !strcmp(explain_text(span, "kind"), "server") &&
+	       !json_object_get(span, "request_id");
+}
+
+int explain_span_parts(struct clickhouse_client *client, const char *trace_id, json_t *spans,
+		       struct why *why)
+{
+	bool wanted = false;
+	json_t *span;
+	size_t i;
+	int err;
+
+	json_array_foreach (spans, i, span)
+		wanted = wanted || is_server_without_request(span);
+	err = wanted ? find_parts(client, trace_id, spans, why) : 0;
+	json_array_foreach (spans, i, span) {
+		if (!err && json_object_get(span, "request"))
+			err = look_under(client, span, why);
+	}
+	return err;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines of `underspan explain`: a bar on the timeline, a label wrapped beside it; events of the
+ * same kind in one line. All texts are made printable here.
+ */
+#ifndef UNDERSPAN_COMMANDS_EXPLAIN_TIMELINE_H
+#define UNDERSPAN_COMMANDS_EXPLAIN_TIMELINE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BAR_WIDTH = 20, LABEL_MAX = 512, LINES_MAX = 200, COLUMNS = 80 };
+
+/* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number.
+ */
+const char *explain_text(const json_t *row, const char *name);
+int64_t explain_number(const json_t *row, const char *name);
+double explain_ms(const json_t *row, const char *name);
+bool explain_has(const json_t *row, const char *name); /* a number, not NULL */
+
+/* Time range of the timeline. */
+struct picture {
+	int64_t begin_us, end_us;
+	int columns; /* labels are wrapped at this column; 0: never (not a terminal) */
+};
+
+/* Prints a printable label, wrapped below its start in column `indent`. */
+void print_wrapped(const struct picture *p, const char *label, int indent);
+void print_line(const struct picture *p, int depth, const char *name, int64_t begin_us,
+		int64_t end_us, int64_t sum_us);
+
+struct line {
+	char label[LABEL_MAX];
+	int64_t begin_us, end_us, sum_us;
+	unsigned int times;
+};
+
+/* Zero-initialized. */
+struct lines {
+	struct line items[LINES_MAX];
+	size_t n, left_out;
+};
+
+/* The events "waits", "gc" and "throttle" of a span or request. A quota stops all threads of the
+ * process; other waits contain that time. */
+void add_waits(struct lines *lines, const json_t *of);
+void add_collections(struct lines *lines, const json_t *of);
+void add_quota(struct lines *lines, const json_t *of);
+void print_lines(const struct picture *p, struct lines *lines, int depth);
+
+/* A thread by name, otherwise by id. */
+struct thread_label {
+	char text[64];
+};
+struct thread_label thread_label(const json_t *row, const char *tid, const char *name);
+
+#endif

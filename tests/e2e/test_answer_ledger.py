@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan explain` from the request ledger: known rows of ebpf_request and of the tables beside it, whole answers, with spans and
+without any; causes in words only where rows carry them."""
+import json
+
+import pytest
+
+from agent import NO_ENGINE, plain_build
+from answers import LEDGER_PARTS, OTEL, Answers, trace_id
+from store_fixture import Store
+
+pytestmark = plain_build(NO_ENGINE)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("ledger") / "db") as store:
+        for path in OTEL:
+            store.ask(path.read_text())
+        Answers(store).apply()
+        yield store
+
+
+@pytest.fixture
+def ask(shared):
+    """The tables empty."""
+    for name in shared.ask("SELECT name FROM system.tables WHERE database = 'default' AND engine = 'MergeTree' "
+                           "AND name != 'ebpf_schema'").split():
+        shared.ask(f"TRUNCATE TABLE {name}")
+    return Answers(shared)
+
+
+def text(ask, word, columns=80):
+    """What is printed: no line is longer than 80 columns, nothing steers a terminal. Line ends and margins are left out."""
+    done = ask.command("explain", word)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert all(len(line) <= columns for line in done.stdout.splitlines()), done.stdout
+    assert all(c == "\n" or c.isprintable() for c in done.stdout), ascii(done.stdout)
+    return " ".join(done.stdout.split())
+
+
+def answer(ask, word, code=0):
+    done = ask.command("explain", "--json", word)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return json.loads(done.stdout)
+
+
+def causes(ask, word="77"):
+    """Causes of a request by name, largest first; each is in the text as well, with its remedy."""
+    [request] = answer(ask, word)["requests"]
+    printed = "".join(text(ask, word).split())  # a long name is broken anywhere
+    for cause in request["causes"]:
+        for said in f"cause: {cause['ms']:.1f} ms: {cause['said']}", f"fix: {cause['fix']}" if cause["fix"] else "":
+            assert "".join(said.split()) in printed, (cause, printed)
+    return {cause["cause"]: cause for cause in request["causes"]}
+
+
+def test_a_request_without_any_span(ask):
+    """By its own id, and by the trace id that only the ledger knows: the same row, every part where it belongs."""
+    parts = {name: i + 1 for i, name in enumerate(LEDGER_PARTS)}
+    ask.request(10, parts, trace_id=trace_id(5), parent_span_id="ab" * 8, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=7_000_000)
+    ask.request(900, {"cpu": 5}, request_id=78, tid=9)
+    by_id, by_trace = answer(ask, "77"), answer(ask, trace_id(5))
+    assert by_id["requests"] == by_trace["requests"] and len(by_id["requests"]) == 1 and by_trace["spans"] == []
+    [request] = by_id["requests"]
+    assert (request["part"], request["part_missing"]) == (LEDGER_PARTS, [])
+    assert request["part_ms"] == [float(i + 1) for i in range(21)] and request["part_at_ms"] == [float(i * (i + 1) / 2) for i in range(21)]
+    assert (request["duration_ms"], request["handled_us"], request["no_span"]) == (231, ask.us(20), "no server span has its traceparent")
+    said = text(ask, "77")
+    assert said.startswith("request 77: GET /orders, status 200, 231.0 ms ") and "event loop" not in said.split(" at ms ")[0]
+    bar, words = "|= | ", "accept queue: connected, not accepted"
+    assert f"0.0 1.0 {bar}{words}" in said and "10.0 5.0 |= | CPU" in said
+    assert "network, 7.0 ms of it: 10.0.0.5 port 5432" in said and "not measured: nothing, all parts were" in said
+    # the answer's view says the same
+    window = f"from = fromUnixTimestamp64Micro({ask.us(0)}, 'UTC'), to = fromUnixTimestamp64Micro({ask.us(500)}, 'UTC')"
+    row = json.loads(ask.store.ask(f"SELECT * FROM request({window}) FORMAT JSONEachRow"))
+    assert {f"{name}_ms": row[f"{name}_ms"] for name in LEDGER_PARTS} == {f"{name}_ms": request[f"{name}_ms"] for name in LEDGER_PARTS}
+
+
+def test_a_trace_with_spans(ask):
+    """One server span has its request in the ledger, one has none: that one is answered by request_time as ever."""
+    ask.agent(-120_000, 300)
+    ask.known()
+    trace = trace_id(6)
+    ask.span(trace, "c1", kind="Client", at=0, ms=400)
+    ask.span(trace, "s1", "c1", at=300, ms=90)
+    ask.span(trace, "c2", "s1", kind="Client", at=310, ms=60)
+    ask.span(trace, "s2", "c2", at=320, ms=40, tid=18)
+    ask.request(10, {"queue": 285, "cpu": 95}, trace_id=trace, parent_span_id="c1")
+    said = answer(ask, trace)
+    assert [r["request_id"] for r in said["requests"]] == ["77"] and said["requests"][0]["span_id"] == "s1"
+    assert {s["span_id"]: (s.get("request_id"), "request" in s) for s in said["spans"] if s["kind"] == "server"} == {"s1": ("77", False), "s2": (None, True)}
+    printed = text(ask, trace, columns=200)  # request_time's lines are wrapped on a terminal only
+    assert 'span "GET x" of svc says 90.0 ms (found by its traceparent)' in printed and "the span says 40.0 ms; where" in printed
+    assert "the span says 90.0 ms; where" not in printed
+
+
+def test_a_request_that_carried_no_trace_id(ask):
+    """Its span is found by thread and time, so the span's trace finds it; two spans there fit neither."""
+    ask.request(10, {"queue": 200, "cpu": 100})
+    ask.request(600, {"queue": 200, "cpu": 100}, request_id=78)
+    ask.span(trace_id(7), "s1", at=215, ms=90)
+    for i in range(2):
+        ask.span(trace_id(8 + i), f"t{i}", at=810 + 20 * i, ms=10)
+    [request] = answer(ask, trace_id(7))["requests"]
+    assert (request["request_id"], request["span_by"], request["queue_ms"], request["trace_id"]) == ("77", "thread", 200, trace_id(7))
+    assert answer(ask, trace_id(8), code=1)["requests"] == []
+    [request] = answer(ask, "78")["requests"]
+    assert (request["span_id"], request["no_span"]) == ("", "the request carried no traceparent, and several server spans began on its thread meanwhile")
+
+
+def test_threads_missing(ask):
+    """All threads had a request when it came; who had them is told, those alike in one line."""
+    for i in range(8):
+        ask.request(0, {"sleep": 950}, request_id=100 + i, tid=10 + i, path="/slow" if i < 6 else "/report")
+    ask.request(10, {"queue": 940, "cpu": 20}, tid=10, busy_threads=8, queue_depth=3)
+    [cause] = causes(ask).values()
+    assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "all 8 threads that serve here had a request" in cause["said"] and "--threads" in cause["fix"]
+    [request] = answer(ask, "77")["requests"]
+    assert [(m["path"], m["requests"], m["threads"], m["held_ms"], m["longest_ms"]) for m in request["meanwhile"]] == [
+        ("/slow", 6, 6, 6 * 940, 950), ("/report", 2, 2, 2 * 940, 950)]
+    said = text(ask, "77")
+    assert "when it came, 8 of 8 threads that serve here had a request; 3 requests waited" in said and "5640.0 6 950.0 GET /slow" in said
+    # fewer were busy: no remedy is made up
+    ask.request(2000, {"queue": 300, "cpu": 20}, request_id=79, tid=10, busy_threads=2)
+    assert causes(ask, "79")["queue"]["fix"] == "" and "threads_missing" not in causes(ask, "79")
+
+
+def test_a_collection_of_another_thread(ask):
+    ask.row("gc_pause", 30, 160, tid=9, generation=2, thread_name="worker-9", py_stack=["load (/srv/app/shop/cache.py:12)"])
+    ask.request(10, {"cpu": 40, "gc_sibling": 160})
+    found = causes(ask)
+    assert list(found) == ["gc_sibling", "cpu"] and "gc.freeze()" in found["gc_sibling"]["fix"]
+    assert "generation 2, thread worker-9, set off by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
+
+
+def test_the_gil_held_by(ask):
+    holders = [{"tid": 9, "ns": 110_000_000, "thread_name": "pdf"}, {"tid": 10, "ns": 10_000_000, "thread_name": "other"}]
+    ask.row("gil_wait", 20, 120, holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"], holders=holders)
+    ask.request(10, {"cpu": 12, "gil": 120})
+    [cause, *_] = causes(ask).values()
+    assert cause["cause"] == "gil" and "thread pdf longest (110.0 ms), in render (pdf/draw.py:7)" in cause["said"] and "processes" in cause["fix"]
+    # without a row of it, no holder is named and nothing is advised
+    ask.request(900, {"cpu": 12, "gil": 120}, request_id=79)
+    assert causes(ask, "79")["gil"]["said"] == "other threads had the GIL; which ones is not known" and causes(ask, "79")["gil"]["fix"] == ""
+
+
+def test_a_call_that_blocks_a_loop(ask):
+    """One sleeps in a coroutine, with its line; one lies unread meanwhile."""
+    ask.row("off_cpu", 20, 300, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
+    ask.request(10, {"sleep": 300, "cpu": 12}, model="loop")
+    found = causes(ask)["loop_blocked"]
+    assert "blocked the event loop's thread (a sleep), in wait_for_it (shop/api.py:33)" in found["said"] and "asyncio.to_thread" in found["fix"]
+    ask.request(15, {"queue": 290, "cpu": 2}, request_id=78, model="loop")
+    assert "the event loop did not come to read them" in causes(ask, "78")["loop_blocked"]["said"]
+    assert "event loop 8" in text(ask, "78")
+    ask.request(15, {"await": 290, "loop_busy": 60}, request_id=79, model="loop", open_requests=5)
+    assert list(causes(ask, "79")) == ["await", "loop_blocked"] and "5 open at once" in causes(ask, "79")["loop_blocked"]["said"]
+
+
+def test_the_machine_and_the_client(ask):
+    ask.row("cpu_throttle", 20, 90, tid=0, cgroup="/pod-a", quota_us=50_000, period_us=100_000, throttled_ns=90_000_000)
+    ask.request(10, {"cpu": 50, "throttled": 90, "runq": 60, "lock": 10, "client_slow": 200})
+    found = causes(ask)
+    assert list(found) == ["client_slow", "cpu_limit", "cpu_missing", "cpu"]
+    assert "of /pod-a was used up (0.50 CPUs)" in found["cpu_limit"]["said"] and "larger instance" in found["cpu_missing"]["fix"]
+    assert "(1000 bytes)" in found["client_slow"]["said"]
+    ask.request(900, {"lock": 80, "cpu": 5}, request_id=79)
+    ask.row("off_cpu", 905, 70, cause="lock", py_stack=["get (/srv/app/db/pool.py:4)"])
+    assert "it waited for a lock, in get (db/pool.py:4)" == causes(ask, "79")["lock"]["said"]
+
+
+def test_what_was_not_measured_is_no_zero(ask):
+    ask.request(10, {"queue": None, "accept_queue": None, "gil": None, "gc_own": None, "gc_sibling": None, "lock": 60, "cpu": 20}, not_measured=["gil", "gc", "arrival", "x\x1b[1m"])
+    [request] = answer(ask, "77")["requests"]
+    assert request["part_missing"] == ["accept_queue", "queue", "gil", "gc_own", "gc_sibling"] and request["gil_ms"] is None and "gil" not in request["part"]
+    said = text(ask, "77")
+    assert "not measured: accept queue, queue, GIL, collections of its own, collections of other threads" in said
+    for words in ("waits for the GIL have no probe", "collections have no probe", "when its first byte came is not known"):
+        assert f"not measured: {words}" in said
+    assert " 0.0 ms" not in said and " 0.0 |" not in said.split("shares")[0] and "GIL: another thread had it" not in said
+    assert causes(ask)["lock"]["fix"] == "" and "may be in it" in causes(ask)["lock"]["said"]
+
+
+def test_a_part_that_is_small_is_no_cause(ask):
+    ask.request(10, {name: 0.4 for name in LEDGER_PARTS})
+    assert causes(ask) == {} and "cause: no part stands out" in text(ask, "77")
+
+
+def test_hostile_names(ask):
+    """Paths, methods, names of threads and of code: one line, no control, 80 columns, and no cause is lost by a name that is cut."""
+    hostile = "/\x1b]0;owned\x07\n\u202e" + "é" * 200 + "x" * 300
+    ask.request(10, {"queue": 300, "cpu": 100, "gil": 100}, path=hostile, method="GET\x1b[2J", thread_name="t\x9b31m\n", busy_threads=1)
+    ask.request(0, {"cpu": 330}, request_id=78, path=hostile, tid=8, method="\x07")
+    ask.row("gil_wait", 320, 90, holder_tid=9, holder_thread_name="\x1b" + "é" * 80, holder_py_stack=["é" * 400 + "\x1b[1m (a.py:1)"],
+            holders=[{"tid": 9, "ns": 90_000_000, "thread_name": "\x1b" + "é" * 80}])
+    ask.row("off_cpu", 330, 50, cause="sleep", py_stack=["\u202e\x1b[31mf (b.py:1)"])
+    assert {"threads_missing", "gil", "cpu"} <= set(causes(ask))
+    assert "GET?[2J /?]0;owned???" in text(ask, "77")
+
+
+def test_ids_that_are_unknown(ask):
+    for word, code, said in (("78", 1, "no request 78 in ebpf_request"), (trace_id(3), 1, f"no span of trace {trace_id(3)} in otel_traces, and no request"),
+                             ("12x", 2, "no trace id (32 hex digits) and no request id"), ("0", 2, "no request id"), ("", 2, "no request id"),
+                             ("99999999999999999999", 2, "no request id"), ("a" * 33, 2, "no trace id")):
+        done = ask.command("explain", word)
+        assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1 and not done.stdout, (word, done.returncode, done.stderr)
+    assert "underspan sql 'SELECT request_id" in ask.command("explain", "78").stderr
+    ask.request(10, {"cpu": 5}, request_id=2**64 - 1)
+    assert answer(ask, str(2**64 - 1))["requests"][0]["request_id"] == str(2**64 - 1)
+
+
+def test_without_the_spans_table(tmp_path):
+    """No collector, no otel_traces: the ledger answers alone."""
+    with Store(tmp_path / "db") as store:
+        ask = Answers(store)
+        assert "schema --apply" in ask.command("explain", trace_id(1)).stderr
+        ask.apply()
+        ask.request(10, {"queue": 50, "cpu": 5}, trace_id=trace_id(1), parent_span_id="x")
+        for word in "77", trace_id(1):
+            [request] = answer(ask, word)["requests"]
+            assert request["queue_ms"] == 50 and request["span_id"] == "" and request["no_span"] == "no server span has its traceparent"
+        assert "no view otel_span" in ask.command("explain", trace_id(2)).stderr
