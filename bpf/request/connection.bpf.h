@@ -97,16 +97,23 @@ __u64 request_unix; /* number of connections accepted from unix sockets */
 /* What cannot be followed. */
 __u64 request_tls, request_http2, request_upgraded;
 
+/* The port as a number whose bounds each verifier sees. */
+static __always_inline __u64 *request_port_word(__u64 port)
+{
+	barrier_var(port);
+	return &request_ports[port >> 6 & 1023];
+}
+
 static __always_inline bool request_port_seen(__u16 port)
 {
-	return request_ports[port >> 6 & 1023] & 1ULL << (port & 63);
+	return *request_port_word(port) & 1ULL << (port & 63);
 }
 
 static __always_inline void request_port_note(__u16 port)
 {
 	/* not atomic: a bit lost to a race is set by the next request */
 	if (port && !request_port_seen(port))
-		request_ports[port >> 6 & 1023] |= 1ULL << (port & 63);
+		*request_port_word(port) |= 1ULL << (port & 63);
 }
 
 static __always_inline __u16 request_local_port(const struct sock *sk)
@@ -202,6 +209,8 @@ static __always_inline void request_accepted(__u32 fd)
 			return;
 		__sync_fetch_and_add(&request_unix, 1);
 	}
+	if (port && !request_has_lengths)
+		unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	unseen.accepted_ns = bpf_ktime_get_ns();
 	unseen.accepted_tid = current_tid();

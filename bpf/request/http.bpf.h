@@ -26,7 +26,7 @@ struct user_msghdr {
 	__u64 iov, n;
 };
 
-static __always_inline bool request_call_buffer(struct request_buffer *ret)
+static __noinline bool request_call_buffer(struct request_buffer *ret)
 {
 	struct user_iovec first = {};
 	struct user_msghdr msg = {};
@@ -65,6 +65,11 @@ static __always_inline bool request_call_buffer(struct request_buffer *ret)
 	return true;
 }
 
+#define LOWER(x) ((x) | 0x2020202020202020ULL)
+#define TEXT8(a, b, c, d, e, f, g, h)                                                              \
+	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \
+	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
+
 enum { REQUEST_START_BYTES = 16 };
 
 static __always_inline bool request_target_begins(char c)
@@ -101,6 +106,21 @@ static __always_inline __u32 request_method_of(const char b[REQUEST_START_BYTES]
 	return 0;
 }
 
+/* May a request's first `n` bytes, fewer than 8, be the beginning of a method? */
+static __always_inline bool request_method_may_follow(const char b[REQUEST_START_BYTES], __u32 n)
+{
+	__u64 known = n < 8 ? (1ULL << 8 * n) - 1 : 0, word = LOWER(*(__u64 *)b) & known;
+
+#define MAY(a, b, c, d, e, f, g, h) (word == (TEXT8(a, b, c, d, e, f, g, h) & known))
+	return known &&
+	       (MAY('g', 'e', 't', ' ', '/', 0, 0, 0) || MAY('p', 'o', 's', 't', ' ', '/', 0, 0) ||
+		MAY('h', 'e', 'a', 'd', ' ', '/', 0, 0) || MAY('p', 'u', 't', ' ', '/', 0, 0, 0) ||
+		MAY('d', 'e', 'l', 'e', 't', 'e', ' ', 0) ||
+		MAY('p', 'a', 't', 'c', 'h', ' ', '/', 0) ||
+		MAY('o', 'p', 't', 'i', 'o', 'n', 's', 0));
+#undef MAY
+}
+
 /* The binary head of uwsgi: 0, its size, 0, and the size of the first name. */
 static __always_inline bool request_is_uwsgi(const char b[REQUEST_START_BYTES], __u32 n)
 {
@@ -124,7 +144,8 @@ static __always_inline __u32 request_status_of(const char b[REQUEST_START_BYTES]
 /* ---- the lines of a head ---- */
 
 enum request_head_state {
-	HEAD_OPEN, /* no end of the head seen */
+	HEAD_OPEN,  /* no end of the head seen */
+	HEAD_BEGUN, /* so few bytes that it may be no request */
 	HEAD_DONE,
 	HEAD_SPLIT, /* more than fits, or read in pieces that cannot be joined */
 };
@@ -166,6 +187,7 @@ struct request_scan {
 	__u8 pad;
 	struct request_head head;
 	char room[32]; /* a look-ahead may go beyond the head */
+	struct request_tail tail;
 };
 
 struct {
@@ -194,11 +216,6 @@ static __always_inline void request_scan_end(struct request_scan *scan)
 {
 	__sync_fetch_and_add(&scan->users, -1);
 }
-
-#define LOWER(x) ((x) | 0x2020202020202020ULL)
-#define TEXT8(a, b, c, d, e, f, g, h)                                                              \
-	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \
-	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
 /*
  * Reads the line that begins at `at`. Loops and their bodies are global functions, which the

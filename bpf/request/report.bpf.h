@@ -112,6 +112,19 @@ static __always_inline void request_fill_peer(struct request_event *event)
 								  : event->parts[REQUEST_net];
 }
 
+/*
+ * Has the loop's thread woken another one since the read? Then a part of the time in which it
+ * awaited is that thread's work. (Without the GIL's address the waiters for the GIL would count.)
+ */
+static __always_inline bool request_gave_work(const struct request_connection *conn)
+{
+	struct thread *t = NULL;
+
+	if (conn->worker == bpf_get_current_task())
+		t = thread_find(current_task());
+	return t && t->request.woke_ns > conn->begin.at_ns;
+}
+
 static __always_inline void request_fill(struct request_connection *conn, struct request_out *out,
 					 __u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 {
@@ -136,6 +149,8 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->parts[REQUEST_queue] = conn->queue_ns;
 	if (!request_gil_known(event->header.host_pid))
 		event->not_measured |= REQUEST_LACK_gil;
+	else if (known && conn->model == REQUEST_MODEL_loop && request_gave_work(conn))
+		event->not_measured |= REQUEST_LACK_work_elsewhere;
 	if (!bpf_map_lookup_elem(&gc_clocks, &event->header.host_pid))
 		event->not_measured |= REQUEST_LACK_gc;
 	if (known && conn->worker == bpf_get_current_task())
@@ -235,6 +250,15 @@ static __always_inline void request_connection_reset(struct request_connection *
 	bpf_map_delete_elem(&request_heads, &key);
 	if (conn->head == HEAD_SPLIT)
 		bpf_map_delete_elem(&request_tails, &key);
+}
+
+/* What was read so far turned out to be no request. */
+static __always_inline void request_drop(__u64 key, struct request_connection *conn)
+{
+	request_thread_closes(conn);
+	conn->begin.at_ns = 0;
+	conn->n -= conn->counted;
+	request_connection_reset(conn, key, conn->ended_ns);
 }
 
 /* Ends the open request of a connection. Global: see request_scan_line(). */

@@ -56,24 +56,79 @@ int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 	return 0;
 }
 
-/* Before 6.3: TCP reads that returned data. The length is the progress since the last one. */
+/*
+ * Before 6.3: TCP reads that returned data, once per piece. The length is the progress since the
+ * last one, so the connection must have been seen before.
+ */
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(request_rcv_space, struct sock *sk)
 {
-	__u32 seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq), n = 1;
-	struct request_arrival *arrival;
+	struct request_arrival *arrival, unseen = {};
 	__u64 key = request_key(sk);
+	__u32 n;
 
-	if (stopping || !process_tracked(current_tgid()))
+	if (stopping || !request_port_seen(request_local_port(sk)) ||
+	    !process_tracked(current_tgid()))
 		return 0;
+	unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-	if (arrival && arrival->copied_seq)
-		n = seq - arrival->copied_seq;
+	if (!arrival) {
+		bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
+		return 0;
+	}
+	n = unseen.copied_seq - arrival->copied_seq;
+	arrival->copied_seq = unseen.copied_seq;
 	if (n && n < 1U << 30)
 		request_read(key, n);
-	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-	if (arrival)
-		arrival->copied_seq = seq;
+	return 0;
+}
+
+/* Before 6.3: the end of a system call that may have written to a socket. */
+static __always_inline void request_call_returned(long ret)
+{
+	struct user_call call;
+	__u64 key;
+
+	if (stopping || !process_tracked(current_tgid()))
+		return;
+	task_user_call(current_task(), &call);
+	key = (__u64)fd_to_sock(call.arg1);
+	if (key && request_known(key))
+		request_wrote(key, ret);
+}
+
+SEC("?tracepoint/syscalls/sys_exit_sendto")
+int request_exit_sendto(struct syscall_exit *ctx)
+{
+	request_call_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tracepoint/syscalls/sys_exit_write")
+int request_exit_write(struct syscall_exit *ctx)
+{
+	request_call_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tracepoint/syscalls/sys_exit_writev")
+int request_exit_writev(struct syscall_exit *ctx)
+{
+	request_call_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tracepoint/syscalls/sys_exit_sendmsg")
+int request_exit_sendmsg(struct syscall_exit *ctx)
+{
+	request_call_returned(ctx->ret);
+	return 0;
+}
+
+SEC("?tracepoint/syscalls/sys_exit_sendfile64")
+int request_exit_sendfile(struct syscall_exit *ctx)
+{
+	request_call_returned(ctx->ret);
 	return 0;
 }
 
@@ -134,6 +189,8 @@ int BPF_PROG(request_exit, struct pt_regs *regs, long ret)
 
 	if (nr == NR_accept4 || nr == NR_accept)
 		request_accept_returned(ret);
+	else if (!request_has_lengths && (request_call_writes(nr)))
+		request_call_returned(ret);
 	return 0;
 }
 
@@ -171,12 +228,11 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 SEC("?tp_btf/tcp_destroy_sock")
 int BPF_PROG(request_tcp_destroy, struct sock *sk)
 {
+	/* the number is released by now, but inet_sport remains */
+	__u16 port = __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
 	__u64 key = request_key(sk);
 
-	if (!request_port_seen(
-		    BPF_CORE_READ((struct inet_sock *)sk, inet_sport)
-			    ? __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport))
-			    : request_local_port(sk)))
+	if (!request_port_seen(port))
 		return 0;
 	if (!stopping)
 		request_closed(key);

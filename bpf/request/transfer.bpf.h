@@ -23,7 +23,6 @@ static __always_inline __u32 request_head_keep(__u64 key, const struct request_b
 {
 	struct request_scan *scan = request_scan_begin();
 	__u32 n = got < buffer->len ? got : buffer->len, state = HEAD_OPEN, tail_n;
-	struct request_tail tail;
 
 	if (!scan)
 		return HEAD_SPLIT;
@@ -34,16 +33,15 @@ static __always_inline __u32 request_head_keep(__u64 key, const struct request_b
 	scan->head.gap = 0;
 	if (bpf_probe_read_user(scan->head.bytes, n, (void *)buffer->base))
 		goto split;
-	if (got > n && got <= buffer->len && bpf_map_lookup_elem(&request_scans, &(__u32){ 0 })) {
+	if (got > n && got <= buffer->len) {
 		tail_n = got - n;
 		if (tail_n > REQUEST_TAIL_BYTES) {
 			scan->head.gap = tail_n - REQUEST_TAIL_BYTES;
 			tail_n = REQUEST_TAIL_BYTES;
 		}
-		__builtin_memset(&tail, 0, sizeof(tail));
-		if (!bpf_probe_read_user(tail.bytes, tail_n,
+		if (!bpf_probe_read_user(scan->tail.bytes, tail_n,
 					 (void *)(buffer->base + got - tail_n)) &&
-		    !bpf_map_update_elem(&request_tails, &key, &tail, BPF_ANY))
+		    !bpf_map_update_elem(&request_tails, &key, &scan->tail, BPF_ANY))
 			scan->head.tail_n = tail_n;
 	}
 	if (request_has_body(method)) {
@@ -76,33 +74,69 @@ split:
 static __always_inline void request_head_append(__u64 key, struct request_connection *conn,
 						const struct request_buffer *buffer, __u32 got)
 {
-	enum { PIECE = 256 };
+	enum { PIECE = 256, PIECES = 4 };
 	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
-	__u32 n, at, end = 0;
+	__u32 left = got < buffer->len ? got : buffer->len, at, n, end = 0;
+	__u64 from = buffer->base;
 
-	n = got < buffer->len ? got : buffer->len;
-	if (!head || head->tail_n || head->n > REQUEST_HEAD_BYTES - PIECE || n > PIECE) {
-		conn->head = HEAD_SPLIT;
-		return;
-	}
+	if (!request_has_lengths || !head || head->tail_n)
+		goto split;
 	at = head->n;
-	if (at > REQUEST_HEAD_BYTES - PIECE ||
-	    bpf_probe_read_user(head->bytes + at, n, (void *)buffer->base)) {
-		conn->head = HEAD_SPLIT;
-		return;
+	for (int i = 0; i < PIECES && left; i++) {
+		n = left < PIECE ? left : PIECE;
+		if (at > REQUEST_HEAD_BYTES - PIECE ||
+		    bpf_probe_read_user(head->bytes + at, n, (void *)from))
+			goto split;
+		at += n;
+		from += n;
+		left -= n;
 	}
-	at += n;
 	head->n = at;
+	if (left)
+		goto split;
 	if (at < 4 || at > REQUEST_HEAD_BYTES)
 		return;
-	at -= 4;
-	if (at <= REQUEST_HEAD_BYTES - 4)
-		bpf_probe_read_kernel(&end, sizeof(end), head->bytes + at);
-	if (end == 0x0a0d0a0d) {
+	bpf_probe_read_kernel(&end, sizeof(end), head->bytes + at - 4);
+	if (end != 0x0a0d0a0d)
+		return;
+	if (conn->head == HEAD_OPEN)
 		conn->head = HEAD_DONE;
-		if (request_has_body(conn->method))
-			conn->request_left = ~0ULL;
+	/* its length is not read: all that follows until the answer is taken for the body */
+	if (request_has_body(conn->method))
+		conn->request_left = ~0ULL;
+	return;
+split:
+	if (conn->head == HEAD_OPEN)
+		conn->head = HEAD_SPLIT;
+}
+
+/* The first bytes were too few. False: they were no request's. */
+static __always_inline bool request_head_begins(__u64 key, struct request_connection *conn)
+{
+	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
+	union {
+		char b[REQUEST_START_BYTES];
+		__u64 words[2];
+	} start = {};
+	__u32 n;
+
+	if (!head)
+		return false;
+	n = head->n;
+	bpf_probe_read_kernel(start.b, sizeof(start.b), head->bytes);
+	/* behind the head is what the memory had before */
+	if (n < 8)
+		start.words[0] &= (1ULL << 8 * n) - 1;
+	if (n <= 8)
+		start.words[1] = 0;
+	else if (n < 16)
+		start.words[1] &= (1ULL << 8 * (n - 8)) - 1;
+	conn->method = request_method_of(start.b);
+	if (conn->method) {
+		conn->head = HEAD_OPEN;
+		return true;
 	}
+	return n < 8 ? request_method_may_follow(start.b, n) : n == 8 && start.b[0] == 'O';
 }
 
 /* ---- the beginning ---- */
@@ -228,6 +262,8 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got)
 	conn->method = method;
 	conn->bytes_in = got;
 	conn->head = request_head_keep(key, &buffer, got, method, &left);
+	if (!method && got < 8)
+		conn->head = HEAD_BEGUN;
 	conn->request_left = left;
 	request_set_waits(conn, arrival, conn->read_ns);
 	request_port_note(conn->server_port);
@@ -313,8 +349,12 @@ __noinline int request_read(__u64 key, __u32 got)
 		request_open(key, method, got);
 	} else if (conn && conn->worker) {
 		conn->bytes_in += got;
-		if (conn->head == HEAD_OPEN)
+		if (conn->head == HEAD_OPEN || conn->head == HEAD_BEGUN)
 			request_head_append(key, conn, &buffer, got);
+		if (conn->head == HEAD_BEGUN && !request_head_begins(key, conn))
+			request_drop(key, conn);
+	} else if (request_has_lengths && request_method_may_follow(b, got)) {
+		request_open(key, REQUEST_METHOD_none, got);
 	} else if (b[0] == 0x16 && b[1] == 3) {
 		request_count_tls(key, b);
 	}
@@ -527,6 +567,10 @@ __noinline int request_closed(__u64 key)
 
 	if (!conn || !conn->worker)
 		return 0;
+	if (conn->head == HEAD_BEGUN) {
+		request_drop(key, conn);
+		return 0;
+	}
 	if (conn->status &&
 	    (!conn->gone || (conn->answer == ANSWER_UNFRAMED && conn->gone == GONE_EOF)))
 		request_end(key, REQUEST_END_close, REQUEST_OUTCOME_answered,

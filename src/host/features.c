@@ -153,7 +153,8 @@ static struct {
 	  "off_cpu: Python stacks at the end of system calls, a cost for all system calls" },
 	{ "sk_data_ready", has_tracepoint, "handoff: bytes arrive at tcp_probe" },
 	{ "sock_recv_length", has_tracepoint,
-	  "handoff: reads by calls other than recv() are seen for TCP only" },
+	  "handoff: reads by calls other than recv() are seen for TCP only; request: TCP only, "
+	  "writes at the end of system calls" },
 	{ "sys_enter_recvfrom", has_syscall_tracepoint,
 	  "handoff: a program at the beginning of every system call" },
 	{ "sys_enter_sendto", has_syscall_tracepoint, "the same" },
@@ -163,7 +164,7 @@ static struct {
 	{ "sys_enter_poll", has_syscall_tracepoint,
 	  "handoff: poll() is no touch (arm64 has only ppoll())" },
 	{ "sys_exit_accept", has_syscall_tracepoint,
-	  "handoff, tcp_accept: a program at the end of every system call" },
+	  "handoff, tcp_accept, request: a program at the end of every system call" },
 	{ "sys_exit_accept4", has_syscall_tracepoint, "the same" },
 	{ "sys_enter_epoll_wait", has_syscall_tracepoint,
 	  "loop_stall: a program at both ends of every system call (arm64 has only epoll_pwait())" },
@@ -171,6 +172,12 @@ static struct {
 	{ "sys_enter_epoll_pwait", has_syscall_tracepoint, "the same" },
 	{ "sys_exit_epoll_pwait", has_syscall_tracepoint, "the same" },
 	{ "sys_exit_epoll_create1", has_syscall_tracepoint, "the same" },
+	{ "sys_exit_sendto", has_syscall_tracepoint,
+	  "request, without sock_recv_length: a program at the end of every system call" },
+	{ "sys_exit_write", has_syscall_tracepoint, "the same" },
+	{ "sys_exit_writev", has_syscall_tracepoint, "the same" },
+	{ "sys_exit_sendmsg", has_syscall_tracepoint, "the same" },
+	{ "sys_exit_sendfile64", has_syscall_tracepoint, "the same" },
 	{ "io_uring_complete", has_io_uring_tracepoint,
 	  "tcp_accept: no rows of connections accepted by io_uring" },
 	{ "sys_exit_connect", has_syscall_tracepoint, "tcp_connect: the same" },
@@ -228,7 +235,7 @@ static bool is_feature(const char *name)
 int kernel_check_degraded(struct why *why)
 {
 	struct nearest nearest;
-	char names[800] = "; there are ", hint[800];
+	char names[1200] = "; there are ", hint[1200];
 
 	for (size_t i = 0; i < ARRAY_SIZE(features); i++)
 		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",

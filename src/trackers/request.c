@@ -270,8 +270,41 @@ void request_add_sum(const struct tracker_output *output, const struct sched_sum
 						   .fill = fill_profile_row });
 }
 
+/* What the kernel counted and did not follow: a row of ebpf_probe_health each time it has grown. */
+static void report_unfollowed(const struct tracker_output *output, uint64_t now_ns)
+{
+	static const uint64_t every_ns = 10 * NSEC_PER_SEC;
+	static uint64_t reported[3], reported_ns;
+	const struct {
+		const char *what, *words;
+		uint64_t n;
+	} counts[] = {
+		{ "TLS", "connections with TLS inside the process; their requests have no rows",
+		  skeleton->bss->request_tls },
+		{ "HTTP/2", "connections of HTTP/2; their requests have no rows",
+		  skeleton->bss->request_http2 },
+		{ "upgraded", "upgraded connections (websockets); their rows end at the upgrade",
+		  skeleton->bss->request_upgraded },
+	};
+	struct why why;
+
+	if (!output->last && now_ns - reported_ns < every_ns)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+		if (counts[i].n == reported[i])
+			continue;
+		why_fail(&why, 0, "%llu %s", (unsigned long long)counts[i].n, counts[i].words);
+		output->health(output, &(struct tracker_health){ .live = true,
+								 .what = counts[i].what,
+								 .reason = why.text });
+		reported[i] = counts[i].n;
+		reported_ns = now_ns;
+	}
+}
+
 static void request_tick(const struct tracker_output *output, uint64_t now_ns)
 {
+	report_unfollowed(output, now_ns);
 	sched_sums_tick(&sums, output, now_ns);
 }
 
@@ -283,15 +316,37 @@ static void request_options_changed(void)
 	skeleton->bss->request_row_ns = min_duration_us ? NSEC_PER_SEC / rows_per_second : 0;
 }
 
+/* Before 6.3 a socket's writes are seen at the ends of system calls. */
+static void choose_calls(bool lengths)
+{
+	const struct {
+		const char *name;
+		struct bpf_program *program;
+		bool always;
+	} calls[] = {
+		{ "sys_exit_accept", skeleton->progs.request_exit_accept, true },
+		{ "sys_exit_accept4", skeleton->progs.request_exit_accept4, true },
+		{ "sys_exit_sendto", skeleton->progs.request_exit_sendto, !lengths },
+		{ "sys_exit_write", skeleton->progs.request_exit_write, !lengths },
+		{ "sys_exit_writev", skeleton->progs.request_exit_writev, !lengths },
+		{ "sys_exit_sendmsg", skeleton->progs.request_exit_sendmsg, !lengths },
+		{ "sys_exit_sendfile64", skeleton->progs.request_exit_sendfile, !lengths },
+	};
+	bool all = true;
+
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+		all = all && (!calls[i].always || kernel_has(calls[i].name));
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+		bpf_program__set_autoload(calls[i].program, all && calls[i].always);
+	bpf_program__set_autoload(skeleton->progs.request_exit, !all);
+}
+
 static void choose_programs(void)
 {
-	bool cheap_accept = kernel_has("sys_exit_accept") && kernel_has("sys_exit_accept4");
-	bool lengths = kernel_has("sock_recv_length");
-	bool arrivals = kernel_has("sk_data_ready");
+	bool lengths = kernel_has("sock_recv_length"), arrivals = kernel_has("sk_data_ready");
 
-	bpf_program__set_autoload(skeleton->progs.request_exit_accept, cheap_accept);
-	bpf_program__set_autoload(skeleton->progs.request_exit_accept4, cheap_accept);
-	bpf_program__set_autoload(skeleton->progs.request_exit, !cheap_accept);
+	skeleton->rodata->request_has_lengths = lengths;
+	choose_calls(lengths);
 	bpf_program__set_autoload(skeleton->progs.request_recv_length, lengths);
 	bpf_program__set_autoload(skeleton->progs.request_send_length, lengths);
 	bpf_program__set_autoload(skeleton->progs.request_rcv_space, !lengths);

@@ -5,6 +5,8 @@ import array
 import errno
 import fcntl
 import gc
+import http.client
+import json
 import os
 import re
 import resource
@@ -18,7 +20,7 @@ import counts
 import host
 from agent import Agent, known_trackers
 from cgroups import QuotaCgroup
-from servers import Gunicorn, get
+from servers import Gunicorn, Server, get
 from veth import DroppingPair
 
 STAMP_NS = 1_000_000  # the clocks' offset is read to a few us natively, under emulation to some 100
@@ -368,6 +370,35 @@ def check_cpu_throttle(agent):
     assert abs(ns - after["throttled_ns"]) <= 1000, f"{ns} in the rows, {after}"
     assert {(r["cgroup"], r["quota_us"]) for r in rows} == {(cgroup.name, 20_000)}
     return f"{periods} periods, {ns / 1e6:.0f} ms, in {len(rows)} windows"
+
+
+def check_request(agent):
+    """Each request of a server of threads is a row or in a row's weight; a long one has its parts."""
+    server = Server([PYTHON.path, os.path.join(host.WORKLOADS, "request_app.py")])
+    port = int(server.wait_log(r"127\.0\.0\.1:(\d+)", timeout=60)[0].group(1))
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause", timeout=30)
+    truths = []
+    try:
+        for path in ["/sleep-1", "/sleep-60", "/cpu-60", "/sleep-200/cpu-30"]:
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            for _ in range(2):
+                connection.request("GET", path)
+                truths.append({"path": path, **json.loads(connection.getresponse().read())})
+            connection.close()
+        n = sum(t["path"] != "/sleep-1" for t in truths)
+        rows = agent.wait_rows("ebpf_request", lambda r: r["host_pid"] == server.pid and r["path"] != "/sleep-1", n=n)
+    finally:
+        server.kill()
+    assert len(rows) == n, f"{len(rows)} rows of {n} requests"
+    for row, truth in zip(sorted(rows, key=lambda r: r["end_time"]), [t for t in truths if t["path"] != "/sleep-1"]):
+        parts = sum(v or 0 for c, v in row.items() if c.endswith("_ns") and c not in ("duration_ns", "net_peer_ns"))
+        assert parts == row["duration_ns"], row
+        assert row["path"] == truth["path"] and row["status"] == 200 and row["tid"] == truth["tid"], (row, truth)
+        asked = sum(int(ms) * 1_000_000 for ms in re.findall(r"sleep-(\d+)", row["path"]))
+        assert asked <= row["sleep_ns"] + 1_000_000 and row["sleep_ns"] <= truth["asleep"] + 1_000_000, (row, truth)
+        assert row["cpu_ns"] + (row["gc_own_ns"] or 0) >= truth["cpu"] * 0.95 - 2_000_000, (row, truth)
+    lacks = sorted({lack for row in rows for lack in row["not_measured"]})
+    return f"{n} requests, their parts add up; not measured: {' '.join(lacks) or 'nothing'}"
 
 
 def check_names_and_stacks():

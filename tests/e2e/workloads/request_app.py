@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service whose answers say what a request consisted of, by clocks of its own: WSGI (`wsgi`), ASGI (`asgi`), and as a program
-`ledger_app.py PORT` a ThreadingHTTPServer. /sleep-40/cpu-20/await-30: that many milliseconds of each. The answer is JSON: nanoseconds of CPU,
+`request_app.py PORT` a ThreadingHTTPServer. /sleep-40/cpu-20/await-30: that many milliseconds of each. The answer is JSON: nanoseconds of CPU,
 of waiting for a CPU, asleep, and the whole handler; `tid`: the thread that ran it."""
 import asyncio
 import http.server
