@@ -47,9 +47,10 @@ static __always_inline void poll_enters(__u32 fd, __u32 events, __s32 timeout)
 
 static __always_inline void poll_returns(long ret)
 {
-	struct loop_thread *loop = loop_find();
+	struct loop_thread *loop;
 	struct task_struct *task = current_task();
 
+	loop = process_may_be_known(current_tgid()) ? loop_find() : NULL;
 	if (!loop || !loop->polls)
 		return;
 	loop->polls = 0;

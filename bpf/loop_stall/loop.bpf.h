@@ -58,7 +58,7 @@ static __always_inline bool current_is_python(void)
 {
 	__u32 tgid = current_tgid();
 
-	return bpf_map_lookup_elem(&python_processes, &tgid) != NULL;
+	return process_may_be_known(tgid) && bpf_map_lookup_elem(&python_processes, &tgid);
 }
 
 static __always_inline struct loop_thread *loop_create(void)

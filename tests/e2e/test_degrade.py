@@ -45,7 +45,7 @@ def test_a_feature_that_is_none():
 
 HIDE_TRACEFS = ["unshare", "--mount", "sh", "-c", "umount -l /sys/kernel/debug/tracing /sys/kernel/debug /sys/kernel/tracing "
                 "2>/dev/null; ! [ -e /sys/kernel/tracing/events ] && exec \"$@\"", "sh"]
-PAYING = {"handoff", "tcp_accept", "tcp_connect"}
+PAYING = {"handoff", "loop_stall", "tcp_accept", "tcp_connect"}
 
 
 def test_programs_of_every_system_call_are_told(start_agent):
