@@ -131,7 +131,7 @@ __noinline int gc_is_gil_waiter(__u32 binary_id, __u64 gil, __u64 stack)
 /*
  * Counts the threads of the current process that wait for the GIL: inside futex() on an address in
  * gil->cond. No thread can have taken the GIL during the collection, so all of them were held up by
- * the collection.
+ * the collection. -1: there are too many threads to look at.
  */
 __noinline int gc_count_gil_waiters(__u32 binary_id, __u64 gil)
 {
@@ -146,21 +146,23 @@ __noinline int gc_count_gil_waiters(__u32 binary_id, __u64 gil)
 		struct task_struct *sibling = (void *)(node - node_offset);
 
 		if (node == head || !node)
-			break;
+			return count;
 		count += gc_is_gil_waiter(binary_id, gil, (__u64)BPF_CORE_READ(sibling, stack));
 		if (bpf_probe_read_kernel(&node, sizeof(node), (void *)node))
 			break;
 	}
-	return count;
+	return -1;
 }
 
 /*
  * Counting takes about 70 ns per thread of the process, idle or not, which is more than most
- * collections take. A collection GC_COUNT_WORTH times as long gets its own count. Shorter
- * collections share a cached count, refreshed at 1 % of the process's time: every few milliseconds
- * with hundreds of threads.
+ * collections take. With few threads every collection gets its own count. With some, collections
+ * shorter than GC_COUNT_WORTH times the price share a cached count, refreshed at 1 % of the
+ * process's time. With many, only collections of GC_LONG_NS are counted for: a shorter one stops
+ * nobody for a time that matters, and a cached count would have to be old to be cheap.
  */
-enum { GC_COUNT_WORTH = 16, GC_COUNT_SHARE = 100, GC_FEW_THREADS = 8 };
+enum { GC_COUNT_WORTH = 16, GC_COUNT_SHARE = 100, GC_FEW_THREADS = 8, GC_MANY_THREADS = 40 };
+enum { GC_LONG_NS = 1000000 };
 
 struct gil_key {
 	__u64 gil; /* address in the process */
@@ -181,16 +183,22 @@ struct {
 
 static const struct gil_waiters no_waiters;
 
-/* The number of threads held up by a collection that took `ns` and ended at `now`. */
-static __always_inline __u32 frozen_threads(__u32 binary_id, __u64 gil, __u32 siblings, __u64 ns,
-					    __u64 now)
+/*
+ * The number of threads held up by a collection that took `ns` and ended at `now`; -1: not counted.
+ */
+static __always_inline int frozen_threads(__u32 binary_id, __u64 gil, __u32 siblings, __u64 ns,
+					  __u64 now)
 {
 	struct gil_key key = { .gil = gil, .host_pid = current_tgid() };
 	struct gil_waiters *known;
 
-	if (!gil || !siblings)
+	if (!siblings)
 		return 0;
-	if (siblings <= GC_FEW_THREADS)
+	if (!gil)
+		return -1;
+	if (siblings > GC_MANY_THREADS && ns < GC_LONG_NS)
+		return -1;
+	if (siblings <= GC_FEW_THREADS || siblings > GC_MANY_THREADS)
 		return gc_count_gil_waiters(binary_id, gil);
 	known = bpf_map_lookup_elem(&gc_pause_waiters, &key);
 	if (!known) {
@@ -375,6 +383,7 @@ int gc_pause_exit(struct pt_regs *regs)
 	const struct gc_site *site = bpf_map_lookup_elem(&gc_pause_sites, &index);
 	const struct gc_binary *binary;
 	struct gc_pause_event event = {};
+	int frozen;
 
 	if (!open || !site || stopping || open->method != site->method)
 		return 0;
@@ -398,8 +407,10 @@ int gc_pause_exit(struct pt_regs *regs)
 	event.reason = open->reason;
 	event.sibling_threads =
 		BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), signal, nr_threads) - 1;
-	event.frozen_threads = frozen_threads(site->binary_id, open->gil, event.sibling_threads,
-					      now - open->start_ns, now);
+	frozen = frozen_threads(site->binary_id, open->gil, event.sibling_threads,
+				now - open->start_ns, now);
+	event.frozen_unknown = frozen < 0;
+	event.frozen_threads = frozen < 0 ? 0 : frozen;
 	if (open->gil && now - open->start_ns >= stack_min_ns)
 		output_with_stack(&event, open->gil);
 	else

@@ -27,7 +27,8 @@ struct gc_pause_event {
 	__s8 generation;       /* -1: could not be read */
 	__u8 reason;	       /* enum gc_reason */
 	__u8 method;	       /* enum gc_method, src/cpython/image.h */
-	__u8 pad[5];
+	__u8 frozen_unknown;   /* not counted: the row has NULL */
+	__u8 pad[4];
 	struct python_stack_info stack; /* frames follow: the code that triggered the collection */
 };
 

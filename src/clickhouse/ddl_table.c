@@ -149,6 +149,14 @@ static bool low_cardinality_of(const char *wrapped, const char *type)
 	return same_type(wrapped, text);
 }
 
+static bool nullable_of(const char *wrapped, const char *type)
+{
+	char text[TYPE_MAX];
+
+	snprintf(text, sizeof(text), "Nullable(%s)", type);
+	return same_type(wrapped, text);
+}
+
 /* Whether `to` represents every value of `from`. */
 static bool is_wider(const char *to, const char *from)
 {
@@ -157,7 +165,8 @@ static bool is_wider(const char *to, const char *from)
 
 	if (family && family == number_family(to, &to_bits))
 		return to_bits > from_bits;
-	return low_cardinality_of(to, from) || low_cardinality_of(from, to);
+	return low_cardinality_of(to, from) || low_cardinality_of(from, to) ||
+	       nullable_of(to, from);
 }
 
 /* ---- settings ---- */

@@ -19,6 +19,7 @@
 struct gc_pause_row {
 	struct row_common common;
 	struct gc_pause_event event;
+	struct column_maybe_u64 frozen_threads;
 	struct column_strings py_stack;
 };
 
@@ -31,7 +32,8 @@ static const struct column columns[] = {
 	COLUMN_NAMED(struct gc_pause_row, event.reason, "reason", reason_names),
 	EVENT(COLUMN_U64, collected, "UInt64"),
 	EVENT(COLUMN_U64, uncollectable, "UInt64"),
-	EVENT(COLUMN_U32, frozen_threads, "UInt32"),
+	COLUMN(COLUMN_MAYBE_U64, struct gc_pause_row, frozen_threads, "frozen_threads",
+	       "Nullable(UInt32)"),
 	EVENT(COLUMN_U32, sibling_threads, "UInt32"),
 	COLUMN(COLUMN_STRINGS, struct gc_pause_row, py_stack, "py_stack",
 	       "Array(LowCardinality(String))"),
@@ -212,6 +214,17 @@ static void gc_pause_take_extra(void *row_of, const void *extra, size_t size,
 	row->py_stack = stack_of_event(context, &event->header, &event->stack, extra, size, &texts);
 }
 
+static void gc_pause_complete(void *row_of, struct row_context *context)
+{
+	struct gc_pause_row *row = row_of;
+
+	(void)context;
+	row->frozen_threads = (struct column_maybe_u64){
+		.value = row->event.frozen_threads,
+		.known = !row->event.frozen_unknown,
+	};
+}
+
 static const struct tracker_python python = {
 	.attach = gc_pause_attach_binary,
 	.method = gc_pause_binary_method,
@@ -232,6 +245,7 @@ const struct tracker gc_pause_tracker = {
 	.n_options = ARRAY_SIZE(options),
 	.open = gc_pause_open,
 	.options_changed = gc_pause_options_changed,
+	.complete = gc_pause_complete,
 	.close = gc_pause_close,
 	.take_extra = gc_pause_take_extra,
 };

@@ -129,6 +129,19 @@ def test_frozen_threads_are_those_that_wait_for_the_gil(python, start_agent, sta
     assert frozen[len(frozen) // 2] == frozen[-1] == spinning, rows
 
 
+def test_long_collections_among_many_threads_tell_who_waits(debian_python, start_agent, start_workload):
+    """Beyond 40 siblings only collections of 1 ms have the count; none of the others has a number."""
+    agent = start_agent(trackers=["gc_pause"])
+    spinning, sleeping = 3, 97
+    workload = start_workload(debian_python, "gc_frozen.py", spinning, sleeping, 1_000_000, 5)
+    host.run_together(agent, [workload])
+    agent.stop()
+    rows = check_rows(agent, workload)
+    assert {row["sibling_threads"] for row in rows} == {spinning + sleeping} and min(row["duration_ns"] for row in rows) > 1e6
+    frozen = sorted(row["frozen_threads"] for row in rows)
+    assert frozen[len(frozen) // 2] == frozen[-1] == spinning, rows
+
+
 def test_collections_that_return_at_once_are_no_rows(start_agent, start_on_all):
     """gc.collect() inside a gc callback and inside __del__ during a collection; gc.disable() and gc.freeze()."""
     agent = start_agent(trackers=["gc_pause"])
@@ -254,9 +267,13 @@ def short_collections(agent, start_workload, python, *args):
 def test_short_collections_do_not_pay_for_idle_threads(debian_python, start_agent, start_workload):
     agent = start_agent(trackers=["gc_pause"])
     alone = short_collections(agent, start_workload, debian_python, 0, 0)[1]["best_ns"]
-    among = short_collections(agent, start_workload, debian_python, 0, 400)[1]["best_ns"]
+    workload, truth = short_collections(agent, start_workload, debian_python, 0, 400)
+    among = truth["best_ns"]
     agent.stop()
     assert among - alone < 3000, f"{alone:.0f} ns alone, {among:.0f} ns with 400 idle threads"
+    rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid and r["sibling_threads"] == 400)
+    known = [r for r in rows if r["frozen_threads"] is not None]
+    assert rows and all(r["duration_ns"] >= 1e6 for r in known), known  # not counted is no number
 
 
 @pytest.mark.alone

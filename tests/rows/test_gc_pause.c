@@ -43,7 +43,7 @@ static void all_bits_set(void **state)
 	row_feed("gc_pause", &event, sizeof(event));
 	row_expect("{'table':'ebpf_gc_pause'," ROW_MAX_COMMON
 		   ",'generation':-1,'reason':'','collected':18446744073709551615,"
-		   "'uncollectable':18446744073709551615,'frozen_threads':4294967295,"
+		   "'uncollectable':18446744073709551615,'frozen_threads':null,"
 		   "'sibling_threads':4294967295,'py_stack':[],'method':''}");
 }
 

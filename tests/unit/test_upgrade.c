@@ -140,6 +140,9 @@ static void types_that_are_changed_and_that_are_not(void **state)
 	live[3].type = "Float64"; /* wider: changed by the operator */
 	f = compare(live, 5, "ebpf_x", "MergeTree", full, NULL, 10000);
 	assert_int_equal(f.n, 0);
+	live[3].type = "Nullable(Float32)"; /* represents more, too */
+	f = compare(live, 5, "ebpf_x", "MergeTree", full, NULL, 10000);
+	assert_int_equal(f.n, 0);
 	live[3].type = "String";
 	live[0].type = "String"; /* wide enough, and a key column */
 	f = compare(live, 5, "ebpf_x", "MergeTree", full, NULL, 10000);
