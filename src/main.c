@@ -22,6 +22,8 @@ static const struct command {
 	{ "schema", command_schema, "print the tables' DDL, or create the tables with --apply",
 	  .asks = true },
 	{ "explain", command_explain, "where one request's time went, span by span", .asks = true },
+	{ "requests", command_requests, "the slow requests, and where their time went",
+	  .asks = true },
 	{ "gil", command_gil, "GIL waits of a process: waiters, holders and times" },
 	{ "offcpu", command_offcpu,
 	  "where a process's threads were off the CPU, as a flame graph" },

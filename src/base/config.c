@@ -218,6 +218,18 @@ static int refuse_key(const struct parse *p, const char *key)
 				 "; --help lists the keys", hint, sizeof(hint)));
 }
 
+/* Whether a file may have the key, for a command that has it in files. */
+static bool is_key_of_files(const char *key)
+{
+	for (const struct option_table *t = known; t && t->options; t++) {
+		for (size_t i = 0; i < t->n; i++) {
+			if (!t->options[i].flag_only && !strcmp(t->options[i].key, key))
+				return true;
+		}
+	}
+	return false;
+}
+
 static int read_object(struct parse *p, const char *prefix, json_t *object)
 {
 	const char *name;
@@ -234,7 +246,9 @@ static int read_object(struct parse *p, const char *prefix, json_t *object)
 		own = find_option(p->keys, key, strlen(key));
 		any = own ?: find_option(p->tables, key, strlen(key));
 		any = any ?: find_option(known, key, strlen(key));
-		if (any && any->flag_only) {
+		if (any && any->flag_only && is_key_of_files(any->key)) {
+			continue; /* another command's, of the same name */
+		} else if (any && any->flag_only) {
 			err = why_fail(p->why, EINVAL, "%s: can be given as a flag only", any->key);
 		} else if (own) {
 			err = set_from_json(p, own, v);

@@ -72,6 +72,16 @@ int measure_parse(const struct option_table *tables, int argc, char **argv, stru
 	return pids_parse(tables, argc, argv, &pids, why);
 }
 
+const struct pid_list *measure_pids(void)
+{
+	return &pids;
+}
+
+bool measure_is_timed(void)
+{
+	return duration_ns != UINT64_MAX;
+}
+
 int measure_check(struct measured *ret, struct why *why)
 {
 	int err = watched_choose(&pids, &watched_pids, why);
@@ -93,12 +103,24 @@ static bool text_is(const struct table *table, const void *row, const char *name
 	return !strcmp(column_text(column_find(table, name), row, buf, sizeof(buf)), text);
 }
 
+/* The tracker does not run on this host. */
+static void on_refusal(const struct table *table, const void *row)
+{
+	char reason[448];
+
+	column_text(column_find(table, "reason"), row, reason, sizeof(reason));
+	why_fail(&current_result->refused, 0, "%s: %s", current_measure->needs, reason);
+}
+
 static void on_health(const struct table *table, const void *row)
 {
 	uint32_t host_pid = (uint32_t)column_uint(column_find(table, "host_pid"), row);
 	bool live = column_uint(column_find(table, "live"), row);
 	char method[32], reason[512];
 
+	if (!host_pid && !live && current_measure->needs &&
+	    text_is(table, row, "tracker", current_measure->needs))
+		on_refusal(table, row);
 	if (!host_pid || !text_is(table, row, "tracker", current_measure->probes))
 		return;
 	column_text(column_find(table, "method"), row, method, sizeof(method));
@@ -112,12 +134,10 @@ static void on_counts(const struct table *table, const void *row)
 {
 	static const char *const losses[] = { "lost_ring", "lost_state", "bad_event" };
 
-	for (size_t i = 0; i < current_measure->trackers.n; i++) {
-		if (!text_is(table, row, "tracker", current_measure->trackers.items[i]))
-			continue;
-		for (size_t k = 0; k < ARRAY_SIZE(losses); k++)
-			current_result->lost += column_uint(column_find(table, losses[k]), row);
-	}
+	if (!text_is(table, row, "tracker", current_measure->trackers.items[0]))
+		return;
+	for (size_t k = 0; k < ARRAY_SIZE(losses); k++)
+		current_result->lost += column_uint(column_find(table, losses[k]), row);
 }
 
 /* Extends the measured time to the first and last row: probes exist before the first tick and after
@@ -181,6 +201,8 @@ static void tick(struct sink *sink, uint64_t now)
 	if (!current_result->begin_ns)
 		current_result->begin_ns = now;
 	current_result->end_ns = now;
+	if (current_result->refused.text[0])
+		end_early();
 	if (current_measure->needs_probes && !watched_any_live() &&
 	    (watched_none_can_be() || now - first_tick_ns > FIND_NS))
 		end_early();
@@ -235,6 +257,8 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 		measure_end();
 		exit(0);
 	}
+	if (!err && ret->refused.text[0])
+		err = why_fail(why, ENOTSUP, "%s", ret->refused.text);
 	if (measure->needs_probes)
 		watched_conclude();
 	return err;

@@ -13,6 +13,7 @@
 struct measure {
 	struct string_list trackers;
 	const char *probes;	      /* of these trackers: reports to watched_health() */
+	const char *needs;	      /* the tracker without which there is no result; NULL: any */
 	bool needs_probes;	      /* ends at once if no process can be probed */
 	uint64_t default_duration_ns; /* without -d; 0: until stopped */
 	bool progress;		      /* shows progress if stderr is a terminal */
@@ -26,7 +27,8 @@ struct measured {
 	char comm[64];		   /* its comm, printable */
 	uint64_t begin_ns, end_ns; /* start and end of the measurement */
 	bool gone;		   /* all given processes have ended */
-	uint64_t lost;		   /* events lost for lack of space */
+	uint64_t lost;		   /* events of the first tracker, lost for lack of space */
+	struct why refused;	   /* why the needed tracker does not run; "": it runs */
 	char method[32];	   /* of the probes; "": none */
 };
 
@@ -41,6 +43,10 @@ int measure_govern_nothing(struct why *why);
 
 /* config_parse() for a command with pids as words. */
 int measure_parse(const struct option_table *tables, int argc, char **argv, struct why *why);
+
+/* The pids given; whether -d is given. After measure_parse(). */
+const struct pid_list *measure_pids(void);
+bool measure_is_timed(void);
 
 /*
  * Checks that a process exists, before any expensive step. -EINVAL, -ESRCH with why. `ret` names

@@ -45,6 +45,16 @@ uint64_t column_uint(const struct column *column, const void *row)
 	}
 }
 
+bool column_is_known(const struct column *column, const void *row)
+{
+	const struct column_maybe_u64 *maybe;
+
+	if (!column || column->kind != COLUMN_MAYBE_U64)
+		return column;
+	maybe = value_of(column, row);
+	return maybe->known;
+}
+
 const char *column_text(const struct column *column, const void *row, char *buf, size_t size)
 {
 	const void *at = column ? value_of(column, row) : NULL;

@@ -103,6 +103,9 @@ const struct column *column_find(const struct table *table, const char *name);
 /* The value; 0 for NULL and for columns that are not numbers. */
 uint64_t column_uint(const struct column *column, const void *row);
 
+/* False: the column is missing, or its value is NULL. */
+bool column_is_known(const struct column *column, const void *row);
+
 /* Text of COLUMN_CHARS, _STRING or _ENUM in `buf`, truncated; '' for other columns. Returns buf. */
 const char *column_text(const struct column *column, const void *row, char *buf, size_t size);
 

@@ -13,11 +13,11 @@ from test_errors import FAILED, USAGE, check_sentence
 
 pytestmark = pytest.mark.light
 
-COMMANDS = ["run", "store", "sql", "schema", "explain", "gil", "offcpu", "doctor"]
+COMMANDS = ["run", "store", "sql", "schema", "explain", "requests", "gil", "offcpu", "doctor"]
 NO_SERVER = "--clickhouse=http://127.0.0.1:1"  # nobody listens there
 # each command with arguments of its own that end it with FAILED as soon as its options are read
 ARGUMENTS = {"run": ["--stdout", "--pid=2147483647", "--duration=1"], "sql": [NO_SERVER, "SELECT 1"],
-             "schema": [NO_SERVER, "--apply"], "explain": [NO_SERVER, "0" * 32], "gil": ["-p", "2147483647"],
+             "schema": [NO_SERVER, "--apply"], "explain": [NO_SERVER, "0" * 32], "requests": [NO_SERVER], "gil": ["-p", "2147483647"],
              "offcpu": ["-p", "2147483647"], "store": ["--path=/dev/null/store"], "doctor": ["-p", "2147483647"]}
 
 
@@ -65,7 +65,7 @@ def in_a_host_with(file_text, tmp_path):
 
 def test_the_host_s_file_says_where_the_database_is(tmp_path):
     prefix = in_a_host_with(json.dumps({"clickhouse": "http://127.0.0.1:1/", "trackers": ["gc_pause"], "duration": 1}), tmp_path)
-    for command, arguments in ("sql", ["SELECT 1"]), ("explain", ["0" * 32]), ("schema", ["--apply"]):
+    for command, arguments in ("sql", ["SELECT 1"]), ("explain", ["0" * 32]), ("requests", []), ("schema", ["--apply"]):
         check_sentence(run_underspan(command, *arguments, prefix=prefix), FAILED, "http://127.0.0.1:1")
         check_sentence(run_underspan(command, *arguments, "--no-config", prefix=prefix), USAGE, "--clickhouse=URL")
         check_sentence(run_underspan(command, *arguments, "-c", "none", prefix=prefix), USAGE, "--clickhouse=URL")

@@ -13,7 +13,7 @@ from sql_known import SECOND, Maker, float32
 from store_fixture import ROOT, Store
 
 SQL = pathlib.Path(ROOT) / "sql"
-FOLDERS = ["explain", "otel", "queries", "schema", "tables", "views"]
+FOLDERS = ["explain", "otel", "queries", "requests", "schema", "tables", "views"]  # requests: test_requests.py
 
 
 def files(folder):

@@ -1,0 +1,23 @@
+-- For how long each host's agent watched requests in the window, and what it could not keep, for `underspan requests`.
+SELECT
+    host,
+    sum(seconds) + if(rest < 60 + 2 * max(seconds), rest, 0) AS measured_s, -- the next report may be under way
+    sum(lost) AS lost, sum(undelivered) AS undelivered,
+    greatest(0, dateDiff('microsecond', max(report_end), {to:DateTime64(6, 'UTC')})) / 1e6 AS rest
+FROM
+(
+    SELECT
+        toString(ebpf_agent.host) AS host,
+        end_time AS report_end,
+        greatest(start_time, {from:DateTime64(6, 'UTC')}) AS begin,
+        least(end_time, {to:DateTime64(6, 'UTC')}) AS end,
+        greatest(0, dateDiff('microsecond', begin, end)) / 1e6 AS seconds,
+        lost_ring + lost_state + bad_event AS lost,
+        dropped_memory + dropped_spool + dropped_corrupt + dropped_refused + lost_crash AS undelivered
+    FROM ebpf_agent
+    WHERE tracker = 'request' AND start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND start_time < {to:DateTime64(6, 'UTC')}
+        AND end_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR
+        AND ({host:String} = '' OR ebpf_agent.host = {host:String})
+)
+GROUP BY host
+ORDER BY host

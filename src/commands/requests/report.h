@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `underspan requests` prints, as one JSON object: made from a database (stored.c) or from
+ * rows in memory (live.c), printed as it is (--json) or as tables (print.c).
+ *
+ *   from_us, to_us, by     the window; the column of the order
+ *   requests, rows         requests in the window, and rows that stand for them
+ *   slowest                rows of sql/requests/slowest.sql
+ *   endpoints              rows of sql/requests/endpoints.sql; endpoints_total: with those not
+ * shown listeners              rows of sql/requests/listeners.sql and what report_add_listener()
+ * adds not_measured           [{reason, requests, words}] notes                  sentences: losses,
+ * processes that could not be watched
+ */
+#ifndef UNDERSPAN_COMMANDS_REQUESTS_REPORT_H
+#define UNDERSPAN_COMMANDS_REQUESTS_REPORT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/config.h"
+
+/* The question. */
+struct request_question {
+	uint64_t since_ns, until_ns;	   /* ago */
+	const char *host, *path, *service; /* NULL: all */
+	struct pid_list pids;		   /* none: all */
+	uint64_t top;
+	int part;	/* order of all lists; -1: total time, hidden time */
+	bool endpoints; /* only endpoints */
+};
+
+/* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number. */
+const char *report_text(const json_t *row, const char *name);
+double report_number(const json_t *row, const char *name);
+bool report_has(const json_t *row, const char *name); /* a number, not NULL */
+
+/* "gil_ns" -> the part's value; false: NULL. */
+bool report_part(const json_t *row, int part, double *ret_ns);
+
+/*
+ * Adds to a listener's sums: service_ms, per_second and peak_per_second (arrivals), missing and
+ * peak_missing (arrivals x service time - threads), or null with `why_not`. `seconds`: time
+ * measured; 0: not known. Steals `listener`.
+ */
+void report_add_listener(json_t *report, json_t *listener, double seconds);
+
+/* A reason of not_measured with the requests that have it. */
+void report_add_reason(json_t *report, const char *reason, double requests);
+
+void report_add_note(json_t *report, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * `underspan requests`: the slow requests of a time and where their time went, from a database, or
+ * live of some processes.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "commands/commands.h"
+#include "commands/database.h"
+#include "commands/measure.h"
+#include "commands/requests/live.h"
+#include "commands/requests/parts.h"
+#include "commands/requests/print.h"
+#include "commands/requests/report.h"
+#include "commands/requests/stored.h"
+
+static struct request_question question = { .top = 10, .part = -1 };
+static char *host, *path, *service, *by;
+static bool slowest, as_json;
+
+static const struct option options[] = {
+	{ .key = "since",
+	  .flag_only = true,
+	  .type = OPTION_SECONDS,
+	  .target = &question.since_ns,
+	  .arg = "AGO",
+	  .help = "requests that ended since so long ago, as in 90s, 2h",
+	  .otherwise = "10m",
+	  .min = 1,
+	  .max = 366 * 86400ULL },
+	{ .key = "until",
+	  .flag_only = true,
+	  .type = OPTION_SECONDS,
+	  .target = &question.until_ns,
+	  .arg = "AGO",
+	  .help = "and before so long ago",
+	  .otherwise = "now",
+	  .max = 366 * 86400ULL },
+	{ .key = "service",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &service,
+	  .arg = "NAME",
+	  .help = "only of processes whose spans (in otel_traces) name this service",
+	  .otherwise = "all" },
+	{ .key = "path",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &path,
+	  .arg = "PREFIX",
+	  .help = "only paths that begin so",
+	  .otherwise = "all" },
+	{ .key = "host",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &host,
+	  .arg = "NAME",
+	  .help = "only of this host",
+	  .otherwise = "all" },
+	{ .key = "slowest",
+	  .flag_only = true,
+	  .type = OPTION_BOOL,
+	  .target = &slowest,
+	  .help = "order by total time, without waits for the client: the default" },
+	{ .key = "by",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &by,
+	  .arg = "PART|endpoint",
+	  .help = "requests and endpoints with most of a part; endpoint: endpoints with most "
+		  "hidden time",
+	  .otherwise = "total time" },
+	{ .key = "top",
+	  .flag_only = true,
+	  .type = OPTION_UINT,
+	  .target = &question.top,
+	  .arg = "N",
+	  .help = "lines of each table",
+	  .min = 1,
+	  .max = 10000 },
+	{ .key = "json",
+	  .type = OPTION_BOOL,
+	  .target = &as_json,
+	  .help = "everything as one JSON object" },
+};
+const struct option_table requests_options = { options, ARRAY_SIZE(options) };
+
+static bool has_database(void)
+{
+	return clickhouse_config.store ||
+	       (clickhouse_config.clickhouse &&
+		!config_from_default_file(&clickhouse_config.clickhouse));
+}
+
+/* Without a database, or for a given time. */
+static bool is_live(void)
+{
+	return measure_is_timed() || (measure_pids()->n && !has_database());
+}
+
+static int check_live(struct why *why)
+{
+	if (has_database())
+		return why_fail(why, EINVAL,
+				"duration: -d measures without a database: leave out -d, or the "
+				"database");
+	if (question.since_ns || question.until_ns || service || host)
+		return why_fail(why, EINVAL,
+				"since, until, service and host choose from a database: leave them "
+				"out with -p, or give --clickhouse=URL or --store=DIR");
+	return 0;
+}
+
+static int check_window(struct why *why)
+{
+	if (!question.since_ns)
+		question.since_ns = 600 * NSEC_PER_SEC;
+	if (question.until_ns >= question.since_ns)
+		return why_fail(
+			why, EINVAL,
+			"until: has to be less long ago than since: --since=1h --until=30m");
+	return 0;
+}
+
+static int check(struct why *why)
+{
+	int err = is_live() ? check_live(why) : check_window(why);
+
+	if (err)
+		return err;
+	if (slowest && by)
+		return why_fail(why, EINVAL,
+				"slowest and by exclude each other: give only one order");
+	question.endpoints = by && !strcmp(by, "endpoint");
+	if (by && !question.endpoints) {
+		question.part = request_part_find(by, why);
+		if (question.part < 0)
+			return question.part;
+	}
+	question.host = host;
+	question.path = path;
+	question.service = service;
+	question.pids = *measure_pids();
+	return 0;
+}
+
+static int print(const json_t *report, struct why *why)
+{
+	if (as_json) {
+		json_dumpf(report, stdout,
+			   JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
+		putchar('\n');
+	} else {
+		requests_print(report, &question);
+	}
+	return measure_flush(why);
+}
+
+static void print_help(const struct option_table *tables)
+{
+	puts("usage: underspan requests (--clickhouse=URL | --store=DIR) [OPTIONS] [-p PID]\n"
+	     "       underspan requests -p PID... [-d S] [OPTIONS]\n\n"
+	     "The slow requests of a time, and where their time went, from ebpf_request; the\n"
+	     "endpoints by hidden time; and for each listener whether threads were missing.\n"
+	     "Without a database, or with -d: live, for some seconds, of the processes of -p\n"
+	     "and their descendants.\n"
+	     "A request's id or trace id is what `underspan explain` takes.\n");
+	fputs("The parts of a request are:", stdout);
+	for (int i = 0; i < REQUEST_PARTS; i++)
+		printf("%s%s%s", i ? "," : "", i % 8 ? " " : "\n  ", request_parts[i].name);
+	puts("\n");
+	config_print_help(tables);
+}
+
+int command_requests(int argc, char **argv)
+{
+	const struct option_table tables[] = { requests_options,
+					       measure_options,
+					       measure_tracker_options("request"),
+					       clickhouse_options,
+					       { 0 } };
+	struct why why = { { 0 } };
+	json_t *report = NULL;
+	int err = live_set_defaults(&why);
+
+	if (!err)
+		err = measure_parse(tables, argc, argv, &why);
+
+	if (err > 0) {
+		print_help(tables);
+		return EXIT_DONE;
+	}
+	if (!err)
+		err = check(&why);
+	if (!err)
+		err = is_live() ? live_report(&question, &report, &why)
+				: stored_report(&question, &report, &why);
+	if (!err)
+		err = print(report, &why);
+	json_decref(report);
+	measure_end();
+	config_free(tables);
+	return command_end(err, &why);
+}
