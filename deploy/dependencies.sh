@@ -15,7 +15,7 @@ declare -A packages=(
     [kernels]="python3 xz-utils dpkg lld-19 binutils"
     [npm]="npm nodejs ca-certificates"
     [bench]="python3 gunicorn python3-django wrk coreutils redis-server redis-tools nginx-light perl"
-    [demo]="python3 nginx-light gunicorn python3-django curl procps"
+    [demo]="python3 nginx-light gunicorn python3-django python3-uvicorn curl procps"
 )
 
 log() { printf 'underspan: %s\n' "$*" >&2; }

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make demo`: runs underspan with its embedded store beside a real nginx -> gunicorn -> Django service, drives
 # that into a full hand-off queue and into long garbage collections, shows where the requests' time went, then
-# applies two fixes and shows the same load again. About a minute. Everything lives in one temporary directory
+# applies two fixes and shows the same load again; then two services without spans, by the request ledger alone. Two minutes. Everything lives in one temporary directory
 # and in processes of this script; both are gone when it ends, however it ends. Only underspan runs as root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 began=$SECONDS
 dir=''
-gunicorn='' nginx='' agent='' client=''
+gunicorn='' nginx='' agent='' client='' service=''
 
 # Lines about progress are for people: nothing of them in a pipe.
 stage() { [ ! -t 2 ] || printf '[%2d s] %s\n' $((SECONDS - began)) "$*" >&2; }
@@ -23,8 +23,8 @@ fail() {
 as_root=() # words to put before a command that needs root
 [ "$(id -u)" = 0 ] || as_root=(sudo)
 
-# No child outlives five minutes, nor a stop by more than eight seconds, whatever happens to it or to us.
-limited() { exec timeout --foreground -k 8 300 "$@" 9>&- < /dev/null; }
+# No child outlives ten minutes, nor a stop by more than eight seconds, whatever happens to it or to us.
+limited() { exec timeout --foreground -k 8 600 "$@" 9>&- < /dev/null; }
 
 stop() { # a child's pid, or nothing
     [ -n "$1" ] || return 0
@@ -43,6 +43,7 @@ finish() {
     trap '' INT TERM HUP
     trap - EXIT
     stop "$client"
+    stop "$service"
     stop_shop
     if [ -n "$agent" ]; then
         exec 9>&- # see start_agent
@@ -80,12 +81,12 @@ start_agent() {
     # shellcheck disable=SC2016
     local keeper='trap : INT TERM HUP
         exec 3<&0
-        timeout --foreground -k 8 300 "$@" < /dev/null &
+        timeout --foreground -k 8 600 "$@" < /dev/null &
         agent=$!
         { cat <&3; kill $agent; } > /dev/null 2>&1 &
         while kill -0 $agent 2> /dev/null; do wait $agent; done'
     exec 9> >(exec "${as_root[@]}" sh -c "$keeper" keeper "$underspan" run --store="$dir/store" \
-        --flush_interval=1 --governor.cpu_percent=0 > "$dir/underspan.log" 2>&1)
+        --flush_interval=1 --request.min_duration_us=0 --governor.cpu_percent=0 > "$dir/underspan.log" 2>&1)
     agent=$!
     until_true 30 agent_ready || fail "underspan did not start within 30 s" "$dir/underspan.log"
     mkdir -m 700 "$dir/client"
@@ -128,11 +129,13 @@ gunicorn_ready() {
     [ -e "$dir/gunicorn.port" ]
 }
 
+free_port() { /usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
 # nginx cannot ask the kernel for a port: take one that is free now, and another should somebody be faster.
 start_nginx() {
     local attempt
     for attempt in 1 2 3; do
-        port=$(/usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+        port=$(free_port)
         sed -e "s|@USER@|$nginx_user|; s|@DIR@|$dir|; s|@PORT@|$port|" \
             -e "s|@GUNICORN_PORT@|$shop_port|" deploy/demo/nginx.conf > "$dir/nginx.conf"
         limited /usr/sbin/nginx -e "$dir/nginx.log" -p "$dir" -c "$dir/nginx.conf" > "$dir/nginx.out" 2>&1 &
@@ -172,6 +175,27 @@ tell() { # STORY: its slowest requests, and the slowest of them in detail
     run "$underspan" explain --clickhouse="$DEMO_CLICKHOUSE" "$(cat "$dir/slowest")"
 }
 
+# A service without OpenTelemetry, at a port that is free now; a load, and what the ledger says of it.
+tell_ledger() { # STORY COMMAND..., with @PORT@
+    local story=$1 log=$dir/$1.log
+    shift
+    port=$(free_port)
+    limited "${@//@PORT@/$port}" > "$log" 2>&1 &
+    service=$!
+    until_true 30 service_ready || fail "the service did not start within 30 s" "$log"
+    stage "load of story '$story'"
+    run /usr/bin/python3 deploy/demo/ledger.py "$story" "$port" || fail "the load could not be run" "$log"
+    stop "$service"
+    service=''
+}
+
+# ready when the agent sees it: one of its requests has become a row
+service_ready() {
+    kill -0 "$service" 2>/dev/null || fail "the service ended while starting"
+    fetch /warm || return 1
+    [ "$(sql --format=TabSeparated "SELECT count() > 0 FROM ebpf_request WHERE server_port = $port AND start_time >= '$DEMO_SINCE'")" = 1 ]
+}
+
 underspan=$PWD/build/underspan
 [ -x "$underspan" ] || fail "build/underspan is missing; run 'make demo'"
 for tool in /usr/sbin/nginx /usr/bin/gunicorn curl; do
@@ -206,4 +230,8 @@ stage "the same with 16 threads and a frozen catalogue"
 start_shop 16 1
 drive after
 run /usr/bin/python3 deploy/demo/report.py compare
+stop_shop
+stage "the same questions to services without spans"
+tell_ledger sync /usr/bin/gunicorn --bind=127.0.0.1:@PORT@ --workers=2 small_app:wsgi
+tell_ledger loop /usr/bin/python3 -m uvicorn --port=@PORT@ --log-level=warning small_app:asgi
 stage "done"
