@@ -10,6 +10,8 @@
 -- span_by says how the span was found. traceparent: the request carried its caller's ids, and the span has that caller as its parent.
 -- thread: the request carried none, and one server span began on its thread while it ran (servers with one request a thread). Empty:
 -- no span is known to be the request's, and no_span says why. A span or a request that fits twice fits nothing.
+-- An hour of 1.8 million requests takes 3 s of CPU where each carried its caller's ids; where some did not, all spans have to tell their
+-- threads: 8 s. Questions that need no span ask ebpf_request, whose columns are the same.
 CREATE VIEW IF NOT EXISTS request AS
 WITH
     (
