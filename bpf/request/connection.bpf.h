@@ -277,6 +277,20 @@ static __noinline int request_snapshot_take(struct thread *t, struct request_sna
 	return 0;
 }
 
+/* Who the current thread is: read once a second, since a name may change. */
+static __always_inline void request_header_set(struct thread *t, struct event_header *ret)
+{
+	enum { HEADER_KEEP_NS = 1000000000 };
+	struct event_header *known = &t->request.header;
+	__u64 now = bpf_ktime_get_ns();
+
+	if (now - known->start_ns > HEADER_KEEP_NS) {
+		header_set_current(known);
+		known->start_ns = now;
+	}
+	*ret = *known;
+}
+
 static __always_inline void request_thread_busy(__u32 tgid, int more)
 {
 	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);

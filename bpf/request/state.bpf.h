@@ -43,6 +43,7 @@ struct request_sums {
 	__u64 open_ns[REQUEST_LEVELS];
 	__u32 open_n[REQUEST_LEVELS];
 	struct request_peer peers[REQUEST_PEERS]; /* of `net`, since the request was read */
+	struct event_header header;		  /* who the thread is; start_ns: as of then */
 	/* for threads that answer what another thread has read */
 	struct request_snapshot answered;		       /* end of its last answer */
 	struct request_snapshot woken[REQUEST_IDLE_SNAPSHOTS]; /* first wake-ups since */

@@ -239,7 +239,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 		if (open == 1)
 			__sync_fetch_and_add(&process->busy, 1);
 	}
-	header_set_current(&conn->header);
+	request_header_set(t, &conn->header);
 }
 
 /* A read by a tracked process begins with a request. Global: see request_scan_line(). */
@@ -376,7 +376,7 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 	conn->worker = bpf_get_current_task();
 	conn->model = REQUEST_MODEL_pool;
 	conn->link = REQUEST_LINK_write;
-	header_set_current(&conn->header);
+	request_header_set(t, &conn->header);
 	if (t->request.answered.at_ns >= conn->read_ns)
 		begin = &t->request.answered;
 	else if (t->request.woken[0].at_ns >= conn->read_ns)
