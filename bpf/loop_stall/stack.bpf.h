@@ -87,14 +87,15 @@ static __always_inline void loop_sampled(struct loop_thread *loop, __u64 age)
 }
 
 /*
- * The thread loses its CPU. Where CPUs are scarce, the thread's clock may not have ticked, so the
- * place of the first preemption counts until there is a better sample.
+ * The thread loses its CPU. Where CPUs are scarce, the thread's clock may not have ticked, so
+ * places of preemptions count until there is a better sample: each at least twice as old as the
+ * last.
  */
 static __always_inline void loop_preempted(struct loop_thread *loop, __u64 now)
 {
 	__u64 age = now - loop->busy_ns;
 
-	if ((!loop->cpu_stack || age >= loop->next_sample_ns) &&
+	if ((!loop->cpu_stack || age >= 2 * loop->sampled_at_ns || age >= loop->next_sample_ns) &&
 	    loop_stack_at_switch(loop, LOOP_STACK_CPU, now))
 		loop_sampled(loop, age);
 }

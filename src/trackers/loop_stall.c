@@ -115,7 +115,7 @@ static void loop_stall_close(void)
 /* A stall that just exceeds the threshold has had two samples at least. */
 static uint64_t clock_period_ns(void)
 {
-	const uint64_t least = 5 * NSEC_PER_MSEC, most = 25 * NSEC_PER_MSEC;
+	const uint64_t least = 5 * NSEC_PER_MSEC, most = 10 * NSEC_PER_MSEC;
 	uint64_t period = min_duration_us * NSEC_PER_USEC / 4;
 
 	return period < least ? least : period > most ? most : period;

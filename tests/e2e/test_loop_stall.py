@@ -71,7 +71,11 @@ def check_stall(row, stall, loop):
     assert None not in (row["gil_ns"], row["stack_at_ns"], row["waiting"]), row
     assert max(set(PARTS) - {"runq"}, key=lambda name: part(row, name)) == kind, row
     name, file, line = stall["place"]
-    assert row["py_stack"][0] == f"{name} ({file}:{line})", (row["py_stack"], stall["place"])
+    # the place on a CPU is a sample: of little time on a CPU it may be that of the code around the call
+    if kind != "cpu" or row["cpu_ns"] >= THRESHOLD_NS // 2:
+        assert row["py_stack"][0] == f"{name} ({file}:{line})", (row["py_stack"], stall["place"])
+    else:
+        assert file in row["py_stack"][0], row["py_stack"]
     assert row["stack_at_ns"] <= row["duration_ns"]
     # what the loop did beside the call is short, unless the thread waited for a CPU
     excess = row["duration_ns"] - wall - max(0, row["runq_ns"] - stall["delay"])

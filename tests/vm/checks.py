@@ -196,7 +196,9 @@ def check_loop_stall(agent):
             told += 1
             assert max(parts, key=lambda part: row[f"{part}_ns"]) == stall["kind"], (stall, row)
         name, file, line = stall["place"]
-        assert row["py_stack"] and row["py_stack"][0] in (f"{name} ({file}:{line})", "<unread>"), (stall, row)
+        assert row["py_stack"], row
+        if stall["kind"] != "cpu" or row["cpu_ns"] >= 100_000_000:  # a sample of little time may be of the code around
+            assert row["py_stack"][0] in (f"{name} ({file}:{line})", "<unread>"), (stall, row)
         if stall["kind"] != "cpu":
             worst = max(worst, abs(row[f"{stall['kind']}_ns"] - asleep))
     assert told and worst < 25_000_000, f"{told} of {len(waited)} stalls; {worst} ns"
