@@ -80,7 +80,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak storm clean help
+.PHONY: all tools deps install fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -213,6 +213,11 @@ check-kernels: ## boot real kernels under QEMU, run every tracker under each (mi
 	@deploy/dependencies.sh build kernels
 	@$(MAKE) --no-print-directory all
 	@tests/vm/run.sh
+
+servers: ## the request ledger on 21 real servers, and the table of what it says of each (root; minutes; not part of check)
+	@deploy/dependencies.sh build check servers
+	@$(MAKE) --no-print-directory all
+	@UNDERSPAN_SERVERS=1 tests/e2e/run.sh -k test_ledger_servers
 
 storm: ## ten million context switches, a minute of process starts: each is counted, nothing grows (root; minutes; not part of check)
 	@deploy/dependencies.sh build check
