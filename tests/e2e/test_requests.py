@@ -222,9 +222,10 @@ def test_choice_of_requests(ask):
     assert paths("--service=other") == []
     check_sentence(ask.command("requests", "--since=3h", "--until=1h"), FAILED, "nothing was measured")
     # a request that ended inside the window counts, one that only began there does not
-    ask.request(1800_000 - 200_000, "/ends", cpu=100_000)
-    ask.request(1800_000 - 200_000, "/late", cpu=150_000)
-    done = ask.command("requests", "--json", "--since=2m", "--until=70s")
+    now = time.time() * 1000 - T0 / 1000
+    ask.request(now - 1_500_000, "/ends", cpu=600_000)
+    ask.request(now - 1_100_000, "/late", cpu=1_000_000)
+    done = ask.command("requests", "--json", "--since=20m", "--until=10m")
     assert [row["path"] for row in json.loads(done.stdout)["slowest"]] == ["/ends"]
     text = ask.ask("--path=/check")
     assert "Threads missing" not in text and "leave out --path" in text

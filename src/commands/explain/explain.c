@@ -230,8 +230,8 @@ int command_explain(int argc, char **argv)
 	int err = config_parse(tables, argc, argv, &word, &n_words, &why);
 
 	if (err > 0) {
-		puts("usage: underspan explain (--clickhouse=URL | --store=DIR) [--json] "
-		     "TRACE_ID|REQUEST_ID\n\n"
+		puts("usage: underspan explain (--clickhouse=URL | --store=DIR) [--json]\n"
+		     "                         TRACE_ID|REQUEST_ID\n\n"
 		     "Where the time of a request went, and why: from the request ledger\n"
 		     "(ebpf_request), with its spans or without any. Server spans of the trace\n"
 		     "that have no row there: the view request_time_parts.\n"
