@@ -74,8 +74,6 @@ def check_stall(row, stall, loop):
     # the place on a CPU is a sample: of little time on a CPU it may be that of the code around the call
     if kind != "cpu" or row["cpu_ns"] >= THRESHOLD_NS // 2:
         assert row["py_stack"][0] == f"{name} ({file}:{line})", (row["py_stack"], stall["place"])
-    else:
-        assert file in row["py_stack"][0], row["py_stack"]
     assert row["stack_at_ns"] <= row["duration_ns"]
     # what the loop did beside the call is short, unless the thread waited for a CPU
     excess = row["duration_ns"] - wall - max(0, row["runq_ns"] - stall["delay"])
@@ -96,8 +94,8 @@ def check_stalls(agent, workload, loop):
         rows.remove(own[0])
         right += check_stall(own[0], stall, loop)
     assert right >= 0.9 * len(stalls), f"{right} of {len(stalls)}"
-    # a loop that the host kept from a CPU stalled, too
-    assert not [r for r in rows if r["duration_ns"] - r["runq_ns"] >= THRESHOLD_NS], rows
+    # a loop that the host kept from a CPU stalled, too, and so did one that waited for a thread without a CPU
+    assert not [r for r in rows if r["duration_ns"] - r["runq_ns"] - part(r, "gil") >= THRESHOLD_NS], rows
 
 
 @pytest.fixture
@@ -130,7 +128,8 @@ def test_a_loop_beside_a_thread_that_holds_the_gil(agent, debian_python, start_w
         row = own[0]
         assert max(PARTS, key=lambda name: part(row, name)) == "gil", row
         # the loop came 10 ms late at most, and what it waited for ended with the hold
-        assert stop - max(start, begin_ns(row)) - part(row, "runq") - close_to(stop - start) <= row["gil_ns"]
+        both = min(stop, end_ns(row)) - max(start, begin_ns(row))
+        assert both - row["runq_ns"] - row["cpu_ns"] - close_to(stop - start) <= row["gil_ns"], (row, start, stop)
         assert row["gil_ns"] <= stop - begin_ns(row) + close_to(stop - start) + part(row, "runq")
         assert row["py_stack"][0].startswith("EpollSelector.select ("), row
 

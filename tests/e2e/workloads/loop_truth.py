@@ -18,16 +18,28 @@ class Sleep:
 
 
 class Cpu:
-    def prepare(self):
-        self.until = 0
-
     def block(self):
-        while now() < (self.until or self.begins()): pass
+        until = now() + int(SECONDS * 1e9)
+        while now() < until: pass
         return here(-1)
 
-    def begins(self):
-        self.until = now() + int(SECONDS * 1e9)
-        return self.until
+
+class Waker(threading.Thread):
+    """Acts SECONDS after being told."""
+
+    def __init__(self, act):
+        super().__init__(daemon=True)
+        self.act = act
+        self.told, self.teller = os.pipe()
+        self.start()
+
+    def tell(self):
+        os.write(self.teller, b"x")
+
+    def run(self):
+        while os.read(self.told, 1):
+            time.sleep(SECONDS)
+            self.act()
 
 
 class Lock:
@@ -36,11 +48,10 @@ class Lock:
     def __init__(self):
         self.lock = threading.Lock()
         self.lock.acquire()
-
-    def prepare(self):
-        threading.Timer(SECONDS, self.lock.release).start()
+        self.waker = Waker(self.lock.release)
 
     def block(self):
+        self.waker.tell()
         self.lock.acquire(); return here()
 
 
@@ -51,23 +62,20 @@ class Net:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.client = socket.create_connection(server.getsockname())
             self.server, _ = server.accept()
-
-    def prepare(self):
-        threading.Timer(SECONDS, self.server.send, (b"x",)).start()
+        self.waker = Waker(lambda: self.server.send(b"x"))
 
     def block(self):
+        self.waker.tell()
         self.client.recv(1); return here()
 
 
 class Child:
-    def prepare(self):
-        self.pid = os.fork()
-        if self.pid == 0:
+    def block(self):
+        pid = os.fork()
+        if pid == 0:
             time.sleep(SECONDS)
             os._exit(0)
-
-    def block(self):
-        os.waitpid(self.pid, 0); return here()
+        os.waitpid(pid, 0); return here()
 
 
 KINDS = {"sleep": Sleep, "cpu": Cpu, "lock": Lock, "net": Net, "other": Child}
@@ -92,10 +100,6 @@ def clocks():
         found = run_delay(), time.thread_time_ns(), now()
         if run_delay() == found[0]:
             return found
-
-
-def prepare(kind, things):
-    getattr(things[kind], "prepare", lambda: None)()
 
 
 def block(kind, things):
@@ -136,9 +140,8 @@ async def main(ready):
         time.sleep(0.12)
         await asyncio.sleep(0.2)
     begin, stalls = now(), []
+    await asyncio.sleep(0.01)  # a turn that begins after the stamp
     for kind in plan():
-        prepare(kind, things)
-        await asyncio.sleep(0)
         stalls.append(block(kind, things))
         for _ in range(5):  # busy turns, which are no stalls
             await asyncio.sleep(0)
@@ -174,9 +177,8 @@ def with_gevent(ready):
 
     def one(kind):
         stalls.append(block(kind, things))
+    gevent.sleep(0.01)
     for kind in plan():
-        prepare(kind, things)
-        gevent.sleep(0.01)
         gevent.spawn(one, kind).join()
         gevent.sleep(SECONDS * 1.5)
     tell(begin=begin, end=now(), stalls=stalls)
@@ -195,7 +197,6 @@ def without_a_loop(ready):
         poller.select(0.05)
     begin, stalls = now(), []
     for kind in plan():
-        prepare(kind, things)
         stalls.append(block(kind, things))
         for _ in range(5):
             poller.select(0)
