@@ -64,6 +64,12 @@ def asleep_ns(stall):
     return stall["stop"] - stall["start"] - stall["cpu"] - stall["delay"]
 
 
+def was_sampled_within(row, stall):
+    """The place on a CPU is a sample, which may be of the code around the call."""
+    at = begin_ns(row) + row["stack_at_ns"]
+    return stall["start"] + CLOCK_NS <= at <= stall["stop"] - CLOCK_NS
+
+
 def check_stall(row, stall, loop):
     """What must hold on however busy a host. Returns whether the times are right to 2 ms or 2 %."""
     kind, wall = stall["kind"], stall["stop"] - stall["start"]
@@ -71,8 +77,7 @@ def check_stall(row, stall, loop):
     assert None not in (row["gil_ns"], row["stack_at_ns"], row["waiting"]), row
     assert max(set(PARTS) - {"runq"}, key=lambda name: part(row, name)) == kind, row
     name, file, line = stall["place"]
-    # the place on a CPU is a sample: of little time on a CPU it may be that of the code around the call
-    if kind != "cpu" or row["cpu_ns"] >= THRESHOLD_NS // 2:
+    if kind != "cpu" or was_sampled_within(row, stall):
         assert row["py_stack"][0] == f"{name} ({file}:{line})", (row["py_stack"], stall["place"])
     assert row["stack_at_ns"] <= row["duration_ns"]
     # what the loop did beside the call is short, unless the thread waited for a CPU
@@ -87,13 +92,15 @@ def check_stall(row, stall, loop):
 def check_stalls(agent, workload, loop):
     stalls = workload.truth["stalls"]
     assert len(stalls) == 5 * N
-    rows, right = of_truth(agent, workload), 0
+    rows, right, sampled = of_truth(agent, workload), 0, 0
     for stall in stalls:
         own = [r for r in rows if begin_ns(r) - CLOCK_NS <= stall["start"] and stall["stop"] <= end_ns(r) + CLOCK_NS]
         assert len(own) == 1, (stall, own)
         rows.remove(own[0])
         right += check_stall(own[0], stall, loop)
+        sampled += stall["kind"] == "cpu" and was_sampled_within(own[0], stall)
     assert right >= 0.9 * len(stalls), f"{right} of {len(stalls)}"
+    assert sampled, "no stall on a CPU has a place within it"
     # a loop that the host kept from a CPU stalled, too, and so did one that waited for a thread without a CPU
     assert not [r for r in rows if r["duration_ns"] - r["runq_ns"] - part(r, "gil") >= THRESHOLD_NS], rows
 
