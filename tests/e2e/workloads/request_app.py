@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service whose answers say what a request consisted of, by clocks of its own: WSGI (`wsgi`), ASGI (`asgi`), and as a program
 `request_app.py PORT` a ThreadingHTTPServer. /sleep-40/cpu-20/await-30: that many milliseconds of each. The answer is JSON: nanoseconds of CPU,
-of waiting for a CPU, asleep, and the whole handler; `tid`: the thread that ran it."""
+of waiting for a CPU, asleep, the whole handler with its moments, and the thread's switches; `tid`: the thread that ran it."""
 import asyncio
 import http.server
 import json
+import resource
 import sys
 import threading
 import time
@@ -15,6 +16,11 @@ MS = 1_000_000
 def run_delay():
     with open("/proc/thread-self/schedstat") as f:
         return int(f.read().split()[1])
+
+
+def switches():
+    used = resource.getrusage(resource.RUSAGE_THREAD)
+    return used.ru_nvcsw + used.ru_nivcsw
 
 
 def spin(ms):
@@ -35,7 +41,7 @@ class Handler:
 
     def __init__(self):
         self.asleep = 0
-        self.begin, self.cpu, self.delay = time.monotonic_ns(), time.thread_time_ns(), run_delay()
+        self.begin, self.cpu, self.delay, self.switches = time.monotonic_ns(), time.thread_time_ns(), run_delay(), switches()
 
     def sleep(self, ms):
         begin = time.monotonic_ns()
@@ -49,8 +55,10 @@ class Handler:
             spin(ms)
 
     def done(self):
+        end = time.monotonic_ns()
         return json.dumps({"cpu": time.thread_time_ns() - self.cpu, "runq": run_delay() - self.delay, "asleep": self.asleep,
-                           "handler": time.monotonic_ns() - self.begin, "tid": threading.get_native_id()}).encode()
+                           "handler": end - self.begin, "begin": self.begin, "end": end,
+                           "switches": switches() - self.switches, "tid": threading.get_native_id()}).encode()
 
 
 def serve(path):
