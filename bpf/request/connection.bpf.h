@@ -92,7 +92,7 @@ static const struct request_arrival empty_arrival;
 
 /* Local ports of tracked servers, a bit each: all other sockets are left alone at once. */
 __u64 request_ports[1024];
-__u64 request_unix; /* number of connections accepted from unix sockets */
+__u64 request_unix; /* a tracked process serves a unix socket */
 
 /* What cannot be followed. */
 __u64 request_tls, request_http2, request_upgraded;
@@ -173,17 +173,29 @@ static __always_inline void request_established(struct sock *sk)
 	__u64 key = (__u64)sk;
 
 	arrival.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
+	/* the address may have been another connection's, whose end found the map busy */
+	bpf_map_delete_elem(&request_connections, &key);
 	bpf_map_update_elem(&request_arrivals, &key, &arrival, BPF_ANY);
+}
+
+/*
+ * Three loads tell most sockets of bystanders. A socket that was reset has no port any more. `sk`:
+ * of a type known to the verifier.
+ */
+static __always_inline bool request_concerns(const struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family, port = sk->__sk_common.skc_num;
+
+	if (family == AF_INET || family == AF_INET6)
+		return !port || request_port_seen(port);
+	return request_unix;
 }
 
 static __always_inline void request_data_arrived(const struct sock *sk)
 {
 	__u64 key = (__u64)sk;
-	__u16 port = request_local_port(sk);
 	struct request_arrival *arrival;
 
-	if (port ? !request_port_seen(port) : !request_unix)
-		return;
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	if (arrival && !arrival->first_byte_ns)
 		arrival->first_byte_ns = bpf_ktime_get_ns();
@@ -207,14 +219,14 @@ static __always_inline void request_accepted(__u32 fd)
 		bpf_map_delete_elem(&request_connections, &key);
 		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
 			return;
-		__sync_fetch_and_add(&request_unix, 1);
+		request_unix = 1;
 	}
 	if (port && !request_has_lengths)
 		unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	unseen.accepted_ns = bpf_ktime_get_ns();
 	unseen.accepted_tid = current_tid();
-	if (arrival) {
+	if (arrival && !arrival->accepted_ns) { /* else left over from another connection */
 		arrival->accepted_ns = unseen.accepted_ns;
 		arrival->accepted_tid = unseen.accepted_tid;
 		return;
@@ -242,6 +254,7 @@ static __noinline int request_settle(struct thread *t, __u64 now)
 	struct request_sums *sums = &t->request;
 	__u64 more;
 
+	request_catch_up(t, now);
 	if (sums->open >= 2)
 		sums->busy_ns += now - sums->settled_ns;
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
@@ -261,9 +274,11 @@ static __noinline int request_settle(struct thread *t, __u64 now)
 /* The current thread's sums; a context switch in between is noticed. */
 static __noinline int request_snapshot_take(struct thread *t, struct request_snapshot *to)
 {
-	__u32 switches = t->request.switches;
 	__u64 now = bpf_ktime_get_ns();
+	__u32 switches;
 
+	request_catch_up(t, now);
+	switches = t->request.switches;
 	t->request.parts[REQUEST_gc_own] = gc_own_ns();
 	if (t->request.open >= 2)
 		request_settle(t, now);

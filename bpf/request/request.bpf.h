@@ -51,7 +51,7 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 {
-	if (!stopping && request_known(request_key(sk)))
+	if (!stopping && request_concerns(sk) && request_known(request_key(sk)))
 		request_wrote(request_key(sk), ret);
 	return 0;
 }
@@ -138,7 +138,8 @@ int request_exit_sendfile(struct syscall_exit *ctx)
 SEC("?tp_btf/sk_data_ready")
 int BPF_PROG(request_data_ready, const struct sock *sk)
 {
-	request_data_arrived(sk);
+	if (request_concerns(sk))
+		request_data_arrived(sk);
 	return 0;
 }
 

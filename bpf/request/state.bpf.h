@@ -32,6 +32,7 @@ struct request_sums {
 	__u64 throttled; /* of the thread's cgroups, when the thread became runnable */
 	__u64 polled_ns; /* end of the last sleep in epoll_wait() */
 	__u64 woke_ns;	 /* the thread last woke another one that slept on a lock */
+	__u64 closed_ns; /* begin of a sleep that the sums have although its end was not seen */
 	__u32 open;	 /* requests read by this thread and not answered */
 	__u32 fd;	 /* of the last one's connection */
 	__u32 sleep_fd;	 /* descriptor of the present sleep */

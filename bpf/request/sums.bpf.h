@@ -162,16 +162,15 @@ static __noinline void request_peer_waited(struct task_struct *task, struct requ
 }
 
 /* The part of a wait for the GIL in which another thread collected garbage. */
-static __always_inline __u64 request_gc_sibling(struct task_struct *task, struct request_sums *sums,
+static __always_inline __u64 request_gc_sibling(__u32 tgid, __u32 tid, struct request_sums *sums,
 						__u64 ns, __u64 end)
 {
-	__u32 tgid = task->tgid;
 	struct gc_clock *clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
 	__u64 collected;
 
 	if (!clock)
 		return 0;
-	collected = gc_clock_of_siblings(clock, task->pid, end) - sums->gc_clock;
+	collected = gc_clock_of_siblings(clock, tid, end) - sums->gc_clock;
 	/* negative: the entry is new */
 	return (__s64)collected < 0 ? 0 : collected < ns ? collected : ns;
 }
@@ -226,6 +225,8 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 	__u64 ns = end - t->off_ns, runq = 0, throttled = 0, sibling;
 	__u32 part = sums->part;
 
+	if (sums->closed_ns == t->off_ns)
+		return 0;
 	if (part == REQUEST_runq)
 		runq = ns;
 	else if (t->wake_ns)
@@ -240,7 +241,7 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 	}
 	sums->parts[REQUEST_runq] += runq - throttled;
 	if (part == REQUEST_gil) {
-		sibling = request_gc_sibling(task, sums, ns, end - runq);
+		sibling = request_gc_sibling(task->tgid, task->pid, sums, ns, end - runq);
 		sums->parts[REQUEST_gc_sibling] += sibling;
 		sums->parts[REQUEST_gil] += ns - sibling;
 	} else {
@@ -257,6 +258,39 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 	if (sums->polls && part == REQUEST_await)
 		sums->polled_ns = end;
 	return 0;
+}
+
+/*
+ * The current thread runs, but its switch in was not seen (gil_close_unseen()): its sleep ended at
+ * the wake-up, or before the time that it has run for. The next switch out adds it no more.
+ */
+static __always_inline void request_catch_up(struct thread *t, __u64 now)
+{
+	struct task_struct *task = current_task();
+	struct request_sums *sums = &t->request;
+	__u64 off_ns = t->off_ns, end, ns, sibling = 0;
+	__u32 part = sums->part;
+
+	if (!off_ns || sums->closed_ns == off_ns)
+		return;
+	end = now - (BPF_CORE_READ(task, se.sum_exec_runtime) - t->exec_ns);
+	if (t->wake_ns > off_ns)
+		end = t->wake_ns;
+	if (end > now)
+		end = now;
+	ns = end > off_ns ? end - off_ns : 0;
+	sums->closed_ns = off_ns;
+	if (*(volatile __u64 *)&t->off_ns != off_ns) /* switched out and in since */
+		return;
+	if (part == REQUEST_gil) {
+		sibling = request_gc_sibling(current_tgid(), current_tid(), sums, ns, end);
+		sums->parts[REQUEST_gc_sibling] += sibling;
+	}
+	barrier_var(part); /* 5.10 forgets the bounds of a number that was on the stack */
+	if (part >= REQUEST_THREAD_PART_MAX)
+		part = REQUEST_other;
+	sums->parts[part] += ns - sibling;
+	sums->switches++;
 }
 
 #endif

@@ -266,6 +266,8 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got)
 		conn->head = HEAD_BEGUN;
 	conn->request_left = left;
 	request_set_waits(conn, arrival, conn->read_ns);
+	if (conn->family == REQUEST_FAMILY_unix)
+		request_unix = 1;
 	request_port_note(conn->server_port);
 	return 0;
 }
