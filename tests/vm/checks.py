@@ -202,7 +202,9 @@ def check_loop_stall(agent):
         if stall["kind"] != "cpu" or stall["start"] + STAMP_NS <= at <= stall["stop"] - STAMP_NS:
             assert row["py_stack"][0] in (f"{name} ({file}:{line})", "<unread>"), (stall, row)
         if stall["kind"] != "cpu":
-            worst = max(worst, abs(row[f"{stall['kind']}_ns"] - asleep))
+            # the GIL after it, and a CPU that is itself without a CPU, are parts of the row's, and asleep for schedstat
+            found, off = row[f"{stall['kind']}_ns"], asleep + stall["delay"]
+            worst = max(worst, abs(off - min(max(off, found), row["duration_ns"] - row["cpu_ns"])))
     assert told and worst < 25_000_000, f"{told} of {len(waited)} stalls; {worst} ns"
     return f"{len(waited)} stalls with their place, {told} with their cause; times asleep right to {worst / 1e6:.1f} ms"
 
@@ -406,11 +408,13 @@ def check_request(agent):
         parts = sum(v or 0 for c, v in row.items() if c.endswith("_ns") and c not in ("duration_ns", "net_peer_ns"))
         assert parts == row["duration_ns"], row
         assert row["path"] == truth["path"] and row["status"] == 200 and row["tid"] == truth["tid"], (row, truth)
-        asked = sum(int(ms) * 1_000_000 for ms in re.findall(r"sleep-(\d+)", row["path"]))
-        assert asked <= row["sleep_ns"] + 1_000_000 and row["sleep_ns"] <= truth["asleep"] + 1_000_000, (row, truth)
+        why = {c: v for c, v in row.items() if c.endswith("_ns") and v}, row["path"], row["not_measured"], truth
+        # a sleep ends at a set time: where its beginning is late it is shorter than asked for, and the rest is not asleep
+        assert bool(row["sleep_ns"]) == ("sleep" in row["path"]) and row["sleep_ns"] <= truth["asleep"] + 1_000_000, why
+        assert row["sleep_ns"] + row["runq_ns"] + row["cpu_ns"] + (row["gil_ns"] or 0) >= truth["asleep"] - 1_000_000, why
         # what the agent does at a switch is the thread's CPU time to the kernel, and much on an emulated CPU
         computed = row["cpu_ns"] + (row["gc_own_ns"] or 0) + row["runq_ns"] + (row["gil_ns"] or 0)
-        assert computed >= truth["cpu"] * 0.95 - 2_000_000, (row, truth)
+        assert computed >= truth["cpu"] * 0.95 - 2_000_000, why
     lacks = sorted({lack for row in rows for lack in row["not_measured"]})
     return f"{n} requests, their parts add up; not measured: {' '.join(lacks) or 'nothing'}"
 
@@ -450,8 +454,8 @@ def check_names_and_stacks():
 def check_exec():
     """600 threads that are not the first of their process exec(): no place is taken for good, rows have stacks as before.
     (Up to 6.17 a thread on its way into exec() has an interval that waits for its stack.)"""
-    agent = Agent("--off_cpu.min_duration_us=0", "--off_cpu.ring_kib=32768", trackers=["gc_pause", "off_cpu"],
-                  only_count=["ebpf_off_cpu_profile"]).wait_ready(180)
+    agent = Agent("--off_cpu.min_duration_us=0", "--off_cpu.ring_kib=32768", "--off_cpu.profile_interval=1",
+                  trackers=["gc_pause", "off_cpu"], only_count=["ebpf_off_cpu_profile"]).wait_ready(180)
     workload = host.Workload(PYTHON, "exec_threads.py", 600, "runs")
     workload.wait_covered(agent, 60)
     workload.say()
@@ -460,7 +464,8 @@ def check_exec():
     workload.say()
     sleeps = [s for s in workload.read()["sleeps"] if s["switches"]]
     workload.finish()
-    # an emulated CPU reads some hundred rows a second: the agent, which ends in 5 s, must not wait for a backlog
+    # an emulated CPU reads some hundred rows a second: the agent, which ends in 5 s, must not wait for a backlog, nor
+    # have ten seconds of sums for the end
     host.wait_until(lambda: len(host.sleeps_among(agent.rows["ebpf_off_cpu"][read:], workload.pid)) >= len(sleeps), 30,
                     f"{len(sleeps)} sleeps are rows")
     agent.stop(20)
