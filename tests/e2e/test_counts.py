@@ -17,7 +17,7 @@ from test_tcp_loss import Scene
 from veth import DroppingPair
 
 EVERYTHING = [f"--{stem}.min_duration_us=0" for stem in ("handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept",
-                                                         "tcp_connect")]
+                                                         "tcp_connect", "request")]
 
 
 @pytest.mark.promise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""everything.py SECONDS: threads that contend for the GIL, sleep, collect garbage, connect to each other, and block an event
+"""everything.py SECONDS: threads that contend for the GIL, sleep, collect garbage, send each other requests, and block an event
 loop, all the time. Gives every tracker that watches a process something to count."""
 import asyncio
 import gc
@@ -31,15 +31,16 @@ def collect(until):
 def connect(until, address):
     while now() < until:
         with socket.create_connection(address) as s:
-            s.sendall(b"x")
-            s.recv(1)
+            s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            s.recv(100)
 
 
 def serve(listener):
-    """One thread accepts, others read: a hand-off."""
+    """One thread accepts, others read and answer: hand-offs and requests."""
     def answer(connection):
         with connection:
-            connection.sendall(connection.recv(1))
+            connection.recv(100)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     while True:
         try:
