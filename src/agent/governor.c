@@ -71,26 +71,6 @@ static const char *name_of(const struct governor *g, size_t i)
 
 /* ---- cost in the kernel ---- */
 
-/* Whose program of an object that several trackers share: by its prefix, else the last's. */
-static size_t owner_of(const struct governor *g, const struct bpf_object_skeleton *skeleton,
-		       const struct bpf_program *program)
-{
-	const char *name = bpf_program__name(program);
-	size_t owner = g->set->n;
-
-	for (size_t i = 0; i < g->set->n; i++) {
-		const char *prefix = g->set->items[i].tracker->program_prefix;
-
-		if (g->set->items[i].skeleton != skeleton)
-			continue;
-		if (prefix && !strncmp(name, prefix, strlen(prefix)))
-			return i;
-		if (owner == g->set->n || !prefix)
-			owner = i;
-	}
-	return owner;
-}
-
 static void read_program(const struct bpf_program *program, uint64_t *ns, uint64_t *hits)
 {
 	struct bpf_prog_info info = { 0 };
@@ -111,7 +91,7 @@ static void read_object(const struct governor *g, const struct bpf_object_skelet
 	struct bpf_program *program;
 
 	bpf_object__for_each_program (program, *skeleton->obj) {
-		size_t owner = owner_of(g, skeleton, program);
+		size_t owner = tracker_set_owner(g->set, skeleton, program);
 
 		read_program(program, &ns[owner], &hits[owner]);
 	}

@@ -147,7 +147,7 @@ static void report_running(struct report *report, const struct running_tracker *
 	struct tracker_health health = { .live = true };
 	struct why why;
 
-	if (every_call_pays(running->skeleton)) {
+	if (tracker_runs_on_every_call(running)) {
 		every_call_why(&why);
 		log_warn("%s: %s", running->tracker->name, why.text);
 		health.method = every_call_method;

@@ -4,9 +4,9 @@
 
 #include <bpf/libbpf.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "host/kernel.h"
+#include "host/tracefs.h"
 
 const char every_call_method[] = "every system call";
 
@@ -25,42 +25,22 @@ static bool is_of_every_call(const struct bpf_program *program)
 	return ends_with(section, "tp_btf/sys_enter") || ends_with(section, "tp_btf/sys_exit");
 }
 
-bool every_call_pays(const struct bpf_object_skeleton *skeleton)
+bool every_call_runs(const struct bpf_program *program)
 {
-	struct bpf_program *program;
-
-	if (!skeleton)
-		return false;
-	bpf_object__for_each_program (program, *skeleton->obj) {
-		if (is_of_every_call(program) && bpf_program__autoload(program) &&
-		    bpf_program__autoattach(program))
-			return true;
-	}
-	return false;
-}
-
-static bool is_there(const char *below)
-{
-	static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
-	char path[128];
-
-	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
-		snprintf(path, sizeof(path), "%s/%s", roots[i], below);
-		if (!access(path, F_OK))
-			return true;
-	}
-	return false;
+	return is_of_every_call(program) && bpf_program__autoload(program) &&
+	       bpf_program__autoattach(program);
 }
 
 static const char *cause_and_fix(void)
 {
-	if (kernel_degraded.n)
-		return "requested with --degrade";
-	if (!is_there("events"))
-		return "tracefs is not mounted here: mount -t tracefs tracefs "
+	if (!tracefs_has("events"))
+		return "tracefs is not mounted here, and the agent may not mount it for itself "
+		       "(CAP_SYS_ADMIN allows it): mount -t tracefs tracefs "
 		       "/sys/kernel/tracing (in Kubernetes: the host's /sys/kernel/tracing as a "
 		       "hostPath volume), then start the agent again";
-	if (!is_there("events/syscalls"))
+	if (kernel_degraded.n)
+		return "requested with --degrade";
+	if (!tracefs_has("events/syscalls"))
 		return "the kernel was built without CONFIG_FTRACE_SYSCALLS";
 	return "a system call's own tracepoint cannot be opened: grant CAP_PERFMON, and "
 	       "CAP_SYS_ADMIN where kernel.perf_event_paranoid is above 2";

@@ -10,13 +10,13 @@
 
 #include "base/util.h"
 
-struct bpf_object_skeleton;
+struct bpf_program;
 
 /* For ebpf_probe_health.method. */
 extern const char every_call_method[];
 
-/* Whether such a program of the object is attached. `skeleton` may be NULL: false. */
-bool every_call_pays(const struct bpf_object_skeleton *skeleton);
+/* Whether the program is one, and is attached with its object. */
+bool every_call_runs(const struct bpf_program *program);
 
 /* The reason as a sentence: price, cause and fix. */
 void every_call_why(struct why *ret);

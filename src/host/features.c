@@ -7,13 +7,11 @@
 
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
-#include <fcntl.h>
-#include <linux/perf_event.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "host/tracefs.h"
 #include "host/uprobe_multi.h"
 
 struct string_list kernel_degraded;
@@ -45,46 +43,20 @@ static bool has_tracepoint(const char *name)
 	return types() && btf__find_by_name_kind(types(), type, BTF_KIND_TYPEDEF) > 0;
 }
 
-/* Some distributions' kernels require more than CAP_PERFMON: see kernel_perf_needs_admin(). */
-static bool may_open_tracepoint(FILE *id)
-{
-	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };
-	int fd;
-
-	if (fscanf(id, "%llu", &attr.config) != 1)
-		return false;
-	fd = (int)syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
-	if (fd < 0)
-		return false;
-	close(fd);
-	return true;
-}
-
-static bool has_perf_tracepoint(const char *group, const char *name)
-{
-	/* the two paths tried by libbpf */
-	static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
-	char path[256];
-
-	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
-		AUTO_FCLOSE FILE *id = NULL;
-
-		snprintf(path, sizeof(path), "%s/events/%s/%s/id", roots[i], group, name);
-		id = fopen(path, "re");
-		if (id)
-			return may_open_tracepoint(id);
-	}
-	return false;
-}
-
 static bool has_syscall_tracepoint(const char *name)
 {
-	return has_perf_tracepoint("syscalls", name);
+	return tracefs_has_tracepoint("syscalls", name);
 }
 
 static bool has_io_uring_tracepoint(const char *name)
 {
-	return has_perf_tracepoint("io_uring", name);
+	return tracefs_has_tracepoint("io_uring", name);
+}
+
+static bool has_private_tracefs(const char *name)
+{
+	(void)name;
+	return tracefs_private();
 }
 
 static bool struct_has_member(const struct btf *btf, const char *name, const char *member)
@@ -155,6 +127,8 @@ static struct {
 	{ "sock_recv_length", has_tracepoint,
 	  "handoff: reads by calls other than recv() are seen for TCP only; request: TCP only, "
 	  "writes at the end of system calls" },
+	{ "private_tracefs", has_private_tracefs,
+	  "system calls' own tracepoints need a mounted tracefs" },
 	{ "sys_enter_recvfrom", has_syscall_tracepoint,
 	  "handoff: a program at the beginning of every system call" },
 	{ "sys_enter_sendto", has_syscall_tracepoint, "the same" },

@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "base/clock.h"
 #include "host/kernel.h"
+#include "host/tracefs.h"
 #include "process/processes.h"
 #include "process/tracked_map.h"
 #include "process/young.h"
@@ -477,10 +478,14 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 			return 0;
 		if (!is_first(set, running))
 			continue;
-		err = bpf_object__attach_skeleton(running->skeleton);
-		if (!err)
-			continue;
-		why_fail(why, -err, "the kernel refused to attach the tracker: %s", strerror(-err));
+		err = tracefs_attach(running->skeleton, why);
+		if (!err) {
+			err = bpf_object__attach_skeleton(running->skeleton);
+			if (!err)
+				continue;
+			why_fail(why, -err, "the kernel refused to attach the tracker: %s",
+				 strerror(-err));
+		}
 		bpf_object__detach_skeleton(running->skeleton);
 		destroy_object(set, running->skeleton, why);
 		if (all_dead(set))

@@ -98,6 +98,16 @@ void tracker_set_consume(struct tracker_set *set, uint64_t until_ns);
  */
 void running_tracker_take(struct running_tracker *running, const void *record, size_t size);
 
+/*
+ * Index of the tracker that a program belongs to. In an object that several trackers share: by the
+ * program's prefix, else the last of them. set->n: the object is of none.
+ */
+size_t tracker_set_owner(const struct tracker_set *set, const struct bpf_object_skeleton *skeleton,
+			 const struct bpf_program *program);
+
+/* Whether one of its programs runs on every system call of the host, see host/every_call.h. */
+bool tracker_runs_on_every_call(const struct running_tracker *running);
+
 /* Stops the producers but leaves what is in the ring buffers; then tracker_set_close(). */
 void tracker_set_detach(struct tracker_set *set);
 void tracker_set_close(struct tracker_set *set);

@@ -165,10 +165,10 @@ def pod_agent(start_agent):
     """With the manifest's arguments, but for the file."""
     port = servers.free_port()
 
-    def start(volumes=None):
+    def start(volumes=None, *more):
         args = [a.replace("$(NODE_NAME)", "node-1").replace("$(NODE_IP):9464", f"127.0.0.1:{port}")
                 for a in pod.daemonset()["containers"][0]["args"] if a.startswith("--")]
-        agent = start_agent(*args, prefix=pod.prefix(volumes))
+        agent = start_agent(*args, *more, prefix=pod.prefix(volumes))
         agent.port = port
         return agent
 
@@ -197,9 +197,27 @@ def test_no_program_runs_on_all_system_calls(pod_agent, debian_python, start_wor
         assert rows and {r["host"] for r in rows} == {"node-1"}, table
 
 
-def test_without_tracefs_they_do(pod_agent):
-    """Which is what its volume is for: the test above can fail."""
-    agent = pod_agent([v for v in pod.host_volumes(pod.daemonset()) if v not in ("tracefs", "debugfs")])
+WITHOUT_TRACEFS = [v for v in pod.host_volumes(pod.daemonset()) if v not in ("tracefs", "debugfs")]
+
+
+def test_without_tracefs_the_agent_has_a_mount_of_its_own(pod_agent, debian_python, start_workload):
+    """Which no path leads to; and the tracepoints found there are attached to and right."""
+    agent = pod_agent(WITHOUT_TRACEFS)
+    workload = start_workload(debian_python, "everything.py", 2).wait_covered(agent)
+    assert not attached(agent.pid) & programs_of_all_system_calls()
+    with open(f"/proc/{agent.pid}/mountinfo") as f:
+        assert "tracefs" not in f.read()
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    for table in "handoff", "tcp_accept", "tcp_connect":
+        assert agent.select("ebpf_" + table, lambda r: r["host_pid"] == workload.pid), table
+
+
+def test_without_the_right_to_mount_tracefs_they_do(pod_agent):
+    """The tests above can fail."""
+    agent = pod_agent(WITHOUT_TRACEFS, "--degrade=private_tracefs")
     assert attached(agent.pid) & programs_of_all_system_calls()
     agent.stop()
 

@@ -96,7 +96,7 @@ static void say_running(const struct running_tracker *running)
 	char line[600];
 	struct why why = { { 0 } };
 
-	if (every_call_pays(running->skeleton))
+	if (tracker_runs_on_every_call(running))
 		every_call_why(&why);
 	snprintf(line, sizeof(line), "loads and attaches%s%s", why.text[0] ? "; but " : "",
 		 why.text);
