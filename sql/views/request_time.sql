@@ -308,8 +308,8 @@ WITH
                 peer_port != 0, 0,
                 t_number = 0, 0,
                 start_us - t_to > 10000000, 0,
-                i_from > t_to, 0,
                 bitAnd(same_clock, t_to <= caller_from), 0,
+                i_from > t_to, if(bitAnd(i_epoll, t_fresh > 0), 2, 0), -- an event loop is idle until a slow client has sent its request
                 t_fresh = 0, if(t_burst > 1, if(start_us - t_to <= 1000000, 2, 0), 0),
                 t_fresh > 1, 2,
                 start_us - t_to > multiIf(bitAnd(same_clock, t_from >= caller_from), 10000000, bitOr(bitAnd(r_sampled, 2) != 0, t_weight > 1), 5000,
@@ -461,6 +461,7 @@ SELECT
     arrayFilter(t -> t != '', [
         if(accept_measured, '', concat('accept queue: ', multiIf(
             bitAnd(a_state = 2, unsure), 'its connection waited for its accept(), and the span has no peer port to tell whether this was its first request',
+            bitAnd(a_state = 2, greatest(t_fresh, t_burst) = 1), 'a connection was accepted just before, and the span has no peer port to tell whether it was its own',
             a_state = 2, concat('several connections (', toString(greatest(t_fresh, t_burst)),
             ') were accepted just before, and the span has no peer port to tell which was its own'),
             bitAnd(bitAnd(covered, r_sampled), 2) != 0, 'the agent kept only some of its rows then (governor)',

@@ -167,6 +167,19 @@ def test_an_event_loop_that_was_busy(ask, syscall, ago, said):
     assert ("the request's own share: " in reasons(row)) == loop and "hand-off" not in reasons(row)
 
 
+@pytest.mark.parametrize("syscall", ["epoll_wait", "poll"])
+def test_a_slow_client_of_an_event_loop(ask, syscall):
+    """The loop is idle from accept() until the request has come: the connection that waited may be this span's own. A thread that
+    reads one connection at a time would not have been idle."""
+    watched(ask)
+    ask.accept(0, 7, tid=7, remote_port=4001)
+    ask.row("off_cpu", 8, 50, tid=7, cause="poll", idle=1, syscall=syscall)
+    ask.span(trace_id(1), "s1", at=60, ms=30, tid=7)
+    row = ask.one(trace_id(1))
+    assert row["accept_ms"] == (None if syscall == "epoll_wait" else 0)
+    assert ("a connection was accepted just before" in reasons(row)) == (syscall == "epoll_wait")
+
+
 @pytest.mark.parametrize("port, epoll", [("1000", True), ("", True), ("1000", False)])
 def test_a_worker_that_waits_for_the_first_byte_itself(ask, port, epoll):
     """gunicorn 24 and newer: with an epoll of its own right after it took the connection. By the port it is known to be this request's."""
