@@ -8,7 +8,7 @@
 #ifndef UNDERSPAN_REQUEST_REQUEST_BPF_H
 #define UNDERSPAN_REQUEST_REQUEST_BPF_H
 
-#include "request/transfer.bpf.h"
+#include "request/answer.bpf.h"
 
 #define REQUEST_MSG_PEEK 2
 
