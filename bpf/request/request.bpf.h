@@ -2,8 +2,9 @@
 /*
  * The request ledger: a row per request of any HTTP/1 server of a tracked process. Sockets are
  * recognised by what is read from them, so kept-alive connections from before the agent's start
- * count as well. All hooks but accept() are tracepoints of sockets: other processes pay a look-up
- * per read or write of a socket, and no other system call pays anything.
+ * count as well. From 6.3 on all hooks but accept() are tracepoints of sockets: other processes pay
+ * for a comparison of the socket's port (a read: of the process) there, and no other system call
+ * pays anything. Before, writes are seen at the end of five system calls.
  */
 #ifndef UNDERSPAN_REQUEST_REQUEST_BPF_H
 #define UNDERSPAN_REQUEST_REQUEST_BPF_H
