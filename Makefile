@@ -67,6 +67,7 @@ BPF_SRCS  := $(sort $(wildcard bpf/*.bpf.c))
 BPF_OBJS  := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/bpf/%.bpf.o)
 SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/include/%.skel.h)
 SQL_FILES := $(sort $(shell find sql -name '*.sql'))
+SQL_PARTS := $(wildcard sql/*/*.inc)
 UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
 ROWS_SRCS := $(sort $(wildcard tests/rows/*.c))
@@ -132,12 +133,13 @@ $(GEN)/include/syscall_names.inc:
 $(BUILD)/src/host/syscall_names.o: $(GEN)/include/syscall_names.inc
 
 # every file under sql/ is carried inside the program, see src/clickhouse/sql_files.h
-$(BUILD)/sql_files.S: $(SQL_FILES) sql/embed.sh
+$(BUILD)/sql_files.S: $(SQL_FILES) $(SQL_PARTS) sql/embed.sh
 	$(call msg,SQL,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)sql/embed.sh $(SQL_FILES) > $@
+	$(Q)sql/embed.sh $(BUILD) $(SQL_FILES) > $@.tmp
+	$(Q)mv $@.tmp $@
 
-$(BUILD)/sql_files.o: $(BUILD)/sql_files.S $(SQL_FILES)
+$(BUILD)/sql_files.o: $(BUILD)/sql_files.S
 	$(Q)$(CC) $(TARGET) -c $< -o $@
 
 install: all ## install under DESTDIR and PREFIX
@@ -267,7 +269,7 @@ fmt-check: ## fail where a C source is not formatted, or stands in src where it 
 	$(Q)tests/layers.py
 
 clean: ## remove what was built (not the downloads in build/cache)
-	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql_files.* \
+	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql $(BUILD)/sql_files.* \
 		$(BUILD)/sanitize $(BUILD)/thread
 
 -include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(ROWS_OBJS:.o=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

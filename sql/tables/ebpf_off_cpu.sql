@@ -8,21 +8,7 @@
 -- ebpf_gil_wait has.
 CREATE TABLE IF NOT EXISTS ebpf_off_cpu
 (
-    host LowCardinality(String),
-    container_id LowCardinality(String),
-    pod_uid LowCardinality(String),
-    pid UInt32 CODEC(Delta, ZSTD),
-    tid UInt32 CODEC(Delta, ZSTD),
-    host_pid UInt32 CODEC(Delta, ZSTD),
-    host_tid UInt32 CODEC(Delta, ZSTD),
-    comm LowCardinality(String),
-    thread_name LowCardinality(String),
-    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    duration_ns UInt64 CODEC(ZSTD),
-    trace_id String CODEC(ZSTD),
-    span_id String CODEC(ZSTD),
-    weight Float32 DEFAULT 1,
+#include "tables/thread_columns.inc"
     runq_ns UInt64 CODEC(ZSTD),
     state LowCardinality(String),
     cause LowCardinality(String),
@@ -42,8 +28,4 @@ CREATE TABLE IF NOT EXISTS ebpf_off_cpu
     off_cpu_ms Float64 ALIAS duration_ns / 1e6,
     runq_ms Float64 ALIAS runq_ns / 1e6
 )
-ENGINE = MergeTree
-PARTITION BY toDate(start_time)
-ORDER BY (pid, tid, start_time)
-TTL toDateTime(start_time) + INTERVAL 7 DAY
-SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+#include "tables/thread_engine.inc"

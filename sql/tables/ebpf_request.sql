@@ -2,21 +2,7 @@
 -- duration_ns is the sum of the parts (<part>_ns), to the nanosecond; a part that is NULL was not measured, and not_measured says why.
 CREATE TABLE IF NOT EXISTS ebpf_request
 (
-    host LowCardinality(String),
-    container_id LowCardinality(String),
-    pod_uid LowCardinality(String),
-    pid UInt32 CODEC(Delta, ZSTD),
-    tid UInt32 CODEC(Delta, ZSTD),
-    host_pid UInt32 CODEC(Delta, ZSTD),
-    host_tid UInt32 CODEC(Delta, ZSTD),
-    comm LowCardinality(String),
-    thread_name LowCardinality(String),
-    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    duration_ns UInt64 CODEC(ZSTD),
-    trace_id String CODEC(ZSTD),
-    span_id String CODEC(ZSTD),
-    weight Float32 DEFAULT 1,
+#include "tables/thread_columns.inc"
     request_id UInt64 CODEC(ZSTD),
     family LowCardinality(String),
     server_port UInt16 CODEC(ZSTD),
@@ -70,8 +56,4 @@ CREATE TABLE IF NOT EXISTS ebpf_request
     INDEX by_trace_id trace_id TYPE bloom_filter(0.001) GRANULARITY 1,
     INDEX by_request_id request_id TYPE bloom_filter(0.001) GRANULARITY 1
 )
-ENGINE = MergeTree
-PARTITION BY toDate(start_time)
-ORDER BY (pid, tid, start_time)
-TTL toDateTime(start_time) + INTERVAL 7 DAY
-SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+#include "tables/thread_engine.inc"

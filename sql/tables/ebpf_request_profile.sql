@@ -2,21 +2,7 @@
 -- histogram[i + 1] counts requests of 2^(i-1) up to 2^i microseconds, the first those below one microsecond, the last everything longer.
 CREATE TABLE IF NOT EXISTS ebpf_request_profile
 (
-    host LowCardinality(String),
-    container_id LowCardinality(String),
-    pod_uid LowCardinality(String),
-    pid UInt32 CODEC(Delta, ZSTD),
-    tid UInt32 CODEC(Delta, ZSTD),
-    host_pid UInt32 CODEC(Delta, ZSTD),
-    host_tid UInt32 CODEC(Delta, ZSTD),
-    comm LowCardinality(String),
-    thread_name LowCardinality(String),
-    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    duration_ns UInt64 CODEC(ZSTD),
-    trace_id String CODEC(ZSTD),
-    span_id String CODEC(ZSTD),
-    weight Float32 DEFAULT 1,
+#include "tables/thread_columns.inc"
     server_port UInt16 CODEC(ZSTD),
     method LowCardinality(String),
     status_class LowCardinality(String),
@@ -49,8 +35,4 @@ CREATE TABLE IF NOT EXISTS ebpf_request_profile
     histogram Array(UInt64) CODEC(ZSTD),
     not_measured Array(LowCardinality(String)) CODEC(ZSTD)
 )
-ENGINE = MergeTree
-PARTITION BY toDate(start_time)
-ORDER BY (pid, tid, start_time)
-TTL toDateTime(start_time) + INTERVAL 7 DAY
-SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+#include "tables/thread_engine.inc"

@@ -18,21 +18,7 @@
 -- tcp_state, srtt_us, snd_cwnd, lost_out and the windows are as they were when the row began to be counted.
 CREATE TABLE IF NOT EXISTS ebpf_tcp_loss
 (
-    host LowCardinality(String),
-    container_id LowCardinality(String),
-    pod_uid LowCardinality(String),
-    pid UInt32 CODEC(Delta, ZSTD),
-    tid UInt32 CODEC(Delta, ZSTD),
-    host_pid UInt32 CODEC(Delta, ZSTD),
-    host_tid UInt32 CODEC(Delta, ZSTD),
-    comm LowCardinality(String),
-    thread_name LowCardinality(String),
-    start_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    end_time DateTime64(6, 'UTC') CODEC(Delta, ZSTD),
-    duration_ns UInt64 CODEC(ZSTD),
-    trace_id String CODEC(ZSTD),
-    span_id String CODEC(ZSTD),
-    weight Float32 DEFAULT 1,
+#include "tables/thread_columns.inc"
     kind LowCardinality(String),
     ended_by LowCardinality(String),
     owner LowCardinality(String),
@@ -57,8 +43,4 @@ CREATE TABLE IF NOT EXISTS ebpf_tcp_loss
     duration_ms Float64 ALIAS duration_ns / 1e6,
     stalled_ms Float64 ALIAS stalled_ns / 1e6
 )
-ENGINE = MergeTree
-PARTITION BY toDate(start_time)
-ORDER BY (pid, tid, start_time)
-TTL toDateTime(start_time) + INTERVAL 7 DAY
-SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+#include "tables/thread_engine.inc"

@@ -5,6 +5,7 @@ import http.client
 import os
 import pathlib
 import random
+import re
 import signal
 import stat
 import subprocess
@@ -16,6 +17,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNDERSPAN = os.environ.get("UNDERSPAN", str(ROOT / "build" / "underspan"))
 # an engine does not run in a process with a sanitizer: the store is never the build under test then
 STORE = str(ROOT / "build" / "underspan") if os.environ.get("UNDERSPAN_SANITIZER") else UNDERSPAN
+
+
+def sql_text(path):
+    """A file of sql/ as the program carries it: sql/embed.sh replaces the lines `#include "FILE"`."""
+    return re.sub(r'(?m)^#include "(.*)"\n', lambda match: (ROOT / "sql" / match[1]).read_text(), (ROOT / path).read_text())
 
 
 class Answer:

@@ -12,7 +12,7 @@ import pytest
 import counts
 import host
 from agent import ROOT, plain_build
-from store_fixture import Store
+from store_fixture import Store, sql_text
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = 9
@@ -47,8 +47,8 @@ def check_estimate(weights, truth, lost, what):
 def check_questions(tmp_path, connects, truth, lost):
     """sql/queries/tcp_connect.sql says of the thinned rows what happened."""
     with Store(tmp_path / "db") as store:
-        store.ask(pathlib.Path(ROOT, "sql/tables/ebpf_tcp_connect.sql").read_text())
-        store.ask(pathlib.Path(ROOT, "sql/tables/ebpf_tcp_connect_closed.sql").read_text())
+        store.ask(sql_text("sql/tables/ebpf_tcp_connect.sql"))
+        store.ask(sql_text("sql/tables/ebpf_tcp_connect_closed.sql"))
         done = store.insert("INSERT INTO ebpf_tcp_connect FORMAT JSONEachRow", "\n".join(map(json.dumps, connects)), async_insert=0)
         assert done.status == 200, done.text
         question = pathlib.Path(ROOT, "sql/queries/tcp_connect.sql").read_text()

@@ -10,7 +10,7 @@ import pytest
 import sql_answers
 import sql_truth
 from sql_known import SECOND, Maker, float32
-from store_fixture import ROOT, Store
+from store_fixture import ROOT, Store, sql_text
 
 SQL = pathlib.Path(ROOT) / "sql"
 FOLDERS = ["explain", "otel", "queries", "requests", "schema", "tables", "views"]  # requests: test_requests.py
@@ -33,7 +33,7 @@ class Known:
         for folder in "otel", "schema", "tables", "views":
             # a materialized view needs its table: files come in the order of their names
             for path in files(folder):
-                store.ask(path.read_text())
+                store.ask(sql_text(path))
         self.rows = Maker(self.now).all()
         for table, rows in self.rows.items():
             answer = store.insert(f"INSERT INTO {table} FORMAT JSONEachRow", "\n".join(map(json.dumps, rows)), async_insert=0)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from store_fixture import ROOT, Store
+from store_fixture import ROOT, Store, sql_text
 
 ROWS = int(os.environ.get("UNDERSPAN_SQL_ROWS", 300_000))
 SECONDS_A_ROW = 10e-6  # met: 0.05 to 2 us with two processors to itself
@@ -70,7 +70,7 @@ def ask(store, sql):
 def store(tmp_path_factory):
     with Store(tmp_path_factory.mktemp("scale") / "db") as s:
         for path in sorted(pathlib.Path(ROOT, "sql/tables").glob("*.sql")):
-            s.ask(path.read_text())
+            s.ask(sql_text(path))
         yield s
 
 

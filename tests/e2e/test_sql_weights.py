@@ -10,7 +10,7 @@ import time
 import pytest
 
 from sql_known import MS, Maker, float32
-from store_fixture import ROOT, Store
+from store_fixture import ROOT, Store, sql_text
 
 N = 120_000
 SIGMAS = 5  # once in two million
@@ -59,7 +59,7 @@ class Population:
 def store(tmp_path_factory):
     with Store(tmp_path_factory.mktemp("weights") / "db") as s:
         for path in sorted(pathlib.Path(ROOT, "sql/tables").glob("*.sql")):
-            s.ask(path.read_text())
+            s.ask(sql_text(path))
         yield s
 
 
