@@ -81,7 +81,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak servers storm clean help
+.PHONY: all tools deps install wheel fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -144,6 +144,11 @@ $(BUILD)/sql_files.o: $(BUILD)/sql_files.S
 
 install: all ## install under DESTDIR and PREFIX
 	install -Dm755 $(BUILD)/underspan $(DESTDIR)$(PREFIX)/bin/underspan
+
+# ---- what is handed out ----
+
+wheel: ## the Python wheel that puts the thread's ids on spans (build/dist)
+	@deploy/otel/wheel.sh build/dist
 
 # ---- checks ----
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts on every span the ids by which underspan's tables are joined with it: who ran it, in the kernel's terms.
 
-One file without dependencies beyond the OpenTelemetry SDK: copy it beside the application. See README.md. Nothing here keeps
-a service from starting or a request from being served: what goes wrong is a line in the log, and spans without the ids.
+One module without dependencies beyond the OpenTelemetry SDK: the wheel underspan-otel, or this file beside the application. See
+README.md. Nothing here keeps a service from starting or a request from being served: what goes wrong is a line in the log, and
+spans without the ids.
 """
 
+import functools
 import logging
 import os
 import threading
@@ -15,18 +17,50 @@ try:
 except ImportError:  # install() says so
     SpanProcessor = object
 
+__version__ = "0.1.0"
+
 log = logging.getLogger("underspan")
+
+# What identifies the kernel and the PID namespace; pid and tid count within them. (pid, attributes), made once a process: a
+# worker of a pre-fork server may run in another namespace than its master.
+_place = (0, {})
+
+
+def _read_place():
+    """boot_id is the same in every container of a host, the namespace's inode is the container's own."""
+    place = {}
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            place["boot_id"] = file.read().strip()
+        place["pidns"] = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        place.clear()  # half of a key is none; a /proc that is hidden leaves the ids, and host and container to join by
+    return place
+
+
+def _forget_place():
+    global _place
+    _place = (0, {})
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_place)
 
 
 def thread_ids():
     """The attributes that a span of the calling thread gets.
 
-    They are asked for at each span and never kept: a pre-fork server's workers inherit what their master has.
+    Pid and tid are asked for at each span and never kept: a pre-fork server's workers inherit what their master has.
     """
+    global _place
+    pid = os.getpid()
+    if _place[0] != pid:
+        _place = (pid, _read_place())
     ids = {
-        "process.pid": os.getpid(),
+        "process.pid": pid,
         # Not threading.get_ident(), which is a pointer: the kernel never heard of it.
         "thread.id": threading.get_native_id(),
+        **_place[1],
     }
     try:
         # a name may be anything; what is no text would cost an exporter the whole batch
@@ -37,7 +71,7 @@ def thread_ids():
 
 
 class UnderspanSpanProcessor(SpanProcessor):
-    """Sets process.pid, the native thread.id and thread.name when a span starts, on the thread that starts it.
+    """Sets the attributes of thread_ids() when a span starts, on the thread that starts it.
 
     It holds no thread, lock or buffer, so it may be added before or after a fork.
     """
@@ -84,3 +118,37 @@ def install(provider=None):
     except Exception:
         log.warning("underspan: spans carry no thread ids: the processor could not be added", exc_info=True)
         return False
+
+
+def _follow_set_tracer_provider(trace):
+    """The application's own trace.set_tracer_provider() adds the processor, too, in whatever process calls it."""
+    original = trace.set_tracer_provider
+    if getattr(original, "_underspan", False):
+        return
+
+    @functools.wraps(original)
+    def set_tracer_provider(*args, **kwargs):
+        result = original(*args, **kwargs)
+        install()
+        return result
+
+    set_tracer_provider._underspan = True
+    trace.set_tracer_provider = set_tracer_provider
+
+
+def instrument():
+    """The entry point that opentelemetry-instrument calls before the service's own code runs. Never raises."""
+    try:
+        if SpanProcessor is object:
+            install()  # says why not
+            return
+        from opentelemetry import trace
+
+        if hasattr(trace.get_tracer_provider(), "add_span_processor"):
+            install()
+            return
+        # no distribution has configured a provider: the application may set one itself, in each worker even
+        _follow_set_tracer_provider(trace)
+        log.warning("underspan: no tracer provider is configured yet: spans carry thread ids once the application sets one")
+    except Exception:
+        log.warning("underspan: spans carry no thread ids: the entry point failed", exc_info=True)

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/otel under OpenTelemetry's own SDK: spans carry the kernel's ids of the thread that started them, rows of an agent have
 the same, and no service is kept from starting."""
+import base64
 import collections
 import concurrent.futures
+import csv
 import datetime
+import hashlib
 import json
 import os
+import re
 import subprocess
+import zipfile
 
 import pytest
 
@@ -26,14 +31,14 @@ def sdk():
 
 
 class Service(Server):
-    """workloads/spans.py under a server of two workers."""
+    """workloads/spans.py under a server of two workers; `launcher`: what starts it."""
 
-    def __init__(self, argv, directory, *paths, ready, prefix=(), **env):
+    def __init__(self, argv, directory, *paths, ready, prefix=(), launcher=(host.DEBIAN_PYTHON, "-m"), otel=OTEL, **env):
         self.spans_path = os.path.join(directory, "spans.jsonl")
         self.port = free_port()
-        super().__init__([*prefix, host.DEBIAN_PYTHON, "-m", *argv, "--bind=127.0.0.1:%d" % self.port] if argv[0] == "gunicorn" else
-                         [*prefix, host.DEBIAN_PYTHON, "-m", *argv, "--port=%d" % self.port], cwd=directory,
-                         env={"PYTHONPATH": ":".join([host.WORKLOADS, OTEL, *paths]), "SPANS_FILE": self.spans_path, **env})
+        at = "--bind=127.0.0.1:%d" if argv[0] == "gunicorn" else "--port=%d"
+        super().__init__([*prefix, *launcher, *argv, at % self.port], cwd=directory,
+                         env={"PYTHONPATH": ":".join([host.WORKLOADS, otel, *paths]), "SPANS_FILE": self.spans_path, **env})
         self.wait_log(ready, 2)
 
     def get(self, path):
@@ -53,8 +58,23 @@ class Service(Server):
             return [json.loads(line) for line in f]
 
 
+@pytest.fixture(scope="module")
+def wheel(sdk, tmp_path_factory):
+    """Directories for PYTHONPATH: the wheel, installed; and a distribution's configurator, by its entry point."""
+    built = tmp_path_factory.mktemp("wheel")
+    path = subprocess.check_output([f"{OTEL}/wheel.sh", str(built)], text=True).strip()
+    installed = built / "installed"
+    with zipfile.ZipFile(path) as f:
+        f.extractall(installed)
+    info = built / "distro" / "distro-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: distro\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[opentelemetry_configurator]\nconfigurator = opentelemetry.sdk._configuration:_OTelSDKConfigurator\n")
+    return path, str(installed), str(info.parent)
+
+
 def gunicorn(directory, *paths, worker_class="gthread", preload=False, hook=True, **more):
-    """`hook`: README's snippet, as it stands there."""
+    """`hook`: README's snippet for a service without opentelemetry-instrument, as it stands there."""
     readme = open(os.path.join(OTEL, "README.md")).read()
     config = os.path.join(directory, "conf.py")
     with open(config, "w") as f:
@@ -66,16 +86,25 @@ def gunicorn(directory, *paths, worker_class="gthread", preload=False, hook=True
 
 def uvicorn(directory, *paths, **more):
     return Service(["uvicorn", "--workers=2", "spans:asgi"], str(directory), *paths, ready="Started server process",
-                   SPANS_INSTALL="module", **more)
+                   **{"SPANS_INSTALL": "module", **more})
+
+
+def instrumented(sdk, wheel):
+    """How a service is started whose code knows nothing of underspan: the wheel is installed, that is all."""
+    return {"launcher": [host.DEBIAN_PYTHON, os.path.join(sdk, "../../../bin/opentelemetry-instrument"), host.DEBIAN_PYTHON, "-m"], "otel": wheel[1],
+            "SPANS_INSTALL": "entry point"}
 
 
 def check_ids(spans):
     """Every span has the ids that the kernel had for the thread when it started it; returns (pid, tid) by span name."""
     assert spans
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        boot_id = f.read().strip()
     by_name = collections.defaultdict(set)
     for span in spans:
         found = span["attributes"]
         assert [found.get("process.pid"), found.get("thread.id")] == found["kernel"], span
+        assert (found.get("boot_id"), "pid:[%d]" % found.get("pidns")) == (boot_id, found["namespace"]), span
         assert found["thread.name"] == found["name"], span
         by_name[span["name"]].add(tuple(found["kernel"]))
     return by_name
@@ -114,10 +143,7 @@ def test_in_a_pid_namespace(sdk, tmp_path, cleanup):
     assert max(tid for _, tid in ids["server"]) < 100  # it has a namespace of its own: it counts from 1
 
 
-def test_uvicorn(sdk, tmp_path, cleanup):
-    service = uvicorn(tmp_path, sdk)
-    cleanup.append(service)
-
+def check_uvicorn(service):
     def both():
         service.get_many("/", 10)
         service.get_many("/sync", 10)
@@ -131,6 +157,64 @@ def test_uvicorn(sdk, tmp_path, cleanup):
     for s in spans:
         if s["name"] == "sync endpoint":
             assert parents[s["parent_id"]]["name"] == "server"
+
+
+def test_uvicorn(sdk, tmp_path, cleanup):
+    service = uvicorn(tmp_path, sdk)
+    cleanup.append(service)
+    check_uvicorn(service)
+
+
+@pytest.mark.parametrize("preload, prefix", [(False, []), (True, NAMESPACE)], ids=["loaded by each", "preloaded, namespace"])
+def test_gunicorn_instrumented(sdk, wheel, preload, prefix, tmp_path, cleanup):
+    """No line of the service's code or configuration: the entry point adds the processor to the configured provider."""
+    service = gunicorn(tmp_path, sdk, wheel[2], preload=preload, hook=False, prefix=prefix, SPANS_PROVIDER="configured",
+                       **instrumented(sdk, wheel))
+    cleanup.append(service)
+    check_gunicorn(service, 4)
+    assert not any("underspan" in line for line in service.log), service.log
+
+
+def test_gunicorn_instrumented_sets_its_own(sdk, wheel, tmp_path, cleanup):
+    """No distribution configures a provider; the application sets one while it is loaded, in each worker."""
+    service = gunicorn(tmp_path, sdk, hook=False, **instrumented(sdk, wheel))
+    cleanup.append(service)
+    check_gunicorn(service, 4)
+    assert sum("once the application sets one" in line for line in service.log) == 1, service.log
+
+
+def test_uvicorn_instrumented(sdk, wheel, tmp_path, cleanup):
+    service = uvicorn(tmp_path, sdk, wheel[2], SPANS_PROVIDER="configured", **instrumented(sdk, wheel))
+    cleanup.append(service)
+    check_uvicorn(service)
+
+
+def test_an_instrumented_service_starts_without_a_provider(sdk, wheel, tmp_path, cleanup):
+    service = gunicorn(tmp_path, sdk, hook=False, **{**instrumented(sdk, wheel), "SPANS_PROVIDER": "none"})
+    cleanup.append(service)
+    service.get_many("/", 20)
+    assert any("underspan: no tracer provider is configured yet" in line for line in service.log), service.log
+    assert not any("Traceback" in line for line in service.log), service.log
+
+
+@pytest.mark.light
+def test_the_wheel(wheel):
+    """Its version is underspan's; the same source gives the same bytes; what it installs is listed with the right hashes."""
+    path, installed, _ = wheel
+    version = re.search(r'UNDERSPAN_VERSION "(.*)"', open(f"{host.ROOT}/src/base/version.h").read())[1]
+    assert os.path.basename(path) == f"underspan_otel-{version}-py3-none-any.whl"
+    again = subprocess.check_output([f"{OTEL}/wheel.sh", installed + ".again"], text=True).strip()
+    with open(path, "rb") as a, open(again, "rb") as b:
+        assert a.read() == b.read()
+    names = set()
+    with open(f"{installed}/underspan_otel-{version}.dist-info/RECORD") as f:
+        for name, digest, _ in csv.reader(f):
+            names.add(name)
+            if digest:
+                with open(f"{installed}/{name}", "rb") as file:
+                    assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(file.read()).digest()).rstrip(b"=").decode()
+    with zipfile.ZipFile(path) as f:
+        assert names == set(f.namelist()) and "underspan_otel.py" in names
 
 
 @pytest.mark.parametrize("prefix", [[], NAMESPACE], ids=["host", "namespace"])
@@ -225,6 +309,26 @@ for s in spans:
     assert isinstance(s.attributes["process.pid"], int)
     s.attributes.get("thread.name", "").encode()
 assert "thread.name" not in spans[2].attributes
+
+# a namespace that cannot be read: the other ids stay, and half of a key is none
+import os
+real = os.stat
+def hidden(path, *more, **named):
+    if str(path).startswith("/proc/self/ns"): raise PermissionError(path)
+    return real(path, *more, **named)
+assert {"boot_id", "pidns"} <= set(underspan_otel.thread_ids())
+underspan_otel._forget_place()
+os.stat = hidden
+assert set(underspan_otel.thread_ids()) == {"process.pid", "thread.id", "thread.name"}
+os.stat = real
+
+# the entry point: whatever is there, it never raises, and a provider that is set later has the processor
+underspan_otel.instrument()
+underspan_otel.instrument()
+trace.set_tracer_provider(provider := TracerProvider())
+assert provider in underspan_otel._done and len(provider._active_span_processor._span_processors) == 1
+underspan_otel.instrument()
+assert len(provider._active_span_processor._span_processors) == 1
 print("done")
 """
 

@@ -8,27 +8,31 @@ import json
 import os
 import threading
 
-import underspan_otel
-
 tracer = None
 
 
 def set_up():
-    """As an application does while it is loaded; SPANS_PROVIDER=none: there is no SDK, or nobody sets a provider."""
+    """As an application does while it is loaded. SPANS_PROVIDER=none: there is no SDK, or no provider is set; "configured": the
+    service was started by opentelemetry-instrument, which has set one. SPANS_INSTALL: who adds underspan's processor."""
     global tracer
-    if os.environ.get("SPANS_PROVIDER") == "none":
-        underspan_otel.install()
+    how = os.environ.get("SPANS_PROVIDER")
+    if how == "none":
+        if os.environ.get("SPANS_INSTALL") != "entry point":
+            import underspan_otel
+            underspan_otel.install()
         return
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
-    provider = TracerProvider()
+    provider = trace.get_tracer_provider() if how == "configured" else TracerProvider()
     out = open(os.environ["SPANS_FILE"], "a")  # appends: workers share it
     provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\n")))
-    trace.set_tracer_provider(provider)
+    if how != "configured":
+        trace.set_tracer_provider(provider)
     tracer = trace.get_tracer("spans")
     if os.environ.get("SPANS_INSTALL") == "module":
+        import underspan_otel
         underspan_otel.install()
 
 
@@ -41,7 +45,8 @@ def kernel():
 
 def span(name):
     """Started by whoever calls this."""
-    return tracer.start_as_current_span(name, attributes={"kernel": kernel(), "name": threading.current_thread().name})
+    return tracer.start_as_current_span(name, attributes={
+        "kernel": kernel(), "namespace": os.readlink("/proc/thread-self/ns/pid"), "name": threading.current_thread().name})
 
 
 def work(path):
