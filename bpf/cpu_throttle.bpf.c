@@ -18,6 +18,10 @@ enum { MAX_LEVELS = 16 };
 /* The function of a quota's period timer; learned, because /proc/kallsyms may be restricted. */
 __u64 period_function;
 
+/* Ends of periods: user space looks for quotas only if there are some. A lost increment is one of
+ * many. */
+__u64 periods_ended;
+
 /* Groups with a quota. LRU: an evicted group loses its windows, not its counters. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -177,6 +181,7 @@ int BPF_PROG(cpu_throttle_timer, struct hrtimer *timer)
 
 	if ((__u64)timer->function != period_function || !period_function)
 		return 0;
+	periods_ended++;
 	bpf_probe_read_kernel(&address, sizeof(address), &timer);
 	on_period(address - bpf_core_field_offset(struct cfs_bandwidth, period_timer) -
 			  bpf_core_field_offset(struct task_group, cfs_bandwidth),

@@ -40,6 +40,18 @@ const volatile bool gil_wait_runs = true;
  */
 volatile __u64 gil_end_ns = 0;
 
+/* Cleared by user space. */
+volatile __u8 gil_ran[GIL_RAN_SLOTS];
+
+/* A store only after user space has cleared the slot: CPUs share the cache line. */
+static __always_inline void gil_process_ran(__u32 host_pid)
+{
+	__u32 slot = host_pid & (GIL_RAN_SLOTS - 1);
+
+	if (!gil_ran[slot])
+		gil_ran[slot] = 1;
+}
+
 /* ---- from a thread state to a thread ---- */
 
 /* Records the thread's ids under the thread pointer, by which the interpreter knows the thread. */

@@ -213,6 +213,7 @@ static __always_inline bool gil_switched_out(struct task_struct *task, struct th
 {
 	if (!t->thread_pointer)
 		gil_publish_thread(task, t);
+	gil_process_ran(task->tgid);
 	if (state)
 		return gil_switch_out(task, t, call, now);
 	gil_preempted(task, t, call);

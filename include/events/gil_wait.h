@@ -62,6 +62,12 @@ struct gil_process {
 	__u32 pad;
 };
 
+/*
+ * Processes that ran, by host pid modulo this: user space searches only these for the GILs of new
+ * subinterpreters.
+ */
+enum { GIL_RAN_SLOTS = 4096 };
+
 /* A thread by pthread_self(). */
 struct gil_thread_key {
 	__u64 thread_pointer;

@@ -66,6 +66,7 @@ static struct cgroup_state *cgroup_states;
 static uint64_t last_look_ns;
 static uint32_t n_scans;
 static struct log_limit cannot_ask;
+static uint64_t periods_before; /* counted in BPF, at the last scan */
 static bool has_timer, said_how;
 
 /* ---- rows ---- */
@@ -282,6 +283,7 @@ static void scan_quotas(const struct tracker_output *output)
 	if (!ask_link)
 		ask_link = bpf_program__attach_iter(skeleton->progs.cpu_throttle_ask, NULL);
 	n_scans++;
+	periods_before = skeleton->bss->periods_ended;
 	err = ask_link ? read_all(output) : -errno;
 	if (err)
 		log_ratelimited(&cannot_ask,
@@ -291,6 +293,16 @@ static void scan_quotas(const struct tracker_output *output)
 		log_ratelimited_end(&cannot_ask,
 				    "cpu_throttle: the processes' quotas are read again");
 	last_look_ns = now;
+}
+
+/*
+ * Nothing is throttled without the end of a quota's period. A scan visits all threads of the host:
+ * where no quota is in use there is none.
+ */
+static bool may_have_quotas(void)
+{
+	return !has_timer || !skeleton->bss->period_function || cgroup_states ||
+	       skeleton->bss->periods_ended != periods_before;
 }
 
 static void say_how(const struct tracker_output *output)
@@ -308,10 +320,12 @@ static void say_how(const struct tracker_output *output)
 
 static void cpu_throttle_tick(const struct tracker_output *output, uint64_t now_ns)
 {
-	(void)now_ns;
 	if (!said_how)
 		say_how(output);
-	scan_quotas(output);
+	if (may_have_quotas())
+		scan_quotas(output);
+	else
+		last_look_ns = now_ns;
 	take_ended(output);
 	forget_the_absent();
 }
@@ -319,7 +333,7 @@ static void cpu_throttle_tick(const struct tracker_output *output, uint64_t now_
 static void cpu_throttle_process_appeared(const struct process *process)
 {
 	(void)process;
-	if (clock_monotonic_ns() - last_look_ns >= LOOK_EVERY_NS)
+	if (may_have_quotas() && clock_monotonic_ns() - last_look_ns >= LOOK_EVERY_NS)
 		scan_quotas(NULL);
 }
 
@@ -351,7 +365,7 @@ static void cpu_throttle_close(void)
 	}
 	bpf_link__destroy(ask_link);
 	ask_link = NULL;
-	last_look_ns = 0;
+	last_look_ns = periods_before = 0;
 	cpu_throttle_bpf__destroy(skeleton);
 	skeleton = NULL;
 }

@@ -21,9 +21,15 @@ struct gil_process_entry {
 	uint64_t dev, ino; /* the mapped file */
 	struct python_offsets offsets;
 	struct gil_process known;
+	bool ran;		     /* since the last search */
+	uint32_t fruitless;	     /* consecutive searches without a further GIL */
+	uint32_t wait;		     /* ticks until the next search */
 	struct gil_job *running_job; /* NULL: no job running */
 	UT_hash_handle hh;
 };
+
+/* Searches of a process that runs: at each tick first, then less and less often. */
+enum { SEARCHES_AT_FIRST = 10, LONGEST_SHIFT = 4 };
 
 struct gil_job {
 	struct job job;
@@ -66,8 +72,11 @@ static void run_search(struct job *job)
 
 static void publish_gils(struct gil_process_entry *entry, const struct gil_process *found)
 {
-	if (!memcmp(found, &entry->known, sizeof(*found)))
+	if (!memcmp(found, &entry->known, sizeof(*found))) {
+		entry->fruitless++;
 		return;
+	}
+	entry->fruitless = 0;
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gil_processes), &entry->host_pid, found,
 				BPF_ANY))
 		log_warn("gil_wait: process %u is not watched: %s", entry->host_pid,
@@ -139,14 +148,51 @@ void gil_addresses_appeared(const struct sched_bpf *of, const struct process *pr
 	start_search(entry);
 }
 
+/* Takes the marks of the processes that ran. Two processes may share one. */
+static void take_marks(void)
+{
+	static bool taken[GIL_RAN_SLOTS];
+	struct gil_process_entry *entry;
+
+	for (entry = entries; entry; entry = entry->hh.next) {
+		uint32_t slot = entry->host_pid % GIL_RAN_SLOTS;
+
+		taken[slot] |= __atomic_exchange_n(&skeleton->bss->gil_ran[slot], 0,
+						   __ATOMIC_RELAXED);
+	}
+	for (entry = entries; entry; entry = entry->hh.next)
+		entry->ran |= taken[entry->host_pid % GIL_RAN_SLOTS];
+	for (entry = entries; entry; entry = entry->hh.next)
+		taken[entry->host_pid % GIL_RAN_SLOTS] = false;
+}
+
+/*
+ * A process that does not run has no new subinterpreters; one that had none for long is searched
+ * every 16 ticks. A search costs about 50 us. `by_callsite`: switches may not be watched.
+ */
+static void search_again(struct gil_process_entry *entry)
+{
+	uint32_t shift = entry->fruitless > SEARCHES_AT_FIRST ? entry->fruitless - SEARCHES_AT_FIRST
+							      : 0;
+
+	if (entry->wait) {
+		entry->wait--;
+	} else if (entry->ran || entry->by_callsite) {
+		entry->ran = false;
+		entry->wait = (1U << (shift < LONGEST_SHIFT ? shift : LONGEST_SHIFT)) - 1;
+		start_search(entry);
+	}
+}
+
 void gil_addresses_tick(void)
 {
-	struct gil_process_entry *entry, *next;
-
-	HASH_ITER(hh, entries, entry, next)
-	{
-		if (!entry->known.gils[0] || entry->offsets.gil_kind == PYTHON_GIL_OF_INTERP)
+	if (entries)
+		take_marks();
+	for (struct gil_process_entry *entry = entries; entry; entry = entry->hh.next) {
+		if (!entry->known.gils[0])
 			start_search(entry);
+		else if (entry->offsets.gil_kind == PYTHON_GIL_OF_INTERP)
+			search_again(entry);
 	}
 }
 

@@ -42,7 +42,7 @@ static struct tcp_accept_bpf *skeleton;
 static struct bpf_link *ask_link;
 static bool asking_failed;
 /* most connections are accepted at once and of no interest */
-static uint64_t min_duration_us = 1000, max_waiting = 262144, max_listeners = 65536;
+static uint64_t min_duration_us = 1000, max_waiting = 262144, max_listeners = 8192;
 
 static const struct option options[] = {
 	{ .key = "tcp_accept.min_duration_us",
@@ -65,7 +65,8 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &max_listeners,
 	  .arg = "N",
-	  .help = "listeners known at once (some 200 bytes each)",
+	  .help = "listeners known at once (some 200 bytes each); all are visited every "
+		  "second",
 	  .min = 1,
 	  .max = 1 << 24 },
 };
