@@ -12,7 +12,7 @@ import tempfile
 import yaml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MANIFEST = os.path.abspath(os.path.join(HERE, "..", "..", "deploy", "k8s", "daemonset.yaml"))
+MANIFEST = os.path.abspath(os.path.join(HERE, "..", "..", "deploy", "k8s", "base", "daemonset.yaml"))
 
 CLONE_NEWNS, MNT_DETACH, MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 2, 1, 32, 4096, 0x4000, 1 << 18
 libc = ctypes.CDLL(None, use_errno=True)

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import urllib.request
 
@@ -18,7 +19,8 @@ from bpf_maps import BPFTOOL
 
 pytestmark = pytest.mark.light
 
-FOLDER = os.path.dirname(pod.MANIFEST)
+BASE = os.path.dirname(pod.MANIFEST)
+FOLDER = os.path.dirname(BASE)
 VERSION = re.search(r'UNDERSPAN_VERSION "(.*)"', open(f"{ROOT}/src/base/version.h").read())[1]
 
 # Fields of the objects that are used, as the API's reference has them; "!" are required. A dict: of one object; a list: of
@@ -46,6 +48,10 @@ KINDS = {
     ("v1", "Namespace"): {},
     ("v1", "Secret"): {"stringData": None, "type": None},
     ("v1", "ConfigMap"): {"data": None},
+    ("monitoring.coreos.com/v1", "PodMonitor"): {"!spec": {
+        "!selector": {"!matchLabels": None},
+        "!podMetricsEndpoints": [{"port": None, "path": None, "interval": None,
+                                  "relabelings": [{"sourceLabels": None, "targetLabel": None}]}]}},
     ("apps/v1", "DaemonSet"): {"!spec": {
         "!selector": {"!matchLabels": None},
         "updateStrategy": {"type": None, "rollingUpdate": {"maxUnavailable": None, "maxSurge": None}},
@@ -84,9 +90,11 @@ def check_fields(value, schema, where):
 
 
 def documents():
+    """Objects of the cluster: all files but those that say how Kustomize puts them together."""
     for path in glob.glob(f"{FOLDER}/**/*.yaml", recursive=True):
         for d in load(path):
-            yield os.path.relpath(path, FOLDER), d
+            if os.path.basename(path) != "kustomization.yaml":
+                yield os.path.relpath(path, FOLDER), d
 
 
 def test_fields_are_those_of_kubernetes():
@@ -124,13 +132,51 @@ def test_references_hold():
 
 
 def test_an_upgrade_changes_nothing_that_is_the_users():
-    """`kubectl apply -f` of the manifest or of its folder (which takes .yaml, .yml and .json, and not what lies deeper)."""
-    for path in glob.glob(f"{FOLDER}/*.y*ml") + glob.glob(f"{FOLDER}/*.json"):
-        kinds = {d["kind"] for d in load(path)}
-        assert not kinds & {"Secret", "ConfigMap"}, path
+    """`kubectl apply -k`: no kustomization names what is created once, or makes such objects itself."""
+    paths = glob.glob(f"{FOLDER}/**/kustomization.yaml", recursive=True)
+    assert len(paths) == 3
+    for path in paths:
+        (k,) = load(path)
+        assert not {"secretGenerator", "configMapGenerator"} & set(k)
+        for name in k.get("resources", []):
+            found = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            files = [found] if os.path.isfile(found) else [f"{found}/kustomization.yaml"]
+            assert "once" not in found and not {d["kind"] for f in files for d in load(f)} & {"Secret", "ConfigMap"}, path
     image = pod.daemonset()["containers"][0]["image"]
     assert image.split("@")[0].endswith(f":{VERSION}")
     assert pod.daemonset()["priorityClassName"]
+
+
+# ---- what Kustomize makes of it ----
+
+def kustomize(folder):
+    """{(kind, name): object}, as `kubectl apply -k` would send them."""
+    program = shutil.which("kubectl") or pytest.skip("no kubectl here")
+    done = subprocess.run([program, "kustomize", folder], capture_output=True, text=True)
+    if "Component" in done.stderr and "kind" in done.stderr:
+        pytest.skip("this kubectl is older than Kustomize's components (1.21)")
+    assert done.returncode == 0, done.stderr
+    return {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(done.stdout)}
+
+
+def test_the_base_is_the_manifest():
+    assert kustomize(BASE) == {(d["kind"], d["metadata"]["name"]): d for d in load(pod.MANIFEST)}
+
+
+def test_the_example_changes_what_it_says():
+    """Image, nodes, memory and the operator's scraping; everything else, above all the rights, is the base's."""
+    base, found = kustomize(BASE), kustomize(f"{FOLDER}/example")
+    monitor = found.pop(("PodMonitor", "underspan"))
+    assert [monitor] == load(f"{FOLDER}/pod-monitor/pod-monitor.yaml")
+    template, mine = (d["DaemonSet", "underspan"]["spec"]["template"] for d in (base, found))
+    assert monitor["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in {p["name"] for p in template["spec"]["containers"][0]["ports"]}
+    assert not mine["metadata"].pop("annotations") and template["metadata"].pop("annotations")  # scraped once
+    container, other = template["spec"]["containers"][0], mine["spec"]["containers"][0]
+    assert re.fullmatch(r"registry\.example\.com/underspan@sha256:[0-9a-f]{64}", other.pop("image")) and container.pop("image")
+    assert (container["resources"]["limits"].pop("memory"), other["resources"]["limits"].pop("memory")) == ("256Mi", "512Mi")
+    assert mine["spec"].pop("nodeSelector") == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    assert found == base
 
 
 # ---- the agent, as the kubelet runs it ----
