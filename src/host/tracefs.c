@@ -5,6 +5,7 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/mount.h>
 #include <linux/perf_event.h>
 #include <stdatomic.h>
@@ -76,10 +77,16 @@ bool tracefs_has(const char *below)
 	return fd >= 0;
 }
 
-/* Some distributions' kernels require more than CAP_PERFMON: see kernel_perf_needs_admin(). */
-static int open_event(const char *group, const char *name)
+static int event_open(uint32_t type, uint64_t config)
 {
-	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };
+	struct perf_event_attr attr = { .type = type, .size = sizeof(attr), .config = config };
+	int fd = (int)syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int read_id(const char *group, const char *name, uint64_t *ret)
+{
 	AUTO_FCLOSE FILE *id = NULL;
 	char path[256];
 	int fd;
@@ -93,19 +100,33 @@ static int open_event(const char *group, const char *name)
 		close(fd);
 		return -ENOMEM;
 	}
-	if (fscanf(id, "%llu", &attr.config) != 1)
-		return -EINVAL;
-	fd = (int)syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	return fscanf(id, "%" SCNu64, ret) == 1 ? 0 : -EINVAL;
+}
+
+static int open_event(const char *group, const char *name)
+{
+	uint64_t id;
+	int err = read_id(group, name, &id);
+
+	return err ? err : event_open(PERF_TYPE_TRACEPOINT, id);
+}
+
+/*
+ * Some distributions' kernels require more than CAP_PERFMON: see kernel_perf_needs_admin(). The
+ * answer is the same for every event, and closing one of a tracepoint takes a grace period of RCU.
+ */
+static bool may_open_events(void)
+{
+	AUTO_CLOSE int fd = event_open(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY);
+
+	return fd >= 0;
 }
 
 bool tracefs_has_tracepoint(const char *group, const char *name)
 {
-	int fd = open_event(group, name);
+	uint64_t id;
 
-	if (fd >= 0)
-		close(fd);
-	return fd >= 0;
+	return read_id(group, name, &id) == 0 && may_open_events();
 }
 
 /* "tracepoint/GROUP/NAME" */

@@ -16,6 +16,7 @@
 #include "process/young.h"
 #include "process.skel.h"
 #include "base/stop.h"
+#include "trackers/load_together.h"
 #include "trackers/map_memory.h"
 #include "process/runtime_addresses.h"
 #include "trackers/all.h"
@@ -272,10 +273,8 @@ static int open_tracker(const struct tracker_set *set, struct running_tracker *r
 		   : 0;
 }
 
-static int load_object(const struct running_tracker *running, struct why *why)
+static int check_loaded(int err, struct why *why)
 {
-	int err = bpf_object__load_skeleton(running->skeleton);
-
 	return err ? why_fail(why, -err,
 			      "the kernel refused its BPF programs: %s (--log_level=debug shows "
 			      "the verifier's log)",
@@ -313,7 +312,7 @@ static int load_members(struct tracker_set *set, struct running_tracker **sharin
 	}
 	if (!err) {
 		map_memory_shrink(*member->skeleton->obj, set->map_most);
-		err = load_object(member, why);
+		err = check_loaded(bpf_object__load_skeleton(member->skeleton), why);
 	}
 	for (size_t i = 0; mask >> i && err; i++)
 		sharing[i]->tracker->close();
@@ -365,12 +364,19 @@ static void fit_maps(struct tracker_set *set, uint64_t bytes)
 
 static void load_objects(struct tracker_set *set)
 {
-	for (size_t i = 0; i < set->n; i++) {
-		struct running_tracker *running = &set->items[i];
-		struct why why;
+	struct object_load loads[MAX_TRACKERS];
+	struct why why;
+	size_t n = 0;
 
-		if (!running->failed && is_first(set, running) && load_object(running, &why))
-			load_most_of(set, running, &why);
+	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].failed && is_first(set, &set->items[i]))
+			loads[n++] = (struct object_load){ .skeleton = set->items[i].skeleton,
+							   .first = &set->items[i] };
+	}
+	load_together(loads, n);
+	for (size_t i = 0; i < n; i++) {
+		if (check_loaded(loads[i].err, &why))
+			load_most_of(set, loads[i].first, &why);
 	}
 }
 
