@@ -5,6 +5,7 @@
 #include "commands/database.h"
 #include "commands/commands.h"
 #include "commands/doctor/counts.h"
+#include "commands/doctor/spans.h"
 #include "commands/measure.h"
 #include "pipeline/options.h"
 #include "trackers/trackers.h"
@@ -13,10 +14,10 @@ const struct option_table *commands_all_options(void)
 {
 	static struct option_table all[MAX_TRACKERS + 16];
 	const struct option_table fixed[] = {
-		run_options,	    store_options,	  sql_options,	    schema_options,
-		gil_options,	    offcpu_options,	  requests_options, doctor_options,
-		measure_options,    pipeline_options,	  governor_options, metrics_options,
-		clickhouse_options, doctor_counts_options
+		run_options,	    store_options,	   sql_options,		schema_options,
+		gil_options,	    offcpu_options,	   requests_options,	doctor_options,
+		measure_options,    pipeline_options,	   governor_options,	metrics_options,
+		clickhouse_options, doctor_counts_options, doctor_spans_options
 	};
 	size_t n = 0;
 

@@ -13,7 +13,7 @@ from sql_known import SECOND, Maker, float32
 from store_fixture import ROOT, Store, sql_text
 
 SQL = pathlib.Path(ROOT) / "sql"
-FOLDERS = ["explain", "otel", "queries", "requests", "schema", "tables", "views"]  # requests: test_requests.py
+FOLDERS = ["doctor", "explain", "otel", "queries", "requests", "schema", "tables", "views"]  # doctor: test_doctor_spans.py, requests: test_requests.py
 
 
 def files(folder):

@@ -16,6 +16,7 @@
 #include "commands/commands.h"
 #include "commands/doctor/counts.h"
 #include "commands/doctor/report.h"
+#include "commands/doctor/spans.h"
 #include "commands/pids.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -415,6 +416,18 @@ static void check_processes(struct tracker_set *set)
 		tracker_set_close(set);
 }
 
+static int print_findings(struct why *why)
+{
+	return as_json ? doctor_print_json(why) : doctor_print(verbose, why);
+}
+
+/* --spans: a question to the database, from any machine. */
+static int examine_spans(struct why *why)
+{
+	doctor_spans_check();
+	return print_findings(why);
+}
+
 static int examine(struct why *why)
 {
 	static struct tracker_set set;
@@ -435,14 +448,16 @@ static int examine(struct why *why)
 	if (doctor_counts_wanted())
 		doctor_counts_check();
 	log_set_level(LOG_LEVEL_INFO);
-	return as_json ? doctor_print_json(why) : doctor_print(verbose, why);
+	return print_findings(why);
 }
 
 int command_doctor(int argc, char **argv)
 {
-	const struct option_table tables[] = {
-		doctor_options, doctor_counts_options, clickhouse_options, { 0 }
-	};
+	const struct option_table tables[] = { doctor_options,
+					       doctor_counts_options,
+					       doctor_spans_options,
+					       clickhouse_options,
+					       { 0 } };
 	struct why why = { { 0 } };
 	bool ok;
 	int err = pids_parse(tables, argc, argv, &pids, &why);
@@ -450,16 +465,18 @@ int command_doctor(int argc, char **argv)
 	if (err > 0) {
 		puts("usage: underspan doctor [-p] [PID]... [-v | --json]\n"
 		     "       underspan doctor --agent=HOST:PORT | --clickhouse=URL | "
-		     "--store=DIR\n\n"
+		     "--store=DIR\n"
+		     "       underspan doctor --spans [--clickhouse=URL | --store=DIR]\n\n"
 		     "Checks whether this host and its processes can be watched: the result first,\n"
-		     "then the details.\n");
+		     "then the details. --spans: whether spans of services join with rows, and why\n"
+		     "not.\n");
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
 	if (!err)
 		err = kernel_check_degraded(&why);
 	if (!err)
-		err = examine(&why);
+		err = doctor_spans_wanted() ? examine_spans(&why) : examine(&why);
 	ok = doctor_all_ok();
 	doctor_forget();
 	config_free(tables);

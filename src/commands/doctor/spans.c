@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Server spans as findings, a query's own words: sql/doctor/spans.sql. See spans.h. */
+#include "commands/doctor/spans.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "clickhouse/exceptions.h"
+#include "clickhouse/rows.h"
+#include "clickhouse/sql_files.h"
+#include "commands/database.h"
+#include "commands/doctor/report.h"
+
+static bool wanted;
+static uint64_t since_ns = 3600 * NSEC_PER_SEC;
+
+static const struct option options[] = {
+	{ .key = "spans",
+	  .type = OPTION_BOOL,
+	  .target = &wanted,
+	  .help = "instead of this host: do the server spans of otel_traces join with rows?",
+	  .flag_only = true },
+	{ .key = "since",
+	  .flag_only = true,
+	  .type = OPTION_SECONDS,
+	  .target = &since_ns,
+	  .arg = "S",
+	  .help = "for --spans: spans of so long ago until now",
+	  .min = 1,
+	  .max = 30 * 86400 },
+};
+const struct option_table doctor_spans_options = { options, ARRAY_SIZE(options) };
+
+bool doctor_spans_wanted(void)
+{
+	return wanted;
+}
+
+static const char *query(void)
+{
+	for (const struct sql_file *f = sql_files; f->path; f++) {
+		if (!strcmp(f->path, "doctor/spans.sql"))
+			return f->text;
+	}
+	return NULL; /* impossible: a test asks it */
+}
+
+static int ask(json_t **ret_rows, struct why *why)
+{
+	char seconds[32];
+	const struct clickhouse_param params[] = { { "param_seconds", seconds }, { 0 } };
+	struct clickhouse_client *client = NULL;
+	struct clickhouse_target target;
+	struct clickhouse_reply reply = { 0 };
+	int err = clickhouse_resolve(&clickhouse_config, &target, why);
+
+	if (err)
+		return err;
+	snprintf(seconds, sizeof(seconds), "%" PRIu64, (uint64_t)(since_ns / NSEC_PER_SEC));
+	err = clickhouse_client_new(&target.endpoints[0], &client, why);
+	if (!err)
+		err = clickhouse_query_rows(client, query(), "JSON", params, ret_rows, &reply, why);
+	if (err && (reply.exception_code == EXCEPTION_UNKNOWN_TABLE ||
+		    reply.exception_code == EXCEPTION_UNKNOWN_IDENTIFIER))
+		why_fail(why, -err, "%s",
+			 strstr(reply.message, "otel_span")
+				 ? "no view otel_span here, which knows the spans: once the "
+				   "OpenTelemetry collector has made otel_traces, run `underspan "
+				   "schema --apply`"
+				 : "tables of underspan are missing here, or of an older version: "
+				   "run `underspan schema --apply`");
+	clickhouse_client_free(client);
+	clickhouse_release(&target);
+	return err;
+}
+
+/* Numbers of 64 bits come as texts. */
+static uint64_t number(const json_t *row, const char *key)
+{
+	const json_t *value = json_object_get(row, key);
+
+	return json_is_string(value) ? strtoull(json_string_value(value), NULL, 10)
+				     : (uint64_t)json_integer_value(value);
+}
+
+static const char *text(const json_t *row, const char *key)
+{
+	return json_string_value(json_object_get(row, key)) ?: "";
+}
+
+static uint64_t spans_of(const json_t *rows, const char *service, bool joined_only)
+{
+	uint64_t n = 0;
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (rows, i, row) {
+		if (!strcmp(text(row, "service"), service) &&
+		    (!joined_only || !*text(row, "reason")))
+			n += number(row, "spans");
+	}
+	return n;
+}
+
+static void report_service(const json_t *rows, const char *service)
+{
+	uint64_t all = spans_of(rows, service, false), joined = spans_of(rows, service, true);
+	const char *name = *service ? service : "(no service.name)";
+	char line[1200];
+	const json_t *row;
+	size_t i;
+
+	snprintf(line, sizeof(line), "%" PRIu64 " of %" PRIu64 " server spans join", joined, all);
+	if (joined)
+		doctor_say(true, name, line);
+	json_array_foreach (rows, i, row) {
+		if (strcmp(text(row, "service"), service) || !*text(row, "reason"))
+			continue;
+		snprintf(line, sizeof(line),
+			 "%" PRIu64 " of %" PRIu64 " server spans do not join (as in trace %s): %s",
+			 number(row, "spans"), all, text(row, "trace_id"), text(row, "reason"));
+		doctor_say(false, name, line);
+	}
+}
+
+void doctor_spans_check(void)
+{
+	struct why why = { { 0 } };
+	json_t *rows = NULL;
+	const char *service = NULL;
+	const json_t *row;
+	size_t i;
+
+	doctor_section("spans of the last %.4g minutes", (double)since_ns / (60 * NSEC_PER_SEC));
+	if (ask(&rows, &why)) {
+		doctor_say(false, "spans", why.text);
+		return;
+	}
+	if (!json_array_size(rows))
+		doctor_say(false, "spans",
+			   "none in otel_traces: is the collector's exporter writing to this "
+			   "database (--clickhouse_database, --traces)?");
+	json_array_foreach (rows, i, row) { /* sorted by service */
+		if (service && !strcmp(text(row, "service"), service))
+			continue;
+		service = text(row, "service");
+		report_service(rows, service);
+	}
+	json_decref(rows);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `doctor --spans`: how many server spans of otel_traces join with rows, and why the others do not.
+ */
+#ifndef UNDERSPAN_COMMANDS_DOCTOR_SPANS_H
+#define UNDERSPAN_COMMANDS_DOCTOR_SPANS_H
+
+#include <stdbool.h>
+
+#include "base/config.h"
+
+extern const struct option_table doctor_spans_options;
+
+bool doctor_spans_wanted(void);
+
+/* Adds findings per service. Not ok: spans that do not join, or none at all. */
+void doctor_spans_check(void);
+
+#endif

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan doctor --spans`: spans of known identity beside rows of known processes; each span is counted once, as joined or under
+the reason why not, with the fix."""
+import json
+import subprocess
+import time
+
+import pytest
+
+from store_fixture import ROOT, UNDERSPAN, Store
+
+pytestmark = pytest.mark.light
+
+SECOND = 10**6
+# host, container, pod, pid of the processes that have rows
+PROCESSES = [("web-1", "", "", 10), ("web-1", "c1", "p1", 7), ("web-1", "c2", "p2", 7), ("web-2", "", "", 10), ("web-2", "c3", "", 8),
+             ("db-1.example.com", "", "", 10)]
+# service: (host, container, pod, pid, tid) of its server spans, how many join, and what is said of the others
+SPANS = {
+    "joins": ([("web-1", "", "", 10, 11), ("web-1", "c1", "p1", 7, 7), ("web-1", "c2", "", 7, 7), ("", "", "p1", 7, 7), ("web-2", "c3", "", 8, 9)], 5, {}),
+    "no pid": ([("web-1", "", "", 0, 11)] * 2, 0, {2: ["no process.pid", "install the wheel underspan-otel"]}),
+    # Python's threading.get_ident() is a pointer
+    "no thread": ([("web-1", "", "", 10, 0), ("web-1", "", "", 10, 140432912123904), ("web-1", "", "", 10, 10)], 1,
+                  {2: ["no native thread.id", "install the wheel underspan-otel"]}),
+    "several": ([("web-1", "", "", 7, 7)], 0, {1: ["pid 7 is in several containers of host web-1", "set container.id or k8s.pod.uid"]}),
+    "several hosts": ([("", "", "", 10, 10)], 0, {1: ["pid 10 is on several hosts", "set host.name, container.id or k8s.pod.uid"]}),
+    "full name": ([("web-1.example.com", "", "", 10, 10)], 0, {1: ["is web-1.example.com, its agent's web-1", "set host.name=web-1 ", "--host=web-1.example.com"]}),
+    "short name": ([("db-1", "", "", 10, 10)], 0, {1: ["is db-1, its agent's db-1.example.com", "set host.name=db-1.example.com"]}),
+    "no agent": ([("web-9", "", "", 10, 10)] * 3, 0, {3: ["no agent of host web-9", "there are: db-1.example.com, web-1, web-2)", "start one there"]}),
+    "other container": ([("web-2", "c4", "", 8, 8)], 0, {1: ["host web-2 has rows of pid 8 in another container", "container.id c4"]}),
+    "no process": ([("web-2", "", "", 99, 99)], 0, {1: ["no rows of pid 99 on host web-2", "underspan doctor -p PID"]}),
+    "mixed": ([("web-1", "", "", 10, 11), ("web-9", "", "", 10, 10), ("web-1", "", "", 0, 1), ("web-1", "", "", 0, 1)], 1,
+              {1: ["no agent of host web-9"], 2: ["no process.pid"]}),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("spans") / "db") as store:
+        yield store
+
+
+def ask(store, *arguments):
+    done = subprocess.run([UNDERSPAN, "doctor", "--spans", f"--clickhouse={store.url}", "--no-config", *arguments], text=True, timeout=60,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env={"UNDERSPAN_CLICKHOUSE_PASSWORD": store.password, "PATH": "/nowhere"})
+    assert done.stderr == "", done
+    return done
+
+
+def checks(store, *arguments):
+    done = ask(store, "--json", *arguments)
+    found = json.loads(done.stdout)
+    assert done.returncode == (0 if found["ok"] else 1)
+    return [(c["name"], c["ok"], c["detail"]) for c in found["checks"]]
+
+
+def insert(store, table, rows):
+    answer = store.insert(f"INSERT INTO {table} FORMAT JSONEachRow", "\n".join(map(json.dumps, rows)), async_insert=0)
+    assert answer.status == 200, answer.text
+
+
+def apply(store):
+    subprocess.run([UNDERSPAN, "schema", "--apply", f"--clickhouse={store.url}", "--no-config"], check=True, timeout=60, stderr=subprocess.DEVNULL,
+                   env={"UNDERSPAN_CLICKHOUSE_PASSWORD": store.password})
+
+
+def seconds(us):
+    return "%d.%06d" % divmod(us, SECOND)
+
+
+def test_each_span_joins_or_has_its_reason(store):
+    (name, ok, detail), = checks(store)
+    assert (name, ok) == ("spans", False) and "run `underspan schema --apply`" in detail
+    apply(store)
+    (name, ok, detail), = checks(store)
+    assert not ok and "once the OpenTelemetry collector has made otel_traces" in detail
+    for path in sorted((ROOT / "sql/otel").glob("*.sql")):
+        store.ask(path.read_text())
+    apply(store)
+    (name, ok, detail), = checks(store)
+    assert not ok and detail.startswith("none in otel_traces"), detail
+
+    now = time.time_ns() // 1000
+    spans = []
+
+    def span(service, host, container, pod, pid, tid, kind="Server", ago=20):
+        resource = {"service.name": service, "host.name": host, "container.id": container, "k8s.pod.uid": pod}
+        ids = {"process.pid": pid, "thread.id": tid}
+        spans.append({"Timestamp": seconds(now - ago * SECOND), "Duration": 1000, "TraceId": "%032x" % (len(spans) + 1),
+                      "SpanId": "%016x" % (len(spans) + 1), "ServiceName": service, "SpanName": "GET", "SpanKind": kind,
+                      "ResourceAttributes": {k: v for k, v in resource.items() if v},
+                      "SpanAttributes": {k: str(v) for k, v in ids.items() if v}})
+
+    for service, (of_it, _, _) in SPANS.items():
+        for one in of_it:
+            span(service, *one)
+        span(service, "web-9", "", "", 1, 1, kind="Client")  # not a server's
+    spans.append(spans[0])  # delivered twice
+    span("yesterday", "web-1", "", "", 10, 11, ago=7200)
+    insert(store, "otel_traces", spans)
+    (_, ok, detail), *others = [c for c in checks(store) if c[0] == "joins"]
+    assert not ok and not others and "no agent has reported in this time" in detail
+    insert(store, "ebpf_agent", [{"host": host, "tracker": "gc_pause", "start_time": seconds(now - 60 * SECOND), "end_time": seconds(now)}
+                                 for host in sorted({p[0] for p in PROCESSES})])
+    tables = ["ebpf_gc_pause", "ebpf_request_profile", "ebpf_off_cpu_profile"]  # each of them makes a process known
+    for i, process in enumerate(PROCESSES):
+        row = dict(zip(("host", "container_id", "pod_uid", "pid"), process), start_time=seconds(now - 30 * SECOND), end_time=seconds(now - 29 * SECOND))
+        insert(store, tables[i % 3], [row])
+
+    found = checks(store)
+    assert {name for name, _, _ in found} == set(SPANS)
+    for service, (of_it, joined, reasons) in SPANS.items():
+        said = [(ok, detail) for name, ok, detail in found if name == service]
+        expected = [(True, f"{joined} of {len(of_it)} server spans join")] * (joined > 0)
+        assert said[:len(expected)] == expected and len(said) == len(expected) + len(reasons), (service, said)
+        for n, words in reasons.items():
+            detail, = (detail for ok, detail in said if not ok and detail.startswith(f"{n} of {len(of_it)} server spans do not join (as in trace 0"))
+            assert all(word in detail for word in words), (service, detail, words)
+    assert "yesterday" in {name for name, _, _ in checks(store, "--since=3h")}
+    text = ask(store).stdout
+    assert text.startswith("NO: ") and "ok   joins          5 of 5 server spans join" in text, text
