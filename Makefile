@@ -61,7 +61,8 @@ BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
 	-Ivmlinux -Ibpf -Iinclude -idirafter $(SYSROOT)/usr/include/$(MACHINE)-linux-gnu -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
 
 SRCS      := $(sort $(shell find src -name '*.c'))
-OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(BUILD)/sql_files.o
+EMBEDDED  := $(BUILD)/sql_files.o $(BUILD)/html_files.o
+OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(EMBEDDED)
 LIB_OBJS  := $(filter-out $(BUILD)/src/main.o,$(OBJS))
 BPF_SRCS  := $(sort $(wildcard bpf/*.bpf.c))
 BPF_OBJS  := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/bpf/%.bpf.o)
@@ -75,7 +76,7 @@ ROWS_OBJS := $(ROWS_SRCS:%.c=$(BUILD)/%.o)
 ROWS_BIN  := $(BUILD)/tests/rows/rows
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BINS := $(FUZZ_SRCS:tests/fuzz/%.c=$(BUILD)/tests/fuzz/%)
-FUZZ_OBJS := $(patsubst $(BUILD)/%,$(BUILD)/sanitize/%,$(filter-out $(BUILD)/sql_files.o,$(LIB_OBJS)))
+FUZZ_OBJS := $(patsubst $(BUILD)/%,$(BUILD)/sanitize/%,$(filter-out $(EMBEDDED),$(LIB_OBJS)))
 FUZZ_SECONDS ?= 60
 
 .DELETE_ON_ERROR:
@@ -139,7 +140,16 @@ $(BUILD)/sql_files.S: $(SQL_FILES) $(SQL_PARTS) sql/embed.sh
 	$(Q)sql/embed.sh $(BUILD) $(SQL_FILES) > $@.tmp
 	$(Q)mv $@.tmp $@
 
-$(BUILD)/sql_files.o: $(BUILD)/sql_files.S
+# and the viewer of the HTML reports, see src/html/page.h
+$(BUILD)/html/page.js: $(sort $(wildcard src/html/viewer/*.js))
+	$(Q)mkdir -p $(@D)
+	$(Q)cat $^ > $@
+$(BUILD)/html_files.S: src/html/embed.sh src/html/viewer/page.css $(BUILD)/html/page.js
+	$(call msg,HTML,$@)
+	$(Q)src/html/embed.sh src/html/viewer/page.css $(BUILD)/html/page.js > $@
+
+$(BUILD)/html_files.o: src/html/viewer/page.css $(BUILD)/html/page.js
+$(EMBEDDED): %.o: %.S
 	$(Q)$(CC) $(TARGET) -c $< -o $@
 
 install: all ## install under DESTDIR and PREFIX
@@ -188,11 +198,11 @@ $(BUILD)/fuzz/lib.a: $(FUZZ_OBJS)
 	$(Q)rm -f $@
 	$(Q)ar rcs $@ $(FUZZ_OBJS)
 
-$(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o
+$(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(EMBEDDED)
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CLANG) $(ALL_CFLAGS) $(SANITIZED) -fsanitize=fuzzer -Itests/fuzz -MMD -MP $(ALL_LDFLAGS) \
-		-o $@ $< $(BUILD)/fuzz/lib.a $(BUILD)/sql_files.o $(LDLIBS)
+		-o $@ $< $(BUILD)/fuzz/lib.a $(EMBEDDED) $(LDLIBS)
 
 fuzz: $(FUZZ_BINS) ## search for inputs that break the readers of untrusted data (FUZZ_SECONDS=60 each)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_BINS)
@@ -275,6 +285,7 @@ fmt-check: ## fail where a C source is not formatted, or stands in src where it 
 
 clean: ## remove what was built (not the downloads in build/cache)
 	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql $(BUILD)/sql_files.* \
+		$(BUILD)/html $(BUILD)/html_files.* \
 		$(BUILD)/sanitize $(BUILD)/thread
 
 -include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(ROWS_OBJS:.o=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

@@ -12,7 +12,7 @@ import sys
 
 ORDER = (
     "base", "host", "workers", "elf", "cpython", "process", "rows", "clickhouse", "store",
-    "pipeline", "trackers", "agent", "commands", "main",
+    "pipeline", "trackers", "agent", "html", "commands", "main",
 )  # fmt: skip
 NAMED = re.compile(r"\b(src/[\w/]+\.(?:c|h|md))\b")
 EXAMPLES = ("src/trackers/dns.c", "src/trackers/thread_rename.c")  # of a tracker to come, and of the tests'

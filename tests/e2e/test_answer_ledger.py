@@ -176,7 +176,7 @@ def test_what_was_not_measured_is_no_zero(ask):
     assert request["part_missing"] == ["accept_queue", "queue", "gil", "gc_own", "gc_sibling"] and request["gil_ms"] is None and "gil" not in request["part"]
     said = text(ask, "77")
     assert "not measured: accept queue, queue, GIL, collections of its own, collections of other threads" in said
-    for words in ("waits for the GIL have no probe", "collections have no probe", "when its first byte came is not known"):
+    for words in ("waits for the GIL have no probe", "collections have no probe", "when the first byte came was not seen"):
         assert f"not measured: {words}" in said
     assert " 0.0 ms" not in said and " 0.0 |" not in said.split("shares")[0] and "GIL: another thread had it" not in said
     assert causes(ask)["lock"]["fix"] == "" and "may be in it" in causes(ask)["lock"]["said"]

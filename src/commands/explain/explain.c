@@ -17,10 +17,12 @@
 #include "commands/explain/print.h"
 #include "commands/explain/print_ledger.h"
 #include "commands/explain/spans.h"
+#include "commands/explain/timeline.h"
+#include "commands/html_output.h"
 #include "base/config.h"
 #include "base/log.h"
 
-static bool as_json;
+static bool as_json, as_html;
 
 static const struct option options[] = {
 	{ .key = "json",
@@ -28,6 +30,11 @@ static const struct option options[] = {
 	  .target = &as_json,
 	  .help = "everything as one JSON object: requests, spans, parts, intervals, causes, what "
 		  "was not measured" },
+	{ .key = "html",
+	  .type = OPTION_BOOL,
+	  .target = &as_html,
+	  .help = HTML_OPTION_HELP,
+	  .flag_only = true },
 };
 
 /* False: the list is complete. */
@@ -69,6 +76,31 @@ static int print_json(const struct answer *a, struct why *why)
 	json_decref(root);
 	putchar('\n');
 	return err ? why_fail(why, EIO, "cannot write the answer") : 0;
+}
+
+/* "GET /orders, 905.5 ms", otherwise the id. */
+static void title_of(const struct answer *a, char *buf, size_t size)
+{
+	const json_t *r = json_array_get(a->requests, 0);
+
+	if (json_array_size(a->requests) == 1)
+		snprintf(buf, size, "%.40s %.300s, %.1f ms", explain_text(r, "method"),
+			 explain_text(r, "path"), explain_ms(r, "duration_ms"));
+	else
+		snprintf(buf, size, "trace %.40s", a->wanted.trace_id);
+}
+
+static int print_html(const struct answer *a, struct why *why)
+{
+	json_t *body = json_pack("{s:b, s:O, s:O}", "cut", a->cut, "requests", a->requests, "spans",
+				 a->spans);
+	char title[400];
+	int err;
+
+	title_of(a, title, sizeof(title));
+	err = html_output_write("explain", title, body, why);
+	json_decref(body);
+	return err;
 }
 
 static void print_text(const struct answer *a)
@@ -154,6 +186,8 @@ static int explain(struct clickhouse_client *client, const struct ledger_wanted 
 
 	if (!err && as_json)
 		err = print_json(&a, why);
+	else if (!err && as_html)
+		err = print_html(&a, why);
 	else if (!err)
 		print_text(&a);
 	if (!err && !json_array_size(a.requests) && !explain_measured(a.spans))
@@ -230,7 +264,7 @@ int command_explain(int argc, char **argv)
 	int err = config_parse(tables, argc, argv, &word, &n_words, &why);
 
 	if (err > 0) {
-		puts("usage: underspan explain (--clickhouse=URL | --store=DIR) [--json]\n"
+		puts("usage: underspan explain (--clickhouse=URL | --store=DIR) [--json | --html]\n"
 		     "                         TRACE_ID|REQUEST_ID\n\n"
 		     "Where the time of a request went, and why: from the request ledger\n"
 		     "(ebpf_request), with its spans or without any. Server spans of the trace\n"
@@ -239,6 +273,8 @@ int command_explain(int argc, char **argv)
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
+	if (!err)
+		err = html_output_check(as_html, as_json, &why);
 	if (!err && n_words != 1)
 		err = why_fail(&why, EINVAL,
 			       "which request? underspan explain "

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "commands/explain/timeline.h"
+#include "commands/request_parts.h"
 
 enum { MEANWHILE_SHOWN = 5, SAY_MAX = 2048 };
 static const double SHOWN_MS = 0.05; /* shorter parts have no line */
@@ -35,50 +36,15 @@ static void say(int first, int indent, const char *fmt, ...)
 
 /* ---- parts ---- */
 
-static const struct {
-	const char *name, *words, *short_words;
-} parts[] = {
-	{ "accept_queue", "accept queue: connected, not accepted", "accept queue" },
-	{ "client_wait", "client: had not sent its request", "wait for the client" },
-	{ "queue", "queue: bytes there, not read", "queue" },
-	{ "pool_wait", "pool: read, no thread ran it", "pool" },
-	{ "cpu", "CPU", "CPU" },
-	{ "runq", "run queue: ready, no CPU free", "run queue" },
-	{ "throttled", "throttled: CPU quota used up", "CPU quota" },
-	{ "gil", "GIL: another thread had it", "GIL" },
-	{ "gc_own", "GC: collections of its own", "collections of its own" },
-	{ "gc_sibling", "GC: collections of other threads", "collections of other threads" },
-	{ "lock", "lock", "lock" },
-	{ "net", "network", "network" },
-	{ "disk", "disk", "disk" },
-	{ "fault", "page faults", "page faults" },
-	{ "sleep", "asleep", "sleep" },
-	{ "pipe", "pipe", "pipe" },
-	{ "child", "child process", "child process" },
-	{ "other", "off the CPU otherwise", "other waits" },
-	{ "await", "awaited: event loop had nothing to do", "await" },
-	{ "loop_busy", "loop busy: several requests open", "busy loop" },
-	{ "client_slow", "client: did not take the answer", "slow client" },
-};
-
-static size_t part_of(const char *name)
-{
-	size_t i = 0;
-
-	while (i < ARRAY_SIZE(parts) && strcmp(parts[i].name, name) != 0)
-		i++;
-	return i;
-}
-
 static void print_part(const struct picture *p, const json_t *r, const char *name, double at_ms,
 		       double ms)
 {
-	size_t i = part_of(name);
+	const struct ledger_part *part = request_part_named(name);
 	int64_t begin_us = p->begin_us + (int64_t)(at_ms * 1000 + 0.5),
 		us = (int64_t)(ms * 1000 + 0.5);
 	char label[LABEL_MAX];
 
-	snprintf(label, sizeof(label), "%.60s", i < ARRAY_SIZE(parts) ? parts[i].words : name);
+	snprintf(label, sizeof(label), "%.60s", part ? part->words : name);
 	if (!strcmp(name, "net") && explain_ms(r, "net_peer_ms") > 0)
 		snprintf(label, sizeof(label), "network, %.1f ms of it: %.60s port %lld",
 			 explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
@@ -86,9 +52,13 @@ static void print_part(const struct picture *p, const json_t *r, const char *nam
 	print_line(p, 0, label, begin_us, begin_us + us, us);
 }
 
-static bool is_share(size_t part)
+/* A part of what its thread did. */
+static bool is_share(const char *name)
 {
-	return part >= part_of("cpu") && part < part_of("client_slow");
+	const struct ledger_part *part = request_part_named(name);
+
+	return part && part >= request_part_named("cpu") &&
+	       part < request_part_named("client_slow");
 }
 
 static void print_waterfall(const struct picture *p, const json_t *r)
@@ -105,9 +75,9 @@ static void print_waterfall(const struct picture *p, const json_t *r)
 
 		if (ms < SHOWN_MS)
 			continue;
-		if (!told && is_share(part_of(text)))
+		if (!told && is_share(text))
 			say(12, 12, "its thread from here on (shares, in no order of time):");
-		told = told || is_share(part_of(text));
+		told = told || is_share(text);
 		print_part(p, r, text, at, ms);
 	}
 }
@@ -230,29 +200,6 @@ static void print_causes(const json_t *r)
 
 /* ---- what was not measured ---- */
 
-static const struct {
-	const char *reason, *words;
-} reasons[] = {
-	{ "gil", "waits for the GIL have no probe in this process: their time is in lock and CPU" },
-	{ "gc", "collections have no probe in this process: their time is in CPU and GIL" },
-	{ "arrival", "when its first byte came is not known: it began when it was read" },
-	{ "accept", "its connection's begin and accept() were not seen" },
-	{ "work_elsewhere", "other threads worked for it: their CPU, locks and disks are not in "
-			    "its parts" },
-	{ "head_split", "its head came in pieces: path and trace id may lack" },
-	{ "pipelined", "it was sent before the answer to the one before it: its wait has parts of "
-		       "that one" },
-};
-
-static const char *words_of(const char *reason)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
-		if (!strcmp(reasons[i].reason, reason))
-			return reasons[i].words;
-	}
-	return reason;
-}
-
 static void print_not_measured(const json_t *r)
 {
 	const json_t *missing = json_object_get(r, "part_missing"), *item;
@@ -260,16 +207,20 @@ static void print_not_measured(const json_t *r)
 	size_t i;
 
 	json_array_foreach (missing, i, item) {
-		size_t part = part_of(json_string_value(item) ?: ""), n = strlen(names);
+		const char *name = json_string_value(item) ?: "";
+		const struct ledger_part *part = request_part_named(name);
+		size_t n = strlen(names);
 
 		snprintf(names + n, sizeof(names) - n, "%s%.60s", n ? ", " : "",
-			 part < ARRAY_SIZE(parts) ? parts[part].short_words
-						  : json_string_value(item) ?: "");
+			 part ? part->brief : name);
 	}
 	if (*names)
 		say(0, 14, "not measured: %s", names);
-	json_array_foreach (json_object_get(r, "not_measured"), i, item)
-		say(0, 14, "not measured: %.300s", words_of(json_string_value(item) ?: ""));
+	json_array_foreach (json_object_get(r, "not_measured"), i, item) {
+		const char *reason = json_string_value(item) ?: "";
+
+		say(0, 14, "not measured: %.300s", request_reason_words(reason) ?: reason);
+	}
 	if (!*names && !json_array_size(json_object_get(r, "not_measured")))
 		say(0, 14, "not measured: nothing, all parts were");
 }

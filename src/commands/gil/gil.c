@@ -8,6 +8,7 @@
 
 #include "commands/commands.h"
 #include "commands/gil/totals.h"
+#include "commands/html_output.h"
 #include "commands/measure.h"
 #include "commands/watched.h"
 #include "base/log.h"
@@ -15,7 +16,7 @@
 
 enum { LINES_SHOWN = 10, NAME_COLUMNS = 28 };
 
-static bool as_json;
+static bool as_json, as_html;
 static struct gil_totals totals;
 static struct measured measured;
 
@@ -24,6 +25,11 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &as_json,
 	  .help = "print a JSON object instead of tables" },
+	{ .key = "html",
+	  .type = OPTION_BOOL,
+	  .target = &as_html,
+	  .help = HTML_OPTION_HELP,
+	  .flag_only = true },
 };
 const struct option_table gil_options = { options, ARRAY_SIZE(options) };
 
@@ -244,7 +250,7 @@ static void add_sums(json_t *root)
 }
 
 /* Without sums if nothing was measured. */
-static void print_json(void)
+static json_t *json_of_all(void)
 {
 	json_t *root = json_pack("{s:I, s:s}", "host_pid", (json_int_t)measured.host_pid, "comm",
 				 measured.comm);
@@ -252,9 +258,28 @@ static void print_json(void)
 	if (watched_any_live())
 		add_sums(root);
 	json_object_set_new(root, "processes", json_of_processes());
+	return root;
+}
+
+static void print_json(void)
+{
+	json_t *root = json_of_all();
+
 	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	puts("");
 	json_decref(root);
+}
+
+static int print_html(struct why *why)
+{
+	json_t *root = json_of_all();
+	char title[1280];
+	int err;
+
+	snprintf(title, sizeof(title), "GIL waits of %s", watched_text());
+	err = html_output_write("gil", title, root, why);
+	json_decref(root);
+	return err;
 }
 
 /* ---- the command ---- */
@@ -280,6 +305,8 @@ static int measure(struct why *why)
 		return why_fail(why, ENOMEM, "out of memory");
 	if (as_json)
 		print_json();
+	else if (as_html)
+		err = print_html(why);
 	else if (watched_any_live())
 		print_tables();
 	if (measured.gone && watched_any_live())
@@ -289,7 +316,8 @@ static int measure(struct why *why)
 		log_warn("%llu waits have no row: holders, lines and percentiles are without "
 			 "them, and the sums lack the waits without a seen end",
 			 (unsigned long long)measured.lost);
-	err = measure_flush(why);
+	if (!err)
+		err = measure_flush(why);
 	return err ? err : watched_say_unmeasured(why);
 }
 
@@ -306,7 +334,7 @@ static int set_defaults(const struct option_table *tables, struct why *why)
 
 static void print_help(const struct option_table *tables)
 {
-	puts("usage: underspan gil -p PID... [-d S] [--json]\n\n"
+	puts("usage: underspan gil -p PID... [-d S] [--json | --html]\n\n"
 	     "How long each thread of a Python process waited for the GIL, and which thread\n"
 	     "held the GIL.\n");
 	config_print_help(tables);
@@ -326,6 +354,8 @@ int command_gil(int argc, char **argv)
 		print_help(tables);
 		return EXIT_DONE;
 	}
+	if (!err)
+		err = html_output_check(as_html, as_json, &why);
 	if (!err)
 		err = measure(&why);
 	measure_end();

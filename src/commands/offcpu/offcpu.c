@@ -4,13 +4,12 @@
  * graph, optionally compared with an earlier measurement.
  */
 #include <fcntl.h>
-#include <jansson.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "commands/commands.h"
-#include "commands/offcpu/flamegraph.h"
+#include "commands/offcpu/forms.h"
 #include "commands/measure.h"
 #include "commands/offcpu/stacks.h"
 #include "commands/offcpu/table.h"
@@ -22,7 +21,7 @@
 
 static char *output, *before_path;
 static bool folded_lines, as_json, wakers, top;
-static enum form { FORM_TABLE, FORM_SVG, FORM_FOLDED, FORM_JSON } form;
+static enum offcpu_form form;
 static struct folded before; /* --diff: the file's stacks; --top: stacks of a second ago */
 static struct measured measured;
 static int output_fd = -1;
@@ -33,8 +32,7 @@ static const struct option options[] = {
 	  .type = OPTION_STRING,
 	  .target = &output,
 	  .arg = "FILE",
-	  .help = "write FILE.svg, a flame graph, FILE.folded or FILE.json; -: to stdout, SVG "
-		  "unless --folded or --json is given",
+	  .help = "write " FORM_FILES "; -: to stdout, SVG unless --folded or --json is given",
 	  .letter = 'o',
 	  .flag_only = true },
 	{ .key = "folded",
@@ -71,24 +69,6 @@ static bool to_stdout(void)
 	return !output || !strcmp(output, "-");
 }
 
-/* Form by suffix; FORM_TABLE: no known suffix. */
-static enum form form_of(const char *path)
-{
-	static const struct {
-		const char *suffix;
-		enum form form;
-	} forms[] = { { ".svg", FORM_SVG }, { ".folded", FORM_FOLDED }, { ".json", FORM_JSON } };
-	size_t len = strlen(path);
-
-	for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
-		size_t n = strlen(forms[i].suffix);
-
-		if (len > n && !strcmp(path + len - n, forms[i].suffix))
-			return forms[i].form;
-	}
-	return FORM_TABLE;
-}
-
 static bool is_device(const char *path)
 {
 	struct stat st;
@@ -99,7 +79,7 @@ static bool is_device(const char *path)
 /* Chooses the output form, given by a flag or by the file's suffix, not both. */
 static int choose_form(struct why *why)
 {
-	enum form named = to_stdout() ? FORM_TABLE : form_of(output);
+	enum offcpu_form named = to_stdout() ? FORM_TABLE : offcpu_form_of(output);
 
 	if (folded_lines && as_json)
 		return why_fail(why, EINVAL, "folded and json exclude each other: give only one");
@@ -110,11 +90,7 @@ static int choose_form(struct why *why)
 	if (form == FORM_TABLE)
 		form = named;
 	if (output && form == FORM_TABLE && !to_stdout() && !is_device(output))
-		return why_fail(
-			why, EINVAL,
-			"output: %s: use FILE.svg for a flame graph, FILE.folded or FILE.json "
-			"for stacks",
-			output);
+		return why_fail(why, EINVAL, "output: %s: use " FORM_FILES, output);
 	if (output && form == FORM_TABLE)
 		form = FORM_SVG;
 	return 0;
@@ -163,74 +139,11 @@ static void describe(char *buf, size_t size, const struct folded *folded)
 			 (double)folded_total_before(folded) / 1e3);
 }
 
-/* Root first; before_us only with a comparison. */
-static json_t *json_of_stack(const struct folded_stack *s)
-{
-	json_t *frames = json_array(), *stack;
-
-	for (const char *frame = s->text; frame; frame = strchr(frame, ';')) {
-		frame += *frame == ';';
-		json_array_append_new(frames, json_stringn(frame, strcspn(frame, ";")));
-	}
-	stack = json_pack("{s:I, s:o}", "us", (json_int_t)s->value, "frames", frames);
-	if (before_path)
-		json_object_set_new(stack, "before_us", json_integer((json_int_t)s->before));
-	return stack;
-}
-
-static json_t *json_of_named(void)
-{
-	json_t *processes = json_array();
-
-	for (const struct watched *w = watched_first(); w; w = w->next) {
-		if (w->named)
-			json_array_append_new(processes,
-					      json_pack("{s:I, s:s, s:b, s:s}", "host_pid",
-							(json_int_t)w->host_pid, "comm", w->comm,
-							"measured", w->there, "reason",
-							w->there ? "" : w->reason.text));
-	}
-	return processes;
-}
-
-static int write_json(struct folded *folded, FILE *out)
-{
-	json_t *stacks = json_array(), *root;
-	int err;
-
-	folded_sort_values(folded);
-	for (const struct folded_stack *s = folded->stacks; s; s = s->hh.next) {
-		if (s->value || s->before)
-			json_array_append_new(stacks, json_of_stack(s));
-	}
-	root = json_pack("{s:I, s:s, s:o, s:f, s:I, s:o}", "host_pid",
-			 (json_int_t)measured.host_pid, "comm", measured.comm, "processes",
-			 json_of_named(), "duration_s", measured_seconds(&measured), "off_cpu_us",
-			 (json_int_t)folded_total(folded), "stacks", stacks);
-	if (!root)
-		return -ENOMEM;
-	err = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) ? -EIO : 0;
-	fputc('\n', out);
-	json_decref(root);
-	return err || fflush(out) || ferror(out) ? -EIO : 0;
-}
-
 static int write_form(struct folded *folded, const char *subtitle, FILE *out)
 {
-	switch (form) {
-	case FORM_SVG:
-		return flamegraph_write(folded, before_path != NULL,
-					before_path ? "Off-CPU time, compared" : "Off-CPU time",
-					subtitle, out);
-	case FORM_FOLDED:
-		folded_sort_texts(folded);
-		return folded_write(folded, before_path != NULL, out);
-	case FORM_JSON:
-		return write_json(folded, out);
-	case FORM_TABLE:
-		break;
-	}
-	return 0;
+	const struct offcpu_result result = { folded, &measured, before_path != NULL, subtitle };
+
+	return offcpu_write(form, &result, out);
 }
 
 static int write_file(struct folded *folded, struct why *why)
@@ -278,7 +191,7 @@ static void print_table(struct folded *folded)
 	if (!folded->stacks)
 		printf("no thread came back to a CPU\n");
 	else
-		printf("--folded prints whole stacks, -o FILE.svg draws a flame graph\n");
+		printf("--folded prints whole stacks, -o FILE.html draws a flame graph\n");
 }
 
 static int print(struct folded *folded, struct why *why)
@@ -436,7 +349,7 @@ static int set_defaults(struct why *why)
 
 static void print_help(const struct option_table *tables)
 {
-	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.svg | --folded | --json]\n"
+	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.html | --folded | --json]\n"
 	     "                        [--diff=BEFORE.folded] [--wakers]\n"
 	     "       underspan offcpu -p PID... --top\n\n"
 	     "Where the threads of a process, Python or not, were off the CPU: asleep,\n"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "commands/measure.h"
-#include "commands/requests/parts.h"
+#include "commands/request_parts.h"
 #include "commands/requests/totals.h"
 #include "commands/watched.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "commands/requests/parts.h"
+#include "commands/request_parts.h"
 
 enum {
 	COLUMNS = 80,

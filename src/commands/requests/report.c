@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "commands/requests/parts.h"
+#include "commands/request_parts.h"
 
 const char *report_text(const json_t *row, const char *name)
 {

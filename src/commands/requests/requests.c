@@ -11,16 +11,17 @@
 #include "base/log.h"
 #include "commands/commands.h"
 #include "commands/database.h"
+#include "commands/html_output.h"
 #include "commands/measure.h"
 #include "commands/requests/live.h"
-#include "commands/requests/parts.h"
+#include "commands/request_parts.h"
 #include "commands/requests/print.h"
 #include "commands/requests/report.h"
 #include "commands/requests/stored.h"
 
 static struct request_question question = { .top = 10, .part = -1 };
 static char *host, *path, *service, *by;
-static bool slowest, as_json;
+static bool slowest, as_json, as_html;
 
 static const struct option options[] = {
 	{ .key = "since",
@@ -86,6 +87,11 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &as_json,
 	  .help = "everything as one JSON object" },
+	{ .key = "html",
+	  .type = OPTION_BOOL,
+	  .target = &as_html,
+	  .help = HTML_OPTION_HELP,
+	  .flag_only = true },
 };
 const struct option_table requests_options = { options, ARRAY_SIZE(options) };
 
@@ -132,6 +138,9 @@ static int check(struct why *why)
 
 	if (err)
 		return err;
+	err = html_output_check(as_html, as_json, why);
+	if (err)
+		return err;
 	if (slowest && by)
 		return why_fail(why, EINVAL,
 				"slowest and by exclude each other: give only one order");
@@ -148,8 +157,10 @@ static int check(struct why *why)
 	return 0;
 }
 
-static int print(const json_t *report, struct why *why)
+static int print(json_t *report, struct why *why)
 {
+	if (as_html)
+		return html_output_write("requests", path ? path : "Requests", report, why);
 	if (as_json) {
 		json_dumpf(report, stdout,
 			   JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));

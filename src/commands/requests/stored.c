@@ -8,7 +8,7 @@
 #include "clickhouse/rows.h"
 #include "clickhouse/sql_files.h"
 #include "commands/database.h"
-#include "commands/requests/parts.h"
+#include "commands/request_parts.h"
 
 /* Parameters of all queries. */
 struct window {

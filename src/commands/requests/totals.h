@@ -10,7 +10,7 @@
 #include <uthash.h>
 
 #include "commands/requests/listeners.h"
-#include "commands/requests/parts.h"
+#include "commands/request_parts.h"
 #include "commands/requests/report.h"
 #include "rows/column.h"
 

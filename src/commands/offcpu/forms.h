@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forms in which `underspan offcpu` writes all stacks of a measurement. */
+#ifndef UNDERSPAN_COMMANDS_OFFCPU_FORMS_H
+#define UNDERSPAN_COMMANDS_OFFCPU_FORMS_H
+
+#include <stdio.h>
+
+#include "commands/measure.h"
+#include "commands/offcpu/folded.h"
+
+enum offcpu_form {
+	FORM_TABLE, /* none of the others */
+	FORM_SVG,
+	FORM_FOLDED,
+	FORM_JSON,
+	FORM_HTML,
+	FORM_PPROF,
+	FORM_SPEEDSCOPE,
+};
+
+/* Names of files by form, for help and errors. */
+#define FORM_FILES                                                                                 \
+	"FILE.html or FILE.svg for a flame graph, FILE.folded or FILE.json for stacks, "           \
+	"FILE.pb.gz for pprof, FILE.speedscope.json"
+
+/* The form that a file's suffix asks for. */
+enum offcpu_form offcpu_form_of(const char *path);
+
+struct offcpu_result {
+	struct folded *folded; /* is sorted anew */
+	const struct measured *measured;
+	bool compared;	      /* `before` of the stacks is set */
+	const char *subtitle; /* one line, may contain untrusted names */
+};
+
+/* 0, -ENOMEM or -EIO. */
+int offcpu_write(enum offcpu_form form, const struct offcpu_result *result, FILE *out);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Distinct frames of folded stacks by number, for formats that list them once. */
+#ifndef UNDERSPAN_COMMANDS_OFFCPU_FRAMES_H
+#define UNDERSPAN_COMMANDS_OFFCPU_FRAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <uthash.h>
+
+struct frame_entry {
+	int number;
+	UT_hash_handle hh;
+	char text[]; /* printable */
+};
+
+/* Zero-initialized; entries in order of their numbers. */
+struct frame_list {
+	struct frame_entry *entries; /* uthash by text */
+	size_t bytes;		     /* of all texts */
+	bool failed;		     /* out of memory */
+};
+
+enum { FRAME_BYTES_MAX = 1000 }; /* longer frames are cut */
+
+/* The number of the frame that begins at `frame` within a folded stack, from 1 on; 0 only if
+ * failed. */
+int frame_number(struct frame_list *list, const char *frame);
+
+/* The next frame within a folded stack; NULL: there is none. */
+const char *frame_next(const char *frame);
+
+void frame_list_free(struct frame_list *list);
+
+/* "run (/srv/app.py:12)" apart. */
+struct frame_place {
+	size_t name_len; /* of the text before the place */
+	const char *file;
+	size_t file_len;
+	int line;
+};
+
+/* False: the frame is no function with file and line. */
+bool frame_place_of(const char *text, struct frame_place *ret);
+
+#endif

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Profiles of pprof. See pprof.h. The protocol buffer needs two wire types only, varints and
+ * length-delimited bytes, so it is written by hand; readers are pprof's own.
+ */
+#include "commands/offcpu/pprof.h"
+
+#include <string.h>
+#include <zlib.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "commands/offcpu/frames.h"
+
+/* Field numbers of profile.proto. */
+enum {
+	PROFILE_SAMPLE_TYPE = 1,
+	PROFILE_SAMPLE = 2,
+	PROFILE_LOCATION = 4,
+	PROFILE_FUNCTION = 5,
+	PROFILE_STRING_TABLE = 6,
+	PROFILE_TIME_NANOS = 9,
+	PROFILE_DURATION_NANOS = 10
+};
+enum { VALUE_TYPE_TYPE = 1, VALUE_TYPE_UNIT = 2 };
+enum { SAMPLE_LOCATION_ID = 1, SAMPLE_VALUE = 2, SAMPLE_LABEL = 3 };
+enum { LABEL_KEY = 1, LABEL_STR = 2 };
+enum { LOCATION_ID = 1, LOCATION_LINE = 4 };
+enum { LINE_FUNCTION_ID = 1, LINE_LINE = 2 };
+enum { FUNCTION_ID = 1, FUNCTION_NAME = 2, FUNCTION_FILENAME = 4 };
+enum { WIRE_VARINT = 0, WIRE_BYTES = 2 };
+
+struct encoder {
+	struct buffer profile, message, inner; /* a message within a message within the profile */
+	struct frame_list frames, strings;     /* a string's index is its number */
+	int err;
+};
+
+/* ---- wire format ---- */
+
+static void put(struct encoder *e, struct buffer *to, const void *bytes, size_t n)
+{
+	if (!e->err)
+		e->err = buffer_append(to, bytes, n);
+}
+
+static void put_varint(struct encoder *e, struct buffer *to, uint64_t value)
+{
+	unsigned char bytes[10];
+	size_t n = 0;
+
+	do {
+		bytes[n++] = (unsigned char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
+		value >>= 7;
+	} while (value);
+	put(e, to, bytes, n);
+}
+
+static void put_number(struct encoder *e, struct buffer *to, unsigned int field, uint64_t value)
+{
+	put_varint(e, to, field << 3 | WIRE_VARINT);
+	put_varint(e, to, value);
+}
+
+static void put_bytes(struct encoder *e, struct buffer *to, unsigned int field, const void *bytes,
+		      size_t n)
+{
+	put_varint(e, to, field << 3 | WIRE_BYTES);
+	put_varint(e, to, n);
+	put(e, to, bytes, n);
+}
+
+/* Appends a message and empties its buffer. */
+static void put_message(struct encoder *e, struct buffer *to, unsigned int field,
+			struct buffer *message)
+{
+	put_bytes(e, to, field, message->data, message->len);
+	message->len = 0;
+}
+
+/* ---- contents ---- */
+
+static uint64_t string_index(struct encoder *e, const char *text, size_t len)
+{
+	char copy[FRAME_BYTES_MAX + 1];
+
+	snprintf(copy, sizeof(copy), "%.*s", (int)(len < FRAME_BYTES_MAX ? len : FRAME_BYTES_MAX),
+		 text);
+	return *copy ? (uint64_t)frame_number(&e->strings, copy) : 0;
+}
+
+static void put_label(struct encoder *e, const char *key, const char *text, size_t len)
+{
+	put_number(e, &e->inner, LABEL_KEY, string_index(e, key, strlen(key)));
+	put_number(e, &e->inner, LABEL_STR, string_index(e, text, len));
+	put_message(e, &e->message, SAMPLE_LABEL, &e->inner);
+}
+
+/* "lock" of "futex [lock, idle]", the last frame before the waker's. */
+static void put_cause(struct encoder *e, const char *text)
+{
+	const char *wakers = strstr(text, ";--;"), *open = NULL;
+
+	for (const char *c = text; *c && c != wakers; c++) {
+		if (*c == '[')
+			open = c + 1;
+	}
+	if (open)
+		put_label(e, "cause", open, strcspn(open, ",];"));
+}
+
+/* Leaf first, without the thread. */
+static void put_locations(struct encoder *e, const char *text)
+{
+	uint64_t ids[FOLDED_FRAMES_MAX];
+	size_t n = 0;
+
+	for (const char *frame = frame_next(text); frame && n < FOLDED_FRAMES_MAX;
+	     frame = frame_next(frame))
+		ids[n++] = (uint64_t)frame_number(&e->frames, frame);
+	while (n)
+		put_varint(e, &e->inner, ids[--n]);
+	put_message(e, &e->message, SAMPLE_LOCATION_ID, &e->inner);
+}
+
+static void put_sample(struct encoder *e, const struct folded_stack *s)
+{
+	put_locations(e, s->text);
+	put_varint(e, &e->inner, s->value * 1000);
+	put_message(e, &e->message, SAMPLE_VALUE, &e->inner);
+	put_label(e, "thread", s->text, strcspn(s->text, ";"));
+	put_cause(e, s->text);
+	put_message(e, &e->profile, PROFILE_SAMPLE, &e->message);
+}
+
+/* Location and function of a frame have its number as id. */
+static void put_frame(struct encoder *e, const struct frame_entry *frame)
+{
+	struct frame_place place = { .name_len = strlen(frame->text) };
+	uint64_t id = (uint64_t)frame->number;
+
+	frame_place_of(frame->text, &place);
+	put_number(e, &e->inner, LINE_FUNCTION_ID, id);
+	put_number(e, &e->inner, LINE_LINE, (uint64_t)place.line);
+	put_number(e, &e->message, LOCATION_ID, id);
+	put_message(e, &e->message, LOCATION_LINE, &e->inner);
+	put_message(e, &e->profile, PROFILE_LOCATION, &e->message);
+	put_number(e, &e->message, FUNCTION_ID, id);
+	put_number(e, &e->message, FUNCTION_NAME, string_index(e, frame->text, place.name_len));
+	if (place.file)
+		put_number(e, &e->message, FUNCTION_FILENAME,
+			   string_index(e, place.file, place.file_len));
+	put_message(e, &e->profile, PROFILE_FUNCTION, &e->message);
+}
+
+static void encode(struct encoder *e, struct folded *folded, const struct measured *measured)
+{
+	put_number(e, &e->message, VALUE_TYPE_TYPE, string_index(e, "off_cpu", 7));
+	put_number(e, &e->message, VALUE_TYPE_UNIT, string_index(e, "nanoseconds", 11));
+	put_message(e, &e->profile, PROFILE_SAMPLE_TYPE, &e->message);
+	folded_sort_values(folded);
+	for (const struct folded_stack *s = folded->stacks; s; s = s->hh.next) {
+		if (s->value)
+			put_sample(e, s);
+	}
+	for (const struct frame_entry *f = e->frames.entries; f; f = f->hh.next)
+		put_frame(e, f);
+	put_bytes(e, &e->profile, PROFILE_STRING_TABLE, "", 0); /* index 0 */
+	for (const struct frame_entry *s = e->strings.entries; s; s = s->hh.next)
+		put_bytes(e, &e->profile, PROFILE_STRING_TABLE, s->text, strlen(s->text));
+	put_number(e, &e->profile, PROFILE_TIME_NANOS, clock_wall_us(measured->begin_ns) * 1000);
+	put_number(e, &e->profile, PROFILE_DURATION_NANOS, measured->end_ns - measured->begin_ns);
+	if (e->frames.failed || e->strings.failed)
+		e->err = -ENOMEM;
+}
+
+static int write_gzip(const struct buffer *bytes, FILE *out)
+{
+	uLong room = compressBound(bytes->len) + 64;
+	z_stream z = { .next_in = (Bytef *)bytes->data, .avail_in = (uInt)bytes->len };
+	AUTO_FREE Bytef *packed = malloc(room);
+	int err = 0;
+
+	if (!packed || deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8,
+				    Z_DEFAULT_STRATEGY) != Z_OK)
+		return -ENOMEM;
+	z.next_out = packed;
+	z.avail_out = (uInt)room;
+	if (deflate(&z, Z_FINISH) != Z_STREAM_END ||
+	    fwrite(packed, 1, z.total_out, out) != z.total_out || fflush(out))
+		err = -EIO;
+	deflateEnd(&z);
+	return err;
+}
+
+int pprof_write(struct folded *folded, const struct measured *measured, FILE *out)
+{
+	struct encoder e = { 0 };
+
+	encode(&e, folded, measured);
+	if (!e.err)
+		e.err = write_gzip(&e.profile, out);
+	buffer_free(&e.profile);
+	buffer_free(&e.message);
+	buffer_free(&e.inner);
+	frame_list_free(&e.frames);
+	frame_list_free(&e.strings);
+	return e.err;
+}

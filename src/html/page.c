@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Self-contained HTML pages. See page.h. */
+#include "html/page.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/text.h"
+#include "base/version.h"
+
+/* Made by embed.sh; each text ends with a 0 byte. */
+extern const char html_style[], html_style_end[], html_script[], html_script_end[], html_policy[];
+
+static void put_escaped(FILE *out, const char *text)
+{
+	for (const char *c = text; *c; c++) {
+		if (*c == '&')
+			fputs("&amp;", out);
+		else if (*c == '<')
+			fputs("&lt;", out);
+		else if (*c == '>')
+			fputs("&gt;", out);
+		else
+			fputc(*c, out);
+	}
+}
+
+/* JSON in an HTML script element: '<' and '&' occur inside strings only, where an escape means the
+ * same. */
+static int put_json(const char *bytes, size_t n, void *context)
+{
+	FILE *out = context;
+
+	for (size_t i = 0; i < n; i++) {
+		if (bytes[i] == '<' || bytes[i] == '>' || bytes[i] == '&')
+			fprintf(out, "\\u%04x", (unsigned int)bytes[i]);
+		else
+			fputc(bytes[i], out);
+	}
+	return ferror(out) ? -1 : 0;
+}
+
+static json_t *data_of(const char *kind, const char *title, json_t *body, json_t *more)
+{
+	time_t now = time(NULL);
+	struct tm tm;
+	char made[32];
+	json_t *data;
+
+	gmtime_r(&now, &tm);
+	strftime(made, sizeof(made), "%Y-%m-%d %H:%M:%S", &tm);
+	data = json_pack("{s:s, s:s, s:s, s:s, s:O}", "kind", kind, "title", title, "made", made,
+			 "version", UNDERSPAN_VERSION, "body", body);
+	if (data && more && json_object_update(data, more)) {
+		json_decref(data);
+		return NULL;
+	}
+	return data;
+}
+
+int html_page_write(FILE *out, const char *kind, const char *title, json_t *body, json_t *more)
+{
+	char clean[512];
+	json_t *data;
+	int err;
+
+	text_printable(clean, sizeof(clean), title);
+	data = data_of(kind, clean, body, more);
+	if (!data)
+		return -ENOMEM;
+	fprintf(out,
+		"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+		"<meta http-equiv=\"Content-Security-Policy\" content=\"%s\">\n"
+		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+		"<meta name=\"referrer\" content=\"no-referrer\">\n<title>",
+		html_policy);
+	put_escaped(out, clean);
+	fputs("</title>\n<style>", out);
+	fwrite(html_style, 1, (size_t)(html_style_end - html_style), out);
+	fputs("</style>\n</head>\n<body>\n<noscript>This report needs JavaScript; "
+	      "the same figures: --json.</noscript>\n<script type=\"application/json\" "
+	      "id=\"data\">",
+	      out);
+	err = json_dump_callback(data, put_json, out, JSON_COMPACT | JSON_ENSURE_ASCII);
+	json_decref(data);
+	fputs("</script>\n<script>", out);
+	fwrite(html_script, 1, (size_t)(html_script_end - html_script), out);
+	fputs("</script>\n</body>\n</html>\n", out);
+	return err || fflush(out) || ferror(out) ? -EIO : 0;
+}

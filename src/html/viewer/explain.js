@@ -1,0 +1,174 @@
+// `underspan explain --html`: for each request the cause and the fix first, then its waterfall, a timeline of what happened around it,
+// the threads and requests beside it, and what was not measured; then the spans of the trace.
+
+const GENERATION_COLOURS = ["#82a53b", "#e8a13a", "#d9480f"];
+
+function headOf(r) {
+  const status = r.status === null || r.status === undefined ? "no answer" : `status ${r.status}`;
+  return `${r.method || "(method not known)"} ${r.path || "(path not known)"}: ${status}, ${ms(r.duration_ms)} ms`;
+}
+
+function factsOf(r) {
+  const facts = [`request ${r.request_id}`, `${r.start_time} UTC`, r.host, `pid ${r.pid}`,
+    `${r.model === "loop" ? "event loop" : "thread"} ${r.thread_name || r.tid}`, `port ${r.server_port}`, `from ${r.peer_ip}`];
+  if (r.trace_id) facts.push(`trace ${r.trace_id}`);
+  if (r.outcome && r.outcome !== "answered") facts.push(r.outcome);
+  if (r.link && r.link !== "same") facts.push(`its thread is not certain: known by a ${r.link}`);
+  if (r.weight > 1) facts.push(`stands for ${count(r.weight)} requests`);
+  const span = r.span_id ? `span "${r.span_name}" of ${r.service} says ${ms(r.span_ms)} ms (found by its ${r.span_by})`
+    : `no span is known to be its own: ${r.no_span}`;
+  return [el("p", { class: "facts" }, facts.map((fact) => el("span", {}, fact))), note(span)];
+}
+
+function causesOf(r) {
+  if (!r.causes) return note("details are shown for the first requests only: ask for this one by its id");
+  if (!r.causes.length) return note("no part stands out");
+  return el("ol", { class: "causes" }, r.causes.map((cause) => el("li", {}, el("strong", {}, `${ms(cause.ms)} ms `), cause.said,
+    cause.fix ? el("p", { class: "fix" }, el("strong", {}, "fix: "), cause.fix) : null)));
+}
+
+function partList(r) {
+  const known = (r.part || []).map((name, i) => ({ name, ms: r.part_ms[i], at: r.part_at_ms[i] }));
+  return known.concat((r.part_missing || []).map((name) => ({ name, ms: null, at: null })));
+}
+
+function waterfall(r) {
+  const whole = Math.max(r.duration_ms, 1e-6), parts = partList(r);
+  const rows = parts.filter((p) => p.ms === null || p.ms >= 0.05).map((part) => {
+    const piece = el("span", {}), bar = el("span", { class: "bar", "aria-hidden": "true" }, piece);
+    if (part.ms !== null) {
+      piece.style.marginLeft = `${(100 * part.at) / whole}%`;
+      piece.style.width = `${(100 * part.ms) / whole}%`;
+      piece.style.background = partColour(part.name);
+    }
+    return el("tr", {}, el("td", {}, swatch(partColour(part.name)), partWords(part.name), peerOf(r, part.name)),
+      el("td", { class: "number" }, part.ms === null ? "not measured" : ms(part.ms)),
+      el("td", { class: "number wide" }, part.ms === null ? "" : percent(part.ms, whole)), el("td", { class: "fill" }, bar));
+  });
+  return [
+    el("table", { class: "waterfall" }, el("thead", {}, el("tr", {}, el("th", {}, "part"), el("th", { class: "number" }, "ms"),
+      el("th", { class: "number wide" }, "share"), el("th", {}, ""))), el("tbody", {}, rows)),
+    note("The waits before the handler stand where they were; what its thread did is a share of its time, in no order."),
+  ];
+}
+
+function peerOf(r, part) {
+  return part === "net" && r.net_peer_ms > 0 ? ` (${ms(r.net_peer_ms)} ms of it: ${r.net_peer_ip} port ${r.net_peer_port})` : "";
+}
+
+function phasesOf(r) {
+  const before = { accept_queue: 1, client_wait: 1, queue: 1, pool_wait: 1 }, from = number(r.from_us);
+  const events = partList(r).filter((p) => before[p.name] && p.ms > 0).map((p) => ({
+    begin: from + p.at * 1e3, end: from + (p.at + p.ms) * 1e3, colour: partColour(p.name), text: partWords(p.name) }));
+  events.push({ begin: number(r.handled_us), end: number(r.to_us), colour: partColour("cpu"), text: "its thread" });
+  return { name: "request", events };
+}
+
+function eventsOf(rows, colour, text) {
+  return (rows || []).map((row) => ({ begin: number(row.begin_us), end: number(row.end_us), colour: colour(row), text: text(row) }));
+}
+
+function grouped(rows, name) {
+  const groups = new Map();
+  for (const row of rows || []) {
+    const key = name(row);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(row);
+  }
+  return [...groups];
+}
+
+function threadName(row, tid, name) {
+  return row[name] || `thread ${row[tid]}`;
+}
+
+// One lane for the request, one for its waits, one for each thread that had the GIL meanwhile, one for each that collected.
+function lanesOf(r) {
+  const gil = (r.waits || []).filter((w) => w.cause === "gil");
+  const waits = { name: "waits of its thread", events: eventsOf(r.waits, (w) => causeColour(w.cause), (w) => `${w.cause}${w.place ? ", in " + w.place : ""}`) };
+  const holders = grouped(gil, (w) => threadName(w, "by_tid", "by_name")).map(([name, rows]) =>
+    ({ name: `had the GIL: ${name}`, events: eventsOf(rows, () => partColour("gil"), (w) => w.place || "place not known") }));
+  const collectors = grouped(r.gc, (c) => threadName(c, "tid", "thread_name")).map(([name, rows]) =>
+    ({ name: `collected: ${name}`, events: eventsOf(rows, (c) => GENERATION_COLOURS[c.generation] || GENERATION_COLOURS[2],
+      (c) => `generation ${c.generation}, ${count(c.collected)} collected${c.place ? ", set off in " + c.place : ""}`) }));
+  const quota = { name: "stopped by a CPU quota", events: eventsOf(r.throttle, () => partColour("throttled"), (t) => `${ms(t.throttled_us / 1e3)} ms, ${t.cgroup}`) };
+  return [phasesOf(r), waits, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
+}
+
+function beside(r) {
+  const figures = [
+    { head: "request", value: (m) => `${m.method} ${m.path}` },
+    { head: "requests", value: (m) => number(m.requests), show: (m) => count(m.requests), number: true },
+    { head: "held threads, ms", value: (m) => m.held_ms, show: (m) => ms(m.held_ms), number: true },
+    { head: "longest, ms", value: (m) => m.longest_ms, show: (m) => ms(m.longest_ms), number: true },
+  ];
+  const holders = [
+    { head: "had the GIL", value: (h) => threadName(h, "tid", "thread_name") },
+    { head: "ms", value: (h) => h.held_ms, show: (h) => ms(h.held_ms), number: true },
+    { head: "at", value: (h) => h.place, show: (h) => el("code", {}, h.place || "not known") },
+  ];
+  const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} requests waited`;
+  const threads = Math.max(number(r.threads) || 0, number(r.busy_threads) || 0);
+  return [
+    note(`when it came, ${count(r.busy_threads)} of ${count(threads)} threads that serve here had a request${waiting}`),
+    (r.meanwhile || []).length ? sortable(figures, r.meanwhile, { sort: 2 }) : null,
+    (r.holders || []).length ? sortable(holders, r.holders, { sort: 1 }) : null,
+  ];
+}
+
+function missingOf(r) {
+  const lines = (r.part_missing || []).map((name) => partWords(name)).concat((r.not_measured || []).map(reasonWords));
+  return lines.length ? lines.map((line) => note(`not measured: ${line}`)) : note("not measured: nothing, all parts were");
+}
+
+function requestCard(r) {
+  return el("article", {}, el("h2", {}, headOf(r)), factsOf(r), stackedBar(partList(r), r.duration_ms),
+    section("Cause and fix", causesOf(r)), section("Where the time went", waterfall(r)),
+    r.causes ? section("What happened meanwhile", timeline(number(r.from_us), number(r.to_us), lanesOf(r)), beside(r)) : null,
+    section("Not measured", missingOf(r)));
+}
+
+// ---- spans ----
+
+const SPAN_PARTS = [
+  ["accept_ms", "in the listener's accept queue"], ["client_wait_ms", "accepted, but the client had sent nothing"],
+  ["handoff_ms", "waiting for a worker thread"], ["gc_ms", "stopped by garbage collections"], ["gil_ms", "in the span, waiting for the GIL"],
+  ["lock_ms", "in the span, waiting for a lock"], ["net_ms", "in the span, waiting for the network"], ["disk_ms", "in the span, waiting for a disk"],
+  ["page_fault_ms", "in the span, waiting for a page of memory"], ["sleep_ms", "in the span, asleep"],
+  ["poll_ms", "in the span, waiting for several descriptors (an event loop)"], ["pipe_ms", "in the span, waiting for a pipe"],
+  ["child_ms", "in the span, waiting for a child process"], ["other_ms", "in the span, off the CPU otherwise"],
+  ["run_queue_ms", "in the span, ready to run without a CPU"], ["throttled_ms", "in the span, stopped by a CPU quota"],
+  ["cpu_ms", "the rest of the span"], ["rest_ms", "outside of all that: network, proxies, the server's own queue or event loop"],
+];
+
+function spanSums(span) {
+  const parts = span.request, has = (key) => parts[key] !== null && parts[key] !== undefined;
+  return section(`Span ${clean(span.name)}: where ${ms(parts.total_ms)} ms went`,
+    note(`the span says ${ms(parts.span_ms)} ms${has("caller_ms") ? `, its caller waited ${ms(parts.caller_ms)} ms` : ""}`),
+    el("table", {}, el("tbody", {}, SPAN_PARTS.filter(([key]) => has(key) && parts[key] >= 0.05).map(([key, words]) =>
+      el("tr", {}, el("td", { class: "number" }, ms(parts[key])), el("td", {}, words))))),
+    (parts.not_measured || []).map((reason) => note(`not measured: ${reason}`)),
+    (parts.sampled || []).map((tracker) => note(`an estimate: of ${tracker} only some rows were kept then, for the governor's limit`)));
+}
+
+function spanLanes(spans) {
+  return spans.slice(0, 200).map((span) => ({
+    name: `${span.service}: ${span.name}`,
+    events: [{ begin: number(span.start_us), end: number(span.end_us), colour: span.kind === "server" ? "#1c7ed6" : "#748ffc", text: span.kind }]
+      .concat(eventsOf(span.gc, (c) => GENERATION_COLOURS[c.generation] || GENERATION_COLOURS[2], (c) => `collection, generation ${c.generation}`))
+      .concat(eventsOf(span.waits, (w) => causeColour(w.cause), (w) => `${w.cause}${w.place ? ", in " + w.place : ""}`)),
+  }));
+}
+
+function spansSection(spans) {
+  const begin = Math.min(...spans.map((s) => number(s.start_us))), end = Math.max(...spans.map((s) => number(s.end_us)));
+  return section("Spans of the trace", timeline(begin, end, spanLanes(spans)),
+    spans.length > 200 ? note(`${count(spans.length - 200)} more spans are not drawn`) : null,
+    spans.filter((span) => span.request).map(spanSums));
+}
+
+function showExplain(answer) {
+  const requests = answer.requests || [], spans = answer.spans || [];
+  return [answer.cut ? note("the trace has more requests or spans than are shown") : null, requests.map(requestCard),
+    spans.length ? spansSection(spans) : null];
+}

@@ -1,0 +1,55 @@
+// `underspan gil --html`: how long each thread waited for the GIL, and which thread held it at which line.
+
+function shareBar(share) {
+  const bar = el("span", { class: "bar", "aria-hidden": "true" }), piece = el("span", {});
+  piece.style.width = `${Math.min(100, 100 * share)}%`;
+  piece.style.background = partColour("gil");
+  bar.append(piece);
+  return bar;
+}
+
+function waitersTable(rows) {
+  const figure = (head, key) => ({ head, value: (r) => number(r[key]), show: (r) => ms(number(r[key]) / 1e6), number: true });
+  return sortable([
+    { head: "thread", value: (r) => `${r.thread_name} (${r.tid})` },
+    { head: "pid", value: (r) => r.host_pid, number: true, narrow: false },
+    { head: "waits", value: (r) => r.waits, show: (r) => count(r.waits), number: true },
+    figure("waited, ms", "wait_ns"),
+    { head: "of the time", value: (r) => r.share_of_time, number: true,
+      show: (r) => [percent(r.share_of_time, 1), shareBar(r.share_of_time)] },
+    figure("longest, ms", "max_ns"),
+    figure("p99, ms", "p99_ns"),
+  ], rows, { sort: 3 });
+}
+
+function holdersTable(rows) {
+  return sortable([
+    { head: "thread", value: (r) => `${r.thread_name} (${r.tid})` },
+    { head: "held during waits, ms", value: (r) => r.wait_ns, show: (r) => ms(r.wait_ns / 1e6), number: true },
+    { head: "share", value: (r) => r.share, show: (r) => [percent(r.share, 1), shareBar(r.share)], number: true },
+    { head: "mostly at", value: (r) => (r.lines.length ? r.lines[0].line : ""),
+      show: (r) => (r.lines.length ? el("code", {}, r.lines[0].line) : "not known: waits of less than a millisecond") },
+  ], rows, {
+    sort: 1,
+    detail: (r) => sortable([
+      { head: "line", value: (l) => l.line, show: (l) => el("code", {}, l.line) },
+      { head: "waits", value: (l) => l.waits, show: (l) => count(l.waits), number: true },
+      { head: "held during waits, ms", value: (l) => l.wait_ns, show: (l) => ms(l.wait_ns / 1e6), number: true },
+    ], r.lines, { sort: 2 }),
+  });
+}
+
+function showGil(report) {
+  const unmeasured = (report.processes || []).filter((p) => !p.measured);
+  const missing = unmeasured.map((p) => note(`process ${p.host_pid} (${p.comm}): not measured${p.reason ? ": " + p.reason : ": no Python"}`));
+  if (!report.threads) return [section("Not measured", missing)];
+  return [
+    note(`${report.comm}, ${count(report.duration_s)} s: ${count(report.waits)} waits for the GIL, ` +
+      `${ms(report.wait_ns / 1e6)} ms of all threads together`),
+    section("Threads that waited", waitersTable(report.threads)),
+    section("Holders of the GIL during these waits", holdersTable(report.holders),
+      report.holder_unknown_ns ? note(`no holder, or not known: ${ms(report.holder_unknown_ns / 1e6)} ms`) : null),
+    section("Not measured", note(report.not_measured),
+      report.lost ? note(`${count(report.lost)} waits have no row: holders and lines are without them`) : null, missing),
+  ];
+}

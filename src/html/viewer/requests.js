@@ -1,0 +1,92 @@
+// `underspan requests --html`: slow requests and endpoints with their parts as bars, threads missing, what was not measured.
+
+function nameOfRequest(row, path) {
+  return `${row.method ? row.method + " " : ""}${row[path] || "(path not seen)"}`;
+}
+
+function requestDetail(row) {
+  const parts = partsOf(row), whole = number(row.duration_ns) / 1e6;
+  const facts = [
+    ["request id", row.request_id], ["trace id", row.trace_id || "none in its head"], ["host", row.host],
+    ["pid, thread", `${row.pid}, ${row.tid} ${row.thread_name || ""}`], ["peer", `${row.peer_ip} port ${row.peer_port}`],
+    ["answer", row.outcome], ["bytes in, out", `${count(row.bytes_in)}, ${count(row.bytes_out)}`],
+    ["threads with a request at its arrival", count(row.busy_threads)],
+    ["requests waiting at its arrival", row.queue_depth === null ? "not measured" : count(row.queue_depth)],
+    ["stands for", `${count(row.weight)} request${row.weight === 1 ? "" : "s"}`],
+  ];
+  return el("div", { class: "columns" }, partsTable(parts, whole),
+    el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    el("p", {}, "The whole story: ", el("code", {}, `underspan explain ${row.request_id}`)),
+    (row.not_measured || []).map((reason) => note(`not measured: ${reasonWords(reason)}`)));
+}
+
+function reasonWords(reason) {
+  return (page.reasons || {})[reason] || reason;
+}
+
+function requestsTable(rows) {
+  const longest = Math.max(...rows.map((row) => number(row.duration_ns) / 1e6), 0);
+  return sortable([
+    { head: "UTC", value: (r) => number(r.start_us), show: (r) => utc(r.start_us).slice(11), narrow: false },
+    { head: "request", value: (r) => nameOfRequest(r, "path") },
+    { head: "status", value: (r) => number(r.status), show: (r) => (r.status === null ? "-" : r.status), number: true },
+    { head: "ms", value: (r) => number(r.duration_ns), show: (r) => ms(number(r.duration_ns) / 1e6), number: true },
+    { head: "where the time went", value: (r) => describeParts(partsOf(r), 3),
+      show: (r) => [stackedBar(partsOf(r), longest), el("small", {}, describeParts(partsOf(r), 3))] },
+  ], rows, { sort: 3, detail: requestDetail, class: "requests" });
+}
+
+function endpointsTable(rows) {
+  const mean = (r) => number(r.server_sum_ns) / Math.max(number(r.requests), 1) / 1e6;
+  const parts = (r) => partsOf(r, number(r.requests)).filter((p) => !p.name.startsWith("client"));
+  const longest = Math.max(...rows.map((r) => parts(r).reduce((sum, p) => sum + (p.ms || 0), 0)), 0);
+  return sortable([
+    { head: "endpoint", value: (r) => `${nameOfRequest(r, "endpoint")} :${r.server_port}` },
+    { head: "requests", value: (r) => number(r.requests), show: (r) => count(r.requests), number: true },
+    { head: "mean ms", value: mean, show: (r) => ms(mean(r)), number: true },
+    { head: "p99 ms", value: (r) => number(r.server_p99_ns), show: (r) => ms(number(r.server_p99_ns) / 1e6), number: true },
+    { head: "hidden s", value: (r) => number(r.hidden_ns),
+      show: (r) => (r.hidden_ns === null ? "-" : (number(r.hidden_ns) / 1e9).toFixed(2)), number: true },
+    { head: "a request, in the mean", value: (r) => describeParts(parts(r), 3),
+      show: (r) => [stackedBar(parts(r), longest), el("small", {}, describeParts(parts(r), 3))] },
+  ], rows, { sort: 4, class: "requests" });
+}
+
+function listenersTable(rows) {
+  const name = (r) => (r.kind === "unix" ? `${r.comm} unix` : `${r.comm} :${r.server_port}`);
+  const figure = (key) => ({ value: (r) => number(r[key]), show: (r) => count(r[key]), number: true });
+  return [
+    sortable([
+      { head: "listener", value: name },
+      { head: "arrivals/s", ...figure("per_second") },
+      { head: "busiest second", ...figure("peak_per_second") },
+      { head: "service ms", ...figure("service_ms") },
+      { head: "threads", value: (r) => number(r.threads), number: true,
+        show: (r) => (r.missing === null && r.peak_missing === null ? "-" : count(r.threads)) },
+      { head: "missing", ...figure("missing") },
+      { head: "missing in the busiest second", ...figure("peak_missing") },
+    ], rows, { sort: 6 }),
+    note("missing = arrivals a second x service time - threads; below 0: to spare."),
+    rows.filter((r) => r.why_not).map((r) => note(`${name(r)}: not known: ${r.why_not}`)),
+  ];
+}
+
+function notMeasured(report) {
+  const lines = (report.not_measured || []).map((reason) =>
+    note(`not measured in ${count(reason.requests)} of ${count(report.requests)} requests: ${reason.reason}: ${reason.words}`));
+  return lines.concat((report.notes || []).map(note));
+}
+
+function showRequests(report) {
+  const slowest = report.slowest || [], endpoints = report.endpoints || [], listeners = report.listeners || [];
+  const seconds = (report.to_us - report.from_us) / 1e6;
+  const cut = (report.endpoints_total || 0) - endpoints.length;
+  return [
+    note(`${count(report.requests)} requests (${count(report.rows)} rows) ended in ${count(seconds)} s, until ${utc(report.to_us)} UTC`),
+    partsLegend([...slowest.map((r) => partsOf(r)), ...endpoints.map((r) => partsOf(r, number(r.requests)))]),
+    slowest.length ? section("Slowest requests", requestsTable(slowest)) : null,
+    endpoints.length ? section("Endpoints", endpointsTable(endpoints), cut > 0 ? note(`and ${count(cut)} endpoints with less`) : null) : null,
+    listeners.length ? section("Threads missing", listenersTable(listeners)) : null,
+    section("Not measured", notMeasured(report).length ? notMeasured(report) : note("all parts of all requests were measured")),
+  ];
+}

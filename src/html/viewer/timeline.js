@@ -1,0 +1,106 @@
+// Lanes of events over one time axis, drawn on a canvas: drag to zoom, arrow keys to walk through the events of a lane.
+// lanes: [{ name, events: [{ begin, end, colour, text }] }], times in microseconds.
+
+const LANE = 20; // CSS pixels
+
+function timeline(begin_us, end_us, lanes) {
+  const view = { begin: begin_us, end: Math.max(end_us, begin_us + 1) };
+  const status = el("p", { class: "status", "aria-live": "polite" }, "drag over a lane to zoom; arrow keys walk through its events");
+  const axis = el("div", { class: "axis", "aria-hidden": "true" });
+  const drawn = lanes.map((lane) => laneOf(lane));
+  const reset = el("button", { type: "button", onclick: () => look(begin_us, end_us) }, "whole request");
+  const inside = el("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in");
+  const outside = el("button", { type: "button", onclick: () => zoom(2) }, "zoom out");
+
+  function laneOf(lane) {
+    const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${clean(lane.name)}: ${lane.events.length} events` });
+    const self = { lane, canvas, at: -1, row: el("div", { class: "lane" }, el("span", { class: "lane-name", title: clean(lane.name) }, lane.name), canvas) };
+    lane.events.sort((a, b) => a.begin - b.begin);
+    canvas.addEventListener("mousemove", (event) => point(self, event));
+    canvas.addEventListener("pointerdown", (event) => drag(self, event));
+    canvas.addEventListener("keydown", (event) => walk(self, event));
+    return self;
+  }
+
+  function timeAt(canvas, event) {
+    const box = canvas.getBoundingClientRect();
+    return view.begin + ((event.clientX - box.left) / Math.max(box.width, 1)) * (view.end - view.begin);
+  }
+
+  function say(lane, event) {
+    status.textContent = clean(`${lane.name}: ${event.text}, ${ms((event.end - event.begin) / 1e3)} ms, ` +
+      `from ${ms((event.begin - begin_us) / 1e3)} ms on`);
+  }
+
+  function point(self, event) {
+    const at = timeAt(self.canvas, event), slack = ((view.end - view.begin) / Math.max(self.canvas.clientWidth, 1)) * 2;
+    const found = self.lane.events.findLast((e) => e.begin - slack <= at && at <= e.end + slack);
+    if (found) say(self.lane, found);
+  }
+
+  function drag(self, event) {
+    const from = timeAt(self.canvas, event);
+    self.canvas.addEventListener("pointerup", (up) => {
+      const to = timeAt(self.canvas, up);
+      if (Math.abs(to - from) > (view.end - view.begin) / 100) look(Math.min(from, to), Math.max(from, to));
+    }, { once: true });
+  }
+
+  function walk(self, event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || !self.lane.events.length) return;
+    self.at = Math.min(Math.max(self.at + step, 0), self.lane.events.length - 1);
+    say(self.lane, self.lane.events[self.at]);
+    event.preventDefault();
+  }
+
+  function zoom(factor) {
+    const middle = (view.begin + view.end) / 2, half = ((view.end - view.begin) * factor) / 2;
+    look(Math.max(begin_us, middle - half), Math.min(end_us, middle + half));
+  }
+
+  function look(from, to) {
+    view.begin = from;
+    view.end = Math.max(to, from + 1);
+    draw();
+  }
+
+  function paint({ lane, canvas }) {
+    const width = Math.max(canvas.clientWidth, 1), scale = window.devicePixelRatio || 1, context = canvas.getContext("2d");
+    canvas.width = width * scale;
+    canvas.height = LANE * scale;
+    context.scale(scale, scale);
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    for (const event of lane.events) {
+      if (event.end < view.begin || event.begin > view.end) continue;
+      const x = Math.max(0, ((event.begin - view.begin) / (view.end - view.begin)) * width);
+      const right = Math.min(width, ((event.end - view.begin) / (view.end - view.begin)) * width);
+      context.fillStyle = event.colour;
+      context.fillRect(x, 2, Math.max(right - x, 1), LANE - 4);
+      if (right - x < 40) continue;
+      context.save();
+      context.beginPath();
+      context.rect(x, 0, right - x - 2, LANE);
+      context.clip();
+      context.fillStyle = "#fff";
+      context.fillText(clean(event.text), x + 3, LANE / 2);
+      context.restore();
+    }
+  }
+
+  function draw() {
+    const marks = [0, 1, 2, 3, 4].map((i) => {
+      const mark = el("span", {}, `${ms((view.begin - begin_us + (i / 4) * (view.end - view.begin)) / 1e3)} ms`);
+      mark.style.left = `${25 * i}%`;
+      return mark;
+    });
+    axis.replaceChildren(...marks);
+    drawn.forEach(paint);
+  }
+
+  const root = el("div", { class: "timeline" }, el("div", { class: "controls" }, reset, inside, outside),
+    el("div", { class: "lane" }, el("span", { class: "lane-name" }, ""), axis), drawn.map((d) => d.row), status);
+  new ResizeObserver(draw).observe(root);
+  return root;
+}

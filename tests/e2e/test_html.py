@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTML reports in a real browser: figures are those of --json and of the rows that were made, clicks do what they say, hostile names are
+text, nothing is fetched, and a page fits a wide and a narrow window."""
+import json
+import re
+import subprocess
+import time
+
+import pytest
+
+from agent import NO_ENGINE, UNDERSPAN, plain_build
+from answers import LEDGER_PARTS, OTEL, Answers, trace_id
+from browser import NARROW, Browser, Keys
+from store_fixture import Store
+from test_errors import USAGE, check_sentence
+
+pytestmark = plain_build(NO_ENGINE)
+HOSTILE = "/</script><script>window.owned=1</script><img src=x onerror=window.owned=2>\u202e\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    browser = Browser()
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Requests of known parts, one of them behind the GIL and a collection, and one with names that attack."""
+    with Store(tmp_path_factory.mktemp("html") / "db") as store:
+        for path in OTEL:
+            store.ask(path.read_text())
+        ask = Answers(store)
+        ask.apply()
+        ask.agent(-120_000, 300)
+        ask.request(10, {"accept_queue": 100, "queue": 300, "cpu": 50, "gil": 120, "gc_sibling": 160, "net": 20}, trace_id=trace_id(5),
+                    parent_span_id="c1", busy_threads=8, queue_depth=3, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=20_000_000)
+        for i in range(8):
+            ask.request(0, {"sleep": 410}, request_id=100 + i, tid=20 + i, path="/slow")
+        ask.row("gil_wait", 450, 120, holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"],
+                holders=[{"tid": 9, "ns": 120_000_000, "thread_name": "pdf"}])
+        ask.row("gc_pause", 580, 160, tid=10, generation=2, thread_name="worker-10", py_stack=["load (/srv/app/shop/cache.py:12)"])
+        ask.request(900, {"queue": None, "gil": None, "cpu": 80, "lock": 30}, request_id=78, path=HOSTILE, thread_name=HOSTILE,
+                    not_measured=["arrival", "gil", HOSTILE])
+        ask.span(trace_id(5), "c1", kind="Client", at=0, ms=800)
+        ask.span(trace_id(5), "s1", "c1", at=412, ms=345)
+        yield ask
+
+
+def page(ask, path, *arguments):
+    done = ask.command(*arguments, "--html")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    path.write_text(done.stdout)
+    return path
+
+
+def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path):
+    path = page(ask, tmp_path / "explain.html", "explain", trace_id(5))
+    [request] = json.loads(ask.command("explain", "--json", trace_id(5)).stdout)["requests"]
+    browser.open(path)
+    text = browser.text()
+    assert "GET /orders: status 200, 750.0 ms" in text and 'span "GET x" of svc says 345.0 ms (found by its traceparent)' in text
+    assert request["causes"] and all(cause["said"] in text and cause["fix"] in text for cause in request["causes"])
+    shown = [(row[0].split(":")[0], row[1]) for row in browser.rows(browser.one(".waterfall"))]
+    assert shown == [("accept queue", "100.0"), ("queue", "300.0"), ("CPU", "50.0"), ("GIL", "120.0"), ("GC", "160.0"), ("network (20.0 ms of it", "20.0")]
+    # bars lie where the parts are: the queue from 100 to 400 of 750 ms
+    bar, piece = (browser.script("return arguments[0].getBoundingClientRect().toJSON()", e) for e in (
+        browser.all(".waterfall .bar")[1], browser.all(".waterfall .bar > span")[1]))
+    assert abs((piece["left"] - bar["left"]) / bar["width"] - 100 / 750) < 0.01 and abs(piece["width"] / bar["width"] - 300 / 750) < 0.01
+    lanes = [lane.get_attribute("aria-label") for lane in browser.all("article canvas")]
+    assert [l.split(":")[0] for l in lanes] == ["request", "waits of its thread", "had the GIL", "collected"] and "pdf: 1 events" in lanes[2]
+    browser.all("article canvas")[3].send_keys(Keys.ARROW_RIGHT)
+    assert "generation 2" in browser.all("article .status")[0].text and "160.0 ms, from 570.0 ms on" in browser.all("article .status")[0].text
+    assert "when it came, 8 of 9 threads that serve here had a request; 3 requests waited" in text
+    assert ["GET /slow", "8", "3,200", "410.0"] in browser.rows(browser.all("article .table table")[0])
+    browser.all(".timeline button")[1].click()
+    assert browser.all(".axis span")[0].text == "187.5 ms"  # the middle half of 750 ms
+    browser.check_quiet(path)
+
+
+def test_requests_sort_filter_and_open(ask, browser, tmp_path):
+    path = page(ask, tmp_path / "requests.html", "requests", "--since=3h", "--top=50")
+    report = json.loads(ask.command("requests", "--since=3h", "--top=50", "--json").stdout)
+    browser.open(path)
+    table = browser.table("Slowest requests")
+    assert [row[3] for row in browser.rows(table)] == ["750.0"] + 8 * ["410.0"] + ["110.0"] and len(report["slowest"]) == 10
+    widths = [browser.script("return [...arguments[0].children].map(c => c.getBoundingClientRect().width)", bar) for bar in browser.all(".bar", table)]
+    assert abs(widths[0][1] / widths[0][0] - 3) < 0.05 and len(widths[1]) == 1  # queue 300, accept queue 100; sleep alone
+    browser.all("th button", table)[3].click()
+    assert [row[3] for row in browser.rows(table)][0] == "110.0"
+    browser.one("section input[type=search]", browser.all("section")[0]).send_keys("/orders")
+    [row] = browser.rows(table)
+    assert row[1] == "GET /orders"
+    browser.all("tbody tr", table)[0].click()
+    assert "underspan explain 77" in browser.one(".detail", table).text and trace_id(5) in browser.one(".detail", table).text
+    hidden = {row[0]: row[4] for row in browser.rows(browser.table("Endpoints"))}
+    assert hidden["GET /orders :8000"] == "0.68" and hidden["GET /slow :8000"] == "0.00"
+
+
+def test_hostile_names_are_text(ask, browser, tmp_path):
+    for name, *command in ("explain", "explain", "78"), ("requests", "requests", "--since=3h", "--top=50"):
+        path = page(ask, tmp_path / f"{name}.html", *command)
+        browser.open(path)
+        for opens in browser.all("tr.opens"):
+            opens.click()
+        assert browser.script("return window.owned") is None and not browser.all("img")
+        text = browser.script("return document.body.textContent")
+        shown = text.replace(browser.script("return document.getElementById('data').textContent"), "")
+        assert "/</script><script>window.owned=1" in shown and not re.search("[\u202e\x1b]", shown)
+        browser.check_quiet(path)
+    browser.open(tmp_path / "explain.html")
+    assert ["queue: bytes there, not read", "not measured"] in [row[:2] for row in browser.rows(browser.one(".waterfall"))]
+
+
+def test_pages_fit_a_phone_and_the_dark(ask, browser, tmp_path):
+    for name, *command in ("explain", "explain", trace_id(5)), ("requests", "requests", "--since=3h"):
+        browser.open(page(ask, tmp_path / f"{name}.html", *command), width=NARROW)
+        assert browser.sideways() == 0
+        paper = browser.script("return getComputedStyle(document.body).backgroundColor")
+        browser.button("light / dark").click()
+        assert browser.script("return getComputedStyle(document.body).backgroundColor") != paper
+
+
+SLEEPER = """
+import sys, threading, time
+def nap(): time.sleep(0.05)
+def doze(): time.sleep(0.02)
+def work(f):
+    while True: f()
+for f in nap, nap, doze: threading.Thread(target=work, args=(f,), daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def sleeper():
+    process = subprocess.Popen(["/usr/bin/python3", "-c", SLEEPER], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def test_offcpu_flame_graph_zooms_and_searches(browser, sleeper, tmp_path):
+    path, before = tmp_path / "off.html", tmp_path / "before.folded"
+    begun = time.monotonic()
+    done = subprocess.run([UNDERSPAN, "offcpu", f"-p{sleeper}", "-d3", "-o", path], capture_output=True, text=True)
+    seconds = time.monotonic() - begun
+    assert done.returncode == 0 and 0 < path.stat().st_size < 2_000_000, done.stderr
+    browser.open(path)
+    body = browser.script("return page.body")
+    stacks = [(s[0], [body["frames"][i] for i in s[2:]]) for s in body["stacks"]]
+    shown = {f: sum(us for us, frames in stacks if any(x.startswith(f + " ") for x in frames)) for f in ("nap", "doze")}
+    total = sum(us for us, frames in stacks if "idle" not in frames[-1])
+    assert 2 * 2.2e6 < shown["nap"] < 2 * seconds * 1e6 and 2.2e6 < shown["doze"] < seconds * 1e6  # three threads for three seconds
+    browser.one("section input[type=search]", browser.all("section")[0]).send_keys("nap (")
+    assert browser.one(".matched").text == f"matched: {100 * shown['nap'] / total:.1f} %"
+    [match] = browser.all(".frame.match")
+    browser.script("arguments[0].click()", match)
+    width = browser.script("return [...document.querySelectorAll('.frame.match')].map(f => f.getBoundingClientRect().width)")
+    assert width[0] > 1000 and f"{shown['nap'] / 1e3:,.0f} ms" in browser.one(".flame + .status").text
+    browser.one(".flame").send_keys(Keys.ESCAPE)
+    assert browser.one(".flame + .status").text.startswith("all: ")
+    browser.one(".flame").send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    assert not browser.one(".flame + .status").text.startswith("all: ")
+    leaves = {row[3]: float(row[0].replace(",", "")) for row in browser.rows(browser.table("Where threads waited")) if row[2] == "sleep"}
+    assert abs(leaves["nap (<string>:3)"] - shown["nap"] / 1e3) < 1 and abs(leaves["doze (<string>:4)"] - shown["doze"] / 1e3) < 1
+    [cause] = [b for b in browser.all(".legend button") if b.text.startswith("sleep")]
+    cause.click()
+    assert not any("nap" in row[3] for row in browser.rows(browser.table("Where threads waited")))
+    # the same process against lines in which naps took twice as long
+    before.write_text("".join(f"{';'.join(frames)} {us * (2 if 'nap (<string>:3)' in frames else 1)}\n" for us, frames in stacks))
+    subprocess.run([UNDERSPAN, "offcpu", f"-p{sleeper}", "-d3", f"--diff={before}", "-o", tmp_path / "diff.html"], check=True, stderr=subprocess.DEVNULL)
+    browser.open(tmp_path / "diff.html")
+    change = {row[4]: float(row[1].replace(",", "")) for row in browser.rows(browser.table("Where threads waited"))}
+    assert change["nap (<string>:3)"] < -0.8 * shown["nap"] / 1e3 and "red is longer" in browser.text()
+    assert browser.sideways() == 0
+
+
+def test_gil_shows_what_json_says(browser, tmp_path):
+    spin = "import threading\nfor i in range(2): threading.Thread(target=lambda: exec('while True: pass'), daemon=True).start()\nprint('ready', flush=True)\nthreading.Event().wait()"
+    process = subprocess.Popen(["/usr/bin/python3", "-c", spin], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    try:
+        html = subprocess.run([UNDERSPAN, "gil", f"-p{process.pid}", "-d2", "--html"], capture_output=True, text=True, check=True).stdout
+    finally:
+        process.kill()
+        process.wait()
+    (tmp_path / "gil.html").write_text(html)
+    browser.open(tmp_path / "gil.html")
+    body = browser.script("return page.body")
+    rows = browser.rows(browser.table("Threads that waited"))
+    assert [row[2] for row in rows] == [f"{t['waits']:,}" for t in sorted(body["threads"], key=lambda t: -t["wait_ns"])] and body["waits"] > 50
+    assert "time with the GIL held and no waiting thread" in browser.text()
+
+
+def test_a_page_is_no_output_for_a_terminal(ask):
+    done = ask.command("requests", "--html", "--json")
+    check_sentence(done, USAGE, "html and json exclude each other")

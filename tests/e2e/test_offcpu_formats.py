@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan offcpu` in other tools' formats: each file is read by its own reader, pprof's by protoc with pprof's own definition and by
+speedscope, speedscope's by its schema and by speedscope, and the sums are those of the sleeps that the program counted."""
+import gzip
+import json
+import re
+import subprocess
+
+import jsonschema
+import pytest
+
+from agent import UNDERSPAN
+from browser import Browser
+from store_fixture import ROOT
+
+PPROF = "/usr/share/gocode/src/github.com/google/pprof/proto"
+RELEASE = ROOT / "build/cache/speedscope/node_modules/speedscope/dist/release"
+PROGRAM = """
+import threading, time
+def nap(): time.sleep(0.03)
+def work():
+    while True: nap()
+threading.Thread(target=work, name="worker", daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("formats")
+    process = subprocess.Popen(["/usr/bin/python3", "-c", PROGRAM], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    try:
+        for name in "x.pb.gz", "x.speedscope.json":
+            done = subprocess.run([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d2", "-o", directory / name], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+    finally:
+        process.kill()
+        process.wait()
+    return directory
+
+
+def check_nap(ns):
+    assert 1.4e9 < ns < 4e9  # most of two seconds and more, however late the end
+
+
+def test_pprof_is_what_protoc_reads(files):
+    packed = (files / "x.pb.gz").read_bytes()
+    decoded = subprocess.run(["protoc", f"--proto_path={PPROF}", "--decode=perftools.profiles.Profile", f"{PPROF}/profile.proto"],
+                             input=gzip.decompress(packed), capture_output=True, check=True).stdout.decode()
+    top = dict(re.findall(r"^(\w+): (\d+)$", decoded, re.M))
+    strings = [json.loads(s) for s in re.findall(r'^string_table: (".*")$', decoded, re.M)]
+    functions = {int(i): strings[int(n)] for i, n in re.findall(r"^function \{\n  id: (\d+)\n  name: (\d+)", decoded, re.M)}
+    files_of = {int(i): strings[int(f)] for i, f in re.findall(r"^function \{\n  id: (\d+)\n  name: \d+\n  filename: (\d+)", decoded, re.M)}
+    lines = {int(i): int(n) for i, n in re.findall(r"^location \{\n  id: (\d+)\n  line \{\n    function_id: \d+\n    line: (\d+)", decoded, re.M)}
+    samples = [([int(i) for i in re.findall(r"location_id: (\d+)", s)], int(re.search(r"value: (\d+)", s)[1]),
+                {strings[int(k)]: strings[int(v)] for k, v in re.findall(r"key: (\d+)\n\s+str: (\d+)", s)})
+               for s in re.findall(r"^sample \{\n(.*?)^\}", decoded, re.M | re.S)]
+    [kind] = re.findall(r"^sample_type \{\n  type: (\d+)\n  unit: (\d+)", decoded, re.M)
+    assert [strings[int(i)] for i in kind] == ["off_cpu", "nanoseconds"] and strings[0] == ""
+    naps = [s for s in samples if any(functions[i] == "nap" for i in s[0])]
+    check_nap(sum(value for _, value, _ in naps))
+    assert all(labels["thread"] == "worker" and labels["cause"] in ("sleep", "preempt", "gil") for _, _, labels in naps)
+    [nap] = {i for s in naps for i in s[0] if functions[i] == "nap"}
+    assert (files_of[nap], lines[nap]) == ("<string>", 3)
+    assert [functions[i] for i in naps[0][0]][-2:] == ["Thread._bootstrap_inner", "Thread._bootstrap"]  # leaf first
+    assert 1.9e9 < int(top["duration_nanos"]) < 6e9
+
+
+def test_speedscope_has_the_same_sums(files):
+    profile = json.loads((files / "x.speedscope.json").read_text())
+    schema = json.loads((RELEASE / "file-format-schema.json").read_text())
+    jsonschema.validate(profile, schema)
+    [samples] = profile["profiles"]
+    frames = profile["shared"]["frames"]
+    assert samples["endValue"] == sum(samples["weights"])
+    check_nap(1000 * sum(w for s, w in zip(samples["samples"], samples["weights"]) if any(frames[i]["name"] == "nap" for i in s)))
+    assert {"name": "nap", "file": "<string>", "line": 3} in frames and frames[samples["samples"][0][0]]["name"] in ("worker", "MainThread")
+
+
+def test_speedscope_opens_both(files):
+    browser = Browser()
+    try:
+        for name in "x.speedscope.json", "x.pb.gz":
+            browser.driver.get(f"file://{RELEASE}/index.html")
+            browser.one("input[type=file]").send_keys(str(files / name))
+            deadline = browser.script("return Date.now() + 20000")
+            while "speedscope" == browser.script("return document.title").strip() and browser.script("return Date.now()") < deadline:
+                pass
+            title = browser.script("return document.title")
+            assert "off the CPU" in title or "x.pb.gz" in title or "off_cpu" in title, title
+            assert not [e for e in browser.driver.get_log("browser") if e["level"] == "SEVERE"]
+    finally:
+        browser.quit()
