@@ -25,7 +25,7 @@
 #include "rows/names.h"
 #include "rows/stack.h"
 #include "process/grace_period.h"
-#include "process/target.h"
+#include "process/process_table.h"
 #include "workers/reader_process.h"
 #include "workers/readers.h"
 #include "base/stop.h"
@@ -92,7 +92,6 @@ static void tick_trackers(struct agent *agent, uint64_t now, bool last)
 
 static void on_process(const struct process *process)
 {
-	target_gone(process->host_pid); /* with --pid, exec() is not reported separately */
 	tracker_set_process_appeared(&the_agent->set, process);
 }
 
@@ -110,7 +109,6 @@ static void on_process_gone(uint32_t host_pid)
 {
 	tracker_set_process_gone(&the_agent->set, host_pid);
 	enrich_process_gone(host_pid);
-	target_gone(host_pid);
 }
 
 /* ---- start and stop ---- */
@@ -314,7 +312,7 @@ static int agent_tick(struct agent *agent, uint64_t now, uint64_t *next_second, 
 	report_clock(&agent->report);
 	metrics_run(); /* handles connection time-outs */
 	binaries_tick(now);
-	targets_tick(now);
+	process_table_tick(now);
 	names_trim();
 	stack_trim();
 	make_up_for_lost_processes(agent, now);
@@ -524,7 +522,7 @@ bool agent_free(struct agent *agent)
 	reader_processes_stop();
 	pipeline_free(agent->pipeline);
 	names_done();
-	targets_done();
+	process_table_done();
 	/* the kernel sets and removes probes under locks that a process may hold for a long time */
 	if (!binaries_done() || !all_read)
 		return false;

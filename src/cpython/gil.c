@@ -84,7 +84,7 @@ static bool uses_glibc(struct elf_file *elf)
 	return false;
 }
 
-static int check_in_place(const char *path, uint64_t *ret_base_va, bool *ret_glibc, struct why *why)
+static int check_in_place(const char *path, bool *ret_glibc, struct why *why)
 {
 	AUTO_CLOSE int fd = -1;
 	struct elf_file elf;
@@ -92,19 +92,16 @@ static int check_in_place(const char *path, uint64_t *ret_base_va, bool *ret_gli
 
 	if (err)
 		return err;
-	if (elf.n_loads) {
-		*ret_base_va = elf.loads[0].va - elf.loads[0].file_offset;
+	if (elf.n_loads)
 		*ret_glibc = uses_glibc(&elf);
-	} else {
+	else
 		err = why_fail(why, EINVAL, "the file has nothing to load");
-	}
 	elf_file_close(&elf);
 	return err;
 }
 
 struct gil_check {
 	struct reading reading;
-	uint64_t base_va;
 	bool glibc;
 };
 
@@ -114,11 +111,11 @@ static void check_in_process(void *argument, struct read_extra *extra)
 	struct reading *r = &check->reading;
 
 	reading_begin(r, extra);
-	r->err = check_in_place(r->path, &check->base_va, &check->glibc, &r->why);
+	r->err = check_in_place(r->path, &check->glibc, &r->why);
 }
 
 int python_gil_check(const struct python_image *image, const struct readable_file *file,
-		     uint64_t *ret_base_va, bool *ret_glibc, struct why *why)
+		     bool *ret_glibc, struct why *why)
 {
 	AUTO_FREE struct gil_check *check = calloc(1, sizeof(*check));
 	int err;
@@ -128,7 +125,6 @@ int python_gil_check(const struct python_image *image, const struct readable_fil
 	if (!check)
 		return why_fail(why, ENOMEM, "out of memory");
 	err = file_read(file, check_in_process, &check->reading, sizeof(*check), why);
-	*ret_base_va = check->base_va;
 	*ret_glibc = check->glibc;
 	return err;
 }

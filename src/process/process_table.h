@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of process.h, for its writers. */
+/* The tables of processes, running and ended, for their writers. */
 #ifndef UNDERSPAN_PROCESS_PROCESS_TABLE_H
 #define UNDERSPAN_PROCESS_PROCESS_TABLE_H
 
@@ -8,20 +8,29 @@
 /* NULL: not found. */
 struct process *process_find(uint32_t host_pid);
 
-/* Replaces the entry of this pid. `why`: as in `refused`, or NULL. */
+/* Ends a previous process of this pid. `why`: as in `refused`, or NULL. */
 struct process *process_add(uint32_t host_pid, const struct binary_file *file,
 			    const struct why *why);
 
-/* Removes and frees the process. */
-void process_forget(struct process *p);
+/* Takes the process off the table. A readable one is kept for events of its time. */
+void process_end(struct process *p);
 
-/* Keeps the process without its binary. */
+/* Keeps the process as refused, without its binary and all that was read. */
 void process_drop_binary(struct process *p);
 
-/* Head of the table, for HASH_ITER. */
+/* Holds a reference during a job. */
+void process_hold(struct process *p);
+void process_release(struct process *p);
+
+/* Head of the table of running processes, for HASH_ITER. */
 struct process *process_table(void);
 
 /* Number of processes without binary for lack of room. */
 size_t processes_without_room(void);
+
+/* Frees processes that ended a while ago. */
+void process_table_tick(uint64_t now_ns);
+/* Frees all ended processes. */
+void process_table_done(void);
 
 #endif

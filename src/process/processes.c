@@ -121,14 +121,23 @@ static void track_process(uint32_t host_pid, const struct binary_file *file, con
 		state_check_soon(p, start_time);
 }
 
+/* The process ended, called exec(), or is no Python: the one place where its state is dropped. */
+static void process_gone(uint32_t host_pid)
+{
+	struct process *p = process_find(host_pid);
+
+	if (hooks.gone)
+		hooks.gone(host_pid);
+	if (p)
+		process_end(p);
+}
+
 /* A stalled process turned out not to be a Python. */
 static void untrack_process(uint32_t host_pid)
 {
-	process_forget(process_find(host_pid));
 	if (!only_chosen)
 		tracked_map_delete(host_pid);
-	if (hooks.gone)
-		hooks.gone(host_pid);
+	process_gone(host_pid);
 }
 
 /* The state check failed: refuses the process. */
@@ -140,7 +149,7 @@ static void refuse_process(struct process *p)
 	publish_flags(host_pid, PROCESS_PYTHON | PROCESS_REFUSED,
 		      tracked_map_change); /* the process may have ended */
 	if (hooks.gone)
-		hooks.gone(host_pid);
+		hooks.gone(host_pid); /* the process stays in the table, as refused */
 	process_drop_binary(p);
 	p->refused = p->unread;
 	announce_process(p, 0);
@@ -389,7 +398,7 @@ static void discover_without_room(void)
 
 		if (!p->file.no_room || !binaries_have_room())
 			continue;
-		process_forget(p);
+		process_end(p);
 		discover(host_pid, false);
 	}
 }
@@ -414,11 +423,8 @@ static void on_survived_exec(uint32_t host_pid)
 	struct process *p = process_find(host_pid);
 	struct discovery_request *before = find_request(host_pid);
 
-	if (p && !p->file.unanswered) {
-		process_forget(p);
-		if (hooks.gone)
-			hooks.gone(host_pid);
-	}
+	if (p && !p->file.unanswered)
+		process_gone(host_pid);
 	if (before)
 		mark_outdated(before);
 	discover(host_pid, false);
@@ -454,14 +460,10 @@ uint64_t processes_due_in(uint64_t now_ns, uint64_t limit_ns)
 
 /* ---- events ---- */
 
-static void on_exec(uint32_t host_pid, struct process *p)
+static void on_exec(uint32_t host_pid, const struct process *p)
 {
-	if (p) {
-		/* another program; only chosen processes stay in the map */
-		process_forget(p);
-		if (hooks.gone)
-			hooks.gone(host_pid);
-	}
+	if (p) /* another program; only chosen processes stay in the map */
+		process_gone(host_pid);
 	if (!only_chosen || is_chosen(host_pid))
 		discover(host_pid, true);
 }
@@ -496,10 +498,7 @@ void processes_handle(const struct process_event *event)
 			hooks.thread_started(event);
 		break;
 	case PROCESS_EXIT:
-		if (p)
-			process_forget(p);
-		if (hooks.gone)
-			hooks.gone(event->host_pid);
+		process_gone(event->host_pid);
 		break;
 	}
 }
@@ -517,13 +516,8 @@ void processes_rescan(void)
 
 	HASH_ITER(hh, process_table(), p, next)
 	{
-		uint32_t host_pid = p->host_pid;
-
-		if (proc_start_time(host_pid))
-			continue;
-		process_forget(p);
-		if (hooks.gone)
-			hooks.gone(host_pid);
+		if (!proc_start_time(p->host_pid))
+			process_gone(p->host_pid);
 	}
 	proc_for_each(scan_one, NULL);
 }
@@ -621,7 +615,7 @@ void processes_stop(void)
 
 	stopped = true;
 	HASH_ITER(hh, process_table(), p, next)
-	process_forget(p);
+	process_end(p);
 	drop_rechecks(first_rechecks, ARRAY_SIZE(first_rechecks));
 	drop_rechecks(linked_rechecks, ARRAY_SIZE(linked_rechecks));
 	drop_rechecks(other_rechecks, ARRAY_SIZE(other_rechecks));

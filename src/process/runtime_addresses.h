@@ -6,7 +6,7 @@
 #ifndef UNDERSPAN_PROCESS_RUNTIME_ADDRESSES_H
 #define UNDERSPAN_PROCESS_RUNTIME_ADDRESSES_H
 
-#include "process/processes.h"
+#include "process/process.h"
 
 /* Sets the maps of bpf/python/processes.bpf.h. */
 void runtime_addresses_start(int processes_fd, int binaries_fd);
@@ -14,12 +14,12 @@ void runtime_addresses_start(int processes_fd, int binaries_fd);
 /* Whether thread states can be found, by pthread_self() or thread id. */
 bool runtime_addresses_walkable(const struct python_binary *binary);
 
-/* `process` appeared, or called exec(). */
-void runtime_addresses_appeared(const struct process *process);
+/* The process appeared, or called exec(). */
+void runtime_addresses_appeared(uint32_t host_pid);
+/* The process ends; it is still in the table. */
 void runtime_addresses_gone(uint32_t host_pid);
 
 /* Retries interpreters that were not initialized. */
-void runtime_addresses_tick(uint64_t now_ns);
-void runtime_addresses_done(void);
+void runtime_addresses_tick(void);
 
 #endif

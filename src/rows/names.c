@@ -7,10 +7,8 @@
 #include "base/delay_queue.h"
 #include "events/process.h"
 #include "base/clock.h"
-#include "process/target.h"
-#include "workers/reader_process.h"
+#include "process/process_job.h"
 #include "rows/row_context.h"
-#include "workers/readers.h"
 #include "base/util.h"
 
 enum {
@@ -48,15 +46,20 @@ struct pending {
 	size_t step; /* index of the delay queue */
 };
 
-struct name_job {
-	struct job job;
-	struct target *target;
+/* Passed to a reader process and back. */
+struct name_reading {
+	struct process_memory memory;
 	struct thread_id thread;
-	uint64_t started_ns;	 /* start time: distinguishes reused tids */
-	struct pending *pending; /* a thread just started; NULL: requested by a row */
 	int err;
 	size_t bytes_read;
 	char name[PYTHON_THREAD_NAME_MAX];
+};
+
+struct name_job {
+	struct process_job job;
+	uint64_t started_ns;	 /* start time: distinguishes reused tids */
+	struct pending *pending; /* a thread just started; NULL: requested by a row */
+	struct name_reading reading;
 };
 
 /* A thread appears in threading._active when first running Python code, possibly after a GIL wait:
@@ -67,33 +70,33 @@ static size_t n_known, n_pending;
 
 /* ---- cache ---- */
 
-static void drop_thread(struct target *target, struct known_thread *known)
+static void drop_thread(struct process *process, struct known_thread *known)
 {
-	HASH_DEL(target->known_threads, known);
+	HASH_DEL(process->known_threads, known);
 	n_known--;
 	free(known->name);
 	free(known);
 }
 
-static void forget_all(struct target *target)
+static void forget_all(struct process *process)
 {
 	struct known_thread *known, *next;
 
-	HASH_ITER(hh, target->known_threads, known, next)
-	drop_thread(target, known);
+	HASH_ITER(hh, process->known_threads, known, next)
+	drop_thread(process, known);
 }
 
-static struct known_thread *find_thread(const struct target *target, uint32_t host_tid)
+static struct known_thread *find_thread(const struct process *process, uint32_t host_tid)
 {
 	struct known_thread *known;
 
-	HASH_FIND(hh, target->known_threads, &host_tid, sizeof(host_tid), known);
+	HASH_FIND(hh, process->known_threads, &host_tid, sizeof(host_tid), known);
 	return known;
 }
 
-static struct known_thread *add_thread(struct target *target, uint32_t host_tid)
+static struct known_thread *add_thread(struct process *process, uint32_t host_tid)
 {
-	struct known_thread *known = find_thread(target, host_tid);
+	struct known_thread *known = find_thread(process, host_tid);
 
 	if (known)
 		return known;
@@ -102,31 +105,22 @@ static struct known_thread *add_thread(struct target *target, uint32_t host_tid)
 		return NULL;
 	known->host_tid = host_tid;
 	n_known++;
-	target->forget_threads = forget_all;
-	HASH_ADD(hh, target->known_threads, host_tid, sizeof(known->host_tid), known);
+	process->forget_threads = forget_all;
+	HASH_ADD(hh, process->known_threads, host_tid, sizeof(known->host_tid), known);
 	return known;
 }
 
 /* ---- look-up ---- */
 
-/* Passed to a reader process and back. */
-struct name_reading {
-	struct target_memory memory;
-	struct thread_id thread;
-	int err;
-	size_t bytes_read;
-	char name[PYTHON_THREAD_NAME_MAX];
-};
-
 static void read_in_process(void *argument, struct read_extra *extra)
 {
 	struct name_reading *n = argument;
-	struct target_memory *m = &n->memory;
+	struct process_memory *m = &n->memory;
 	struct remote r = remote_of(m->host_pid, &m->offsets, NAME_READS);
 
 	(void)extra;
 	n->err = -ENOENT;
-	if (target_find_threads(m, clock_monotonic_ns()))
+	if (process_memory_find_threads(m, clock_monotonic_ns()))
 		n->err = python_thread_name(&r, &m->learned.threads, n->thread.ident, n->thread.tid,
 					    n->thread.tid == n->thread.pid, n->name);
 	n->bytes_read = r.bytes_read;
@@ -136,20 +130,6 @@ static void read_in_process(void *argument, struct read_extra *extra)
 						      n->thread.tid, n->name);
 		n->bytes_read += r.bytes_read;
 	}
-}
-
-static void read_name(struct job *job)
-{
-	struct name_job *j = (struct name_job *)job;
-	struct name_reading n = { .memory = j->target->memory, .thread = j->thread };
-
-	j->err = reader_process_run(read_in_process, &n, sizeof(n), NULL);
-	if (j->err)
-		return;
-	j->target->memory.learned = n.memory.learned;
-	j->err = n.err;
-	j->bytes_read = n.bytes_read;
-	memcpy(j->name, n.name, sizeof(j->name));
 }
 
 /* An ended thread keeps its name. */
@@ -172,72 +152,65 @@ static void take_name(struct known_thread *known, const char *name, uint64_t now
 
 static void started_is_read(struct pending *pending, struct known_thread *known, uint64_t now_ns);
 
-static void name_is_read(struct job *job)
+static void name_is_read(struct process_job *job)
 {
-	struct name_job *j = (struct name_job *)job;
-	struct known_thread *known = j->target->dropped
-					     ? NULL
-					     : find_thread(j->target, j->thread.host_tid);
+	const struct name_job *j = (const struct name_job *)job;
+	const struct name_reading *n = &j->reading;
+	bool is_read = job->job.ran && !job->err && !n->err;
+	struct known_thread *known = find_thread(job->process, n->thread.host_tid);
 	uint64_t now_ns = clock_monotonic_ns();
 
-	token_bucket_charge(&names_bucket, j->bytes_read);
+	token_bucket_charge(&names_bucket, n->bytes_read);
 	if (known && known->started_ns != j->started_ns)
 		known = NULL; /* replaced by another thread */
 	if (known)
-		take_name(known, job->ran && !j->err ? j->name : NULL, now_ns);
+		take_name(known, is_read ? n->name : NULL, now_ns);
 	if (j->pending)
 		started_is_read(j->pending, known, now_ns);
-	target_release(j->target);
-	free(j);
 }
 
 /* False: cannot be read now. */
-static bool start_reading(struct target *target, struct known_thread *known,
+static bool start_reading(struct process *process, struct known_thread *known,
 			  const struct thread_id *thread, struct pending *pending)
 {
 	struct name_job *j = malloc(sizeof(*j));
 
 	if (!j)
 		return false;
-	j->job = (struct job){ .host_pid = target->host_pid,
-			       .run = read_name,
-			       .done = name_is_read };
-	j->target = target;
-	j->thread = *thread;
+	j->job = (struct process_job){ .read = read_in_process,
+				       .argument = &j->reading,
+				       .size = sizeof(j->reading),
+				       .done = name_is_read };
+	j->reading.thread = *thread;
+	j->reading.bytes_read = 0;
 	j->started_ns = known->started_ns;
 	j->pending = pending;
-	j->bytes_read = 0;
-	if (!readers_submit(&j->job)) {
-		free(j);
-		return false;
-	}
-	target_hold(target);
-	known->being_read = true;
-	return true;
+	known->being_read = process_job_submit(&j->job, process);
+	return known->being_read;
 }
 
-static const char *find_name(struct row_context *context, struct target *target,
+static const char *find_name(struct row_context *context, struct process *process,
 			     const struct thread_id *thread, uint64_t event_ns)
 {
-	struct known_thread *known = add_thread(target, thread->host_tid);
+	struct known_thread *known = add_thread(process, thread->host_tid);
 
 	if (!known || event_ns < known->started_ns)
 		return NULL;
-	if (!known->being_read && event_ns >= known->look_again_ns && !target->gone_ns &&
+	if (!known->being_read && event_ns >= known->look_again_ns && !process->ended_ns &&
 	    token_bucket_take(&names_bucket, 1, known->name != NULL, clock_monotonic_ns()))
-		start_reading(target, known, thread, NULL);
+		start_reading(process, known, thread, NULL);
 	if (known->being_read)
-		row_waits_for(context, target->host_pid);
+		row_waits_for(context, process->host_pid);
 	return known->name;
 }
 
 const char *names_find(struct row_context *context, const struct thread_id *thread,
 		       uint64_t event_ns)
 {
-	struct target *target = target_get(thread->host_pid, event_ns);
-	const char *name = target ? find_name(context, target, thread, event_ns) : NULL;
+	struct process *process = row_process(context, thread->host_pid, event_ns);
+	const char *name = process ? find_name(context, process, thread, event_ns) : NULL;
 
-	context->unnamed |= target && !name;
+	context->unnamed |= process && !name;
 	return name ? name : "";
 }
 
@@ -270,14 +243,14 @@ static void started_is_read(struct pending *pending, struct known_thread *known,
 
 void names_thread_started(const struct process_event *event)
 {
-	struct target *target = target_get(event->host_pid, event->time_ns);
-	struct known_thread *known = target ? find_thread(target, event->host_tid) : NULL;
+	struct process *process = process_of_event(event->host_pid, event->time_ns);
+	struct known_thread *known = process ? find_thread(process, event->host_tid) : NULL;
 	struct pending *p;
 
-	if (!target)
+	if (!process)
 		return;
 	if (known && (known->name || known->misses || known->being_read)) {
-		drop_thread(target, known); /* another thread with the same tid */
+		drop_thread(process, known); /* another thread with the same tid */
 		known = NULL;
 	}
 	if (known)
@@ -285,7 +258,7 @@ void names_thread_started(const struct process_event *event)
 	/* in a storm of threads only names requested by rows are read */
 	if (!token_bucket_take(&started_bucket, 1, false, event->time_ns))
 		return;
-	known = known ? known : add_thread(target, event->host_tid);
+	known = known ? known : add_thread(process, event->host_tid);
 	if (!known)
 		return;
 	known->started_ns = event->time_ns;
@@ -302,15 +275,15 @@ void names_thread_started(const struct process_event *event)
 
 static void name_started_threads(struct pending *p, uint64_t now_ns)
 {
-	struct target *target = target_get(p->thread.host_pid, now_ns);
-	struct known_thread *known = target ? find_thread(target, p->thread.host_tid) : NULL;
+	struct process *process = process_of_event(p->thread.host_pid, now_ns);
+	struct known_thread *known = process ? find_thread(process, p->thread.host_tid) : NULL;
 
-	if (!known || known->name || target->gone_ns)
+	if (!known || known->name || process->ended_ns)
 		give_up(p);
 	else if (known->being_read) /* requested by a row */
 		try_again(p, now_ns);
 	else if (!token_bucket_take(&names_bucket, 1, false, now_ns) ||
-		 !start_reading(target, known, &p->thread, p))
+		 !start_reading(process, known, &p->thread, p))
 		give_up(p);
 }
 
@@ -329,23 +302,23 @@ uint64_t names_due_in(uint64_t now_ns, uint64_t limit_ns)
 	return delay_queues_due_in(pending_queues, ARRAY_SIZE(pending_queues), now_ns, limit_ns);
 }
 
-static void trim_threads(struct target *target)
+static void trim_threads(struct process *process)
 {
 	struct known_thread *known, *next;
 
 	/* oldest first: least likely to be requested */
-	HASH_ITER(hh, target->known_threads, known, next)
+	HASH_ITER(hh, process->known_threads, known, next)
 	{
 		if (n_known <= MAX_KNOWN_THREADS)
 			return;
-		drop_thread(target, known);
+		drop_thread(process, known);
 	}
 }
 
 void names_trim(void)
 {
-	for (struct target *t = targets_all(); t; t = t->hh.next)
-		trim_threads(t);
+	for (struct process *p = process_next(NULL); p; p = process_next(p))
+		trim_threads(p);
 }
 
 void names_done(void)

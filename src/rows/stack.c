@@ -6,9 +6,7 @@
 
 #include "base/clock.h"
 #include "cpython/code.h"
-#include "process/target.h"
-#include "workers/reader_process.h"
-#include "workers/readers.h"
+#include "process/process_job.h"
 #include "base/util.h"
 
 enum {
@@ -36,10 +34,8 @@ struct known_frame {
 };
 
 struct frame_job {
-	struct job job;
-	struct target *target;
+	struct process_job job;
 	struct python_frame frame;
-	int err;
 	size_t bytes_read;
 	char *text; /* NULL: unreadable, or out of memory */
 	size_t text_bytes;
@@ -48,23 +44,24 @@ struct frame_job {
 static size_t known_bytes; /* over all processes */
 static _Atomic size_t waiting_bytes;
 
-static struct known_frame *find_frame(const struct target *target, const struct python_frame *frame)
+static struct known_frame *find_frame(const struct process *process,
+				      const struct python_frame *frame)
 {
 	struct known_frame *known;
 
-	HASH_FIND(hh, target->known_frames, frame, sizeof(*frame), known);
+	HASH_FIND(hh, process->known_frames, frame, sizeof(*frame), known);
 	return known;
 }
 
-static void charge_frame(struct target *target, size_t bytes)
+static void charge_frame(struct process *process, size_t bytes)
 {
-	target->frames_bytes += bytes;
+	process->frames_bytes += bytes;
 	known_bytes += bytes;
 }
 
-static void uncharge_frame(struct target *target, size_t bytes)
+static void uncharge_frame(struct process *process, size_t bytes)
 {
-	target->frames_bytes -= bytes;
+	process->frames_bytes -= bytes;
 	known_bytes -= bytes;
 }
 
@@ -74,31 +71,31 @@ static size_t bytes_of(const struct known_frame *known)
 	return sizeof(*known) + (known->text && !known->failed_ns ? strlen(known->text) + 1 : 0);
 }
 
-static void drop_frame(struct target *target, struct known_frame *known)
+static void drop_frame(struct process *process, struct known_frame *known)
 {
-	HASH_DEL(target->known_frames, known);
-	uncharge_frame(target, bytes_of(known));
+	HASH_DEL(process->known_frames, known);
+	uncharge_frame(process, bytes_of(known));
 	if (!known->failed_ns)
 		free((char *)known->text);
 	free(known);
 }
 
-static void forget_all(struct target *target)
+static void forget_all(struct process *process)
 {
 	struct known_frame *known, *next;
 
-	HASH_ITER(hh, target->known_frames, known, next)
-	drop_frame(target, known);
+	HASH_ITER(hh, process->known_frames, known, next)
+	drop_frame(process, known);
 }
 
 void stack_trim(void)
 {
-	struct target *most;
+	struct process *most;
 
 	do {
-		most = targets_all();
-		for (struct target *t = most; t; t = t->hh.next)
-			most = t->frames_bytes > most->frames_bytes ? t : most;
+		most = process_next(NULL);
+		for (struct process *p = most; p; p = process_next(p))
+			most = p->frames_bytes > most->frames_bytes ? p : most;
 		if (!most || (known_bytes <= MAX_KNOWN_BYTES &&
 			      most->frames_bytes <= MAX_BYTES_OF_ONE / 8 * 7))
 			return;
@@ -107,9 +104,9 @@ void stack_trim(void)
 }
 
 /* Texts are borrowed until the next tick: no eviction before. */
-static bool is_full(const struct target *target)
+static bool is_full(const struct process *process)
 {
-	return target->frames_bytes > MAX_BYTES_OF_ONE || known_bytes > MAX_KNOWN_BYTES / 4 * 5;
+	return process->frames_bytes > MAX_BYTES_OF_ONE || known_bytes > MAX_KNOWN_BYTES / 4 * 5;
 }
 
 /* ---- look-up ---- */
@@ -142,107 +139,97 @@ static void read_frame(struct job *job)
 	struct frame_reading f;
 
 	f.host_pid = job->host_pid;
-	f.offsets = j->target->memory.offsets;
-	f.str_type = j->target->memory.learned.threads.str_type;
+	f.offsets = j->job.process->memory.offsets;
+	f.str_type = j->job.process->memory.learned.threads.str_type;
 	f.frame = j->frame;
-	j->err = reader_process_run(read_text, &f, sizeof(f), NULL);
-	if (j->err)
+	j->job.err = reader_process_run(read_text, &f, sizeof(f), NULL);
+	if (j->job.err)
 		return;
-	j->err = f.err;
+	j->job.err = f.err;
 	j->bytes_read = f.bytes_read;
-	if (!j->err) {
+	if (!f.err) {
 		j->text_bytes = strlen(f.text) + 1;
 		waiting_bytes += j->text_bytes;
 		j->text = waiting_bytes <= MAX_WAITING_BYTES ? strdup(f.text) : NULL;
 	}
 }
 
-static void frame_is_read(struct job *job)
+static void frame_is_read(struct process_job *job)
 {
 	struct frame_job *j = (struct frame_job *)job;
-	struct known_frame *known = j->target->dropped ? NULL : find_frame(j->target, &j->frame);
+	struct process *process = job->process;
+	struct known_frame *known = find_frame(process, &j->frame);
 
 	token_bucket_charge(&stack_bucket, j->bytes_read);
 	waiting_bytes -= j->text_bytes;
 	if (known && !known->text) {
 		/* a copy, since readers allocate in separate heaps */
-		known->text = j->text && !is_full(j->target) ? strdup(j->text) : NULL;
+		known->text = j->text && !is_full(process) ? strdup(j->text) : NULL;
 		if (known->text) {
-			charge_frame(j->target, strlen(known->text) + 1);
+			charge_frame(process, strlen(known->text) + 1);
 		} else {
-			known->text = j->err == -ESTALE || j->err == -ESRCH ? gone_text
-									    : unread_text;
+			known->text = job->err == -ESTALE || job->err == -ESRCH ? gone_text
+										: unread_text;
 			known->failed_ns = clock_monotonic_ns();
 		}
 	}
-	target_release(j->target);
 	free(j->text);
-	free(j);
 }
 
 /* Does nothing if the frame cannot be read now. */
-static void start_reading(struct target *target, struct known_frame *known, uint64_t now_ns)
+static void start_reading(struct process *process, struct known_frame *known, uint64_t now_ns)
 {
 	struct frame_job *j;
 
-	if (!target->frames_bucket.per_second)
-		target->frames_bucket = process_bucket;
-	if (is_full(target) ||
-	    !token_bucket_take_share(&stack_bucket, &target->frames_bucket, now_ns) ||
+	if (!process->frames_bucket.per_second)
+		process->frames_bucket = process_bucket;
+	if (is_full(process) ||
+	    !token_bucket_take_share(&stack_bucket, &process->frames_bucket, now_ns) ||
 	    !(j = malloc(sizeof(*j))))
 		return;
-	j->job = (struct job){ .host_pid = target->host_pid,
-			       .run = read_frame,
-			       .done = frame_is_read };
-	j->target = target;
-	j->frame = known->frame;
-	j->err = 0;
-	j->text = NULL;
-	j->text_bytes = 0;
-	j->bytes_read = 0;
-	if (!readers_submit(&j->job)) {
-		free(j);
+	/* its own run(): the large text must not wait in the queue */
+	*j = (struct frame_job){ .job = { .job.run = read_frame, .done = frame_is_read },
+				 .frame = known->frame };
+	if (!process_job_submit(&j->job, process))
 		return;
-	}
-	target_hold(target);
 	known->text = NULL;
 	known->failed_ns = 0;
 }
 
-static struct known_frame *add_frame(struct target *target, const struct python_frame *frame)
+static struct known_frame *add_frame(struct process *process, const struct python_frame *frame)
 {
 	struct known_frame *known = NULL;
 
-	if (!is_full(target))
+	if (!is_full(process))
 		known = malloc(sizeof(*known));
 	if (!known)
 		return NULL;
 	*known = (struct known_frame){ .frame = *frame, .text = unread_text, .failed_ns = 1 };
-	charge_frame(target, sizeof(*known));
-	target->forget_frames = forget_all;
-	HASH_ADD(hh, target->known_frames, frame, sizeof(known->frame), known);
+	charge_frame(process, sizeof(*known));
+	process->forget_frames = forget_all;
+	HASH_ADD(hh, process->known_frames, frame, sizeof(known->frame), known);
 	return known;
 }
 
-static const char *resolve_frame(struct row_context *context, struct target *target,
+static const char *resolve_frame(struct row_context *context, struct process *process,
 				 const struct python_frame *frame, uint64_t event_ns,
 				 uint64_t *now_ns)
 {
-	struct known_frame *known = find_frame(target, frame);
+	struct known_frame *known = find_frame(process, frame);
 
 	if (known && known->text && !known->failed_ns)
 		return known->text;
-	if (!known && target->gone_ns)
+	if (!known && process->ended_ns)
 		return gone_text;
-	if (!known && !(known = add_frame(target, frame)))
+	if (!known && !(known = add_frame(process, frame)))
 		return unread_text;
 	if (!*now_ns)
 		*now_ns = clock_monotonic_ns();
-	if (known->text && event_ns > known->failed_ns && !target->gone_ns)
-		start_reading(target, known, *now_ns);
+	if (known->text && event_ns > known->failed_ns && !process->ended_ns)
+		start_reading(process, known, *now_ns);
 	if (known->text)
 		return known->text;
-	row_waits_for(context, target->host_pid);
+	row_waits_for(context, process->host_pid);
 	return unread_text;
 }
 
@@ -252,18 +239,18 @@ struct column_strings stack_resolve(struct row_context *context, uint32_t host_p
 				    uint64_t event_ns, const struct python_frame *frames,
 				    const struct python_stack_info *info, struct stack_texts *texts)
 {
-	struct target *target = info->n ? target_get(host_pid, event_ns) : NULL;
+	struct process *process = info->n ? row_process(context, host_pid, event_ns) : NULL;
 	uint64_t now_ns = 0;
 	size_t n = 0, bytes = 0;
 
 	for (size_t i = 0;
-	     target && i < info->n && i < PYTHON_STACK_MAX && bytes < MAX_TEXT_OF_STACK; i++) {
+	     process && i < info->n && i < PYTHON_STACK_MAX && bytes < MAX_TEXT_OF_STACK; i++) {
 		unsigned int owner = frames[i].code & PYTHON_FRAME_OWNER;
 		const char *text = "";
 
-		if (!target->memory.offsets.frame_owner_internal ||
-		    owner < target->memory.offsets.frame_owner_internal)
-			text = resolve_frame(context, target, &frames[i], event_ns, &now_ns);
+		if (!process->memory.offsets.frame_owner_internal ||
+		    owner < process->memory.offsets.frame_owner_internal)
+			text = resolve_frame(context, process, &frames[i], event_ns, &now_ns);
 		context->gone |= text == gone_text;
 		context->unread |= text == unread_text;
 		if (text[0])

@@ -47,7 +47,7 @@ void tracker_set_leave_binary(const struct python_binary *binary, void *context)
 void tracker_set_process_appeared(struct tracker_set *set, const struct process *process)
 {
 	if (set->walks_threads)
-		runtime_addresses_appeared(process);
+		runtime_addresses_appeared(process->host_pid);
 	for (size_t i = 0; i < set->n; i++) {
 		const struct tracker_python *python = set->items[i].tracker->python;
 
@@ -73,7 +73,7 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 	struct tracker_output to = *output;
 
 	if (set->walks_threads)
-		runtime_addresses_tick(now_ns);
+		runtime_addresses_tick();
 	for (size_t i = 0; i < set->n; i++) {
 		to.index = i;
 		if (set->items[i].tracker->tick && !set->items[i].dead)

@@ -7,19 +7,15 @@
 
 #include "events/gil_wait.h"
 #include "base/log.h"
-#include "host/proc.h"
 #include "cpython/gil.h"
-#include "workers/reader_process.h"
-#include "workers/readers.h"
+#include "process/process_job.h"
+#include "process/process_table.h"
 
 /* A process whose GILs are searched repeatedly: subinterpreters come and go. */
 struct gil_process_entry {
 	uint32_t host_pid;
-	uint64_t runtime; /* 0: file not mapped so far */
-	uint64_t base_va, runtime_va;
 	bool by_callsite;
-	uint64_t dev, ino; /* the mapped file */
-	struct python_offsets offsets;
+	bool of_interpreters; /* each interpreter may have a GIL */
 	struct gil_process known;
 	bool ran;		     /* since the last search */
 	uint32_t fruitless;	     /* consecutive searches without a further GIL */
@@ -31,11 +27,16 @@ struct gil_process_entry {
 /* Searches of a process that runs: at each tick first, then less and less often. */
 enum { SEARCHES_AT_FIRST = 10, LONGEST_SHIFT = 4 };
 
-struct gil_job {
-	struct job job;
-	struct gil_process_entry of; /* a copy */
-	struct gil_process found;
+/* Passed to a reader process and back. */
+struct gil_search {
+	struct process_memory memory;
+	uint64_t gils[GIL_MAX_PER_PROCESS];
 	size_t n;
+};
+
+struct gil_job {
+	struct process_job job;
+	struct gil_search search;
 };
 
 static const struct sched_bpf *skeleton; /* BPF object of the GIL maps */
@@ -49,73 +50,65 @@ static struct gil_process_entry *find_entry(uint32_t host_pid)
 	return entry;
 }
 
-static void search_in_process(void *argument, struct read_extra *extra)
+static void search(void *argument, struct read_extra *extra)
 {
-	struct gil_job *j = argument;
-	struct gil_process_entry *entry = &j->of;
-	uint64_t base, gils[GIL_MAX_PER_PROCESS];
+	struct gil_search *s = argument;
+	uint64_t runtime = process_memory_runtime_address(&s->memory);
 
 	(void)extra;
-	if (!entry->runtime && !proc_file_base(entry->host_pid, entry->dev, entry->ino, &base))
-		entry->runtime = base + (entry->runtime_va - entry->base_va);
-	if (entry->runtime)
-		j->n = python_gil_find(entry->host_pid, entry->runtime, &entry->offsets, gils,
+	if (runtime)
+		s->n = python_gil_find(s->memory.host_pid, runtime, &s->memory.offsets, s->gils,
 				       GIL_MAX_PER_PROCESS);
-	for (size_t k = 0; k < j->n; k++)
-		j->found.gils[k] = gils[k];
 }
 
-static void run_search(struct job *job)
+static void publish_gils(struct gil_process_entry *entry, const struct gil_search *s)
 {
-	reader_process_run(search_in_process, job, sizeof(struct gil_job), NULL);
-}
+	struct gil_process found = {
+		.tstate_thread_id = s->memory.offsets.tstate_thread_id,
+		.tstate_native_thread_id = s->memory.offsets.tstate_native_thread_id,
+		.by_callsite = entry->by_callsite,
+	};
 
-static void publish_gils(struct gil_process_entry *entry, const struct gil_process *found)
-{
-	if (!memcmp(found, &entry->known, sizeof(*found))) {
+	for (size_t k = 0; k < s->n; k++)
+		found.gils[k] = s->gils[k];
+	if (!memcmp(&found, &entry->known, sizeof(found))) {
 		entry->fruitless++;
 		return;
 	}
 	entry->fruitless = 0;
-	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gil_processes), &entry->host_pid, found,
+	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.gil_processes), &entry->host_pid, &found,
 				BPF_ANY))
 		log_warn("gil_wait: process %u is not watched: %s", entry->host_pid,
 			 strerror(errno));
 	else
-		entry->known = *found;
+		entry->known = found;
 }
 
-static void on_searched(struct job *job)
+static void on_searched(struct process_job *job)
 {
 	struct gil_job *j = (struct gil_job *)job;
-	struct gil_process_entry *entry = find_entry(job->host_pid);
+	struct gil_process_entry *entry = find_entry(job->process->host_pid);
 
-	if (entry && entry->running_job == j) { /* otherwise exec() was called meanwhile */
-		entry->running_job = NULL;
-		entry->runtime = j->of.runtime;
-		if (j->n)
-			publish_gils(entry, &j->found);
-	}
-	free(j);
+	if (!entry || entry->running_job != j) /* exec() since */
+		return;
+	entry->running_job = NULL;
+	if (process_job_succeeded(job) && j->search.n)
+		publish_gils(entry, &j->search);
 }
 
 static void start_search(struct gil_process_entry *entry)
 {
-	struct gil_job *j = entry->running_job ? NULL : malloc(sizeof(*j));
+	struct process *process = process_find(entry->host_pid);
+	struct gil_job *j;
 
-	if (!j)
+	if (!process || !process->file.binary || entry->running_job || !(j = calloc(1, sizeof(*j))))
 		return;
-	*j = (struct gil_job){
-		.job = { .host_pid = entry->host_pid, .run = run_search, .done = on_searched },
-		.of = *entry,
-		.found = { .tstate_thread_id = entry->offsets.tstate_thread_id,
-			   .tstate_native_thread_id = entry->offsets.tstate_native_thread_id,
-			   .by_callsite = entry->by_callsite },
-	};
-	if (readers_submit(&j->job))
+	j->job = (struct process_job){ .read = search,
+				       .argument = &j->search,
+				       .size = sizeof(j->search),
+				       .done = on_searched };
+	if (process_job_submit(&j->job, process))
 		entry->running_job = j;
-	else
-		free(j);
 }
 
 void gil_addresses_gone(uint32_t host_pid)
@@ -130,7 +123,7 @@ void gil_addresses_gone(uint32_t host_pid)
 }
 
 void gil_addresses_appeared(const struct sched_bpf *of, const struct process *process,
-			    uint64_t base_va, bool by_callsite)
+			    bool by_callsite)
 {
 	struct gil_process_entry *entry = calloc(1, sizeof(*entry));
 
@@ -138,12 +131,8 @@ void gil_addresses_appeared(const struct sched_bpf *of, const struct process *pr
 		return;
 	skeleton = of;
 	entry->host_pid = process->host_pid;
-	entry->base_va = base_va;
-	entry->runtime_va = process->file.binary->image.runtime_va;
 	entry->by_callsite = by_callsite;
-	entry->dev = process->file.dev;
-	entry->ino = process->file.ino;
-	entry->offsets = process->file.binary->offsets;
+	entry->of_interpreters = process->memory.offsets.gil_kind == PYTHON_GIL_OF_INTERP;
 	HASH_ADD(hh, entries, host_pid, sizeof(entry->host_pid), entry);
 	start_search(entry);
 }
@@ -191,7 +180,7 @@ void gil_addresses_tick(void)
 	for (struct gil_process_entry *entry = entries; entry; entry = entry->hh.next) {
 		if (!entry->known.gils[0])
 			start_search(entry);
-		else if (entry->offsets.gil_kind == PYTHON_GIL_OF_INTERP)
+		else if (entry->of_interpreters)
 			search_again(entry);
 	}
 }

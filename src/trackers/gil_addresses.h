@@ -6,12 +6,12 @@
 #ifndef UNDERSPAN_TRACKERS_GIL_ADDRESSES_H
 #define UNDERSPAN_TRACKERS_GIL_ADDRESSES_H
 
-#include "process/processes.h"
+#include "process/process.h"
 #include "sched.skel.h"
 
-/* `base_va`: address of the file's first mapping. `process->binary` must be set. */
+/* The process has a binary. */
 void gil_addresses_appeared(const struct sched_bpf *skeleton, const struct process *process,
-			    uint64_t base_va, bool by_callsite);
+			    bool by_callsite);
 void gil_addresses_gone(uint32_t host_pid);
 void gil_addresses_tick(void);
 void gil_addresses_done(void);

@@ -79,7 +79,6 @@ static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_gil_wa
 								    profile_columns);
 
 static struct sched_bpf *skeleton;
-static uint64_t base_va[MAX_BINARIES];
 static bool usable[MAX_BINARIES];
 static enum gil_method method_of[MAX_BINARIES]; /* method in use */
 static struct sched_sums sums;
@@ -217,7 +216,7 @@ static void gil_wait_process_appeared(const struct process *process)
 
 	gil_addresses_gone(process->host_pid); /* its exit event may have been lost */
 	if (binary && usable[binary->id])
-		gil_addresses_appeared(skeleton, process, base_va[binary->id],
+		gil_addresses_appeared(skeleton, process,
 				       method_of[binary->id] == GIL_METHOD_CALLSITE);
 }
 
@@ -304,7 +303,7 @@ static int gil_wait_attach_binary(const struct python_binary *binary, struct lin
 	const struct readable_file file = binary_readable(binary);
 	enum gil_method by = (enum gil_method)method;
 	bool glibc;
-	int err = python_gil_check(&binary->image, &file, &base_va[binary->id], &glibc, why);
+	int err = python_gil_check(&binary->image, &file, &glibc, why);
 
 	if (!err && by == GIL_METHOD_AUTO)
 		by = glibc ? GIL_METHOD_SCHED : GIL_METHOD_CALLSITE;

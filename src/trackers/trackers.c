@@ -528,7 +528,6 @@ void tracker_set_close(struct tracker_set *set)
 	for (size_t i = 0; i < set->n; i++)
 		set->items[i].tracker->close();
 	set->n = 0;
-	runtime_addresses_done();
 	tracked_map_stop();
 	process_bpf__destroy(process_skeleton);
 	process_skeleton = NULL;

@@ -222,7 +222,7 @@ void interpreter_end(void)
 	struct process *process, *next;
 
 	HASH_ITER(hh, process_table(), process, next)
-	process_forget(process);
+	process_end(process);
 }
 
 void interpreter_add_thread(uint64_t ident, uint32_t native_id, const char *name)

@@ -19,7 +19,7 @@
 #include "interpreter.h"
 #include "pipeline/json.h"
 #include "pipeline/pipeline.h"
-#include "process/target.h"
+#include "process/process_table.h"
 #include "rows/enrich.h"
 #include "rows/names.h"
 #include "workers/readers.h"
@@ -360,7 +360,8 @@ uint64_t row_of_refused(const char *tracker)
 void row_process_gone(uint32_t host_pid)
 {
 	enrich_process_gone(host_pid);
-	target_gone(host_pid);
+	if (process_find(host_pid))
+		process_end(process_find(host_pid));
 }
 
 /* ---- a stalled reader ---- */
@@ -426,7 +427,7 @@ int row_test_end(void **state)
 	row_expect_none();
 	interpreter_end();
 	names_done();
-	targets_done();
+	process_table_done();
 	enrich_done();
 	return 0;
 }

@@ -117,10 +117,9 @@ static bool uses_glibc(const char *path)
 	const struct readable_file file = { .path = path, .fd = -1 };
 	const struct python_image image = {};
 	struct why why = {};
-	uint64_t base_va;
 	bool glibc;
 
-	if (python_gil_check(&image, &file, &base_va, &glibc, &why))
+	if (python_gil_check(&image, &file, &glibc, &why))
 		fail_msg("%s: %s", path, why.text);
 	return glibc;
 }
