@@ -177,11 +177,13 @@ static void rank_tables(struct agent *agent)
 
 static int start(struct agent *agent, struct sink *sink, struct why *why)
 {
-	static const struct processes_hooks hooks = { .appeared = on_process,
-						      .reportable = on_process_reportable,
-						      .gone = on_process_gone,
-						      .thread_started = names_thread_started,
-						      .checked = on_process_checked };
+	static const struct processes_hooks hooks = {
+		.tracking = { .appeared = on_process,
+			      .reportable = on_process_reportable,
+			      .gone = on_process_gone,
+			      .checked = on_process_checked },
+		.thread_started = names_thread_started,
+	};
 	int err;
 
 	agent->n_tables = agent_tables_list(&agent->set, agent->tables);

@@ -4,19 +4,23 @@
 
 #include <time.h>
 
-#include "base/delay_queue.h"
+#include "base/retry_queue.h"
 #include "base/clock.h"
 #include "host/proc.h"
 #include "process/process_table.h"
 
 /* A process of the table, verified by `serial`. */
 struct grace_period {
-	struct delayed delayed;
+	struct retry_item retry;
 	uint32_t host_pid;
 	uint64_t serial;
 };
 
-static struct delay_queue queue[] = { { GRACE_PERIOD_MS } };
+static void on_end(struct retry_item *item, uint64_t now_ns);
+
+static struct retry_queue queue = { .delays_ms = { GRACE_PERIOD_MS },
+				    .max = SIZE_MAX,
+				    .run = on_end };
 static struct grace_period_hooks hooks;
 static uint64_t serials;
 
@@ -54,14 +58,14 @@ void grace_period_begin(struct process *p, uint64_t start_time)
 	if (p->serial && !p->reportable) /* already waiting */
 		return;
 	if (!p->reportable && !is_old(start_time))
-		s = calloc(1, sizeof(*s));
+		s = retry_item_new(&queue, sizeof(*s));
 	if (!s) {
 		make_reportable(p);
 		return;
 	}
 	s->host_pid = p->host_pid;
 	s->serial = p->serial = ++serials;
-	delay_queue_push(queue, &s->delayed, clock_monotonic_ns());
+	retry_item_wait(&queue, &s->retry, 0, clock_monotonic_ns());
 }
 
 void grace_period_checked(struct process *p)
@@ -72,23 +76,20 @@ void grace_period_checked(struct process *p)
 		p->check_waits = true;
 }
 
-static void end_due(uint64_t now_ns, bool ask)
+static void on_end(struct retry_item *item, uint64_t now_ns)
 {
-	struct grace_period *s;
+	const struct grace_period *s = (const struct grace_period *)item;
+	struct process *p = process_find(s->host_pid);
+	bool early = now_ns == UINT64_MAX; /* the exit event may be pending */
 
-	while ((s = (struct grace_period *)delay_queue_pop(queue, now_ns))) {
-		struct process *p = process_find(s->host_pid);
-
-		/* the exit event may be pending */
-		if (p && p->serial == s->serial && (!ask || proc_start_time(s->host_pid)))
-			make_reportable(p);
-		free(s);
-	}
+	if (p && p->serial == s->serial && (!early || proc_start_time(s->host_pid)))
+		make_reportable(p);
+	retry_item_free(&queue, item);
 }
 
 void grace_period_tick(uint64_t now_ns)
 {
-	end_due(now_ns, false);
+	retry_queue_tick(&queue, now_ns);
 }
 
 void grace_period_repeat(void)
@@ -105,13 +106,10 @@ void grace_period_repeat(void)
 
 void grace_period_end_all(void)
 {
-	end_due(UINT64_MAX, true);
+	retry_queue_tick(&queue, UINT64_MAX);
 }
 
 void grace_period_stop(void)
 {
-	struct delayed *s;
-
-	while ((s = delay_queue_pop(queue, UINT64_MAX)))
-		free(s);
+	retry_queue_clear(&queue);
 }

@@ -17,20 +17,12 @@
 #include "base/config.h"
 #include "events/process.h"
 #include "process/process.h"
+#include "process/tracking.h"
 
 struct processes_hooks {
-	/* A Python process appeared; `process` is valid until gone() */
-	void (*appeared)(const struct process *process);
-	/* The process lived long enough to be reported (grace_period.h), or its data changed. */
-	void (*reportable)(const struct process *process);
-	void (*gone)(uint32_t host_pid);
+	struct tracking_hooks tracking;
 	/* A thread of a tracked process started (PROCESS_THREAD event). */
 	void (*thread_started)(const struct process_event *event);
-	/*
-	 * The interpreter's state was checked (cpython/live.h): `live` or `unread` is set. Never
-	 * before reportable().
-	 */
-	void (*checked)(const struct process *process);
 };
 
 /*

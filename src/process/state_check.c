@@ -4,22 +4,20 @@
 
 #include <utlist.h>
 
-#include "base/delay_queue.h"
+#include "base/retry_queue.h"
 #include "base/clock.h"
 #include "host/proc.h"
 #include "process/process_table.h"
 #include "workers/readers.h"
 
-static struct delay_queue queues[] = { { 100 }, { 200 }, { 500 }, { 2000 }, { 20000 } };
-enum { LAST_STEP = ARRAY_SIZE(queues) - 1, MAX_CHECKS = 65536 };
+enum { LAST_STEP = 4, MAX_CHECKS = 65536 };
 enum { MAX_INVALID_READS = 3 }; /* state read during a change may look invalid once */
 
 /* Referenced by its process's `check`; without a reference the process is gone. */
 struct state_check {
-	struct delayed delayed;
+	struct retry_item retry;
 	uint32_t host_pid;
 	uint64_t start_time;
-	size_t step;
 
 	struct job job;
 	bool reported; /* reported as stalled */
@@ -33,7 +31,11 @@ struct state_check {
 
 static struct state_check_hooks hooks;
 static struct state_check *being_read;
-static size_t n_checks;
+
+static void on_due(struct retry_item *item, uint64_t now_ns);
+static struct retry_queue queue = { .delays_ms = { 100, 200, 500, 2000, [LAST_STEP] = 20000 },
+				    .max = MAX_CHECKS,
+				    .run = on_due };
 
 void state_checks_init(const struct state_check_hooks *with)
 {
@@ -46,23 +48,20 @@ static void give_up(struct state_check *check)
 
 	if (p && p->check == check)
 		p->check = NULL;
-	n_checks--;
-	free(check);
+	retry_item_free(&queue, &check->retry);
 }
 
 static void wait_for(struct state_check *check, size_t step, uint64_t now_ns)
 {
-	check->step = step < LAST_STEP ? step : LAST_STEP;
-	delay_queue_push(&queues[check->step], &check->delayed, now_ns);
+	retry_item_wait(&queue, &check->retry, step < LAST_STEP ? step : LAST_STEP, now_ns);
 }
 
 void state_check_soon(struct process *p, uint64_t start_time)
 {
-	struct state_check *check = n_checks < MAX_CHECKS ? calloc(1, sizeof(*check)) : NULL;
+	struct state_check *check = retry_item_new(&queue, sizeof(*check));
 
 	if (!check)
 		return;
-	n_checks++;
 	check->host_pid = p->host_pid;
 	check->start_time = start_time;
 	p->check = check;
@@ -91,7 +90,7 @@ static bool judge(struct process *p, const struct state_check *check)
 	p->unread = check->why;
 	p->invalid_reads += err == -EBADMSG;
 	state_invalid = err == -EBADMSG && p->invalid_reads >= MAX_INVALID_READS;
-	if (err && check->step < LAST_STEP && !state_invalid)
+	if (err && check->retry.step < LAST_STEP && !state_invalid)
 		return false;
 	/* a program may initialize its interpreter much later */
 	later = !state_invalid && (err == -EAGAIN || err == -EBADMSG);
@@ -112,7 +111,7 @@ static void have_state(struct job *job)
 	if (!job->ran || !p || p->check != check || judge(p, check))
 		give_up(check);
 	else
-		wait_for(check, check->step + 1, clock_monotonic_ns());
+		wait_for(check, check->retry.step + 1, clock_monotonic_ns());
 }
 
 /* False: readers overloaded, or stalled by the process. */
@@ -156,29 +155,24 @@ static bool is_another(const struct state_check *check)
 	return check->start_time && proc_start_time(check->host_pid) != check->start_time;
 }
 
+static void on_due(struct retry_item *item, uint64_t now_ns)
+{
+	struct state_check *check = (struct state_check *)item;
+	struct process *p = process_find(check->host_pid);
+
+	if (!p || p->check != check || !p->file.binary || is_another(check))
+		give_up(check);
+	else if (!begin(check, p))
+		wait_for(check, item->step, now_ns);
+}
+
 void state_checks_tick(uint64_t now_ns)
 {
-	for (size_t step = 0; step <= LAST_STEP; step++) {
-		struct state_check *check;
-
-		while ((check = (struct state_check *)delay_queue_pop(&queues[step], now_ns))) {
-			struct process *p = process_find(check->host_pid);
-
-			if (!p || p->check != check || !p->file.binary || is_another(check))
-				give_up(check);
-			else if (!begin(check, p))
-				wait_for(check, step, now_ns);
-		}
-	}
+	retry_queue_tick(&queue, now_ns);
 	report_stalled();
 }
 
 void state_checks_stop(void)
 {
-	for (size_t step = 0; step <= LAST_STEP; step++) {
-		struct state_check *check;
-
-		while ((check = (struct state_check *)delay_queue_pop(&queues[step], UINT64_MAX)))
-			give_up(check);
-	}
+	retry_queue_clear(&queue);
 }

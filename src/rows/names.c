@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/delay_queue.h"
+#include "base/retry_queue.h"
 #include "events/process.h"
 #include "base/clock.h"
 #include "process/process_job.h"
@@ -41,9 +41,8 @@ struct known_thread {
 
 /* A thread just started. */
 struct pending {
-	struct delayed delayed;
+	struct retry_item retry;
 	struct thread_id thread;
-	size_t step; /* index of the delay queue */
 };
 
 /* Passed to a reader process and back. */
@@ -64,9 +63,12 @@ struct name_job {
 
 /* A thread appears in threading._active when first running Python code, possibly after a GIL wait:
  * several delays. */
-static struct delay_queue pending_queues[] = { { 4 }, { 8 }, { 20 }, { 60 }, { 200 } };
+static void on_due(struct retry_item *item, uint64_t now_ns);
+static struct retry_queue pending_queue = { .delays_ms = { 4, 8, 20, 60, 200 },
+					    .max = MAX_PENDING,
+					    .run = on_due };
 
-static size_t n_known, n_pending;
+static size_t n_known;
 
 /* ---- cache ---- */
 
@@ -218,15 +220,12 @@ const char *names_find(struct row_context *context, const struct thread_id *thre
 
 static void give_up(struct pending *p)
 {
-	n_pending--;
-	free(p);
+	retry_item_free(&pending_queue, &p->retry);
 }
 
 static void try_again(struct pending *p, uint64_t now_ns)
 {
-	if (++p->step < ARRAY_SIZE(pending_queues))
-		delay_queue_push(&pending_queues[p->step], &p->delayed, now_ns);
-	else
+	if (!retry_item_wait(&pending_queue, &p->retry, p->retry.step + 1, now_ns))
 		give_up(p);
 }
 
@@ -262,19 +261,21 @@ void names_thread_started(const struct process_event *event)
 	if (!known)
 		return;
 	known->started_ns = event->time_ns;
-	if (n_pending >= MAX_PENDING || !(p = calloc(1, sizeof(*p))))
+	p = retry_item_new(&pending_queue, sizeof(*p));
+	if (!p)
 		return;
-	n_pending++;
 	p->thread = (struct thread_id){ .host_pid = event->host_pid,
 					.host_tid = event->host_tid,
 					.pid = event->pid,
 					.tid = event->tid,
 					.ident = event->ident };
-	delay_queue_push(&pending_queues[0], &p->delayed, clock_monotonic_ns());
+	retry_item_wait(&pending_queue, &p->retry, 0, clock_monotonic_ns());
 }
 
-static void name_started_threads(struct pending *p, uint64_t now_ns)
+/* A thread that started a while ago. */
+static void on_due(struct retry_item *item, uint64_t now_ns)
 {
+	struct pending *p = (struct pending *)item;
 	struct process *process = process_of_event(p->thread.host_pid, now_ns);
 	struct known_thread *known = process ? find_thread(process, p->thread.host_tid) : NULL;
 
@@ -289,17 +290,12 @@ static void name_started_threads(struct pending *p, uint64_t now_ns)
 
 void names_tick(uint64_t now_ns)
 {
-	for (size_t step = 0; step < ARRAY_SIZE(pending_queues); step++) {
-		struct pending *p;
-
-		while ((p = (struct pending *)delay_queue_pop(&pending_queues[step], now_ns)))
-			name_started_threads(p, now_ns);
-	}
+	retry_queue_tick(&pending_queue, now_ns);
 }
 
 uint64_t names_due_in(uint64_t now_ns, uint64_t limit_ns)
 {
-	return delay_queues_due_in(pending_queues, ARRAY_SIZE(pending_queues), now_ns, limit_ns);
+	return retry_queue_due_in(&pending_queue, now_ns, limit_ns);
 }
 
 static void trim_threads(struct process *process)
@@ -323,10 +319,5 @@ void names_trim(void)
 
 void names_done(void)
 {
-	for (size_t step = 0; step < ARRAY_SIZE(pending_queues); step++) {
-		struct pending *p;
-
-		while ((p = (struct pending *)delay_queue_pop(&pending_queues[step], UINT64_MAX)))
-			give_up(p);
-	}
+	retry_queue_clear(&pending_queue);
 }
