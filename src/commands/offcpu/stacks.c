@@ -4,8 +4,10 @@
 
 #include <string.h>
 
+#include "commands/offcpu/stack_text.h"
+
 /* Limits; beyond them sums have less detail. */
-enum { MAX_STACKS = 50000, MAX_KINDS = 50000, MAX_THREADS = 100000, NAME_MAX_BYTES = 256 };
+enum { MAX_STACKS = 50000, MAX_KINDS = 50000, MAX_THREADS = 100000 };
 static const char too_many[] = "[too many different stacks]";
 
 /* A key of the BPF sums, with stacks in texts. */
@@ -49,15 +51,8 @@ struct offcpu_process {
 	UT_hash_handle hh;
 };
 
-struct columns {
-	const struct column *start_time, *end_time, *host_pid, *host_tid, *comm, *thread_name,
-		*weight, *state, *cause, *idle, *syscall, *kernel_stack, *user_stack, *py_stack,
-		*waker_host_tid, *waker_comm, *waker_thread_name, *waker_stack, *duration_ns,
-		*off_ns;
-};
-
-static bool with_wakers, with_pids, failed;
-static uint32_t main_host_pid;
+static bool failed;
+static struct stack_text_options options;
 static struct folded stacks; /* of rows */
 static struct kind *kinds;
 static struct native *natives;
@@ -66,115 +61,9 @@ static struct offcpu_thread *threads;
 static struct offcpu_process *processes;
 static uint64_t total_ns;
 
-/* ---- texts ---- */
-
-static void look_up_columns(const struct table *table, struct columns *ret)
-{
-#define FIND(name) ret->name = column_find(table, #name)
-	if (with_pids) {
-		FIND(start_time), FIND(end_time);
-	}
-	FIND(host_pid), FIND(host_tid), FIND(comm), FIND(thread_name), FIND(weight), FIND(state);
-	FIND(cause), FIND(idle), FIND(syscall), FIND(kernel_stack), FIND(user_stack);
-	FIND(py_stack), FIND(waker_host_tid), FIND(waker_comm), FIND(waker_thread_name);
-	FIND(waker_stack), FIND(duration_ns), FIND(off_ns);
-#undef FIND
-}
-
-/* Python's name of the thread, otherwise the kernel's. */
-static const char *thread_of(const struct column *name, const struct column *comm, const void *row,
-			     char *buf)
-{
-	column_text(name, row, buf, NAME_MAX_BYTES);
-	return *buf ? buf : column_text(comm, row, buf, NAME_MAX_BYTES);
-}
-
-/* Rows store the leaf first. */
-static int add_root_first(struct buffer *text, struct column_strings frames)
-{
-	int err = 0;
-
-	for (size_t i = frames.n; !err && i-- > 0;)
-		err = folded_frame(text, frames.items[i]);
-	return err;
-}
-
-/* "futex [lock]", "[preempt]": the leaf of each stack names the cause. */
-static int add_cause(struct buffer *text, const struct columns *c, const void *row, bool native)
-{
-	char syscall[64], cause[32], frame[128];
-	bool idle = column_uint(c->idle, row);
-
-	column_text(c->syscall, row, syscall, sizeof(syscall));
-	column_text(c->cause, row, cause, sizeof(cause));
-	/* idle is detected by the Python stack, which sums lack */
-	if (native && (!strcmp(cause, "lock") || !strcmp(cause, "pipe")))
-		idle = false;
-	snprintf(frame, sizeof(frame), "%s%s[%s%s]", syscall, *syscall ? " " : "", cause,
-		 idle ? ", idle" : "");
-	return folded_frame(text, frame);
-}
-
-/* The waker's stack follows the wait, leaf first, then its name. */
-static int add_waker(struct buffer *text, const struct columns *c, const void *row, bool native)
-{
-	struct column_strings frames = column_strings(native ? NULL : c->waker_stack, row);
-	char name[NAME_MAX_BYTES];
-	int err = folded_frame(text, "--");
-
-	if (!column_uint(c->waker_host_tid, row))
-		return err ? err : folded_frame(text, "[no thread: a timer or a device]");
-	for (size_t i = 0; !err && i < frames.n; i++)
-		err = folded_frame(text, frames.items[i]);
-	return err ? err
-		   : folded_frame(text, thread_of(c->waker_thread_name, c->waker_comm, row, name));
-}
-
-static bool was_preempted(const struct columns *c, const void *row)
-{
-	char state[4];
-
-	return *column_text(c->state, row, state, sizeof(state)) == 'R';
-}
-
-/* "MainThread"; for other processes "MainThread (pid 1234)". */
-static int add_thread(struct buffer *text, const struct columns *c, const void *row)
-{
-	uint32_t host_pid = (uint32_t)column_uint(c->host_pid, row);
-	char name[NAME_MAX_BYTES], frame[NAME_MAX_BYTES + 32];
-
-	thread_of(c->thread_name, c->comm, row, name);
-	if (!with_pids || host_pid == main_host_pid)
-		return folded_frame(text, name);
-	snprintf(frame, sizeof(frame), "%s (pid %u)", name, host_pid);
-	return folded_frame(text, frame);
-}
-
-/* `native`: only the data known in sums. */
-static int make_text(struct buffer *text, const struct columns *c, const void *row, bool native)
-{
-	struct column_strings python = column_strings(c->py_stack, row);
-	int err;
-
-	text->len = 0;
-	err = add_thread(text, c, row);
-	if (!err && python.n && !native) {
-		err = add_root_first(text, python);
-	} else if (!err && !(native && was_preempted(c, row))) {
-		err = add_root_first(text, column_strings(c->user_stack, row));
-		if (!err)
-			err = add_root_first(text, column_strings(c->kernel_stack, row));
-	}
-	if (!err)
-		err = add_cause(text, c, row, native);
-	if (!err && with_wakers)
-		err = add_waker(text, c, row, native);
-	return err ? err : buffer_append(text, "", 1);
-}
-
 /* ---- sums ---- */
 
-static size_t make_key(char *key, size_t size, const struct columns *c, const void *row,
+static size_t make_key(char *key, size_t size, const struct stack_columns *c, const void *row,
 		       bool of_thread)
 {
 	char state[4], cause[32], syscall[64];
@@ -188,7 +77,7 @@ static size_t make_key(char *key, size_t size, const struct columns *c, const vo
 				state, cause, syscall);
 }
 
-static struct kind *kind_of(const struct columns *c, const void *row)
+static struct kind *kind_of(const struct stack_columns *c, const void *row)
 {
 	char key[160], cause[32];
 	struct kind *kind;
@@ -285,7 +174,7 @@ static int add_to_stack(const char *text, uint64_t ns)
 }
 
 /* Duration times weight: rows may be sampled by the governor. */
-static uint64_t weighted_ns(const struct columns *c, const void *row)
+static uint64_t weighted_ns(const struct stack_columns *c, const void *row)
 {
 	uint64_t ns = column_uint(c->duration_ns, row);
 	float weight = *(const float *)((const char *)row + c->weight->offset);
@@ -293,17 +182,17 @@ static uint64_t weighted_ns(const struct columns *c, const void *row)
 	return weight == 1.0f ? ns : (uint64_t)((double)ns * (double)weight);
 }
 
-static int add_row(const struct columns *c, const void *row, struct buffer *text)
+static int add_row(const struct stack_columns *c, const void *row, struct buffer *text)
 {
 	uint64_t ns = weighted_ns(c, row);
 	struct native *native = NULL;
 	struct kind *kind = kind_of(c, row);
-	int err = make_text(text, c, row, false);
+	int err = stack_text_make(text, &options, c, row, false);
 
 	if (!err)
 		err = add_to_stack(text->data, ns);
 	if (!err)
-		err = make_text(text, c, row, true);
+		err = stack_text_make(text, &options, c, row, true);
 	if (!err && kind)
 		native = native_of(kind, text->data);
 	if (!native)
@@ -313,7 +202,7 @@ static int add_row(const struct columns *c, const void *row, struct buffer *text
 	return err;
 }
 
-static int add_sum(const struct columns *c, const void *row, struct buffer *text)
+static int add_sum(const struct stack_columns *c, const void *row, struct buffer *text)
 {
 	uint64_t ns = column_uint(c->off_ns, row);
 	struct offcpu_thread *thread = thread_with((uint32_t)column_uint(c->host_tid, row));
@@ -332,7 +221,7 @@ static int add_sum(const struct columns *c, const void *row, struct buffer *text
 			rest->ns += ns;
 		return rest ? 0 : -ENOMEM;
 	}
-	err = make_text(text, c, row, true);
+	err = stack_text_make(text, &options, c, row, true);
 	kind = kind_of(c, row);
 	if (!err && kind)
 		native = native_of(kind, text->data);
@@ -344,7 +233,7 @@ static int add_sum(const struct columns *c, const void *row, struct buffer *text
 }
 
 /* Limit of processes; further processes have no name. */
-static void note_process(const struct columns *c, const void *row, bool sum)
+static void note_process(const struct stack_columns *c, const void *row, bool sum)
 {
 	uint32_t host_pid = (uint32_t)column_uint(c->host_pid, row);
 	uint64_t start = column_uint(c->start_time, row), end = column_uint(c->end_time, row);
@@ -378,29 +267,29 @@ static bool has_lived(uint32_t host_pid)
 
 void offcpu_stacks_init(bool wakers)
 {
-	with_wakers = wakers;
+	options.with_wakers = wakers;
 }
 
 void offcpu_stacks_name_processes(uint32_t but_host_pid)
 {
-	with_pids = true;
-	main_host_pid = but_host_pid;
+	options.with_pids = true;
+	options.main_host_pid = but_host_pid;
 }
 
 void offcpu_stacks_row(const struct table *table, const void *row)
 {
 	static const struct table *tables[2]; /* tables of the cached columns */
-	static struct columns columns[2];
+	static struct stack_columns columns[2];
 	static struct buffer text;
 	bool sum = !strcmp(table->name, "ebpf_off_cpu_profile");
 
 	if (!sum && strcmp(table->name, "ebpf_off_cpu") != 0)
 		return;
 	if (tables[sum] != table) {
-		look_up_columns(table, &columns[sum]);
+		stack_columns_find(table, &columns[sum]);
 		tables[sum] = table;
 	}
-	if (with_pids)
+	if (options.with_pids)
 		note_process(&columns[sum], row, sum);
 	if (sum ? add_sum(&columns[sum], row, &text) : add_row(&columns[sum], row, &text))
 		failed = true;
