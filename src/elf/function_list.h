@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions of a program by their addresses. What fills the list is functions.h. */
+/* Functions of a program by address; functions.h fills the list. */
 #ifndef UNDERSPAN_ELF_FUNCTION_LIST_H
 #define UNDERSPAN_ELF_FUNCTION_LIST_H
 
@@ -22,7 +22,7 @@ void functions_free(struct functions *functions);
 /* The entry that contains `va`, or NULL. */
 const struct function *functions_find(const struct functions *functions, uint64_t va);
 
-/* For those who fill it: appends, does not sort. -ENOMEM. */
+/* Appends without sorting. -ENOMEM. */
 int functions_add(struct functions *functions, struct function f);
 /* Sorts and removes duplicates. */
 void functions_sort(struct functions *functions);

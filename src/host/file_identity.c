@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which file it is. See file_identity.h. */
+/* Identity of files. See file_identity.h. */
 #include "host/file_identity.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static int look(int fd, struct statx *ret)
 		       : 0;
 }
 
-/* The type of the file system mounted there. False: it is not among this process's mounts. */
+/* Type of the mounted file system. False: not among the mounts of this process. */
 static bool find_type(uint64_t mount_id, uint32_t pid, char ret[TYPE_MAX])
 {
 	char name[64] = "/proc/self/mountinfo";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pipeline is to its own files. The lock is held for what is written here, unless a member
+ * A pipeline as seen by its own files. The lock protects all members, unless a member
  * is said to be one thread's.
  */
 #ifndef UNDERSPAN_PIPELINE_INTERNAL_H

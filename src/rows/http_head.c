@@ -12,10 +12,10 @@
 /* traceparent of version 00: "00-" 32 digits "-" 16 digits "-" 2 digits */
 enum { TRACE_AT = 3, SPAN_AT = 36, FLAGS_AT = 53, TRACEPARENT_LEN = 55 };
 
-/* Words, so that a client cannot invent any number of methods. */
+/* Known methods only: a client cannot create any number of values. */
 static const struct {
 	const char *name;
-	bool no_body; /* a client that sends a body with it is unusual */
+	bool no_body; /* requests with a body are unusual */
 } methods[] = {
 	{ "GET", true },    { "HEAD", true },	 { "POST" },	      { "PUT" },
 	{ "DELETE", true }, { "CONNECT", true }, { "OPTIONS", true }, { "TRACE", true },
@@ -29,7 +29,7 @@ static bool equals(struct text text, const char *word)
 	return text.len == strlen(word) && memcmp(text.at, word, text.len) == 0;
 }
 
-/* Cuts the text before the first of `ends`; false: none is in it, and the text is unchanged. */
+/* Cuts the text before the first character of `ends`; false: not found, text unchanged. */
 static bool cut_at(struct text *text, const char *ends)
 {
 	for (size_t i = 0; i < text->len; i++) {
@@ -60,7 +60,7 @@ static bool take_method(struct text word, struct http_head *ret)
 
 /*
  * The path in a request's target: "/path?query", "http://host/path" or "*". `whole`: the end of the
- * target was seen. A path whose end was not seen is left out, unless it is too long anyway.
+ * target was seen. A path without a seen end is left out, unless too long anyway.
  */
 static void take_path(struct text target, bool whole, struct http_head *ret)
 {
@@ -131,7 +131,7 @@ static void take_traceparent(struct text value, struct http_head *ret)
 	memcpy(ret->parent_span_id, span.at, span.len);
 }
 
-/* The header's values seen, and whether servers may read these lines differently. */
+/* The values of the header, and whether servers may read the lines differently. */
 struct headers {
 	struct text traceparent;
 	unsigned int n_traceparents;
@@ -153,8 +153,7 @@ static void take_header(struct text line, struct headers *headers)
 {
 	struct text name = line, value;
 
-	/* folded lines, spaces around the name, lines that are no header: each server has its own
-	 * idea of them */
+	/* folded lines, spaces around the name, lines that are no header: servers differ */
 	if (!cut_at(&name, ":") || !is_token(name)) {
 		headers->ambiguous = true;
 		return;
@@ -170,7 +169,7 @@ static void take_header(struct text line, struct headers *headers)
 	headers->n_traceparents++;
 }
 
-/* Takes a line off the text, without its end; false: its end is missing. */
+/* Takes a line off the text, without the line end; false: the end is missing. */
 static bool next_line(struct text *rest, struct text *ret_line, bool *ret_ambiguous)
 {
 	const char *end = memchr(rest->at, '\n', rest->len);
@@ -184,14 +183,13 @@ static bool next_line(struct text *rest, struct text *ret_line, bool *ret_ambigu
 	if (len && ret_line->at[len - 1] == '\r')
 		ret_line->len--;
 	else
-		*ret_ambiguous = true; /* for some servers that is no end of a line */
+		*ret_ambiguous = true; /* not a line end for some servers */
 	if (memchr(ret_line->at, '\r', ret_line->len) || memchr(ret_line->at, 0, ret_line->len))
 		*ret_ambiguous = true;
 	return true;
 }
 
-/* Complete lines up to the blank one; returns what is behind it, or behind the last complete line.
- */
+/* Complete lines up to the blank line; returns the rest behind the last complete line. */
 static struct text take_headers(struct text rest, struct headers *headers)
 {
 	struct text line;
@@ -205,7 +203,7 @@ static struct text take_headers(struct text rest, struct headers *headers)
 	return rest;
 }
 
-/* The end of a head whose middle is unknown. Its first line is cut. */
+/* The end of a head with an unknown middle. The first line is cut. */
 static void take_tail(struct text tail, struct headers *headers)
 {
 	struct headers found = *headers;
@@ -257,12 +255,12 @@ static void parse_http(struct text first, struct text tail, struct http_head *re
 /* uwsgi: modifier, size of the variables (little endian), modifier, then the variables. */
 enum { UWSGI_HEAD = 4 };
 
-/* Variables of a uwsgi head; a repeated one is NULL and of length 1. */
+/* Variables of a uwsgi head; repeated: NULL with length 1. */
 struct variables {
 	struct text method, uri, path_info, content_length, traceparent;
 };
 
-/* A text with its length before it; false: it is not complete. */
+/* A text after its length; false: incomplete. */
 static bool next_text(struct text *rest, struct text *ret)
 {
 	size_t len;

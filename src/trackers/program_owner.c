@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which tracker a BPF program belongs to, and what that means for it. See trackers.h. */
+/* The tracker of a BPF program. See trackers.h. */
 #include <string.h>
 
 #include "host/every_call.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract between a tracker and the core. A tracker is a BPF object, a typed event, a row
- * and a table; everything else (loading, draining, enriching, batching, counting) is done once, for
- * all. README.md beside this file says how to add one.
+ * and a table; loading, draining, enriching, batching and counting are done once, for all trackers.
+ * README.md beside this file says how to add one.
  */
 #ifndef UNDERSPAN_TRACKERS_TRACKER_H
 #define UNDERSPAN_TRACKERS_TRACKER_H

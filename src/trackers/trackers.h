@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trackers that run: opens, loads and attaches each by itself, so that one that cannot run
- * says why and the others go on; attaches them to Python binaries; reads their counters.
+ * The running trackers. Each is opened, loaded and attached separately: a tracker that cannot run
+ * reports the reason and leaves the rest running. Also: probes in Python binaries, counters.
  */
 #ifndef UNDERSPAN_TRACKERS_TRACKERS_H
 #define UNDERSPAN_TRACKERS_TRACKERS_H
@@ -17,10 +17,10 @@ struct running_tracker {
 	int stats_fd, sampling_fd; /* maps; -1: it has no BPF object */
 	size_t tables[2];	   /* the pipeline's handles: .table, .second_table */
 	uint64_t bad_events;	   /* records of a wrong size */
-	uint64_t of_refused;	   /* events of processes that are no Python after all */
-	uint64_t rows;		   /* of both its tables */
-	uint64_t own_rows;	   /* of its first table, made outside of its events */
-	bool dead;		   /* could not be attached: stands in `refused` */
+	uint64_t of_refused;	   /* events of refused processes */
+	uint64_t rows;		   /* of both tables */
+	uint64_t own_rows;	   /* of the first table, made without an event */
+	bool dead;		   /* could not be attached: listed in `refused` */
 	struct tracker_set *set;
 	bool failed; /* while the set is opened */
 };
@@ -29,7 +29,7 @@ struct running_tracker {
 typedef void (*tracker_on_event)(void *context, struct running_tracker *running, const void *event,
 				 size_t size);
 
-/* One that was wanted and cannot run. */
+/* A requested tracker that cannot run. */
 struct refused_tracker {
 	const struct tracker *tracker;
 	struct why why;
@@ -40,33 +40,33 @@ struct tracker_set {
 	size_t n;
 	struct refused_tracker refused[MAX_TRACKERS];
 	size_t n_refused;
-	/* one reader a ring buffer: none waits until another is empty, which in a storm it
-	 * never is */
-	struct ring_buffer *rings[MAX_TRACKERS + 1]; /* the first: which processes there are */
+	/* a reader per ring buffer: in a storm a buffer is never empty, and must not delay
+	 * the rest */
+	struct ring_buffer *rings[MAX_TRACKERS + 1]; /* the first: events of processes */
 	size_t n_rings;
-	size_t budget; /* records that may still be taken from the ring at hand */
+	size_t budget; /* records left to take from the current ring */
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
 	int process_stats_fd;
-	bool walks_threads;	 /* one of the trackers does */
-	uint64_t map_most;	 /* bytes that one BPF map may take, see map_memory.h */
-	uint64_t process_events; /* records of its ring buffer */
-	uint64_t process_cpu_ns; /* CPU time spent on them, by the reader of the rings */
+	bool walks_threads;	 /* a tracker walks Python stacks of threads */
+	uint64_t map_most;	 /* maximal bytes of a BPF map, see map_memory.h */
+	uint64_t process_events; /* records of the process object's ring buffer */
+	uint64_t process_cpu_ns; /* CPU time for these records, of the collector */
 	bool only_chosen;
 	tracker_on_event on_event;
 	void *on_event_context;
 };
 
 /*
- * Loads the process object and then the named trackers (all when `names` is empty). A tracker
- * that fails is logged and left out. Their maps take `map_bytes` at most, when they are full. Fails
- * when a name or option is wrong (-EINVAL), the process object cannot run, or no tracker can.
+ * Loads the process object, then the named trackers (`names` empty: all). A tracker that fails is
+ * logged and left out. Full maps take at most `map_bytes`. Errors: wrong name or option (-EINVAL);
+ * the process object cannot run, or no tracker can.
  */
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
 		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why);
 
 /*
- * Attaches the programs that need no binary. From here on events come. A tracker that cannot be
- * attached is logged and moved to `refused`; fails when the process object cannot, or none is left.
+ * Attaches the programs that need no binary; events arrive from here on. A tracker that cannot be
+ * attached is logged and moved to `refused`. Errors: the process object, or all trackers, failed.
  */
 int tracker_set_attach(struct tracker_set *set, struct why *why);
 
@@ -80,42 +80,42 @@ void tracker_set_process_gone(struct tracker_set *set, uint32_t host_pid);
 void tracker_set_tick(struct tracker_set *set, const struct tracker_output *output,
 		      uint64_t now_ns);
 
-/* Options have changed: tells those that run. */
+/* Options have changed: calls the trackers' hooks. */
 void tracker_set_options_changed(struct tracker_set *set);
 
-/* Sums the per-CPU counters of a map `stats`; all 0 when there is none (-1). */
+/* Sums the per-CPU counters of a map `stats`; -1 (no map): all 0. */
 void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX]);
 
 /*
- * Hands on what is in the ring buffers, a few hundred records from each in turn, until all are
- * empty or, should that not come about, the time (CLOCK_MONOTONIC) is over.
+ * Passes on the records of the ring buffers, a few hundred from each in turn, until all buffers
+ * are empty or until the time (CLOCK_MONOTONIC).
  */
 void tracker_set_consume(struct tracker_set *set, uint64_t until_ns);
 
 /*
- * One record of the tracker's ring buffer: handed on, or counted in bad_events where its size is
- * not one that an event of the tracker can have.
+ * A record of the tracker's ring buffer: passed on, or counted in bad_events if no event of the
+ * tracker has this size.
  */
 void running_tracker_take(struct running_tracker *running, const void *record, size_t size);
 
 /*
- * Index of the tracker that a program belongs to. In an object that several trackers share: by the
- * program's prefix, else the last of them. set->n: the object is of none.
+ * Index of the tracker of a program. In a shared object: by the program's prefix; without a match,
+ * the object's last tracker. set->n: no tracker has this object.
  */
 size_t tracker_set_owner(const struct tracker_set *set, const struct bpf_object_skeleton *skeleton,
 			 const struct bpf_program *program);
 
-/* Whether one of its programs runs on every system call of the host, see host/every_call.h. */
+/* Whether a program of the tracker runs on every system call of the host (host/every_call.h). */
 bool tracker_runs_on_every_call(const struct running_tracker *running);
 
-/* Stops the producers but leaves what is in the ring buffers; then tracker_set_close(). */
+/* Stops the producers; records stay in the ring buffers. Then tracker_set_close(). */
 void tracker_set_detach(struct tracker_set *set);
 void tracker_set_close(struct tracker_set *set);
 
-/* Of its rows, see pipeline_set_shed_rank(). `first`: the option; empty: as the trackers say. */
+/* Rank of the tracker's rows, see pipeline_set_shed_rank(). `first`: the option; empty: default. */
 unsigned int tracker_shed_rank(const struct tracker *tracker, const struct string_list *first);
 
-/* -EINVAL with why, which begins with `key`: there is no tracker of this name. */
+/* -EINVAL with `why` (beginning with `key`): no tracker has this name. */
 int trackers_check_name(const char *key, const char *name, struct why *why);
 
 #endif
