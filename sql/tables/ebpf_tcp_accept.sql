@@ -12,16 +12,7 @@
 CREATE TABLE IF NOT EXISTS ebpf_tcp_accept
 (
 #include "tables/thread_columns.inc"
-    family LowCardinality(String),
-    local_ip IPv6 CODEC(ZSTD),
-    local_port UInt16 CODEC(ZSTD),
-    remote_ip IPv6 CODEC(ZSTD),
-    remote_port UInt16 CODEC(ZSTD),
-    netns UInt32 CODEC(ZSTD),
-    srtt_us UInt32 CODEC(ZSTD),
-    snd_cwnd UInt32 CODEC(ZSTD),
-    total_retrans UInt32 CODEC(ZSTD),
-    tcp_state LowCardinality(String),
+#include "tables/tcp_columns.inc"
     kind LowCardinality(String),
     listen_ip IPv6 CODEC(ZSTD),
     queue_len UInt32 CODEC(ZSTD),

@@ -9,16 +9,7 @@
 CREATE TABLE IF NOT EXISTS ebpf_tcp_connect
 (
 #include "tables/thread_columns.inc"
-    family LowCardinality(String),
-    local_ip IPv6 CODEC(ZSTD),
-    local_port UInt16 CODEC(ZSTD),
-    remote_ip IPv6 CODEC(ZSTD),
-    remote_port UInt16 CODEC(ZSTD),
-    netns UInt32 CODEC(ZSTD),
-    srtt_us UInt32 CODEC(ZSTD),
-    snd_cwnd UInt32 CODEC(ZSTD),
-    total_retrans UInt32 CODEC(ZSTD),
-    tcp_state LowCardinality(String),
+#include "tables/tcp_columns.inc"
     outcome LowCardinality(String),
     errno UInt16 CODEC(ZSTD),
     duration_ms Float64 ALIAS duration_ns / 1e6

@@ -7,16 +7,7 @@
 CREATE TABLE IF NOT EXISTS ebpf_tcp_connect_closed
 (
 #include "tables/thread_columns.inc"
-    family LowCardinality(String),
-    local_ip IPv6 CODEC(ZSTD),
-    local_port UInt16 CODEC(ZSTD),
-    remote_ip IPv6 CODEC(ZSTD),
-    remote_port UInt16 CODEC(ZSTD),
-    netns UInt32 CODEC(ZSTD),
-    srtt_us UInt32 CODEC(ZSTD),
-    snd_cwnd UInt32 CODEC(ZSTD),
-    total_retrans UInt32 CODEC(ZSTD),
-    tcp_state LowCardinality(String),
+#include "tables/tcp_columns.inc"
     closed_by LowCardinality(String),
     bytes_sent UInt64 CODEC(ZSTD),
     bytes_received UInt64 CODEC(ZSTD),
