@@ -146,6 +146,21 @@ def test_otel_tables(known):
     check(rows, [[trace, min(times), max(times)] for trace, times in sorted(traces.items())], "otel_traces_trace_id_ts")
 
 
+def test_a_trace_viewer_sees_hidden_time(known):
+    """The view over both tables that deploy/README.md names: every column of each, whatever its type, and the sum of both."""
+    text = (ROOT / "deploy/README.md").read_text()
+    [statement] = [line.strip() for line in text.splitlines() if line.strip().startswith("CREATE VIEW otel_traces_hidden")]
+    known.store.ask(statement)
+    columns, _ = known.ask("SELECT * FROM otel_traces LIMIT 0")
+    assert known.ask("SELECT * FROM otel_traces_hidden LIMIT 0")[0] == columns
+    traced = [r for r in known.rows["ebpf_request"] if r["trace_id"]]
+    hidden = len(list(sql_answers.hidden_spans(known.rows, known.now)))
+    _, rows = known.ask("SELECT count(), countIf(ScopeName = 'underspan'), countIf(SpanAttributes['underspan.part'] = '' AND ScopeName = 'underspan') FROM otel_traces_hidden")
+    assert rows == [[len(known.rows["otel_traces"]) + hidden, hidden, len(traced)]] and traced
+    _, rows = known.ask("SELECT count() FROM otel_traces_hidden WHERE TraceId = {id:String}", id=traced[0]["trace_id"])
+    assert rows[0][0] >= 1
+
+
 def test_schema_version(known):
     known.store.ask("INSERT INTO ebpf_schema (version, applied_by) VALUES (1, 'a'), (3, 'b'), (2, 'c')")
     columns, rows = known.ask("SELECT *, applied_at > now() - INTERVAL 1 MINUTE AS lately FROM ebpf_schema ORDER BY version")
