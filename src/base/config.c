@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/config_value.h"
-#include "base/nearest.h"
 
 enum { CONFIG_FILE_MAX_BYTES = 1 << 20, MAX_REMEMBERED = 32 };
 
@@ -26,57 +25,6 @@ void config_use_default_file(const char *path, const struct option_table *keys)
 {
 	default_path = path;
 	default_keys = keys;
-}
-
-/* ---- search ---- */
-
-/* Dashes of the typed key equal underscores. */
-static bool key_equal(const char *key, const char *typed, size_t typed_len)
-{
-	size_t i;
-
-	for (i = 0; i < typed_len && key[i]; i++) {
-		if (key[i] != typed[i] && !(key[i] == '_' && typed[i] == '-'))
-			return false;
-	}
-	return i == typed_len && !key[i];
-}
-
-static const struct option *find_option(const struct option_table *tables, const char *typed,
-					size_t len)
-{
-	for (; tables && tables->options; tables++) {
-		for (size_t i = 0; i < tables->n; i++) {
-			if (key_equal(tables->options[i].key, typed, len))
-				return &tables->options[i];
-		}
-	}
-	return NULL;
-}
-
-void config_for_each(const struct option_table *tables,
-		     void (*each)(const struct option *o, void *context), void *context)
-{
-	for (; tables && tables->options; tables++) {
-		for (size_t i = 0; i < tables->n; i++)
-			each(&tables->options[i], context);
-	}
-}
-
-static void try_key(const struct option *o, void *nearest)
-{
-	if (o->help) /* options without help are internal */
-		nearest_try(nearest, o->key);
-}
-
-static char *hint_for(const struct option_table *tables, const char *typed, size_t len,
-		      const char *prefix, const char *otherwise, char *buf, size_t size)
-{
-	struct nearest nearest;
-
-	nearest_begin(&nearest, typed, len);
-	config_for_each(tables, try_key, &nearest);
-	return nearest_hint(&nearest, prefix, otherwise, buf, size);
 }
 
 /* ---- precedence ---- */
@@ -214,8 +162,8 @@ static int refuse_key(const struct parse *p, const char *key)
 	char hint[128];
 
 	return why_fail(p->why, EINVAL, "unknown key '%s'%s", key,
-			hint_for(known ?: p->tables, key, strlen(key), "",
-				 "; --help lists the keys", hint, sizeof(hint)));
+			config_hint(known ?: p->tables, key, strlen(key), "",
+				    "; --help lists the keys", hint, sizeof(hint)));
 }
 
 /* Whether a file may have the key, for a command that has it in files. */
@@ -243,9 +191,9 @@ static int read_object(struct parse *p, const char *prefix, json_t *object)
 		if (snprintf(key, sizeof(key), "%s%s", prefix, name) >= (int)sizeof(key))
 			return why_fail(p->why, EINVAL, "a key of over %zu characters",
 					sizeof(key));
-		own = find_option(p->keys, key, strlen(key));
-		any = own ?: find_option(p->tables, key, strlen(key));
-		any = any ?: find_option(known, key, strlen(key));
+		own = config_find_option(p->keys, key, strlen(key));
+		any = own ?: config_find_option(p->tables, key, strlen(key));
+		any = any ?: config_find_option(known, key, strlen(key));
 		if (any && any->flag_only && is_key_of_files(any->key)) {
 			continue; /* another command's, of the same name */
 		} else if (any && any->flag_only) {
@@ -419,10 +367,10 @@ static int parse_letter(struct parse *p, int argc, char **argv, int *i)
 	size_t len = strcspn(argv[*i] + 1, "=");
 	char hint[128];
 
-	if (!o || (len > 1 && find_option(p->tables, argv[*i] + 1, len))) /* "-pid=3" */
+	if (!o || (len > 1 && config_find_option(p->tables, argv[*i] + 1, len))) /* "-pid=3" */
 		return why_fail(p->why, EINVAL, "unknown option %s%s", argv[*i],
-				hint_for(p->tables, argv[*i] + 1, len, "--",
-					 "; --help lists the options", hint, sizeof(hint)));
+				config_hint(p->tables, argv[*i] + 1, len, "--",
+					    "; --help lists the options", hint, sizeof(hint)));
 	if (!value && o->type != OPTION_BOOL && *i + 1 < argc)
 		value = argv[++*i];
 	return set_option(p, o, value);
@@ -433,13 +381,13 @@ static int parse_flag(struct parse *p, int argc, char **argv, int *i)
 	const char *name = argv[*i] + 2;
 	const char *value = strchr(name, '=');
 	size_t len = value ? (size_t)(value - name) : strlen(name);
-	const struct option *o = find_option(p->tables, name, len);
+	const struct option *o = config_find_option(p->tables, name, len);
 	char hint[128];
 
 	if (!o)
 		return why_fail(p->why, EINVAL, "unknown option --%.*s%s", (int)len, name,
-				hint_for(p->tables, name, len, "--", "; --help lists the options",
-					 hint, sizeof(hint)));
+				config_hint(p->tables, name, len, "--",
+					    "; --help lists the options", hint, sizeof(hint)));
 	if (value)
 		value++;
 	else if (o->type != OPTION_BOOL && *i + 1 < argc)
@@ -497,7 +445,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 int config_set_default(const struct option_table *tables, const char *key, const char *value,
 		       struct why *why)
 {
-	const struct option *o = find_option(tables, key, strlen(key));
+	const struct option *o = config_find_option(tables, key, strlen(key));
 
 	return o ? config_set(o, value, why) : why_fail(why, EINVAL, "no option '%s'", key);
 }

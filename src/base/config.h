@@ -9,6 +9,7 @@
 #ifndef UNDERSPAN_BASE_CONFIG_H
 #define UNDERSPAN_BASE_CONFIG_H
 
+#include "base/config_search.h"
 #include "base/option.h"
 #include "base/util.h"
 
@@ -49,10 +50,6 @@ int config_set_default(const struct option_table *tables, const char *key, const
 
 /* Reads one JSON configuration file into the tables' targets. Returns 0, -EINVAL, -ENOMEM. */
 int config_read_file(const struct option_table *tables, const char *path, struct why *why);
-
-/* Calls back for each key of the tables. */
-void config_for_each(const struct option_table *tables,
-		     void (*each)(const struct option *o, void *context), void *context);
 
 /* Saves the targets' values as defaults for config_reload(). To be called before the first
  * config_parse(). */

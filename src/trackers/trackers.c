@@ -33,7 +33,7 @@ const struct tracker *const all_trackers[] = {
 };
 _Static_assert(ARRAY_SIZE(all_trackers) <= MAX_TRACKERS + 1, "more trackers than MAX_TRACKERS");
 
-enum { PROCESS_RING_BYTES = 256 << 10, RECORDS_AT_ONCE = 256 };
+enum { PROCESS_RING_BYTES = 256 << 10 };
 
 static struct process_bpf *process_skeleton;
 
@@ -100,70 +100,6 @@ static int check_options(const struct string_list *names, struct why *why)
 	return err;
 }
 
-/* ---- ring buffers ---- */
-
-/* What libbpf ends the reading of a ring for; the record at hand is taken. */
-static int count_record(struct tracker_set *set)
-{
-	return --set->budget ? 0 : -EAGAIN;
-}
-
-static int on_process_event(void *context, void *data, size_t size)
-{
-	struct tracker_set *set = context;
-	uint64_t begin = clock_thread_cpu_ns();
-
-	set->process_events++;
-	if (size == sizeof(struct process_event))
-		processes_handle(data);
-	set->process_cpu_ns += clock_thread_cpu_ns() - begin;
-	return count_record(set);
-}
-
-void running_tracker_take(struct running_tracker *running, const void *record, size_t size)
-{
-	const struct tracker *tracker = running->tracker;
-
-	/* the ring buffer rounds nothing up: another size is another build's record */
-	if (size < tracker->event_size || size - tracker->event_size > tracker->extra_max)
-		running->bad_events++;
-	else
-		running->set->on_event(running->set->on_event_context, running, record, size);
-}
-
-static int on_tracker_event(void *context, void *data, size_t size)
-{
-	struct running_tracker *running = context;
-
-	running_tracker_take(running, data, size);
-	return count_record(running->set);
-}
-
-static int add_ring(struct tracker_set *set, int fd, ring_buffer_sample_fn fn, void *context)
-{
-	struct ring_buffer *ring = ring_buffer__new(fd, fn, context, NULL);
-
-	if (!ring)
-		return -errno;
-	set->rings[set->n_rings++] = ring;
-	return 0;
-}
-
-void tracker_set_consume(struct tracker_set *set, uint64_t until_ns)
-{
-	bool more = true;
-
-	while (more) {
-		more = false;
-		for (size_t i = 0; i < set->n_rings; i++) {
-			set->budget = RECORDS_AT_ONCE;
-			ring_buffer__consume(set->rings[i]);
-			more |= set->budget == 0;
-		}
-		more = more && clock_monotonic_ns() < until_ns;
-	}
-}
-
 /* ---- opening ---- */
 
 static int open_process_object(struct tracker_set *set, struct why *why)
@@ -197,7 +133,7 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 		    &process_skeleton->bss->young_programs);
 	runtime_addresses_start(bpf_map__fd(process_skeleton->maps.python_processes),
 				bpf_map__fd(process_skeleton->maps.python_binaries));
-	err = add_ring(set, bpf_map__fd(process_skeleton->maps.events), on_process_event, set);
+	err = rings_add_process(set, bpf_map__fd(process_skeleton->maps.events));
 	if (err)
 		return why_fail(why, -err, "cannot read the process object's ring buffer: %s",
 				strerror(-err));
@@ -390,8 +326,7 @@ static int watch_rings(struct tracker_set *set, struct why *why)
 			continue;
 		running->stats_fd = bpf_map__fd(own_map(running, "stats"));
 		running->sampling_fd = bpf_map__fd(own_map(running, "sampling"));
-		err = add_ring(set, bpf_map__fd(own_map(running, "events")), on_tracker_event,
-			       running);
+		err = rings_add_tracker(running, bpf_map__fd(own_map(running, "events")));
 		if (err)
 			return why_fail(why, -err, "%s: cannot read the ring buffer: %s",
 					running->tracker->name, strerror(-err));

@@ -86,6 +86,10 @@ void tracker_set_options_changed(struct tracker_set *set);
 /* Sums the per-CPU counters of a map `stats`; -1 (no map): all 0. */
 void tracker_set_read_stats(int stats_fd, uint64_t ret[STAT_MAX]);
 
+/* The ring buffers of the process object and of a tracker; `fd`: the map. 0, or -errno. */
+int rings_add_process(struct tracker_set *set, int fd);
+int rings_add_tracker(struct running_tracker *running, int fd);
+
 /*
  * Passes on the records of the ring buffers, a few hundred from each in turn, until all buffers
  * are empty or until the time (CLOCK_MONOTONIC).
