@@ -30,6 +30,9 @@ struct request_arrival {
 	__u64 first_byte_ns;  /* of the next request; 0: not arrived */
 	__u32 accepted_tid;
 	__u32 copied_seq; /* before 6.3: tcp_sock.copied_seq after the last read */
+	__u32 netns;
+	__u16 port; /* of the listener; 0: unknown, or a unix socket's */
+	__u16 pad;
 };
 
 struct request_connection {
@@ -173,6 +176,8 @@ static __always_inline void request_established(struct sock *sk)
 	__u64 key = (__u64)sk;
 
 	arrival.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
+	arrival.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	arrival.port = request_local_port(sk);
 	/* the address may have been another connection's, whose end found the map busy */
 	bpf_map_delete_elem(&request_connections, &key);
 	bpf_map_update_elem(&request_arrivals, &key, &arrival, BPF_ANY);
@@ -226,6 +231,8 @@ static __always_inline void request_accepted(__u32 fd)
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	unseen.accepted_ns = bpf_ktime_get_ns();
 	unseen.accepted_tid = current_tid();
+	unseen.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	unseen.port = port;
 	if (arrival && !arrival->accepted_ns) { /* else left over from another connection */
 		arrival->accepted_ns = unseen.accepted_ns;
 		arrival->accepted_tid = unseen.accepted_tid;

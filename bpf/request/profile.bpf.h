@@ -68,7 +68,13 @@ static __noinline int request_profile_add(const struct request_event *event)
 			__sync_fetch_and_add(&profile->parts[i], event->parts[i]);
 	}
 	__sync_fetch_and_add(&profile->buckets[request_bucket(ns) & (REQUEST_BUCKETS - 1)], 1);
-	profile->not_measured |= event->not_measured;
+	if (event->not_measured) {
+		profile->not_measured |= event->not_measured;
+		for (int i = 0; i < REQUEST_LACKS; i++) {
+			if (event->not_measured & 1U << i)
+				__sync_fetch_and_add(&profile->lacks[i], 1);
+		}
+	}
 	return true;
 }
 

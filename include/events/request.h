@@ -128,6 +128,7 @@ struct request_profile {
 	__u64 parts[REQUEST_PART_MAX];
 	__u64 buckets[REQUEST_BUCKETS]; /* by duration, see ebpf_request_profile.sql */
 	__u64 not_measured;		/* bits of all requests */
+	__u64 lacks[REQUEST_LACKS];	/* requests with each bit */
 };
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/listen.h"
 #include "base/log.h"
 #include "base/buffer.h"
+#include "base/exposition.h"
 #include "base/clock.h"
 #include "process/processes.h"
 #include "base/version.h"
@@ -25,8 +26,8 @@ static const struct option options[] = {
 	  .type = OPTION_STRING,
 	  .target = &address,
 	  .arg = "HOST:PORT",
-	  .help = "serve the agent's own counts at /metrics, for Prometheus, with /healthz and "
-		  "/livez",
+	  .help = "serve requests by service and the agent's own counts at /metrics, for "
+		  "Prometheus, with /healthz and /livez",
 	  .otherwise = "nowhere" },
 	{ .key = "metrics.listen_anywhere",
 	  .type = OPTION_BOOL,
@@ -49,8 +50,8 @@ static const struct subjects *subjects;
 
 /* ---- the page ---- */
 
-static void buffer_add_text(struct buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void buffer_add_text(struct buffer *b, const char *fmt, ...)
+static void add_line(struct buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void add_line(struct buffer *b, const char *fmt, ...)
 {
 	char line[512];
 	va_list ap;
@@ -63,98 +64,135 @@ static void buffer_add_text(struct buffer *b, const char *fmt, ...)
 		buffer_append(b, line, (size_t)n);
 }
 
-static void add_head(struct buffer *b, const char *name, const char *type, const char *what)
+static void add_one(struct exposition *e, struct metric_family family, struct metric_value value)
 {
-	buffer_add_text(b, "# HELP underspan_%s %s\n# TYPE underspan_%s %s\n", name, what, name,
-			type);
-}
-
-static void add_one(struct buffer *b, const char *name, const char *type, const char *what,
-		    double value)
-{
-	add_head(b, name, type, what);
-	buffer_add_text(b, "underspan_%s %.15g\n", name, value);
+	exposition_head(e, &family);
+	exposition_sample(e, "", value);
 }
 
 /* Prometheus requires base units as suffix: bpf_ns becomes bpf_seconds_total. */
-static void name_metric(const struct agent_count *count, char *buf, size_t size)
+static struct metric_family family_of(const struct agent_count *count, char *name, size_t size)
 {
-	const char *total = count->kind == COUNT_GAUGE ? "" : "_total";
+	struct metric_family family = {
+		.name = name,
+		.type = count->kind == COUNT_GAUGE ? METRIC_GAUGE : METRIC_COUNTER,
+		.help = count->what,
+	};
 	size_t len = strlen(count->name);
 
-	if (len > 3 && !strcmp(count->name + len - 3, "_ns"))
-		snprintf(buf, size, "%.*s_seconds%s", (int)len - 3, count->name, total);
-	else if (!strcmp(count->name, "bytes_sent"))
-		snprintf(buf, size, "sent_bytes%s", total);
-	else
-		snprintf(buf, size, "%s%s", count->name, total);
+	snprintf(name, size, "%s", count->name);
+	if (len > 3 && !strcmp(count->name + len - 3, "_ns")) {
+		snprintf(name, size, "%.*s_seconds", (int)len - 3, count->name);
+		family.unit = "seconds";
+	} else if (!strcmp(count->name, "bytes_sent")) {
+		snprintf(name, size, "sent_bytes");
+		family.unit = "bytes";
+	}
+	return family;
 }
 
-/* Names are stems and need no escaping. */
-static void add_counts(struct buffer *b)
+static void add_counts(struct exposition *e)
 {
 	struct agent_counts counts[MAX_SUBJECTS];
 
 	for (size_t i = 0; i < subjects->n; i++)
 		subjects_read(subjects, i, &counts[i]);
 	for (size_t k = 0; k < N_AGENT_COUNTS; k++) {
-		const struct agent_count *count = &agent_count_list[k];
-		double unit = strstr(count->name, "_ns") ? 1e-9 : 1;
 		char name[64];
+		struct metric_family family = family_of(&agent_count_list[k], name, sizeof(name));
+		bool is_ns = family.unit && !strcmp(family.unit, "seconds");
 
-		name_metric(count, name, sizeof(name));
-		add_head(b, name, count->kind == COUNT_GAUGE ? "gauge" : "counter", count->what);
-		for (size_t i = 0; i < subjects->n; i++)
-			buffer_add_text(b, "underspan_%s{tracker=\"%s\"} %.17g\n", name,
-					subjects->items[i].name,
-					(double)agent_count_of(&counts[i], k) * unit);
+		exposition_head(e, &family);
+		for (size_t i = 0; i < subjects->n; i++) {
+			char labels[64] = "";
+
+			exposition_label(labels, sizeof(labels), "tracker",
+					 subjects->items[i].name);
+			exposition_sample(
+				e, labels,
+				(struct metric_value){ agent_count_of(&counts[i], k), is_ns });
+		}
 	}
 }
 
-static void add_trackers(struct buffer *b)
+static void add_tracker(struct exposition *e, const struct tracker *tracker, bool live)
 {
+	char labels[64] = "";
+
+	exposition_label(labels, sizeof(labels), "tracker", tracker->name);
+	exposition_sample(e, labels, METRIC_NUMBER(live));
+}
+
+static void add_trackers(struct exposition *e)
+{
+	static const struct metric_family family = { "tracker_live", METRIC_GAUGE, NULL,
+						     "1: the tracker runs on this host" };
 	const struct tracker_set *set = subjects->set;
 
-	add_head(b, "tracker_live", "gauge", "1: the tracker runs on this host");
+	exposition_head(e, &family);
 	for (size_t i = 0; i < set->n; i++) {
 		if (!set->items[i].dead)
-			buffer_add_text(b, "underspan_tracker_live{tracker=\"%s\"} 1\n",
-					set->items[i].tracker->name);
+			add_tracker(e, set->items[i].tracker, true);
 	}
 	for (size_t i = 0; i < set->n_refused; i++)
-		buffer_add_text(b, "underspan_tracker_live{tracker=\"%s\"} 0\n",
-				set->refused[i].tracker->name);
+		add_tracker(e, set->refused[i].tracker, false);
 }
 
-static void add_state(struct buffer *b)
+#define GAUGE(name, unit, help)	  ((struct metric_family){ name, METRIC_GAUGE, unit, help })
+#define COUNTER(name, unit, help) ((struct metric_family){ name, METRIC_COUNTER, unit, help })
+
+static void add_state(struct exposition *e)
 {
 	struct pipeline_state state;
 
 	pipeline_read_state(subjects->pipeline, &state);
-	add_one(b, "python_processes", "gauge", "watched processes", (double)processes_count());
-	add_one(b, "memory_bytes", "gauge", "rows in memory", (double)state.memory_bytes);
-	add_one(b, "spool_bytes", "gauge", "in the spool", (double)state.spool_bytes);
-	add_one(b, "spool_files", "gauge", "batches in the spool", (double)state.spool_files);
-	add_one(b, "spool_corrupt_files", "gauge", "set aside", (double)state.corrupt_files);
-	add_one(b, "spool_degraded", "gauge", "1: the spool cannot be written to",
-		state.spool_degraded);
-	add_one(b, "delivery_failing", "gauge", "1: the last attempt to insert failed",
-		state.delivery_failing);
-	add_one(b, "oldest_row_seconds", "gauge", "age of the oldest undelivered row",
-		(double)state.oldest_ns / 1e9);
-	add_one(b, "process_cpu_seconds_total", "counter", "CPU time of the agent since its start",
-		(double)clock_process_cpu_ns() / 1e9);
+	add_one(e, GAUGE("python_processes", NULL, "watched processes"),
+		METRIC_NUMBER(processes_count()));
+	add_one(e, GAUGE("memory_bytes", "bytes", "rows in memory"),
+		METRIC_NUMBER(state.memory_bytes));
+	add_one(e, GAUGE("spool_bytes", "bytes", "in the spool"), METRIC_NUMBER(state.spool_bytes));
+	add_one(e, GAUGE("spool_files", NULL, "batches in the spool"),
+		METRIC_NUMBER(state.spool_files));
+	add_one(e, GAUGE("spool_corrupt_files", NULL, "set aside"),
+		METRIC_NUMBER(state.corrupt_files));
+	add_one(e, GAUGE("spool_degraded", NULL, "1: the spool cannot be written to"),
+		METRIC_NUMBER(state.spool_degraded));
+	add_one(e, GAUGE("delivery_failing", NULL, "1: the last attempt to insert failed"),
+		METRIC_NUMBER(state.delivery_failing));
+	add_one(e, GAUGE("oldest_row_seconds", "seconds", "age of the oldest undelivered row"),
+		METRIC_TIME(state.oldest_ns));
+	add_one(e,
+		COUNTER("process_cpu_seconds", "seconds", "CPU time of the agent since its start"),
+		METRIC_TIME(clock_process_cpu_ns()));
 }
 
-static void write_page(struct buffer *b)
+static void add_build(struct exposition *e)
 {
-	add_head(b, "build_info", "gauge",
-		 "always 1; labels: the versions the agent was built with");
-	buffer_add_text(b, "underspan_build_info{version=\"%s\",libbpf=\"%u.%u\"} 1\n",
-			UNDERSPAN_VERSION, libbpf_major_version(), libbpf_minor_version());
-	add_trackers(b);
-	add_counts(b);
-	add_state(b);
+	char labels[128] = "", libbpf[24];
+
+	snprintf(libbpf, sizeof(libbpf), "%u.%u", libbpf_major_version(), libbpf_minor_version());
+	exposition_label(labels, sizeof(labels), "version", UNDERSPAN_VERSION);
+	exposition_label(labels, sizeof(labels), "libbpf", libbpf);
+	exposition_head(e, &GAUGE("build_info", NULL,
+				  "always 1; labels: the versions the agent was built with"));
+	exposition_sample(e, labels, METRIC_NUMBER(1));
+}
+
+static struct buffer write_page(bool open_metrics)
+{
+	const struct tracker_set *set = subjects->set;
+	struct exposition e = { .open_metrics = open_metrics };
+
+	add_build(&e);
+	add_trackers(&e);
+	add_counts(&e);
+	add_state(&e);
+	for (size_t i = 0; i < set->n; i++) {
+		if (!set->items[i].dead && set->items[i].tracker->expose)
+			set->items[i].tracker->expose(&e);
+	}
+	exposition_end(&e);
+	return e.to;
 }
 
 /* ---- health ---- */
@@ -173,24 +211,35 @@ static unsigned int write_health(struct buffer *b, bool with_delivery)
 		live += !set->items[i].dead;
 	pipeline_read_state(subjects->pipeline, &state);
 	if (!live) {
-		buffer_add_text(b, "no tracker runs: the log says why\n");
+		add_line(b, "no tracker runs: the log says why\n");
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
 	}
 	if (with_delivery && state.delivery_failing && state.oldest_ns > stuck_after_ns) {
-		buffer_add_text(
-			b,
-			"delivery is stuck: no insert succeeds, the oldest row waits for %.0f s\n",
-			(double)state.oldest_ns / 1e9);
+		add_line(b,
+			 "delivery is stuck: no insert succeeds, the oldest row waits for %.0f s\n",
+			 (double)state.oldest_ns / 1e9);
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
 	}
-	buffer_add_text(b, "ok\n");
+	add_line(b, "ok\n");
 	return MHD_HTTP_OK;
 }
 
 /* ---- HTTP ---- */
 
+static const char text_type[] = "text/plain; version=0.0.4; charset=utf-8";
+static const char open_metrics_type[] =
+	"application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/* Prometheus asks for OpenMetrics first, all others for what they know. */
+static bool wants_open_metrics(struct MHD_Connection *connection)
+{
+	const char *accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Accept");
+
+	return accept && strstr(accept, "application/openmetrics-text");
+}
+
 static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned int status,
-				     struct buffer *body)
+				     const char *type, struct buffer *body)
 {
 	struct MHD_Response *response = MHD_create_response_from_buffer(body->len, body->data,
 									MHD_RESPMEM_MUST_FREE);
@@ -200,8 +249,7 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
 		buffer_free(body);
 		return MHD_NO;
 	}
-	MHD_add_response_header(response, "Content-Type",
-				"text/plain; version=0.0.4; charset=utf-8");
+	MHD_add_response_header(response, "Content-Type", type);
 	/* one request per connection: see end_slow_connections() */
 	MHD_add_response_header(response, "Connection", "close");
 	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
@@ -215,6 +263,7 @@ static enum MHD_Result handle_request(void *cls, struct MHD_Connection *connecti
 				      const char *method, const char *version, const char *upload,
 				      size_t *upload_size, void **request)
 {
+	const char *type = text_type;
 	unsigned int status = MHD_HTTP_OK;
 	struct buffer body = { 0 };
 
@@ -224,22 +273,24 @@ static enum MHD_Result handle_request(void *cls, struct MHD_Connection *connecti
 	if (*upload_size) /* bodies are not accepted: closes the connection */
 		return MHD_NO;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
-		buffer_add_text(&body, "only GET and HEAD\n");
-		return send_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, &body);
+		add_line(&body, "only GET and HEAD\n");
+		return send_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, type, &body);
 	}
 	if (!*request) { /* first call: headers only; the answer is sent in the next call */
 		*request = &subjects;
 		return MHD_YES;
 	}
 	if (!strcmp(url, "/metrics")) {
-		write_page(&body);
+		if (wants_open_metrics(connection))
+			type = open_metrics_type;
+		body = write_page(type == open_metrics_type);
 	} else if (!strcmp(url, "/healthz") || !strcmp(url, "/livez")) {
 		status = write_health(&body, !strcmp(url, "/healthz"));
 	} else {
-		buffer_add_text(&body, "there are only /metrics, /healthz and /livez\n");
+		add_line(&body, "there are only /metrics, /healthz and /livez\n");
 		status = MHD_HTTP_NOT_FOUND;
 	}
-	return send_response(connection, status, &body);
+	return send_response(connection, status, type, &body);
 }
 
 /* ---- connections ---- */
@@ -294,6 +345,7 @@ int metrics_start(const struct subjects *from, struct why *why)
 	if (err)
 		return err;
 	subjects = from;
+	exposition_served = true;
 	daemon_ = MHD_start_daemon(
 		MHD_USE_EPOLL, 0, NULL, NULL, handle_request, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL, MHD_OPTION_CONNECTION_LIMIT,

@@ -263,6 +263,38 @@ static bool ends_with(struct word w, const char *suffix)
 	return trim(w, suffix).n < w.n;
 }
 
+static bool unit_of_path(struct word path, char ret[CGROUP_UNIT_MAX + 1])
+{
+	struct word component;
+
+	while (next_component(&path, &component)) {
+		struct word name = trim(component, ".service");
+
+		if (name.n == component.n || !name.n || starts_with(name, "user@"))
+			continue;
+		if (name.n > CGROUP_UNIT_MAX)
+			name.n = CGROUP_UNIT_MAX;
+		memcpy(ret, name.p, name.n);
+		ret[name.n] = '\0';
+		return true;
+	}
+	return false;
+}
+
+const char *cgroup_unit(const char *text, char ret[CGROUP_UNIT_MAX + 1])
+{
+	bool found = false;
+
+	ret[0] = '\0';
+	while (*text && !found) {
+		struct word line = { text, strcspn(text, "\n") }, path;
+
+		text += line.n + (text[line.n] == '\n');
+		found = path_of_line(line, &path) && unit_of_path(path, ret);
+	}
+	return ret;
+}
+
 /* The path up to and with what belongs to one tenant, or several users of a service have. */
 static struct word tenant_of_path(struct word path, bool *is_one)
 {

@@ -28,6 +28,13 @@ void cgroup_identity(const char *text, struct cgroup_identity *ret);
 bool cgroup_unified_identity(const char *text, struct cgroup_identity *ret);
 
 /*
+ * The systemd unit of a process without ".service", "" if there is none. Returns `ret`. A user's
+ * own unit is found below the user's manager ("user@1000.service").
+ */
+enum { CGROUP_UNIT_MAX = 64 };
+const char *cgroup_unit(const char *text, char ret[CGROUP_UNIT_MAX + 1]);
+
+/*
  * A number for the tenant of the host that a process belongs to: the outermost container or pod,
  * the user of a login session (odd numbers); else the service or cgroup, in which there may be
  * several users (even ones). 0: none, it is in no cgroup but the first. What a tenant makes within

@@ -7,7 +7,9 @@
 
 #include "host/kernel.h"
 #include "loop_stall.skel.h"
+#include "rows/services.h"
 #include "rows/stack.h"
+#include "trackers/loop_metrics.h"
 #include "trackers/loop_watch.h"
 #include "trackers/tracker.h"
 
@@ -110,6 +112,7 @@ static void loop_stall_close(void)
 	loop_watch_close();
 	loop_stall_bpf__destroy(skeleton);
 	skeleton = NULL;
+	loop_metrics_stop();
 }
 
 /* A stall that just exceeds the threshold has had two samples at least. */
@@ -125,6 +128,16 @@ static void loop_stall_tick(const struct tracker_output *output, uint64_t now_ns
 {
 	(void)now_ns;
 	loop_watch_tick(output, clock_period_ns());
+}
+
+static void loop_stall_expose(struct exposition *to)
+{
+	loop_metrics_expose(to, bpf_map__fd(skeleton->maps.loop_threads));
+}
+
+static void loop_stall_appeared(const struct process *process)
+{
+	services_forget(process->host_pid);
 }
 
 /*
@@ -159,6 +172,8 @@ static void loop_stall_complete(void *row_of, struct row_context *context)
 	row->part_ns[LOOP_GIL].known = event->split && event->gil_known;
 	row->waiting = (struct column_maybe_u64){ event->waiting, event->waiting_known };
 	row->stack_at_ns = (struct column_maybe_u64){ event->stack_at_ns, row->py_stack.n };
+	if (exposition_served)
+		loop_metrics_add_row(&row->common, event);
 }
 
 static void loop_stall_take_extra(void *row_of, const void *extra, size_t size,
@@ -172,7 +187,9 @@ static void loop_stall_take_extra(void *row_of, const void *extra, size_t size,
 				       &texts);
 }
 
-static const struct tracker_python python = { .walks_threads = true, .needs_stacks = true };
+static const struct tracker_python python = { .walks_threads = true,
+					      .needs_stacks = true,
+					      .appeared = loop_stall_appeared };
 
 const struct tracker loop_stall_tracker = {
 	.name = "loop_stall",
@@ -187,6 +204,7 @@ const struct tracker loop_stall_tracker = {
 	.options_changed = loop_stall_options_changed,
 	.close = loop_stall_close,
 	.tick = loop_stall_tick,
+	.expose = loop_stall_expose,
 	.take_extra = loop_stall_take_extra,
 	.complete = loop_stall_complete,
 };

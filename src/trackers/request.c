@@ -12,7 +12,9 @@
 #include "host/kernel.h"
 #include "rows/enrich.h"
 #include "rows/http_head.h"
+#include "rows/services.h"
 #include "trackers/own_rows.h"
+#include "trackers/request_metrics.h"
 #include "trackers/sched.h"
 
 struct request_row {
@@ -236,6 +238,8 @@ static void request_complete(void *row_of, struct row_context *context)
 	row->gc_own = part_unless(event, REQUEST_gc_own, REQUEST_LACK_gc);
 	row->gc_sibling = part_unless(event, REQUEST_gc_sibling, REQUEST_LACK_gc);
 	name_lacks(event->not_measured, row->lacks, &row->not_measured);
+	if (exposition_served)
+		request_metrics_add_row(&row->common, event);
 }
 
 static void fill_profile_row(void *row_of, struct row_context *context)
@@ -268,6 +272,16 @@ void request_add_sum(const struct tracker_output *output, const struct sched_sum
 						   .row = &row,
 						   .size = sizeof(row),
 						   .fill = fill_profile_row });
+	if (exposition_served)
+		request_metrics_add_sum(key, &row.profile);
+}
+
+static void request_drained(const struct tracker_output *output, const struct sched_sums *of,
+			    uint32_t side)
+{
+	(void)output;
+	(void)of;
+	request_metrics_publish(side);
 }
 
 /* What the kernel counted and did not follow: a row of ebpf_probe_health each time it has grown. */
@@ -314,6 +328,7 @@ static void request_options_changed(void)
 {
 	skeleton->bss->request_min_ns = min_duration_us * NSEC_PER_USEC;
 	skeleton->bss->request_row_ns = min_duration_us ? NSEC_PER_SEC / rows_per_second : 0;
+	request_metrics_every_from(min_duration_us * NSEC_PER_USEC);
 }
 
 /* Before 6.3 a socket's writes are seen at the ends of system calls. */
@@ -373,9 +388,22 @@ static int request_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 		.side = &skeleton->bss->request_active_profile,
 		.interval_ns = profile_interval_ns,
 		.each = request_add_sum,
+		.drained = request_drained,
 	};
+	request_metrics_start(&sums, lack_names);
+	request_live_start(skeleton);
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
+}
+
+static void request_process_appeared(const struct process *process)
+{
+	services_forget(process->host_pid);
+}
+
+static void request_process_gone(uint32_t host_pid)
+{
+	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.request_processes), &host_pid);
 }
 
 static void request_quiet(void)
@@ -388,9 +416,12 @@ static void request_close(void)
 	if (skeleton)
 		sched_close();
 	skeleton = NULL;
+	request_metrics_stop();
 }
 
 static const struct tracker_python python = {
+	.appeared = request_process_appeared,
+	.gone = request_process_gone,
 	.quiet = request_quiet,
 };
 
@@ -409,6 +440,7 @@ const struct tracker request_tracker = {
 	.options_changed = request_options_changed,
 	.close = request_close,
 	.tick = request_tick,
+	.expose = request_metrics_expose,
 	.take_extra = request_take_extra,
 	.complete = request_complete,
 };

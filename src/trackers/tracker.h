@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "base/config.h"
+#include "base/exposition.h"
 #include "rows/row.h"
 #include "rows/row_context.h"
 #include "process/binaries.h"
@@ -121,6 +122,8 @@ struct tracker {
 	size_t (*table_of)(const void *row);
 	/* Every second, and once at the stop. */
 	void (*tick)(const struct tracker_output *output, uint64_t now_ns);
+	/* Adds the tracker's families of metrics to a page that is asked for. */
+	void (*expose)(struct exposition *to);
 
 	/*
 	 * Takes the part of the record after the fixed part, before complete(). Called again after

@@ -87,7 +87,7 @@ def metrics(port, path="/metrics"):
     status, headers, text = get(port, path)
     assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert text.endswith("\n")
-    values, types, current, seen = {}, {}, None, set()
+    values, types, current, seen, sampled = {}, {}, None, set(), set()
     for line in text.splitlines():
         if line.startswith("# HELP "):
             name, what = line.split(" ", 3)[2:]
@@ -95,7 +95,7 @@ def metrics(port, path="/metrics"):
             current, types[name] = name, None
         elif line.startswith("# TYPE "):
             name, kind = line.split(" ", 3)[2:]
-            assert name == current and types[name] is None and kind in ("counter", "gauge"), line
+            assert name == current and types[name] is None and kind in ("counter", "gauge", "histogram"), line
             types[name] = kind
             assert re.fullmatch(r"[a-z][a-z0-9_]*", name) and name.startswith("underspan_"), name
             assert (kind == "counter") == name.endswith("_total"), line
@@ -105,12 +105,14 @@ def metrics(port, path="/metrics"):
                 assert unit not in parts or parts[-2 if kind == "counter" else -1] == unit, name
         else:
             match = SAMPLE.fullmatch(line)
-            assert match and match[1] == current and types[current], line
+            name = re.sub("_(bucket|sum|count)$", "", match[1]) if types[current] == "histogram" else match[1]
+            assert match and name == current and types[current], line
             labels = dict(LABEL.findall(match[2] or ""))
             assert (current, match[2]) not in seen, line
             seen.add((current, match[2]))
+            sampled.add(name)
             values[match[1], labels.get("tracker", "")] = float(match[3])
-    assert set(types) == {name for name, _ in values}
+    assert set(types) == sampled
     return values
 
 

@@ -251,15 +251,41 @@ static void test_tenants(void **state)
 	}
 }
 
+static void test_units(void **state)
+{
+	static const char *const of[][2] = {
+		{ "0::/system.slice/shop.service\n", "shop" },
+		{ "0::/system.slice/shop.service/inner.service\n", "shop" },
+		{ "0::/user.slice/user-1000.slice/user@1000.service/app.slice/shop.service\n",
+		  "shop" },
+		{ "9:cpu:/\n1:name=systemd:/system.slice/system-web.slice/web@3.service\n",
+		  "web@3" },
+		{ "0::/user.slice/user-1000.slice/session-3.scope\n", "" },
+		{ "0::/user.slice/user-1000.slice/user@1000.service\n", "" },
+		{ "0::/system.slice/.service\n", "" },
+		{ "0::/\n", "" },
+		{ "shop.service", "" },
+		{ "", "" },
+	};
+	char unit[CGROUP_UNIT_MAX + 1], text[400];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(of); i++)
+		assert_string_equal(cgroup_unit(of[i][0], unit), of[i][1]);
+	snprintf(text, sizeof(text), "0::/%0300d.service\n", 1);
+	assert_int_equal(strlen(cgroup_unit(text, unit)), CGROUP_UNIT_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tenants),	   cmocka_unit_test(test_no_container),
-		cmocka_unit_test(test_docker),	   cmocka_unit_test(test_podman),
-		cmocka_unit_test(test_kubernetes), cmocka_unit_test(test_nerdctl),
-		cmocka_unit_test(test_nspawn),	   cmocka_unit_test(test_hybrid),
-		cmocka_unit_test(test_unified),	   cmocka_unit_test(test_ecs),
-		cmocka_unit_test(test_garbage),	   cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_units),	     cmocka_unit_test(test_tenants),
+		cmocka_unit_test(test_no_container), cmocka_unit_test(test_docker),
+		cmocka_unit_test(test_podman),	     cmocka_unit_test(test_kubernetes),
+		cmocka_unit_test(test_nerdctl),	     cmocka_unit_test(test_nspawn),
+		cmocka_unit_test(test_hybrid),	     cmocka_unit_test(test_unified),
+		cmocka_unit_test(test_ecs),	     cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_mutations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
