@@ -218,9 +218,12 @@ static void request_take_extra(void *row_of, const void *extra, size_t size,
 static void request_complete(void *row_of, struct row_context *context)
 {
 	struct request_row *row = row_of;
-	const struct request_event *event = &row->event;
+	struct request_event *event = &row->event;
 
 	(void)context;
+	/* an answer without a status that can be read */
+	if (event->outcome == REQUEST_OUTCOME_no_answer && event->bytes_out)
+		event->outcome = REQUEST_OUTCOME_answered;
 	row->common.weight *= (float)event->weight;
 	memcpy(row->common.trace_id, row->head.trace_id, sizeof(row->common.trace_id));
 	if (!row->head.method[0] && event->method < REQUEST_METHOD_MAX)

@@ -431,15 +431,20 @@ static struct group *group_of_live(const struct request_live *live, uint64_t now
 	return NULL;
 }
 
-/* False: not known. */
+/* False: not known. With many connections a look is not free: twice a second at most. */
 static bool look_at_live(void)
 {
+	static uint64_t looked_ns;
 	uint64_t now = clock_monotonic_ns();
 	AUTO_FREE struct request_live *found = NULL;
-	int n = request_live_read(&found);
+	int n;
 
+	if (looked_ns && now - looked_ns < NSEC_PER_SEC / 2)
+		return true;
+	n = request_live_read(&found);
 	if (n < 0)
 		return false;
+	looked_ns = now;
 	for (size_t i = 0; i < n_groups; i++)
 		groups[i]->live = (struct request_live){ 0 };
 	if (other)

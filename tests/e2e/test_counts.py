@@ -108,8 +108,8 @@ def metrics(port, path="/metrics"):
             name = re.sub("_(bucket|sum|count)$", "", match[1]) if types[current] == "histogram" else match[1]
             assert match and name == current and types[current], line
             labels = dict(LABEL.findall(match[2] or ""))
-            assert (current, match[2]) not in seen, line
-            seen.add((current, match[2]))
+            assert match.group(1, 2) not in seen, line
+            seen.add(match.group(1, 2))
             sampled.add(name)
             values[match[1], labels.get("tracker", "")] = float(match[3])
     assert set(types) == sampled

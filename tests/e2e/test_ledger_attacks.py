@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The request ledger under attack: floods, clients and servers that do what they should not. Each request has its row or is counted, no row
+says what was not so, what comes from outside harms no terminal, and the agent's memory stays bounded."""
+import collections
+import http.client
+import json
+import os
+import re
+import resource
+import socket
+import struct
+import subprocess
+
+import pytest
+
+import counts
+import host
+import servers
+import test_counts
+from agent import ROOT
+from test_request import GUNICORN, MS, TRACKERS, ask, total, trace_of
+from test_request import SERVERS as REQUEST_SERVERS
+from workloads.odd_answers import ANSWERS
+
+FLOOD = os.path.join(ROOT, "build", "tests", "e2e", "http_flood")
+SERVERS = {
+    **REQUEST_SERVERS,
+    "waitress": ["-m", "waitress", "--listen=127.0.0.1:0", "request_app:wsgi"],
+    "two_workers": [*GUNICORN, "-k", "gthread", "--threads", "4", "--workers", "2", "--keep-alive", "60", "request_app:wsgi"],
+    "odd_answers": ["odd_answers.py"],
+}
+
+
+def start(cleanup, python, name):
+    argv = [os.path.join(host.WORKLOADS, a) if a.endswith(".py") else a for a in SERVERS[name]]
+    server = servers.Server([python.path, *argv], cwd="/tmp", env={"PYTHONPATH": host.WORKLOADS})
+    cleanup.append(server)
+    where = server.wait_log(r"(?:Listening at:|running on|Serving on) http://(?:127\.0\.0\.1|localhost):(\d+)")[0]
+    server.port = int(where.group(1))
+    return server
+
+
+def known(agent, server, path="/"):
+    """The server's port is known from its first request on."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.request("GET", path)
+    connection.getresponse().read()
+    connection.close()
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port)
+
+
+def rows_of(agent, server):
+    return agent.select("ebpf_request", lambda r: r["server_port"] == server.port)
+
+
+def memory_of(agent):
+    with open(f"/proc/{agent.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+
+
+def check_text(row):
+    assert row["path"].isprintable() and len(row["path"].encode()) <= 256 and row["method"].isalpha() | (row["method"] == ""), row
+    assert not row["trace_id"] or int(row["trace_id"], 16), row
+
+
+def test_a_flood_is_counted_to_the_last_request(start_agent, cleanup, debian_python):
+    connections, each = 12, 150
+    flooded = [start(cleanup, debian_python, name) for name in ("two_workers", "uvicorn_httptools")]
+    port = test_counts.free_port()
+    agent = start_agent("--request.profile_interval=1", f"--metrics.listen=127.0.0.1:{port}",
+                        trackers=[*TRACKERS, "off_cpu", "tcp_accept", "handoff"])
+    for server in flooded:
+        known(agent, server)
+    before = memory_of(agent)
+    floods = [subprocess.Popen([FLOOD, str(s.port), str(connections), str(each)], stdout=subprocess.PIPE, text=True) for s in flooded]
+    said = [json.loads(f.communicate(timeout=120)[0]) for f in floods]
+    assert memory_of(agent) - before < 24 << 10
+    agent.stop()
+    for server, flood in zip(flooded, said):
+        profile = agent.select("ebpf_request_profile", lambda r: r["server_port"] == server.port)
+        assert flood["answers"] == connections * each
+        assert sum(r["count"] for r in profile) == sum(sum(r["histogram"]) for r in profile) == flood["answers"] + 1
+        # of each request the server's part is within the client's clock, but for what ends after the last byte was sent
+        waits = sum(r["accept_queue_ns"] + r["client_wait_ns"] for r in profile)
+        assert sum(r["duration_sum_ns"] for r in profile) - waits <= flood["sum_ns"] + flood["answers"] * MS
+        assert sum(r["duration_sum_ns"] for r in profile) == sum(r[c] for r in profile for c in r if c.endswith("_ns") and c not in
+                                                                   ("duration_ns", "duration_sum_ns", "min_ns", "max_ns"))
+        paths = [r["path"] for r in rows_of(agent, server)]
+        assert len(set(paths)) == len(paths), "a request has two rows"
+        assert set(paths) <= {f"/{c}-{i}" for c in range(connections) for i in range(1, each + 1)} | {"/"}
+    found = counts.check(agent)
+    assert found["request"]["lost_state"] == found["request"]["read_fail"] == 0, found["request"]
+
+
+def head(path, i, method=b"GET", more=b"", end=b"\r\n", version=b"HTTP/1.1"):
+    lines = [b"%s %s %s" % (method, path, version), b"Host: x", b"traceparent: 00-%032x-%016x-01" % (i, i), *more.splitlines(), b"", b""]
+    return end.join(lines)
+
+
+SMUGGLED = head(b"/smuggled", 999)
+BYTES = [head(b"/bytes", 30)[i:i + 1] for i in range(len(head(b"/bytes", 30)))]
+# name: what is sent, and what a row must say where the server answers (None: what it likes, but for /smuggled)
+HOSTILE = {
+    "megabyte": ([head(b"/megabyte", 1, more=b"X: " + b"a" * 1_000_000)], None),
+    "long_path": ([head(b"/" + b"p" * 60_000, 2)], None),
+    "garbage": ([bytes(range(256)) * 8], None),
+    "binary": ([b"GET\0\1\2 garbage\r\n\r\n"], None),
+    "two_lengths": ([head(b"/two", 3, b"POST", b"Content-Length: 5\r\nContent-Length: 40") + b"hello" + SMUGGLED], None),
+    "length_and_chunks": ([head(b"/both", 4, b"POST", b"Content-Length: 60\r\nTransfer-Encoding: chunked") + b"0\r\n\r\n" + SMUGGLED], None),
+    "odd_chunks": ([head(b"/odd-te", 5, b"POST", b"Transfer-Encoding : chunked\r\nContent-Length: 3") + b"abc"], None),
+    "negative": ([head(b"/negative", 6, b"POST", b"Content-Length: -5") + b"abc"], None),
+    "endless": ([head(b"/endless", 7, b"POST", b"Content-Length: 99999999999999999999999") + b"abc"], None),
+    "absolute": ([head(b"http://evil.example/absolute?q=1", 8)], ("/absolute", 8)),
+    "asterisk": ([head(b"*", 9, b"OPTIONS")], ("*", 9)),
+    "carriage_returns": ([head(b"/cr", 10, end=b"\r")], None),
+    "line_feeds": ([head(b"/lf", 11, end=b"\n")], None),
+    "odd_case": ([head(b"/case", 12).replace(b"traceparent", b"TrAcEpArEnT")], ("/case", 12)),
+    "odd_trace": ([head(b"/trace", 13).replace(b"00-", b"00-\x1b[2J<b>")], ("/trace", None)),
+    "two_traces": ([head(b"/traces", 14, more=b"traceparent: 00-%032x-%016x-01" % (77, 77))], ("/traces", None)),
+    "markup": ([head(b"/<script>alert(1)</script>'\"`;--", 15)], ("/<script>alert(1)</script>'\"`;--", 15)),
+    "escapes": ([head(b"/\x1b[2J\x1b]0;title\x07", 16)], None),
+    "no_utf8": ([head(b"/\xff\xfe\xc3\x28\xf0\x9f", 17)], None),
+    "nul": ([head(b"/a\0b", 18)], None),
+    "old": ([b"GET /old\r\n\r\n"], None),
+    "by_bytes": (BYTES, ("/bytes", 30)),
+}
+
+
+def send(port, pieces):
+    """The client's port, and all that came back until the server closed or said nothing for a while."""
+    got = b""
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        s.settimeout(0.4)
+        own = s.getsockname()[1]
+        try:
+            for piece in pieces:
+                s.sendall(piece)
+            s.shutdown(socket.SHUT_WR)
+            while more := s.recv(65536):
+                got += more
+        except OSError:
+            pass
+    return own, got
+
+
+def statuses(got):
+    """Of the answers in these bytes, interim ones left out."""
+    return [s for s in map(int, re.findall(rb"HTTP/1\.[01] (\d{3}) ", got)) if s >= 200]
+
+
+@pytest.mark.parametrize("name", ["gunicorn_gthread", "uvicorn_h11", "waitress"])
+def test_hostile_clients(name, start_agent, cleanup, debian_python):
+    server = start(cleanup, debian_python, name)
+    beside = start(cleanup, debian_python, "http_server")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    known(agent, server)
+    known(agent, beside)
+    before, sent, served = memory_of(agent), {}, 0
+    for case, (pieces, _) in HOSTILE.items():
+        own, got = send(server.port, pieces)
+        sent.setdefault(own, []).append((case, got))
+        ask(http.client.HTTPConnection("127.0.0.1", beside.port), "/", served + 1)
+        served += 1
+    # and connections that end at each byte of a request
+    cut = head(b"/cut/here", 40, b"POST", b"Content-Length: 4") + b"body"
+    ends = {}
+    for i in range(len(cut)):
+        with socket.create_connection(("127.0.0.1", server.port)) as s:
+            ends[s.getsockname()[1]] = i
+            s.sendall(cut[:i])
+            if i % 2:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    known(agent, server)
+    agent.wait_quiet("ebpf_request", 0.7)
+    assert memory_of(agent) - before < 16 << 10
+    agent.stop()
+    rows = collections.defaultdict(list)
+    for row in rows_of(agent, server):
+        check_text(row)
+        assert total(row) == row["duration_ns"], row
+        assert "smuggled" not in row["path"] and row["trace_id"] != trace_of(999), row
+        rows[row["peer_port"]].append(row)
+    for own, cases in sent.items():
+        if len(cases) > 1 or own in ends:  # the kernel gave the port twice
+            continue
+        case, got = cases[0]
+        said, expected = statuses(got), HOSTILE[case][1]
+        assert len(rows[own]) <= max(1, len(said)), (case, rows[own], got[:200])
+        for row in rows[own]:
+            assert row["status"] in said or (not said and row["status"] is None), (case, row, got[:200])
+        if rows[own] and len(said) == 1 and rows[own][0]["outcome"] == "answered":
+            assert rows[own][0]["bytes_out"] == len(got), (case, rows[own], len(got))
+        if expected and said and said[0] < 400:
+            path, i = expected
+            assert [(r["path"], r["trace_id"]) for r in rows[own]] == [(path, trace_of(i) if i else "")], (case, rows[own])
+    for own, i in ends.items():
+        for row in rows[own] if own not in sent else []:
+            assert len(rows[own]) == 1 and row["path"] in ("", "/cut/here") and row["trace_id"] in ("", trace_of(40)), row
+            assert row["path"] == "" or i > cut.index(b" HTTP"), row
+            assert row["status"] is None or row["status"] >= 200, row
+    assert {r["trace_id"] for r in rows_of(agent, beside) if r["trace_id"]} == {trace_of(i + 1) for i in range(served)}
+    counts.check(agent)
+
+
+def test_idle_connections_cost_little(start_agent, cleanup, debian_python):
+    """Many connections that say nothing, half of them after a request: no row of theirs, the requests of others are complete."""
+    n = 1500
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard >= n + 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    cleanup.append(type("", (), {"kill": lambda self: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))})())
+    server = start(cleanup, debian_python, "uvicorn_httptools")
+    port = test_counts.free_port()
+    agent = start_agent("--request.min_duration_us=0", f"--metrics.listen=127.0.0.1:{port}", trackers=TRACKERS)
+    known(agent, server)
+    before = memory_of(agent)
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(n)]
+    asked = []
+    for i, s in enumerate(idle[::15]):
+        s.sendall(head(b"/idle", 10_000 + i))
+        asked.append(i)
+    for s in idle[::15]:
+        assert s.recv(65536).startswith(b"HTTP/1.1 200")
+    for i in range(20):
+        ask(http.client.HTTPConnection("127.0.0.1", server.port), "/", i + 1)
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=1 + len(asked) + 20)
+    page = test_counts.get(port, "/metrics")[2]
+    assert f'underspan_request_open{{service="python3",port="{server.port}"}} 0' in page or "request_open" in page
+    assert memory_of(agent) - before < 16 << 10
+    for s in idle:
+        s.close()
+    agent.stop()
+    rows = rows_of(agent, server)
+    wanted = [trace_of(10_000 + i) for i in asked] + [trace_of(i + 1) for i in range(20)]
+    assert sorted(r["trace_id"] for r in rows if r["trace_id"]) == sorted(wanted)
+    assert len(rows) == len(wanted) + 1
+    counts.check(agent)
+
+
+def test_odd_answers(start_agent, cleanup, debian_python):
+    server = start(cleanup, debian_python, "odd_answers")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    known(agent, server, "/plain")
+    sent = {}
+    for name in ANSWERS:
+        sent[name] = send(server.port, [b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode()])[1]
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=1 + len(ANSWERS))
+    agent.stop()
+    rows = rows_of(agent, server)
+    assert sorted(r["path"] for r in rows) == sorted(["/plain", *(f"/{name}" for name in ANSWERS)])
+    for row in rows:
+        name = row["path"][1:]
+        assert total(row) == row["duration_ns"], row
+        assert row["status"] == ANSWERS[name][1], row
+        assert row["bytes_out"] == sum(map(len, ANSWERS[name][0])) == len(sent[name]), row
+        assert row["outcome"] == ("answered" if sent[name] else "no_answer"), row
+    counts.check(agent)
