@@ -146,6 +146,7 @@ struct sched_info {
 	unsigned long long run_delay;
 };
 
+struct mm_struct;
 struct task_struct {
 	void *stack;
 	struct sched_entity se;
@@ -161,6 +162,7 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct list_head thread_node;
 	char comm[16];
+	struct mm_struct *mm;
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct css_set *cgroups;

@@ -135,27 +135,4 @@ static __always_inline __u64 run_delay(struct task_struct *task)
 	return BPF_CORE_READ(task, sched_info.run_delay);
 }
 
-/*
- * bpf_get_current_task_btf(): 5.11 (3ca1032ab7ab). On older kernels the pointer has no type: read
- * members with BPF_CORE_READ().
- */
-static __always_inline struct task_struct *current_task(void)
-{
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf))
-		return bpf_get_current_task_btf();
-	return (struct task_struct *)bpf_get_current_task();
-}
-
-/*
- * task_ns_id() for a pointer with a type known to the verifier, as current_task() returns: no
- * helper call for threads in the host's own PID namespace.
- */
-static __always_inline __u32 typed_task_ns_id(struct task_struct *task)
-{
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf) &&
-	    task->thread_pid->level == 0)
-		return task->pid;
-	return task_ns_id(task);
-}
-
 #endif

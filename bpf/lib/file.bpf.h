@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The types of files: bits of inode.i_mode (include/uapi/linux/stat.h). */
+/* Files behind descriptors, and their types. */
 #ifndef UNDERSPAN_FILE_BPF_H
 #define UNDERSPAN_FILE_BPF_H
 
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+/* bits of inode.i_mode (include/uapi/linux/stat.h) */
 enum {
 	S_IFMT = 0170000,
 	S_IFSOCK = 0140000,
@@ -11,5 +16,35 @@ enum {
 	S_IFDIR = 0040000,
 	S_IFIFO = 0010000,
 };
+
+/*
+ * The file behind a descriptor of the task's process, NULL when there is none. `task`: a pointer
+ * with a type known to the verifier, since reads by bpf_probe_read_kernel() take twice the time.
+ */
+static __always_inline struct file *fd_to_file(struct task_struct *task, __u32 fd)
+{
+	struct fdtable *table = task->files->fdt;
+	struct file *file = NULL;
+
+	if (fd < table->max_fds)
+		bpf_probe_read_kernel(&file, sizeof(file), table->fd + fd);
+	return file;
+}
+
+/* The same for any pointer. */
+static __always_inline struct file *untyped_fd_to_file(struct task_struct *task, __u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file *file = NULL;
+
+	if (fd < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	return file;
+}
+
+static __always_inline __u32 file_type(struct file *file)
+{
+	return BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+}
 
 #endif

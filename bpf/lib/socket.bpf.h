@@ -8,6 +8,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "lib/file.bpf.h"
+#include "lib/task.bpf.h"
 
 #define AF_UNIX	 1
 #define AF_INET	 2
@@ -15,7 +16,7 @@
 
 static __always_inline bool file_is_socket(struct file *file)
 {
-	return (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) == S_IFSOCK;
+	return file_type(file) == S_IFSOCK;
 }
 
 /* The socket behind `file`, which must be a socket. */
@@ -29,19 +30,11 @@ static __always_inline struct sock *file_sock(struct file *file)
 /* The socket behind a descriptor of the current process, NULL when there is none. */
 static __always_inline struct sock *fd_to_sock(__u32 fd)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **files, *file = NULL;
-	struct socket *socket;
+	struct task_struct *task = current_task();
+	struct file *file = has_typed_current() ? fd_to_file(task, fd)
+						: untyped_fd_to_file(task, fd);
 
-	if (fd >= BPF_CORE_READ(table, max_fds))
-		return NULL;
-	files = BPF_CORE_READ(table, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
-	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return NULL;
-	socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk);
+	return file && file_is_socket(file) ? file_sock(file) : NULL;
 }
 
 /* Writes an IPv4 address as ::ffff:a.b.c.d into 16 zeroed bytes. */

@@ -106,6 +106,37 @@ static __always_inline __u32 task_ns_id(struct task_struct *task)
 	return upid.nr;
 }
 
+/* bpf_get_current_task_btf(): 5.11 (3ca1032ab7ab) */
+static __always_inline bool has_typed_current(void)
+{
+	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf);
+}
+
+/* Without a type that the verifier knows before 5.11: read members with BPF_CORE_READ(). */
+static __always_inline struct task_struct *current_task(void)
+{
+	return has_typed_current() ? bpf_get_current_task_btf()
+				   : (struct task_struct *)bpf_get_current_task();
+}
+
+/*
+ * task_ns_id() for a pointer with a type known to the verifier, as current_task() returns: no
+ * helper call for threads in the host's own PID namespace.
+ */
+static __always_inline __u32 typed_task_ns_id(struct task_struct *task)
+{
+	if (has_typed_current() && task->thread_pid->level == 0)
+		return task->pid;
+	return task_ns_id(task);
+}
+
+/* The id of the task's process in its PID namespace; `task`: as for typed_task_ns_id(). */
+static __always_inline __u32 typed_task_ns_tgid(struct task_struct *task)
+{
+	return has_typed_current() ? typed_task_ns_id(task->group_leader)
+				   : task_ns_id(BPF_CORE_READ(task, group_leader));
+}
+
 /*
  * The thread's pthread_self(), which is threading.get_ident() in Python. On x86-64 all C libraries
  * let the thread pointer point to the thread's descriptor. On arm64 the descriptor is at an unknown
@@ -135,12 +166,12 @@ static __always_inline void header_set_task(struct event_header *header, struct 
 /* Fills everything but the times with the current thread. */
 static __always_inline void header_set_current(struct event_header *header)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct task_struct *task = current_task();
 
 	header->host_pid = current_tgid();
 	header->host_tid = current_tid();
-	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
-	header->tid = task_ns_id(task);
+	header->tid = typed_task_ns_id(task);
+	header->pid = header->host_pid == header->host_tid ? header->tid : typed_task_ns_tgid(task);
 	header->ident = task_ident(task);
 	header->cgroup_id = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(header->comm, sizeof(header->comm));

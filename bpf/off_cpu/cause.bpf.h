@@ -12,17 +12,12 @@
 
 static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
 {
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **files, *file = NULL;
+	struct file *file = fd_to_file(task, fd);
 	__u32 type;
 
-	if (fd >= BPF_CORE_READ(table, max_fds))
-		return OFF_CPU_CAUSE_other;
-	files = BPF_CORE_READ(table, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
 	if (!file)
 		return OFF_CPU_CAUSE_other;
-	type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+	type = file_type(file);
 	if (type == S_IFSOCK)
 		return OFF_CPU_CAUSE_net;
 	if (type == S_IFIFO)

@@ -66,7 +66,7 @@ static __always_inline void off_cpu_switch_out(struct task_struct *task, struct 
 	/* keep the waker of a wake-up traced just before, if the waker can end such a sleep */
 	if (!t->wake_ns ||
 	    !waker_fits(t, task->tgid, off->waker_syscall, off->waker.host_pid, t->waker_futex))
-		__builtin_memset(&off->waker, 0, sizeof(off->waker));
+		off->waker.host_tid = 0; /* none; the rest: see waker_read() */
 	off->user_hash = 0;
 	off->user[0] = 0;
 	if (off_cpu_user_stacks)

@@ -64,6 +64,8 @@ static __always_inline void off_cpu_fill(struct off_cpu_event *event, struct tas
 	header_set_task(&event->header, task);
 	event->cpu = bpf_get_smp_processor_id();
 	__builtin_memcpy(&event->off, &t->off, sizeof(event->off));
+	if (!event->off.waker.host_tid)
+		__builtin_memset(&event->off.waker, 0, sizeof(event->off.waker));
 	bytes = unseen ? 0 : bpf_get_task_stack(task, event->kernel, sizeof(event->kernel), 0);
 	n = bytes < 0 ? 0 : bytes / sizeof(event->kernel[0]);
 	if (n < OFF_CPU_KERNEL_FRAMES) /* the helper does not clear the unused entries */

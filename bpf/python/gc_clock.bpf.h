@@ -27,6 +27,41 @@ struct {
 	__type(value, __u64);
 } gc_own SEC(".maps");
 
+/*
+ * Running collections, by the lower bits of the process id: a context switch asks with one load
+ * whether there is one to be looked up. A process killed inside a collection leaves its count,
+ * which costs the processes of its slot the look-up.
+ */
+enum { GC_SLOTS = 4096 };
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GC_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} gc_running SEC(".maps");
+
+static __always_inline __u64 *gc_running_in(__u32 tgid)
+{
+	__u32 slot = tgid & (GC_SLOTS - 1);
+
+	return bpf_map_lookup_elem(&gc_running, &slot);
+}
+
+static __always_inline bool gc_may_run(__u32 tgid)
+{
+	const __u64 *running = gc_running_in(tgid);
+
+	return running && *running;
+}
+
+static __always_inline void gc_running_add(__u32 tgid, __s64 n)
+{
+	__u64 *running = gc_running_in(tgid);
+
+	if (running)
+		__sync_fetch_and_add(running, n);
+}
+
 /* A collection of the current thread begins. */
 static __always_inline void gc_clock_start(__u64 now)
 {
@@ -37,6 +72,8 @@ static __always_inline void gc_clock_start(__u64 now)
 	/* two interpreters of a process may collect at a time: the clock follows the first */
 	if (!clock || (clock->since_ns && clock->host_tid != (__u32)thread))
 		return;
+	if (!clock->since_ns) /* else its end was not seen */
+		gc_running_add(tgid, 1);
 	clock->host_tid = thread;
 	clock->off_ns = 0;
 	clock->since_ns = now;
@@ -54,6 +91,7 @@ static __always_inline void gc_clock_stop(__u64 now)
 	own = ns > clock->off_ns ? ns - clock->off_ns : 0;
 	clock->total_ns += ns;
 	clock->since_ns = 0;
+	gc_running_add(tgid, -1);
 	known = bpf_map_lookup_elem(&gc_own, &thread);
 	if (known)
 		*known += own;

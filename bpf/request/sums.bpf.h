@@ -137,16 +137,11 @@ static __always_inline void request_peer_add(struct request_sums *sums, const __
 static __noinline void request_peer_waited(struct task_struct *task, struct request_sums *sums,
 					   __u64 ns)
 {
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **files, *file = NULL;
+	struct file *file = fd_to_file(task, sums->sleep_fd);
 	__u8 ip[16] = {};
 	struct sock *sock;
 	__u16 family;
 
-	if (sums->sleep_fd >= BPF_CORE_READ(table, max_fds))
-		return;
-	files = BPF_CORE_READ(table, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), files + sums->sleep_fd);
 	if (!file || !file_is_socket(file))
 		return;
 	sock = file_sock(file);
@@ -180,8 +175,11 @@ static __always_inline void request_own_gc_slept(struct task_struct *task, struc
 						 __u64 ns)
 {
 	__u32 tgid = task->tgid;
-	struct gc_clock *clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
+	struct gc_clock *clock;
 
+	if (!gc_may_run(tgid))
+		return;
+	clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
 	if (clock && clock->since_ns && clock->host_tid == (__u32)task->pid &&
 	    clock->since_ns <= t->off_ns)
 		clock->off_ns += ns;

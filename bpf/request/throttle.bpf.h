@@ -9,7 +9,10 @@
 /* Shorter waits in the run queue are not throttling. Quotas may be set at each level. */
 enum { REQUEST_THROTTLED_MIN_NS = 1000000, REQUEST_QUOTA_LEVELS = 6 };
 
-/* Grows at the end of each throttling. */
+/*
+ * Grows at the end of each throttling. Runs at every wake-up: plain loads of a pointer with a type
+ * known to the verifier, since the same reads by bpf_probe_read_kernel() take 0.2 us.
+ */
 static __always_inline __u64 request_throttled_ns(struct task_struct *task)
 {
 	struct task_group *group = NULL;
@@ -18,11 +21,11 @@ static __always_inline __u64 request_throttled_ns(struct task_struct *task)
 	if (!bpf_core_field_exists(task->sched_task_group) ||
 	    !bpf_core_field_exists(group->cfs_bandwidth))
 		return 0;
-	group = BPF_CORE_READ(task, sched_task_group);
+	group = task->sched_task_group;
 	for (int i = 0; i < REQUEST_QUOTA_LEVELS && group; i++) {
-		if (BPF_CORE_READ(group, cfs_bandwidth.quota) != ~0ULL)
-			ns += BPF_CORE_READ(group, cfs_bandwidth.throttled_time);
-		group = BPF_CORE_READ(group, parent);
+		if (group->cfs_bandwidth.quota != ~0ULL)
+			ns += group->cfs_bandwidth.throttled_time;
+		group = group->parent;
 	}
 	return ns;
 }

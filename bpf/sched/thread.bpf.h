@@ -12,6 +12,13 @@
 #include "events/off_cpu.h"
 #include "request/state.bpf.h"
 
+/* Whose identity off_cpu.waker has, even where it is no waker of the present sleep. */
+struct waker_known {
+	__u64 thread; /* bpf_get_current_pid_tgid() */
+	__u64 mm;     /* another one after exec() */
+	__u64 read_ns;
+};
+
 struct thread {
 	__u64 on_ns;   /* running since; 0: not seen since the last switch out */
 	__u64 off_ns;  /* off the CPU since; 0: running */
@@ -22,6 +29,7 @@ struct thread {
 	__u64 waker_futex; /* futex that the last waker woke; 0: unknown */
 	__u64 off_cpu_deferred; /* enum off_cpu_deferred of off_cpu/python_stack.bpf.h */
 	struct gil_wait gil;
+	struct waker_known waker;
 	struct off_cpu off;
 	struct request_sums request;
 };

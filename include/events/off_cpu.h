@@ -30,9 +30,7 @@ struct off_cpu_waker {
 
 /* The part of an interval that is known at the switch out and the wake-up. */
 struct off_cpu {
-	__u64 user[OFF_CPU_USER_FRAMES];	/* return addresses, leaf first, 0: no more */
-	__u64 waker_user[OFF_CPU_WAKER_FRAMES]; /* the waker's own */
-	struct off_cpu_waker waker;
+	/* what each wake-up reads and writes, mostly on another CPU: together */
 	__u32 user_hash;
 	__s16 syscall;	 /* number; -1: in none */
 	__u8 cause;	 /* enum off_cpu_cause */
@@ -42,6 +40,9 @@ struct off_cpu {
 	__s16 waker_syscall;
 	__u8 sampled_out; /* the present interval is not examined */
 	__u8 pad[3];
+	struct off_cpu_waker waker;
+	__u64 user[OFF_CPU_USER_FRAMES];	/* return addresses, leaf first, 0: no more */
+	__u64 waker_user[OFF_CPU_WAKER_FRAMES]; /* the waker's own */
 };
 
 struct off_cpu_event {
@@ -72,8 +73,8 @@ struct off_cpu_sum {
 };
 
 struct off_cpu_profile {
+	struct off_cpu_sum sum;	    /* beside the key in memory: each interval changes it */
 	struct off_cpu_event first; /* first interval, without times */
-	struct off_cpu_sum sum;
 };
 
 #endif

@@ -180,7 +180,7 @@ static int share_maps(struct bpf_object *object)
 		process_skeleton->maps.processes,	process_skeleton->maps.process_slots,
 		process_skeleton->maps.accepted_ports,	process_skeleton->maps.python_processes,
 		process_skeleton->maps.python_binaries, process_skeleton->maps.gc_clocks,
-		process_skeleton->maps.gc_own
+		process_skeleton->maps.gc_own,		process_skeleton->maps.gc_running
 	};
 	int err = 0;
 
