@@ -42,14 +42,18 @@ struct generation_stats {
 
 struct collection {
 	struct generation_stats before[GENERATIONS];
-	__u64 start_ns;
+	__u64 start_ns; /* 0: none is open */
 	__u64 stack_pointer;
 	__u64 interp, gil; /* addresses in the target */
 	__u64 argument;
 	__u8 has_before, has_argument, method, reason;
 };
 
-/* Open collections by pid_tgid. LRU: threads killed inside a collection leave their entry. */
+/*
+ * The last collections of threads, by pid_tgid. A thread keeps its entry, since making and deleting
+ * one takes longer than most collections of young objects. LRU: nothing deletes the entries of
+ * ended threads.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -69,7 +73,13 @@ static __always_inline bool read_stats(const struct gc_binary *binary, __u64 run
 				       struct generation_stats *ret)
 {
 	bool ok = true;
+	__u64 first = python_gc_stats_address(&binary->offsets, runtime, interp, 0);
 
+	/* up to 3.14 mostly an array: a single read */
+	if (binary->offsets.gc_stats_kind != PYTHON_GC_STATS_RING &&
+	    binary->offsets.gc_stats_size == sizeof(ret[0]))
+		return first &&
+		       !bpf_probe_read_user(ret, GENERATIONS * sizeof(ret[0]), (void *)first);
 	for (int i = 0; i < GENERATIONS; i++) {
 		__u64 address = python_gc_stats_address(&binary->offsets, runtime, interp, i);
 
@@ -223,6 +233,16 @@ static __always_inline const struct gc_binary *binary_of(const struct gc_site *s
 	return bpf_map_lookup_elem(&gc_pause_binary, &id);
 }
 
+static __always_inline struct collection *collection_of(__u64 thread)
+{
+	struct collection *known = bpf_map_lookup_elem(&gc_pause_open, &thread);
+
+	if (known)
+		return known;
+	bpf_map_update_elem(&gc_pause_open, &thread, &empty_collection, BPF_ANY);
+	return bpf_map_lookup_elem(&gc_pause_open, &thread);
+}
+
 /*
  * In the collecting thread, at the entry of the collecting function (or the USDT probe gc__start).
  */
@@ -252,14 +272,12 @@ int gc_pause_enter(struct pt_regs *regs)
 		stat_add(STAT_FILTERED, 1);
 		return 0;
 	}
-	if (bpf_map_update_elem(&gc_pause_open, &thread, &empty_collection, BPF_ANY)) {
+	open = collection_of(thread);
+	if (!open) {
 		stat_add(STAT_SEEN, 1);
 		stat_add(STAT_LOST_STATE, 1);
 		return 0;
 	}
-	open = bpf_map_lookup_elem(&gc_pause_open, &thread);
-	if (!open)
-		return 0;
 	open->method = site->method;
 	open->stack_pointer = PT_REGS_SP(regs);
 	open->has_argument = read_argument(regs, site, &open->argument);
@@ -385,7 +403,7 @@ int gc_pause_exit(struct pt_regs *regs)
 	struct gc_pause_event event = {};
 	int frozen;
 
-	if (!open || !site || stopping || open->method != site->method)
+	if (!open || !open->start_ns || !site || stopping || open->method != site->method)
 		return 0;
 	if (open->method != METHOD_USDT && open->stack_pointer != PT_REGS_SP(regs))
 		return 0;
@@ -416,6 +434,6 @@ int gc_pause_exit(struct pt_regs *regs)
 	else
 		event_output(&event, sizeof(event));
 out:
-	bpf_map_delete_elem(&gc_pause_open, &thread);
+	open->start_ns = 0;
 	return 0;
 }

@@ -37,14 +37,15 @@ static __always_inline __u64 read_user_u64(__u64 address)
 static __always_inline __u64 python_current_interp(const struct python_offsets *o, __u64 runtime,
 						   __u64 *ret_gil)
 {
-	__u32 tid = task_ns_id((struct task_struct *)bpf_get_current_task());
 	__u64 interp, holder;
+	__u32 tid;
 
 	if (o->gil_kind == PYTHON_GIL_IN_RUNTIME) {
 		*ret_gil = runtime + o->gil;
 		holder = read_user_u64(*ret_gil + o->gil_last_holder);
 		return holder ? read_user_u64(holder + o->tstate_interp) : 0;
 	}
+	tid = typed_task_ns_id(current_task());
 	interp = read_user_u64(runtime + o->runtime_interpreters_head);
 	for (int i = 0; i < PYTHON_MAX_INTERPRETERS && interp; i++) {
 		__u64 gil = read_user_u64(interp + o->gil);
