@@ -29,6 +29,8 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 		conn->begin.at_ns = 0; /* not known */
 }
 
+enum { REQUEST_ANSWER_BYTES = 256 }; /* most heads of answers are shorter */
+
 /*
  * The head of the answer is in this write of `n` bytes, or a part of it. Returns the number of its
  * bytes that belong to the head.
@@ -37,7 +39,7 @@ static __always_inline __u32 request_answer_head(struct request_connection *conn
 						 const struct request_buffer *buffer, __u32 n)
 {
 	struct request_scan *scan = request_scan_begin();
-	__u32 len = n < buffer->len ? n : buffer->len, head = n;
+	__u32 len = n < buffer->len ? n : buffer->len, head = n, first;
 
 	if (!scan) {
 		conn->answer = ANSWER_UNFRAMED;
@@ -49,9 +51,14 @@ static __always_inline __u32 request_answer_head(struct request_connection *conn
 	scan->has_length = conn->answer_left != 0;
 	scan->length = conn->answer_left - 1;
 	scan->chunked = conn->chunked;
-	if (bpf_probe_read_user(scan->head.bytes, len, (void *)buffer->base))
-		scan->end = 0, scan->torn = 1;
-	else
+	/* the rest of most first writes is the body */
+	first = len < REQUEST_ANSWER_BYTES ? len : REQUEST_ANSWER_BYTES;
+	scan->end = 0;
+	scan->torn = 1;
+	if (!bpf_probe_read_user(scan->head.bytes, first, (void *)buffer->base))
+		request_scan_head(first);
+	if (!scan->end && len > REQUEST_ANSWER_BYTES &&
+	    !bpf_probe_read_user(scan->head.bytes, len, (void *)buffer->base))
 		request_scan_head(len);
 	if (scan->end) {
 		head = scan->end;

@@ -259,31 +259,71 @@ __noinline int request_scan_line(__u32 at)
 	return 0;
 }
 
-/* Reads the lines of the first `n` bytes in the scratch space, which begin with a line. */
+/* Reads the line at `at` of `n` bytes. Returns whether it is blank, which ends the head. */
+__noinline int request_scan_begun(__u32 at, __u32 n)
+{
+	__u32 zero = 0;
+	struct request_scan *scan = bpf_map_lookup_elem(&request_scans, &zero);
+	char c, next;
+
+	if (!scan || at >= n || at >= REQUEST_HEAD_BYTES)
+		return 0;
+	c = scan->head.bytes[at];
+	next = at + 1 < n ? scan->head.bytes[at + 1] : 0;
+	if (c == '\n' || (c == '\r' && next == '\n')) {
+		scan->end = at + (c == '\n' ? 1 : 2);
+		return 1;
+	}
+	if ((c | 0x20) == 'c' || (c | 0x20) == 't')
+		request_scan_line(at);
+	return 0;
+}
+
+#define EACH_BYTE(b) ((b) * 0x0101010101010101ULL)
+
+/* The highest bit of each byte that is a newline. */
+static __always_inline __u64 request_newlines(__u64 word)
+{
+	__u64 other = word ^ EACH_BYTE('\n');
+
+	return ~(((other & EACH_BYTE(0x7fULL)) + EACH_BYTE(0x7fULL)) | other | EACH_BYTE(0x7fULL));
+}
+
+/* The number of bytes up to the first one whose highest bit is set, that one included. */
+static __always_inline __u32 request_bytes_to(__u64 found)
+{
+	return (((found & -found) - 1) & EACH_BYTE(1)) * EACH_BYTE(1) >> 56;
+}
+
+/*
+ * Reads the lines of the first `n` bytes in the scratch space, which begin with a line. Looks for
+ * newlines in eight bytes at a time: byte by byte, an answer's head of 200 bytes took 0.6 us.
+ */
 __noinline int request_scan_head(__u32 n)
 {
 	__u32 zero = 0;
 	struct request_scan *scan = bpf_map_lookup_elem(&request_scans, &zero);
-	char last = '\n', c;
+	__u64 found;
+	__u32 last;
 
 	if (!scan)
 		return 0;
 	scan->end = scan->torn = 0;
-	for (__u32 i = 0; i < REQUEST_HEAD_BYTES; i++) {
+	if (!n || n > REQUEST_HEAD_BYTES || request_scan_begun(0, n))
+		return 0;
+	for (__u32 i = 0; i < REQUEST_HEAD_BYTES; i += 8) {
 		if (i >= n)
 			break;
-		c = scan->head.bytes[i];
-		if (last == '\n') {
-			if (c == '\n' || (c == '\r' && scan->head.bytes[i + 1] == '\n')) {
-				scan->end = i + (c == '\n' ? 1 : 2);
+		found = request_newlines(*(__u64 *)(scan->head.bytes + i));
+		for (int k = 0; k < 8 && found; k++) {
+			if (request_scan_begun(i + request_bytes_to(found), n))
 				return 0;
-			}
-			if ((c | 0x20) == 'c' || (c | 0x20) == 't')
-				request_scan_line(i);
+			found &= found - 1;
 		}
-		last = c;
 	}
-	scan->torn = last != '\n';
+	last = n - 1;
+	barrier_var(last); /* keeps the check, which the verifier needs */
+	scan->torn = last < REQUEST_HEAD_BYTES && scan->head.bytes[last] != '\n';
 	return 0;
 }
 
