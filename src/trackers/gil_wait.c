@@ -84,7 +84,7 @@ static enum gil_method method_of[MAX_BINARIES]; /* method in use */
 static struct sched_sums sums;
 
 static uint64_t min_duration_us = 1000, stack_min_us = 1000;
-static double stack_cpu_percent = 1;
+static double stack_cpu_percent = 0.1;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static int method = GIL_METHOD_AUTO;
 static const char *const methods[] = { "auto", "sched", "callsite", "uprobe", NULL };

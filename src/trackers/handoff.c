@@ -46,7 +46,7 @@ static const struct column columns[] = {
 
 static struct handoff_bpf *skeleton;
 static uint64_t min_duration_us, stack_min_us = 1000;
-static double stack_cpu_percent = 1;
+static double stack_cpu_percent = 0.1;
 static bool processes_ended;
 
 static const struct option options[] = {
