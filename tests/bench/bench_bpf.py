@@ -151,15 +151,44 @@ while input() == "":
     print({0}, flush=True)
 """
 
+CONTENDED = """
+import os, threading
+def answer(of, to):
+    while True:
+        os.read(of, 1)
+        os.write(to, b"x")
+def ask(of, to, begin, end):
+    while True:
+        begin.wait()
+        for _ in range({0}):
+            os.write(to, b"x")
+            os.read(of, 1)
+        end.wait()
+begin, end = threading.Barrier(5), threading.Barrier(5)
+for _ in range(4):
+    there, back = os.pipe(), os.pipe()
+    threading.Thread(target=answer, args=(there[0], back[1]), daemon=True).start()
+    threading.Thread(target=ask, args=(back[0], there[1], begin, end), daemon=True).start()
+print("ready", flush=True)
+while input() == "":
+    begin.wait()
+    end.wait()
+    print(4 * {0}, flush=True)
+"""
+
 
 def workloads(short):
+    """By word: title, workload, budget in ns (None: none), and the programs that an operation runs ("": all; of a rare operation
+    the other processes' runs in between are no part)."""
     n, seconds = (1, 1) if short else (4, 4)
     return {
-        "redis": ("redis GET, 20 connections, no Python", redis(40_000 * n), 400),
-        "nginx": ("nginx, 16 connections, no Python", nginx(seconds), 400),
-        "getppid": ("getppid() of a program that is no Python", script(["perl", "-e"], GETPPID % ((300_000 * n,) * 2)), 0),
-        "collect": ("gc.collect(0), 400 idle threads", script([PYTHON, "-c"], COLLECT.format(300 * n)), 3_000),
-        "gunicorn": ("gunicorn gthread saturated, 16 connections", gunicorn(seconds), 12_000),
+        "redis": ("redis GET, 20 connections, no Python", redis(40_000 * n), 400, ""),
+        "nginx": ("nginx, 16 connections, no Python", nginx(seconds), 400, ""),
+        "getppid": ("getppid() of a program that is no Python", script(["perl", "-e"], GETPPID % ((300_000 * n,) * 2)), 0, ""),
+        "collect": ("gc.collect(0), 400 idle threads", script([PYTHON, "-c"], COLLECT.format(300 * n)), 3_000, "gc_pause"),
+        "gil": ("contended GIL: 4 pairs of threads, a byte there and back", script([PYTHON, "-c"], CONTENDED.format(2_000 * n)), None,
+                "sched_"),
+        "gunicorn": ("gunicorn gthread saturated, 16 connections", gunicorn(seconds), 12_000, ""),
     }
 
 
@@ -183,13 +212,14 @@ def measure(agent, run, empty):
     return {name: (runs, runs * ns) for name, (runs, ns) in found.items()}
 
 
-def print_table(title, found, budget):
+def print_table(title, found, budget, programs):
+    found = {name: figures for name, figures in found.items() if name.startswith(programs)}
     total = sum(ns for _, ns in found.values())
     print(f"\n{title:50} {'runs/op':>9} {'ns/run':>9} {'ns/op':>9}")
     for name, (runs, ns) in sorted(found.items(), key=lambda item: -item[1][1]):
         if runs >= 0.01 or ns >= 1:
             print(f"  {name:48} {runs:9.2f} {ns / runs:9.0f} {ns:9.0f}")
-    print(f"  {'all':48} {sum(runs for runs, _ in found.values()):9.2f} {'':9} {total:9.0f}   budget {budget:,}", flush=True)
+    print(f"  {'all':48} {sum(runs for runs, _ in found.values()):9.2f} {'':9} {total:9.0f}{f'   budget {budget:,}' if budget is not None else ''}", flush=True)
 
 
 def main():
@@ -207,13 +237,13 @@ def main():
         empty = empty_run_ns()
         print(f"BPF time by operation, less {empty:.0f} ns a run that the statistics take")
         for word in wanted:
-            title, workload, budget = every[word]
+            title, workload, budget, programs = every[word]
             if word == "redis" and not shutil.which("redis-server"):
                 print("\nredis is not measured: there is no package redis-server here")
                 continue
             with workload as run, Agent(*options) as agent:
                 time.sleep(WARM_UP)
-                print_table(title, measure(agent, run, empty), budget)
+                print_table(title, measure(agent, run, empty), budget, programs)
     finally:
         set_statistics(before)
 

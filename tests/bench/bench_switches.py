@@ -6,6 +6,7 @@ processes that do nothing but give way to each other. Then what the Python stack
 BPF programs by the switches of two processes 30 frames deep that hand a byte to and fro, as the kernel's statistics of programs
 have it. `make bench` runs this."""
 
+import contextlib
 import glob
 import json
 import os
@@ -93,7 +94,7 @@ def programs_of(pid):
     """Time and runs of each of the agent's programs, so far."""
     ids = set()
     for fd in os.listdir(f"/proc/{pid}/fdinfo"):
-        with open(f"/proc/{pid}/fdinfo/{fd}") as f:
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/fdinfo/{fd}") as f:  # the agent opens and closes files
             ids.update(int(line.split()[1]) for line in f if line.startswith("prog_id:"))
     every = json.loads(subprocess.check_output([BPFTOOL, "-j", "prog", "show"]))
     return {p["name"]: (p.get("run_time_ns", 0), p.get("run_cnt", 0)) for p in every if p["id"] in ids}
