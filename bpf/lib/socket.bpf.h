@@ -30,9 +30,7 @@ static __always_inline struct sock *file_sock(struct file *file)
 /* The socket behind a descriptor of the current process, NULL when there is none. */
 static __always_inline struct sock *fd_to_sock(__u32 fd)
 {
-	struct task_struct *task = current_task();
-	struct file *file = has_typed_current() ? fd_to_file(task, fd)
-						: untyped_fd_to_file(task, fd);
+	struct file *file = untyped_fd_to_file((struct task_struct *)bpf_get_current_task(), fd);
 
 	return file && file_is_socket(file) ? file_sock(file) : NULL;
 }

@@ -166,12 +166,14 @@ static __always_inline void header_set_task(struct event_header *header, struct 
 /* Fills everything but the times with the current thread. */
 static __always_inline void header_set_current(struct event_header *header)
 {
-	struct task_struct *task = current_task();
+	/* 5.10 forgets a constant on the stack: it would look at the typed loads of later kernels
+	 */
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
 	header->host_pid = current_tgid();
 	header->host_tid = current_tid();
-	header->tid = typed_task_ns_id(task);
-	header->pid = header->host_pid == header->host_tid ? header->tid : typed_task_ns_tgid(task);
+	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	header->tid = task_ns_id(task);
 	header->ident = task_ident(task);
 	header->cgroup_id = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(header->comm, sizeof(header->comm));
