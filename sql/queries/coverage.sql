@@ -39,7 +39,7 @@ WITH
         (
             SELECT host, tracker, binary, argMax(live, time) AS is_live, argMax(reason, time) AS why
             FROM ebpf_probe_health
-            WHERE host_pid = 0
+            WHERE host_pid = 0 AND time >= until - INTERVAL 1 DAY
             GROUP BY host, tracker, binary
         )
         GROUP BY host, tracker

@@ -7,11 +7,11 @@
 -- measured: not_measured says why, and its time is in another part or before start_time. handled_time is when a thread took the
 -- request up. Sums and counts need weight.
 --
--- span_by says how the span was found. traceparent: the request carried its caller's ids, and the span has that caller as its parent.
--- thread: the request carried none, and one server span began on its thread while it ran (servers with one request a thread). Empty:
--- no span is known to be the request's, and no_span says why. A span or a request that fits twice fits nothing.
--- An hour of 1.8 million requests takes 3 s of CPU where each carried its caller's ids; where some did not, all spans have to tell their
--- threads: 8 s. Questions that need no span ask ebpf_request, whose columns are the same.
+-- span_by says how the span was found. traceparent: the request carried its caller's ids, and a span of its process has that caller as
+-- its parent. traceparent alone: so does a span that does not name its process (process.pid). thread: the request carried none, and one
+-- server span began on its thread while it ran (servers with one request a thread). Empty: no span is known to be the request's, and
+-- no_span says why. A span or a request that fits twice fits nothing. A process is its pid, host and container, as far as the span says.
+-- Questions that need no span ask ebpf_request, whose columns are the same.
 CREATE VIEW IF NOT EXISTS request AS
 WITH
     (
@@ -19,27 +19,65 @@ WITH
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
     ) AS last_end,
-    -- a span's thread is in maps, which are most of what there is to read: only where a request has to be found by it
     (
         SELECT count() > 0 FROM ebpf_request
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')} AND trace_id = '' AND model = 'thread'
             --explain: AND pid IN {pids:Array(UInt32)}
     ) AS threads_needed,
+    -- what several server spans have as parent: services that one caller called with the same ids. Arrays, so that each is found once
+    (
+        SELECT groupArray(its_sent) FROM
+        (
+            SELECT cityHash64(trace_id, parent_id) AS its_sent
+            FROM otel_span
+            WHERE kind = 'server' AND parent_id != ''
+                --explain: AND trace_id = {span_trace:String}
+                AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
+            GROUP BY its_sent
+            HAVING min(cityHash64(span_id)) != max(cityHash64(span_id))
+        )
+    ) AS shared,
+    -- ids that several requests carried: what a proxy passed on unchanged, or sent once more; and those of several requests of a process
+    (
+        SELECT groupArray(its_sent) FROM
+        (
+            SELECT cityHash64(trace_id, parent_span_id) AS its_sent
+            FROM ebpf_request
+            WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')} AND trace_id != ''
+                --explain: AND pid IN {pids:Array(UInt32)}
+            GROUP BY its_sent
+            HAVING count() > 1
+        )
+    ) AS repeated,
+    (
+        SELECT groupArray(sent_here) FROM
+        (
+            SELECT cityHash64(cityHash64(trace_id, parent_span_id), cityHash64(toString(host), toString(container_id), pid)) AS sent_here
+            FROM ebpf_request
+            WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')} AND trace_id != ''
+                AND cityHash64(trace_id, parent_span_id) IN repeated
+                --explain: AND pid IN {pids:Array(UInt32)}
+            GROUP BY sent_here
+            HAVING count() > 1
+        )
+    ) AS repeated_here,
     asked AS
     (
         SELECT *, server_ms, hidden_ms, trace_id AS carried, cityHash64(toString(host), toString(container_id), pid) AS process,
             toUnixTimestamp64Micro(start_time)
                 + intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0) + ifNull(queue_ns, 0) + pool_wait_ns, 1000) AS handled_us,
-            multiIf(trace_id != '', cityHash64(trace_id, parent_span_id), model = 'thread', cityHash64(process, request_id), 0) AS found_by
+            cityHash64(trace_id, parent_span_id) AS sent,
+            multiIf(trace_id != '', if(sent IN shared, cityHash64(sent, process), sent), model = 'thread', cityHash64(process, request_id), 0) AS found_by
         FROM ebpf_request
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
     ),
-    -- the processes of these minutes under all that a span may say of them
+    -- the processes of these minutes under all that a span may say of them; Docker's name of a host is the container's id, shortened.
+    -- its_process 1: several are meant
     said_process AS
     (
-        SELECT cityHash64(arrayJoin(arrayDistinct([h, ''])), arrayJoin(arrayDistinct([c, ''])), arrayJoin(arrayDistinct([u, ''])), p) AS said,
-            if(uniqExact(h, c) = 1, any(cityHash64(h, c, p)), 0) AS its_process
+        SELECT cityHash64(arrayJoin(arrayDistinct([h, '', substring(c, 1, 12)])), arrayJoin(arrayDistinct([c, ''])), arrayJoin(arrayDistinct([u, ''])), p) AS said,
+            if(uniqExact(h, c) = 1, any(cityHash64(h, c, p)), 1) AS its_process
         FROM
         (
             SELECT DISTINCT toString(host) AS h, toString(container_id) AS c, toString(pod_uid) AS u, pid AS p
@@ -53,15 +91,28 @@ WITH
     -- the span of each request, or that several fit: by what the caller sent, and by its thread
     fitting AS
     (
-        SELECT cityHash64(trace_id, parent_id) AS key, '' AS its_trace, min(cityHash64(span_id)) != max(cityHash64(span_id)) AS several,
-            any(span_id) AS its_span, any(service) AS its_service, any(span_name) AS its_name, any(start_us) AS its_start, any(end_us) AS its_end
-        FROM otel_span
-        WHERE kind = 'server' AND parent_id != ''
+        SELECT cityHash64(trace_id, parent_id) AS key, 0 AS several, if(pid = 0, 0, if(its_process = 0, 2, its_process)) AS of_process,
+            '' AS its_trace, span_id AS its_span, service AS its_service, span_name AS its_name, start_us AS its_start, end_us AS its_end
+        FROM otel_span AS o
+        LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
+        WHERE kind = 'server' AND parent_id != '' AND key NOT IN shared
             --explain: AND trace_id = {span_trace:String}
             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
+        UNION ALL
+        SELECT cityHash64(its_sent, of_process) AS key, min(cityHash64(span_id)) != max(cityHash64(span_id)), any(its_process), '', any(span_id), any(service),
+            any(span_name), any(start_us), any(end_us)
+        FROM
+        (
+            SELECT *, cityHash64(trace_id, parent_id) AS its_sent, its_process AS of_process
+            FROM otel_span AS o
+            LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
+            WHERE kind = 'server' AND parent_id != '' AND cityHash64(trace_id, parent_id) IN shared
+                --explain: AND trace_id = {span_trace:String}
+                AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
+        )
         GROUP BY key
         UNION ALL
-        SELECT r.found_by AS key, any(s.trace_id), min(cityHash64(span_id)) != max(cityHash64(span_id)), any(span_id), any(service), any(span_name),
+        SELECT r.found_by AS key, min(cityHash64(span_id)) != max(cityHash64(span_id)), 0, any(s.trace_id), any(span_id), any(service), any(span_name),
             any(start_us), any(end_us)
         FROM
         (
@@ -79,12 +130,19 @@ WITH
         WHERE s.start_us <= r.ended_us AND s.tid != 0
         GROUP BY key
     ),
-    -- what a proxy passed on unchanged, or sent once more
-    repeated AS (SELECT found_by FROM asked WHERE carried != '' GROUP BY found_by HAVING count() > 1),
     met AS
     (
-        SELECT *, multiIf(found_by = 0, 1, found_by IN repeated, 2, its_span = '', 3, several, 4,
-            its_start < toUnixTimestamp64Micro(start_time) - 1000, 5, its_start > toUnixTimestamp64Micro(end_time) + 1000, 5, 0) AS unknown
+        SELECT *, multiIf(
+            found_by = 0, 1,
+            carried = '', multiIf(its_span = '', 3, several, 4, 0),
+            its_span = '', if(sent IN shared, 6, 3),
+            several, 4,
+            if(of_process = 0, sent IN repeated, cityHash64(sent, process) IN repeated_here), 2,
+            of_process = 1, 7,
+            bitAnd(of_process != 0, of_process != process), 6,
+            its_start < toUnixTimestamp64Micro(start_time) - 1000, 5,
+            its_start > toUnixTimestamp64Micro(end_time) + 1000, 5,
+            0) AS unknown
         FROM asked
         LEFT ANY JOIN fitting ON found_by = key
     )
@@ -101,12 +159,14 @@ SELECT
     if(carried = '', if(unknown = 0, its_trace, ''), carried) AS trace_id, parent_span_id, if(unknown = 0, its_span, '') AS span_id,
     if(unknown = 0, its_service, '') AS service, if(unknown = 0, its_name, '') AS span_name,
     if(unknown = 0, fromUnixTimestamp64Micro(its_start, 'UTC'), NULL) AS span_time, if(unknown = 0, (its_end - its_start) / 1000, NULL) AS span_ms,
-    multiIf(unknown != 0, '', carried = '', 'thread', 'traceparent') AS span_by,
+    multiIf(unknown != 0, '', carried = '', 'thread', of_process = 0, 'traceparent alone', 'traceparent') AS span_by,
     multiIf(
         unknown = 0, '',
         unknown = 1, concat('the request carried no traceparent, and its thread does not tell (', if(model = 'loop', 'an event loop', 'a pool behind the one that read it'), ')'),
         unknown = 2, 'several requests carried its traceparent',
         unknown = 5, 'the server span with its traceparent is of another time',
+        unknown = 6, 'the server span with its traceparent is of another process',
+        unknown = 7, 'the server span with its traceparent fits several processes of its pid: it has to name its host (host.name) and container (container.id)',
         carried = '', concat('the request carried no traceparent, and ', if(unknown = 3, 'no server span', 'several server spans'), ' began on its thread meanwhile'),
         concat(if(unknown = 3, 'no server span has', 'several server spans have'), ' its traceparent')) AS no_span,
     family, server_port, peer_ip, peer_port, fd, netns, bytes_in, bytes_out, model, link, end_by, outcome, connection_request, queue_depth,

@@ -197,7 +197,8 @@ WITH
         FROM report
         GROUP BY host_slot
     ),
-    -- what the agent said of a process (outside of containers by its pid, else of the container): which trackers refused it, and why
+    -- what the agent said of a process (outside of containers by its pid, else of the container): which trackers refused it, and why.
+    -- It repeats that each 12 hours (health_interval)
     health AS
     (
         SELECT health_key, 1 AS known, bitAnd(groupBitOr(bit), bitNot(groupBitOrIf(bit, live))) AS refused,
@@ -208,7 +209,7 @@ WITH
                 transform(toString(tracker), ['handoff', 'tcp_accept', 'gc_pause', 'gil_wait', 'off_cpu', 'cpu_throttle'], [1, 2, 4, 8, 16, 32], 0) AS bit,
                 argMax(ebpf_probe_health.live, time) AS live, argMax(toString(reason), time) AS why
             FROM ebpf_probe_health
-            WHERE host_pid != 0
+            WHERE host_pid != 0 AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 25 HOUR AND time < {to:DateTime64(6, 'UTC')} + INTERVAL 1 HOUR
             GROUP BY health_key, host_pid, bit
         )
         GROUP BY health_key

@@ -23,7 +23,7 @@ def handled(r):
 def spans_of_requests(now):
     """How each request of Maker.requests_with_spans() is found, and its span, by its start and host."""
     for row, spans, how in Maker(now).requests_with_spans():
-        yield (row["start_time"], row["host"]), (how, spans[0] if how in ("traceparent", "thread") else None)
+        yield (row["start_time"], row["host"]), (how, spans[0] if how in ("traceparent", "traceparent alone", "thread") else None)
 
 
 WITHOUT_SPANS = {"thread": "the request carried no traceparent, and no server span began on its thread meanwhile",
@@ -95,6 +95,18 @@ def holders(known, now):
     return [[tid, ns / 1e6, places[tid][2]] for tid, ns in sorted(held.items(), key=lambda pair: (-pair[1], pair[0]))[:10]]
 
 
+def stalls(known, now):
+    """Of the process 7 of web-1 and its first thread in the last day; most of a stall, the first of equals in the order of the columns."""
+    lines, parts = [], ["cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other"]
+    for r in sorted(known["ebpf_loop_stall"], key=lambda r: r["start_time"]):
+        if (r["host"], r["container_id"], r["pid"], r["tid"]) != ("web-1", "", 7, 7) or not r["start_time"] > now - 24 * HOUR - 600 * SECOND:
+            continue
+        if r["start_time"] <= now and r["end_time"] >= now - 24 * HOUR:
+            frame = next((f for f in r["py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/")
+            lines.append([max(parts, key=lambda part: r[f"{part}_ns"] or 0), "app/".join(frame), r["start_time"], r["end_time"]])
+    return lines
+
+
 def requests_of_trace(known, now):
     [r] = [r for r in known["ebpf_request"] if r["trace_id"] == f"{3000:032x}"]
     parts = [(part, r[f"{part}_ns"]) for part in PARTS]
@@ -145,6 +157,7 @@ EXPLAIN |= {
                      {**BEGIN, **NO_REQUEST, "trace_id": f"{3000:032x}"}, requests_of_trace),
     "meanwhile.sql": (None, {**PROCESS, **NO_REQUEST, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, meanwhile),
     "threads.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, threads),
+    "stalls.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, stalls),
     "holders.sql": (f"SELECT tid, held_ms, place FROM ({file('holders.sql')})", {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, holders)}
 EXPLAIN["spans.sql"] = (None, {"trace_id": f"{0:032x}", "first": "2026-01-01 00:00:00", "last": "2100-01-01 00:00:00"}, None)
 EXPLAIN["when.sql"] = (None, {"trace_id": f"{0:032x}"}, None)

@@ -223,10 +223,10 @@ class Maker:
         """Five hours ago, at a service of its own host, one a second: (row, (trace, span id, parent, start, length in us, thread, resource) of
         each span, how the span was found or why not)."""
         at = self.now - 5 * HOUR
-        sent = [(f"{3000 + i:032x}", f"{3000 + i:016x}") for i in range(20)]
+        sent = [(f"{3000 + i:032x}", f"{3000 + i:016x}") for i in range(23)]
 
         def row(i, thread=91, ms=50, start=0, host="ledger-1", container="", **more):
-            common = {**self.common(at + i * SECOND + start, 0), "host": host, "container_id": container, "pod_uid": "pod-l" if container else "",
+            common = {**self.common(at + i * SECOND + start, 0), "host": host, "container_id": container, "pod_uid": "pod-l" if container == "c3" else "",
                       "pid": 90, "host_pid": 90, "tid": thread, "host_tid": thread, "weight": 1.0}
             return self.request(common, {"queue": 5 * MS, "cpu": ms * MS - 8 * MS, "net": 3 * MS}, **{"model": "thread", **more})
 
@@ -254,6 +254,22 @@ class Maker:
         yield row(12, host="ledger-2"), [span(12, "a", resource={"host.name": "ledger-2"})], "thread"
         yield row(13, host="ledger-2"), [span(13, "a", resource={"service.name": "x"})], "the request carried no traceparent, and no server span began on its thread meanwhile"
         yield row(14, host="ledger-3", container="c3"), [span(14, "a", resource={"k8s.pod.uid": "pod-l"})], "thread"
+        # a proxy that passed on what it got: the span is its server's; what one caller sent to two services; three spans of two processes
+        app = span(15, "a", *sent[15], resource={"host.name": "ledger-2"})
+        yield row(15, **carried(15)), [], "the server span with its traceparent is of another process"
+        yield row(15, host="ledger-2", start=1000, **carried(15)), [app], "traceparent"
+        yield row(16, **carried(16)), [span(16, "a", *sent[16])], "traceparent"
+        yield row(16, host="ledger-2", start=1000, **carried(16)), [span(16, "b", *sent[16], resource={"host.name": "ledger-2"})], "traceparent"
+        yield row(17, **carried(17)), [span(17, "a", *sent[17]), span(17, "b", *sent[17], start=9000)], "several server spans have its traceparent"
+        yield row(17, host="ledger-2", **carried(17)), [span(17, "c", *sent[17], resource={"host.name": "ledger-2"})], "traceparent"
+        # spans that do not name their process, of one request and of two; one with a pid of several processes; Docker's name of a host
+        yield row(18, **carried(18)), [span(18, "a", *sent[18], thread=None, resource={"service.name": "x"})], "traceparent alone"
+        for host in "ledger-1", "ledger-2":
+            yield row(19, host=host, **carried(19)), [span(19, "a", *sent[19], thread=None)] * (host == "ledger-1"), "several requests carried its traceparent"
+        yield row(20, **carried(20)), [span(20, "a", *sent[20], resource={"service.name": "x"})], ("the server span with its traceparent fits several processes of its pid: it "
+                                                                               "has to name its host (host.name) and container (container.id)")
+        yield row(21, host="ledger-3", container="c3" * 32, **carried(21)), [span(21, "a", *sent[21], resource={"host.name": "c3" * 6})], "traceparent"
+        yield row(22, **carried(22)), [span(22, "a", *sent[22], resource={"host.name": "elsewhere"})], "the server span with its traceparent is of another process"
 
     def ebpf_request(self):
         for start in self.moments(60):
@@ -303,6 +319,7 @@ class Maker:
                     "live": live, "method": "", "python_version": "3.12.1" if host_pid else "", "binary": binary, "build_id": "", "reason": reason}
         yield word("web-1", 0, 90 * MINUTE, "gc_pause", 0, "no BTF")
         yield word("web-1", 0, 30 * MINUTE, "gc_pause", 1)
+        yield word("web-1", 0, 26 * HOUR, "tcp_loss", 0, "more than a day ago")
         yield word("web-3", 0, 20 * MINUTE, "handoff", 0, HOSTILE[0])
         yield word("web-3", 0, 20 * MINUTE, "tcp_loss", 0, "no tracepoint")  # has no counts at all
         yield word("web-4", 0, 2 * HOUR, "ena", 0, "no function ena_get_ethtool_stats")
@@ -334,7 +351,7 @@ class Maker:
             for trace, span, parent, start, us, thread, resource in spans:
                 yield {"Timestamp": start * 1000, "TraceId": trace, "SpanId": span, "ParentSpanId": parent, "TraceState": "", "SpanName": "GET /l",
                        "SpanKind": "Server", "ServiceName": "ledger", "ResourceAttributes": resource, "ScopeName": "", "ScopeVersion": "",
-                       "SpanAttributes": {"process.pid": "90", "thread.id": str(thread), "known": "0 0 1"}, "Duration": us * 1000,
+                       "SpanAttributes": {**({"process.pid": "90", "thread.id": str(thread)} if thread else {}), "known": "0 0 1"}, "Duration": us * 1000,
                        "StatusCode": "Unset", "StatusMessage": ""}
 
     def all(self):

@@ -277,7 +277,7 @@ def coverage(known, now):
     began = now - HOUR
     reports = dict(grouped(sorted(known["ebpf_agent"], key=lambda r: r["start_time"]), lambda r: (r["host"], r["tracker"])))
     heard = {key: max(r["end_time"] for r in since(rows, now - DAY)) for key, rows in reports.items() if since(rows, now - DAY)}
-    words = dict(grouped(last_words(known, 0, now, True, ["binary"]), lambda r: (r["host"], r["tracker"])))
+    words = dict(grouped(last_words(known, now - DAY, now, True, ["binary"]), lambda r: (r["host"], r["tracker"])))
     stopped = {key: "; ".join(sorted({r["reason"] for r in said})) for key, said in words.items() if not any(r["live"] for r in said)}
     processes = dict(grouped(last_words(known, now - DAY, now, False), lambda r: (r["host"], r["tracker"])))
     lines = []

@@ -320,6 +320,10 @@ def test_what_was_not_measured(ask):
     ask.span(trace_id(3), "s3", pid=71, tid=71, at=400)
     row = ask.one(trace_id(3))
     assert row["gc_ms"] is None and row["sleep_ms"] == 0 and "collections: refused: free-threaded build" in reasons(row)
+    # a word of more than a day before does not count: the agent repeats itself twice a day
+    ask.known(pid=72, live=0, reason="free-threaded build", time=ask.moment(-26 * 3_600_000))
+    ask.span(trace_id(5), "s5", pid=72, tid=72, at=500)
+    assert "knew no Python with pid 72" in reasons(ask.one(trace_id(5), code=1))
     ask.span(trace_id(4), "s4", tid="")
     assert "native thread.id" in reasons(ask.one(trace_id(4), code=1))
 

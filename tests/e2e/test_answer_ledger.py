@@ -158,6 +158,24 @@ def test_a_call_that_blocks_a_loop(ask):
     assert list(causes(ask, "79")) == ["await", "loop_blocked"] and "5 open at once" in causes(ask, "79")["loop_blocked"]["said"]
 
 
+def test_the_line_that_kept_the_loop(ask):
+    """Of the stalls of its own loop, the one that kept it longest: while it lay unread, and after that. One of another loop is not meant."""
+    def stall(at, ms, place, **more):
+        ask.row("loop_stall", at, ms, loop="asyncio", sleep_ns=round(ms * 1e6), py_stack=[place, "main (/srv/app/shop/api.py:1)"], **more)
+    stall(0, 250, "report (/srv/app/shop/api.py:12)")
+    stall(260, 90, "resize (/srv/app/shop/images.py:7)")
+    stall(10, 900, "not_its (/srv/app/shop/other.py:5)", tid=9)
+    ask.request(15, {"queue": 290, "cpu": 2, "loop_busy": 50}, model="loop")
+    [request] = answer(ask, "77")["requests"]
+    fixes = [cause["fix"] for cause in request["causes"]]
+    assert [(s["cause"], s["place"]) for s in request["stalls"]] == [("sleep", "report (shop/api.py:12)"), ("sleep", "resize (shop/images.py:7)")]
+    assert [cause["ms"] for cause in request["causes"]] == [290, 50]
+    assert fixes[0].startswith("in report (shop/api.py:12), which kept the event loop for 250.0 ms: await")
+    assert fixes[1].startswith("in resize (shop/images.py:7), which kept the event loop for 90.0 ms: await")
+    said = text(ask, "77")
+    assert "event loop did not poll: sleep, in report (shop/api.py:12)" in said and "fix: in report (shop/api.py:12), which kept" in said and "not_its" not in said
+
+
 def test_the_machine_and_the_client(ask):
     ask.row("cpu_throttle", 20, 90, tid=0, cgroup="/pod-a", quota_us=50_000, period_us=100_000, throttled_ns=90_000_000)
     ask.request(10, {"cpu": 50, "throttled": 90, "runq": 60, "lock": 10, "client_slow": 200})

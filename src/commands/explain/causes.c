@@ -54,10 +54,36 @@ static struct place place_of(const json_t *rows, const char *cause)
 	return place;
 }
 
-static const char blocked_loop_fix[] =
+static const char await_instead[] =
 	"await instead of calling what blocks (asyncio.sleep, an asynchronous client, "
 	"asyncio.to_thread for computations and for what has no such client); more workers help "
 	"the other requests";
+
+/* The remedy with the code that kept the loop longest between two moments, where that is known. */
+static void fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
+{
+	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
+	const json_t *stall, *worst = NULL;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "stalls"), i, stall) {
+		int64_t begin = explain_number(stall, "begin_us");
+		int64_t end = explain_number(stall, "end_us");
+		int64_t us = (end < to_us ? end : to_us) - (begin > from_us ? begin : from_us);
+
+		if (us <= longest || !*explain_text(stall, "place"))
+			continue;
+		longest = us;
+		worst = stall;
+	}
+	if (!worst) {
+		FIX(c, "%s", await_instead);
+		return;
+	}
+	FIX(c, "in %.200s, which kept the event loop for %.1f ms: %s", explain_text(worst, "place"),
+	    (double)(explain_number(worst, "end_us") - explain_number(worst, "begin_us")) / 1000,
+	    await_instead);
+}
 
 /* ---- before the handler ---- */
 
@@ -68,7 +94,7 @@ static void queue(const json_t *r, struct cause *c)
 	if (is_loop(r)) {
 		c->name = "loop_blocked";
 		SAY(c, "its bytes were there, and the event loop did not come to read them");
-		FIX(c, "%s", blocked_loop_fix);
+		fix_blocked_loop(r, c, "from_us", "handled_us");
 		return;
 	}
 	c->name = "threads_missing";
@@ -95,7 +121,7 @@ static void accept_queue(const json_t *r, struct cause *c)
 	SAY(c, "its connection sat in the listener's accept queue: %s",
 	    is_loop(r) ? "the event loop did not come to accept it" : "no process accepted it");
 	if (is_loop(r))
-		FIX(c, "%s", blocked_loop_fix);
+		fix_blocked_loop(r, c, "from_us", "handled_us");
 	else
 		FIX(c, "more workers: a process that serves one request at a time accepts only "
 		       "between two; or shorter requests");
@@ -192,7 +218,7 @@ static void lock(const json_t *r, struct cause *c)
 				     : " (the GIL's waits are not told apart here and may be in "
 				       "it)");
 	if (is_loop(r))
-		FIX(c, "%s", blocked_loop_fix);
+		fix_blocked_loop(r, c, "handled_us", "to_us");
 	else if (explain_has(r, "gil_ms"))
 		FIX(c, "do less while that lock is held, or have more of what it guards (a "
 		       "larger pool of connections)");
@@ -207,7 +233,7 @@ static void loop_busy(const json_t *r, struct cause *c)
 	    "the event loop ran or sat in other requests (%lld open at once): whose time it "
 	    "was is not known",
 	    (long long)explain_number(r, "open_requests"));
-	FIX(c, "%s", blocked_loop_fix);
+	fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 
 static void await(const json_t *r, struct cause *c)
@@ -254,7 +280,7 @@ static bool blocks_loop(const json_t *r, struct cause *c, const char *what, cons
 	c->name = "loop_blocked";
 	SAY(c, "a call in a coroutine blocked the event loop's thread (%s)%s", what,
 	    place_of(json_object_get(r, "waits"), cause).text);
-	FIX(c, "%s", blocked_loop_fix);
+	fix_blocked_loop(r, c, "handled_us", "to_us");
 	return true;
 }
 
@@ -322,7 +348,7 @@ static void cpu(const json_t *r, struct cause *c)
 	SAY(c, "it computed%s",
 	    explain_has(r, "gc_own_ms") ? "" : " (collections of its own are not told apart here)");
 	if (is_loop(r))
-		FIX(c, "%s", blocked_loop_fix);
+		fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 
 static void client_slow(const json_t *r, struct cause *c)
@@ -385,12 +411,14 @@ json_t *causes_of(const json_t *request)
 	if (n)
 		qsort(found, n, sizeof(*found), by_ms);
 	for (size_t i = 0; causes && i < n && i < CAUSES_MAX; i++) {
-		char said[SAID_MAX]; /* a name may be cut within a character */
+		/* a name may be cut within a character */
+		char said[SAID_MAX], fix[SAID_MAX];
 
 		text_printable(said, sizeof(said), found[i].said);
-		json_array_append_new(causes, json_pack("{s:s, s:f, s:s, s:s}", "cause",
-							found[i].name, "ms", found[i].ms, "said",
-							said, "fix", found[i].fix));
+		text_printable(fix, sizeof(fix), found[i].fix);
+		json_array_append_new(causes,
+				      json_pack("{s:s, s:f, s:s, s:s}", "cause", found[i].name,
+						"ms", found[i].ms, "said", said, "fix", fix));
 	}
 	free(found);
 	return causes;

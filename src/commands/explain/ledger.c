@@ -221,6 +221,8 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 	if (!err)
 		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
 				     why);
+	if (!err && !strcmp(explain_text(r, "model"), "loop"))
+		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
 	return err;
 }
 

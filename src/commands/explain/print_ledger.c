@@ -171,6 +171,7 @@ static void print_events(const struct picture *p, const json_t *r)
 	add_collections(lines, r);
 	add_quota(lines, r);
 	add_waits(lines, r);
+	add_stalls(lines, r);
 	if (lines->n) {
 		putchar('\n');
 		say(0, 2, "rows of that time, of %s:",

@@ -182,6 +182,22 @@ void add_collections(struct lines *lines, const json_t *span)
 	}
 }
 
+void add_stalls(struct lines *lines, const json_t *request)
+{
+	const json_t *stall;
+	size_t i;
+
+	json_array_foreach (json_object_get(request, "stalls"), i, stall) {
+		const char *place = explain_text(stall, "place");
+		char label[LABEL_MAX];
+
+		snprintf(label, sizeof(label), "event loop did not poll: %.20s%s%.300s",
+			 explain_text(stall, "cause"), *place ? ", in " : "", place);
+		add_line(lines, label, explain_number(stall, "begin_us"),
+			 explain_number(stall, "end_us"));
+	}
+}
+
 void add_quota(struct lines *lines, const json_t *span)
 {
 	const json_t *window;

@@ -43,10 +43,11 @@ struct lines {
 	size_t n, left_out;
 };
 
-/* The events "waits", "gc" and "throttle" of a span or request. A quota stops all threads of the
- * process; other waits contain that time. */
+/* The events "waits", "gc", "stalls" and "throttle" of a span or request. A quota stops all threads
+ * of the process; other waits contain that time. */
 void add_waits(struct lines *lines, const json_t *of);
 void add_collections(struct lines *lines, const json_t *of);
+void add_stalls(struct lines *lines, const json_t *of);
 void add_quota(struct lines *lines, const json_t *of);
 void print_lines(const struct picture *p, struct lines *lines, int depth);
 

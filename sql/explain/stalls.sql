@@ -1,0 +1,18 @@
+-- When an event loop did not poll between two moments, with the Python code that kept it, for `underspan explain`: cause is what most
+-- of a stall was. The place is the innermost known function, its file by its last two names.
+SELECT
+    -- parts that are NULL were not measured
+    arrayReduce('argMax', ['cpu', 'runq', 'gil', 'lock', 'net', 'disk', 'sleep', 'other'],
+        [cpu_ns, runq_ns, ifNull(gil_ns, 0), ifNull(lock_ns, 0), ifNull(net_ns, 0), ifNull(disk_ns, 0), ifNull(sleep_ns, 0), other_ns]) AS cause,
+    replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
+        '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
+    toUnixTimestamp64Micro(start_time) AS begin_us,
+    toUnixTimestamp64Micro(end_time) AS end_us
+FROM ebpf_loop_stall
+WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
+    AND host = {host:String} AND container_id = {container_id:String}
+    AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+    AND end_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+ORDER BY start_time
+LIMIT 1000
