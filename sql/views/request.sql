@@ -14,16 +14,14 @@
 -- Questions that need no span ask ebpf_request, whose columns are the same.
 CREATE VIEW IF NOT EXISTS request AS
 WITH
+    -- when the last of the requests ended, and whether some are found by their thread
     (
-        SELECT max(end_time) FROM ebpf_request
+        SELECT (max(end_time), countIf(trace_id = '' AND model = 'thread') > 0) FROM ebpf_request
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
-    ) AS last_end,
-    (
-        SELECT count() > 0 FROM ebpf_request
-        WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')} AND trace_id = '' AND model = 'thread'
-            --explain: AND pid IN {pids:Array(UInt32)}
-    ) AS threads_needed,
+    ) AS found,
+    found.1 AS last_end,
+    found.2 AS threads_needed,
     -- what several server spans have as parent: services that one caller called with the same ids. Arrays, so that each is found once
     (
         SELECT groupArray(its_sent) FROM
@@ -91,57 +89,49 @@ WITH
     -- the span of each request, or that several fit: by what the caller sent, and by its thread
     fitting AS
     (
-        SELECT cityHash64(trace_id, parent_id) AS key, 0 AS several, if(pid = 0, 0, if(its_process = 0, 2, its_process)) AS of_process,
-            '' AS its_trace, span_id AS its_span, service AS its_service, span_name AS its_name, start_us AS its_start, end_us AS its_end
-        FROM otel_span AS o
-        LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
-        WHERE kind = 'server' AND parent_id != '' AND key NOT IN shared
-            --explain: AND trace_id = {span_trace:String}
-            AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
-        UNION ALL
-        SELECT cityHash64(its_sent, of_process) AS key, min(cityHash64(span_id)) != max(cityHash64(span_id)), any(its_process), '', any(span_id), any(service),
-            any(span_name), any(start_us), any(end_us)
+        SELECT key, min(its_hash) != max(its_hash) AS several, any(its_process) AS of_process, any(trace_of_thread) AS its_trace,
+            any(its_id) AS its_span, any(service) AS its_service, any(span_name) AS its_name, any(start_us) AS its_start, any(end_us) AS its_end
         FROM
         (
-            SELECT *, cityHash64(trace_id, parent_id) AS its_sent, its_process AS of_process
-            FROM otel_span AS o
-            LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
-            WHERE kind = 'server' AND parent_id != '' AND cityHash64(trace_id, parent_id) IN shared
-                --explain: AND trace_id = {span_trace:String}
-                AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
+            SELECT s.span_id AS its_id, cityHash64(s.span_id) AS its_hash, s.process AS its_process, s.service AS service, s.span_name AS span_name,
+                s.start_us AS start_us, s.end_us AS end_us,
+                arrayJoin(arrayFilter(k -> k.1 != 0, [(s.sent_key, ''), (if(bitAnd(s.tid != 0, s.start_us <= r.ended_us), r.found_by, 0), s.trace_id)])) AS by,
+                by.1 AS key, by.2 AS trace_of_thread
+            FROM
+            (
+                SELECT trace_id, span_id, service, span_name, start_us, end_us, tid, cityHash64(trace_id, parent_id) AS its_sent,
+                    if(o.pid = 0, 0, if(p.its_process = 0, 2, p.its_process)) AS process, cityHash64(process, tid) AS thread,
+                    if(parent_id = '', 0, if(its_sent IN shared, cityHash64(its_sent, process), its_sent)) AS sent_key
+                FROM otel_span AS o
+                LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
+                WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
+                    AND (parent_id != '' OR threads_needed)
+                    --explain: AND (threads_needed OR trace_id = {span_trace:String})
+            ) AS s
+            ASOF LEFT JOIN
+            (
+                SELECT cityHash64(toString(host), toString(container_id), pid) AS process, cityHash64(process, request_id) AS found_by,
+                    cityHash64(process, tid) AS thread, toUnixTimestamp64Micro(end_time) AS ended_us, toUnixTimestamp64Micro(start_time)
+                        + intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0) + ifNull(queue_ns, 0) + pool_wait_ns, 1000) AS handled_us
+                FROM ebpf_request
+                WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')} AND trace_id = '' AND model = 'thread'
+                    --explain: AND pid IN {pids:Array(UInt32)}
+            ) AS r ON s.thread = r.thread AND s.start_us >= r.handled_us
         )
-        GROUP BY key
-        UNION ALL
-        SELECT r.found_by AS key, min(cityHash64(span_id)) != max(cityHash64(span_id)), 0, any(s.trace_id), any(span_id), any(service), any(span_name),
-            any(start_us), any(end_us)
-        FROM
-        (
-            SELECT *, cityHash64(its_process, tid) AS its_thread
-            FROM otel_span AS o
-            LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
-            WHERE threads_needed AND kind = 'server'
-                AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
-        ) AS s
-        ASOF JOIN
-        (
-            SELECT found_by, cityHash64(process, tid) AS thread, handled_us, toUnixTimestamp64Micro(end_time) AS ended_us FROM asked
-            WHERE carried = '' AND model = 'thread'
-        ) AS r ON s.its_thread = r.thread AND s.start_us >= r.handled_us
-        WHERE s.start_us <= r.ended_us AND s.tid != 0
         GROUP BY key
     ),
     met AS
     (
         SELECT *, multiIf(
-            found_by = 0, 1,
+            found_by = 0, if(model = 'loop', 1, 2),
             carried = '', multiIf(its_span = '', 3, several, 4, 0),
-            its_span = '', if(sent IN shared, 6, 3),
-            several, 4,
-            if(of_process = 0, sent IN repeated, cityHash64(sent, process) IN repeated_here), 2,
-            of_process = 1, 7,
+            its_span = '', if(sent IN shared, 6, 5),
+            several, 7,
+            if(of_process = 0, sent IN repeated, cityHash64(sent, process) IN repeated_here), 8,
+            of_process = 1, 9,
             bitAnd(of_process != 0, of_process != process), 6,
-            its_start < toUnixTimestamp64Micro(start_time) - 1000, 5,
-            its_start > toUnixTimestamp64Micro(end_time) + 1000, 5,
+            its_start < toUnixTimestamp64Micro(start_time) - 1000, 10,
+            its_start > toUnixTimestamp64Micro(end_time) + 1000, 10,
             0) AS unknown
         FROM asked
         LEFT ANY JOIN fitting ON found_by = key
@@ -160,15 +150,16 @@ SELECT
     if(unknown = 0, its_service, '') AS service, if(unknown = 0, its_name, '') AS span_name,
     if(unknown = 0, fromUnixTimestamp64Micro(its_start, 'UTC'), NULL) AS span_time, if(unknown = 0, (its_end - its_start) / 1000, NULL) AS span_ms,
     multiIf(unknown != 0, '', carried = '', 'thread', of_process = 0, 'traceparent alone', 'traceparent') AS span_by,
-    multiIf(
-        unknown = 0, '',
-        unknown = 1, concat('the request carried no traceparent, and its thread does not tell (', if(model = 'loop', 'an event loop', 'a pool behind the one that read it'), ')'),
-        unknown = 2, 'several requests carried its traceparent',
-        unknown = 5, 'the server span with its traceparent is of another time',
-        unknown = 6, 'the server span with its traceparent is of another process',
-        unknown = 7, 'the server span with its traceparent fits several processes of its pid: it has to name its host (host.name) and container (container.id)',
-        carried = '', concat('the request carried no traceparent, and ', if(unknown = 3, 'no server span', 'several server spans'), ' began on its thread meanwhile'),
-        concat(if(unknown = 3, 'no server span has', 'several server spans have'), ' its traceparent')) AS no_span,
+    ['', 'the request carried no traceparent, and its thread does not tell (an event loop)',
+        'the request carried no traceparent, and its thread does not tell (a pool behind the one that read it)',
+        'the request carried no traceparent, and no server span began on its thread meanwhile',
+        'the request carried no traceparent, and several server spans began on its thread meanwhile',
+        'no server span has its traceparent',
+        'the server span with its traceparent is of another process',
+        'several server spans have its traceparent',
+        'several requests carried its traceparent',
+        'the server span with its traceparent fits several processes of its pid: it has to name its host (host.name) and container (container.id)',
+        'the server span with its traceparent is of another time'][unknown + 1] AS no_span,
     family, server_port, peer_ip, peer_port, fd, netns, bytes_in, bytes_out, model, link, end_by, outcome, connection_request, queue_depth,
     busy_threads, open_requests
 FROM met;

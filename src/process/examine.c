@@ -98,6 +98,10 @@ static enum binary_kind read_open_file(struct file_reading *f, int fd)
 	err = read_python(f, fd);
 	if (err)
 		return kind_of_no_python(err, fd);
+	/*
+	 * Last, but before any probe: a read that hangs is abandoned with its process
+	 * (reader_process.h), a probe is not. Only a Python is worth a refusal.
+	 */
 	f->of_process = file_check_below(fd, f->host_pid, &f->unsure) != 0;
 	if (!f->of_process)
 		return BINARY_PYTHON;
