@@ -83,26 +83,39 @@ class Answers:
                                           "reason": reason, **more})
 
     def view(self, trace, view="request_time_parts", before=1000, after=1000):
-        """The view's rows of a trace, of a window around T0 in milliseconds."""
+        """The view's rows of a trace, or of several, of a window around T0 in milliseconds."""
+        traces = [trace] if isinstance(trace, str) else trace
         window = f"from = fromUnixTimestamp64Micro({self.us(-before)}, 'UTC'), to = fromUnixTimestamp64Micro({self.us(after)}, 'UTC')"
-        text = self.store.ask(f"SELECT * FROM {view}({window}) WHERE trace_id = '{trace}' ORDER BY start_us FORMAT JSONEachRow",
+        wanted = ", ".join(f"'{t}'" for t in traces)
+        text = self.store.ask(f"SELECT * FROM {view}({window}) WHERE trace_id IN ({wanted}) ORDER BY start_us FORMAT JSONEachRow",
                               output_format_json_quote_64bit_integers=0)
         return [json.loads(line) for line in text.splitlines()]
+
+    def rows_of(self, traces, **more):
+        """The view's only row of each trace, in their order, by one query: planning one takes a second of CPU."""
+        rows = self.view(traces, **more)
+        assert sorted(row["trace_id"] for row in rows) == sorted(traces), rows
+        return sorted(rows, key=lambda row: traces.index(row["trace_id"]))
 
     def explain(self, trace, code=0):
         done = self.command("explain", "--json", trace)
         assert done.returncode == code, (done.returncode, done.stderr)
         return json.loads(done.stdout)["spans"]
 
+    def each(self, *traces, code=0, **window):
+        """Each trace's only request: the same by all ways, its parts adding up. None is what was not measured."""
+        rows = self.rows_of(traces, **window)
+        shorts = self.rows_of(traces, view="request_time", **window)
+        for trace, row, short in zip(traces, rows, shorts):
+            [said] = [span["request"] for span in self.explain(trace, code) if "request" in span]
+            assert row == {**said, **{key: said[key] for key in row}}, (row, said)
+            for key in ("total_ms", "accept_ms", "client_wait_ms", "handoff_ms", "gc_ms", "gc_others_ms", "handler_ms", "rest_ms", "span_ms"):
+                assert short[key] == row[key], key
+            assert abs(sum(row[part] or 0 for part in PARTS) - row["total_ms"]) < 0.002, row
+        return rows
+
     def one(self, trace, code=0, **window):
-        """A trace's only request: the same by both ways, its parts adding up. None is what was not measured."""
-        [row] = self.view(trace, **window)
-        [short] = self.view(trace, view="request_time", **window)
-        [said] = [span["request"] for span in self.explain(trace, code) if "request" in span]
-        assert row == {**said, **{key: said[key] for key in row}}, (row, said)
-        for key in ("total_ms", "accept_ms", "client_wait_ms", "handoff_ms", "gc_ms", "gc_others_ms", "handler_ms", "rest_ms", "span_ms"):
-            assert short[key] == row[key], key
-        assert abs(sum(row[part] or 0 for part in PARTS) - row["total_ms"]) < 0.002, row
+        [row] = self.each(trace, code=code, **window)
         return row
 
 

@@ -261,3 +261,19 @@ def check_each(workloads, check):
         except AssertionError as e:
             failures.append(f"{workload.python}: {e}")
     assert not failures, "\n\n".join(failures)
+
+
+class Starts:
+    """Threads and processes that the whole host has started, noted in time."""
+
+    def __init__(self):
+        self.noted = []
+        self.note()
+
+    def note(self):
+        with open("/proc/stat") as f:
+            n = next(int(line.split()[1]) for line in f if line.startswith("processes "))
+        self.noted.append((time.monotonic(), n))
+
+    def most_per_second(self):
+        return max(n - before for at, n in self.noted for earlier, before in self.noted if 0 <= at - earlier <= 1)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The servers of the ledger's test, each one process that answers, under workloads/ledger_server_app.py; and a client that does exactly what it says and
 looks at the clock."""
+import functools
 import glob
 import json
 import os
@@ -8,6 +9,7 @@ import re
 import select
 import selectors
 import socket
+import subprocess
 import time
 
 import host
@@ -41,6 +43,28 @@ KINDS = {
     "ThreadingHTTPServer": dict(command="library", module="http_server", threads=None, no_500=True),
     "uWSGI": dict(command="uwsgi", queue=("accept_queue",), keeps=False, no_500=True, no_100=True, defers=True),
 }
+
+# Debian packages of the purpose `servers`, by kind; the other kinds need those of `check`
+PACKAGES = {
+    "gunicorn gevent": ["python3-gevent"],
+    "gunicorn uvicorn worker": ["python3-uvloop", "python3-httptools"],
+    "uvicorn httptools": ["python3-httptools"],
+    "uvicorn uvloop": ["python3-uvloop", "python3-httptools"],
+    "FastAPI sync endpoints": ["python3-fastapi"],
+    "FastAPI sync endpoints, uvloop": ["python3-fastapi", "python3-uvloop", "python3-httptools"],
+    "hypercorn": ["python3-hypercorn"],
+    "aiohttp": ["python3-aiohttp"],
+    "tornado": ["python3-tornado"],
+    "werkzeug": ["python3-werkzeug"],
+    "uWSGI": ["uwsgi-core", "uwsgi-plugin-python3"],
+}
+
+
+@functools.lru_cache(None)
+def lacking(kind):
+    """The packages that are not installed here."""
+    return [package for package in PACKAGES.get(kind, []) if subprocess.run(
+        ["dpkg-query", "-W", "-f", "${db:Status-Status}", package], capture_output=True, text=True).stdout != "installed"]
 
 
 class Service(Server):

@@ -4,8 +4,8 @@ tests; each takes the next unit when it has done one. A unit is a test, or the t
 reports come back over a pipe: what is printed and counted is that of one pytest.
 
 How many run at a time is a matter of their markers. A test marked `light` compares no times: N of these run at a time. Of the
-others, half as many, so that each has a processor when it wants one (N is twice the number of processors, see run.sh). One
-marked `alone` counts, times or hinders what the whole host does: nothing runs beside it."""
+others, half as many: three on two processors, as most of each is waiting (N is three times the number of processors, see
+run.sh). One marked `alone` counts, times or hinders what the whole host does: nothing runs beside it."""
 import multiprocessing.connection as connection
 import os
 import signal

@@ -28,7 +28,7 @@ fi
 
 export PYTHONDONTWRITEBYTECODE=1
 [ $# -gt 0 ] || set -- --durations=5
-workers=${E2E_WORKERS:-$(($(nproc) * 2))}  # a test waits more than it works
+workers=${E2E_WORKERS:-$(($(nproc) * 3))}  # a test waits more than it works
 run() { /usr/bin/python3 -m pytest "${E2E_TESTS:-tests/e2e}" -o cache_dir="$PWD/build/pytest-cache" -v --tb=short -rs "$@"; }
 outcomes() { /usr/bin/python3 tests/e2e/outcomes.py "$@"; }
 

@@ -86,8 +86,7 @@ def test_the_accept_queue_of_a_request_that_came_later(ask, port):
     for i in range(2):
         ask.handoff(300 * i + 60, 3, tid=8 + i, queue="keepalive", peer_port=4001)
         ask.span(trace_id(i + 1), f"s{i}", at=300 * i + 64, ms=40, tid=8 + i, **({"net.peer.port": "4001"} if port else {}))
-    for i in range(2):
-        row = ask.one(trace_id(i + 1))
+    for i, row in enumerate(ask.each(trace_id(1), trace_id(2))):
         assert row["handoff_ms"] == 3
         assert row["accept_ms"] == (None if not port else 0 if i else 7)
         assert ("accept queue: its connection waited for its accept(), and the span has no peer port" in reasons(row)) == (not port)
@@ -113,14 +112,12 @@ def test_an_event_loop_and_its_connections(ask):
         ask.accept(i, 500, tid=7, remote_port=5000 + i)
         ask.span(trace_id(i + 1), f"s{i}", at=510 + 20 * i, ms=15, tid=7, **{"network.peer.port": str(5000 + i)})
         ask.span(trace_id(i + 11), f"t{i}", at=610 + 20 * i, ms=15, tid=7, **{"net.peer.port": str(5000 + i)})
-    for i in range(3):
-        assert ask.one(trace_id(i + 1))["accept_ms"] == 500
-        assert ask.one(trace_id(i + 11))["accept_ms"] == 0
+    of_the_first, of_the_second = [trace_id(i + 1) for i in range(3)], [trace_id(i + 11) for i in range(3)]
+    assert [row["accept_ms"] for row in ask.each(*of_the_first, *of_the_second)] == [500] * 3 + [0] * 3
     for i in range(3):
         ask.accept(i, 500, tid=17, pid=17)
         ask.span(trace_id(i + 21), f"u{i}", at=510 + 20 * i, ms=15, pid=17, tid=17)
-    for i in range(3):
-        row = ask.one(trace_id(i + 21))
+    for row in ask.each(*[trace_id(i + 21) for i in range(3)]):
         assert row["accept_ms"] is None and "3) were accepted just before" in reasons(row), row
 
 
@@ -133,12 +130,11 @@ def test_a_queue_inside_the_server(ask):
         ask.span(trace_id(i + 1), f"c{i}", kind="Client", at=i * 1000, ms=500)
         ask.span(trace_id(i + 1), f"s{i}", f"c{i}", at=i * 1000 + 405, ms=90, tid=tid)
     ask.accept(300, 70, tid=7)  # some connection
-    row = ask.one(trace_id(1), after=3000)
+    row, other = ask.each(trace_id(1), trace_id(2), after=3000)
     assert parts(row) == {"accept": None, "client_wait": None, "handoff": None, "cpu": 90, "rest": 410}
     assert "accept queue: the span's thread took no connection in the ten seconds before" in reasons(row)
     assert "hand-off: the span's thread took no connection in the ten seconds before" in reasons(row)
-    row = ask.one(trace_id(2), after=3000)
-    assert parts(row) == {"cpu": 90, "rest": 410} and row["not_measured"] == []
+    assert parts(other) == {"cpu": 90, "rest": 410} and other["not_measured"] == []
     # its accept() took long enough for a row: by another thread
     ask.accept(2000, 5, tid=7, remote_port=5000)
     ask.span(trace_id(3), "s3", at=2200, ms=90, tid=8, **{"net.peer.port": "5000"})
@@ -157,14 +153,13 @@ def test_an_event_loop_that_was_busy(ask, syscall, ago, said):
     ask.accept(300, 298, tid=7, remote_port=5001)
     for i, port in enumerate((5000, 5001)):
         ask.span(trace_id(i + 1), f"s{i}", at=599 + i, ms=100, tid=7, **{"net.peer.port": str(port)})
-    row = ask.one(trace_id(1))
+    row, other = ask.each(trace_id(1), trace_id(2))
     loop = said is not None and "is an" in said
     assert (row["accept_ms"], row["client_wait_ms"], row["handoff_ms"]) == ((0, None, None) if said else (0, 0, 0))
     assert (f"hand-off: {said}: no row tells how long a request waits there to be read" in reasons(row)) == (said is not None)
     assert ("the request's own share: " in reasons(row)) == loop
-    row = ask.one(trace_id(2))
-    assert (row["accept_ms"], row["client_wait_ms"], row["handoff_ms"]) == (298, 0, 0)
-    assert ("the request's own share: " in reasons(row)) == loop and "hand-off" not in reasons(row)
+    assert (other["accept_ms"], other["client_wait_ms"], other["handoff_ms"]) == (298, 0, 0)
+    assert ("the request's own share: " in reasons(other)) == loop and "hand-off" not in reasons(other)
 
 
 @pytest.mark.parametrize("syscall", ["epoll_wait", "poll"])
@@ -269,7 +264,7 @@ def test_nothing_depends_on_the_window(ask):
         ask.span(trace_id(i + 1), f"s{i}", at=at, ms=20)
     ask.handoff(-30_010, 10)
     ask.handoff(-1_020, 15)
-    first = [ask.view(trace_id(i + 1), before=60_000) for i in range(4)]
+    first = [[row] for row in ask.rows_of([trace_id(i + 1) for i in range(4)], before=60_000)]
     assert [rows[0]["handoff_ms"] for rows in first] == [10, None, 15, 0]
     for i, before in enumerate((30_000, 8_000, 1_000, 0)):
         assert ask.view(trace_id(i + 1), before=before, after=-before + 0.001) == first[i]
@@ -356,8 +351,7 @@ def test_json_columns_and_another_table(tmp_path):
         ask.row("gc_pause", 10, 30)
         ask.span(trace_id(1), "s1", table="spans.otel")
         ask.span(trace_id(2), "s2", table="spans.otel", tid=8, resource={"host.name": "h1", "process.pid": 7})
-        for n in 1, 2:
-            assert ask.one(trace_id(n))["gc_ms"] == 30
+        assert [row["gc_ms"] for row in ask.each(trace_id(1), trace_id(2))] == [30, 30]
 
 
 def test_hostile_names(ask):

@@ -96,7 +96,8 @@ def cpu_seconds(pid):
 
 
 def rss_kb(pid):
-    return int(host.status_field(pid, "VmRSS")[0])
+    """Of its own: pages of its program and libraries come and go as their code runs."""
+    return int(host.status_field(pid, "RssAnon")[0])
 
 
 def check_is_in_memory(row):

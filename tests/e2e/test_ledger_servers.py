@@ -13,11 +13,10 @@ import host
 from agent import Agent
 from answer_requests import Peer
 from ledger_known import Known, moment
-from ledger_services import KINDS, Call, Pair, Service, finish, now
+from ledger_services import KINDS, Call, Pair, Service, finish, lacking, now
 from servers import Server, free_port
 
 TABLE = "ebpf_request"
-pytestmark = [pytest.mark.alone, pytest.mark.skipif(not os.environ.get("UNDERSPAN_SERVERS"), reason="run by `make servers`")]
 STEPS = ["sleep-60", "cpu-40", "net-60", "gc", "disk-30"]
 STEPS_OF_THREADS = ["lock-50", "siblingwait", "gil-60", "share-60", "child-50", "pipe-40"]
 EVERYTHING = "/sleep-30/cpu-20/net-30/disk-10"
@@ -287,7 +286,7 @@ def run(tmp_path_factory):
                       trackers=["request", "gc_pause", "gil_wait", "off_cpu"])
         things.append(agent)
         only = os.environ.get("LEDGER_SERVERS")
-        services = [Service(kind, directory, peer) for kind in KINDS if not only or re.search(only, kind)]
+        services = [Service(kind, directory, peer) for kind in KINDS if not lacking(kind) and (not only or re.search(only, kind))]
         things += services
         agent.wait_ready()
         for service in services:
@@ -308,6 +307,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_request_is_one_true_row(run, kind):
+    assert not lacking(kind), f"{', '.join(lacking(kind))} could not be installed: run 'deploy/dependencies.sh servers'"
     if kind not in run.wrong:
         pytest.skip("not asked for")
     wrong = [f"{scenario}: {aspect}: {text}" for scenario, aspect, text in run.wrong[kind]]
@@ -339,6 +339,8 @@ def test_what_is_not_true_is_found(run, aspect, change):
 
 def test_the_table_that_users_read_is_what_was_seen(run):
     """UNDERSPAN_WRITE_TABLE=1 writes it."""
+    missing = {package for kind in KINDS for package in lacking(kind)}
+    assert not missing, f"{', '.join(sorted(missing))} could not be installed: run 'deploy/dependencies.sh servers'"
     if len(run.wrong) < len(KINDS):
         pytest.skip("not all servers were asked for")
     seen = "".join(f"| {names_of(kind)} | {'; '.join(dict.fromkeys(limit.reason for limit in run.limits[kind])) or 'full'} |\n" for kind in KINDS)

@@ -204,18 +204,23 @@ def test_processes_that_vanish_while_being_looked_at(start_agent):
     agent = start_agent(trackers=["gc_pause", "handoff"])
     commands = [[PYTHONS[0].path, "-S", "-c", "import os; os._exit(0)"], [PYTHONS[-1].path, "--version"], ["true"],
                 [PYTHONS[0].path, "-S", "-c", "import os; os.fork(); os.fork(); os.kill(os.getpid(), 9)"]]
-    running = []
+    running, starts = [], host.Starts()
     for i in range(200):
+        starts.note()
         running.append(subprocess.Popen(commands[i % len(commands)], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL))
         if i % 3 == 0:
             running[-1].kill()
         if len(running) > 8:
             running.pop(0).wait()
+        time.sleep(0.01)
     for process in running:
         process.wait()
+    starts.note()
     agent.stop()
     complaints = [line for line in agent.log if "warning" in line or "error" in line]
+    if starts.most_per_second() > 200:  # the whole host's: a build beside this test
+        complaints = [line for line in complaints if "more than 200 programs start per second" not in line]
     assert complaints == []
 
 
