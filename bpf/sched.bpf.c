@@ -88,17 +88,20 @@ static __always_inline void switch_in(struct task_struct *task, struct thread *t
 SEC("?tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	bool leaves = thread_may_be_followed(prev), enters = thread_may_be_followed(next);
 	struct thread *t = NULL;
-	__u64 now;
+	__u64 now = 0;
 
 	if (gil_end_ns)
 		return 0;
-	if (leaves || enters) {
+	if (thread_may_be_followed(prev)) {
 		now = bpf_ktime_get_ns();
-		if (leaves)
-			switch_out(prev, preempt, now);
-		t = enters ? thread_find(next) : NULL;
+		switch_out(prev, preempt, now);
+	}
+	/* asked here: known before, the verifier explores all of switch_out() once for each answer
+	 */
+	if (thread_may_be_followed(next)) {
+		now = now ?: bpf_ktime_get_ns();
+		t = thread_find(next);
 		switch_in(next, t, now);
 	}
 	expect_resume(t);

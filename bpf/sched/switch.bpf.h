@@ -62,39 +62,55 @@ static __always_inline struct thread *thread_follow(struct task_struct *task)
 	return t;
 }
 
+/* Read from memory, the time is any number to the verifier, which explores what follows once. */
+static __always_inline __u64 unseen_end_ns(struct thread *t)
+{
+	return *(volatile __u64 *)&t->on_ns;
+}
+
 /*
  * The thread is switched out although its switch in was not seen: some virtualization kernels run
  * no tracepoints while a thread of the hypervisor's agent is current. sum_exec_runtime says how
- * long the thread ran, hence when the switch in happened.
+ * long the thread ran, hence when the switch in happened; 0: not known.
  */
-static __noinline __u64 gil_close_unseen(struct task_struct *task, struct thread *t, __u64 now)
+static __always_inline void find_unseen_end(struct task_struct *task, struct thread *t, __u64 now)
 {
 	__u64 ran = task->se.sum_exec_runtime - t->exec_ns;
-	__u64 end = ran < now - t->off_ns ? now - ran : 0;
 
-	if (t->wake_ns > end)
+	t->on_ns = ran < now - t->off_ns ? now - ran : 0;
+	if (t->wake_ns > t->on_ns)
 		t->wake_ns = 0;
+}
+
+static __noinline void gil_close_unseen(struct task_struct *task, struct thread *t, __u64 now)
+{
+	__u64 end;
+
+	find_unseen_end(task, t, now);
+	end = unseen_end_ns(t);
 	if (request_runs && end)
 		request_switch_in(task, t, end);
 	if (gil_wait_runs)
-		gil_switch_in(task, t, end);
-	return end;
+		gil_switch_in(task, t, unseen_end_ns(t));
 }
 
 /* A sibling of gil_close_unseen() and not its caller: a call chain has 512 bytes of BPF stack. */
-static __noinline void off_cpu_close_unseen(struct task_struct *task, struct thread *t, __u64 end)
+static __noinline void off_cpu_close_unseen(struct task_struct *task, struct thread *t)
 {
+	__u64 end = unseen_end_ns(t);
+
 	if (off_cpu_runs && end)
 		off_cpu_switch_in(task, t, end, true);
 	else if (off_cpu_runs)
 		off_cpu_lost();
-	t->on_ns = end;
 }
 
 static __always_inline void close_unseen(struct task_struct *task, struct thread *t, __u64 now)
 {
-	if (t->off_ns)
-		off_cpu_close_unseen(task, t, gil_close_unseen(task, t, now));
+	if (!t->off_ns)
+		return;
+	gil_close_unseen(task, t, now);
+	off_cpu_close_unseen(task, t);
 }
 
 /* The thread ends after an unseen switch in: the end of the interval is unknown. */
