@@ -12,7 +12,9 @@
 
 static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
 {
-	struct file *file = fd_to_file(task, fd);
+	/* loop_stall's pointer has no type before 5.11 */
+	struct file *file = has_typed_current() ? fd_to_file(task, fd)
+						: untyped_fd_to_file(task, fd);
 	__u32 type;
 
 	if (!file)

@@ -52,14 +52,21 @@ static __always_inline __u32 request_answer_head(struct request_connection *conn
 	scan->length = conn->answer_left - 1;
 	scan->chunked = conn->chunked;
 	/* the rest of most first writes is the body */
-	first = len < REQUEST_ANSWER_BYTES ? len : REQUEST_ANSWER_BYTES;
+	first = len;
+	barrier_var(first); /* 5.10 knows the bounds of the compared register alone */
+	if (first > REQUEST_ANSWER_BYTES)
+		first = REQUEST_ANSWER_BYTES;
 	scan->end = 0;
 	scan->torn = 1;
 	if (!bpf_probe_read_user(scan->head.bytes, first, (void *)buffer->base))
 		request_scan_head(first);
-	if (!scan->end && len > REQUEST_ANSWER_BYTES &&
-	    !bpf_probe_read_user(scan->head.bytes, len, (void *)buffer->base))
-		request_scan_head(len);
+	if (!scan->end && len > REQUEST_ANSWER_BYTES) {
+		barrier_var(len); /* 5.10 forgets the bounds of a number that was on the stack */
+		if (len > REQUEST_HEAD_BYTES)
+			len = REQUEST_HEAD_BYTES;
+		if (!bpf_probe_read_user(scan->head.bytes, len, (void *)buffer->base))
+			request_scan_head(len);
+	}
 	if (scan->end) {
 		head = scan->end;
 		conn->answer = scan->chunked	  ? ANSWER_CHUNKED
