@@ -175,3 +175,19 @@ size_t text_width(const char *text)
 	text_prefix(text, SIZE_MAX, &width);
 	return width;
 }
+
+void text_print_markup(FILE *out, const char *text)
+{
+	for (const char *c = text; *c; c++) {
+		if (*c == '&')
+			fputs("&amp;", out);
+		else if (*c == '<')
+			fputs("&lt;", out);
+		else if (*c == '>')
+			fputs("&gt;", out);
+		else if (*c == '"')
+			fputs("&quot;", out);
+		else
+			fputc(*c, out);
+	}
+}

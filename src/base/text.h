@@ -60,6 +60,9 @@ char *text_printable(char *to, size_t size, const char *from);
  */
 void text_print_line(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prints text of an element or an attribute of HTML, XML or SVG: markup is escaped. */
+void text_print_markup(FILE *out, const char *text);
+
 /* State between chunks of a streamed text: an incomplete character. Zero-initialized. */
 struct terminal_text {
 	char cut[4];

@@ -11,20 +11,6 @@
 /* Made by embed.sh; each text ends with a 0 byte. */
 extern const char html_style[], html_style_end[], html_script[], html_script_end[], html_policy[];
 
-static void put_escaped(FILE *out, const char *text)
-{
-	for (const char *c = text; *c; c++) {
-		if (*c == '&')
-			fputs("&amp;", out);
-		else if (*c == '<')
-			fputs("&lt;", out);
-		else if (*c == '>')
-			fputs("&gt;", out);
-		else
-			fputc(*c, out);
-	}
-}
-
 /* JSON in an HTML script element: '<' and '&' occur inside strings only, where an escape means the
  * same. */
 static int put_json(const char *bytes, size_t n, void *context)
@@ -74,7 +60,7 @@ int html_page_write(FILE *out, const char *kind, const char *title, json_t *body
 		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
 		"<meta name=\"referrer\" content=\"no-referrer\">\n<title>",
 		html_policy);
-	put_escaped(out, clean);
+	text_print_markup(out, clean);
 	fputs("</title>\n<style>", out);
 	fwrite(html_style, 1, (size_t)(html_style_end - html_style), out);
 	fputs("</style>\n</head>\n<body>\n<noscript>This report needs JavaScript; "

@@ -42,27 +42,11 @@ struct drawing {
 
 /* ---- text ---- */
 
-static void put_escaped(FILE *out, const char *text)
-{
-	for (const char *c = text; *c; c++) {
-		if (*c == '&')
-			fputs("&amp;", out);
-		else if (*c == '<')
-			fputs("&lt;", out);
-		else if (*c == '>')
-			fputs("&gt;", out);
-		else if (*c == '"')
-			fputs("&quot;", out);
-		else
-			fputc(*c, out);
-	}
-}
-
 static void put_text(FILE *out, const char *text)
 {
 	char clean[1024];
 
-	put_escaped(out, text_printable(clean, sizeof(clean), text));
+	text_print_markup(out, text_printable(clean, sizeof(clean), text));
 }
 
 /* The label truncated to the width; '' below three characters. */
@@ -74,11 +58,11 @@ static void put_label(FILE *out, const char *text, double width)
 	if (room < 3)
 		return;
 	if (text_width(text) <= room) {
-		put_escaped(out, text);
+		text_print_markup(out, text);
 		return;
 	}
 	snprintf(cut, sizeof(cut), "%.*s..", (int)text_prefix(text, room - 2, NULL), text);
-	put_escaped(out, cut);
+	text_print_markup(out, cut);
 }
 
 /* ---- colour ---- */
@@ -116,7 +100,7 @@ static double x_of(const struct drawing *d, uint64_t us)
 static void put_title(const struct drawing *d, const char *name, uint64_t value, uint64_t before)
 {
 	fputs("<title>", d->out);
-	put_escaped(d->out, name);
+	text_print_markup(d->out, name);
 	fprintf(d->out, " (%.3f ms, %.2f%%", (double)value / 1e3,
 		100 * (double)value / (double)d->total);
 	if (d->diff)
