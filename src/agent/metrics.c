@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/text.h"
 #include "base/listen.h"
 #include "base/log.h"
 #include "base/buffer.h"
@@ -49,20 +50,6 @@ static struct MHD_Daemon *daemon_;
 static const struct subjects *subjects;
 
 /* ---- the page ---- */
-
-static void add_line(struct buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void add_line(struct buffer *b, const char *fmt, ...)
-{
-	char line[512];
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	if (n > 0 && n < (int)sizeof(line))
-		buffer_append(b, line, (size_t)n);
-}
 
 static void add_one(struct exposition *e, struct metric_family family, struct metric_value value)
 {
@@ -211,16 +198,17 @@ static unsigned int write_health(struct buffer *b, bool with_delivery)
 		live += !set->items[i].dead;
 	pipeline_read_state(subjects->pipeline, &state);
 	if (!live) {
-		add_line(b, "no tracker runs: the log says why\n");
+		text_append(b, "no tracker runs: the log says why\n");
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
 	}
 	if (with_delivery && state.delivery_failing && state.oldest_ns > stuck_after_ns) {
-		add_line(b,
-			 "delivery is stuck: no insert succeeds, the oldest row waits for %.0f s\n",
-			 (double)state.oldest_ns / 1e9);
+		text_append(
+			b,
+			"delivery is stuck: no insert succeeds, the oldest row waits for %.0f s\n",
+			(double)state.oldest_ns / 1e9);
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
 	}
-	add_line(b, "ok\n");
+	text_append(b, "ok\n");
 	return MHD_HTTP_OK;
 }
 
@@ -273,7 +261,7 @@ static enum MHD_Result handle_request(void *cls, struct MHD_Connection *connecti
 	if (*upload_size) /* bodies are not accepted: closes the connection */
 		return MHD_NO;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
-		add_line(&body, "only GET and HEAD\n");
+		text_append(&body, "only GET and HEAD\n");
 		return send_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, type, &body);
 	}
 	if (!*request) { /* first call: headers only; the answer is sent in the next call */
@@ -287,7 +275,7 @@ static enum MHD_Result handle_request(void *cls, struct MHD_Connection *connecti
 	} else if (!strcmp(url, "/healthz") || !strcmp(url, "/livez")) {
 		status = write_health(&body, !strcmp(url, "/healthz"));
 	} else {
-		add_line(&body, "there are only /metrics, /healthz and /livez\n");
+		text_append(&body, "there are only /metrics, /healthz and /livez\n");
 		status = MHD_HTTP_NOT_FOUND;
 	}
 	return send_response(connection, status, type, &body);

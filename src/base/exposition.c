@@ -13,20 +13,6 @@ bool exposition_served;
 
 static const char *const type_names[] = { "gauge", "counter", "histogram" };
 
-static void add(struct exposition *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void add(struct exposition *e, const char *fmt, ...)
-{
-	char line[2048];
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	if (n > 0 && n < (int)sizeof(line))
-		buffer_append(&e->to, line, (size_t)n);
-}
-
 /* In OpenMetrics a counter's family is without "_total". */
 void exposition_head(struct exposition *e, const struct metric_family *family)
 {
@@ -34,10 +20,11 @@ void exposition_head(struct exposition *e, const struct metric_family *family)
 	const char *end = total ? "_total" : "";
 
 	e->family = family;
-	add(e, "# HELP underspan_%s%s %s\n", family->name, end, family->help);
-	add(e, "# TYPE underspan_%s%s %s\n", family->name, end, type_names[family->type]);
+	text_append(&e->to, "# HELP underspan_%s%s %s\n", family->name, end, family->help);
+	text_append(&e->to, "# TYPE underspan_%s%s %s\n", family->name, end,
+		    type_names[family->type]);
 	if (e->open_metrics && family->unit)
-		add(e, "# UNIT underspan_%s %s\n", family->name, family->unit);
+		text_append(&e->to, "# UNIT underspan_%s %s\n", family->name, family->unit);
 }
 
 static void format_time(char *to, size_t size, uint64_t ns)
@@ -57,14 +44,14 @@ static void add_line(struct exposition *e, const char *end, const char *labels,
 		format_time(text, sizeof(text), value.n);
 	else
 		snprintf(text, sizeof(text), "%" PRIu64, value.n);
-	add(e, "underspan_%s%s%s%s%s %s", e->family->name, end, *labels ? "{" : "", labels,
-	    *labels ? "}" : "", text);
+	text_append(&e->to, "underspan_%s%s%s%s%s %s", e->family->name, end, *labels ? "{" : "",
+		    labels, *labels ? "}" : "", text);
 }
 
 void exposition_sample(struct exposition *e, const char *labels, struct metric_value value)
 {
 	add_line(e, e->family->type == METRIC_COUNTER ? "_total" : "", labels, value);
-	add(e, "\n");
+	text_append(&e->to, "\n");
 }
 
 void exposition_bucket(struct exposition *e, const char *labels, uint64_t le_ns, uint64_t count,
@@ -80,23 +67,23 @@ void exposition_bucket(struct exposition *e, const char *labels, uint64_t le_ns,
 	if (exemplar && e->open_metrics) {
 		format_time(value, sizeof(value), exemplar->value_ns);
 		format_time(at, sizeof(at), exemplar->real_ns);
-		add(e, " # {%s} %s %s", exemplar->labels, value, at);
+		text_append(&e->to, " # {%s} %s %s", exemplar->labels, value, at);
 	}
-	add(e, "\n");
+	text_append(&e->to, "\n");
 }
 
 void exposition_sum(struct exposition *e, const char *labels, uint64_t sum_ns, uint64_t count)
 {
 	add_line(e, "_sum", labels, METRIC_TIME(sum_ns));
-	add(e, "\n");
+	text_append(&e->to, "\n");
 	add_line(e, "_count", labels, METRIC_NUMBER(count));
-	add(e, "\n");
+	text_append(&e->to, "\n");
 }
 
 void exposition_end(struct exposition *e)
 {
 	if (e->open_metrics)
-		add(e, "# EOF\n");
+		text_append(&e->to, "# EOF\n");
 }
 
 void exposition_label(char *labels, size_t size, const char *name, const char *value)

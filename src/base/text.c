@@ -176,6 +176,19 @@ size_t text_width(const char *text)
 	return width;
 }
 
+void text_append(struct buffer *to, const char *fmt, ...)
+{
+	char line[2048];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (n > 0 && n < (int)sizeof(line))
+		buffer_append(to, line, (size_t)n);
+}
+
 void text_print_markup(FILE *out, const char *text)
 {
 	for (const char *c = text; *c; c++) {

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/buffer.h"
+
 /* Borrowed bytes, not NUL-terminated. */
 struct text {
 	const char *at;
@@ -59,6 +61,9 @@ char *text_printable(char *to, size_t size, const char *from);
  * text_printable(), of any length, plus '\n'. `fmt` has no '\n'.
  */
 void text_print_line(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Appends a line; one of 2,048 bytes and more, or without memory, is left out. */
+void text_append(struct buffer *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Prints text of an element or an attribute of HTML, XML or SVG: markup is escaped. */
 void text_print_markup(FILE *out, const char *text);
