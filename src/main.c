@@ -14,20 +14,26 @@ static const struct command {
 	const char *name;
 	int (*main)(int argc, char **argv);
 	const char *summary;
-	bool asks; /* queries an existing database, found by the host's configuration */
+	enum {
+		TAKES_NOTHING,
+		TAKES_DATABASE, /* queries an existing database */
+		TAKES_ALL,
+	} takes; /* of the host's configuration file */
 } commands[] = {
-	{ "run", command_run, "watch this host and write rows to ClickHouse" },
-	{ "store", command_store, "serve an embedded ClickHouse over its HTTP interface" },
-	{ "sql", command_sql, "ask ClickHouse or a store a question", .asks = true },
+	{ "run", command_run, "watch this host and write rows to ClickHouse", .takes = TAKES_ALL },
+	{ "store", command_store, "serve an embedded ClickHouse over its HTTP interface",
+	  .takes = TAKES_ALL },
+	{ "sql", command_sql, "ask ClickHouse or a store a question", .takes = TAKES_DATABASE },
 	{ "schema", command_schema, "print the tables' DDL, or create the tables with --apply",
-	  .asks = true },
-	{ "explain", command_explain, "where one request's time went, span by span", .asks = true },
+	  .takes = TAKES_DATABASE },
+	{ "explain", command_explain, "where one request's time went, span by span",
+	  .takes = TAKES_DATABASE },
 	{ "requests", command_requests, "the slow requests, and where their time went",
-	  .asks = true },
+	  .takes = TAKES_DATABASE },
 	{ "gil", command_gil, "GIL waits of a process: waiters, holders and times" },
 	{ "offcpu", command_offcpu,
 	  "where a process's threads were off the CPU, as a flame graph" },
-	{ "doctor", command_doctor, "check this host and its processes", .asks = true },
+	{ "doctor", command_doctor, "check this host and its processes", .takes = TAKES_DATABASE },
 };
 
 static int print_usage(FILE *out, int status)
@@ -89,11 +95,12 @@ static int run_command(const struct command *command, int argc, char **argv)
 	static struct option_table keys[2];
 
 	config_set_known(commands_all_options());
-	if (!has_parent(argc, argv))
+	keys[0] = clickhouse_options;
+	if (!has_parent(argc, argv)) {
 		config_check_environment(commands_all_options());
-	if (command->asks) {
-		keys[0] = clickhouse_options;
-		config_use_default_file(CONFIG_DEFAULT_FILE, keys);
+		if (command->takes)
+			config_use_default_file(CONFIG_DEFAULT_FILE,
+						command->takes == TAKES_ALL ? NULL : keys);
 	}
 	return command->main(argc, argv);
 }

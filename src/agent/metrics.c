@@ -323,6 +323,11 @@ static void end_slow_connections(void)
 
 /* ---- start and stop ---- */
 
+int metrics_check(struct why *why)
+{
+	return address ? listen_check("metrics.listen", address, listen_anywhere, why) : 0;
+}
+
 int metrics_start(const struct subjects *from, struct why *why)
 {
 	int fd, err;

@@ -15,6 +15,9 @@ extern const struct option_table metrics_options;
 /* Reads the counts from `subjects`, which is borrowed. 0 also without metrics.listen. */
 int metrics_start(const struct subjects *subjects, struct why *why);
 
+/* The options alone; opens nothing. */
+int metrics_check(struct why *why);
+
 /* Readable when metrics_run() has work; -1: never. */
 int metrics_fd(void);
 void metrics_run(void);

@@ -8,13 +8,17 @@
 
 #include "base/config_value.h"
 
-enum { CONFIG_FILE_MAX_BYTES = 1 << 20, MAX_REMEMBERED = 32 };
+enum { CONFIG_FILE_MAX_BYTES = 1 << 20, MAX_REMEMBERED = 32, MAX_SET = 256 };
 
 static const struct option_table *known; /* tables of all commands, see config_set_known() */
 static const char *default_path;
 static const struct option_table *default_keys;
-static const void *from_default[MAX_REMEMBERED]; /* targets */
-static size_t n_from_default;
+
+/* The options that were given, and where. By key: a reload sets the same keys in other targets. */
+static struct {
+	const char *key, *where;
+} given[MAX_SET];
+static size_t n_given;
 
 void config_set_known(const struct option_table *all)
 {
@@ -34,6 +38,7 @@ enum origin { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
 struct parse {
 	const struct option_table *tables, *keys; /* only options of `keys` are set */
 	enum origin origin;
+	const char *where; /* the origin in words */
 	struct {
 		const struct option *option;
 		enum origin origin;
@@ -72,8 +77,23 @@ static void replace_group(struct parse *p, const struct option *o)
 	}
 }
 
+static void note_where(const struct parse *p, const struct option *o)
+{
+	size_t i = 0;
+
+	while (i < n_given && strcmp(given[i].key, o->key) != 0)
+		i++;
+	if (i == MAX_SET)
+		return;
+	given[i].key = o->key;
+	given[i].where = p->where;
+	if (i == n_given)
+		n_given++;
+}
+
 static void prepare(struct parse *p, const struct option *o)
 {
+	note_where(p, o);
 	if (o->type == OPTION_PIDS && remember(p, o) < p->origin)
 		config_clear(o);
 	if (o->group) {
@@ -82,31 +102,25 @@ static void prepare(struct parse *p, const struct option *o)
 	}
 }
 
-bool config_from_default_file(const void *target)
+const char *config_where(const char *key)
 {
-	for (size_t i = 0; i < n_from_default; i++) {
-		if (from_default[i] == target)
-			return true;
+	for (size_t i = 0; i < n_given; i++) {
+		if (!strcmp(given[i].key, key))
+			return given[i].where;
 	}
-	return false;
+	return NULL;
 }
 
-static void note_default_file(const struct parse *p, const struct option *o)
+bool config_from_default_file(const char *key)
 {
-	bool there = config_from_default_file(o->target);
+	const char *where = config_where(key);
 
-	if (p->keys == default_keys && !there && n_from_default < ARRAY_SIZE(from_default))
-		from_default[n_from_default++] = o->target;
-	for (size_t i = 0; p->keys != default_keys && there && i < n_from_default; i++) {
-		if (from_default[i] == o->target)
-			from_default[i] = NULL;
-	}
+	return where && default_path && !strcmp(where, default_path);
 }
 
 static int set_option(struct parse *p, const struct option *o, const char *text)
 {
 	prepare(p, o);
-	note_default_file(p, o);
 	return config_set(o, text, p->why);
 }
 
@@ -236,6 +250,7 @@ static int read_stream(struct parse *p, const char *path, FILE *f)
 		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s", path, error.line,
 				error.text);
 	p->why = &inner;
+	p->where = path;
 	if (json_is_object(root))
 		err = read_object(p, "", root);
 	else
@@ -270,7 +285,7 @@ static int read_default_file(struct parse *p)
 
 	if (!f)
 		return 0;
-	p->keys = default_keys;
+	p->keys = default_keys ?: p->tables;
 	err = read_stream(p, default_path, f);
 	p->keys = p->tables;
 	return err;
@@ -323,6 +338,7 @@ static int read_files(struct parse *p, int argc, char **argv)
 static int read_environment(struct parse *p)
 {
 	p->origin = FROM_ENVIRONMENT;
+	p->where = "environment";
 	for (const struct option_table *t = p->tables; t->options; t++) {
 		for (size_t i = 0; i < t->n; i++) {
 			const struct option *o = &t->options[i];
@@ -409,8 +425,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 	bool flags = true;
 	int err, skip;
 
-	n_from_default = 0;
-
+	n_given = 0;
 	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return 1;
@@ -419,6 +434,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 	if (!err)
 		err = read_environment(&p);
 	p.origin = FROM_FLAG;
+	p.where = "flag";
 	for (int i = 1; !err && i < argc; i++) {
 		const char *path;
 

@@ -20,14 +20,16 @@
 void config_set_known(const struct option_table *all);
 
 /*
- * The file read without -c, if it exists: only the keys of `keys`. `-c none` and --no-config
- * disable it.
+ * The file read without -c, if it exists: only the keys of `keys`, NULL: all keys of the command.
+ * `-c none` and --no-config disable it.
  */
 #define CONFIG_DEFAULT_FILE "/etc/underspan/underspan.json"
 void config_use_default_file(const char *path, const struct option_table *keys);
 
-/* After config_parse(): whether the target's value came from the default file. */
-bool config_from_default_file(const void *target);
+/* After config_parse(): where a value was given: a file's path, "environment" or "flag"; NULL: the
+ * default holds. */
+const char *config_where(const char *key);
+bool config_from_default_file(const char *key);
 
 /* Warns about variables UNDERSPAN_* that match no key of `all`. */
 void config_check_environment(const struct option_table *all);
@@ -64,6 +66,9 @@ void config_forget_defaults(void);
 int config_reload(const struct option_table *tables, int argc, char **argv,
 		  int (*apply)(struct why *why), struct why *changed, struct why *needs_restart,
 		  struct why *why);
+
+/* Prints what was given: key, value, origin. */
+void config_print_given(const struct option_table *tables);
 
 /* Prints the tables for --help: by heading, in 80 columns, with defaults. */
 void config_print_help(const struct option_table *tables);

@@ -58,6 +58,29 @@ static void print_option(const struct option *o)
 	print_wrapped(at, text);
 }
 
+void config_print_given(const struct option_table *tables)
+{
+	const char *head = "given";
+
+	for (; tables->options; tables++) {
+		for (size_t i = 0; i < tables->n; i++) {
+			const struct option *o = &tables->options[i];
+			const char *where = config_where(o->key);
+			char value[256];
+
+			if (!where || !strcmp(o->key, "check"))
+				continue;
+			config_show(o, value, sizeof(value));
+			if (o->type == OPTION_BOOL && !*value)
+				snprintf(value, sizeof(value), "false");
+			if (!*value) /* replaced by an option of the same group */
+				continue;
+			printf("%-11s %s = %s (%s)\n", head, o->key, value, where);
+			head = "";
+		}
+	}
+}
+
 void config_print_help(const struct option_table *tables)
 {
 	bool titled = false;

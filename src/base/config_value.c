@@ -358,6 +358,7 @@ static char *show_uint(const struct option *o, char *buf, size_t size)
 char *config_show(const struct option *o, char *buf, size_t size)
 {
 	const struct string_list *list = o->target;
+	const struct pid_list *pids = o->target;
 	const char *string;
 
 	buf[0] = 0;
@@ -384,6 +385,9 @@ char *config_show(const struct option *o, char *buf, size_t size)
 					       list->items[i]);
 		break;
 	case OPTION_PIDS:
+		for (size_t i = 0, at = 0; i < pids->n && at < size; i++)
+			at += (size_t)snprintf(buf + at, size - at, "%s%" PRIu32, i ? "," : "",
+					       pids->items[i]);
 		break;
 	}
 	return buf;

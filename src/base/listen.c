@@ -76,3 +76,13 @@ int listen_open(const char *key, const char *where, bool anywhere, int *ret_fd, 
 	freeaddrinfo(address);
 	return -err;
 }
+
+int listen_check(const char *key, const char *where, bool anywhere, struct why *why)
+{
+	struct addrinfo *address;
+	int err = resolve(key, where, anywhere, &address, why);
+
+	if (!err)
+		freeaddrinfo(address);
+	return err;
+}

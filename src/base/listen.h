@@ -11,4 +11,7 @@
  */
 int listen_open(const char *key, const char *address, bool anywhere, int *ret_fd, struct why *why);
 
+/* The same checks of the address; opens nothing. */
+int listen_check(const char *key, const char *address, bool anywhere, struct why *why);
+
 #endif

@@ -164,8 +164,8 @@ static int resolve_password(const struct clickhouse_config *config, char **ret_p
 		return read_password_file(path, ret_password, why);
 	if (password && *password)
 		return copy(ret_password, password, why);
-	if (config_from_default_file(&config->clickhouse) &&
-	    stat(default_password_file, &st) == 0 && st.st_size > 0)
+	if (config_from_default_file("clickhouse") && stat(default_password_file, &st) == 0 &&
+	    st.st_size > 0)
 		return read_password_file(default_password_file, ret_password, why);
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "clickhouse/schema.h"
 #include "commands/database.h"
 #include "commands/commands.h"
+#include "commands/run_check.h"
 #include "base/log.h"
 #include "pipeline/options.h"
 #include "host/kernel.h"
@@ -22,7 +23,7 @@ static struct agent_options agent_options = {
 	.report_interval_ns = 10 * NSEC_PER_SEC,
 	.health_interval_ns = 12 * 3600 * NSEC_PER_SEC,
 };
-static bool to_stdout, list_only;
+static bool to_stdout, list_only, check_only;
 static char *host;
 static int log_level = LOG_LEVEL_INFO;
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
@@ -38,6 +39,11 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &list_only,
 	  .help = "list the trackers as JSON lines and exit",
+	  .flag_only = true },
+	{ .key = "check",
+	  .type = OPTION_BOOL,
+	  .target = &check_only,
+	  .help = "check the configuration, print what would run, and exit",
 	  .flag_only = true },
 	{ .key = "pid",
 	  .type = OPTION_PIDS,
@@ -347,7 +353,9 @@ int command_run(int argc, char **argv)
 		err = check_shed_first(&why);
 	if (!err)
 		err = kernel_check_degraded(&why);
-	if (!err) {
+	if (!err && check_only) {
+		err = run_check(tables, &agent_options, to_stdout, &why);
+	} else if (!err) {
 		apply_output();
 		agent_options.host = host;
 		agent_options.reload = reload;

@@ -71,7 +71,7 @@ unsigned int tracker_shed_rank(const struct tracker *tracker, const struct strin
 	return first->n ? 0 : tracker->shed_rank;
 }
 
-static bool is_wanted(const struct string_list *names, const struct tracker *tracker)
+bool tracker_is_wanted(const struct string_list *names, const struct tracker *tracker)
 {
 	for (size_t i = 0; i < names->n; i++) {
 		if (!strcmp(names->items[i], tracker->name))
@@ -94,10 +94,17 @@ static int check_options(const struct string_list *names, struct why *why)
 	int err = 0;
 
 	for (size_t i = 0; !err && all_trackers[i]; i++) {
-		if (all_trackers[i]->check_options && is_wanted(names, all_trackers[i]))
+		if (all_trackers[i]->check_options && tracker_is_wanted(names, all_trackers[i]))
 			err = all_trackers[i]->check_options(why);
 	}
 	return err;
+}
+
+int trackers_check(const struct string_list *names, struct why *why)
+{
+	int err = check_names(names, why);
+
+	return err ? err : check_options(names, why);
 }
 
 /* ---- opening ---- */
@@ -349,17 +356,15 @@ static void drop_failed(struct tracker_set *set)
 int tracker_set_open(struct tracker_set *set, const struct string_list *names, bool only_chosen,
 		     uint64_t map_bytes, tracker_on_event on_event, void *context, struct why *why)
 {
-	int err = check_names(names, why);
+	int err = trackers_check(names, why);
 
 	*set = (struct tracker_set){ .only_chosen = only_chosen,
 				     .on_event = on_event,
 				     .on_event_context = context,
 				     .process_stats_fd = -1 };
-	if (!err)
-		err = check_options(names, why);
 	for (size_t i = 0; all_trackers[i]; i++)
 		set->walks_threads |= tracker_walks_threads(all_trackers[i]) &&
-				      is_wanted(names, all_trackers[i]);
+				      tracker_is_wanted(names, all_trackers[i]);
 	if (!err)
 		err = open_process_object(set, why);
 	if (err)
@@ -367,7 +372,7 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 	for (size_t i = 0; all_trackers[i]; i++) {
 		struct running_tracker *running = &set->items[set->n];
 
-		if (!is_wanted(names, all_trackers[i]))
+		if (!tracker_is_wanted(names, all_trackers[i]))
 			continue;
 		*running = (struct running_tracker){
 			.tracker = all_trackers[i], .stats_fd = -1, .sampling_fd = -1, .set = set

@@ -122,4 +122,10 @@ unsigned int tracker_shed_rank(const struct tracker *tracker, const struct strin
 /* -EINVAL with `why` (beginning with `key`): no tracker has this name. */
 int trackers_check_name(const char *key, const char *name, struct why *why);
 
+/* The option `trackers`, empty: all. */
+bool tracker_is_wanted(const struct string_list *names, const struct tracker *tracker);
+
+/* Names and options of the wanted trackers: 0, or -EINVAL with why. */
+int trackers_check(const struct string_list *names, struct why *why);
+
 #endif

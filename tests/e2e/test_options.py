@@ -75,8 +75,53 @@ def test_the_host_s_file_says_where_the_database_is(tmp_path):
     (tmp_path / "etc" / "underspan" / "clickhouse-password").mkdir()
     check_sentence(run_underspan("sql", "SELECT 1", prefix=prefix), FAILED, "clickhouse-password", "directory")
     check_sentence(run_underspan("sql", "--clickhouse=http://127.0.0.1:2", "SELECT 1", prefix=prefix), FAILED, "127.0.0.1:2")
-    # an agent is started with what it is told, and nothing else
-    check_sentence(run_underspan("run", "--duration=1", prefix=prefix), USAGE, "no place for the rows")
+    # a measurement takes nothing of the service's: this duration would end it at once
+    said = run_underspan("gil", "-p", "2147483647", prefix=prefix)
+    assert said.returncode == FAILED and "underspan.json" not in said.stderr
+
+
+def test_run_and_store_take_the_host_s_file(tmp_path):
+    """All of its keys, also those of lists."""
+    config = {"stdout": True, "trackers": ["gc_pause"], "duration": 1, "host": "of-the-file", "path": "/dev/null/store"}
+    prefix = in_a_host_with(json.dumps(config), tmp_path)
+    result = run_underspan("run", prefix=prefix, timeout=30)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 0 and {r["host"] for r in rows} == {"of-the-file"}, result
+    assert {r["tracker"] for r in rows if r["table"] == "ebpf_agent"} == {"gc_pause", "processes", "agent"}
+    check_sentence(run_underspan("run", "--no-config", prefix=prefix), USAGE, "no place for the rows")
+    check_sentence(run_underspan("store", prefix=prefix), FAILED, "/dev/null/store")
+    check_sentence(run_underspan("store", "-c", "none", prefix=prefix), USAGE, "path")
+    (tmp_path / "etc" / "underspan" / "underspan.json").write_text('{"stdot": true}')
+    for command in "run", "store":
+        check_sentence(run_underspan(command, prefix=prefix), USAGE, "/etc/underspan/underspan.json", "did you mean stdout?")
+
+
+# ---- run --check ----
+
+def test_check_says_what_would_run_and_touches_nothing(tmp_path):
+    spool = tmp_path / "spool"
+    config = {"clickhouse": "https://ch.example:8443", "clickhouse_user": "u", "trackers": ["gc_pause", "off_cpu"],
+              "spool": {"directory": str(spool)}, "flush_interval": "10s", "memory_bytes": "8MiB"}
+    prefix = in_a_host_with(json.dumps(config), tmp_path)
+    (tmp_path / "etc" / "underspan" / "clickhouse-password").write_text("secret\n")
+    result = with_environment("run", "--check", "--host=h", UNDERSPAN_OFF_CPU_MIN_DURATION_US="5ms", prefix=prefix)
+    assert (result.returncode, result.stderr) == (0, ""), result
+    said = {" ".join(line.removeprefix("given").split()) for line in result.stdout.splitlines()}
+    host_file = "(/etc/underspan/underspan.json)"
+    assert said >= {"rows to https://ch.example:8443, database default, user u, with a password", f"spool {spool}",
+                    "trackers gc_pause off_cpu", f"flush_interval = 10s {host_file}", f"memory_bytes = 8MiB {host_file}",
+                    "off_cpu.min_duration_us = 5ms (environment)", "host = h (flag)", f"trackers = gc_pause,off_cpu {host_file}"}
+    assert "secret" not in result.stdout and not spool.exists()
+    subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", UNDERSPAN, "run", "--check",
+                    "--stdout"], check=True, stdout=subprocess.DEVNULL)  # needs no right
+
+
+@pytest.mark.parametrize("arguments, named", [
+    (["--stdout", "--trackers=gc_puase"], "gc_pause"), (["--clickhouse=ftp://x"], "ftp://x"), ([], "no place"),
+    (["--stdout", "--metrics.listen=0.0.0.0:9"], "loopback"), (["--clickhouse=http://x", "--clickhouse_password_file=/no"], "/no"),
+    (["--stdout", "--shed_first=x"], "shed_first"), (["--stdout", "--degrade=x"], "degrade")])
+def test_check_refuses_what_a_start_would_refuse(arguments, named):
+    check_sentence(run_underspan("run", "--check", *arguments), USAGE, named)
 
 
 # ---- the environment ----

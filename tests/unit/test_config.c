@@ -357,6 +357,15 @@ static void a_default_file_gives_its_keys_only(void **state)
 	assert_int_equal(PARSE("--flag"), 0);
 	assert_string_equal(string, "x");
 	assert_int_equal(number, 0);
+	assert_true(config_from_default_file("some_string"));
+	assert_false(config_from_default_file("part.number"));
+	assert_string_equal(config_where("flag"), "flag");
+	config_use_default_file(path, NULL); /* all */
+	assert_int_equal(PARSE("--some_string=y"), 0);
+	assert_int_equal(number, 3);
+	assert_string_equal(config_where("part.number"), path);
+	assert_false(config_from_default_file("some_string"));
+	config_use_default_file(path, keys);
 	config_free(tables);
 	assert_int_equal(PARSE("-c", "none"), 0);
 	assert_null(string);

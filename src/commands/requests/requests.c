@@ -98,8 +98,7 @@ const struct option_table requests_options = { options, ARRAY_SIZE(options) };
 static bool has_database(void)
 {
 	return clickhouse_config.store ||
-	       (clickhouse_config.clickhouse &&
-		!config_from_default_file(&clickhouse_config.clickhouse));
+	       (clickhouse_config.clickhouse && !config_from_default_file("clickhouse"));
 }
 
 /* Without a database, or for a given time. */

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `underspan run --check`. See run_check.h. */
+#include "commands/run_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/metrics.h"
+#include "commands/database.h"
+#include "pipeline/options.h"
+#include "trackers/trackers.h"
+
+static void print_server(const struct clickhouse_target *target)
+{
+	const struct clickhouse_endpoint *first = &target->endpoints[0];
+
+	printf("rows        to %s, database %s, user %s, %s password\n",
+	       clickhouse_config.clickhouse, first->database ?: "default", first->user ?: "default",
+	       first->password ? "with a" : "without");
+}
+
+static int check_place(bool to_stdout, struct why *why)
+{
+	struct clickhouse_target target;
+	int err;
+
+	if (to_stdout) {
+		puts("rows        to stdout, as JSON lines");
+		return 0;
+	}
+	if (clickhouse_config.store) {
+		printf("rows        to an embedded store in %s\n", clickhouse_config.store);
+		return 0;
+	}
+	err = clickhouse_resolve(&clickhouse_config, &target, why);
+	if (err)
+		return err;
+	print_server(&target);
+	clickhouse_release(&target);
+	return 0;
+}
+
+static void print_trackers(const struct string_list *names)
+{
+	printf("trackers   ");
+	for (size_t i = 0; all_trackers[i]; i++) {
+		if (tracker_is_wanted(names, all_trackers[i]))
+			printf(" %s", all_trackers[i]->name);
+	}
+	putchar('\n');
+}
+
+int run_check(const struct option_table *tables, const struct agent_options *agent, bool to_stdout,
+	      struct why *why)
+{
+	const char *spool = pipeline_limits.spool.directory;
+	int err = trackers_check(&agent->trackers, why);
+
+	if (!err)
+		err = metrics_check(why);
+	if (!err)
+		err = check_place(to_stdout, why);
+	if (err)
+		return -EINVAL;
+	if (!to_stdout)
+		printf("spool       %s\n",
+		       spool ?: "none: undelivered rows are kept in memory only");
+	print_trackers(&agent->trackers);
+	printf("processes   %s\n", agent->pids.n ? "those of --pid, and their descendants"
+						 : "every Python of this host");
+	config_print_given(tables);
+	return 0;
+}
