@@ -68,7 +68,7 @@ BPF_SRCS  := $(sort $(wildcard bpf/*.bpf.c))
 BPF_OBJS  := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/bpf/%.bpf.o)
 SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/include/%.skel.h)
 SQL_FILES := $(sort $(shell find sql -name '*.sql'))
-SQL_PARTS := $(wildcard sql/*/*.inc)
+SQL_PARTS := $(wildcard sql/*/*.inc) sql/comments.txt
 UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(BUILD)/tests/unit/%)
 ROWS_SRCS := $(sort $(wildcard tests/rows/*.c))

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Prints assembly that carries the given sql/ files inside the program: a table of
 # {path, text, length} that src/clickhouse/sql_files.h declares. The build calls it.
-# A line `#include "FILE"` stands for the lines of sql/FILE; the expanded files are written below OUT.
+# A line `#include "FILE"` stands for the lines of sql/FILE; columns of sql/tables/ get their COMMENT from sql/comments.txt.
+# The expanded files are written below OUT.
 # usage: embed.sh OUT FILE...
 set -eu
 out=$1
@@ -12,17 +13,36 @@ for file in "$@"; do
     dirname "$out/$file"
 done | sort -u | xargs mkdir -p
 awk -v out="$out" '
-FNR == 1 { close(expanded); expanded = out "/" FILENAME; printf "" > expanded }
+# "pid UInt32 CODEC(ZSTD)," with its COMMENT: before the codec, else at the end
+function commented(line,    column, text, at) {
+    if (!table || line !~ /^    [a-z_]+ [A-Z]/) return line
+    column = substr(line, 5, index(substr(line, 5), " ") - 1)
+    text = (table "." column in comments) ? comments[table "." column] : comments[column]
+    if (text == "") return line
+    at = index(line, " CODEC(")
+    if (!at) at = length(line) + (line !~ /,$/)
+    return substr(line, 1, at - 1) " COMMENT \047" text "\047" substr(line, at)
+}
+FILENAME == "sql/comments.txt" {
+    if (/^[a-z]/) comments[$1] = substr($0, length($1) + 2)
+    next
+}
+FNR == 1 {
+    close(expanded); expanded = out "/" FILENAME; printf "" > expanded
+    table = FILENAME
+    if (!sub(/^sql\/tables\//, "", table)) table = ""
+    sub(/\.sql$/, "", table)
+}
 /^#include "/ {
     split($0, part, "\"")
     included = "sql/" part[2]
     while ((read = (getline line < included)) > 0)
-        print line > expanded
+        print commented(line) > expanded
     if (read < 0) { print FILENAME ": cannot read " included > "/dev/stderr"; exit 1 }
     close(included)
     next
 }
-{ print > expanded }' "$@"
+{ print commented($0) > expanded }' sql/comments.txt "$@"
 
 echo '.section .note.GNU-stack,"",%progbits'
 echo '.section .rodata'

@@ -24,7 +24,8 @@ void ddl_table_free(struct ddl_table *t)
 /* "pid UInt32 CODEC(Delta, ZSTD)" */
 static int parse_column(const char *line, size_t len, struct ddl_column *ret)
 {
-	static const char *const ends[] = { " CODEC(", " DEFAULT ", " ALIAS ", " MATERIALIZED " };
+	static const char *const ends[] = { " CODEC(", " DEFAULT ", " ALIAS ", " MATERIALIZED ",
+					    " COMMENT " };
 	const char *space = memchr(line, ' ', len);
 	size_t name_len, type_len;
 

@@ -14,7 +14,7 @@
 
 struct ddl_column {
 	char *name, *type;
-	char *definition; /* text after the name: type, default, codec */
+	char *definition; /* text after the name: type, default, comment, codec */
 	bool alias;	  /* computed, not stored */
 };
 

@@ -34,7 +34,7 @@ static const char *ddl_of(const char *table)
  */
 static const char *next_column(const char *at, char *ret, size_t size)
 {
-	static const char *const ends[] = { " CODEC(", " DEFAULT ", "," };
+	static const char *const ends[] = { " CODEC(", " DEFAULT ", " COMMENT " };
 
 	while (*at && *at != ')') {
 		const char *line = at;
@@ -46,7 +46,7 @@ static const char *next_column(const char *at, char *ret, size_t size)
 		    !strncmp(ret, "    -- ", 7) || !strncmp(ret, "    INDEX ", 10))
 			continue;
 		memmove(ret, ret + 4, strlen(ret + 4) + 1);
-		for (size_t i = 0; i < 2; i++) {
+		for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
 			if (strstr(ret, ends[i]))
 				*strstr(ret, ends[i]) = 0;
 		}
@@ -119,6 +119,28 @@ static void every_ddl_has_a_table(void **state)
 	}
 }
 
+/* In system.columns each column says what it is. */
+static void every_column_has_a_comment(void **state)
+{
+	(void)state;
+	for (const struct sql_file *f = sql_files; f->path; f++) {
+		const char *at = strncmp(f->path, "tables/", 7) ? NULL : strstr(f->text, "\n(\n");
+
+		for (at = at ? at + 3 : ""; *at && *at != ')'; at = strchr(at, '\n') + 1) {
+			int len = (int)strcspn(at, "\n");
+			const char *comment = memmem(at, (size_t)len, " COMMENT '", 10);
+
+			if (strncmp(at, "    --", 6) && strncmp(at, "    INDEX ", 10) && !comment)
+				fail_msg("sql/%s: no line in sql/comments.txt says what the column "
+					 "is:%.*s",
+					 f->path, len, at);
+			if (comment && memmem(at + 6, (size_t)len - 6, "--", 2))
+				fail_msg("sql/%s: -- begins a comment of SQL:%.*s", f->path, len,
+					 at);
+		}
+	}
+}
+
 /* The size read for a kind must be the size of its member. */
 static void columns_fit_their_members(void **state)
 {
@@ -161,6 +183,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(columns_agree_with_the_ddl),
 		cmocka_unit_test(every_ddl_has_a_table),
+		cmocka_unit_test(every_column_has_a_comment),
 		cmocka_unit_test(columns_fit_their_members),
 	};
 
