@@ -152,6 +152,24 @@ bool clickhouse_quote_name(const char *name, char *buf, size_t size)
 	return true;
 }
 
+char *clickhouse_escape_value(const char *value)
+{
+	static const char special[] = "\\\t\n\r", letters[] = "\\tnr";
+	char *escaped = malloc(2 * strlen(value) + 1), *to = escaped;
+
+	if (!escaped)
+		return NULL;
+	for (; *value; value++) {
+		const char *found = strchr(special, *value);
+
+		if (found)
+			*to++ = '\\';
+		*to++ = found ? letters[found - special] : *value;
+	}
+	*to = '\0';
+	return escaped;
+}
+
 static bool add_parameter(char **url, const char *name, const char *value)
 {
 	char *escaped_name = curl_easy_escape(NULL, name, 0);
@@ -171,6 +189,17 @@ static bool add_parameter(char **url, const char *name, const char *value)
 	return true;
 }
 
+/* A placeholder's value is escaped; other parameters are taken literally. */
+static bool add_given(char **url, const struct clickhouse_param *param)
+{
+	AUTO_FREE char *escaped = NULL;
+
+	if (strncmp(param->name, "param_", 6) != 0)
+		return add_parameter(url, param->name, param->value);
+	escaped = clickhouse_escape_value(param->value);
+	return escaped && add_parameter(url, param->name, escaped);
+}
+
 static bool make_url(struct clickhouse_client *c, const char *insert_sql, const char *format,
 		     const struct clickhouse_param *params, char **ret_url)
 {
@@ -183,7 +212,7 @@ static bool make_url(struct clickhouse_client *c, const char *insert_sql, const 
 	if (ok && format)
 		ok = add_parameter(&url, "default_format", format);
 	for (; ok && params && params->name; params++)
-		ok = add_parameter(&url, params->name, params->value);
+		ok = add_given(&url, params);
 	if (ok && insert_sql)
 		ok = add_parameter(&url, "query", insert_sql);
 	if (ok)

@@ -84,4 +84,10 @@ int clickhouse_ping(struct clickhouse_client *client, struct why *why);
 /* `name` escaped in backquotes; false: too long. */
 bool clickhouse_quote_name(const char *name, char *buf, size_t size);
 
+/*
+ * The value of a {name:Type} placeholder as ClickHouse reads it: like a field of TabSeparated,
+ * which ends at a tab or a line end. To be freed; NULL without memory.
+ */
+char *clickhouse_escape_value(const char *value);
+
 #endif

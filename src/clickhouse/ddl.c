@@ -218,6 +218,13 @@ static bool is_cluster_name(const char *s)
 	return n > 0 && n < 128 && !s[n];
 }
 
+int ddl_check_cluster(const char *cluster, struct why *why)
+{
+	if (!cluster || is_cluster_name(cluster))
+		return 0;
+	return why_fail(why, EINVAL, "cluster: '%.100s' is no cluster's name", cluster);
+}
+
 int ddl_make(const char *name, const char *text, const char *cluster, struct ddl *ret_ddl,
 	     struct why *why)
 {
@@ -228,8 +235,9 @@ int ddl_make(const char *name, const char *text, const char *cluster, struct ddl
 
 	if (!plain)
 		return why_fail(why, ENOMEM, "out of memory");
-	if (cluster && !is_cluster_name(cluster))
-		return why_fail(why, EINVAL, "cluster: '%.100s' is no cluster's name", cluster);
+	err = ddl_check_cluster(cluster, why);
+	if (err)
+		return err;
 	if (!cut_semicolon(plain))
 		return bad_file(name, "must hold one statement, with a semicolon at the end", why);
 	table = skip_words(plain, "CREATE TABLE IF NOT EXISTS");

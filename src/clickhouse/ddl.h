@@ -18,6 +18,9 @@ struct ddl {
 
 void ddl_free(struct ddl *ddl);
 
+/* Statements quote the name: -EINVAL for one that would end the quote. NULL: no cluster. */
+int ddl_check_cluster(const char *cluster, struct why *why);
+
 /*
  * `text`: one CREATE TABLE IF NOT EXISTS or CREATE [OR REPLACE] VIEW [IF NOT EXISTS]; `cluster`
  * NULL: unchanged. `name`: for messages. -EINVAL: other statement.

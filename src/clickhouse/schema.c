@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "clickhouse/exceptions.h"
 #include "clickhouse/ddl.h"
 #include "clickhouse/sql_files.h"
 #include "clickhouse/upgrade.h"
 #include "base/log.h"
+#include "base/text.h"
 
 /* Calls `each` for every statement: tables, then views. */
 static int walk(const char *cluster,
@@ -48,6 +50,8 @@ static int database_statement(const char *database, const char *cluster, char *b
 	char name[300];
 
 	*buf = '\0';
+	if (ddl_check_cluster(cluster, why))
+		return -EINVAL;
 	if (!database || !strcmp(database, "default"))
 		return 0;
 	if (!clickhouse_quote_name(database, name, sizeof(name)))
@@ -57,11 +61,23 @@ static int database_statement(const char *database, const char *cluster, char *b
 	return 0;
 }
 
+/* Names and texts of the database are in it: printable on a terminal, unchanged into a pipe. */
+static int print_statement(const char *statement, const char *end)
+{
+	struct terminal_text text = { { 0 } };
+
+	if (isatty(STDOUT_FILENO))
+		terminal_text_print(&text, statement, strlen(statement), stdout);
+	else
+		fputs(statement, stdout);
+	return fputs(end, stdout) == EOF ? -(errno ?: EIO) : 0;
+}
+
 static int print_one(const struct sql_file *file, const char *statement, void *context,
 		     struct why *why)
 {
 	(void)file, (void)context;
-	if (printf("%s;\n\n", statement) < 0)
+	if (print_statement(statement, ";\n\n"))
 		return why_fail(why, errno, "cannot write: %s", strerror(errno));
 	return 0;
 }
@@ -293,9 +309,9 @@ static int print_differences(const struct application *a, struct why *why)
 	for (size_t i = 0; i < a->plan.n; i++) {
 		const struct upgrade_step *step = &a->plan.steps[i];
 
-		printf("-- %s\n", step->what);
+		text_print_line(stdout, "-- %s", step->what); /* one line: a comment */
 		if (step->statement)
-			printf("%s;\n", step->statement);
+			print_statement(step->statement, ";\n");
 	}
 	if (a->plan.n_statements)
 		puts("-- to apply: `underspan schema --apply`");

@@ -46,6 +46,24 @@ static void test_control_characters(void **state)
 	assert_null(strstr(why.text, "Evil"));
 }
 
+static void test_values(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "", "" },
+		{ "tnr", "tnr" },
+		{ "a\tb\nc\rd\\e", "a\\tb\\nc\\rd\\\\e" },
+		{ "\\N", "\\\\N" }, /* not NULL */
+		{ "'\xff\x1b", "'\xff\x1b" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		AUTO_FREE char *escaped = clickhouse_escape_value(cases[i][0]);
+
+		assert_string_equal(escaped, cases[i][1]);
+	}
+}
+
 static void test_exception_code(void **state)
 {
 	static const struct {
@@ -179,10 +197,11 @@ static void test_ddl_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_urls),	       cmocka_unit_test(test_control_characters),
-		cmocka_unit_test(test_exception_code), cmocka_unit_test(test_quote_name),
-		cmocka_unit_test(test_target_usage),   cmocka_unit_test(test_ddl_single),
-		cmocka_unit_test(test_ddl_cluster),    cmocka_unit_test(test_ddl_refusals),
+		cmocka_unit_test(test_urls),	     cmocka_unit_test(test_control_characters),
+		cmocka_unit_test(test_values),	     cmocka_unit_test(test_exception_code),
+		cmocka_unit_test(test_quote_name),   cmocka_unit_test(test_target_usage),
+		cmocka_unit_test(test_ddl_single),   cmocka_unit_test(test_ddl_cluster),
+		cmocka_unit_test(test_ddl_refusals),
 	};
 
 	return cmocka_run_group_tests_name("clickhouse", tests, NULL, NULL);

@@ -136,6 +136,11 @@ static int ask_agent(struct findings *all, struct why *why)
 		read_line(all, line);
 	}
 	buffer_free(&reply);
+	if (!code && !all->n)
+		return why_fail(why, EBADMSG,
+				"what answers at %s is no agent: its /metrics have no counts of "
+				"underspan",
+				agent);
 	return code ? why_fail(why, EIO,
 			       "no agent answers at %s: %s (start the agent with "
 			       "--metrics.listen=%s)",

@@ -19,6 +19,7 @@
 #include "commands/explain/spans.h"
 #include "commands/explain/timeline.h"
 #include "commands/html_output.h"
+#include "commands/json_output.h"
 #include "base/config.h"
 #include "base/log.h"
 
@@ -71,10 +72,9 @@ static int print_json(const struct answer *a, struct why *why)
 	json_t *root = json_pack("{s:s, s:s, s:b, s:O, s:O}", "trace_id", a->wanted.trace_id,
 				 "request_id", a->wanted.request_id, "cut", a->cut, "requests",
 				 a->requests, "spans", a->spans);
-	int err = root && !json_dumpf(root, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII) ? 0 : -EIO;
+	int err = json_output_write(root);
 
 	json_decref(root);
-	putchar('\n');
 	return err ? why_fail(why, EIO, "cannot write the answer") : 0;
 }
 

@@ -12,6 +12,7 @@
 #include "commands/commands.h"
 #include "commands/database.h"
 #include "commands/html_output.h"
+#include "commands/json_output.h"
 #include "commands/measure.h"
 #include "commands/requests/live.h"
 #include "commands/request_parts.h"
@@ -161,9 +162,7 @@ static int print(json_t *report, struct why *why)
 	if (as_html)
 		return html_output_write("requests", path ? path : "Requests", report, why);
 	if (as_json) {
-		json_dumpf(report, stdout,
-			   JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
-		putchar('\n');
+		json_output_write(report);
 	} else {
 		requests_print(report, &question);
 	}
