@@ -78,7 +78,21 @@ def meanwhile(known, now):
 
 def threads(known, now):
     rows = [r for r in of_process(known, 7, "web-1") if now - 24 * HOUR - 600 * SECOND < r["start_time"] <= now]
-    return [[len({r["tid"] for r in rows})]]
+    return [[len({r["tid"] for r in rows}), int(any(r["tid"] == 7 and r["model"] == "loop" for r in rows))]]
+
+
+def kept(known, now):
+    """Waits for the GIL of the process 90, by its first thread, which serves no requests itself."""
+    begin = now - 60 * HOUR - 600 * SECOND
+    lines, serving = [], {r["tid"] for r in of_process(known, 90, "ledger-1") if begin < r["start_time"] <= now}
+    assert 91 in serving
+    for r in known["ebpf_gil_wait"]:
+        if (r["host"], r["container_id"], r["pid"]) != ("ledger-1", "", 90) or r["tid"] != 90 or 90 in serving:
+            continue
+        if now - 60 * HOUR - 60 * SECOND < r["start_time"] <= now and r["end_time"] >= now - 60 * HOUR:
+            frame = next((f for f in r["holder_py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/")
+            lines.append([r["tid"], r["thread_name"], r["holder_tid"], r["holder_thread_name"], "app/".join(frame), r["start_time"], r["end_time"]])
+    return sorted(lines, key=lambda l: (l[5], l[0]))
 
 
 def holders(known, now):
@@ -157,6 +171,7 @@ EXPLAIN |= {
                      {**BEGIN, **NO_REQUEST, "trace_id": f"{3000:032x}"}, requests_of_trace),
     "meanwhile.sql": (None, {**PROCESS, **NO_REQUEST, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, meanwhile),
     "threads.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, threads),
+    "kept.sql": (None, {**PROCESS, "pid": 90, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, kept),
     "stalls.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, stalls),
     "holders.sql": (f"SELECT tid, held_ms, place FROM ({file('holders.sql')})", {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, holders)}
 EXPLAIN["spans.sql"] = (None, {"trace_id": f"{0:032x}", "first": "2026-01-01 00:00:00", "last": "2100-01-01 00:00:00"}, None)

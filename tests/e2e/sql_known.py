@@ -89,6 +89,8 @@ class Maker:
                     "dropper_tid": 0, "dropper_host_tid": 0, "dropper_thread_name": "", "sleeps": 1,
                     "py_stack": self.random.choice(STACKS), "method": "sched"}
             yield row
+            if start % 5 == 0:  # of a thread that accepts, and of one that serves requests
+                yield {**row, "host": "ledger-1", "container_id": "", "pod_uid": "", "pid": 90, "host_pid": 90, "tid": 90 + start % 2}
 
     def ebpf_gil_wait_profile(self):
         for start in self.moments(20):

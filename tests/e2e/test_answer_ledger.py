@@ -126,6 +126,29 @@ def test_threads_missing(ask):
     assert causes(ask, "79")["queue"]["fix"] == "" and "threads_missing" not in causes(ask, "79")
 
 
+def test_the_thread_that_accepts_waited_for_the_gil(ask):
+    """gthread's first thread accepts and hands over: what it waits for the GIL is the request's wait in both queues."""
+    ask.row("gil_wait", 20, 250, tid=7, thread_name="MainThread", holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"])
+    ask.request(-2000, {"cpu": 5}, request_id=76, tid=9)
+    ask.request(10, {"accept_queue": 180, "queue": 90, "cpu": 5})
+    accept, queue = answer(ask, "77")["requests"][0]["causes"]
+    assert [c["cause"] for c in (accept, queue)] == ["gil_before"] * 2 and "processes" in accept["fix"]
+    assert accept["said"] == ("its connection sat in the listener's accept queue: thread MainThread, which accepts connections, waited for the GIL 170.0 ms "
+                              "of that; longest, thread pdf had it, in render (pdf/draw.py:7)")
+    assert queue["said"].startswith("its bytes were there, and no thread read them: thread MainThread, which accepts connections, waited for the GIL 80.0 ms of that")
+    assert "waited for the GIL 80.0 ms of that" in text(ask, "77")
+    # for less than half of the wait; no remedy for one process with one thread is given to threads
+    ask.request(1000, {"accept_queue": 180, "cpu": 5}, request_id=78)
+    ask.row("gil_wait", 1000, 80, tid=7, holder_tid=9)
+    [cause] = causes(ask, "78").values()
+    assert cause["cause"] == "accept_queue" and cause["said"].endswith("the one that accepts is not known") and cause["fix"] == ""
+    # a thread that serves requests itself had one: that is no wait of who accepts
+    ask.row("gil_wait", 2000, 180, tid=7, pid=17, holder_tid=9)
+    ask.request(1900, {"cpu": 10}, request_id=75, pid=17, tid=7)
+    ask.request(2000, {"accept_queue": 180, "cpu": 5}, request_id=79, pid=17, tid=7)
+    assert "one request at a time accepts only" in causes(ask, "79")["workers_missing"]["fix"]
+
+
 def test_a_collection_of_another_thread(ask):
     ask.row("gc_pause", 30, 160, tid=9, generation=2, thread_name="worker-9", py_stack=["load (/srv/app/shop/cache.py:12)"])
     ask.request(10, {"cpu": 40, "gc_sibling": 160})
@@ -151,6 +174,12 @@ def test_a_call_that_blocks_a_loop(ask):
     ask.request(10, {"sleep": 300, "cpu": 12}, model="loop")
     found = causes(ask)["loop_blocked"]
     assert "blocked the event loop's thread (a sleep), in wait_for_it (shop/api.py:33)" in found["said"] and "asyncio.to_thread" in found["fix"]
+    # a single request that found the loop idle does not show what thread it was; the other one does
+    ask.request(400, {"sleep": 60, "cpu": 1}, request_id=76)
+    ask.row("off_cpu", 400, 60, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
+    assert "blocked the event loop's thread (a sleep)" in causes(ask, "76")["loop_blocked"]["said"] and "event loop 8" in text(ask, "76")
+    ask.request(400, {"sleep": 60, "cpu": 1}, request_id=75, tid=9)
+    assert list(causes(ask, "75")) == ["sleep"]
     ask.request(15, {"queue": 290, "cpu": 2}, request_id=78, model="loop")
     assert "the event loop did not come to read them" in causes(ask, "78")["loop_blocked"]["said"]
     assert "event loop 8" in text(ask, "78")

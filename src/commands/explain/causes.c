@@ -25,11 +25,6 @@ struct cause {
 #define SAY(c, ...) snprintf((c)->said, sizeof((c)->said), __VA_ARGS__)
 #define FIX(c, ...) snprintf((c)->fix, sizeof((c)->fix), __VA_ARGS__)
 
-static bool is_loop(const json_t *r)
-{
-	return !strcmp(explain_text(r, "model"), "loop");
-}
-
 /* Of the waits with a cause, where the longest was: ", in PLACE"; "": not known. */
 struct place {
 	char text[340];
@@ -87,11 +82,62 @@ static void fix_blocked_loop(const json_t *r, struct cause *c, const char *from,
 
 /* ---- before the handler ---- */
 
+static const char fix_gil[] = "move that work to another process, or serve with more processes of "
+			      "fewer threads";
+
+/* The wait for the GIL, of threads that only accept connections, that lies longest in [from, to).
+ */
+static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
+{
+	const json_t *wait, *longest = NULL;
+	int64_t sum = 0, most = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "kept"), i, wait) {
+		int64_t begin = explain_number(wait, "begin_us");
+		int64_t end = explain_number(wait, "end_us");
+		int64_t us = (end < to_us ? end : to_us) - (begin > from_us ? begin : from_us);
+
+		if (us <= 0)
+			continue;
+		sum += us;
+		longest = us > most ? wait : longest;
+		most = us > most ? us : most;
+	}
+	*ret_ms = (double)(sum < to_us - from_us ? sum : to_us - from_us) / 1000;
+	return longest;
+}
+
+/* Says so if a thread that only accepts connections waited for the GIL most of [from, to). */
+static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
+			const char *what)
+{
+	double ms;
+	const json_t *wait = longest_kept(r, from_us, to_us, &ms);
+	const char *place = explain_text(wait, "place");
+
+	if (ms * 2 < c->ms)
+		return false;
+	c->name = "gil_before";
+	SAY(c, "%s: thread %.60s, which accepts connections, waited for the GIL %.1f ms of that%s",
+	    what, thread_label(wait, "tid", "thread_name").text, ms,
+	    explain_number(wait, "by_tid") ? "" : "; who had it is not known");
+	if (!explain_number(wait, "by_tid"))
+		return true;
+	snprintf(c->said + strlen(c->said), sizeof(c->said) - strlen(c->said),
+		 "; longest, thread %.60s had it%s%.200s",
+		 thread_label(wait, "by_tid", "by_name").text, *place ? ", in " : "", place);
+	FIX(c, "%s", fix_gil);
+	return true;
+}
+
 static void queue(const json_t *r, struct cause *c)
 {
 	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
+	int64_t handled = explain_number(r, "handled_us");
+	double pool = explain_ms(r, "pool_wait_ms");
 
-	if (is_loop(r)) {
+	if (explain_is_loop(r)) {
 		c->name = "loop_blocked";
 		SAY(c, "its bytes were there, and the event loop did not come to read them");
 		fix_blocked_loop(r, c, "from_us", "handled_us");
@@ -106,7 +152,8 @@ static void queue(const json_t *r, struct cause *c)
 		SAY(c, "all %lld threads that serve here had a request when it came", threads);
 		FIX(c, "more threads or workers (gunicorn --threads, --workers), or shorter "
 		       "requests where they had the threads");
-	} else {
+	} else if (!kept_by_gil(r, c, handled - (int64_t)((c->ms + pool) * 1000), handled,
+				"its bytes were there, and no thread read them")) {
 		c->name = "queue";
 		SAY(c,
 		    "its bytes were there, and no thread read them, though only %lld of the %lld "
@@ -117,14 +164,28 @@ static void queue(const json_t *r, struct cause *c)
 
 static void accept_queue(const json_t *r, struct cause *c)
 {
-	c->name = "workers_missing";
-	SAY(c, "its connection sat in the listener's accept queue: %s",
-	    is_loop(r) ? "the event loop did not come to accept it" : "no process accepted it");
-	if (is_loop(r))
+	static const char waited[] = "its connection sat in the listener's accept queue";
+	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
+	int64_t from = explain_number(r, "from_us");
+
+	if (explain_is_loop(r)) {
+		c->name = "workers_missing";
+		SAY(c, "%s: the event loop did not come to accept it", waited);
 		fix_blocked_loop(r, c, "from_us", "handled_us");
-	else
+	} else if (kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
+		return;
+	} else if (threads > 1 && busy < threads) {
+		c->name = "accept_queue";
+		SAY(c,
+		    "%s, though only %lld of the %lld threads that serve here had a request: what "
+		    "kept the one that accepts is not known",
+		    waited, busy, threads);
+	} else {
+		c->name = "workers_missing";
+		SAY(c, "%s: no process accepted it", waited);
 		FIX(c, "more workers: a process that serves one request at a time accepts only "
 		       "between two; or shorter requests");
+	}
 }
 
 static void pool_wait(const json_t *r, struct cause *c)
@@ -206,18 +267,17 @@ static void gil(const json_t *r, struct cause *c)
 	SAY(c, "other threads had the GIL, thread %.60s longest (%.1f ms)%s%.300s",
 	    thread_label(holder, "tid", "thread_name").text, explain_ms(holder, "held_ms"),
 	    *place ? ", in " : "", place);
-	FIX(c, "move that work to another process, or serve with more processes of fewer "
-	       "threads");
+	FIX(c, "%s", fix_gil);
 }
 
 static void lock(const json_t *r, struct cause *c)
 {
-	c->name = is_loop(r) ? "loop_blocked" : "lock";
+	c->name = explain_is_loop(r) ? "loop_blocked" : "lock";
 	SAY(c, "it waited for a lock%s%s", place_of(json_object_get(r, "waits"), "lock").text,
 	    explain_has(r, "gil_ms") ? ""
 				     : " (the GIL's waits are not told apart here and may be in "
 				       "it)");
-	if (is_loop(r))
+	if (explain_is_loop(r))
 		fix_blocked_loop(r, c, "handled_us", "to_us");
 	else if (explain_has(r, "gil_ms"))
 		FIX(c, "do less while that lock is held, or have more of what it guards (a "
@@ -275,7 +335,7 @@ static void runq(const json_t *r, struct cause *c)
 /* A call that blocks in an event loop stops all of its requests, whatever it waits for. */
 static bool blocks_loop(const json_t *r, struct cause *c, const char *what, const char *cause)
 {
-	if (!is_loop(r))
+	if (!explain_is_loop(r))
 		return false;
 	c->name = "loop_blocked";
 	SAY(c, "a call in a coroutine blocked the event loop's thread (%s)%s", what,
@@ -344,10 +404,10 @@ static void child(const json_t *r, struct cause *c)
 
 static void cpu(const json_t *r, struct cause *c)
 {
-	c->name = is_loop(r) ? "loop_blocked" : "cpu";
+	c->name = explain_is_loop(r) ? "loop_blocked" : "cpu";
 	SAY(c, "it computed%s",
 	    explain_has(r, "gc_own_ms") ? "" : " (collections of its own are not told apart here)");
-	if (is_loop(r))
+	if (explain_is_loop(r))
 		fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 

@@ -197,6 +197,15 @@ static int find_requests(struct clickhouse_client *client, const struct ledger_w
 
 /* ---- what was around them ---- */
 
+/* The only row of threads.sql becomes numbers of the request itself. */
+static void put_threads(json_t *r)
+{
+	const json_t *row = json_array_get(json_object_get(r, "threads"), 0);
+
+	json_object_set(r, "on_loop", json_object_get(row, "on_loop"));
+	json_object_set(r, "threads", json_object_get(row, "threads"));
+}
+
 static int look_around(struct clickhouse_client *client, json_t *r, struct why *why)
 {
 	int64_t from = explain_number(r, "from_us"), to = explain_number(r, "to_us");
@@ -208,9 +217,9 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 	if (!err)
 		err = explain_attach(client, r, r, "threads", "explain/threads.sql", from, to, why);
 	if (!err)
-		json_object_set(r, "threads",
-				json_object_get(json_array_get(json_object_get(r, "threads"), 0),
-						"threads"));
+		put_threads(r);
+	if (!err)
+		err = explain_attach(client, r, r, "kept", "explain/kept.sql", from, handled, why);
 	if (!err)
 		err = explain_attach(client, r, r, "gc", "explain/gc.sql", from, to, why);
 	if (!err)
@@ -221,7 +230,7 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 	if (!err)
 		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
 				     why);
-	if (!err && !strcmp(explain_text(r, "model"), "loop"))
+	if (!err && explain_is_loop(r))
 		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
 	return err;
 }

@@ -110,8 +110,7 @@ static void print_head(const json_t *r)
 	    explain_ms(r, "duration_ms"));
 	say(2, 4, "%.30s UTC, %.100s, pid %lld, %s %.60s, port %lld, from %.60s",
 	    explain_text(r, "start_time"), explain_text(r, "host"),
-	    (long long)explain_number(r, "pid"),
-	    strcmp(explain_text(r, "model"), "loop") != 0 ? "thread" : "event loop",
+	    (long long)explain_number(r, "pid"), explain_is_loop(r) ? "event loop" : "thread",
 	    thread_label(r, "tid", "thread_name").text, (long long)explain_number(r, "server_port"),
 	    explain_text(r, "peer_ip"));
 	if (*outcome && strcmp(outcome, "answered") != 0)
@@ -175,9 +174,8 @@ static void print_events(const struct picture *p, const json_t *r)
 	if (lines->n) {
 		putchar('\n');
 		say(0, 2, "rows of that time, of %s:",
-		    strcmp(explain_text(r, "model"), "loop") != 0
-			    ? "its thread and process"
-			    : "the event loop's thread (other requests' too) and process");
+		    explain_is_loop(r) ? "the event loop's thread (other requests' too) and process"
+				       : "its thread and process");
 	}
 	print_lines(p, lines, 0);
 	free(lines);

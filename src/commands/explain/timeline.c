@@ -36,6 +36,12 @@ double explain_ms(const json_t *row, const char *name)
 	return json_number_value(json_object_get(row, name));
 }
 
+bool explain_is_loop(const json_t *request)
+{
+	return !strcmp(explain_text(request, "model"), "loop") ||
+	       explain_number(request, "on_loop") != 0;
+}
+
 /* ---- lines of the timeline ---- */
 
 void print_wrapped(const struct picture *p, const char *label, int indent)

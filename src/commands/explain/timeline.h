@@ -20,6 +20,9 @@ int64_t explain_number(const json_t *row, const char *name);
 double explain_ms(const json_t *row, const char *name);
 bool explain_has(const json_t *row, const char *name); /* a number, not NULL */
 
+/* Is the thread of a request of the ledger an event loop? */
+bool explain_is_loop(const json_t *request);
+
 /* Time range of the timeline. */
 struct picture {
 	int64_t begin_us, end_us;

@@ -10,7 +10,7 @@ function headOf(r) {
 
 function factsOf(r) {
   const facts = [`request ${r.request_id}`, `${r.start_time} UTC`, r.host, `pid ${r.pid}`,
-    `${r.model === "loop" ? "event loop" : "thread"} ${r.thread_name || r.tid}`, `port ${r.server_port}`, `from ${r.peer_ip}`];
+    `${r.model === "loop" || r.on_loop ? "event loop" : "thread"} ${r.thread_name || r.tid}`, `port ${r.server_port}`, `from ${r.peer_ip}`];
   if (r.trace_id) facts.push(`trace ${r.trace_id}`);
   if (r.outcome && r.outcome !== "answered") facts.push(r.outcome);
   if (r.link && r.link !== "same") facts.push(`its thread is not certain: known by a ${r.link}`);

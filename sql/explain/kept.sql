@@ -1,0 +1,33 @@
+-- What the threads that accept a process's connections waited for between two moments, for `underspan explain`: the GIL, with who held
+-- it when that began, and where in its Python code. The first thread, and those that accepted a connection then; not those that serve
+-- requests themselves. Places are the innermost known function, its file by its last two names.
+SELECT
+    tid,
+    thread_name,
+    holder_tid AS by_tid,
+    holder_thread_name AS by_name,
+    replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), holder_py_stack),
+        '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
+    toUnixTimestamp64Micro(start_time) AS begin_us,
+    toUnixTimestamp64Micro(end_time) AS end_us
+FROM ebpf_gil_wait
+WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+    AND (tid = {pid:UInt32} OR tid IN
+    (
+        SELECT tid FROM ebpf_tcp_accept
+        WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String} AND kind = 'accepted'
+            AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+            AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+    ))
+    AND tid NOT IN
+    (
+        SELECT tid FROM ebpf_request
+        WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+            AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+            AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+    )
+    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 1 MINUTE
+    AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+    AND end_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+ORDER BY start_time, tid
+LIMIT 1000
