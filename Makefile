@@ -82,7 +82,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install wheel fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak servers storm clean help
+.PHONY: all tools deps install doc wheel fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -156,6 +156,9 @@ install: all ## install under DESTDIR and PREFIX
 	install -Dm755 $(BUILD)/underspan $(DESTDIR)$(PREFIX)/bin/underspan
 
 # ---- what is handed out ----
+
+doc: all ## man pages, completion, pages of options, tables and metrics, from what the program says (build/doc)
+	@deploy/doc/reference.py $(BUILD)/underspan build/doc
 
 wheel: ## the Python wheel that puts the thread's ids on spans (build/dist)
 	@deploy/otel/wheel.sh build/dist

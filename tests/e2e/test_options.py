@@ -215,3 +215,52 @@ def test_every_option_of_a_command_is_known_to_all(tmp_path):
         for command in "sql", "store":
             said = run_underspan(command, "-c", str(path), *ARGUMENTS[command]).stderr
             assert "unknown key" not in said and len(said.splitlines()) == 1, (key, said)
+
+
+# ---- the reference ----
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    out = tmp_path_factory.mktemp("doc")
+    subprocess.run([f"{ROOT}/deploy/doc/reference.py", UNDERSPAN, str(out)], check=True, timeout=60)
+    return {name: (out / name).read_text() for name in os.listdir(out)} | {"directory": out}
+
+
+def test_the_reference_has_every_option(reference):
+    helps = {c: run_underspan(c, "--help").stdout for c in COMMANDS}
+    options = {(c, key) for c in COMMANDS for key in re.findall(r"^  (?:-\w, )?--([\w.]+)", helps[c], re.M)}
+    assert len(options) > 100
+    manual = reference["underspan.1"].replace("\\-", "-") + reference["underspan.json.5"]
+    for command, key in options:
+        assert f"fB{key}\\fR" in manual or f"--{key}\\fR" in manual, key
+        words = re.search(rf"^ *{command}\) words='(.*)'", reference["underspan.bash"], re.M)[1].split()
+        assert {f"--{key}", f"--{key}="} & {*words}, (command, key)
+    said = reference["options.md"]
+    assert "| `off_cpu.min_duration_us` | 10ms |" in said and "`UNDERSPAN_SPOOL_MAX_BYTES` | run |" in said
+    for flag in "`list`", "`apply`", "`agents`":  # not of files
+        assert flag not in said
+
+
+def test_the_reference_has_every_column(reference):
+    columns = re.findall(r"^    ([a-z_]+) [^\n]* COMMENT '([^']*)'", run_underspan("schema").stdout, re.M)
+    assert len(columns) > 500
+    for name, what in columns:
+        assert f"| `{name}` |" in reference["tables.md"] and what.replace("<", "&lt;") in reference["tables.md"], name
+
+
+def test_the_manual_is_one_for_troff(reference):
+    for page in "underspan.1", "underspan.json.5":
+        result = subprocess.run(["groff", "-man", "-ww", "-Tutf8", reference["directory"] / page], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, timeout=30)
+        assert (result.returncode, result.stderr) == (0, "") and len(result.stdout.splitlines()) > 200
+
+
+@pytest.mark.parametrize("typed, offered", [
+    (["ru"], {"run"}), (["run", "--spool.max_b"], {"--spool.max_bytes="}), (["run", "--chec"], {"--check"}), (["help", "un"], {"units"}),
+    (["sql", "-c", f"{ROOT}/deploy/und"], {f"{ROOT}/deploy/underspan.json"}),
+    (["sql", "--config", "=", f"{ROOT}/deploy/und"], {f"{ROOT}/deploy/underspan.json"})])
+def test_the_completion_offers_what_fits(reference, typed, offered):
+    script = 'compopt() { :; }; . "$0"; COMP_WORDS=(underspan "$@"); COMP_CWORD=$#; _underspan; printf "%s\\n" "${COMPREPLY[@]}"'
+    result = subprocess.run(["bash", "-c", script, reference["directory"] / "underspan.bash", *typed], stdout=subprocess.PIPE, check=True,
+                            text=True, timeout=10)
+    assert {*result.stdout.split()} == offered
