@@ -115,7 +115,7 @@ static __always_inline bool request_port_seen(__u16 port)
 static __always_inline void request_port_note(__u16 port)
 {
 	/* not atomic: a bit lost to a race is set by the next request */
-	if (port && !request_port_seen(port))
+	if (!request_ports_only && port && !request_port_seen(port))
 		*request_port_word(port) |= 1ULL << (port & 63);
 }
 
@@ -124,6 +124,19 @@ static __always_inline __u16 request_local_port(const struct sock *sk)
 	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 
 	return family == AF_INET || family == AF_INET6 ? BPF_CORE_READ(sk, __sk_common.skc_num) : 0;
+}
+
+/* May requests be read from this socket? A socket that was reset has its number as inet_sport. */
+static __always_inline bool request_listened(const struct sock *sk)
+{
+	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+
+	if (!request_ports_only)
+		return true;
+	if (family != AF_INET && family != AF_INET6)
+		return request_unix_wanted;
+	return request_port_seen(
+		__builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport)));
 }
 
 static __always_inline bool request_readable(__u64 sk)
@@ -214,7 +227,7 @@ static __always_inline void request_accepted(__u32 fd)
 	__u64 key = (__u64)sk;
 	__u16 port;
 
-	if (!sk)
+	if (!sk || !request_listened(sk))
 		return;
 	port = request_local_port(sk);
 	request_port_note(port);

@@ -10,6 +10,9 @@ TRACKER_MAPS(request_);
 
 const volatile bool request_runs = true;
 const volatile bool request_has_lengths = true; /* sock_recv_length: since 6.3 */
+/* Only listeners that were chosen: user space has set their bits in request_ports. */
+const volatile bool request_ports_only = false;
+const volatile bool request_unix_wanted = true;
 /* user space may change the values at any time */
 volatile __u64 request_min_ns = 0;
 volatile __u64 request_row_ns = 0; /* between two sampled rows of a process; 0: no limit */

@@ -43,7 +43,8 @@ static __always_inline bool request_known(__u64 key)
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 {
-	if (!stopping && ret >= 0 && !(flags & REQUEST_MSG_PEEK) && process_tracked(current_tgid()))
+	if (!stopping && ret >= 0 && !(flags & REQUEST_MSG_PEEK) &&
+	    process_tracked(current_tgid()) && request_listened(sk))
 		request_read(request_key(sk), ret);
 	return 0;
 }

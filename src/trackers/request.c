@@ -15,6 +15,7 @@
 #include "rows/services.h"
 #include "trackers/own_rows.h"
 #include "trackers/request_metrics.h"
+#include "trackers/request_ports.h"
 #include "trackers/sched.h"
 
 struct request_row {
@@ -150,6 +151,7 @@ static struct sched_sums sums;
 static uint64_t min_duration_us = 20000, rows_per_second = 100;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static bool with_path = true;
+static struct string_list port_choice;
 
 static const struct option options[] = {
 	{ .key = "request.min_duration_us",
@@ -180,6 +182,12 @@ static const struct option options[] = {
 	  .target = &with_path,
 	  .help = "rows have the path of the request, without its query",
 	  .reloadable = true },
+	{ .key = "request.ports",
+	  .type = OPTION_LIST,
+	  .target = &port_choice,
+	  .arg = "PORT",
+	  .help = "only requests to these local ports; `unix`: and to unix sockets",
+	  .otherwise = "all" },
 };
 
 /* ---- rows ---- */
@@ -195,12 +203,27 @@ static void name_lacks(uint64_t bits, const char *texts[REQUEST_LACKS], struct c
 	*ret = (struct column_strings){ texts, n };
 }
 
-/* NULL where the part was not measured. */
-static struct column_maybe_u64 part_unless(const struct request_event *event,
-					   enum request_part part, enum request_lack lack)
+/* NULL where the part was not measured. What was seen of it is `other`, so that the parts add up.
+ */
+static struct column_maybe_u64 part_unless(struct request_event *event, enum request_part part,
+					   enum request_lack lack)
 {
-	return (struct column_maybe_u64){ .value = event->parts[part],
-					  .known = !(event->not_measured & lack) };
+	if (!(event->not_measured & lack))
+		return (struct column_maybe_u64){ .value = event->parts[part], .known = true };
+	event->parts[REQUEST_other] += event->parts[part];
+	event->parts[part] = 0;
+	return (struct column_maybe_u64){ .known = false };
+}
+
+/* Pauses of the client after the read are known even if the time before it is not. */
+static struct column_maybe_u64 client_wait_of(const struct request_event *event)
+{
+	uint64_t ns = event->parts[REQUEST_client_wait];
+
+	return (struct column_maybe_u64){
+		.value = ns,
+		.known = ns || !(event->not_measured & REQUEST_LACK_arrival),
+	};
 }
 
 static void request_take_extra(void *row_of, const void *extra, size_t size,
@@ -235,7 +258,7 @@ static void request_complete(void *row_of, struct row_context *context)
 	row->queue_depth = (struct column_maybe_u64){ event->queue_depth,
 						      event->has_queue_depth != 0 };
 	row->accept_queue = part_unless(event, REQUEST_accept_queue, REQUEST_LACK_accept);
-	row->client_wait = part_unless(event, REQUEST_client_wait, REQUEST_LACK_arrival);
+	row->client_wait = client_wait_of(event);
 	row->queue = part_unless(event, REQUEST_queue, REQUEST_LACK_arrival);
 	row->gil = part_unless(event, REQUEST_gil, REQUEST_LACK_gil);
 	row->gc_own = part_unless(event, REQUEST_gc_own, REQUEST_LACK_gc);
@@ -327,6 +350,11 @@ static void request_tick(const struct tracker_output *output, uint64_t now_ns)
 
 /* ---- open and close ---- */
 
+static int request_check_options(struct why *why)
+{
+	return request_ports_choose(&port_choice, why);
+}
+
 static void request_options_changed(void)
 {
 	skeleton->bss->request_min_ns = min_duration_us * NSEC_PER_USEC;
@@ -385,6 +413,7 @@ static int request_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	sched_watch_switches();
 	skeleton->rodata->request_runs = true;
 	request_options_changed();
+	request_ports_apply(skeleton);
 	choose_programs();
 	sums = (struct sched_sums){
 		.maps = { skeleton->maps.request_profile_0, skeleton->maps.request_profile_1 },
@@ -441,6 +470,7 @@ const struct tracker request_tracker = {
 	.n_options = ARRAY_SIZE(options),
 	.open = request_open,
 	.options_changed = request_options_changed,
+	.check_options = request_check_options,
 	.close = request_close,
 	.tick = request_tick,
 	.expose = request_metrics_expose,

@@ -42,6 +42,10 @@ def with_config(tmp_path, text):
     (["--duration=never"], ["duration", "never"]),
     (["--pid=abc"], ["pid", "abc"]),
     (["--handoff.no_such_key=1"], ["handoff.no_such_key"]),
+    (["--request.ports=80,0"], ["request.ports", "'0'", "65535"]),
+    (["--request.ports=80,65536"], ["'65536'"]),
+    (["--request.ports=http"], ["'http'"]),
+    ([f"--request.ports={','.join(map(str, range(1, 258)))}"], ["257", "256"]),
     (["stray"], ["stray"]),
     (["-c", "/no/such/file.json"], ["/no/such/file.json", "no such file"]),
 ])

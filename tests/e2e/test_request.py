@@ -121,6 +121,25 @@ def test_each_request_is_a_row_of_its_parts(name, start_agent, cleanup, debian_p
     counts.check(agent)
 
 
+def test_only_chosen_ports_have_rows(start_agent, cleanup, debian_python):
+    """Of three servers, one with a connection from before the agent's start; a chosen port is known before its first request."""
+    kept, chosen, other = (start(cleanup, debian_python, name) for name in ("http_server", "gunicorn_gthread", "http_server"))
+    connection = http.client.HTTPConnection("127.0.0.1", kept.port)
+    ask(connection, "/", 1)
+    agent = start_agent("--request.min_duration_us=0", f"--request.ports={chosen.port},{kept.port}", trackers=TRACKERS)
+    for i in range(2, 5):
+        for server in (other, chosen):
+            ask(http.client.HTTPConnection("127.0.0.1", server.port), "/sleep-5", i)
+        ask(connection, "/sleep-5", i)
+    rows = rows_of(agent, chosen, 3)
+    assert sorted(rows) == sorted(trace_of(i) for i in range(2, 5)) == sorted(rows_of(agent, kept, 3))
+    assert not rows[trace_of(2)]["not_measured"], rows[trace_of(2)]
+    agent.stop()
+    for table in ("ebpf_request", "ebpf_request_profile"):
+        assert {r["server_port"] for r in agent.rows[table]} == {chosen.port, kept.port}
+    counts.check(agent)
+
+
 @pytest.mark.parametrize("name", ["uvicorn_h11", "uvicorn_httptools"])
 def test_an_event_loop_awaits_and_is_busy(name, start_agent, cleanup, debian_python):
     """Alone, a request has its own parts; beside others it has the time that the loop was busy, and the time that it awaited."""
