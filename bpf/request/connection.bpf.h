@@ -7,6 +7,7 @@
 #define UNDERSPAN_REQUEST_CONNECTION_BPF_H
 
 #include "lib/socket.bpf.h"
+#include "request/queue.bpf.h"
 #include "request/sums.bpf.h"
 
 /* How far the answer is. */
@@ -19,21 +20,6 @@ enum request_answer {
 };
 
 enum request_gone { GONE_NOT, GONE_EOF /* read to its end */, GONE_WRITE /* a write failed */ };
-
-/* request_arrival.first_byte_ns: the bytes were there before the agent looked. */
-enum { REQUEST_ARRIVED_UNSEEN = 1 };
-
-/* Small, because idle connections have one as well. */
-struct request_arrival {
-	__u64 established_ns; /* 0: not seen */
-	__u64 accepted_ns;    /* 0: not seen */
-	__u64 first_byte_ns;  /* of the next request; 0: not arrived */
-	__u32 accepted_tid;
-	__u32 copied_seq; /* before 6.3: tcp_sock.copied_seq after the last read */
-	__u32 netns;
-	__u16 port; /* of the listener; 0: unknown, or a unix socket's */
-	__u16 pad;
-};
 
 struct request_connection {
 	struct event_header header;    /* of the thread that runs the handler */
@@ -50,7 +36,7 @@ struct request_connection {
 	__u64 slow_since_ns, slow_ns; /* not all bytes of a write were taken */
 	__u32 n;		      /* requests of the connection; 0: unknown */
 	__u32 fd, netns;
-	__u32 busy_threads, open_requests;
+	__u32 busy_threads, open_requests, queue_depth;
 	__u16 server_port, peer_port;
 	__u16 status, not_measured;
 	__u8 peer_ip[16];
@@ -60,16 +46,9 @@ struct request_connection {
 	__u8 gone;    /* enum request_gone */
 	__u8 chunked; /* said by the part of the answer's head so far */
 	__u8 counted; /* `n` is known */
-	__u8 pad[3];
+	__u8 has_queue_depth;
+	__u8 pad[2];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 131072);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64); /* struct sock * */
-	__type(value, struct request_arrival);
-} request_arrivals SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -91,7 +70,6 @@ struct {
 } request_released SEC(".maps");
 
 static const struct request_connection empty_request_connection;
-static const struct request_arrival empty_arrival;
 
 /* Local ports of tracked servers, a bit each: all other sockets are left alone at once. */
 __u64 request_ports[1024];
@@ -185,7 +163,7 @@ static __always_inline struct request_connection *request_connection_of(__u64 ke
 /* The handshake is complete: the connection waits to be accepted. */
 static __always_inline void request_established(struct sock *sk)
 {
-	struct request_arrival arrival = { .established_ns = bpf_ktime_get_ns() };
+	struct request_arrival arrival = { .established_ns = bpf_ktime_get_ns() }, *old;
 	__u64 key = (__u64)sk;
 
 	arrival.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
@@ -193,6 +171,9 @@ static __always_inline void request_established(struct sock *sk)
 	arrival.port = request_local_port(sk);
 	/* the address may have been another connection's, whose end found the map busy */
 	bpf_map_delete_elem(&request_connections, &key);
+	old = bpf_map_lookup_elem(&request_arrivals, &key);
+	if (old)
+		request_waits_no_more(old);
 	bpf_map_update_elem(&request_arrivals, &key, &arrival, BPF_ANY);
 }
 
@@ -209,14 +190,52 @@ static __always_inline bool request_concerns(const struct sock *sk)
 	return request_unix;
 }
 
+/* Data arrives on a connection from before the agent's start. */
+static __always_inline void request_connection_seen(const struct sock *sk)
+{
+	struct request_arrival arrival = {};
+	__u64 key = (__u64)sk;
+
+	arrival.port = request_local_port(sk);
+	if (!arrival.port || BPF_CORE_READ(sk, __sk_common.skc_state) != REQUEST_TCP_ESTABLISHED ||
+	    BPF_CORE_READ(sk, sk_protocol) != REQUEST_PROTOCOL_TCP)
+		return;
+	arrival.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	if (!request_has_lengths)
+		arrival.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
+	bpf_map_update_elem(&request_arrivals, &key, &arrival, BPF_NOEXIST);
+}
+
+/* The end of what the client sends is told like data, and is none. */
+static __always_inline bool request_only_end(const struct sock *sk)
+{
+	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
+
+	if (BPF_CORE_READ(sk, __sk_common.skc_state) == REQUEST_TCP_ESTABLISHED)
+		return false;
+	return BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq) <= 1;
+}
+
 static __always_inline void request_data_arrived(const struct sock *sk)
 {
-	__u64 key = (__u64)sk;
-	struct request_arrival *arrival;
+	__u64 key = (__u64)sk, now;
+	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	struct request_connection *conn;
 
-	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-	if (arrival && !arrival->first_byte_ns)
-		arrival->first_byte_ns = bpf_ktime_get_ns();
+	if (!arrival) {
+		request_connection_seen(sk);
+		arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+		if (!arrival)
+			return;
+		conn = bpf_map_lookup_elem(&request_connections, &key);
+		arrival->open = conn && conn->worker;
+	}
+	if (arrival->first_byte_ns || (arrival->port && request_only_end(sk)))
+		return;
+	now = bpf_ktime_get_ns();
+	if (arrival->port && !arrival->open)
+		request_waits(arrival, now);
+	arrival->first_byte_ns = now;
 }
 
 /* accept() returned in a tracked process. */
@@ -251,6 +270,8 @@ static __always_inline void request_accepted(__u32 fd)
 		arrival->accepted_tid = unseen.accepted_tid;
 		return;
 	}
+	if (arrival)
+		request_waits_no_more(arrival);
 	if (request_readable(key))
 		unseen.first_byte_ns = REQUEST_ARRIVED_UNSEEN;
 	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);

@@ -42,6 +42,17 @@ static __always_inline void request_set_waits(struct request_connection *conn,
 	}
 }
 
+/* How many requests of the listener waited before this one. */
+static __always_inline void request_set_depth(struct request_connection *conn,
+					      struct request_arrival *arrival)
+{
+	conn->has_queue_depth = arrival && request_depth_known(arrival, &conn->queue_depth);
+	if (arrival)
+		arrival->open = 1;
+	if (conn->server_port && conn->not_measured & REQUEST_LACK_arrival)
+		request_listener_unsure(conn->netns, conn->server_port);
+}
+
 static __always_inline struct request_connection *
 request_connection_new(__u64 key, const struct request_arrival *arrival)
 {
@@ -99,6 +110,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	conn->answer = ANSWER_NONE;
 	conn->gone = 0;
 	conn->busy_threads = 0;
+	conn->has_queue_depth = 0;
 	if (process) {
 		conn->busy_threads = process->busy;
 		process->read_ns = conn->read_ns;
@@ -132,6 +144,7 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got)
 		conn->head = HEAD_BEGUN;
 	conn->request_left = left;
 	request_set_waits(conn, arrival, conn->read_ns);
+	request_set_depth(conn, arrival);
 	if (conn->family == REQUEST_FAMILY_unix)
 		request_unix = 1;
 	request_port_note(conn->server_port);
@@ -142,16 +155,37 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got)
 static __always_inline void request_arrival_taken(__u64 key)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	struct request_arrival unseen = {};
+	struct request_connection *conn;
 
 	if (arrival) {
+		request_waits_no_more(arrival);
 		arrival->first_byte_ns = request_readable(key) ? bpf_ktime_get_ns() : 0;
 		return;
 	}
-	if (!request_readable(key) && bpf_map_lookup_elem(&request_connections, &key))
-		bpf_map_update_elem(&request_arrivals, &key, &empty_arrival, BPF_ANY);
+	conn = bpf_map_lookup_elem(&request_connections, &key);
+	if (!conn || request_readable(key))
+		return;
+	unseen.netns = conn->netns;
+	unseen.port = conn->server_port;
+	unseen.open = conn->worker != 0;
+	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
 }
 
 /* ---- reads ---- */
+
+/* A process that is not tracked (yet) has read from a socket with the port of a tracked one. */
+static __always_inline void request_read_by_others(__u64 key)
+{
+	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+
+	if (!arrival)
+		return;
+	if (arrival->waits)
+		request_listener_unsure(arrival->netns, arrival->port);
+	request_waits_no_more(arrival);
+	arrival->first_byte_ns = 0;
+}
 
 /* What begins with these bytes? Requests that cannot be followed are counted. */
 static __always_inline __u32 request_kind(const char b[REQUEST_START_BYTES], __u32 got,

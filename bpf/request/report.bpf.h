@@ -164,6 +164,10 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->netns = conn->netns;
 	event->connection_request = conn->n;
 	event->busy_threads = conn->busy_threads;
+	event->queue_depth = conn->queue_depth;
+	/* what waits inside a process for a pool's thread is not counted */
+	event->has_queue_depth = conn->has_queue_depth && conn->model != REQUEST_MODEL_pool &&
+				 !(event->not_measured & REQUEST_LACK_work_elsewhere);
 	event->open_requests = conn->open_requests;
 	event->server_port = conn->server_port;
 	event->peer_port = conn->peer_port;
@@ -244,6 +248,10 @@ __noinline int request_send(__u64 key, __u32 head_state)
 static __always_inline void request_connection_reset(struct request_connection *conn, __u64 key,
 						     __u64 ended_ns)
 {
+	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+
+	if (arrival)
+		arrival->open = 0;
 	conn->worker = 0;
 	conn->ended_ns = ended_ns;
 	conn->last.at_ns = 0;

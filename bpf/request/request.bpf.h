@@ -15,7 +15,6 @@
 
 /* include/net/tcp_states.h */
 enum {
-	REQUEST_TCP_ESTABLISHED = 1,
 	REQUEST_TCP_SYN_RECV = 3,
 	REQUEST_TCP_FIN_WAIT1 = 4,
 	REQUEST_TCP_CLOSE = 7,
@@ -43,9 +42,14 @@ static __always_inline bool request_known(__u64 key)
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 {
-	if (!stopping && ret >= 0 && !(flags & REQUEST_MSG_PEEK) &&
-	    process_tracked(current_tgid()) && request_listened(sk))
+	if (stopping || ret < 0 || flags & REQUEST_MSG_PEEK)
+		return 0;
+	if (!process_tracked(current_tgid())) {
+		if (ret && request_concerns(sk))
+			request_read_by_others(request_key(sk));
+	} else if (request_listened(sk)) {
 		request_read(request_key(sk), ret);
+	}
 	return 0;
 }
 
@@ -69,10 +73,15 @@ int BPF_PROG(request_rcv_space, struct sock *sk)
 	__u64 key = request_key(sk);
 	__u32 n;
 
-	if (stopping || !request_port_seen(request_local_port(sk)) ||
-	    !process_tracked(current_tgid()))
+	if (stopping || !request_port_seen(request_local_port(sk)))
 		return 0;
+	if (!process_tracked(current_tgid())) {
+		request_read_by_others(key);
+		return 0;
+	}
 	unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
+	unseen.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	unseen.port = request_local_port(sk);
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	if (!arrival) {
 		bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
@@ -234,11 +243,15 @@ int BPF_PROG(request_tcp_destroy, struct sock *sk)
 	/* the number is released by now, but inet_sport remains */
 	__u16 port = __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
 	__u64 key = request_key(sk);
+	struct request_arrival *arrival;
 
 	if (!request_port_seen(port))
 		return 0;
 	if (!stopping)
 		request_closed(key);
+	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	if (arrival)
+		request_waits_no_more(arrival);
 	bpf_map_delete_elem(&request_arrivals, &key);
 	bpf_map_delete_elem(&request_connections, &key);
 	return 0;

@@ -1,5 +1,6 @@
 -- Requests of HTTP/1 servers, from the kernel: a row per request of request.min_duration_us or longer, and a sample of the shorter ones (weight).
 -- duration_ns is the sum of the parts (<part>_ns), to the nanosecond; a part that is NULL was not measured, and not_measured says why.
+-- queue_depth: requests of the same port whose bytes were there, unread, when this one's arrived; NULL: not known, as of what waits in a process for a thread of its pool.
 CREATE TABLE IF NOT EXISTS ebpf_request
 (
 #include "tables/thread_columns.inc"

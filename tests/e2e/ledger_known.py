@@ -13,7 +13,8 @@ NAMES = {"poll": "await", "gcsibling": "gc_sibling"}
 # gevent turns these waits into waits of its loop
 GREEN = {"sleep": "await", "net": "await"}
 # the aspects of a row, in the order of the table
-ASPECTS = ("one row", "sum", "head", "status", "bytes", "whole", "before", "parts", "thread", "end")
+ASPECTS = ("one row", "sum", "head", "status", "bytes", "whole", "before", "queue", "parts", "thread", "end")
+UNSURE_NS = 5_000_000  # between a client's clock and an arrival, and between a read and the handler's clock
 
 
 def moment(microseconds):
@@ -30,6 +31,8 @@ class Known:
         self.start = call.begin if call.nth == 1 and not self.service.defers else call.sent
         self.waited = ((call.done or call.left) - self.start) / 1e6
         self.silent = (call.sent - call.connected) / 1e6 if self.start == call.begin else 0
+        self.beside = [other for other in around if other is not call and other.sent and other.to == call.to
+                       and other.sent < call.sent + UNSURE_NS and (other.done or other.left) > call.sent - UNSURE_NS]
         truths = [other.truth for other in around if other.truth]
         self.collections = {tuple(c) for truth in truths for c in truth["collections"] if c[1]}
         if self.truth:
@@ -57,7 +60,7 @@ class Known:
 
     def wrong(self, row):
         """(aspect, what is wrong), one after the other."""
-        for aspect in ("sum", "head", "status", "bytes", "whole", "before", "parts", "thread", "end"):
+        for aspect in ASPECTS[1:]:
             for text in getattr(self, "wrong_" + aspect)(row):
                 yield aspect, text
 
@@ -146,6 +149,24 @@ class Known:
         if self.silent > 5 and not call.pauses_ms:
             # until it was accepted, it waited for the server
             yield from self.says(row, "client_wait", self.silent - ms["accept_queue"] - call.delay_ms, most)
+
+    def wrong_queue(self, row):
+        """How many were there and unread when it came."""
+        depth = row["queue_depth"]
+        if self.service.model == "pool" or self.call.to == "unix" or "work_elsewhere" in row["not_measured"]:
+            if depth is not None:
+                yield f"queue_depth is {depth}, and nobody counts these"
+            return
+        sure = possible = 0
+        for other in self.beside:
+            read = other.truth["begin"] if other.truth and not other.body and not other.pauses_ms else None
+            possible += read is None or read > self.call.sent - UNSURE_NS
+            sure += read is not None and read > self.call.sent + UNSURE_NS and other.sent < self.call.sent - UNSURE_NS
+        if depth is None:
+            if not self.call.through and "arrival" not in row["not_measured"]:
+                yield f"queue_depth is NULL, not {sure}"
+        elif not sure <= depth <= possible:
+            yield f"queue_depth is {depth}, not {sure} to {possible}"
 
     def wrong_parts(self, row):
         if self.call.pauses_ms:

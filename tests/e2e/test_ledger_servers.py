@@ -68,7 +68,10 @@ def behind_busy_threads(service):
     time.sleep(0.05)
     calls.append(Call(service, EVERYTHING, name="waits"))
     if service.model != "loop":
+        time.sleep(0.015)
         calls.append(Call(service, "/sleep-50", name="waits, too"))
+        time.sleep(0.015)
+        calls.append(Call(service, "/sleep-10", name="waits behind two"))
     finish(calls)
 
 
@@ -149,7 +152,7 @@ def behind_nginx(service):
 
 # What a shared machine may hold up, and what no hook sees there: some hypervisors run no tracepoints while a thread of theirs is current, and a
 # wait then counts as CPU time. It is asked again.
-TIMES = ("whole", "before", "parts")
+TIMES = ("whole", "before", "queue", "parts")
 SCENARIOS = (each_step, behind_busy_threads, kept_alive, meanwhile, slow_clients, bodies, answers, aborts, addresses, websocket, pipelined, behind_nginx)
 
 
@@ -325,6 +328,7 @@ def test_each_request_is_one_true_row(run, kind):
     ("bytes", lambda row: {"bytes_in": row["bytes_in"] + 1}),
     ("whole", lambda row: {"duration_ns": row["duration_ns"] * 2}),
     ("before", lambda row: {"queue_ns": row["duration_ns"]}),
+    ("queue", lambda row: {"queue_depth": 1}),
     ("thread", lambda row: {"tid": 1}),
     ("end", lambda row: {"end_by": "close"}),
 ])
