@@ -3,6 +3,7 @@
 #ifndef UNDERSPAN_REQUEST_ANSWER_BPF_H
 #define UNDERSPAN_REQUEST_ANSWER_BPF_H
 
+#include "request/chunks.bpf.h"
 #include "request/read.bpf.h"
 
 /*
@@ -31,112 +32,177 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 
 enum { REQUEST_ANSWER_BYTES = 256 }; /* most heads of answers are shorter */
 
-/*
- * The head of the answer is in this write of `n` bytes, or a part of it. Returns the number of its
- * bytes that belong to the head.
- */
-static __always_inline __u32 request_answer_head(struct request_connection *conn,
-						 const struct request_buffer *buffer, __u32 n)
+/* Reads the lines of up to `len` bytes behind the `kept` ones. False: the bytes cannot be read. */
+static __always_inline bool request_scan_bytes(struct request_scan *scan, __u32 kept, __u64 base,
+					       __u32 len)
 {
-	struct request_scan *scan = request_scan_begin();
-	__u32 len = n < buffer->len ? n : buffer->len, head = n, first;
-
-	if (!scan) {
-		conn->answer = ANSWER_UNFRAMED;
-		return n;
-	}
-	if (len > REQUEST_HEAD_BYTES)
-		len = REQUEST_HEAD_BYTES;
-	/* what earlier writes of the head said is kept in the connection */
-	scan->has_length = conn->answer_left != 0;
-	scan->length = conn->answer_left - 1;
-	scan->chunked = conn->chunked;
-	/* the rest of most first writes is the body */
-	first = len;
-	barrier_var(first); /* 5.10 knows the bounds of the compared register alone */
-	if (first > REQUEST_ANSWER_BYTES)
-		first = REQUEST_ANSWER_BYTES;
-	scan->end = 0;
-	scan->torn = 1;
-	if (!bpf_probe_read_user(scan->head.bytes, first, (void *)buffer->base))
-		request_scan_head(first);
-	if (!scan->end && len > REQUEST_ANSWER_BYTES) {
-		barrier_var(len); /* 5.10 forgets the bounds of a number that was on the stack */
-		if (len > REQUEST_HEAD_BYTES)
-			len = REQUEST_HEAD_BYTES;
-		if (!bpf_probe_read_user(scan->head.bytes, len, (void *)buffer->base))
-			request_scan_head(len);
-	}
-	if (scan->end) {
-		head = scan->end;
-		conn->answer = scan->chunked	  ? ANSWER_CHUNKED
-			       : scan->has_length ? ANSWER_LENGTH
-						  : ANSWER_UNFRAMED;
-		conn->answer_left = scan->length;
-		if (conn->method == REQUEST_METHOD_HEAD || conn->status == 204 ||
-		    conn->status == 304) {
-			conn->answer = ANSWER_LENGTH;
-			conn->answer_left = 0;
-		}
-	} else if (scan->torn || n > len) {
-		conn->answer = ANSWER_UNFRAMED;
-	} else {
-		conn->answer_left = scan->has_length ? scan->length + 1 : 0;
-		conn->chunked = scan->chunked;
-	}
-	request_scan_end(scan);
-	return head;
-}
-
-/* The beginning of an answer. False: nothing to be followed. */
-static __always_inline bool request_answer_begins(__u64 key, struct request_connection *conn,
-						  const struct request_buffer *buffer, __u32 n)
-{
-	char b[REQUEST_START_BYTES] = {};
-	__u32 status;
-
-	if (n < 12 || bpf_probe_read_user(b, 12, (void *)buffer->base))
-		status = 0;
-	else
-		status = request_status_of(b);
-	if (status >= 100 && status < 200 && status != 101)
-		return false; /* the answer is still to come */
-	conn->status = status;
-	conn->answer = status ? ANSWER_HEAD : ANSWER_UNFRAMED;
-	conn->answer_left = 0;
-	conn->chunked = 0;
+	barrier_var(len); /* 5.10 knows the bounds of the compared register alone */
+	if (len > REQUEST_PIECE_BYTES)
+		len = REQUEST_PIECE_BYTES;
+	barrier_var(kept);
+	if (kept > REQUEST_LINE_BYTES ||
+	    bpf_probe_read_user(scan->head.bytes + kept, len, (void *)base))
+		return false;
+	request_scan_head(kept + len);
 	return true;
 }
 
-/* Returns whether the write completes the answer. */
-static __always_inline bool request_answer_goes_on(struct request_connection *conn,
-						   const struct request_buffer *buffer, __u32 n)
+/* The answer's first bytes are in the scratch space: `have` of them. */
+static __always_inline void request_answer_begins(struct request_connection *conn,
+						  const char *bytes, __u32 have)
 {
-	__u32 head = 0;
+	__u32 status = request_status_of(bytes, have);
 
-	if (conn->answer == ANSWER_HEAD)
-		head = request_answer_head(conn, buffer, n);
-	if (conn->answer == ANSWER_LENGTH) {
-		if (n - head > conn->answer_left) /* the next answer is in the same write */
-			conn->not_measured |= REQUEST_LACK_pipelined;
-		conn->answer_left -= n - head < conn->answer_left ? n - head : conn->answer_left;
-		return conn->answer_left == 0;
+	if (status == STATUS_CUT) {
+		conn->answer = ANSWER_START;
+	} else if (status == STATUS_NONE) {
+		__sync_fetch_and_add(&request_unreadable, 1);
+		conn->answer = ANSWER_UNFRAMED;
+	} else if (status < 200 && status != 101) {
+		conn->answer = ANSWER_INTERIM;
+		conn->bytes_out = 0; /* the answer is still to come */
+	} else {
+		conn->status = status;
+		conn->answer = ANSWER_HEAD;
 	}
-	return conn->answer == ANSWER_CHUNKED && request_ends_chunked(buffer, n);
 }
 
-/* An answer without a read: the second of two requests that were read at once. */
-static __always_inline bool request_open_pipelined(struct request_connection *conn,
-						   struct thread *t,
-						   const struct request_buffer *buffer)
+/* The answer's head ends. What follows? */
+static __always_inline void request_answer_framed(struct request_connection *conn,
+						  const struct request_scan *scan)
 {
+	conn->framing = 0;
+	conn->line_n = 0;
+	if (conn->answer == ANSWER_INTERIM) {
+		conn->answer = ANSWER_NONE;
+		return;
+	}
+	conn->chunks[DIRECTION_OUT].left = 0;
+	conn->chunks[DIRECTION_OUT].state = CHUNK_SIZE;
+	if (conn->method == REQUEST_METHOD_HEAD || conn->status == 204 || conn->status == 304) {
+		conn->answer = ANSWER_LENGTH;
+	} else if (scan->framing & FRAMING_UNCLEAR) {
+		conn->answer = ANSWER_UNFRAMED;
+	} else if (scan->framing & FRAMING_CHUNKED) {
+		conn->answer = ANSWER_CHUNKED;
+	} else if (scan->framing) {
+		conn->answer = ANSWER_LENGTH;
+		conn->chunks[DIRECTION_OUT].left = scan->length;
+	} else {
+		conn->answer = ANSWER_UNFRAMED;
+	}
+}
+
+/*
+ * The `n` bytes at `base` are written while the head of the answer is not complete. Returns the
+ * number of those that belong to the head.
+ */
+static __always_inline __u32 request_answer_head(__u64 key, struct request_connection *conn,
+						 __u64 base, __u32 n)
+{
+	struct request_scan *scan = request_scan_begin();
+	__u32 len = n, taken, kept = conn->line_n;
+
+	if (!scan) {
+		conn->answer = ANSWER_UNFRAMED;
+		return 0;
+	}
+	if (kept && !request_line_restore(key, scan, kept))
+		goto unframed;
+	/* the rest of most first writes is the body */
+	if (len > REQUEST_ANSWER_BYTES)
+		len = REQUEST_ANSWER_BYTES;
+	scan->framing = conn->framing;
+	scan->length = conn->chunks[DIRECTION_OUT].left;
+	if (!request_scan_bytes(scan, kept, base, len))
+		goto unframed;
+	if (conn->answer <= ANSWER_START)
+		request_answer_begins(conn, scan->head.bytes, kept + len);
+	if (conn->answer == ANSWER_UNFRAMED)
+		goto out;
+	if (!scan->end && n > len) {
+		len = n < REQUEST_PIECE_BYTES ? n : REQUEST_PIECE_BYTES;
+		scan->framing = conn->framing;
+		scan->length = conn->chunks[DIRECTION_OUT].left;
+		if (!request_scan_bytes(scan, kept, base, len))
+			goto unframed;
+	}
+	if (scan->end) {
+		taken = scan->end - kept;
+		if (conn->answer != ANSWER_INTERIM)
+			conn->bytes_out += taken;
+		request_answer_framed(conn, scan);
+		request_scan_end(scan);
+		return taken < n ? taken : n;
+	}
+	/* what this part of the head said is kept in the connection */
+	conn->framing = scan->framing;
+	conn->chunks[DIRECTION_OUT].left = scan->length;
+	conn->line_n = request_line_keep(key, scan, kept + len);
+	if (conn->answer != ANSWER_INTERIM)
+		conn->bytes_out += len;
+	request_scan_end(scan);
+	return len;
+unframed:
+	conn->answer = ANSWER_UNFRAMED;
+out:
+	request_scan_end(scan);
+	return 0;
+}
+
+/*
+ * The answer goes on with `left` bytes, the first `n` of them at `base`. Returns how many were
+ * taken: fewer if the answer, an interim one, or a part of its head ends. Global: see
+ * request_scan_line().
+ */
+__noinline int request_answer_step(__u64 key, __u64 base, __u32 n, __u32 left)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct request_chunks *chunks;
+	__u32 head = 0, body;
+
+	if (!conn || n > left)
+		return left;
+	if (conn->answer <= ANSWER_HEAD)
+		head = request_answer_head(key, conn, base, n);
+	if (conn->answer <= ANSWER_HEAD)
+		return head;
+	body = left - head;
+	chunks = &conn->chunks[DIRECTION_OUT];
+	if (conn->answer == ANSWER_LENGTH) {
+		body = body < chunks->left ? body : chunks->left;
+		chunks->left -= body;
+		if (!chunks->left)
+			conn->answer = ANSWER_ENDED;
+	} else if (conn->answer == ANSWER_CHUNKED && chunks->state != CHUNK_BAD) {
+		body = request_chunks_take(key, DIRECTION_OUT, base + head, n - head);
+		if (chunks->state == CHUNK_ENDED)
+			conn->answer = ANSWER_ENDED_CHUNKED;
+	}
+	conn->bytes_out += body;
+	return head + body;
+}
+
+/*
+ * An answer without a read, which begins with the `n` bytes at `base`: to the second of two
+ * requests that were read at once. False: none, or it cannot be followed. Global: called twice.
+ */
+__noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct thread *t = request_current_thread();
 	char b[REQUEST_START_BYTES] = {};
 
-	/* the sums of the last answer's end are those of the thread that wrote it */
-	if (!conn->begin.at_ns || conn->reader != bpf_get_current_task() ||
-	    bpf_probe_read_user(b, 12, (void *)buffer->base) || !request_status_of(b))
+	if (!conn || !t || n < REQUEST_STATUS_BYTES ||
+	    bpf_probe_read_user(b, REQUEST_STATUS_BYTES, (void *)base) ||
+	    request_status_of(b, REQUEST_STATUS_BYTES) == STATUS_NONE)
 		return false;
-	request_begin(conn, t, NULL, buffer->fd, true);
+	/* the sums of the last answer's end are those of the thread that wrote it */
+	if (!conn->begin.at_ns || conn->reader != bpf_get_current_task()) {
+		__sync_fetch_and_add(&request_pipelined, 1);
+		return false;
+	}
+	request_begin(conn, t, NULL, fd, true);
 	conn->n += conn->counted;
 	conn->method = REQUEST_METHOD_none;
 	conn->head = HEAD_DONE;
@@ -144,6 +210,62 @@ static __always_inline bool request_open_pipelined(struct request_connection *co
 	conn->start_ns = conn->read_ns;
 	conn->not_measured |= REQUEST_LACK_pipelined | REQUEST_LACK_arrival;
 	return true;
+}
+
+/* What of a write was not looked at yet. */
+struct request_rest {
+	struct user_iovec piece; /* the first of it */
+	__u32 left;		 /* bytes, of all pieces */
+};
+
+/* The present piece is empty. False: there is no further one. */
+static __always_inline bool request_next_piece(struct request_connection *conn,
+					       const struct request_buffer *buffer,
+					       struct request_rest *rest)
+{
+	/* kept in the connection, since the verifier follows a number on the stack */
+	__u64 at = ++conn->pieces;
+
+	return buffer->vec && at < buffer->n &&
+	       !bpf_probe_read_user(&rest->piece, sizeof(rest->piece),
+				    (void *)buffer->vec + at * sizeof(rest->piece));
+}
+
+/* Takes a step in the rest of a write. Returns whether an answer ends there. */
+static __always_inline bool request_answer_goes_on(__u64 key, struct request_connection *conn,
+						   const struct request_buffer *buffer,
+						   struct request_rest *rest)
+{
+	__u64 n;
+
+	if (!rest->piece.len && conn->answer != ANSWER_LENGTH && conn->answer != ANSWER_UNFRAMED) {
+		if (!request_next_piece(conn, buffer, rest))
+			conn->answer = ANSWER_UNFRAMED;
+		return false;
+	}
+	n = rest->left < rest->piece.len ? rest->left : rest->piece.len;
+	n = (__u32)request_answer_step(key, rest->piece.base, n, rest->left);
+	rest->left -= n < rest->left ? n : rest->left;
+	/* whole pieces may have been taken: of the present one, nothing is left then */
+	n = n < rest->piece.len ? n : rest->piece.len;
+	rest->piece.base += n;
+	rest->piece.len -= n;
+	return conn->answer >= ANSWER_ENDED || conn->status == 101;
+}
+
+/* A write has more pieces than are looked at. Returns whether it ends the answer. */
+static __always_inline bool request_answer_skips(struct request_connection *conn,
+						 const struct request_buffer *buffer, __u32 ret,
+						 __u32 left)
+{
+	conn->bytes_out += left;
+	if (conn->answer != ANSWER_CHUNKED) {
+		conn->answer = left ? ANSWER_UNFRAMED : conn->answer;
+		return false;
+	}
+	if (left)
+		conn->chunks[DIRECTION_OUT].state = CHUNK_BAD;
+	return conn->chunks[DIRECTION_OUT].state == CHUNK_BAD && request_ends_chunked(buffer, ret);
 }
 
 static __always_inline void request_write_taken(struct request_connection *conn,
@@ -161,48 +283,70 @@ static __always_inline void request_write_taken(struct request_connection *conn,
 
 enum { REQUEST_EAGAIN = 11 };
 
+static __always_inline void request_write_failed(struct request_connection *conn,
+						 const struct request_buffer *buffer, int ret)
+{
+	if (!conn->worker)
+		return;
+	if (ret == -REQUEST_EAGAIN)
+		request_write_taken(conn, buffer, ret, bpf_ktime_get_ns());
+	else
+		conn->gone = GONE_WRITE;
+}
+
+/* An answer has been written. */
+static __always_inline void request_answered(__u64 key, const struct request_connection *conn)
+{
+	if (conn->status == 101) {
+		__sync_fetch_and_add(&request_upgraded, 1);
+		request_end(key, REQUEST_END_upgrade, REQUEST_OUTCOME_upgraded, 0);
+	} else {
+		request_end(key,
+			    conn->answer == ANSWER_ENDED ? REQUEST_END_length : REQUEST_END_chunked,
+			    REQUEST_OUTCOME_answered, 0);
+	}
+}
+
 /* A write to a known connection ended. Global: see request_scan_line(). */
 __noinline int request_wrote(__u64 key, int ret)
 {
+	enum { STEPS = 16 };
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
+	struct request_rest rest = {};
 	struct thread *t;
-	__u64 now = bpf_ktime_get_ns();
 
 	if (!conn)
 		return 0;
 	request_call_buffer(&buffer);
 	if (ret <= 0) {
-		if (!conn->worker)
-			return 0;
-		if (ret == -REQUEST_EAGAIN)
-			request_write_taken(conn, &buffer, ret, now);
-		else
-			conn->gone = GONE_WRITE;
+		request_write_failed(conn, &buffer, ret);
 		return 0;
 	}
-	t = request_current_thread();
-	if (!t || (!conn->worker && !request_open_pipelined(conn, t, &buffer)))
+	rest.piece.base = buffer.base;
+	rest.piece.len = buffer.len;
+	rest.left = ret;
+	conn->pieces = 0;
+	if (!conn->worker && !request_open_pipelined(key, buffer.base, ret, buffer.fd))
 		return 0;
-	request_write_taken(conn, &buffer, ret, now);
+	t = request_current_thread();
+	if (!t)
+		return 0;
+	request_write_taken(conn, &buffer, ret, bpf_ktime_get_ns());
 	if (conn->worker != bpf_get_current_task() && conn->answer == ANSWER_NONE &&
 	    conn->link == REQUEST_LINK_same)
 		request_pool_begins(conn, t);
-	conn->bytes_out += ret;
-	if (conn->answer == ANSWER_NONE && !request_answer_begins(key, conn, &buffer, ret)) {
-		conn->bytes_out -= ret;
-		return 0;
+	for (int i = 0; i < STEPS && rest.left; i++) {
+		if (!request_answer_goes_on(key, conn, &buffer, &rest))
+			continue;
+		request_answered(key, conn);
+		/* does the next answer follow in the same write? */
+		if (!rest.left ||
+		    !request_open_pipelined(key, rest.piece.base, rest.left, buffer.fd))
+			return 0;
 	}
-	if (conn->status == 101) {
-		__sync_fetch_and_add(&request_upgraded, 1);
-		request_end(key, REQUEST_END_upgrade, REQUEST_OUTCOME_upgraded, 0);
-		return 0;
-	}
-	if (request_answer_goes_on(conn, &buffer, ret)) {
-		request_end(key,
-			    conn->answer == ANSWER_CHUNKED ? REQUEST_END_chunked
-							   : REQUEST_END_length,
-			    REQUEST_OUTCOME_answered, 0);
+	if (request_answer_skips(conn, &buffer, ret, rest.left)) {
+		request_answered(key, conn);
 		return 0;
 	}
 	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns)

@@ -13,11 +13,34 @@
 /* How far the answer is. */
 enum request_answer {
 	ANSWER_NONE,
+	ANSWER_START,	 /* its status line is not complete */
+	ANSWER_INTERIM,	 /* the head of an answer before the final one is not complete */
 	ANSWER_HEAD,	 /* its head is not complete */
-	ANSWER_LENGTH,	 /* answer_left bytes follow */
+	ANSWER_LENGTH,	 /* so many bytes follow */
 	ANSWER_CHUNKED,	 /* ends with the last chunk */
 	ANSWER_UNFRAMED, /* ends with the connection, or before the next request */
+	ANSWER_ENDED,	 /* the last byte of its length was written */
+	ANSWER_ENDED_CHUNKED,
 };
+
+/* What the next byte of a chunked body is. */
+enum request_chunk {
+	CHUNK_SIZE,    /* the first digit of a size */
+	CHUNK_DIGITS,  /* a further one, or what ends it */
+	CHUNK_REST,    /* of the size's line */
+	CHUNK_DATA,    /* `left` bytes, the newline behind them included */
+	CHUNK_TRAILER, /* the first one of a line behind the last chunk */
+	CHUNK_LINE,    /* a further one */
+	CHUNK_ENDED,
+	CHUNK_BAD, /* no chunk is as this one, or there are too many in a piece */
+};
+
+struct request_chunks {
+	__u64 left;
+	__u32 state; /* enum request_chunk */
+};
+
+enum request_direction { DIRECTION_IN, DIRECTION_OUT };
 
 enum request_gone { GONE_NOT, GONE_EOF /* read to its end */, GONE_WRITE /* a write failed */ };
 
@@ -32,22 +55,25 @@ struct request_connection {
 	__u64 accept_queue_ns, client_wait_ns, queue_ns;
 	__u64 bytes_in, bytes_out;
 	__u64 request_left; /* bytes of the request's body not read */
-	__u64 answer_left;
-	__u64 slow_since_ns, slow_ns; /* not all bytes of a write were taken */
-	__u32 n;		      /* requests of the connection; 0: unknown */
+	/* of the bodies; without chunks, `left` is that of the length */
+	struct request_chunks chunks[2]; /* by enum request_direction */
+	__u64 slow_since_ns, slow_ns;	 /* not all bytes of a write were taken */
+	__u32 n;			 /* requests of the connection; 0: unknown */
 	__u32 fd, netns;
 	__u32 busy_threads, open_requests, queue_depth;
 	__u16 server_port, peer_port;
 	__u16 status, not_measured;
+	__u32 pieces; /* of a write of several, looked at */
 	__u8 peer_ip[16];
 	__u8 family, method, model, link;
 	__u8 answer;  /* enum request_answer */
 	__u8 head;    /* enum request_head_state */
 	__u8 gone;    /* enum request_gone */
-	__u8 chunked; /* said by the part of the answer's head so far */
+	__u8 framing; /* enum request_framing: said by the part of the answer's head so far */
 	__u8 counted; /* `n` is known */
 	__u8 has_queue_depth;
-	__u8 pad[2];
+	__u8 line_n; /* bytes in request_lines */
+	__u8 pad[1];
 };
 
 struct {
@@ -77,6 +103,7 @@ __u64 request_unix; /* a tracked process serves a unix socket */
 
 /* What cannot be followed. */
 __u64 request_tls, request_http2, request_upgraded;
+__u64 request_unreadable, request_pipelined;
 
 /* The port as a number whose bounds each verifier sees. */
 static __always_inline __u64 *request_port_word(__u64 port)

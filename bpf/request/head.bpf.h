@@ -42,14 +42,14 @@ static __always_inline __u32 request_head_keep(__u64 key, const struct request_b
 			scan->head.tail_n = tail_n;
 	}
 	if (request_has_body(method)) {
-		scan->has_length = scan->chunked = 0;
+		scan->framing = 0;
 		request_scan_head(n);
 		if (scan->end) {
 			state = HEAD_DONE;
-			if (scan->has_length && scan->length > got - scan->end)
-				*ret_left = scan->length - (got - scan->end);
-			else if (scan->chunked)
+			if (scan->framing & ~FRAMING_LENGTH)
 				*ret_left = ~0ULL;
+			else if (scan->framing && scan->length > got - scan->end)
+				*ret_left = scan->length - (got - scan->end);
 		}
 	} else {
 		__u32 end = 0;

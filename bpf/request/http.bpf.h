@@ -130,18 +130,31 @@ static __always_inline bool request_is_uwsgi(const char b[REQUEST_START_BYTES], 
 	       size + 4 <= n;
 }
 
-/* The status in "HTTP/1.x SSS"; 0: none. */
-static __always_inline __u32 request_status_of(const char b[REQUEST_START_BYTES])
+enum {
+	REQUEST_STATUS_BYTES = 13, /* "HTTP/1.1 200 " */
+	STATUS_NONE = 0,
+	STATUS_CUT = 1, /* the bytes are too few to tell */
+};
+
+/* The status in "HTTP/1.x SSS", followed by a space or the line's end. `n`: known bytes of `b`. */
+static __always_inline __u32 request_status_of(const char *b, __u32 n)
 {
-	__u32 status;
+	__u8 d[3] = { b[9] - '0', b[10] - '0', b[11] - '0' };
+	__u64 start = *(__u64 *)b ^ TEXT8('H', 'T', 'T', 'P', '/', '1', '.', 0);
+	__u32 status = d[0] * 100 + d[1] * 10 + d[2];
 
-	if (__builtin_memcmp(b, "HTTP/1.", 7) || b[8] != ' ')
-		return 0;
-	status = (b[9] - '0') * 100 + (b[10] - '0') * 10 + (b[11] - '0');
-	return status >= 100 && status <= 599 ? status : 0;
+	if (!n)
+		return STATUS_CUT;
+	if (start << (n < 8 ? 8 * (8 - n) : 8))
+		return STATUS_NONE;
+	if ((n > 7 && (__u8)(b[7] - '0') > 9) || (n > 8 && b[8] != ' '))
+		return STATUS_NONE;
+	if ((n > 9 && (!d[0] || d[0] > 5)) || (n > 10 && d[1] > 9) || (n > 11 && d[2] > 9))
+		return STATUS_NONE;
+	if (n < REQUEST_STATUS_BYTES)
+		return STATUS_CUT;
+	return b[12] == ' ' || b[12] == '\r' || b[12] == '\n' ? status : STATUS_NONE;
 }
-
-/* ---- the lines of a head ---- */
 
 enum request_head_state {
 	HEAD_OPEN,  /* no end of the head seen */
@@ -149,183 +162,6 @@ enum request_head_state {
 	HEAD_DONE,
 	HEAD_SPLIT, /* more than fits, or read in pieces that cannot be joined */
 };
-
-struct request_head {
-	__u16 n;      /* bytes, up to REQUEST_HEAD_BYTES */
-	__u16 tail_n; /* bytes of the entry in request_tails */
-	__u32 gap;    /* bytes left out before these */
-	char bytes[REQUEST_HEAD_BYTES];
-};
-
-struct request_tail {
-	char bytes[REQUEST_TAIL_BYTES];
-};
-
-/* Heads of open requests. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64); /* struct sock * */
-	__type(value, struct request_head);
-} request_heads SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64); /* struct sock * */
-	__type(value, struct request_tail);
-} request_tails SEC(".maps");
-
-/* Scratch space: the head of a request or an answer, and what its lines say. */
-struct request_scan {
-	__u64 users; /* programs using it: kernels since 7.0 may preempt a program */
-	__u64 length;
-	__u32 end; /* bytes of the head, the blank line included; 0: not at its end */
-	__u8 has_length, chunked, torn;
-	__u8 pad;
-	struct request_head head;
-	char room[32]; /* a look-ahead may go beyond the head */
-	struct request_tail tail;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct request_scan);
-} request_scans SEC(".maps");
-
-/* Claims this CPU's scratch space; NULL: a preempted program holds it. */
-static __always_inline struct request_scan *request_scan_begin(void)
-{
-	__u32 zero = 0;
-	struct request_scan *scan = bpf_map_lookup_elem(&request_scans, &zero);
-
-	if (!scan)
-		return NULL;
-	__sync_fetch_and_add(&scan->users, 1);
-	if (*(volatile __u64 *)&scan->users == 1)
-		return scan;
-	__sync_fetch_and_add(&scan->users, -1);
-	return NULL;
-}
-
-static __always_inline void request_scan_end(struct request_scan *scan)
-{
-	__sync_fetch_and_add(&scan->users, -1);
-}
-
-/*
- * Reads the line that begins at `at`. Loops and their bodies are global functions, which the
- * verifier explores once.
- */
-__noinline int request_scan_line(__u32 at)
-{
-	__u32 zero = 0;
-	struct request_scan *scan = bpf_map_lookup_elem(&request_scans, &zero);
-	__u64 word, length = 0;
-	bool digits = false;
-	char *line;
-
-	if (!scan || at >= REQUEST_HEAD_BYTES - 40)
-		return 0;
-	line = scan->head.bytes + at;
-	word = LOWER(*(__u64 *)line);
-	if (word == TEXT8('t', 'r', 'a', 'n', 's', 'f', 'e', 'r')) {
-		if (LOWER(*(__u64 *)(line + 8)) != TEXT8('-', 'e', 'n', 'c', 'o', 'd', 'i', 'n') ||
-		    line[17] != ':')
-			return 0;
-		line += line[18] == ' ' ? 19 : 18;
-		word = LOWER(*(__u64 *)line) << 8;
-		scan->chunked |= word == TEXT8(0, 'c', 'h', 'u', 'n', 'k', 'e', 'd');
-		return 0;
-	}
-	if (word != TEXT8('c', 'o', 'n', 't', 'e', 'n', 't', '-') ||
-	    LOWER(*(__u64 *)(line + 8)) << 8 != TEXT8(0, 'l', 'e', 'n', 'g', 't', 'h', ':'))
-		return 0;
-	line += line[15] == ' ' ? 16 : 15;
-	for (int i = 0; i < 16; i++) {
-		__u8 digit = line[i] - '0';
-
-		if (digit > 9)
-			break;
-		length = length * 10 + digit;
-		digits = true;
-	}
-	scan->length = length;
-	scan->has_length |= digits;
-	return 0;
-}
-
-/* Reads the line at `at` of `n` bytes. Returns whether it is blank, which ends the head. */
-__noinline int request_scan_begun(__u32 at, __u32 n)
-{
-	__u32 zero = 0;
-	struct request_scan *scan = bpf_map_lookup_elem(&request_scans, &zero);
-	char c, next;
-
-	if (!scan || at >= n || at >= REQUEST_HEAD_BYTES)
-		return 0;
-	c = scan->head.bytes[at];
-	next = at + 1 < n ? scan->head.bytes[at + 1] : 0;
-	if (c == '\n' || (c == '\r' && next == '\n')) {
-		scan->end = at + (c == '\n' ? 1 : 2);
-		return 1;
-	}
-	if ((c | 0x20) == 'c' || (c | 0x20) == 't')
-		request_scan_line(at);
-	return 0;
-}
-
-#define EACH_BYTE(b) ((b) * 0x0101010101010101ULL)
-
-/* The highest bit of each byte that is a newline. */
-static __always_inline __u64 request_newlines(__u64 word)
-{
-	__u64 other = word ^ EACH_BYTE('\n');
-
-	return ~(((other & EACH_BYTE(0x7fULL)) + EACH_BYTE(0x7fULL)) | other | EACH_BYTE(0x7fULL));
-}
-
-/* The number of bytes up to the first one whose highest bit is set, that one included. */
-static __always_inline __u32 request_bytes_to(__u64 found)
-{
-	return (((found & -found) - 1) & EACH_BYTE(1)) * EACH_BYTE(1) >> 56;
-}
-
-/*
- * Reads the lines of the first `n` bytes in the scratch space, which begin with a line. Looks for
- * newlines in eight bytes at a time: byte by byte, an answer's head of 200 bytes took 0.6 us.
- */
-__noinline int request_scan_head(__u32 n)
-{
-	__u32 zero = 0;
-	struct request_scan *scan = bpf_map_lookup_elem(&request_scans, &zero);
-	__u64 found;
-	__u32 last;
-
-	if (!scan)
-		return 0;
-	scan->end = scan->torn = 0;
-	if (!n || n > REQUEST_HEAD_BYTES || request_scan_begun(0, n))
-		return 0;
-	for (__u32 i = 0; i < REQUEST_HEAD_BYTES; i += 8) {
-		if (i >= n)
-			break;
-		found = request_newlines(*(__u64 *)(scan->head.bytes + i));
-		for (int k = 0; k < 8 && found; k++) {
-			if (request_scan_begun(i + request_bytes_to(found), n))
-				return 0;
-			found &= found - 1;
-		}
-	}
-	last = n - 1;
-	barrier_var(last); /* keeps the check, which the verifier needs */
-	scan->torn = last < REQUEST_HEAD_BYTES && scan->head.bytes[last] != '\n';
-	return 0;
-}
 
 /* Does the write of `n` bytes end with the last chunk? */
 static __always_inline bool request_ends_chunked(const struct request_buffer *buffer, __u64 n)

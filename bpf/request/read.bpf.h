@@ -104,10 +104,11 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	conn->fd = fd;
 	conn->open_requests = open;
 	conn->bytes_in = conn->bytes_out = 0;
-	conn->request_left = conn->answer_left = 0;
+	conn->request_left = conn->chunks[DIRECTION_OUT].left = 0;
 	conn->slow_since_ns = conn->slow_ns = 0;
 	conn->status = conn->not_measured = 0;
 	conn->answer = ANSWER_NONE;
+	conn->framing = conn->line_n = 0;
 	conn->gone = 0;
 	conn->busy_threads = 0;
 	conn->has_queue_depth = 0;

@@ -5,7 +5,7 @@
 
 #include "gil_wait/gil.bpf.h"
 #include "request/connection.bpf.h"
-#include "request/http.bpf.h"
+#include "request/lines.bpf.h"
 #include "request/profile.bpf.h"
 
 /* Scratch space for a row, too big for the BPF stack. */

@@ -314,7 +314,7 @@ static void request_drained(const struct tracker_output *output, const struct sc
 static void report_unfollowed(const struct tracker_output *output, uint64_t now_ns)
 {
 	static const uint64_t every_ns = 10 * NSEC_PER_SEC;
-	static uint64_t reported[3], reported_ns;
+	static uint64_t reported[5], reported_ns;
 	const struct {
 		const char *what, *words;
 		uint64_t n;
@@ -325,6 +325,10 @@ static void report_unfollowed(const struct tracker_output *output, uint64_t now_
 		  skeleton->bss->request_http2 },
 		{ "upgraded", "upgraded connections (websockets); their rows end at the upgrade",
 		  skeleton->bss->request_upgraded },
+		{ "answers", "answers without a status line of HTTP/1; their rows have no status",
+		  skeleton->bss->request_unreadable },
+		{ "pipelined", "answers to pipelined requests that have no rows",
+		  skeleton->bss->request_pipelined },
 	};
 	struct why why;
 

@@ -20,7 +20,7 @@ import test_counts
 from agent import ROOT
 from test_request import GUNICORN, MS, TRACKERS, ask, total, trace_of
 from test_request import SERVERS as REQUEST_SERVERS
-from workloads.odd_answers import ANSWERS
+from workloads.odd_answers import ANSWERS, KEPT, UNREADABLE
 
 FLOOD = os.path.join(ROOT, "build", "tests", "e2e", "http_flood")
 SERVERS = {
@@ -51,6 +51,15 @@ def known(agent, server, path="/"):
 
 def rows_of(agent, server):
     return agent.select("ebpf_request", lambda r: r["server_port"] == server.port)
+
+
+def unfollowed(agent):
+    """What was counted and has no row, by cause."""
+    last = {}
+    for row in agent.rows["ebpf_probe_health"]:
+        if row["tracker"] == "request" and row["reason"][:1].isdigit():
+            last[row["binary"]] = int(row["reason"].split()[0])
+    return last
 
 
 def memory_of(agent):
@@ -238,21 +247,60 @@ def test_idle_connections_cost_little(start_agent, cleanup, debian_python):
     counts.check(agent)
 
 
+def receive(s, n):
+    got = b""
+    while len(got) < n:
+        more = s.recv(65536)
+        assert more, got
+        got += more
+    return got
+
+
 def test_odd_answers(start_agent, cleanup, debian_python):
+    """Each answer ends with its last byte, however it is cut into writes; what is no answer of HTTP/1 is counted."""
     server = start(cleanup, debian_python, "odd_answers")
     agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
     known(agent, server, "/plain")
     sent = {}
     for name in ANSWERS:
         sent[name] = send(server.port, [b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode()])[1]
-    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=1 + len(ANSWERS))
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        own = s.getsockname()[1]
+        for name, (pieces, _, _, _) in KEPT.items():
+            s.sendall(b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode())
+            assert receive(s, len(b"".join(pieces))) == b"".join(pieces)
+        # before the connection's end
+        agent.wait_rows("ebpf_request", lambda r: r["peer_port"] == own, n=len(KEPT))
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        pair = s.getsockname()[1]
+        two = ("interim_before", "chunks", "chunks_apart", "head_by_bytes")
+        s.sendall(b"".join(b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode() for name in two))
+        receive(s, sum(len(b"".join(KEPT[name][0])) for name in two))
+        agent.wait_rows("ebpf_request", lambda r: r["peer_port"] == pair, n=len(two))
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=1 + len(ANSWERS) + len(KEPT) + len(two))
     agent.stop()
     rows = rows_of(agent, server)
-    assert sorted(r["path"] for r in rows) == sorted(["/plain", *(f"/{name}" for name in ANSWERS)])
     for row in rows:
-        name = row["path"][1:]
         assert total(row) == row["duration_ns"], row
+
+    def said(row):
+        return row["status"], row["bytes_out"], row["end_by"], row["outcome"]
+
+    def wanted(name):
+        pieces, status, n, end = KEPT[name]
+        return status, n or len(b"".join(pieces)), end, "answered"
+    kept = [r for r in rows if r["peer_port"] == own]
+    assert [(r["path"][1:], r["connection_request"], *said(r)) for r in kept] == [(name, i + 1, *wanted(name)) for i, name in enumerate(KEPT)]
+    # the answers to requests that were read at once, in one write
+    at_once = [r for r in rows if r["peer_port"] == pair]
+    assert [said(r) for r in at_once] == [wanted(name) for name in two], at_once
+    assert ["pipelined" in r["not_measured"] for r in at_once] == [False, True, True, True]
+    odd = [r for r in rows if r["peer_port"] not in (own, pair)]
+    assert sorted(r["path"] for r in odd) == sorted(["/plain", *(f"/{name}" for name in ANSWERS)])
+    for row in odd:
+        name = row["path"][1:]
         assert row["status"] == ANSWERS[name][1], row
         assert row["bytes_out"] == sum(map(len, ANSWERS[name][0])) == len(sent[name]), row
         assert row["outcome"] == ("answered" if sent[name] else "no_answer"), row
+    assert unfollowed(agent)["answers"] == len(UNREADABLE)
     counts.check(agent)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of one thread per connection whose answers are what no server should send: GET /NAME, then the connection is closed. On stderr: the port."""
+"""A server of one thread per connection that answers GET /NAME with exactly known writes: what no server should send, then the connection is closed
+(ANSWERS), or what is unusual and right, and the connection goes on (KEPT). On stderr: the port."""
 import socket
 import sys
 import threading
@@ -30,20 +31,68 @@ ANSWERS = {
     "line_feeds": ([b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"], 200),
     "escapes": ([b"HTTP/1.1 503 \x1b[2J<script>\r\nContent-Length: 2\r\n\r\nok"], 503),
     "nothing": ([], None),
+    "other_version": ([b"HTTP/9.9 200 OK\r\nContent-Length: 2\r\n\r\nok"], None),
+    "no_digits": ([b"HTTP/1.1 1:0 Odd\r\nContent-Length: 2\r\n\r\nok"], None),
+    "status_20000": ([b"HTTP/1.1 20000 Odd\r\nContent-Length: 2\r\n\r\nok"], None),
+    "cut_status": ([b"HTTP/1.1 20"], None),
+    "garbage_by_bytes": (each(b"HTTP/1.1\x00200 OK\r\n"), None),
+    "two_lengths": ([HEAD + b"Content-Length: 2\r\nContent-Length: 5\r\n\r\nhello"], 200),
+    "odd_length": ([HEAD + b"Content-Length: 2x\r\n\r\nhello"], 200),
+    "other_coding": ([HEAD + b"Transfer-Encoding: gzip, chunked\r\nContent-Length: 2\r\n\r\n5\r\nhello\r\n0\r\n\r\n"], 200),
+}
+UNREADABLE = {name for name, (pieces, status) in ANSWERS.items() if pieces and not status and name != "cut_status"}
+
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nContent-Length: 1\r\n\r\n"
+MADE = b"HTTP/1.1 201 Made\r\nContent-Length: 5\r\n\r\nhello"
+CODED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+LATE = b"\r\nServer: " + b"s" * 3000 + b"\r\nContent-Length: 5\r\n\r\nhello"
+# name: what is written, the status, the bytes of the final answer, what ends it; None: all bytes; a tuple in place of a list: written at once
+KEPT = {
+    "interim_before": ([INTERIM + MADE], 201, len(MADE), "length"),
+    "interim_apart": ([INTERIM, MADE], 201, len(MADE), "length"),
+    "interim_torn": ([INTERIM[:9], INTERIM[9:30], INTERIM[30:80], INTERIM[80:] + MADE[:4], MADE[4:]], 201, len(MADE), "length"),
+    "interim_by_bytes": (each(INTERIM + MADE), 201, len(MADE), "length"),
+    "head_by_bytes": (each(MADE), 201, len(MADE), "length"),
+    "head_torn": ([MADE[:10], MADE[10:30], MADE[30:36], MADE[36:]], 201, len(MADE), "length"),
+    "head_large": ([b"HTTP/1.1 200 OK" + LATE], 200, 15 + len(LATE), "length"),
+    "head_large_torn": ([b"HTTP/1.1 200 OK" + LATE[:2000], LATE[2000:]], 200, 15 + len(LATE), "length"),
+    "vectors": ((MADE[:5], MADE[5:20], b"", MADE[20:38], MADE[38:44], MADE[44:]), 201, len(MADE), "length"),
+    "many_vectors": ((MADE[:-5], *each(b"hello" * 20)), 201, len(MADE), "length"),
+    "spaces": ([HEAD + b"cOnTeNt-LeNgTh:  \t5  \r\n\r\nhello"], 200, None, "length"),
+    "same_lengths": ([HEAD + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello"], 200, None, "length"),
+    "chunks": ([CODED + b"5\r\nhello\r\n0\r\n\r\n"], 200, None, "chunked"),
+    "chunks_apart": ([CODED, b"5\r\n", b"hello", b"\r\n", b"00\r\n", b"\r\n"], 200, None, "chunked"),
+    "chunks_by_bytes": ([CODED, *each(b"1A;x=y\r\n" + b"z" * 26 + b"\r\n0\r\nTrailer: x\r\n\r\n")], 200, None, "chunked"),
+    "chunks_like_the_last": ([CODED, b"20\r\nhello\r\n0\r\n\r\n", b"and twenty more bytes\r\n0\r\n\r\n"[-20:], b"\r\n0\r\n\r\n"], 200, None, "chunked"),
+    "chunks_many": ([CODED + b"1\r\nx\r\n" * 200, b"0\r\n\r\n"], 200, None, "chunked"),
+    "chunks_vectors": ((CODED, b"5\r\n", b"hello", b"\r\n", b"0\r\n\r\n"), 200, None, "chunked"),
+    "no_content": ([b"HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n"], 204, None, "length"),
+    "not_modified": ([b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n"], 304, None, "length"),
 }
 
 
 def serve(connection):
-    got = b""
-    while b"\r\n\r\n" not in got:
-        more = connection.recv(4096)
-        if not more:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while True:
+        got = b""
+        while b"\r\n\r\n" not in got:
+            more = connection.recv(4096)
+            if not more:
+                return connection.close()
+            got += more
+        names = [line.split(b" ")[1][1:].decode() for line in got.split(b"\r\n") if line.startswith(b"GET ")]
+        if len(names) > 1:
+            connection.sendall(b"".join(b"".join(KEPT[name][0]) for name in names))
+            continue
+        pieces = (ANSWERS.get(names[0]) or KEPT[names[0]])[0]
+        if isinstance(pieces, tuple):
+            connection.sendmsg(pieces)
+        else:
+            for piece in pieces:
+                connection.sendall(piece)
+        if names[0] in ANSWERS:
+            time.sleep(0.005)
             return connection.close()
-        got += more
-    for piece in ANSWERS[got.split(b" ")[1][1:].decode()][0]:
-        connection.sendall(piece)
-    time.sleep(0.005)
-    connection.close()
 
 
 if __name__ == "__main__":

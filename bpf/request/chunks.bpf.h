@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Chunked bodies, followed by the sizes of their chunks. */
+#ifndef UNDERSPAN_REQUEST_CHUNKS_BPF_H
+#define UNDERSPAN_REQUEST_CHUNKS_BPF_H
+
+#include "request/connection.bpf.h"
+
+static __always_inline __u32 request_hex(char c)
+{
+	__u8 digit = c - '0', letter = (c | 0x20) - 'a';
+
+	return digit <= 9 ? digit : letter <= 5 ? letter + 10U : 16;
+}
+
+/* Takes a byte outside of a chunk's data. */
+static __always_inline void request_chunk_byte(struct request_chunks *chunks, char c)
+{
+	__u32 digit = request_hex(c);
+
+	if (chunks->state <= CHUNK_DIGITS) {
+		if (digit < 16 && !(chunks->left >> 48)) {
+			chunks->left = chunks->left << 4 | digit;
+			chunks->state = CHUNK_DIGITS;
+			return;
+		}
+		if (chunks->state == CHUNK_SIZE ||
+		    (c != '\r' && c != '\n' && c != ';' && c != ' ' && c != '\t')) {
+			chunks->state = CHUNK_BAD;
+			return;
+		}
+		chunks->state = CHUNK_REST;
+	}
+	if (chunks->state == CHUNK_REST) {
+		if (c != '\n')
+			return;
+		chunks->state = chunks->left ? CHUNK_DATA : CHUNK_TRAILER;
+		if (chunks->left)
+			chunks->left += 2;
+	} else if (chunks->state == CHUNK_TRAILER) {
+		chunks->state = c == '\n' ? CHUNK_ENDED : c == '\r' ? CHUNK_TRAILER : CHUNK_LINE;
+	} else if (c == '\n') {
+		chunks->state = CHUNK_TRAILER;
+	}
+}
+
+/* Takes the bytes up to the next chunk's data, 16 at most. Returns how many. Global: a loop. */
+__noinline int request_chunk_line(__u64 key, __u32 direction, __u64 base, __u32 n)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct request_chunks chunks;
+	__u64 words[2] = {};
+	__u32 i;
+
+	if (!conn)
+		return 0;
+	chunks = conn->chunks[direction & 1];
+	if (n > sizeof(words))
+		n = sizeof(words);
+	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
+	if (n > sizeof(words) || bpf_probe_read_user(words, n, (void *)base)) {
+		conn->chunks[direction & 1].state = CHUNK_BAD;
+		return 0;
+	}
+	for (i = 0; i < sizeof(words) && i < n; i++) {
+		if (chunks.state == CHUNK_DATA || chunks.state >= CHUNK_ENDED)
+			break;
+		request_chunk_byte(&chunks, words[0]);
+		words[0] = words[0] >> 8 | words[1] << 56;
+		words[1] >>= 8;
+	}
+	conn->chunks[direction & 1] = chunks;
+	return i;
+}
+
+/*
+ * Takes `n` bytes of a body. Returns how many: fewer if it has ended, or cannot be followed.
+ * Global: a loop.
+ */
+__noinline int request_chunks_take(__u64 key, __u32 direction, __u64 base, __u32 n)
+{
+	enum { CHUNKS = 32 }; /* in one piece */
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct request_chunks *chunks;
+	__u32 taken = 0, more;
+
+	if (!conn)
+		return 0;
+	chunks = &conn->chunks[direction & 1];
+	for (int i = 0; i < 2 * CHUNKS && taken < n; i++) {
+		if (chunks->state >= CHUNK_ENDED)
+			return taken;
+		if (chunks->state == CHUNK_DATA) {
+			more = n - taken < chunks->left ? n - taken : chunks->left;
+			chunks->left -= more;
+			if (!chunks->left)
+				chunks->state = CHUNK_SIZE;
+		} else {
+			more = request_chunk_line(key, direction, base + taken, n - taken);
+		}
+		taken += more;
+	}
+	if (taken < n && chunks->state < CHUNK_ENDED)
+		chunks->state = CHUNK_BAD;
+	return taken;
+}
+
+#endif
