@@ -103,6 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fd = fuzz_file(file, sizeof(file));
 	python_image_read(fd, "/usr/bin/python3.13", &image, &why);
 	symbol_table_read_elf(&table, fd, 0);
+	MUST(symbol_table_bytes(&table) <= budget_of_file());
 	for (uint64_t va = BASE; va < BASE + 0x1000; va += 97)
 		symbol_table_find(&table, va);
 	symbol_table_free(&table);

@@ -127,6 +127,38 @@ static void test_named_file(void **state)
 	assert_null(find(0, "bare", &image));
 }
 
+/* Bytes read by this process so far. */
+static unsigned long long bytes_read(void)
+{
+	AUTO_FCLOSE FILE *f = fopen("/proc/self/io", "re");
+	unsigned long long n;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "rchar: %llu", &n), 1);
+	return n;
+}
+
+/* For a checksum a whole file is read, of all candidates a single one, and none of any size. */
+static void test_large_files_are_read_once(void **state)
+{
+	const unsigned long long size = 2 * (32 << 20); /* find() searches twice */
+	struct python_image image;
+	unsigned long long before;
+
+	(void)state;
+	run("for f in stripped whole; do objcopy --remove-section .note.gnu.build-id $f no_id.$f; done;"
+	    "objcopy --only-keep-debug no_id.whole sparse.debug;"
+	    "objcopy --add-gnu-debuglink=sparse.debug no_id.stripped sparse;"
+	    "truncate -s 32M sparse.debug; mkdir -p .debug; cp --sparse=always sparse.debug .debug");
+	before = bytes_read();
+	assert_null(find(0, "sparse", &image));
+	assert_in_range(bytes_read() - before, size, size + (4 << 20));
+	run("rm .debug/sparse.debug; truncate -s 1G sparse.debug");
+	before = bytes_read();
+	assert_null(find(0, "sparse", &image));
+	assert_in_range(bytes_read() - before, 0, 4 << 20);
+}
+
 static void test_another_build(void **state)
 {
 	struct python_image image;
@@ -243,6 +275,7 @@ int main(void)
 		cmocka_unit_test(test_own_table),
 		cmocka_unit_test(test_nothing_left),
 		cmocka_unit_test(test_named_file),
+		cmocka_unit_test(test_large_files_are_read_once),
 		cmocka_unit_test(test_another_build),
 		cmocka_unit_test(test_compressed),
 		cmocka_unit_test(test_a_bomb_is_not_unpacked),
