@@ -399,6 +399,14 @@ while True: time.sleep(0.02)
     assert len(lines) == 1 and f"thread {tid} " in lines[0] and "still waits in futex" in lines[0], result.stderr
 
 
+def test_threads_of_the_kernel_are_in_no_system_call():
+    """Their registers are all 0, which would be read()."""
+    result = run_underspan("offcpu", "-p", "2", "-d", "1", "--folded", timeout=60)
+    stacks = stacks_of(result.stdout)
+    assert any("kthread" in frames for frames, _ in stacks) and "still waits: " in result.stderr, result
+    assert not [frames for frames, _ in stacks if frames[-1].startswith("read")] and " in read" not in result.stderr, result
+
+
 # ---- what cannot be done ----
 
 def gone_pid():

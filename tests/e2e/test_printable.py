@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever strangers call their programs, threads and files, no command lets it steer a terminal: what is printed has no
 control but the ends of its lines, and is UTF-8. In JSON the names are the same after parsing."""
+import concurrent.futures
 import http.server
 import json
 import os
@@ -91,6 +92,15 @@ def test_measuring(evil, arguments):
     assert "t?[2J" in out, out
 
 
+def test_a_terminal_that_obeys_nothing(evil):
+    """No progress that is written over, no cleared screen."""
+    plain, dumb = {"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb"}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        said = [pool.submit(on_terminal, *command, "-p", str(evil.pid), "-d", "2", env=env) for command, env in (
+            (["gil"], dumb), (["offcpu"], {"TERM": ""}), (["offcpu", "--top"], dumb), (["offcpu", "--top"], plain), (["requests"], plain))]
+    assert all(one.result() for one in said) and "stop with Ctrl-C" in said[2].result()
+
+
 @pytest.mark.parametrize("arguments", [
     [EVIL], [b"help", EVIL], [b"run", b"--" + EVIL], [b"run", b"-" + EVIL], [b"run", b"--stdout", EVIL], [b"sql", b"-c", b"/" + EVIL],
     [b"run", b"--stdout", b"--trackers=" + EVIL], [b"run", b"--stdout", b"--host=x", b"--batch_rows=" + EVIL],
@@ -125,7 +135,7 @@ def quoted(text, quote="'"):
 
 
 def on_terminal(*arguments, code=(0,), env=None):
-    """What a terminal of 80 columns gets to see, stderr in it."""
+    """What a terminal that obeys nothing gets to see, stderr in it."""
     leader, follower = pty.openpty()
     process = subprocess.Popen([UNDERSPAN, *arguments], stdin=subprocess.DEVNULL, stdout=follower, stderr=follower,
                                env={**os.environ, "TERM": "dumb", **(env or {})})

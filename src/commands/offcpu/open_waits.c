@@ -84,17 +84,29 @@ void open_waits_begin(uint32_t host_pid)
 	for_each_thread(host_pid, note);
 }
 
+/* The system call a thread is in; "": none. Threads of the kernel have no registers: all are 0, as
+ * in read(). */
+static const char *syscall_of(uint32_t pid, uint32_t tid)
+{
+	unsigned long long sp;
+	char text[256];
+	int nr;
+
+	if (!read_of_thread(pid, tid, "syscall", text, sizeof(text)) ||
+	    sscanf(text, "%d %*s %*s %*s %*s %*s %*s %llx", &nr, &sp) != 2 || !sp)
+		return "";
+	return syscall_name(nr);
+}
+
 static void fill(uint32_t pid, uint32_t tid, struct open_wait *wait)
 {
 	char text[128];
-	int nr;
 
 	if (read_of_thread(pid, tid, "comm", text, sizeof(text))) {
 		text[strcspn(text, "\n")] = 0;
 		text_printable(wait->thread, sizeof(wait->thread), text);
 	}
-	if (read_of_thread(pid, tid, "syscall", text, sizeof(text)) && sscanf(text, "%d", &nr) == 1)
-		snprintf(wait->syscall, sizeof(wait->syscall), "%s", syscall_name(nr));
+	snprintf(wait->syscall, sizeof(wait->syscall), "%s", syscall_of(pid, tid));
 }
 
 void open_waits_end(uint64_t (*waited)(uint32_t host_tid), uint64_t end_ns,
