@@ -34,6 +34,12 @@ ifdef SYSROOT
   export PKG_CONFIG_LIBDIR := $(abspath $(SYSROOT))/usr/lib/$(MACHINE)-linux-gnu/pkgconfig:$(abspath $(SYSROOT))/usr/share/pkgconfig
 endif
 
+# what is handed out: stripped of paths and debug information, and of all libraries that differ between distributions
+ifeq ($(RELEASE),1)
+  CFLAGS := -O2 -ffile-prefix-map=$(CURDIR)=. -DUNDERSPAN_VERSION='"$(VERSION)"'
+  BUILD  := build/release-$(MACHINE)
+endif
+
 LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd capstone libcap liblzma
 CFLAGS   ?= -O2 -g
 ifeq ($(DEBUG),1)
@@ -56,6 +62,14 @@ ALL_CFLAGS := $(TARGET) -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-f
 	-Isrc -Iinclude -I$(GEN)/include $(CFLAGS)
 ALL_LDFLAGS = $(TARGET) -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
 LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
+ifeq ($(RELEASE),1)
+  # The C library, zlib, TLS and curl are the host's. GnuTLS is what libmicrohttpd.a asks for. Debian's libcurl has versioned
+  # symbols, others' have none: a stand-in without versions is linked against, and either will do.
+  CURL_STUB := $(BUILD)/libcurl.so.4
+  LDLIBS := -Wl,-Bstatic -lbpf -lelf -ljansson -lmicrohttpd -lcapstone -lcap -llzma -Wl,-Bdynamic -Wl,--as-needed \
+	-lz -lgnutls $(CURL_STUB) -ldl -lm
+  LDFLAGS += -s -Wl,--exclude-libs,ALL
+endif
 BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-missing-declarations -D__TARGET_ARCH_$(ARCH) \
 	-Ivmlinux -Ibpf -Iinclude -idirafter $(SYSROOT)/usr/include/$(MACHINE)-linux-gnu -fno-stack-protector -fdebug-prefix-map=$(CURDIR)=.
@@ -82,7 +96,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels demo bench soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels check-dist demo bench soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -102,9 +116,16 @@ deps: ## install what building needs (apt; asks for sudo where it must)
 
 # ---- the agent ----
 
-$(BUILD)/underspan: $(OBJS)
+$(BUILD)/underspan: $(OBJS) $(CURL_STUB)
 	$(call msg,LINK,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(OBJS) $(LDLIBS)
+
+ifdef CURL_STUB
+$(CURL_STUB): $(OBJS)
+	$(Q)for name in $$($(or $(shell command -v llvm-nm-19),nm) -u $(OBJS) | sed -n 's/^ *U \(curl_[a-z0-9_]*\)$$/\1/p' | sort -u); do \
+		echo "void $$name(void); void $$name(void) {}"; done > $@.c
+	$(Q)$(CC) $(TARGET) $(LDFLAGS) -shared -fPIC -nostdlib -Wl,-soname,libcurl.so.4 -o $@ $@.c
+endif
 
 $(BUILD)/src/%.o: src/%.c | tools $(SKELETONS)
 	$(call msg,CC,$<)
@@ -162,6 +183,10 @@ doc: all ## man pages, completion, pages of options, tables and metrics, from wh
 
 wheel: ## the Python wheel that puts the thread's ids on spans (build/dist)
 	@deploy/otel/wheel.sh build/dist
+
+dist: ## tarball, .deb, .rpm, wheel and checksums (build/dist); for arm64: make dist MACHINE=aarch64 SYSROOT=DIR
+	@deploy/dependencies.sh build dist
+	@deploy/dist/dist.sh $(MACHINE) $(if $(SYSROOT),$(abspath $(SYSROOT)))
 
 # ---- checks ----
 
@@ -255,6 +280,10 @@ check: ## install what is missing, build, run every test
 	@tests/sanitize.sh thread e2e -k "test_reload or test_the_manager or test_reload_loses or test_what_a_reload or goes_away or stops_reading or test_agent_killed"
 	@$(MAKE) --no-print-directory e2e
 
+check-dist: dist ## install, run, upgrade and remove what dist made in clean roots of Debian's releases (root; minutes; not part of check)
+	@deploy/dependencies.sh dist-check
+	@tests/dist/run.sh
+
 demo: ## install what is missing, build, and show where requests' time goes
 	@deploy/dependencies.sh build demo
 	@$(MAKE) --no-print-directory -j"$$(nproc)" all
@@ -290,6 +319,6 @@ fmt-check: ## fail where a C source is not formatted, or stands in src where it 
 clean: ## remove what was built (not the downloads in build/cache)
 	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql $(BUILD)/sql_files.* \
 		$(BUILD)/html $(BUILD)/html_files.* \
-		$(BUILD)/sanitize $(BUILD)/thread
+		$(BUILD)/sanitize $(BUILD)/thread build/doc build/release-* build/dist build/dist.*
 
 -include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(ROWS_OBJS:.o=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

@@ -17,6 +17,8 @@ declare -A packages=(
     [servers]="python3-uvloop python3-httptools python3-hypercorn python3-aiohttp python3-tornado python3-gevent python3-werkzeug
              python3-fastapi uwsgi-core uwsgi-plugin-python3"
     [kernels]="python3 xz-utils dpkg lld-19 binutils"
+    [dist]="git python3 python3-setuptools python3-wheel rpm dpkg xz-utils binutils lld-19 libgnutls28-dev"
+    [dist-check]="mmdebstrap python3 rpm cpio"
     [npm]="npm nodejs ca-certificates"
     [bench]="python3 gunicorn python3-django wrk coreutils redis-server redis-tools nginx-light perl"
     [demo]="python3 nginx-light gunicorn python3-django python3-uvicorn curl procps"

@@ -1,0 +1,134 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what `make dist` made in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye]`. In each
+# the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, whose C library is too old, apt must
+# say so. At last everything is built once more in another directory: the bytes must be the same. Nothing is installed on this
+# host; the roots are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine, a booted systemd.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+roots=$PWD/build/dist-roots
+deb=$(echo build/dist/underspan_*_"$(dpkg --print-architecture)".deb) tarball=$(echo build/dist/underspan-*-"$(uname -m)".tar.gz)
+rpm=$(echo build/dist/underspan-*."$(uname -m)".rpm)
+version=${deb#*underspan_} version=${version%_*}
+
+fail() { printf 'check-dist: %s: %s\n' "$suite" "$*" >&2; exit 1; }
+say() { printf 'check-dist: %s: %s\n' "$suite" "$*"; }
+suite=build
+[ "$(id -u)" = 0 ] || fail "needs root: chroots, and the agent's capabilities"
+[ -f "$deb" ] && [ -f "$tarball" ] && [ -f "$rpm" ] || fail "run 'make dist' first"
+command -v mmdebstrap >/dev/null || fail "mmdebstrap is missing: run deploy/dependencies.sh dist-check"
+(cd build/dist && sha256sum --quiet -c SHA256SUMS) || fail "checksums"
+
+fetch_root() {
+    [ ! -s "$roots/$suite.tar" ] || return 0
+    say "fetching a root"
+    mkdir -p "$roots"
+    # the mirror may be one of a day that is past
+    mmdebstrap --quiet --variant=apt --mode=root --include=python3 --aptopt='Apt::Install-Recommends "false"' \
+        --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$roots/$suite.part.tar" "${MIRROR:-http://deb.debian.org/debian}"
+    mv "$roots/$suite.part.tar" "$roots/$suite.tar"
+}
+
+# In the root, with this host's /proc and /sys: the agent watches the host. The mounts end with the command.
+inside() {
+    unshare --mount bash -c 'mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' \
+        "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
+}
+
+left_over() { find "$root" -xdev -iname '*underspan*' ! -path "$root/tmp/*" -printf '%P\n'; }
+
+# $1: version that must run, $2: where it is
+runs() {
+    [ "$(inside underspan version)" = "underspan $1" ] || fail "version: $(inside underspan version 2>&1)"
+    [ "$(inside which underspan)" = "$2/bin/underspan" ] || fail "not in $2/bin"
+    inside underspan doctor --json >"$root/tmp/doctor.json" 2>"$root/tmp/doctor.err" || true # 1: this host lacks something
+    python3 -c 'import json, sys; json.load(open(sys.argv[1]))["ok"]' "$root/tmp/doctor.json" || fail "doctor: $(cat "$root/tmp/doctor.err")"
+    inside underspan run --check --stdout | grep -q '^trackers .*gc_pause' || fail "run --check"
+    [ -s "$root$2/share/man/man1/underspan.1.gz" ] && [ -s "$root$2/share/bash-completion/completions/underspan" ] || fail "man page or completion"
+    grep -q "^ExecStart=$2/bin/underspan " "$root$2/lib/systemd/system/underspan.service" || fail "unit"
+    inside python3 /tmp/real_run.py || fail "a real run"
+}
+
+check_deb() {
+    local newer=$version+1 tree=$root.newer
+    cp "$deb" "$root/tmp/underspan.deb"
+    inside apt-get -qq install -y /tmp/underspan.deb >"$root.log" 2>&1 || fail "install: $(tail -n 5 "$root.log")"
+    runs "$version" /usr
+    install -m644 deploy/underspan.json "$root/etc/underspan/"
+    inside underspan run --check | grep -q 'clickhouse = https://clickhouse.example.com:8443 (/etc/underspan/underspan.json)' || fail "the host's file"
+    rm -rf "$tree"
+    dpkg-deb -R "$deb" "$tree"
+    sed -i "s/^Version: .*/Version: $newer/" "$tree/DEBIAN/control"
+    dpkg-deb -Znone --build "$tree" "$root/tmp/newer.deb" >/dev/null
+    rm -rf "$tree"
+    inside apt-get -qq install -y /tmp/newer.deb >"$root.log" 2>&1 || fail "upgrade: $(tail -n 5 "$root.log")"
+    [ "$(inside dpkg-query -W -f '${Version}' underspan)" = "$newer" ] || fail "upgrade"
+    [ -f "$root/etc/underspan/underspan.json" ] || fail "the upgrade took the configuration"
+    inside apt-get -qq install -y --allow-downgrades /tmp/underspan.deb >"$root.log" 2>&1 || fail "rollback: $(tail -n 5 "$root.log")"
+    inside apt-get -qq remove -y underspan >"$root.log" 2>&1 || fail "remove: $(tail -n 5 "$root.log")"
+    [ -f "$root/etc/underspan/underspan.json" ] && [ ! -e "$root/usr/bin/underspan" ] || fail "remove"
+    mkdir -p "$root/var/lib/underspan/spool"
+    inside dpkg --purge underspan >"$root.log" 2>&1 || fail "purge: $(tail -n 5 "$root.log")"
+    [ -z "$(left_over)" ] || fail "left over after the purge: $(left_over | xargs)"
+    say "deb: installed, run, upgraded, rolled back, removed, purged"
+}
+
+# the libraries are there, as the purge left them
+check_tarball() {
+    inside tar -C /usr/local --strip-components=1 -xzf - <"$tarball"
+    runs "$version" /usr/local
+    say "tarball: unpacked, run"
+}
+
+check_too_old() {
+    cp "$deb" "$root/tmp/underspan.deb"
+    ! inside apt-get -q install -y /tmp/underspan.deb >"$root.log" 2>&1 || fail "installed, and cannot run"
+    grep -q 'libc6 (>= 2.34)' "$root.log" || fail "no reason: $(cat "$root.log")"
+    say "refused for libc6 < 2.34, as it must be"
+}
+
+check_root() {
+    root=$roots/$suite
+    fetch_root
+    rm -rf --one-file-system "$root"
+    mkdir -p "$root"
+    tar -C "$root" -xf "$roots/$suite.tar" --exclude='./dev/*'
+    cp /etc/resolv.conf "$root/etc/resolv.conf"
+    install -m644 tests/dist/real_run.py "$root/tmp/"
+    inside apt-get -qq update >"$root.log" 2>&1 || fail "apt-get update: $(tail -n 3 "$root.log")"
+    if [ "$suite" = bullseye ]; then check_too_old; else check_deb; check_tarball; fi
+    rm -rf --one-file-system "$root" "$root.log"
+}
+
+# the .rpm cannot be installed without a distribution that has it: its files and what it asks for
+check_rpm() {
+    local tree=$roots/rpm
+    rm -rf "$tree"
+    mkdir -p "$tree/rpm" "$tree/deb"
+    rpm2cpio "$rpm" | (cd "$tree/rpm" && cpio -idm --quiet)
+    dpkg-deb -x "$deb" "$tree/deb"
+    diff -r "$tree/rpm" "$tree/deb" >/dev/null || fail "the .rpm has other files than the .deb"
+    local wrong
+    wrong=$(command rpm -qpR "$rpm" | grep -v '^/bin/sh$\|^/usr/bin/kill$\|^lib\(c\|m\)\.so\.6(\|^libz\.so\.1(\|^lib\(curl\.so\.4\|gnutls\.so\.30\)(\|^rpmlib(\|^rtld(' || true)
+    [ -z "$wrong" ] || fail "the .rpm requires $wrong"
+    rm -rf "$tree"
+    say "the files of the .deb, no requirement that differs between distributions"
+}
+
+check_again() {
+    local again=$roots/again name
+    rm -rf "$again"
+    mkdir -p "$again"
+    git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$again"
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) VERSION=$version "$again/deploy/dist/dist.sh" >"$again.log" 2>&1 || fail "$(tail -n 5 "$again.log")"
+    for name in "$(basename "$deb")" "$(basename "$rpm")" "$(basename "$tarball")" $(cd build/dist && echo *.whl); do
+        cmp "build/dist/$name" "$again/build/dist/$name" || fail "not the same bytes a second time"
+    done
+    rm -rf "$again" "$again.log"
+    say "a second build in another directory has the same bytes"
+}
+
+[ $# -gt 0 ] || set -- bookworm trixie sid bullseye rpm again
+for suite in "$@"; do
+    case $suite in rpm|again) "check_$suite" ;; *) check_root ;; esac
+done
