@@ -5,7 +5,7 @@
 -- total = accept + client_wait + handoff + gc + handler + rest, in milliseconds, each moment counted once, a collection first:
 --   total_ms       from when the caller began (its client span; without one, from the first wait seen) until caller and span ended
 --   accept_ms      the connection sat in the listener's accept queue
---   client_wait_ms it was accepted, but the client had sent nothing
+--   client_wait_ms it was accepted, but the client had sent nothing; NULL without a hand-off, whose row alone tells
 --   handoff_ms     the request's bytes were there and no worker thread was; NULL where the thread is an event loop, whose reads have no rows
 --   gc_ms          the process stood still for a collection, from the first wait to the end; gc_others_ms of it was none of this
 --                  request's own doing: other threads or requests started it
@@ -449,7 +449,7 @@ SELECT
     total_us / 1000 AS total_ms,
     if(caller_from = 0, NULL, (caller_to - caller_from) / 1000) AS caller_ms,
     if(accept_measured, accept_us / 1000, NULL) AS accept_ms,
-    if(handoff_measured, client_us / 1000, NULL) AS client_wait_ms,
+    if(bitAnd(handoff_measured, h_state = 1), client_us / 1000, NULL) AS client_wait_ms,
     if(handoff_measured, handoff_us / 1000, NULL) AS handoff_ms,
     if(gc_measured, gc_us / 1000, NULL) AS gc_ms,
     if(gc_measured, (gc_us - (own_end - own_start)) / 1000, NULL) AS gc_others_ms,
@@ -477,6 +477,7 @@ SELECT
                 'the span\'s thread took no connection in the ten seconds before'), ': another one may have read the request and queued it'),
             bitAnd(bitAnd(sure, 1) != 0, read_late), concat(if(is_loop, 'the span\'s thread is an event loop',
                 'the span\'s thread accepts by itself and may be an event loop'), ': no row tells how long a request waits there to be read'), why_not))),
+        if(bitAnd(handoff_measured, h_state != 1), 'client: no row tells when the request\'s bytes came: a wait for them is in the rest', ''),
         if(gc_measured, '', concat('collections: ', if(bitAnd(measured, 4) != 0, 'the agent kept only some of its rows then (governor)', why_not))),
         if(bitAnd(is_loop, measured != 0), 'the request\'s own share: the span\'s thread is an event loop, whose other requests may have run meanwhile', '')]) AS not_measured,
     -- for request_time_parts and `underspan explain`: the boundaries, in microseconds

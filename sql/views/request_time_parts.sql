@@ -3,7 +3,7 @@
 --   SELECT * FROM request_time_parts(from = '2026-01-31 09:00:00', to = '2026-01-31 09:05:00') WHERE total_ms > 1000
 --
 -- total = accept + client_wait + handoff + gc + gil + lock + ... + other + throttled + run_queue + cpu + rest, each moment counted once:
--- a collection first, then a wait for the GIL, then what the thread slept in by its cause, then the run queue (throttled: while a CPU quota
+-- a collection first, then a wait for the GIL (without its time on the run queue), then what the thread slept in by its cause, then the run queue (throttled: while a CPU quota
 -- stopped the process). Intervals that overlap are swept in the order of their ends, whatever their number.
 --   cpu_ms        the rest of the span: on the CPU, in waits too short for a row (off_cpu.min_duration_us, gil_wait.min_duration_us),
 --                 and in what not_measured names: it is the CPU's only where gil_ms to run_queue_ms are all there
@@ -16,7 +16,8 @@ WITH
         SELECT fromUnixTimestamp64Micro(ifNull(max(end_us), 0), 'UTC') FROM otel_span
         WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
     ) AS last_end,
-    -- class 0, 1 collections (its own, others'), 2 a CPU quota, 3 the GIL, 4 the run queue, then the causes; the key is a process's or a thread's
+    -- class 0, 1 collections (its own, others'), 2 a CPU quota, 3 the GIL, 4 the run queue, then the causes; 14 a CPU was
+    -- missing at the end of a wait for the GIL, which is the run queue's where that was measured, else the GIL's; the key is a process's or a thread's
     happened AS
     (
         SELECT cityHash64(toString(host), toString(container_id), pid) AS at, tid AS by, toUInt8(1) AS class,
@@ -30,11 +31,19 @@ WITH
         WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 MINUTE AND start_time <= last_end
             --explain: AND pid IN {pids:Array(UInt32)}
         UNION ALL
-        SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid), 0, 3,
-            toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time)
-        FROM ebpf_gil_wait
-        WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 2 SECOND AND start_time <= last_end
-            --explain: AND pid IN {pids:Array(UInt32)}
+        SELECT thread, 0, part.1, part.2, part.3
+        FROM
+        (
+            -- until it was woken with the GIL free, and the time without a CPU after that
+            SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS thread,
+                toUnixTimestamp64Micro(start_time) AS began_us, toUnixTimestamp64Micro(end_time) AS ended_us,
+                greatest(began_us, ended_us - toInt64(intDiv(runq_ns, 1000))) AS woken_us
+            FROM ebpf_gil_wait
+            WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 2 SECOND AND start_time <= last_end
+                --explain: AND pid IN {pids:Array(UInt32)}
+        )
+        ARRAY JOIN [(toUInt8(3), began_us, woken_us), (toUInt8(14), woken_us, ended_us)] AS part
+        WHERE part.3 > part.2
         UNION ALL
         SELECT thread, 0, part.1, part.2, part.3
         FROM
@@ -75,7 +84,7 @@ WITH
             any(o.client_from_us) AS client_from_us, any(o.handoff_from_us) AS handoff_from_us, any(o.handoff_to_us) AS handoff_to_us, any(o.measured) AS measured,
             any(o.why_not) AS why_not, any(o.thinned) AS thinned,
             groupArrayIf(
-                (if(bitAnd(w.class = 1, w.by = o.tid), toUInt8(0), w.class), greatest(w.a, o.start_us), least(w.b, o.end_us)),
+                (multiIf(bitAnd(w.class = 1, w.by = o.tid), toUInt8(0), w.class = 14, toUInt8(if(bitAnd(o.measured, 16) != 0, 4, 3)), w.class), greatest(w.a, o.start_us), least(w.b, o.end_us)),
                 bitAnd(bitAnd(o.measured != 0, second = greatest(intDiv(w.a, 1000000), intDiv(o.start_us, 1000000))),
                     bitAnd(w.a < o.end_us, w.b > o.start_us))) AS intervals
         FROM open AS o

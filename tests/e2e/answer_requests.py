@@ -16,7 +16,7 @@ OTEL = os.path.join(host.ROOT, "deploy", "otel")
 DEMO = os.path.join(host.ROOT, "deploy", "demo")
 BEFORE = ("accept_ms", "client_wait_ms", "handoff_ms")
 INSIDE = [part for part in PARTS if part not in (*BEFORE, "gc_ms", "rest_ms", "cpu_ms")]
-REASONS = {"accept_ms": "accept queue: ", "client_wait_ms": "hand-off: ", "handoff_ms": "hand-off: "}
+REASONS = {"accept_ms": "accept queue: ", "client_wait_ms": ("hand-off: ", "client: "), "handoff_ms": "hand-off: "}
 now = time.time_ns
 
 
@@ -208,6 +208,8 @@ class Known:
                 low, high = (self.taken - self.sent) / 1e6 - self.gc(self.sent, self.taken)[1], high + (self.taken - self.sent) / 1e6
             if part == "accept_ms":
                 low, high = self.in_accept_queue()
+            elif part == "client_wait_ms" and self.accepted:  # before a loop's read, or a worker's
+                low = max(0, self.sent - max(self.accepted, self.request.connected)) / 1e6 - self.gc(self.request.connected, self.sent)[1]
             elif self.accepted and self.taken > self.accepted > self.sent:
                 low = min(low, (self.taken - self.accepted) / 1e6 - self.gc(self.accepted, self.taken)[1])
             if row[part] is None:
@@ -228,7 +230,7 @@ class Known:
         return max(0, low), (self.accepted - self.request.begin) / 1e6
 
     def is_seen(self, part):
-        return self.kind == "sync" or self.kind.startswith("gthread") or part == "accept_ms"
+        return self.kind.startswith("gthread") or part == "accept_ms" or (self.kind == "sync" and part == "handoff_ms")
 
     def wrong_whole(self, row, callers):
         if abs(sum(row[part] or 0 for part in PARTS) - row["total_ms"]) > 0.002:

@@ -78,7 +78,8 @@ def meanwhile(known, now):
 
 def threads(known, now):
     rows = [r for r in of_process(known, 7, "web-1") if now - 24 * HOUR - 600 * SECOND < r["start_time"] <= now]
-    return [[len({r["tid"] for r in rows}), int(any(r["tid"] == 7 and r["model"] == "loop" for r in rows))]]
+    later = [r for r in of_process(known, 7, "web-1") if now < r["start_time"] <= now + 600 * SECOND]
+    return [[len({r["tid"] for r in rows}), int(any(r["tid"] == 7 and r["model"] == "loop" for r in rows + later))]]
 
 
 def kept(known, now):

@@ -40,6 +40,9 @@ def reasons(row):
     return " | ".join(row["not_measured"])
 
 
+CLIENT = "client: no row tells when the request's bytes came: a wait for them is in the rest"
+
+
 def test_every_part_once(ask):
     """Queue, client, hand-off, collections of both kinds, GIL, causes, run queue and quota that overlap: swept, each moment once."""
     trace = trace_id(1)
@@ -74,7 +77,9 @@ def test_accept_queue_of_a_sync_worker(ask):
     ask.accept(1, 1502, tid=8, queue_len=5)
     ask.span(trace, "s1", "c1", at=1504, ms=299, tid=8)
     row = ask.one(trace, after=5000)
-    assert parts(row) == {"accept": 1502, "cpu": 299, "rest": 3} and row["handoff_ms"] == 0 and row["not_measured"] == []
+    assert parts(row) == {"accept": 1502, "client_wait": None, "cpu": 299, "rest": 3} and row["handoff_ms"] == 0
+    # the client may have been slow all the time in which it was served
+    assert row["not_measured"] == [CLIENT] and "client: no row tells" in ask.command("explain", trace).stdout
 
 
 @pytest.mark.parametrize("port", [True, False])
@@ -134,7 +139,7 @@ def test_a_queue_inside_the_server(ask):
     assert parts(row) == {"accept": None, "client_wait": None, "handoff": None, "cpu": 90, "rest": 410}
     assert "accept queue: the span's thread took no connection in the ten seconds before" in reasons(row)
     assert "hand-off: the span's thread took no connection in the ten seconds before" in reasons(row)
-    assert parts(other) == {"cpu": 90, "rest": 410} and other["not_measured"] == []
+    assert parts(other) == {"client_wait": None, "cpu": 90, "rest": 410} and other["not_measured"] == [CLIENT]
     # its accept() took long enough for a row: by another thread
     ask.accept(2000, 5, tid=7, remote_port=5000)
     ask.span(trace_id(3), "s3", at=2200, ms=90, tid=8, **{"net.peer.port": "5000"})
@@ -155,10 +160,10 @@ def test_an_event_loop_that_was_busy(ask, syscall, ago, said):
         ask.span(trace_id(i + 1), f"s{i}", at=599 + i, ms=100, tid=7, **{"net.peer.port": str(port)})
     row, other = ask.each(trace_id(1), trace_id(2))
     loop = said is not None and "is an" in said
-    assert (row["accept_ms"], row["client_wait_ms"], row["handoff_ms"]) == ((0, None, None) if said else (0, 0, 0))
+    assert (row["accept_ms"], row["client_wait_ms"], row["handoff_ms"]) == ((0, None, None) if said else (0, None, 0))
     assert (f"hand-off: {said}: no row tells how long a request waits there to be read" in reasons(row)) == (said is not None)
     assert ("the request's own share: " in reasons(row)) == loop
-    assert (other["accept_ms"], other["client_wait_ms"], other["handoff_ms"]) == (298, 0, 0)
+    assert (other["accept_ms"], other["client_wait_ms"], other["handoff_ms"]) == (298, None, 0)
     assert ("the request's own share: " in reasons(other)) == loop and "hand-off" not in reasons(other)
 
 
@@ -204,6 +209,20 @@ def test_what_the_governor_left_out(ask):
     assert "80.0 ms  the rest of the span: the handler, and waits that were not measured" in said and "on the CPU, and" not in said
     ask.row("gc_pause", 50, 30, tid=9)
     assert parts(ask.one(trace))["gc"] == 30
+
+
+def test_a_cpu_missing_at_the_end_of_a_wait_for_the_gil(ask):
+    """It is no wait for the GIL, and in the run queue where that was measured."""
+    watched(ask)
+    ask.agent(-30_000, 60, host="h2", trackers=("handoff", "tcp_accept", "gc_pause", "gil_wait", "cpu_throttle"))
+    for i, host in enumerate(("h1", "h2")):
+        ask.known(host=host)
+        ask.span(trace_id(i + 1), f"s{i}", at=0, ms=100, resource={"host.name": host})
+        ask.row("gil_wait", 10, 60, host=host, runq_ns=25_000_000)
+        ask.row("gil_wait", 80, 10, host=host, runq_ns=10_000_000)
+    row, other = ask.each(trace_id(1), trace_id(2))
+    assert (row["gil_ms"], row["run_queue_ms"], row["cpu_ms"]) == (35, 35, 30)
+    assert (other["gil_ms"], other["run_queue_ms"], other["lock_ms"], other["cpu_ms"]) == (70, None, None, 30)
 
 
 def test_the_handler_is_on_the_cpu_only_where_waits_were_measured(ask):

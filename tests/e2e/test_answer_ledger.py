@@ -175,8 +175,8 @@ def test_a_call_that_blocks_a_loop(ask):
     found = causes(ask)["loop_blocked"]
     assert "blocked the event loop's thread (a sleep), in wait_for_it (shop/api.py:33)" in found["said"] and "asyncio.to_thread" in found["fix"]
     # a single request that found the loop idle does not show what thread it was; the other one does
-    ask.request(400, {"sleep": 60, "cpu": 1}, request_id=76)
-    ask.row("off_cpu", 400, 60, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
+    ask.request(-400, {"sleep": 60, "cpu": 1}, request_id=76)
+    ask.row("off_cpu", -400, 60, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
     assert "blocked the event loop's thread (a sleep)" in causes(ask, "76")["loop_blocked"]["said"] and "event loop 8" in text(ask, "76")
     ask.request(400, {"sleep": 60, "cpu": 1}, request_id=75, tid=9)
     assert list(causes(ask, "75")) == ["sleep"]
