@@ -122,7 +122,9 @@ WITH
         SELECT
             cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS h_thread, queue AS h_queue, weight AS h_weight, peer_port AS h_port,
             toUnixTimestamp64Micro(start_time) AS h_from, toUnixTimestamp64Micro(end_time) AS h_pickup,
-            h_pickup - intDiv(least(handoff_ns, duration_ns), 1000) AS h_bytes
+            -- a worker that took the connection first may have waited for its bytes itself
+            if(client_wait_ns > duration_ns, greatest(h_pickup, h_from + toInt64(intDiv(client_wait_ns, 1000))),
+                h_pickup - intDiv(least(handoff_ns, duration_ns), 1000)) AS h_bytes
         FROM ebpf_handoff
         WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
@@ -262,10 +264,11 @@ WITH
                 h_pickup <= previous_us, 2, -- another span of the thread came since
                 bitAnd(bitAnd(peer_port != 0, h_port != 0), peer_port != h_port), 3, -- another connection's
                 bitAnd(same_clock, h_pickup <= caller_from), 4, -- over before the caller began
-                bitAnd(bitAnd(h_port != 0, bitOr(peer_port = h_port, client_port = h_port)), i_from <= h_pickup + 2000), 1, -- or idle until its first byte came
-                i_from > h_pickup, 5, -- the thread was idle since
+                bitAnd(bitAnd(h_port != 0, bitOr(peer_port = h_port, client_port = h_port)), bitAnd(i_from <= h_pickup + 2000, h_bytes <= start_us)), 1, -- or idle until its first byte came
+                h_bytes > start_us, 3, -- its bytes came later
+                i_from > greatest(h_pickup, h_bytes), 5, -- the thread was idle since
                 bitAnd(same_clock, h_from >= caller_from), 1,
-                start_us - h_pickup > multiIf(bitOr(bitAnd(r_sampled, 1) != 0, h_weight > 1), 5000,
+                start_us - greatest(h_pickup, h_bytes) > multiIf(bitOr(bitAnd(r_sampled, 1) != 0, h_weight > 1), 5000,
                     bitAnd(bitAnd(r_ran, 16) != 0, r_to >= start_us), 1000000, 100000), 6, -- too long ago
                 1) AS h_state
         FROM followed AS s

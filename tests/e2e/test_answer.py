@@ -194,6 +194,22 @@ def test_a_worker_that_waits_for_the_first_byte_itself(ask, port, epoll):
         assert row["handoff_ms"] is None and "hand-off: its thread was idle after the last connection that it took" in reasons(row)
 
 
+def test_a_worker_that_waits_for_the_first_byte_is_no_rest(ask):
+    """The row tells when the bytes came, later than the pick-up: the client's wait ends there, port or not. Bytes of later are another request's."""
+    watched(ask)
+    for i, (waited, idle) in enumerate(((109, True), (109, False), (170, False))):
+        pid = 20 + i
+        ask.known(pid=pid)
+        ask.handoff(100, 50, pid=pid, wait=0, client_wait_ns=waited * 1_000_000)
+        if idle:
+            ask.row("off_cpu", 151, 58, pid=pid, cause="poll", idle=1, syscall="epoll_wait")
+        ask.span(trace_id(i + 1), f"s{i}", at=260, ms=20, pid=pid)
+    *own, late = ask.each(trace_id(1), trace_id(2), trace_id(3))
+    for row in own:
+        assert parts(row) == {"client_wait": 109, "cpu": 20, "rest": 51} and row["total_ms"] == 180 and row["not_measured"] == []
+    assert late["client_wait_ms"] is None and "hand-off: its thread last took another connection" in reasons(late)
+
+
 def test_what_the_governor_left_out(ask):
     """Of trackers that kept only some of their rows, a row says at least how long, and the lack of one nothing."""
     trace = trace_id(1)
