@@ -32,21 +32,6 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 
 enum { REQUEST_ANSWER_BYTES = 256 }; /* most heads of answers are shorter */
 
-/* Reads the lines of up to `len` bytes behind the `kept` ones. False: the bytes cannot be read. */
-static __always_inline bool request_scan_bytes(struct request_scan *scan, __u32 kept, __u64 base,
-					       __u32 len)
-{
-	barrier_var(len); /* 5.10 knows the bounds of the compared register alone */
-	if (len > REQUEST_PIECE_BYTES)
-		len = REQUEST_PIECE_BYTES;
-	barrier_var(kept);
-	if (kept > REQUEST_LINE_BYTES ||
-	    bpf_probe_read_user(scan->head.bytes + kept, len, (void *)base))
-		return false;
-	request_scan_head(kept + len);
-	return true;
-}
-
 /* The answer's first bytes are in the scratch space: `have` of them. */
 static __always_inline void request_answer_begins(struct request_connection *conn,
 						  const char *bytes, __u32 have)
@@ -193,10 +178,14 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 	struct thread *t = request_current_thread();
 	char b[REQUEST_START_BYTES] = {};
 
-	if (!conn || !t || n < REQUEST_STATUS_BYTES ||
+	if (!conn || !t || conn->body == BODY_FOREIGN || n < REQUEST_STATUS_BYTES ||
 	    bpf_probe_read_user(b, REQUEST_STATUS_BYTES, (void *)base) ||
 	    request_status_of(b, REQUEST_STATUS_BYTES) == STATUS_NONE)
 		return false;
+	if (conn->body == BODY_UNKNOWN) { /* its request was taken for a part of the body */
+		__sync_fetch_and_add(&request_unbounded, 1);
+		return false;
+	}
 	/* the sums of the last answer's end are those of the thread that wrote it */
 	if (!conn->begin.at_ns || conn->reader != bpf_get_current_task()) {
 		__sync_fetch_and_add(&request_pipelined, 1);
@@ -206,10 +195,18 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 	conn->n += conn->counted;
 	conn->method = REQUEST_METHOD_none;
 	conn->head = HEAD_DONE;
+	conn->head_ended = 1;
 	conn->accept_queue_ns = conn->client_wait_ns = conn->queue_ns = 0;
 	conn->start_ns = conn->read_ns;
 	conn->not_measured |= REQUEST_LACK_pipelined | REQUEST_LACK_arrival;
 	return true;
+}
+
+/* Does the connection carry another protocol from now on? */
+static __always_inline bool request_is_tunnel(const struct request_connection *conn)
+{
+	return conn->status == 101 || (conn->method == REQUEST_METHOD_CONNECT &&
+				       conn->status >= 200 && conn->status < 300);
 }
 
 /* What of a write was not looked at yet. */
@@ -250,7 +247,7 @@ static __always_inline bool request_answer_goes_on(__u64 key, struct request_con
 	n = n < rest->piece.len ? n : rest->piece.len;
 	rest->piece.base += n;
 	rest->piece.len -= n;
-	return conn->answer >= ANSWER_ENDED || conn->status == 101;
+	return conn->answer >= ANSWER_ENDED || request_is_tunnel(conn);
 }
 
 /* A write has more pieces than are looked at. Returns whether it ends the answer. */
@@ -295,11 +292,12 @@ static __always_inline void request_write_failed(struct request_connection *conn
 }
 
 /* An answer has been written. */
-static __always_inline void request_answered(__u64 key, const struct request_connection *conn)
+static __always_inline void request_answered(__u64 key, struct request_connection *conn)
 {
-	if (conn->status == 101) {
-		__sync_fetch_and_add(&request_upgraded, 1);
+	if (request_is_tunnel(conn)) {
+		__sync_fetch_and_add(conn->status == 101 ? &request_upgraded : &request_tunnels, 1);
 		request_end(key, REQUEST_END_upgrade, REQUEST_OUTCOME_upgraded, 0);
+		conn->body = BODY_FOREIGN;
 	} else {
 		request_end(key,
 			    conn->answer == ANSWER_ENDED ? REQUEST_END_length : REQUEST_END_chunked,
@@ -332,7 +330,17 @@ __noinline int request_wrote(__u64 key, int ret)
 	t = request_current_thread();
 	if (!t)
 		return 0;
+	if (conn->head == HEAD_BEGUN) { /* who answers that serves another protocol */
+		request_drop(key, conn);
+		request_not_begun(key, START_NONE, 0);
+		return 0;
+	}
 	request_write_taken(conn, &buffer, ret, bpf_ktime_get_ns());
+	if (!conn->head_ended && conn->answer == ANSWER_NONE) {
+		/* what comes of the head and a body is not looked at any more */
+		conn->framing = conn->line_n = 0;
+		conn->body = BODY_UNKNOWN;
+	}
 	if (conn->worker != bpf_get_current_task() && conn->answer == ANSWER_NONE &&
 	    conn->link == REQUEST_LINK_same)
 		request_pool_begins(conn, t);

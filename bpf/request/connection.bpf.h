@@ -40,6 +40,15 @@ struct request_chunks {
 	__u32 state; /* enum request_chunk */
 };
 
+/* What is read while no head is. */
+enum request_body {
+	BODY_NONE,
+	BODY_LENGTH, /* so many bytes */
+	BODY_CHUNKED,
+	BODY_UNKNOWN, /* its end cannot be told */
+	BODY_FOREIGN, /* of another protocol, to the connection's end */
+};
+
 enum request_direction { DIRECTION_IN, DIRECTION_OUT };
 
 enum request_gone { GONE_NOT, GONE_EOF /* read to its end */, GONE_WRITE /* a write failed */ };
@@ -54,7 +63,6 @@ struct request_connection {
 	__u64 start_ns, read_ns, ended_ns;
 	__u64 accept_queue_ns, client_wait_ns, queue_ns;
 	__u64 bytes_in, bytes_out;
-	__u64 request_left; /* bytes of the request's body not read */
 	/* of the bodies; without chunks, `left` is that of the length */
 	struct request_chunks chunks[2]; /* by enum request_direction */
 	__u64 slow_since_ns, slow_ns;	 /* not all bytes of a write were taken */
@@ -73,7 +81,9 @@ struct request_connection {
 	__u8 counted; /* `n` is known */
 	__u8 has_queue_depth;
 	__u8 line_n; /* bytes in request_lines */
-	__u8 pad[1];
+	__u8 body;   /* enum request_body */
+	__u8 head_ended;
+	__u8 pad[7];
 };
 
 struct {
@@ -103,7 +113,7 @@ __u64 request_unix; /* a tracked process serves a unix socket */
 
 /* What cannot be followed. */
 __u64 request_tls, request_http2, request_upgraded;
-__u64 request_unreadable, request_pipelined;
+__u64 request_unreadable, request_pipelined, request_tunnels, request_odd, request_unbounded;
 
 /* The port as a number whose bounds each verifier sees. */
 static __always_inline __u64 *request_port_word(__u64 port)

@@ -3,68 +3,162 @@
 #ifndef UNDERSPAN_REQUEST_HEAD_BPF_H
 #define UNDERSPAN_REQUEST_HEAD_BPF_H
 
+#include "request/chunks.bpf.h"
 #include "request/report.bpf.h"
 
-static __always_inline bool request_has_body(__u32 method)
+/* `n` bytes of the request's body are read, or of what follows it. */
+static __always_inline void request_body_take(__u64 key, struct request_connection *conn,
+					      __u64 base, __u32 n)
 {
-	return method == REQUEST_METHOD_POST || method == REQUEST_METHOD_PUT ||
-	       method == REQUEST_METHOD_PATCH || method == REQUEST_METHOD_DELETE;
+	struct request_chunks *body = &conn->chunks[DIRECTION_IN];
+
+	if (conn->body == BODY_LENGTH) {
+		body->left -= n < body->left ? n : body->left;
+		if (!body->left)
+			conn->body = BODY_NONE;
+	} else if (conn->body == BODY_CHUNKED) {
+		request_chunks_take(key, DIRECTION_IN, base, n);
+		if (body->state >= CHUNK_ENDED)
+			conn->body = body->state == CHUNK_ENDED ? BODY_NONE : BODY_UNKNOWN;
+	}
+}
+
+/* The head ends; the first `n` bytes of the body are at `base`. What more will be read? */
+static __always_inline void request_head_ends(__u64 key, struct request_connection *conn,
+					      const struct request_scan *scan, __u64 base, __u32 n)
+{
+	struct request_chunks *body = &conn->chunks[DIRECTION_IN];
+
+	conn->framing = conn->line_n = 0;
+	conn->head_ended = 1;
+	if (conn->head == HEAD_OPEN)
+		conn->head = HEAD_DONE;
+	if (!scan->framing) {
+		conn->body = BODY_NONE;
+	} else if (scan->framing == FRAMING_LENGTH) {
+		conn->body = scan->length > n ? BODY_LENGTH : BODY_NONE;
+		body->left = scan->length - n;
+	} else if (scan->framing == FRAMING_CHUNKED) {
+		body->left = 0;
+		body->state = CHUNK_SIZE;
+		conn->body = BODY_CHUNKED;
+		request_body_take(key, conn, base, n);
+	} else {
+		conn->body = BODY_UNKNOWN; /* servers differ */
+	}
 }
 
 /*
- * Keeps the first read of a request as its head. Returns enum request_head_state; *ret_left: bytes
- * of the body that follow. `got`: bytes read.
+ * Looks for the end of the head in the next of its bytes. Returns how many more it wants; 0: no
+ * more. Global: called from a loop.
  */
-static __always_inline __u32 request_head_keep(__u64 key, const struct request_buffer *buffer,
-					       __u32 got, __u32 method, __u64 *ret_left)
+__noinline int request_head_piece(__u64 key, __u64 base, __u32 n)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct request_scan *scan = request_scan_begin();
+	__u32 len = n < REQUEST_PIECE_BYTES ? n : REQUEST_PIECE_BYTES, kept, left = 0;
+
+	if (!conn || !scan)
+		goto out;
+	kept = conn->line_n;
+	scan->framing = conn->framing;
+	scan->length = conn->chunks[DIRECTION_IN].left;
+	if ((kept && !request_line_restore(key, scan, kept)) ||
+	    !request_scan_bytes(scan, kept, base, len)) {
+		conn->body = BODY_UNKNOWN;
+	} else if (scan->end) {
+		len = scan->end - kept;
+		request_head_ends(key, conn, scan, base + len, n - len);
+	} else {
+		conn->framing = scan->framing;
+		conn->chunks[DIRECTION_IN].left = scan->length;
+		conn->line_n = request_line_keep(key, scan, kept + len);
+		left = n - len;
+	}
+out:
+	if (scan)
+		request_scan_end(scan);
+	return left;
+}
+
+/* Looks for the end of the head in further bytes of it, 64 KB at most. Global: a loop. */
+__noinline int request_head_lines(__u64 key, __u64 base, __u32 n)
+{
+	enum { PIECES = 72 };
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	__u32 left = n;
+
+	for (int i = 0; i < PIECES && left; i++)
+		left = request_head_piece(key, base + n - left, left);
+	if (left && conn)
+		conn->body = BODY_UNKNOWN;
+	return 0;
+}
+
+/*
+ * Keeps the first read of a request, of `got` bytes, as its head. Returns how many bytes at the
+ * read's end were not searched for the head's end.
+ */
+static __always_inline __u32 request_head_keep(__u64 key, struct request_connection *conn,
+					       const struct request_buffer *buffer, __u32 got)
 {
 	struct request_scan *scan = request_scan_begin();
-	__u32 n = got < buffer->len ? got : buffer->len, state = HEAD_OPEN, tail_n;
+	__u32 whole = got < buffer->len ? got : buffer->len, n = whole, tail_n;
+	bool ended;
 
+	conn->head = HEAD_SPLIT;
 	if (!scan)
-		return HEAD_SPLIT;
+		return 0;
+	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
 	if (n > REQUEST_HEAD_BYTES)
 		n = REQUEST_HEAD_BYTES;
+	barrier_var(n);
 	scan->head.n = n;
 	scan->head.tail_n = 0;
 	scan->head.gap = 0;
-	if (bpf_probe_read_user(scan->head.bytes, n, (void *)buffer->base))
-		goto split;
-	if (got > n && got <= buffer->len) {
-		tail_n = got - n;
+	if (n > REQUEST_HEAD_BYTES ||
+	    bpf_probe_read_user(scan->head.bytes, n, (void *)buffer->base))
+		goto out;
+	if (whole > n) {
+		tail_n = whole - n;
 		if (tail_n > REQUEST_TAIL_BYTES) {
 			scan->head.gap = tail_n - REQUEST_TAIL_BYTES;
 			tail_n = REQUEST_TAIL_BYTES;
 		}
-		if (!bpf_probe_read_user(scan->tail.bytes, tail_n,
-					 (void *)(buffer->base + got - tail_n)) &&
+		barrier_var(tail_n);
+		if (tail_n <= REQUEST_TAIL_BYTES &&
+		    !bpf_probe_read_user(scan->tail.bytes, tail_n,
+					 (void *)(buffer->base + whole - tail_n)) &&
 		    !bpf_map_update_elem(&request_tails, &key, &scan->tail, BPF_ANY))
 			scan->head.tail_n = tail_n;
 	}
-	if (request_has_body(method)) {
-		scan->framing = 0;
-		request_scan_head(n);
-		if (scan->end) {
-			state = HEAD_DONE;
-			if (scan->framing & ~FRAMING_LENGTH)
-				*ret_left = ~0ULL;
-			else if (scan->framing && scan->length > got - scan->end)
-				*ret_left = scan->length - (got - scan->end);
-		}
-	} else {
-		__u32 end = 0;
-
-		bpf_probe_read_user(&end, sizeof(end), (void *)(buffer->base + got - sizeof(end)));
-		if (got <= buffer->len && end == 0x0a0d0a0d)
-			state = HEAD_DONE;
-	}
 	if (bpf_map_update_elem(&request_heads, &key, &scan->head, BPF_ANY))
-		goto split;
+		goto out;
+	conn->head = HEAD_OPEN;
+	if (!n || !scan->head.bytes[0]) { /* uwsgi */
+		conn->head = HEAD_DONE;
+		conn->head_ended = 1;
+		goto out;
+	}
+	scan->framing = 0;
+	request_scan_head(n);
+	ended = scan->end;
+	if (ended) {
+		request_head_ends(key, conn, scan, buffer->base + scan->end, whole - scan->end);
+	} else {
+		conn->framing = scan->framing;
+		conn->chunks[DIRECTION_IN].left = scan->length;
+		conn->line_n = request_line_keep(key, scan, n);
+	}
+	if (got > whole && conn->body == BODY_LENGTH) /* in further pieces */
+		request_body_take(key, conn, 0, got - whole);
+	else if (got > whole && conn->body)
+		conn->body = BODY_UNKNOWN;
 	request_scan_end(scan);
-	return state;
-split:
+	return ended ? 0 : whole - n;
+out:
 	request_scan_end(scan);
-	return HEAD_SPLIT;
+	return 0;
 }
 
 /* A further piece of the head. */
@@ -73,7 +167,7 @@ static __always_inline void request_head_append(__u64 key, struct request_connec
 {
 	enum { PIECE = 256, PIECES = 4 };
 	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
-	__u32 left = got < buffer->len ? got : buffer->len, at, n, end = 0;
+	__u32 left = got < buffer->len ? got : buffer->len, at, n;
 	__u64 from = buffer->base;
 
 	if (!request_has_lengths || !head || head->tail_n)
@@ -91,49 +185,64 @@ static __always_inline void request_head_append(__u64 key, struct request_connec
 	head->n = at;
 	if (left)
 		goto split;
-	if (at < 4 || at > REQUEST_HEAD_BYTES)
-		return;
-	bpf_probe_read_kernel(&end, sizeof(end), head->bytes + at - 4);
-	if (end != 0x0a0d0a0d)
-		return;
-	if (conn->head == HEAD_OPEN)
-		conn->head = HEAD_DONE;
-	/* its length is not read: all that follows until the answer is taken for the body */
-	if (request_has_body(conn->method))
-		conn->request_left = ~0ULL;
 	return;
 split:
 	if (conn->head == HEAD_OPEN)
 		conn->head = HEAD_SPLIT;
 }
 
+/*
+ * What begins with the `n` bytes at `base`, read from a server's connection; 0: with the ones that
+ * were kept? Global: a loop.
+ */
+__noinline int request_start_of(__u64 key, __u64 base, __u32 n)
+{
+	struct request_head *head = NULL;
+	char b[32] = {};
+	__u32 i;
+
+	if (n > REQUEST_LONGEST_METHOD + 2)
+		n = REQUEST_LONGEST_METHOD + 2;
+	if (!base) {
+		head = bpf_map_lookup_elem(&request_heads, &key);
+		if (!head)
+			return START_NONE;
+		__builtin_memcpy(b, head->bytes, sizeof(b));
+	}
+	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
+	if (n > sizeof(b) || (base && bpf_probe_read_user(b, n, (void *)base)))
+		return START_NONE;
+	for (i = 0; i < REQUEST_LONGEST_METHOD + 2; i++) {
+		if (i >= n)
+			return START_CUT;
+		if (!request_is_token(b[i]))
+			break;
+	}
+	if (!i || i > REQUEST_LONGEST_METHOD || b[i & 31] != ' ')
+		return START_NONE;
+	if (i == 3 && !__builtin_memcmp(b, "PRI", 3))
+		return START_HTTP2;
+	if (i + 1 >= n)
+		return START_CUT;
+	if (i == 7 && !__builtin_memcmp(b, "CONNECT", 7))
+		return b[8] > ' ' ? START_REQUEST : START_NONE;
+	return request_target_begins(b[(i + 1) & 31]) ? START_REQUEST : START_NONE;
+}
+
 /* The first bytes were too few. False: they were no request's. */
 static __always_inline bool request_head_begins(__u64 key, struct request_connection *conn)
 {
 	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
-	union {
-		char b[REQUEST_START_BYTES];
-		__u64 words[2];
-	} start = {};
-	__u32 n;
+	__u32 start;
 
 	if (!head)
 		return false;
-	n = head->n;
-	bpf_probe_read_kernel(start.b, sizeof(start.b), head->bytes);
-	/* behind the head is what the memory had before */
-	if (n < 8)
-		start.words[0] &= (1ULL << 8 * n) - 1;
-	if (n <= 8)
-		start.words[1] = 0;
-	else if (n < 16)
-		start.words[1] &= (1ULL << 8 * (n - 8)) - 1;
-	conn->method = request_method_of(start.b);
-	if (conn->method) {
-		conn->head = HEAD_OPEN;
-		return true;
+	start = request_start_of(key, 0, head->n);
+	if (start == START_REQUEST) {
+		conn->method = request_method_of(head->bytes) ?: REQUEST_METHOD_other;
+		conn->head = conn->head_ended ? HEAD_DONE : HEAD_OPEN;
 	}
-	return n < 8 ? request_method_may_follow(start.b, n) : n == 8 && start.b[0] == 'O';
+	return start == START_REQUEST || start == START_CUT;
 }
 
 #endif

@@ -106,6 +106,24 @@ static __always_inline __u32 request_method_of(const char b[REQUEST_START_BYTES]
 	return 0;
 }
 
+/* The characters of a token, RFC 9110 5.6.2, as bits. */
+static __always_inline bool request_is_token(__u8 c)
+{
+	const __u64 low = 0x03ff6cfa00000000ULL, high = 0x57ffffffc7fffffeULL;
+
+	return c < 128 && (c < 64 ? low >> c : high >> (c - 64)) & 1;
+}
+
+enum { REQUEST_LONGEST_METHOD = 20 };
+
+enum request_start {
+	START_NONE,
+	START_BLANK,   /* newlines before a request, which servers leave out */
+	START_CUT,     /* the bytes are too few to tell */
+	START_REQUEST, /* a method and a target */
+	START_HTTP2,
+};
+
 /* May a request's first `n` bytes, fewer than 8, be the beginning of a method? */
 static __always_inline bool request_method_may_follow(const char b[REQUEST_START_BYTES], __u32 n)
 {

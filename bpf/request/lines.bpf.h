@@ -260,4 +260,19 @@ static __always_inline __u32 request_line_keep(__u64 key, const struct request_s
 	return n < REQUEST_LINE_BYTES ? n : REQUEST_LINE_BYTES;
 }
 
+/* Reads the lines of up to `len` bytes behind the `kept` ones. False: the bytes cannot be read. */
+static __always_inline bool request_scan_bytes(struct request_scan *scan, __u32 kept, __u64 base,
+					       __u32 len)
+{
+	barrier_var(len); /* 5.10 knows the bounds of the compared register alone */
+	if (len > REQUEST_PIECE_BYTES)
+		len = REQUEST_PIECE_BYTES;
+	barrier_var(kept);
+	if (kept > REQUEST_LINE_BYTES ||
+	    bpf_probe_read_user(scan->head.bytes + kept, len, (void *)base))
+		return false;
+	request_scan_head(kept + len);
+	return true;
+}
+
 #endif

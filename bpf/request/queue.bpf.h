@@ -21,10 +21,13 @@ struct request_arrival {
 	__u32 accepted_tid;
 	__u32 copied_seq; /* before 6.3: tcp_sock.copied_seq after the last read */
 	__u32 netns;
-	__u32 depth; /* if it waits: requests that waited when it arrived */
-	__u16 port;  /* of the listener; 0: unknown, or a unix socket's */
-	__u8 waits;  /* counted in request_listener.waiting */
-	__u8 open;   /* a request is read and not answered: what arrives belongs to it */
+	__u32 depth;  /* if it waits: requests that waited when it arrived */
+	__u16 port;   /* of the listener; 0: unknown, or a unix socket's */
+	__u8 waits;   /* counted in request_listener.waiting */
+	__u8 open;    /* a request is read and not answered: what arrives belongs to it */
+	__u8 foreign; /* TLS or HTTP/2: whatever is read is no request */
+	__u8 odd;     /* was counted in request_odd */
+	__u8 pad[2];
 };
 
 struct {

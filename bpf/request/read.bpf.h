@@ -104,11 +104,11 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	conn->fd = fd;
 	conn->open_requests = open;
 	conn->bytes_in = conn->bytes_out = 0;
-	conn->request_left = conn->chunks[DIRECTION_OUT].left = 0;
+	conn->chunks[DIRECTION_OUT].left = 0;
 	conn->slow_since_ns = conn->slow_ns = 0;
 	conn->status = conn->not_measured = 0;
 	conn->answer = ANSWER_NONE;
-	conn->framing = conn->line_n = 0;
+	conn->framing = conn->line_n = conn->head_ended = 0;
 	conn->gone = 0;
 	conn->busy_threads = 0;
 	conn->has_queue_depth = 0;
@@ -121,35 +121,42 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	request_header_set(t, &conn->header);
 }
 
-/* A read by a tracked process begins with a request. Global: see request_scan_line(). */
-__noinline int request_open(__u64 key, __u32 method, __u32 got)
+/*
+ * A read by a tracked process begins with a request, behind `skip` newlines. Returns how many
+ * bytes at the read's end may belong to the head as well. Global: see request_scan_line().
+ */
+__noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u32 begun)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	struct request_connection *conn = request_connection_of(key);
 	struct thread *t = request_current_thread();
 	struct request_buffer buffer = {};
-	__u64 left = 0;
+	__u32 left;
 
+	if (!conn && arrival && arrival->foreign)
+		return 0;
 	if (!conn)
 		conn = request_connection_new(key, arrival);
-	if (!conn || !t || !request_call_buffer(&buffer)) {
+	if (!conn || !t || !request_call_buffer(&buffer) || skip > buffer.len || skip > got) {
 		request_lost();
 		return 0;
 	}
+	buffer.base += skip;
+	buffer.len -= skip;
 	request_begin(conn, t, arrival, buffer.fd, false);
 	conn->n += conn->counted;
 	conn->method = method;
 	conn->bytes_in = got;
-	conn->head = request_head_keep(key, &buffer, got, method, &left);
-	if (!method && got < 8)
+	conn->body = BODY_NONE;
+	left = request_head_keep(key, conn, &buffer, got - skip);
+	if (begun)
 		conn->head = HEAD_BEGUN;
-	conn->request_left = left;
 	request_set_waits(conn, arrival, conn->read_ns);
 	request_set_depth(conn, arrival);
 	if (conn->family == REQUEST_FAMILY_unix)
 		request_unix = 1;
 	request_port_note(conn->server_port);
-	return 0;
+	return left;
 }
 
 /* The bytes that arrive from now on belong to what comes next. */
@@ -188,27 +195,94 @@ static __always_inline void request_read_by_others(__u64 key)
 	arrival->first_byte_ns = 0;
 }
 
-/* What begins with these bytes? Requests that cannot be followed are counted. */
-static __always_inline __u32 request_kind(const char b[REQUEST_START_BYTES], __u32 got,
-					  bool *ret_is_request)
-{
-	__u32 method = request_method_of(b);
-
-	*ret_is_request = method || request_is_uwsgi(b, got);
-	if (!method && !__builtin_memcmp(b, "PRI * HTTP/2.0", 14))
-		__sync_fetch_and_add(&request_http2, 1);
-	return method;
-}
-
-/* A TLS handshake begins on an accepted connection. */
-static __always_inline void request_count_tls(__u64 key, const char b[REQUEST_START_BYTES])
+/*
+ * Bytes on a server's connection begin no request: is it another protocol's? Each connection is
+ * counted once.
+ */
+static __always_inline void request_not_begun(__u64 key, __u32 start, __u16 first)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	bool tls = first == 0x0316; /* a handshake */
 
-	if (arrival && arrival->accepted_ns) {
-		__sync_fetch_and_add(&request_tls, 1);
-		arrival->accepted_ns = 0; /* once per connection */
+	if (!arrival || arrival->foreign)
+		return;
+	if (tls || start == START_HTTP2) {
+		arrival->foreign = 1;
+		__sync_fetch_and_add(tls ? &request_tls : &request_http2, 1);
+	} else if (!arrival->odd) {
+		arrival->odd = 1;
+		__sync_fetch_and_add(&request_odd, 1);
 	}
+}
+
+/* What a read begins with: enum request_start, the method, and the number of newlines before it. */
+#define REQUEST_BEGAN(start, method, skip) ((start) | (method) << 8 | (skip) << 16)
+
+/*
+ * A read of `got` bytes at `base` on a connection without a head that goes on. Returns
+ * REQUEST_BEGAN(). Global: for a stack of its own.
+ */
+__noinline int request_recognise(__u64 key, __u64 base, __u32 got)
+{
+	struct request_connection *conn = request_connection_of(key);
+	char b[REQUEST_START_BYTES] = {};
+	__u32 n = got < sizeof(b) ? got : sizeof(b), skip = 0, start, method;
+
+	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
+	if (n > sizeof(b) || bpf_probe_read_user(b, n, (void *)base))
+		return START_NONE;
+	method = request_method_of(b);
+	if (method || request_is_uwsgi(b, got))
+		return REQUEST_BEGAN(START_REQUEST, method, 0);
+	if (!conn && !bpf_map_lookup_elem(&request_arrivals, &key)) {
+		/* perhaps a client's connection: only what is surely a request */
+		return request_has_lengths && request_method_may_follow(b, got) ? START_CUT
+										: START_NONE;
+	}
+	for (; skip < 4 && skip < n && (b[skip & 3] == '\r' || b[skip & 3] == '\n'); skip++)
+		;
+	if (skip == got)
+		return START_BLANK;
+	start = request_start_of(key, base + skip, got - skip);
+	if (start == START_REQUEST) {
+		bpf_probe_read_user(b, sizeof(b), (void *)(base + skip));
+		method = request_method_of(b) ?: REQUEST_METHOD_other;
+	} else if (start != START_CUT && !(conn && conn->worker)) {
+		if (conn)
+			conn->begin.at_ns = 0; /* an answer is not the last request's */
+		request_not_begun(key, start, *(__u16 *)b);
+	}
+	return REQUEST_BEGAN(start, method, skip);
+}
+
+/* The read is of a body, even of a request that was answered before its end. */
+static __always_inline void request_body_read(__u64 key, struct request_connection *conn,
+					      const struct request_buffer *buffer, __u32 got)
+{
+	if (conn->worker)
+		conn->bytes_in += got;
+	if (conn->body == BODY_CHUNKED && got > buffer->len) /* in further pieces */
+		conn->body = BODY_UNKNOWN;
+	request_body_take(key, conn, buffer->base, got);
+}
+
+/* The head of the open request goes on. Global: for a stack of its own. */
+__noinline int request_head_read(__u64 key, __u32 got)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct request_buffer buffer = {};
+
+	if (!conn || !request_call_buffer(&buffer))
+		return 0;
+	conn->bytes_in += got;
+	if (conn->head == HEAD_OPEN || conn->head == HEAD_BEGUN)
+		request_head_append(key, conn, &buffer, got);
+	if (conn->head == HEAD_BEGUN && !request_head_begins(key, conn)) {
+		request_drop(key, conn);
+		request_not_begun(key, START_NONE, 0);
+		return 0;
+	}
+	return got < buffer.len ? got : buffer.len;
 }
 
 /* A tracked process has read `got` bytes. Global: see request_scan_line(). */
@@ -216,50 +290,39 @@ __noinline int request_read(__u64 key, __u32 got)
 {
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
-	char b[REQUEST_START_BYTES] = {};
-	bool is_request = false;
-	__u32 method = 0, n;
+	bool open = conn && conn->worker;
+	__u32 began = START_NONE, start, n;
 
-	if (conn && conn->worker) {
-		if (!got) {
+	if (!got) {
+		if (open)
 			conn->gone = GONE_EOF;
-			return 0;
-		}
-	} else if (!got) {
 		return 0;
-	}
-	if (conn && conn->request_left && (!conn->worker || conn->request_left != ~0ULL)) {
-		/* of a body, even of a request that was answered before its end */
-		if (conn->request_left != ~0ULL)
-			conn->request_left -= got < conn->request_left ? got : conn->request_left;
-		if (conn->worker)
-			conn->bytes_in += got;
-		goto taken;
 	}
 	if (!request_call_buffer(&buffer))
 		goto taken;
-	n = got < sizeof(b) ? got : sizeof(b);
-	if (bpf_probe_read_user(b, n, (void *)buffer.base))
+	if (conn && conn->body) {
+		request_body_read(key, conn, &buffer, got);
 		goto taken;
-	if (!conn || !conn->worker || conn->answer == ANSWER_UNFRAMED)
-		method = request_kind(b, got, &is_request);
-	if (conn && conn->worker && is_request) {
-		request_end(key, REQUEST_END_next_request, REQUEST_OUTCOME_answered,
-			    REQUEST_END_AT_LAST_WRITE);
-		conn = NULL;
 	}
-	if (is_request) {
-		request_open(key, method, got);
-	} else if (conn && conn->worker) {
+	if (open && !conn->head_ended) {
+		n = request_head_read(key, got);
+		if (n)
+			request_head_lines(key, buffer.base, n);
+		goto taken;
+	}
+	if (!open || conn->answer == ANSWER_UNFRAMED)
+		began = request_recognise(key, buffer.base, got);
+	start = began & 255;
+	if (start == START_REQUEST || (start == START_CUT && !open)) {
+		if (open)
+			request_end(key, REQUEST_END_next_request, REQUEST_OUTCOME_answered,
+				    REQUEST_END_AT_LAST_WRITE);
+		n = request_open(key, began >> 8 & 255, got, began >> 16, start == START_CUT);
+		if (n)
+			request_head_lines(
+				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);
+	} else if (open) {
 		conn->bytes_in += got;
-		if (conn->head == HEAD_OPEN || conn->head == HEAD_BEGUN)
-			request_head_append(key, conn, &buffer, got);
-		if (conn->head == HEAD_BEGUN && !request_head_begins(key, conn))
-			request_drop(key, conn);
-	} else if (request_has_lengths && request_method_may_follow(b, got)) {
-		request_open(key, REQUEST_METHOD_none, got);
-	} else if (b[0] == 0x16 && b[1] == 3) {
-		request_count_tls(key, b);
 	}
 taken:
 	request_arrival_taken(key);

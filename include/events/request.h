@@ -32,7 +32,7 @@ enum request_part {
 /* ebpf_request.method; append only */
 /* clang-format off */
 #define REQUEST_METHODS(X)                                                                         \
-	X(GET) X(HEAD) X(POST) X(PUT) X(DELETE) X(PATCH) X(OPTIONS) X(TRACE) X(CONNECT)
+	X(GET) X(HEAD) X(POST) X(PUT) X(DELETE) X(PATCH) X(OPTIONS) X(TRACE) X(CONNECT) X(other)
 /* clang-format on */
 enum request_method {
 	REQUEST_METHOD_none,

@@ -75,7 +75,8 @@ static const struct {
 	{ "work_elsewhere",
 	  "other threads worked for the request: their CPU, locks and disks are not "
 	  "in the parts" },
-	{ "head_split", "the head came in pieces: method, path and trace id may be missing" },
+	{ "head_split",
+	  "not all of the head was looked at: method, path and trace id may be missing" },
 	{ "pipelined", "sent before the answer to the request before: its wait has parts of that "
 		       "one" },
 };

@@ -46,6 +46,17 @@ static struct text text_from(struct text text, size_t skipped)
 	return (struct text){ text.at + skipped, text.len - skipped };
 }
 
+static bool is_token(struct text name)
+{
+	for (size_t i = 0; i < name.len; i++) {
+		unsigned char c = (unsigned char)name.at[i];
+
+		if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", c))
+			return false;
+	}
+	return name.len > 0;
+}
+
 /* Whether bodies are unusual with the method; '' if the method is not known. */
 static bool take_method(struct text word, struct http_head *ret)
 {
@@ -138,17 +149,6 @@ struct headers {
 	bool ambiguous, ended;
 };
 
-static bool is_token(struct text name)
-{
-	for (size_t i = 0; i < name.len; i++) {
-		unsigned char c = (unsigned char)name.at[i];
-
-		if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", c))
-			return false;
-	}
-	return name.len > 0;
-}
-
 static void take_header(struct text line, struct headers *headers)
 {
 	struct text name = line, value;
@@ -222,19 +222,20 @@ static void take_tail(struct text tail, struct headers *headers)
 static bool take_request_line(struct text line, bool whole, struct http_head *ret,
 			      bool *ret_no_body)
 {
-	struct text method = line, target;
+	struct text method = line, target, version;
+	bool is_http;
 
 	if (!cut_at(&method, " "))
 		return false;
 	*ret_no_body = take_method(method, ret);
-	if (!ret->method[0])
-		return false;
-	target = text_from(line, method.len + 1);
-	line = target;
+	target = version = text_from(line, method.len + 1);
 	whole = cut_at(&target, " ") || whole;
+	version = text_from(version, target.len);
+	is_http = equals(version, " HTTP/1.1") || equals(version, " HTTP/1.0");
+	if (!ret->method[0] && !(is_http && is_token(method)))
+		return false;
 	take_path(target, whole, ret);
-	line = text_from(line, target.len);
-	return equals(line, " HTTP/1.1") || equals(line, " HTTP/1.0");
+	return is_http;
 }
 
 static void parse_http(struct text first, struct text tail, struct http_head *ret)
@@ -243,9 +244,11 @@ static void parse_http(struct text first, struct text tail, struct http_head *re
 	struct text line = first;
 	bool no_body, whole = next_line(&first, &line, &headers.ambiguous);
 
+	ret->cut = !whole;
 	if (!take_request_line(line, whole, ret, &no_body) || !whole)
 		return;
 	take_headers(first, &headers);
+	ret->cut = !headers.ended;
 	if (!headers.ended && tail.len && no_body)
 		take_tail(tail, &headers);
 	if (!headers.ambiguous && headers.n_traceparents == 1)
@@ -330,6 +333,7 @@ static void parse_uwsgi(struct text first, struct text tail, struct http_head *r
 	if (size <= variables.len)
 		variables.len = size;
 	take_variables(variables, &found);
+	ret->cut = size > first.len - UWSGI_HEAD;
 	if (size > first.len - UWSGI_HEAD && tail.len)
 		take_variables_of_tail(tail, &found);
 	if (found.method.at)

@@ -7,6 +7,7 @@
 #ifndef UNDERSPAN_ROWS_HTTP_HEAD_H
 #define UNDERSPAN_ROWS_HTTP_HEAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes that the parser uses: the first of a read, and the last of a longer read. */
@@ -18,6 +19,7 @@ struct http_head {
 	char path[257]; /* as sent (not decoded), without host, query and fragment */
 	char trace_id[33];
 	char parent_span_id[17];
+	bool cut; /* not all lines of the head are there */
 };
 
 /*

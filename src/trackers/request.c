@@ -236,6 +236,8 @@ static void request_take_extra(void *row_of, const void *extra, size_t size,
 	(void)context;
 	if (n <= size && tail <= n)
 		http_head_parse(extra, n, n - tail, &row->head);
+	if (row->head.cut)
+		row->event.not_measured |= REQUEST_LACK_head_split;
 }
 
 static void request_complete(void *row_of, struct row_context *context)
@@ -314,7 +316,7 @@ static void request_drained(const struct tracker_output *output, const struct sc
 static void report_unfollowed(const struct tracker_output *output, uint64_t now_ns)
 {
 	static const uint64_t every_ns = 10 * NSEC_PER_SEC;
-	static uint64_t reported[5], reported_ns;
+	static uint64_t reported[8], reported_ns;
 	const struct {
 		const char *what, *words;
 		uint64_t n;
@@ -329,6 +331,12 @@ static void report_unfollowed(const struct tracker_output *output, uint64_t now_
 		  skeleton->bss->request_unreadable },
 		{ "pipelined", "answers to pipelined requests that have no rows",
 		  skeleton->bss->request_pipelined },
+		{ "CONNECT", "tunnels (CONNECT); their rows end where the tunnel begins",
+		  skeleton->bss->request_tunnels },
+		{ "others", "connections of other protocols to servers; they have no rows",
+		  skeleton->bss->request_odd },
+		{ "bodies", "requests behind a body whose end cannot be told; they have no rows",
+		  skeleton->bss->request_unbounded },
 	};
 	struct why why;
 

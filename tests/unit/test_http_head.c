@@ -71,9 +71,12 @@ static void method_and_path(void **state)
 		{ "GET", "", "" },
 		/* words that are none of HTTP/1 */
 		{ "", "", "" },
-		{ "get / HTTP/1.1\r\n", "", "" },
+		{ "get /\r\n", "", "" },
 		{ "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "", "" },
-		{ "ANYTHING / HTTP/1.1\r\n", "", "" },
+		{ "ANY(THING) / HTTP/1.1\r\n", "", "" },
+		/* a method that is not known has no name, but its path is taken */
+		{ "get / HTTP/1.1\r\n", "", "/" },
+		{ "ANYTHING /a?b HTTP/1.1\r\n", "", "/a" },
 		{ "\x16\x03\x01\x02", "", "" },
 		{ "\r\nGET / HTTP/1.1\r\n", "", "" },
 		/* what steers a terminal */

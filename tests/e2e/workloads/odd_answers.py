@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server of one thread per connection that answers GET /NAME with exactly known writes: what no server should send, then the connection is closed
 (ANSWERS), or what is unusual and right, and the connection goes on (KEPT). On stderr: the port."""
+import re
 import socket
 import sys
 import threading
@@ -71,20 +72,61 @@ KEPT = {
 }
 
 
+TUNNELS = {b"CONNECT": b"HTTP/1.1 200 Connected\r\n\r\n", b"UPGRADE": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"}
+
+
+class Reader:
+    def __init__(self, connection):
+        self.connection, self.got = connection, b""
+
+    def more(self):
+        more = self.connection.recv(1 << 17)
+        if not more:
+            raise EOFError
+        self.got += more
+
+    def until(self, end):
+        while end not in self.got:
+            self.more()
+        taken, self.got = self.got.split(end, 1)
+        return taken
+
+    def skip(self, n):
+        while len(self.got) < n:
+            self.more()
+        self.got = self.got[n:]
+
+    def request(self):
+        """The words of a request's first line; its body, too, is read."""
+        head = b""
+        while not head:
+            head = self.until(b"\r\n\r\n").lstrip(b"\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+        if re.search(rb"(?i)\r\ntransfer-encoding: chunked", head):
+            while size := int(self.until(b"\r\n"), 16):
+                self.skip(size + 2)
+            self.skip(2)
+        elif length:
+            self.skip(int(length[1]))
+        return head.split(b"\r\n")[0].split(b" ") + [b""]
+
+
 def serve(connection):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    reader = Reader(connection)
     while True:
-        got = b""
-        while b"\r\n\r\n" not in got:
-            more = connection.recv(4096)
-            if not more:
-                return connection.close()
-            got += more
-        names = [line.split(b" ")[1][1:].decode() for line in got.split(b"\r\n") if line.startswith(b"GET ")]
+        try:
+            requests = [reader.request()]
+            while reader.got:
+                requests.append(reader.request())
+        except (EOFError, ConnectionError):
+            return connection.close()
+        names = [path[1:].decode("latin") for _, path, *_ in requests]
         if len(names) > 1:
             connection.sendall(b"".join(b"".join(KEPT[name][0]) for name in names))
             continue
-        pieces = (ANSWERS.get(names[0]) or KEPT[names[0]])[0]
+        tunnel = TUNNELS.get(requests[0][0])
+        pieces = [tunnel] if tunnel else (ANSWERS.get(names[0]) or KEPT.get(names[0]) or ([MADE],))[0]
         if isinstance(pieces, tuple):
             connection.sendmsg(pieces)
         else:
