@@ -188,8 +188,7 @@ int tcp_accept_find(struct bpf_iter__task_file *ctx)
 		return 0;
 	listener->owner.host_pid = BPF_CORE_READ(task, tgid);
 	listener->owner.host_tid = BPF_CORE_READ(task, pid);
-	listener->owner.pid = task_ns_id(BPF_CORE_READ(task, group_leader));
-	listener->owner.tid = task_ns_id(task);
+	header_set_ns_ids(&listener->owner, task);
 	BPF_CORE_READ_INTO(&listener->owner.comm, task, comm);
 	return 0;
 }

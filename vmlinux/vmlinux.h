@@ -58,8 +58,17 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct ns_common { /* include/linux/ns_common.h */
+	unsigned int inum;
+};
+
+struct pid_namespace {
+	struct ns_common ns;
+};
+
 struct upid {
 	int nr;
+	struct pid_namespace *ns;
 };
 
 struct pid {
@@ -198,11 +207,7 @@ struct in6_addr {
 	} in6_u;
 };
 
-/* ---- include/linux/ns_common.h, include/net/net_namespace.h ---- */
-
-struct ns_common {
-	unsigned int inum;
-};
+/* ---- include/net/net_namespace.h ---- */
 
 struct net {
 	struct ns_common ns;

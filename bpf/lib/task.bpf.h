@@ -90,20 +90,23 @@ static __always_inline bool process_refused(__u32 tgid)
 	return info && info->flags & PROCESS_REFUSED;
 }
 
-/* The task's id in its innermost PID namespace: os.getpid() and gettid() inside the container. */
-static __always_inline __u32 task_ns_id(struct task_struct *task)
+/* The task's entry of its innermost PID namespace, in kernel memory. NULL: unreadable. */
+static __always_inline struct upid *task_upid(struct task_struct *task)
 {
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	unsigned int level = BPF_CORE_READ(pid, level);
-	struct upid upid;
 
 	/* numbers[] grows with the level; PID namespaces nest 32 deep at most (MAX_PID_NS_LEVEL) */
 	if (level > 32)
-		return 0;
-	bpf_core_read(&upid, sizeof(upid),
-		      (void *)pid + bpf_core_field_offset(struct pid, numbers) +
-			      level * bpf_core_type_size(struct upid));
-	return upid.nr;
+		return NULL;
+	return (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+	       level * bpf_core_type_size(struct upid);
+}
+
+/* The task's id in its innermost PID namespace: os.getpid() and gettid() inside the container. */
+static __always_inline __u32 task_ns_id(struct task_struct *task)
+{
+	return BPF_CORE_READ(task_upid(task), nr);
 }
 
 /* bpf_get_current_task_btf(): 5.11 (3ca1032ab7ab) */
@@ -151,13 +154,22 @@ static __always_inline __u64 task_ident(struct task_struct *task)
 #endif
 }
 
+/* The ids of the task in its PID namespace, and the namespace's inode: that of /proc/PID/ns/pid. */
+static __always_inline void header_set_ns_ids(struct event_header *header, struct task_struct *task)
+{
+	struct upid *thread = task_upid(task);
+
+	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
+	header->tid = BPF_CORE_READ(thread, nr);
+	header->pidns = BPF_CORE_READ(thread, ns, ns.inum);
+}
+
 /* Fills all members but the times, for any thread. */
 static __always_inline void header_set_task(struct event_header *header, struct task_struct *task)
 {
 	header->host_pid = BPF_CORE_READ(task, tgid);
 	header->host_tid = BPF_CORE_READ(task, pid);
-	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
-	header->tid = task_ns_id(task);
+	header_set_ns_ids(header, task);
 	header->ident = task_ident(task);
 	header->cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
 	BPF_CORE_READ_INTO(&header->comm, task, comm);
@@ -172,8 +184,7 @@ static __always_inline void header_set_current(struct event_header *header)
 
 	header->host_pid = current_tgid();
 	header->host_tid = current_tid();
-	header->pid = task_ns_id(BPF_CORE_READ(task, group_leader));
-	header->tid = task_ns_id(task);
+	header_set_ns_ids(header, task);
 	header->ident = task_ident(task);
 	header->cgroup_id = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(header->comm, sizeof(header->comm));

@@ -23,7 +23,8 @@ struct event_header {
 	/* sampling rates, see struct sampling */
 	__u8 sampling_level;
 	__u8 skip_shift;
-	__u8 pad[6];
+	__u8 pad[2];
+	__u32 pidns; /* inode of the thread's PID namespace; 0: unknown */
 };
 
 /*

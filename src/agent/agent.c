@@ -15,11 +15,13 @@
 #include "host/privileges.h"
 #include "base/log.h"
 #include "rows/enrich.h"
+#include "rows/identities.h"
 #include "base/clock.h"
 #include "host/kernel.h"
 #include "host/memory_limit.h"
 #include "process/processes.h"
 #include "rows/names.h"
+#include "rows/services.h"
 #include "process/process_table.h"
 #include "workers/reader_process.h"
 #include "workers/readers.h"
@@ -38,6 +40,7 @@ static struct agent *the_agent; /* for the hooks of discovery, a singleton */
 
 static void on_process(const struct process *process)
 {
+	services_refresh(process->host_pid);
 	tracker_set_process_appeared(&the_agent->set, process);
 }
 
@@ -54,7 +57,8 @@ static void on_process_checked(const struct process *process)
 static void on_process_gone(uint32_t host_pid)
 {
 	tracker_set_process_gone(&the_agent->set, host_pid);
-	enrich_process_gone(host_pid);
+	identities_refresh(host_pid);
+	services_refresh(host_pid);
 }
 
 /* ---- start and stop ---- */
@@ -91,7 +95,7 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	}
 	agent->set_open = true;
 	clock_calibrate();
-	enrich_init(options->host);
+	enrich_init(options->host, NULL);
 	/* the longest part of the start; nothing is attached, written or started so far */
 	stop_at_once_begin(reader_processes_kill);
 	err = tracker_set_open(&agent->set, &options->trackers, options->pids.n > 0,
@@ -257,7 +261,8 @@ bool agent_free(struct agent *agent)
 		return false;
 	if (agent->set_open)
 		tracker_set_close(&agent->set);
-	enrich_done();
+	services_free();
+	identities_free();
 	the_agent = NULL;
 	free(agent);
 	return true;

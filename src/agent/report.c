@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "rows/enrich.h"
+#include "rows/identities.h"
 #include "base/clock.h"
 #include "host/every_call.h"
 #include "base/version.h"
@@ -181,6 +182,7 @@ static struct probe_health_row row_of_process(const struct process *process, cha
 					      char build_id[2 * PYTHON_BUILD_ID_MAX + 1])
 {
 	const struct python_binary *binary = process->file.binary;
+	const struct cgroup_identity *identity;
 	struct probe_health_row row = {
 		.host = enrich_host(),
 		.host_pid = process->host_pid,
@@ -191,7 +193,9 @@ static struct probe_health_row row_of_process(const struct process *process, cha
 		.reason = process->refused.text,
 	};
 
-	enrich_identity(process->host_pid, 0, row.time_ns, &row.container_id, &row.pod_uid);
+	identity = identities_find(process->host_pid, 0, row.time_ns);
+	row.container_id = identity->container_id;
+	row.pod_uid = identity->pod_uid;
 	version[0] = build_id[0] = '\0';
 	if (binary) {
 		snprintf(version, 32, "%u.%u.%u", binary->image.major, binary->image.minor,

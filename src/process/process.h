@@ -25,6 +25,8 @@ struct known_frame;
 struct known_thread;
 struct process_job;
 
+enum { SERVICE_NAME_MAX = 128 };
+
 struct process {
 	uint32_t host_pid;
 	struct binary_file file; /* .binary NULL: refused (see `refused`), or ended */
@@ -40,6 +42,10 @@ struct process {
 	bool reportable, check_waits;
 	/* state_check.c's: the pending check */
 	struct state_check *check;
+
+	/* service_name.c's; "": the environment names none, or was not read so far */
+	char service[SERVICE_NAME_MAX + 1];
+	enum { SERVICE_UNREAD, SERVICE_BEING_READ, SERVICE_READ } service_state;
 
 	/* written by jobs; host_pid 0: never had a binary */
 	struct process_memory memory;

@@ -8,6 +8,7 @@
 #include "process/chosen.h"
 #include "process/grace_period.h"
 #include "process/process_table.h"
+#include "process/service_name.h"
 #include "process/state_check.h"
 #include "process/tracked_map.h"
 
@@ -28,6 +29,7 @@ static void announce(struct process *p, uint64_t start_time)
 {
 	if (hooks.appeared)
 		hooks.appeared(p);
+	service_name_read(p);
 	grace_period_begin(p, start_time);
 }
 

@@ -3,39 +3,29 @@
 #include "rows/enrich.h"
 
 #include <string.h>
-#include <uthash.h>
 
-#include "host/cgroup.h"
-#include "host/proc.h"
+#include "process/process_table.h"
+#include "rows/identities.h"
 #include "rows/names.h"
+#include "rows/services.h"
 #include "base/util.h"
 
-enum { MAX_IDENTITIES = 8192 };
-static const uint64_t PID_KEEP_NS = NSEC_PER_SEC;
+static char host_name[256], boot[40];
 
-/*
- * Cached by cgroup id if the unified hierarchy is the only one: works for ended threads, too. On
- * hybrid hosts (also version 1 hierarchies) a unified cgroup may hold processes of several
- * containers: cached by process there; by cgroup only for processes that ended before the first
- * look-up, if the cgroup's name identifies the container.
- */
-struct identity {
-	struct {
-		uint64_t number;
-		uint64_t is_pid;
-	} key;
-	struct cgroup_identity cgroup;
-	bool sole;	   /* of a cgroup: unified hierarchy only */
-	bool ambiguous;	   /* of a cgroup: processes of several containers were seen */
-	uint64_t until_ns; /* of a pid: expiry, since pids are reused */
-	UT_hash_handle hh;
-};
-
-static struct identity *identities;
-static char host_name[256];
-
-void enrich_init(const char *host)
+static void read_boot_id(void)
 {
+	AUTO_FCLOSE FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (!file || fscanf(file, "%39[0-9a-f-]", boot) != 1)
+		boot[0] = '\0';
+}
+
+void enrich_init(const char *host, const char *boot_id)
+{
+	if (boot_id)
+		snprintf(boot, sizeof(boot), "%s", boot_id);
+	else
+		read_boot_id();
 	if (host)
 		snprintf(host_name, sizeof(host_name), "%s", host);
 	else if (gethostname(host_name, sizeof(host_name) - 1))
@@ -45,127 +35,6 @@ void enrich_init(const char *host)
 const char *enrich_host(void)
 {
 	return host_name;
-}
-
-static void drop_identity(struct identity *identity)
-{
-	HASH_DEL(identities, identity);
-	free(identity);
-}
-
-void enrich_done(void)
-{
-	struct identity *i, *next;
-
-	HASH_ITER(hh, identities, i, next)
-	drop_identity(i);
-}
-
-static struct identity *find_identity(uint64_t number, bool is_pid)
-{
-	const struct identity wanted = { .key = { number, is_pid } };
-	struct identity *found;
-
-	HASH_FIND(hh, identities, &wanted.key, sizeof(wanted.key), found);
-	return found;
-}
-
-static struct identity *add_identity(uint64_t number, bool is_pid)
-{
-	struct identity *added = find_identity(number, is_pid);
-
-	if (added)
-		return added;
-	if (HASH_COUNT(identities) >= MAX_IDENTITIES)
-		drop_identity(identities); /* the oldest */
-	added = calloc(1, sizeof(*added));
-	if (!added)
-		return NULL;
-	added->key.number = number;
-	added->key.is_pid = is_pid;
-	HASH_ADD(hh, identities, key, sizeof(added->key), added);
-	return added;
-}
-
-/* NULL: out of memory, or the cgroup's name has no container. */
-static struct identity *learn_cgroup(uint64_t cgroup_id, const char *text,
-				     const struct cgroup_identity *own)
-{
-	struct cgroup_identity named;
-	bool sole = cgroup_unified_identity(text, &named);
-	bool same = !strcmp(named.container_id, own->container_id) &&
-		    !strcmp(named.pod_uid, own->pod_uid);
-	struct identity *identity = find_identity(cgroup_id, false);
-
-	if (!identity && (sole || (same && named.container_id[0])))
-		identity = add_identity(cgroup_id, false);
-	if (!identity)
-		return NULL;
-	identity->sole = sole;
-	identity->ambiguous = !same;
-	identity->cgroup = named;
-	return identity;
-}
-
-static const struct cgroup_identity no_identity;
-
-/* The identity from the process; for an ended process, the cached identity of its cgroup. */
-static const struct cgroup_identity *read_identity(uint32_t host_pid, uint64_t cgroup_id,
-						   uint64_t event_ns)
-{
-	/* the root cgroup (1) identifies nothing */
-	struct identity *identity, *group = cgroup_id > 1 ? find_identity(cgroup_id, false) : NULL;
-	struct cgroup_identity own = { 0 };
-	char text[16384];
-	bool gone = proc_read(host_pid, "cgroup", text, sizeof(text)) < 0;
-
-	if (!gone)
-		cgroup_identity(text, &own);
-	if (!gone && cgroup_id > 1)
-		group = learn_cgroup(cgroup_id, text, &own);
-	if (group && group->sole)
-		return &group->cgroup;
-	if (gone && group && !group->ambiguous)
-		own = group->cgroup;
-	identity = find_identity(host_pid, true);
-	if (!identity || !gone) {
-		identity = add_identity(host_pid, true);
-		if (!identity)
-			return &no_identity;
-		identity->cgroup = own;
-	}
-	/* an ended process may have many events: avoids an open() per event */
-	identity->until_ns = event_ns + PID_KEEP_NS;
-	return &identity->cgroup;
-}
-
-static const struct cgroup_identity *look_up(uint32_t host_pid, uint64_t cgroup_id,
-					     uint64_t event_ns)
-{
-	const struct identity *found = cgroup_id > 1 ? find_identity(cgroup_id, false) : NULL;
-
-	if (found && found->sole)
-		return &found->cgroup;
-	found = find_identity(host_pid, true);
-	return found && event_ns < found->until_ns ? &found->cgroup
-						   : read_identity(host_pid, cgroup_id, event_ns);
-}
-
-void enrich_identity(uint32_t host_pid, uint64_t cgroup_id, uint64_t event_ns,
-		     const char **ret_container_id, const char **ret_pod_uid)
-{
-	const struct cgroup_identity *identity = look_up(host_pid, cgroup_id, event_ns);
-
-	*ret_container_id = identity->container_id;
-	*ret_pod_uid = identity->pod_uid;
-}
-
-void enrich_process_gone(uint32_t host_pid)
-{
-	struct identity *found = find_identity(host_pid, true);
-
-	if (found) /* its last rows may still follow */
-		found->until_ns = 0;
 }
 
 /* Number of events represented: reciprocal of the sampling probability. */
@@ -178,11 +47,37 @@ static float weight_of(const struct event_header *header)
 		       (double)(1ULL << (header->skip_shift & 31)));
 }
 
+static void set_names(struct row_context *context, const struct event_header *header,
+		      struct row_common *ret)
+{
+	/* a refused Python has a service, too */
+	struct process *python = row_process(context, header->host_pid, header->end_ns)
+					 ?: process_find(header->host_pid);
+	char comm[EVENT_COMM_LEN + 1] = "";
+	struct service_names names;
+
+	if (!header->host_pid)
+		return;
+	memcpy(comm, header->comm, EVENT_COMM_LEN);
+	names = services_find(python, header->host_pid, header->cgroup_id, comm, header->end_ns);
+
+	if (python && python->service_state == SERVICE_BEING_READ)
+		row_waits_for(context, header->host_pid);
+	ret->service = names.service;
+	ret->namespace = names.namespace;
+	ret->pod = names.pod;
+	ret->container = names.container;
+}
+
 void enrich_event(struct row_context *context, const struct event_header *header,
 		  struct row_common *ret)
 {
+	const struct cgroup_identity *identity;
+
 	*ret = (struct row_common){
 		.host = host_name,
+		.boot_id = boot,
+		.pidns = header->pidns,
 		.start_ns = header->start_ns,
 		.end_ns = header->end_ns,
 		.duration_ns = header->end_ns - header->start_ns,
@@ -193,8 +88,10 @@ void enrich_event(struct row_context *context, const struct event_header *header
 		.weight = weight_of(header),
 	};
 	memcpy(ret->comm, header->comm, sizeof(ret->comm));
-	enrich_identity(header->host_pid, header->cgroup_id, header->end_ns, &ret->container_id,
-			&ret->pod_uid);
+	identity = identities_find(header->host_pid, header->cgroup_id, header->end_ns);
+	ret->container_id = identity->container_id;
+	ret->pod_uid = identity->pod_uid;
+	set_names(context, header, ret);
 	ret->thread_name = names_find(context,
 				      &(struct thread_id){ .host_pid = header->host_pid,
 							   .host_tid = header->host_tid,

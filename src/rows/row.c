@@ -23,4 +23,10 @@ const struct column row_common_columns[ROW_COMMON_N_COLUMNS] = {
 	COMMON(COLUMN_CHARS, trace_id, "String"),
 	COMMON(COLUMN_CHARS, span_id, "String"),
 	COMMON(COLUMN_F32, weight, "Float32"),
+	COMMON(COLUMN_STRING, boot_id, "LowCardinality(String)"),
+	COMMON(COLUMN_U32, pidns, "UInt32"),
+	COMMON(COLUMN_STRING, service, "LowCardinality(String)"),
+	COMMON(COLUMN_STRING, namespace, "LowCardinality(String)"),
+	COMMON(COLUMN_STRING, pod, "LowCardinality(String)"),
+	COMMON(COLUMN_STRING, container, "LowCardinality(String)"),
 };

@@ -1,24 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The names under which people know a process, as labels of metrics: its systemd unit, else the
- * name of its main thread; its container and pod.
+ * The names under which people know a process. Its service: what its OpenTelemetry SDK calls it
+ * (process/service_name.h), else its Kubernetes container, its systemd unit, or its main thread's
+ * name. Its pod, namespace and container (host/container_names.h). Collector thread only.
  */
 #ifndef UNDERSPAN_ROWS_SERVICES_H
 #define UNDERSPAN_ROWS_SERVICES_H
 
 #include <stdint.h>
 
+#include "process/process.h"
+
 enum { SERVICE_LABELS_MAX = 384 };
 
-/* A process appeared or called exec(): what was known of the pid is forgotten. */
-void services_forget(uint32_t host_pid);
+/* All borrowed; "": none. */
+struct service_names {
+	const char *service;
+	const char *namespace, *pod, *container; /* Kubernetes' */
+	const char *labels; /* of metrics (base/exposition.h): service, container_id, pod_uid */
+};
 
 /*
- * The labels of a process (base/exposition.h). They are kept for some time after its end; for a
- * process that was never seen alive the service is `comm`. Valid until the next call.
+ * `process`: NULL if it is not a Python. A process that was never seen alive is called `comm`.
+ * Valid until the next call. `now_ns`: CLOCK_MONOTONIC.
  */
+struct service_names services_find(struct process *process, uint32_t host_pid, uint64_t cgroup_id,
+				   const char *comm, uint64_t now_ns);
+
+/* The same process's `labels`. */
 const char *services_labels(uint32_t host_pid, uint64_t cgroup_id, const char *comm,
 			    uint64_t now_ns);
+
+/* A process appeared, ended or called exec(): names are read again, if it exists. */
+void services_refresh(uint32_t host_pid);
 
 void services_free(void);
 

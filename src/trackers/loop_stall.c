@@ -7,7 +7,6 @@
 
 #include "host/kernel.h"
 #include "loop_stall.skel.h"
-#include "rows/services.h"
 #include "rows/stack.h"
 #include "trackers/loop_metrics.h"
 #include "trackers/loop_watch.h"
@@ -135,11 +134,6 @@ static void loop_stall_expose(struct exposition *to)
 	loop_metrics_expose(to, bpf_map__fd(skeleton->maps.loop_threads));
 }
 
-static void loop_stall_appeared(const struct process *process)
-{
-	services_forget(process->host_pid);
-}
-
 /*
  * The parts come from three clocks of the kernel, which differ by microseconds: their sum may
  * exceed the duration of a stall without CPU time. The largest part gives way.
@@ -187,9 +181,7 @@ static void loop_stall_take_extra(void *row_of, const void *extra, size_t size,
 				       &texts);
 }
 
-static const struct tracker_python python = { .walks_threads = true,
-					      .needs_stacks = true,
-					      .appeared = loop_stall_appeared };
+static const struct tracker_python python = { .walks_threads = true, .needs_stacks = true };
 
 const struct tracker loop_stall_tracker = {
 	.name = "loop_stall",

@@ -12,7 +12,6 @@
 #include "host/kernel.h"
 #include "rows/enrich.h"
 #include "rows/http_head.h"
-#include "rows/services.h"
 #include "trackers/own_rows.h"
 #include "trackers/request_metrics.h"
 #include "trackers/request_ports.h"
@@ -440,11 +439,6 @@ static int request_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	return 0;
 }
 
-static void request_process_appeared(const struct process *process)
-{
-	services_forget(process->host_pid);
-}
-
 static void request_process_gone(uint32_t host_pid)
 {
 	bpf_map_delete_elem(bpf_map__fd(skeleton->maps.request_processes), &host_pid);
@@ -464,7 +458,6 @@ static void request_close(void)
 }
 
 static const struct tracker_python python = {
-	.appeared = request_process_appeared,
 	.gone = request_process_gone,
 	.quiet = request_quiet,
 };

@@ -9,6 +9,8 @@
 
 #include "events/handoff.h"
 #include "rows/enrich.h"
+#include "rows/identities.h"
+#include "rows/services.h"
 #include "pipeline/json.h"
 #include "base/clock.h"
 #include "trackers/tracker.h"
@@ -57,11 +59,12 @@ int main(void)
 	double rates[RUNS];
 
 	clock_calibrate();
-	enrich_init("bench");
+	enrich_init("bench", NULL);
 	for (int i = 0; i < RUNS; i++)
 		rates[i] = run_once();
 	qsort(rates, RUNS, sizeof(rates[0]), compare);
 	printf("%.0f\n", rates[RUNS / 2]);
-	enrich_done();
+	services_free();
+	identities_free();
 	return 0;
 }

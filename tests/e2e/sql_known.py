@@ -17,6 +17,13 @@ PROCESSES = [("web-1", "c1" * 32, "pod-a", 7, 4007), ("web-1", "c2" * 32, "pod-a
              ("web-2", "c1" * 32, "pod-b", 7, 4007), ("web-2", "", "", 4007, 4007)]
 
 
+def names(host, container):
+    """What people call the process of those ids."""
+    return {"boot_id": f"{host[-1:] * 8}-boot", "pidns": 4026531836 if container == "" else 4026532000 + int(container[1:2]),
+            "service": HOSTILE[len(container) % 3], "namespace": "prod" if container else "", "pod": f"pod {container[:2]}" if container else "",
+            "container": container[:2]}
+
+
 def float32(x):
     return struct.unpack("f", struct.pack("f", x))[0]
 
@@ -49,7 +56,7 @@ class Maker:
         return {"host": host, "container_id": container, "pod_uid": pod, "pid": pid, "tid": pid + thread, "host_pid": host_pid,
                 "host_tid": host_pid + thread, "comm": choose(HOSTILE[:3] + ["python3"]), "thread_name": choose(HOSTILE),
                 "start_time": start, "end_time": start + ns // 1000, "duration_ns": ns, "trace_id": "", "span_id": "",
-                "weight": float32(choose(WEIGHTS))}
+                "weight": float32(choose(WEIGHTS)), **names(host, container)}
 
     def tcp(self):
         choose = self.random.choice

@@ -2,6 +2,7 @@
 """Pythons in containers: namespaces and an overlay of their own, equal pids, programs that an upgrade has deleted, and
 files that would let the agent wait for good."""
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from test_pythons import COLLECTIONS, GC, HANDOFF, HANDOFFS, WAITS, check, child
 ROOT = os.path.join(host.CACHE, "root-trixie")
 CONTAINER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container.py")
 IDS = [digit * 64 for digit in "abcd"]
+with open("/proc/sys/kernel/random/boot_id") as file:
+    BOOT_ID = file.read().strip()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,11 +28,12 @@ def user_namespaces():
         pytest.skip("nobody may make a user namespace here")
 
 
-def start(start_workload, python, container_id, *args, within=()):
+def start(start_workload, python, container_id, *args, within=(), environment=()):
     workload = start_workload(python, *args, prefix=[
-        sys.executable, CONTAINER, container_id, python.root, host.WORKLOADS, "--", *within])
+        "env", *environment, sys.executable, CONTAINER, container_id, python.root, host.WORKLOADS, "--", *within])
     workload.hello = workload.read()
     workload.host_pid = child_of(child_of(workload.pid))
+    workload.pidns = os.stat(f"/proc/{workload.host_pid}/ns/pid").st_ino
     assert workload.hello["pid"] == 1
     return workload
 
@@ -54,6 +58,11 @@ def check_all(agent, workloads):
         for table in GC, HANDOFF, "ebpf_gil_wait", "ebpf_probe_health":
             ids = {r["container_id"] for r in agent.select(table, lambda r: r["host_pid"] == workload.host_pid)}
             assert ids == {container_id}, (table, ids)
+        # and what a span carries, of which the container was told nothing
+        for table in GC, HANDOFF, "ebpf_gil_wait":
+            ids = {(r["boot_id"], r["pidns"]) for r in agent.select(table, lambda r: r["host_pid"] == workload.host_pid)}
+            assert ids == {(BOOT_ID, workload.pidns)}, (table, ids)
+    assert len({workload.pidns for workload in workloads}) == len(workloads)
 
 
 def trackers(start_agent):
@@ -72,6 +81,38 @@ def test_containers_of_one_image_stay_apart(pythons, start_agent, start_workload
     # each collection came to the agent once, though its code is probed for several containers
     counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gc_pause"]
     assert sum(r["seen"] for r in counts) == sum(r["rows"] + r["filtered"] for r in counts)
+
+
+def kubelet(*files):
+    """Runs the agent where the kubelet has made these files."""
+    return ["unshare", "--mount", "sh", "-ec", "mount -t tmpfs none /var/log; mkdir /var/log/containers; cd /var/log/containers;"
+            + " ".join(["touch --", *map(shlex.quote, files)]) + "; exec \"$@\"", "sh"]
+
+
+def test_names_instead_of_ids(pythons, start_agent, start_workload):
+    """service, namespace, pod and container of every row: of containers that the kubelet knows, with and without a name in the
+    environment, of one that it does not know, and of a process in no container."""
+    names = [("shop-7d9f", "prod", "web"), ("queue-0", "prod", "worker")]
+    files = [f"{pod}_{namespace}_{container}-{container_id}.log" for (pod, namespace, container), container_id in zip(names, IDS)]
+    agent = start_agent("--gc_pause.stack_min_us=0", trackers=["gc_pause"], prefix=kubelet(*files, "x_y_z-1.log", "\033[2J_a_b-" + IDS[2] + ".log"))
+    services = [["OTEL_SERVICE_NAME=shop \033[2Jüber"], [], ["OTEL_RESOURCE_ATTRIBUTES=a=b,service.name=third"]]
+    workloads = [start(start_workload, pythons[0], container_id, "every_python.py", COLLECTIONS, HANDOFFS, WAITS, environment=service)
+                 for container_id, service in zip(IDS, services)]
+    outside = start_workload(host.Python("/usr/bin/python3"), "every_python.py", COLLECTIONS, HANDOFFS, WAITS)
+    outside.hello, outside.host_pid = outside.read(), outside.pid
+    expected = [("shop ?[2Jüber", *names[0]), ("worker", *names[1]), ("third", "", "", "")]
+    with open("/proc/self/cgroup") as f:
+        units = [part.removesuffix(".service") for part in f.read().replace("\n", "/").split("/") if part.endswith(".service")]
+    expected.append((*[u for u in units if not u.startswith("user@")], "python3")[:1] + ("", "", ""))
+    # the first rows may go before the environment is read: they have the name of the program
+    for workload, (service, *_) in zip([*workloads, outside], expected):
+        agent.wait_rows(GC, lambda r: r["host_pid"] == workload.host_pid and r["service"] == service, timeout=20)
+    since = time.time_ns() // 1000
+    play(agent, [*workloads, outside])
+    agent.stop()
+    for workload, (service, pod, namespace, container) in zip([*workloads, outside], expected):
+        got = {(r["service"], r["namespace"], r["pod"], r["container"]) for r in agent.select(GC, lambda r: r["host_pid"] == workload.host_pid and r["start_time"] > since)}
+        assert got == {(service, namespace, pod, container)}
 
 
 def test_17_containers_of_one_image_share_its_probes(pythons, start_agent, start_workload):

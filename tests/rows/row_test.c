@@ -6,6 +6,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@
 #include "pipeline/pipeline.h"
 #include "process/process_table.h"
 #include "rows/enrich.h"
+#include "rows/identities.h"
+#include "rows/services.h"
 #include "rows/names.h"
 #include "workers/readers.h"
 
@@ -99,7 +102,7 @@ static void start_agent(void)
 
 	log_set_level(LOG_LEVEL_ERROR); /* hides warnings about clock steps */
 	clock_calibrate();
-	enrich_init("test");
+	enrich_init("test", "boot-1");
 	set.on_event = rows_on_event;
 	set.on_event_context = &rows;
 	for (; all_trackers[set.n]; set.n++)
@@ -359,7 +362,8 @@ uint64_t row_of_refused(const char *tracker)
 
 void row_process_gone(uint32_t host_pid)
 {
-	enrich_process_gone(host_pid);
+	identities_refresh(host_pid);
+	services_refresh(host_pid);
 	if (process_find(host_pid))
 		process_end(process_find(host_pid));
 }
@@ -428,7 +432,8 @@ int row_test_end(void **state)
 	interpreter_end();
 	names_done();
 	process_table_done();
-	enrich_done();
+	services_free();
+	identities_free();
 	return 0;
 }
 
@@ -453,10 +458,26 @@ static bool is_wanted(const struct row_group *group, int n, char **names)
 	return n == 0;
 }
 
+/* This process plays the Python of the rows: it has the environment of a service. */
+static void be_a_service(char **argv)
+{
+	static const char name[] = "OTEL_SERVICE_NAME";
+
+	if (getenv(name)) {
+		prctl(PR_SET_NAME, ROW_SERVICE);
+		return;
+	}
+	setenv(name, ROW_SERVICE, true);
+	execv("/proc/self/exe", argv);
+	perror("/proc/self/exe");
+	exit(1);
+}
+
 int main(int argc, char **argv)
 {
 	int failed = 0;
 
+	be_a_service(argv);
 	start_agent();
 	for (struct row_group *g = groups; g; g = g->next) {
 		if (is_wanted(g, argc - 1, argv + 1))

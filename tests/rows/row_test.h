@@ -69,13 +69,22 @@ enum { ROW_UNKNOWN_PID = 4200001 };
 		.host_pid = ROW_UNKNOWN_PID,                                                       \
 		.host_tid = 4200002,                                                               \
 		.comm = "worker",                                                                  \
+		.pidns = 4026532001,                                                               \
 	}
 #define ROW_COMMON                                                                                 \
 	"'host':'test','container_id':'','pod_uid':'','pid':70001,'tid':70002,"                    \
 	"'host_pid':4200001,'host_tid':4200002,'comm':'worker','thread_name':''," ROW_TIMES
 #define ROW_TIMES                                                                                  \
 	"'start_time':1700005000123456,'end_time':1700005000131111,'duration_ns':7654321,"         \
-	"'trace_id':'','span_id':'','weight':1"
+	"'trace_id':'','span_id':'','weight':1," ROW_NAMES
+/* The service of this process, and the name of a thread of no process. */
+#define ROW_SERVICE "worker"
+#define ROW_NAMES   ROW_NAMES_OF(ROW_SERVICE)
+#define ROW_NAMES_OF(service)                                                                      \
+	"'boot_id':'boot-1','pidns':4026532001,'service':'" service                                \
+	"','namespace':'','pod':'','container':''"
+#define ROW_NO_NAMES                                                                               \
+	"'boot_id':'boot-1','pidns':0,'service':'','namespace':'','pod':'','container':''"
 
 /* Sets all bits of the event, starting at the boot: extreme values. */
 #define ROW_SET_ALL_BITS(event) (memset(&(event), 0xff, sizeof(event)), (event).header.start_ns = 0)
@@ -83,7 +92,29 @@ enum { ROW_UNKNOWN_PID = 4200001 };
 	"'host':'test','container_id':'','pod_uid':'','pid':4294967295,'tid':4294967295,"          \
 	"'host_pid':4294967295,'host_tid':4294967295,'comm':'" ROW_16_REPLACED                     \
 	"','thread_name':'','start_time':1700000000000000,'end_time':1699999999999999,"            \
-	"'duration_ns':18446744073709551615,'trace_id':'','span_id':'','weight':2.14748365e+09"
+	"'duration_ns':18446744073709551615,'trace_id':'','span_id':'','weight':2.14748365e+09," ROW_MAX_NAMES
+#define ROW_16_MARKS                                                                               \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"                                                                                        \
+	"?"
+#define ROW_MAX_NAMES                                                                              \
+	"'boot_id':'boot-1','pidns':4294967295,'service':'" ROW_16_MARKS                           \
+	"','namespace':'','pod':'',"                                                               \
+	"'container':''"
+
 #define ROW_REPLACED	"\xef\xbf\xbd"
 #define ROW_4_REPLACED	ROW_REPLACED ROW_REPLACED ROW_REPLACED ROW_REPLACED
 #define ROW_16_REPLACED ROW_4_REPLACED ROW_4_REPLACED ROW_4_REPLACED ROW_4_REPLACED

@@ -71,7 +71,7 @@ static void expect_weight(uint64_t duration_ns, uint8_t level, uint8_t shift, co
 	feed(&header);
 	row_expectf(BEGIN IDS "'comm':'worker','thread_name':'','start_time':1700005000123456,"
 			      "'end_time':%llu,'duration_ns':%llu,'trace_id':'','span_id':'',"
-			      "'weight':%s" END,
+			      "'weight':%s," ROW_NAMES END,
 		    1700005000123456ULL + (duration_ns + 789) / 1000,
 		    (unsigned long long)duration_ns, weight);
 }
@@ -106,7 +106,7 @@ static void no_duration(void **state)
 	feed(&header);
 	row_expect(BEGIN IDS "'comm':'worker','thread_name':'','start_time':1700005000123456,"
 			     "'end_time':1700005000123456,'duration_ns':0,'trace_id':'',"
-			     "'span_id':'','weight':1" END);
+			     "'span_id':'','weight':1," ROW_NAMES END);
 }
 
 /* The wall clock steps back an hour during the event: each time uses the clock of its moment. */
@@ -123,7 +123,7 @@ static void a_step_of_the_clock(void **state)
 	feed(&header);
 	row_expectf(BEGIN IDS "'comm':'worker','thread_name':'','start_time':%llu,"
 			      "'end_time':%llu,'duration_ns':2000000000,'trace_id':'',"
-			      "'span_id':'','weight':1" END,
+			      "'span_id':'','weight':1," ROW_NAMES END,
 		    1700000000000000ULL + header.start_ns / 1000,
 		    1700000000000000ULL - 3600000000ULL + header.end_ns / 1000);
 	row_clock_advance(NSEC_PER_SEC);
@@ -153,6 +153,9 @@ static void hostile_names(void **state)
 	struct event_header header = ROW_HEADER;
 
 	(void)state;
+	/* an unknown process is called as its first event's thread */
+	feed(&header);
+	row_expect(BEGIN IDS "'comm':'worker','thread_name':''," ROW_TIMES END);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		memcpy(header.comm, names[i].comm, sizeof(header.comm));
 		feed(&header);
@@ -165,9 +168,9 @@ static void a_hostile_host(void **state)
 	const struct event_header header = ROW_HEADER;
 
 	(void)state;
-	enrich_init("ho\"st\xff\n");
+	enrich_init("ho\"st\xff\n", "boot-1");
 	feed(&header);
-	enrich_init("test");
+	enrich_init("test", "boot-1");
 	row_expect("{'table':'ebpf_tcp_connect','host':'ho\\\"st" ROW_REPLACED "\\u000a'," IDS
 		   "'comm':'worker','thread_name':''," ROW_TIMES END);
 }

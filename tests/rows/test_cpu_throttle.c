@@ -58,7 +58,8 @@ static void process_ends(void)
 	"{'table':'ebpf_cpu_throttle','host':'test','container_id':'','pod_uid':'','pid':70001,"   \
 	"'tid':0,'host_pid':4200001,'host_tid':0,'comm':'worker','thread_name':'',"
 #define QUOTA                                                                                      \
-	",'trace_id':'','span_id':'','weight':1,'cgroup':'web','cgroup_id':5000000011,"            \
+	",'trace_id':'','span_id':'','weight':1," ROW_NAMES                                        \
+	",'cgroup':'web','cgroup_id':5000000011,"                                                  \
 	"'cgroup_level':100004,'quota_us':50000000000,'period_us':60000000000,"
 
 static void ordinary_event(void **state)
@@ -135,8 +136,8 @@ static void an_ugly_cgroup(void **state)
 	take(&event);
 	row_expect(COMMON
 		   "'start_time':1700005000100000,'end_time':1700005000400000,"
-		   "'duration_ns':300000000,'trace_id':'','span_id':'','weight':1,"
-		   "'cgroup':'a\\\"\\\\\\u000a" ROW_REPLACED "\\u0085"
+		   "'duration_ns':300000000,'trace_id':'','span_id':'','weight':1," ROW_NAMES
+		   ",'cgroup':'a\\\"\\\\\\u000a" ROW_REPLACED "\\u0085"
 		   "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 		   "xxxxxxxxxxxxx','cgroup_id':5000000011,"
 		   "'cgroup_level':0,'quota_us':1,'period_us':0,"

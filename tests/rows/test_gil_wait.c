@@ -70,7 +70,8 @@ static void nobody_had_it(void **state)
 		   "'pid':70001,'tid':70002,'host_pid':4200001,'host_tid':4200002,"
 		   "'comm':'worker','thread_name':'','start_time':1700005000123456,"
 		   "'end_time':1700005000123456,'duration_ns':0,'trace_id':'','span_id':'',"
-		   "'weight':1,'runq_ns':0,'forced_ns':0,'holder_tid':0,'holder_host_tid':0,"
+		   "'weight':1," ROW_NAMES
+		   ",'runq_ns':0,'forced_ns':0,'holder_tid':0,'holder_host_tid':0,"
 		   "'holder_thread_name':'','holder_py_stack':[],'holders':[],'dropper_tid':0,"
 		   "'dropper_host_tid':0,'dropper_thread_name':'','sleeps':0,'py_stack':[],"
 		   "'method':'callsite'}");

@@ -215,7 +215,9 @@ static void the_rest(void **state)
 	(void)state;
 	add_sum(NULL, &rest);
 	row_expect("{'table':'ebpf_off_cpu_profile','host':'test','container_id':'','pod_uid':'',"
-		   "'pid':0,'tid':0,'host_pid':0,'host_tid':0,'comm':'','thread_name':''," ROW_TIMES
+		   "'pid':0,'tid':0,'host_pid':0,'host_tid':0,'comm':'','thread_name':'',"
+		   "'start_time':1700005000123456,'end_time':1700005000131111,"
+		   "'duration_ns':7654321,'trace_id':'','span_id':'','weight':1," ROW_NO_NAMES
 		   ",'count':1,'off_ns':2,'runq_ns':3,'min_ns':4,'max_ns':5,'state':'',"
 		   "'cause':'sleep','idle':0,'syscall':'','kernel_stack':[],'user_stack':[],"
 		   "'py_stack':[],'waker_pid':0,'waker_tid':0,'waker_host_tid':0,"

@@ -78,7 +78,7 @@ static void with_a_head(void **state)
 	event.weight = 7;
 	row_feed_more("request", &event, sizeof(event), head, sizeof(head) - 1);
 	row_expect("{'table':'ebpf_request'," WHO "'trace_id':'0123456789abcdef0123456789abcdef',"
-		   "'span_id':'','weight':7," SOCKET
+		   "'span_id':'','weight':7," ROW_NAMES "," SOCKET
 		   "'method':'PUT','path':'/shop/%7Ecart','status':200,'bytes_in':5000000002,"
 		   "'bytes_out':5000000003,'parent_span_id':'0123456789abcdef'," FATE ALL_PARTS
 		   "'not_measured':[]}");
@@ -98,8 +98,8 @@ static void not_measured(void **state)
 	event.has_queue_depth = 0;
 	row_feed("request", &event, sizeof(event));
 	row_expect(
-		"{'table':'ebpf_request'," WHO "'trace_id':'','span_id':'','weight':1," SOCKET
-		"'method':'POST','path':'','status':null,'bytes_in':5000000002,"
+		"{'table':'ebpf_request'," WHO "'trace_id':'','span_id':'','weight':1," ROW_NAMES
+		"," SOCKET "'method':'POST','path':'','status':null,'bytes_in':5000000002,"
 		"'bytes_out':5000000003,'parent_span_id':'','model':'pool','link':'write',"
 		"'end_by':'chunked','outcome':'answered','connection_request':3,"
 		"'queue_depth':null,'busy_threads':5,'open_requests':6,"
@@ -123,7 +123,7 @@ static void head_beyond_the_record(void **state)
 	row_feed_more("request", &event, sizeof(event), "GET / HTTP/1.1\r\n", 16);
 	for (int i = 0; i < 2; i++)
 		row_expect("{'table':'ebpf_request'," WHO
-			   "'trace_id':'','span_id':'','weight':1," SOCKET
+			   "'trace_id':'','span_id':'','weight':1," ROW_NAMES "," SOCKET
 			   "'method':'POST','path':'','status':200,'bytes_in':5000000002,"
 			   "'bytes_out':5000000003,'parent_span_id':''," FATE ALL_PARTS
 			   "'not_measured':[]}");
@@ -142,7 +142,8 @@ static void all_bits_set(void **state)
 		"'pid':4294967295,'tid':4294967295,'host_pid':4294967295,'host_tid':4294967295,"
 		"'comm':'" ROW_16_REPLACED "','thread_name':'','start_time':1700000000000000,"
 		"'end_time':1699999999999999,'duration_ns':" MAX_U64 ",'trace_id':'','span_id':'',"
-		"'weight':9.22337204e+18,'request_id':" MAX_U64 ",'family':'','server_port':65535,"
+		"'weight':9.22337204e+18," ROW_MAX_NAMES ",'request_id':" MAX_U64
+		",'family':'','server_port':65535,"
 		"'peer_ip':'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff','peer_port':65535,"
 		"'fd':4294967295,'netns':4294967295,'method':'','path':'','status':65535,"
 		"'bytes_in':" MAX_U64 ",'bytes_out':" MAX_U64 ",'parent_span_id':'','model':'',"
@@ -190,7 +191,8 @@ static void profile(void **state)
 	row_expect("{'table':'ebpf_request_profile',"
 		   "'host':'test','container_id':'','pod_uid':'','pid':70001,'tid':0,"
 		   "'host_pid':4200001,'host_tid':0,'comm':'worker','thread_name':''," TIMES
-		   "'trace_id':'','span_id':'','weight':1,'server_port':8000,'method':'GET',"
+		   "'trace_id':'','span_id':'','weight':1," ROW_NAMES
+		   ",'server_port':8000,'method':'GET',"
 		   "'status_class':'5xx','model':'loop','count':12,'duration_sum_ns':34,"
 		   "'accept_queue_ns':1020,'client_wait_ns':1015,'queue_ns':1019,"
 		   "'pool_wait_ns':1018,'cpu_ns':1016,'runq_ns':1000,'throttled_ns':1001,"
