@@ -96,12 +96,12 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel dist fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels check-dist demo bench soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
 	@echo "  V=1 shows commands, DEBUG=1 builds for the debugger, SANITIZE=1 with ASan and UBSan, SANITIZE=thread with TSan"
 
 # ---- tools: one clear sentence when one is missing, before the compiler says a hundred ----
@@ -184,9 +184,13 @@ doc: all ## man pages, completion, pages of options, tables and metrics, from wh
 wheel: ## the Python wheel that puts the thread's ids on spans (build/dist)
 	@deploy/otel/wheel.sh build/dist
 
-dist: ## tarball, .deb, .rpm, wheel and checksums (build/dist); for arm64: make dist MACHINE=aarch64 SYSROOT=DIR
+dist: ## tarball, .deb, .rpm, wheel and checksums (build/dist)
 	@deploy/dependencies.sh build dist
 	@deploy/dist/dist.sh $(MACHINE) $(if $(SYSROOT),$(abspath $(SYSROOT)))
+dist-arm64: ## the same for arm64, built here (root: unpacks Debian's arm64 libraries into build/cache)
+	@deploy/dependencies.sh build dist dist-check
+	@deploy/dist/sysroot.sh arm64 build/cache/sysroot-release-arm64
+	@deploy/dist/dist.sh aarch64 $(CURDIR)/build/cache/sysroot-release-arm64
 
 # ---- checks ----
 
@@ -302,6 +306,11 @@ bench: ## what the agent costs: BPF time by operation, then ratios in one run (r
 	@/usr/bin/python3 tests/bench/bench_switches.py
 	@/usr/bin/python3 tests/bench/bench_stacks.py
 	@/usr/bin/python3 tests/bench/bench_attach.py
+
+sizes: ## rows and bytes that a service's requests cost in the database, with the defaults (root; two minutes)
+	@deploy/dependencies.sh build bench check
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 tests/bench/sizes.py
 
 SECONDS ?= 600
 soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: it must notice)

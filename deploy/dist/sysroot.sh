@@ -1,0 +1,12 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Unpacks what a release for another machine is linked with: `deploy/dist/sysroot.sh arm64 DIR`. Debian 12's packages, as those
+# of this machine's release; nothing of them is run or installed.
+set -euo pipefail
+[ $# = 2 ] || { echo "usage: sysroot.sh ARCHITECTURE DIR" >&2; exit 2; }
+[ ! -d "$2" ] || exit 0
+rm -rf "$2.part"
+mmdebstrap --quiet --arch="$1" --variant=extract --mode=root --skip=check/qemu --aptopt='Acquire::Check-Valid-Until "false"' \
+    --include=libc6-dev,libgcc-12-dev,libbpf-dev,libelf-dev,zlib1g-dev,libcurl4-openssl-dev,libjansson-dev,libmicrohttpd-dev \
+    --include=libcapstone-dev,libcap-dev,liblzma-dev,libgnutls28-dev,uthash-dev bookworm "$2.part" "${MIRROR:-http://deb.debian.org/debian}"
+mv "$2.part" "$2"
