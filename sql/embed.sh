@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Prints assembly that carries the given sql/ files inside the program: a table of
 # {path, text, length} that src/clickhouse/sql_files.h declares. The build calls it.
-# A line `#include "FILE"` stands for the lines of sql/FILE; columns of sql/tables/ get their COMMENT from sql/comments.txt.
+# A line `#include "FILE"` stands for the lines of sql/FILE; columns of sql/tables/ get their COMMENT from
+# sql/comments.txt, if they have none of their own.
 # The expanded files are written below OUT.
 # usage: embed.sh OUT FILE...
 set -eu
@@ -15,7 +16,7 @@ done | sort -u | xargs mkdir -p
 awk -v out="$out" '
 # "pid UInt32 CODEC(ZSTD)," with its COMMENT: before the codec, else at the end
 function commented(line,    column, text, at) {
-    if (!table || line !~ /^    [a-z_]+ [A-Z]/) return line
+    if (!table || line !~ /^    [a-z_]+ [A-Z]/ || line ~ / COMMENT \047/) return line
     column = substr(line, 5, index(substr(line, 5), " ") - 1)
     text = (table "." column in comments) ? comments[table "." column] : comments[column]
     if (text == "") return line
