@@ -209,6 +209,8 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	if (t) {
 		if (request_runs && t->request.open)
 			request_thread_busy(tgid, -1);
+		if (request_runs && t->request.giver)
+			request_work_forget(task);
 		thread_ends_unseen(t);
 		if (gil_wait_runs && gil_end_ns)
 			gil_wait_end(task, t, gil_end_ns);

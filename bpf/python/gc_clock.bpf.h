@@ -111,12 +111,16 @@ static __always_inline __u64 gc_clock_of_siblings(const struct gc_clock *clock, 
 }
 
 /* On a CPU in the current thread's own collections so far; none is running. */
-static __always_inline __u64 gc_own_ns(void)
+static __always_inline __u64 gc_own_ns_of(__u64 thread)
 {
-	__u64 thread = bpf_get_current_pid_tgid();
 	__u64 *ns = bpf_map_lookup_elem(&gc_own, &thread);
 
 	return ns ? *ns : 0;
+}
+
+static __always_inline __u64 gc_own_ns(void)
+{
+	return gc_own_ns_of(bpf_get_current_pid_tgid());
 }
 
 #endif

@@ -30,6 +30,27 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 		conn->begin.at_ns = 0; /* not known */
 }
 
+/* The reader answers: another thread may have run the handler meanwhile. */
+static __noinline int request_link_work(struct request_connection *conn, struct thread *t)
+{
+	struct request_work *work = request_work_of(&t->request, conn->nth, conn->read_ns);
+	__u64 awaited = conn->fed_await_ns - conn->begin.parts[REQUEST_await];
+
+	if (!work)
+		return 0;
+	if (!conn->fed_await_ns || awaited > work->begin.at_ns - conn->read_ns)
+		awaited = 0;
+	conn->begin = work->begin;
+	/* until the whole request was read, no thread was missing */
+	conn->begin.at_ns -= awaited;
+	conn->begin.parts[REQUEST_await] -= awaited;
+	conn->header = work->header;
+	conn->linked_ns = bpf_ktime_get_ns();
+	conn->model = REQUEST_MODEL_pool;
+	conn->link = REQUEST_LINK_wake;
+	return 0;
+}
+
 enum { REQUEST_ANSWER_BYTES = 256 }; /* most heads of answers are shorter */
 
 /* The answer's first bytes are in the scratch space: `have` of them. */
@@ -344,6 +365,9 @@ __noinline int request_wrote(__u64 key, int ret)
 	if (conn->worker != bpf_get_current_task() && conn->answer == ANSWER_NONE &&
 	    conn->link == REQUEST_LINK_same)
 		request_pool_begins(conn, t);
+	else if (conn->answer == ANSWER_NONE && conn->link == REQUEST_LINK_same &&
+		 t->request.gifts && conn->begin.at_ns)
+		request_link_work(conn, t);
 	for (int i = 0; i < STEPS && rest.left; i++) {
 		if (!request_answer_goes_on(key, conn, &buffer, &rest))
 			continue;

@@ -8,7 +8,7 @@
 
 #include "lib/socket.bpf.h"
 #include "request/queue.bpf.h"
-#include "request/sums.bpf.h"
+#include "request/pool.bpf.h"
 
 /* How far the answer is. */
 enum request_answer {
@@ -60,7 +60,8 @@ struct request_connection {
 	__u64 worker; /* task_key() of the handler's thread; 0: no request is open */
 	__u64 reader; /* task_key() */
 	__u64 inode;  /* of a unix socket: its address may be reused */
-	__u64 start_ns, read_ns, ended_ns;
+	__u64 start_ns, read_ns, ended_ns, linked_ns;
+	__u64 fed_await_ns; /* `await` of its thread at the last read */
 	__u64 accept_queue_ns, client_wait_ns, queue_ns;
 	__u64 bytes_in, bytes_out;
 	/* of the bodies; without chunks, `left` is that of the length */
@@ -69,6 +70,7 @@ struct request_connection {
 	__u32 n;			 /* requests of the connection; 0: unknown */
 	__u32 fd, netns;
 	__u32 busy_threads, open_requests, queue_depth;
+	__u32 nth; /* read by its thread since that had none */
 	__u16 server_port, peer_port;
 	__u16 status, not_measured;
 	__u32 pieces; /* of a write of several, looked at */
@@ -370,20 +372,6 @@ static __noinline int request_snapshot_take(struct thread *t, struct request_sna
 	return 0;
 }
 
-/* Who the current thread is: read once a second, since a name may change. */
-static __always_inline void request_header_set(struct thread *t, struct event_header *ret)
-{
-	enum { HEADER_KEEP_NS = 1000000000 };
-	struct event_header *known = &t->request.header;
-	__u64 now = bpf_ktime_get_ns();
-
-	if (now - known->start_ns > HEADER_KEEP_NS) {
-		header_set_current(known);
-		known->start_ns = now;
-	}
-	*ret = *known;
-}
-
 static __always_inline void request_thread_busy(__u32 tgid, int more)
 {
 	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
@@ -430,10 +418,13 @@ static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 		if (!sums->open)
 			request_thread_busy(current_tgid(), -1);
 	}
-	if (sums->open)
+	if (sums->open) {
 		request_settle(t, now);
-	else
+	} else {
 		__builtin_memset(sums->peers, 0, sizeof(sums->peers));
+		sums->reads = sums->gifts = sums->unsure = sums->mixed = 0;
+	}
+	sums->reads++;
 	sums->open++;
 	level = request_level(sums->open) & (REQUEST_LEVELS - 1);
 	sums->open_ns[level] = now;

@@ -94,6 +94,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	__u32 open = request_thread_opens(t, bpf_ktime_get_ns());
 
 	t->request.fd = fd;
+	conn->nth = t->request.reads;
 	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
 							       : REQUEST_MODEL_thread;
 	if (!at_last_end)
@@ -112,6 +113,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	conn->gone = 0;
 	conn->busy_threads = 0;
 	conn->has_queue_depth = 0;
+	conn->fed_await_ns = 0;
 	if (process) {
 		conn->busy_threads = process->busy;
 		process->read_ns = conn->read_ns;
@@ -159,8 +161,19 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u3
 	return left;
 }
 
+/* More of an open request was read. */
+static __always_inline void request_fed(struct request_connection *conn)
+{
+	struct thread *t = NULL;
+
+	if (conn->worker == bpf_get_current_task())
+		t = thread_find(current_task());
+	if (t)
+		conn->fed_await_ns = t->request.parts[REQUEST_await];
+}
+
 /* The bytes that arrive from now on belong to what comes next. */
-static __always_inline void request_arrival_taken(__u64 key)
+static __noinline int request_arrival_taken(__u64 key)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	struct request_arrival unseen = {};
@@ -169,15 +182,16 @@ static __always_inline void request_arrival_taken(__u64 key)
 	if (arrival) {
 		request_waits_no_more(arrival);
 		arrival->first_byte_ns = request_readable(key) ? bpf_ktime_get_ns() : 0;
-		return;
+		return 0;
 	}
 	conn = bpf_map_lookup_elem(&request_connections, &key);
 	if (!conn || request_readable(key))
-		return;
+		return 0;
 	unseen.netns = conn->netns;
 	unseen.port = conn->server_port;
 	unseen.open = conn->worker != 0;
 	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
+	return 0;
 }
 
 /* ---- reads ---- */
@@ -298,6 +312,8 @@ __noinline int request_read(__u64 key, __u32 got)
 			conn->gone = GONE_EOF;
 		return 0;
 	}
+	if (open)
+		request_fed(conn);
 	if (!request_call_buffer(&buffer))
 		goto taken;
 	if (conn && conn->body) {

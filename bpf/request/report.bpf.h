@@ -122,7 +122,8 @@ static __always_inline bool request_gave_work(const struct request_connection *c
 
 	if (conn->worker == bpf_get_current_task())
 		t = thread_find(current_task());
-	return t && t->request.woke_ns > conn->begin.at_ns;
+	return t && t->request.woke_ns >
+			    (conn->link == REQUEST_LINK_wake ? conn->linked_ns : conn->begin.at_ns);
 }
 
 static __always_inline void request_fill(struct request_connection *conn, struct request_out *out,
@@ -149,11 +150,12 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->parts[REQUEST_queue] = conn->queue_ns;
 	if (!request_gil_known(event->header.host_pid))
 		event->not_measured |= REQUEST_LACK_gil;
-	else if (known && conn->model == REQUEST_MODEL_loop && request_gave_work(conn))
+	else if (known && (conn->model == REQUEST_MODEL_loop || conn->link == REQUEST_LINK_wake) &&
+		 request_gave_work(conn))
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
 	if (!bpf_map_lookup_elem(&gc_clocks, &event->header.host_pid))
 		event->not_measured |= REQUEST_LACK_gc;
-	if (known && conn->worker == bpf_get_current_task())
+	if (known && conn->worker == bpf_get_current_task() && conn->link != REQUEST_LINK_wake)
 		request_fill_peer(event);
 	/* unique since the boot: two requests of one nanosecond have different sockets */
 	event->request_id = conn->read_ns ^ (key * 0x9e3779b97f4a7c15ULL) >> 48 << 48;
@@ -302,7 +304,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	}
 	/* an answer without a read begins here: see request_open_pipelined() */
 	conn->begin = out->end;
-	if (conn->worker != bpf_get_current_task() || conn->link != REQUEST_LINK_same)
+	if (conn->worker != bpf_get_current_task() || conn->link == REQUEST_LINK_write)
 		conn->begin.at_ns = 0;
 	__sync_fetch_and_add(&out->users, -1);
 	request_thread_closes(conn);

@@ -6,7 +6,9 @@
 #include "vmlinux.h"
 #include "events/request.h"
 
-enum { REQUEST_PEERS = 4, REQUEST_IDLE_SNAPSHOTS = 2, REQUEST_LEVELS = 16 };
+enum { REQUEST_PEERS = 4, REQUEST_IDLE_SNAPSHOTS = 2, REQUEST_LEVELS = 16, REQUEST_GIFTS = 16 };
+
+enum request_given { REQUEST_GIVEN = 1, REQUEST_GIVEN_BEGUN };
 
 /* The sums at a moment at which the thread runs: a request is the difference of two of these. */
 struct request_snapshot {
@@ -39,7 +41,19 @@ struct request_sums {
 	__u32 switches;	 /* grows with each change of the sums */
 	__u8 part;	 /* enum request_part of the present sleep */
 	__u8 polls;	 /* the present sleep is in epoll_wait() or select() */
-	__u8 pad[6];
+	__u8 mixed;	 /* see pool.bpf.h: which hand-off is whose is not known */
+	__u8 given;	 /* enum request_given: work that a loop handed to this thread */
+	__u8 pad[4];
+	/* of a loop, since it had no open request */
+	__u32 reads, gifts;
+	__u32 unsure; /* up to this one, the order of hand-offs may not be that of the reads */
+	__u32 gifts_pad;
+	__u64 receivers[REQUEST_GIFTS]; /* task_key() of the last ones */
+	/* of a pool's thread */
+	__u64 lock; /* address of the lock slept on */
+	__u64 giver, given_lock;
+	__u32 given_n, given_pad;
+	struct request_snapshot given_begin;
 	/* When this many requests were open last: 1 to 8, then by powers of two. */
 	__u64 open_ns[REQUEST_LEVELS];
 	__u32 open_n[REQUEST_LEVELS];

@@ -90,24 +90,11 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	if (sums->part == REQUEST_gil) {
 		clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
 		sums->gc_clock = clock ? gc_clock_of_siblings(clock, task->pid, now) : 0;
+	} else if (sums->part == REQUEST_lock) {
+		sums->lock = call->arg1;
 	} else if (sums->part == REQUEST_runq) {
 		sums->throttled = request_throttled_ns(task);
 	}
-}
-
-/* In the waker: from now on the thread waits for a CPU. */
-static __always_inline void request_woken(struct task_struct *task, struct thread *t, __u64 now)
-{
-	struct request_sums *sums = &t->request;
-	struct thread *waker;
-
-	if (sums->part != REQUEST_runq)
-		sums->throttled = request_throttled_ns(task);
-	if (sums->part != REQUEST_lock || !t->off_ns || current_tgid() != (__u32)task->tgid)
-		return;
-	waker = thread_find(current_task());
-	if (waker && waker->request.open)
-		waker->request.woke_ns = now;
 }
 
 static __always_inline void request_peer_add(struct request_sums *sums, const __u8 ip[16],
@@ -200,13 +187,18 @@ static __always_inline void request_snapshot_at(struct thread *t, struct request
  * A thread without an open request wakes up from a lock: perhaps with a request that another
  * thread has read. Kept are the first wake-ups after such reads.
  */
-static __noinline void request_perhaps_gets_work(__u32 tgid, struct thread *t, __u64 end)
+static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct thread *t, __u64 end)
 {
 	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
 	struct request_snapshot *to = &t->request.woken[0];
 
 	if (!process)
 		return;
+	if (t->request.given == REQUEST_GIVEN) {
+		t->request.parts[REQUEST_gc_own] = gc_own_ns_of((__u64)tgid << 32 | tid);
+		request_snapshot_at(t, &t->request.given_begin, end);
+		t->request.given = REQUEST_GIVEN_BEGUN;
+	}
 	if (to->at_ns && process->read_ns > to->at_ns)
 		to = &t->request.woken[1];
 	if (!to->at_ns && process->read_ns)
@@ -252,7 +244,7 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 	if (part == REQUEST_net && ns >= REQUEST_PEER_NS && sums->open)
 		request_peer_waited(task, sums, ns);
 	if (part == REQUEST_lock && !sums->open)
-		request_perhaps_gets_work(task->tgid, t, end);
+		request_perhaps_gets_work(task->tgid, task->pid, t, end);
 	if (sums->polls && part == REQUEST_await)
 		sums->polled_ns = end;
 	return 0;

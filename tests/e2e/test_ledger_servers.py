@@ -35,14 +35,14 @@ class Limit:
 
 
 LOOPS = "|".join(kind for kind, more in KINDS.items() if more.get("model") == "loop")
-UNKNOWN_THREAD = "the thread that ran the endpoint is not known: its time is `await_ns`"
+UNKNOWN_THREAD = "requests that overlap or use the pool several times: the thread that ran the endpoint is not always known; its time is `await_ns` " \
+    "then, marked `work_elsewhere`"
 LIMITS = [
     Limit(LOOPS, "", "thread", "model is thread, not loop", "`model` is `thread` where the loop did not poll during the request",
           sometimes=True),
     Limit("gthread-26", "", "thread", "model is loop, not thread", "`model` is `loop` where the thread polled its connection during the request",
           sometimes=True),
-    Limit("FastAPI.*", "", "thread|parts", "", UNKNOWN_THREAD),
-    Limit("FastAPI.*", "", "before", "pool_wait", UNKNOWN_THREAD),
+    Limit("FastAPI.*", "blocks|waits|streamed|aborted|.* of a connection|raises", "thread|parts|before|queue", ".*work_elsewhere", UNKNOWN_THREAD),
     Limit("waitress", "slow sender|100 KB", "parts", "client_wait", "pauses of the client within a request are `pool_wait_ns`"),
     Limit("waitress", "", "", ".*work_elsewhere", "a request that no pool thread was seen to take is marked `work_elsewhere`", sometimes=True),
     Limit("waitress", "slow reader", "end", "client_slow", "what the main thread sends of a long answer is not `client_slow_ns`", sometimes=True),
@@ -152,7 +152,7 @@ def behind_nginx(service):
 
 # What a shared machine may hold up, and what no hook sees there: some hypervisors run no tracepoints while a thread of theirs is current, and a
 # wait then counts as CPU time. It is asked again.
-TIMES = ("whole", "before", "queue", "parts")
+TIMES = ("whole", "before", "queue", "parts", "thread")
 SCENARIOS = (each_step, behind_busy_threads, kept_alive, meanwhile, slow_clients, bodies, answers, aborts, addresses, websocket, pipelined, behind_nginx)
 
 

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Work that an event loop hands to a thread of a pool: the loop's thread wakes another one from its
+ * sleep on a lock, that one works, and its end wakes the loop from epoll_wait(). A hand-off belongs
+ * to the one request that was read and not handed on yet. With several of these, or with more
+ * hand-offs than requests, nothing is linked: pools with a limit let later ones overtake.
+ */
+#ifndef UNDERSPAN_REQUEST_POOL_BPF_H
+#define UNDERSPAN_REQUEST_POOL_BPF_H
+
+#include "request/sums.bpf.h"
+
+/* The last work of a pool's thread that has ended. */
+struct request_work {
+	__u64 giver; /* task_key() of the loop's thread */
+	__u64 end_ns;
+	/*
+	 * At the work's begin: the loop's sums at the work's end less those of the work. The
+	 * difference to the loop's sums at the answer's end is the work and what followed it.
+	 */
+	struct request_snapshot begin;
+	struct event_header header; /* of the pool's thread */
+	__u64 loop_await_ns;	    /* `await` of the loop's thread at the work's end */
+	__u32 n;		    /* whose: see request_connection.nth; 0: not known */
+	__u32 pad;
+};
+
+/* Filled under a run queue's lock, therefore preallocated. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64); /* task_key() of the pool's thread */
+	__type(value, struct request_work);
+} request_works SEC(".maps");
+
+static const struct request_work empty_request_work;
+
+/* Who the current thread is: read once a second, since a name may change. */
+static __always_inline void request_header_set(struct thread *t, struct event_header *ret)
+{
+	enum { HEADER_KEEP_NS = 1000000000 };
+	struct event_header *known = &t->request.header;
+	__u64 now = bpf_ktime_get_ns();
+
+	if (now - known->start_ns > HEADER_KEEP_NS) {
+		header_set_current(known);
+		known->start_ns = now;
+	}
+	*ret = *known;
+}
+
+static __always_inline void request_work_forget(const struct task_struct *task)
+{
+	__u64 key = task_key(task);
+
+	bpf_map_delete_elem(&request_works, &key);
+}
+
+/* The current thread, a loop with requests, wakes `task` from a sleep on a lock. */
+static __always_inline void request_gives(struct request_sums *giver, struct task_struct *task,
+					  struct request_sums *to)
+{
+	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
+
+	if (to->open)
+		return;
+	/* a lock that is needed on the way, and not the one on which the thread waits for work */
+	if (to->given && to->giver == giver_key && to->given_lock != to->lock)
+		return;
+	if (giver->reads - giver->gifts != 1)
+		giver->unsure = giver->reads;
+	if (++giver->gifts > giver->reads)
+		giver->mixed = 1;
+	giver->receivers[giver->gifts & (REQUEST_GIFTS - 1)] = key;
+	to->giver = giver_key;
+	to->given_lock = to->lock;
+	to->given_n = giver->gifts > giver->unsure ? giver->gifts : 0;
+	to->given = REQUEST_GIVEN;
+}
+
+/* What the sums of a thread asleep in epoll_wait() would be as a snapshot of now. */
+static __always_inline __u64 request_asleep_part(const struct thread *t, __u32 i, __u64 now)
+{
+	const struct request_sums *sums = &t->request;
+
+	if (i == REQUEST_await)
+		return sums->parts[i] + (now - t->off_ns);
+	return (sums->open >= 2 ? sums->settled[i] : sums->parts[i]) - sums->shared[i];
+}
+
+static __always_inline __u64 request_asleep_busy(const struct thread *t, __u64 now)
+{
+	const struct request_sums *sums = &t->request;
+	__u64 awaited = sums->parts[REQUEST_await] - sums->settled[REQUEST_await];
+
+	if (sums->open < 2)
+		return sums->busy_ns;
+	return sums->busy_ns + (now - sums->settled_ns) - awaited - (now - t->off_ns);
+}
+
+/* The current thread, of a pool, has ended its work and wakes the loop's thread. */
+static __noinline int request_work_ends(struct thread *t, struct thread *loop, __u64 loop_thread,
+					__u64 now)
+{
+	struct request_snapshot *begin = &t->request.given_begin;
+	__u64 key = bpf_get_current_task(), part;
+	struct request_work *work;
+
+	t->request.given = 0;
+	request_catch_up(t, now);
+	t->request.parts[REQUEST_gc_own] = gc_own_ns();
+	loop->request.parts[REQUEST_gc_own] = gc_own_ns_of(loop_thread);
+	bpf_map_update_elem(&request_works, &key, &empty_request_work, BPF_NOEXIST);
+	work = bpf_map_lookup_elem(&request_works, &key);
+	if (!work)
+		return 0;
+	work->end_ns = 0;
+	work->giver = t->request.giver;
+	work->n = t->request.given_n;
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
+		part = t->request.parts[i] - (i == REQUEST_await ? 0 : t->request.shared[i]);
+		work->begin.parts[i] = request_asleep_part(loop, i, now) - (part - begin->parts[i]);
+	}
+	work->loop_await_ns = request_asleep_part(loop, REQUEST_await, now);
+	work->begin.busy_ns = request_asleep_busy(loop, now);
+	work->begin.at_ns = begin->at_ns;
+	request_header_set(t, &work->header);
+	work->end_ns = now;
+	return 0;
+}
+
+/* In the waker: from now on the thread waits for a CPU. */
+static __always_inline void request_woken(struct task_struct *task, struct thread *t, __u64 now)
+{
+	struct request_sums *sums = &t->request;
+	bool lock = sums->part == REQUEST_lock, loop = sums->polls && sums->open;
+	struct thread *waker;
+
+	if (sums->part != REQUEST_runq)
+		sums->throttled = request_throttled_ns(task);
+	if ((!lock && !loop) || !t->off_ns || current_tgid() != (__u32)task->tgid)
+		return;
+	waker = thread_find(current_task());
+	if (!waker)
+		return;
+	if (lock && waker->request.open) {
+		waker->request.woke_ns = now;
+		request_gives(&waker->request, task, sums);
+	} else if (loop && waker->request.given == REQUEST_GIVEN_BEGUN &&
+		   waker->request.giver == task_key(task)) {
+		request_work_ends(waker, t, (__u64)task->tgid << 32 | (__u32)task->pid, now);
+	}
+}
+
+/* The current thread, a loop, begins an answer: was the request a pool's work? */
+static __always_inline struct request_work *request_work_of(struct request_sums *sums, __u32 n,
+							    __u64 read_ns)
+{
+	struct request_work *work;
+	__u64 key;
+
+	if (sums->mixed || sums->gifts < n || sums->gifts - n >= REQUEST_GIFTS)
+		return NULL;
+	key = sums->receivers[n & (REQUEST_GIFTS - 1)];
+	work = bpf_map_lookup_elem(&request_works, &key);
+	if (!work || work->giver != bpf_get_current_task() || work->n != n || !work->end_ns ||
+	    work->begin.at_ns < read_ns)
+		return NULL;
+	/* one of several is answered as soon as its work ends, before the loop waits again */
+	if (sums->reads > 1 && work->loop_await_ns != sums->parts[REQUEST_await])
+		return NULL;
+	return work;
+}
+
+#endif
