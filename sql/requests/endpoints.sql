@@ -2,7 +2,8 @@
 -- segments of a path are '*'. Sums and quantiles count each row `weight` times; a sum is NULL where no row has a value, and
 -- <part>_unmeasured counts the requests without one. server_ns: without the waits for the client.
 -- Which requests: they ended in the window, of the host, the pids (of their namespace or the host's), the path's prefix; the lines
--- behind --service: apply where a service is asked for. All files of this folder choose alike.
+-- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
+-- folder choose alike.
 WITH
     toFloat64(r.weight) AS w,
     toUInt64(round(w * 1000)) AS thousandths, -- quantiles want whole weights
@@ -37,11 +38,13 @@ WHERE r.end_time >= {from:DateTime64(6, 'UTC')} AND r.end_time < {to:DateTime64(
     AND ({host:String} = '' OR r.host = {host:String})
     AND ({path:String} = '' OR startsWith(r.path, {path:String}))
     AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, r.pid) OR has({pids:Array(UInt32)}, r.host_pid))
-    --service: AND ((toString(r.host), toString(r.container_id), r.pid) IN (SELECT host, container_id, pid FROM otel_span
-    --service:         WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --service:     OR (r.trace_id, r.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-    --service:         WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-    --service:             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')}))
+    --service: AND (r.service = {service:String}
+    --spans:       OR (toString(r.host), toString(r.container_id), r.pid) IN (SELECT host, container_id, pid FROM otel_span
+    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+    --spans:       OR (r.trace_id, r.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
+    --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
+    --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+    --service: )
 GROUP BY method, endpoint, server_port
 ORDER BY by_sum DESC NULLS LAST, server_sum_ns DESC, endpoint, method, server_port
 LIMIT {top:UInt32}

@@ -3,7 +3,8 @@
 -- on_loops: requests of event loops, which share a thread; all other figures are without them. connections and thread_rows: in
 -- minutes; a server that makes a thread per connection has one connection a thread. peak_arrivals: those of the busiest second.
 -- Which requests: they ended in the window, of the host, the pids (of their namespace or the host's), the path's prefix; the lines
--- behind --service: apply where a service is asked for. All files of this folder choose alike.
+-- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
+-- folder choose alike.
 SELECT
     host, container_id, netns, kind, server_port, comm,
     sum(w) AS requests,
@@ -41,11 +42,13 @@ FROM
         AND ({host:String} = '' OR ebpf_request.host = {host:String})
         AND ({path:String} = '' OR startsWith(ebpf_request.path, {path:String}))
         AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, ebpf_request.pid) OR has({pids:Array(UInt32)}, ebpf_request.host_pid))
-        --service: AND ((toString(ebpf_request.host), toString(ebpf_request.container_id), ebpf_request.pid) IN (SELECT host, container_id, pid FROM otel_span
-        --service:         WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-        --service:     OR (ebpf_request.trace_id, ebpf_request.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-        --service:         WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-        --service:             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')}))
+        --service: AND (ebpf_request.service = {service:String}
+        --spans:       OR (toString(ebpf_request.host), toString(ebpf_request.container_id), ebpf_request.pid) IN (SELECT host, container_id, pid FROM otel_span
+        --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+        --spans:       OR (ebpf_request.trace_id, ebpf_request.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
+        --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
+        --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+        --service: )
     GROUP BY host, container_id, netns, kind, server_port, comm, minute
 )
 GROUP BY host, container_id, netns, kind, server_port, comm

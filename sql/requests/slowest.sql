@@ -1,6 +1,7 @@
 -- The requests with most of a column ({by}: server_ms or a part), for `underspan requests`.
 -- Which requests: they ended in the window, of the host, the pids (of their namespace or the host's), the path's prefix; the lines
--- behind --service: apply where a service is asked for. All files of this folder choose alike.
+-- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
+-- folder choose alike.
 SELECT
     toString(r.request_id) AS request_id,
     r.trace_id AS trace_id, r.parent_span_id AS parent_span_id, r.host AS host, r.container_id AS container_id, r.pod_uid AS pod_uid,
@@ -23,11 +24,13 @@ WHERE r.end_time >= {from:DateTime64(6, 'UTC')} AND r.end_time < {to:DateTime64(
     AND ({host:String} = '' OR r.host = {host:String})
     AND ({path:String} = '' OR startsWith(r.path, {path:String}))
     AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, r.pid) OR has({pids:Array(UInt32)}, r.host_pid))
-    --service: AND ((toString(r.host), toString(r.container_id), r.pid) IN (SELECT host, container_id, pid FROM otel_span
-    --service:         WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --service:     OR (r.trace_id, r.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-    --service:         WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-    --service:             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')}))
+    --service: AND (r.service = {service:String}
+    --spans:       OR (toString(r.host), toString(r.container_id), r.pid) IN (SELECT host, container_id, pid FROM otel_span
+    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+    --spans:       OR (r.trace_id, r.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
+    --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
+    --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+    --service: )
     -- the parts are read of the few that are shown
     AND r.request_id IN
     (
@@ -38,11 +41,13 @@ WHERE r.end_time >= {from:DateTime64(6, 'UTC')} AND r.end_time < {to:DateTime64(
             AND ({host:String} = '' OR host = {host:String})
             AND ({path:String} = '' OR startsWith(path, {path:String}))
             AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, pid) OR has({pids:Array(UInt32)}, host_pid))
-            --service: AND ((toString(host), toString(container_id), pid) IN (SELECT host, container_id, pid FROM otel_span
-            --service:         WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-            --service:     OR (trace_id, parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-            --service:         WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-            --service:             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')}))
+            --service: AND (service = {service:String}
+            --spans:       OR (toString(host), toString(container_id), pid) IN (SELECT host, container_id, pid FROM otel_span
+            --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+            --spans:       OR (trace_id, parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
+            --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
+            --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+            --service: )
             AND {by:Identifier} > 0
         ORDER BY {by:Identifier} DESC
         LIMIT {top:UInt32}

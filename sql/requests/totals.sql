@@ -1,6 +1,7 @@
 -- How many requests, and for how many a part was not measured and why, for `underspan requests`.
 -- Which requests: they ended in the window, of the host, the pids (of their namespace or the host's), the path's prefix; the lines
--- behind --service: apply where a service is asked for. All files of this folder choose alike.
+-- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
+-- folder choose alike.
 WITH toFloat64(weight) AS w
 SELECT
     sum(w) AS requests, count() AS row_count,
@@ -14,8 +15,10 @@ WHERE end_time >= {from:DateTime64(6, 'UTC')} AND end_time < {to:DateTime64(6, '
     AND ({host:String} = '' OR host = {host:String})
     AND ({path:String} = '' OR startsWith(path, {path:String}))
     AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, pid) OR has({pids:Array(UInt32)}, host_pid))
-    --service: AND ((toString(host), toString(container_id), pid) IN (SELECT host, container_id, pid FROM otel_span
-    --service:         WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --service:     OR (trace_id, parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-    --service:         WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-    --service:             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')}))
+    --service: AND (service = {service:String}
+    --spans:       OR (toString(host), toString(container_id), pid) IN (SELECT host, container_id, pid FROM otel_span
+    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+    --spans:       OR (trace_id, parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
+    --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
+    --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+    --service: )

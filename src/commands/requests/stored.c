@@ -16,7 +16,8 @@ struct window {
 	const struct request_question *question;
 	int64_t from_us, to_us;
 	char from[32], to[32], top[16], by_request[32], by_endpoint[32];
-	char *pids; /* heap */
+	char *pids;    /* heap */
+	bool no_spans; /* the database has no view otel_span */
 };
 
 static const char *sql_file(const char *path)
@@ -28,15 +29,28 @@ static const char *sql_file(const char *path)
 	return NULL; /* impossible: a test asks every query */
 }
 
-/* Heap; the conditions behind --service: apply if a service is asked for. */
-static char *sql_of(const char *path, bool service)
+static void uncomment(char *sql, const char *mark)
 {
-	static const char mark[] = "--service: ";
+	for (char *c = sql; (c = strstr(c, mark));)
+		memset(c, ' ', strlen(mark));
+}
+
+/* Heap; lines that begin with a mark apply if a service is asked for, or its spans, too. */
+static char *sql_of(const char *path, bool service, bool spans)
+{
 	char *sql = strdup(sql_file(path));
 
-	for (char *c = sql; service && c && (c = strstr(c, mark));)
-		memset(c, ' ', strlen(mark));
+	if (sql && service)
+		uncomment(sql, "--service: ");
+	if (sql && service && spans)
+		uncomment(sql, "--spans: ");
 	return sql;
+}
+
+static bool lacks_spans(const struct clickhouse_reply *reply)
+{
+	return reply->exception_code == EXCEPTION_UNKNOWN_TABLE &&
+	       strstr(reply->message, "otel_span");
 }
 
 static int explain_error(const struct clickhouse_reply *reply, int err, struct why *why)
@@ -45,17 +59,12 @@ static int explain_error(const struct clickhouse_reply *reply, int err, struct w
 
 	if (code != EXCEPTION_UNKNOWN_TABLE && code != EXCEPTION_UNKNOWN_IDENTIFIER)
 		return err;
-	if (strstr(reply->message, "otel_span"))
-		return why_fail(why, ENOENT,
-				"service: no view otel_span here, which knows the services' spans: "
-				"once the OpenTelemetry collector has made otel_traces, run "
-				"'underspan schema --apply'; or leave out --service");
 	return why_fail(why, ENOENT,
 			"the table ebpf_request is missing here, or of an older version: run "
 			"'underspan schema --apply'");
 }
 
-static int ask(const struct window *w, const char *path, const char *by, json_t **ret_rows,
+static int ask(struct window *w, const char *path, const char *by, json_t **ret_rows,
 	       struct why *why)
 {
 	const struct request_question *q = w->question;
@@ -68,13 +77,17 @@ static int ask(const struct window *w, const char *path, const char *by, json_t 
 						   { "param_top", w->top },
 						   { "param_by", by },
 						   { 0 } };
-	AUTO_FREE char *sql = sql_of(path, q->service);
+	AUTO_FREE char *sql = sql_of(path, q->service, !w->no_spans);
 	struct clickhouse_reply reply;
 	int err;
 
 	if (!sql)
 		return why_fail(why, ENOMEM, "out of memory");
 	err = clickhouse_query_rows(w->client, sql, "JSON", params, ret_rows, &reply, why);
+	if (err && !w->no_spans && lacks_spans(&reply)) {
+		w->no_spans = true;
+		return ask(w, path, by, ret_rows, why);
+	}
 	return err ? explain_error(&reply, err, why) : 0;
 }
 
@@ -142,8 +155,7 @@ static double seconds_of(const json_t *coverage, const char *host)
 	return 0;
 }
 
-static int add_listeners(const struct window *w, json_t *report, const json_t *coverage,
-			 struct why *why)
+static int add_listeners(struct window *w, json_t *report, const json_t *coverage, struct why *why)
 {
 	json_t *rows = NULL, *row;
 	size_t i;
@@ -162,7 +174,7 @@ static int add_listeners(const struct window *w, json_t *report, const json_t *c
 	return err;
 }
 
-static int add_totals(const struct window *w, json_t *report, struct why *why)
+static int add_totals(struct window *w, json_t *report, struct why *why)
 {
 	json_t *rows = NULL, *reasons;
 	const json_t *row;
@@ -231,7 +243,7 @@ static int nothing_measured(const json_t *report, struct why *why)
 		note ? json_string_value(note) : "");
 }
 
-static int fill(const struct window *w, json_t *report, struct why *why)
+static int fill(struct window *w, json_t *report, struct why *why)
 {
 	json_t *coverage = NULL, *refused = NULL, *slowest = NULL, *endpoints = NULL;
 	double measured_s = 0;
