@@ -69,6 +69,7 @@ WITH
                         SELECT pid FROM ebpf_gc_pause
                         WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 20 MINUTE
                             AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
+                            --explain: AND pid IN {pids:Array(UInt32)}
                     ))
             )
         )
@@ -160,8 +161,10 @@ WITH
             (
                 SELECT pid FROM ebpf_handoff
                 WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
+                    --explain: AND pid IN {pids:Array(UInt32)}
                 UNION DISTINCT SELECT pid FROM ebpf_tcp_accept
                 WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
+                    --explain: AND pid IN {pids:Array(UInt32)}
             ))
     ),
     -- of each process how long it had collected when a collection ends: cumulative, so that no span meets all collections
@@ -212,6 +215,7 @@ WITH
                 argMax(ebpf_probe_health.live, time) AS live, argMax(toString(reason), time) AS why
             FROM ebpf_probe_health
             WHERE host_pid != 0 AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 25 HOUR AND time < {to:DateTime64(6, 'UTC')} + INTERVAL 1 HOUR
+                --explain: AND (container_id != '' OR host_pid IN {pids:Array(UInt32)})
             GROUP BY health_key, host_pid, bit
         )
         GROUP BY health_key

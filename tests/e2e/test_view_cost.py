@@ -44,6 +44,11 @@ def cost(store, sql, times=3):
     return best
 
 
+def rows_read(store):
+    """Of all tables by all questions since the engine began."""
+    return int(store.ask("SELECT value FROM system.events WHERE event = 'SelectedRows'"))
+
+
 def plan_of_a_question(store):
     """CPU seconds of planning what every view begins with: the spans."""
     before = cpu(store)
@@ -103,3 +108,23 @@ def test_the_ledger_with_its_spans(store):
     few, many = (cost(store, columns + hour.window(s)) - nothing for s in (half // 4, half))
     print(f"\n{half // 4} s: {few:.2f}, {half} s: {many:.2f}, nothing: {nothing:.2f} s of CPU", end=" ")
     assert many < 6 * max(few, nothing / 4)
+
+
+def test_rows_of_other_processes(store):
+    """`explain` of a span without a row in the ledger reads those of the trace's processes, however many others there are. Last: its rows stay."""
+    trace = store.ask(f"SELECT TraceId FROM otel_traces WHERE SpanKind = 'Server' ORDER BY Timestamp LIMIT 1 OFFSET {SECONDS * 400}").strip()
+
+    def explained():
+        before = rows_read(store)
+        return Answers(store).explain(trace), rows_read(store) - before
+
+    alone, few = explained()
+    others = f"""FROM (SELECT number, 5000 + number % 100 AS pid, pid AS tid, concat('host-', toString(number % 2)) AS host,
+        {hour.START * 1_000_000} + number * {SECONDS * 1_000_000 // 300_000} AS at FROM numbers(300000))"""
+    for table in "ebpf_handoff", "ebpf_tcp_accept", "ebpf_gc_pause", "ebpf_gil_wait", "ebpf_off_cpu":
+        store.ask(f"INSERT INTO {table} ({hour.OF_ROW}) SELECT {hour.of_row('at', '1000')} {others}")
+    among, many = explained()
+    print(f"\n{few} rows read, {many} with 1,500,000 of other processes", end=" ")
+    assert among == alone and [s["request"]["gc_ms"] is not None for s in among if "request" in s] == [True]
+    # a granule of each table for each time that the views read it
+    assert many < few + 30 * 8192
