@@ -57,8 +57,8 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 {
-	if (!stopping && request_concerns(sk) && request_known(request_key(sk)))
-		request_wrote(request_key(sk), ret);
+	if (!stopping && request_concerns(sk))
+		request_wrote(request_key(sk), ret); /* looks for the connection itself */
 	return 0;
 }
 
