@@ -7,8 +7,13 @@
 #include <cmocka.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/budget.h"
 #include "rows/row_context.h"
 #include "workers/readers.h"
 #include "base/util.h"
@@ -150,12 +155,69 @@ static void test_stopping(void **state)
 	assert_int_equal(n_done, MANY); /* executed or not */
 }
 
+/* A process with a slot of its own takes so many bytes and keeps them; 0: refused. */
+static pid_t reader_with(uint32_t slot, size_t bytes)
+{
+	int answer[2], err = pipe(answer);
+	bool taken = false;
+	pid_t pid;
+
+	assert_int_equal(err, 0);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* also after a failure */
+		budget_use_slot(slot);
+		taken = budget_take(bytes);
+		_exit(write(answer[1], &taken, sizeof(taken)) == sizeof(taken) && taken ? pause()
+											: 1);
+	}
+	close(answer[1]);
+	assert_int_equal(read(answer[0], &taken, sizeof(taken)), sizeof(taken));
+	close(answer[0]);
+	if (!taken)
+		waitpid(pid, NULL, 0);
+	return taken ? pid : 0;
+}
+
+/* One budget of all processes that read files; no file has more than its part. */
+static void test_budget(void **state)
+{
+	const size_t mib = 1 << 20;
+	pid_t first, second, third;
+
+	(void)state;
+	assert_int_equal(budget_start(64 * mib), 0);
+	assert_int_equal(budget_of_file(), 8 * mib);
+	assert_int_equal(reader_with(1, 8 * mib + 1), 0);
+	assert_int_equal(budget_used(), 0);
+	first = reader_with(1, 6 * mib);
+	second = reader_with(2, 8 * mib);
+	assert_true(first && second);
+	assert_int_equal(reader_with(1, 3 * mib), 0); /* the same file has 6 */
+	assert_int_equal(reader_with(3, 4 * mib), 0); /* all files have 14 of 16 */
+	assert_int_equal(budget_used(), 14 * mib);
+	kill(first, SIGKILL);
+	waitpid(first, NULL, 0);
+	budget_slot_ended(1);
+	third = reader_with(3, 4 * mib);
+	assert_true(third);
+	assert_int_equal(budget_used(), 12 * mib);
+	kill(second, SIGKILL);
+	kill(third, SIGKILL);
+	waitpid(second, NULL, 0);
+	waitpid(third, NULL, 0);
+	budget_slot_ended(2);
+	budget_slot_ended(3);
+	assert_int_equal(budget_used(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_in_order, start_anew),
 		cmocka_unit_test_setup(test_one_that_is_held_up, start_anew),
 		cmocka_unit_test_setup(test_stopping, start_anew),
+		cmocka_unit_test(test_budget),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
