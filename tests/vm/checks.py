@@ -233,7 +233,20 @@ def check_tcp_accept(agent):
         assert host.monotonic_ns(row["start_time"]) <= connected + STAMP_NS, row
         assert accepting - STAMP_NS <= host.monotonic_ns(row["end_time"]) <= accepted + STAMP_NS, row
         assert row["queue_max"] == 16 and row["kind"] == "accepted", row
-    return "6 of 6 waits in the queue"
+    return f"6 of 6 waits in the queue, {check_drops(agent)} drops of a full one"
+
+
+def check_drops(agent):
+    """A queue of one that is never accepted from: the listener's drops are asked for by an iterator."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    clients = [socket.socket() for _ in range(4)]
+    for client in clients:
+        client.setblocking(False)
+        client.connect_ex(listener.getsockname())
+    rows = agent.wait_rows("ebpf_tcp_accept", lambda r: r["kind"] == "dropped" and r["local_port"] == listener.getsockname()[1], 1)
+    for s in (*clients, listener):
+        s.close()
+    return len(rows)
 
 
 def check_tcp_connect(agent):
