@@ -98,6 +98,23 @@ static __always_inline __u64 request_asleep_busy(const struct thread *t, __u64 n
 	return sums->busy_ns + (now - sums->settled_ns) - awaited - (now - t->off_ns);
 }
 
+/*
+ * Does the current thread wake a loop by its system call? Else it is an interrupt on this CPU: a
+ * timer of the loop's, or bytes for the loop. Loops are woken by an eventfd, a pipe or a pair of
+ * unix sockets.
+ */
+static __noinline bool request_wakes_loop(void)
+{
+	struct user_call call;
+	struct sock *sk;
+
+	task_user_call(current_task(), &call);
+	if (call.nr != NR_write && call.nr != NR_sendto)
+		return false;
+	sk = fd_to_sock(call.arg1);
+	return !sk || BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX;
+}
+
 /* The current thread, of a pool, has ended its work and wakes the loop's thread. */
 static __noinline int request_work_ends(struct thread *t, struct thread *loop, __u64 loop_thread,
 					__u64 now)
@@ -106,6 +123,8 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	__u64 key = bpf_get_current_task(), part;
 	struct request_work *work;
 
+	if (!request_wakes_loop())
+		return 0;
 	t->request.given = 0;
 	request_catch_up(t, now);
 	t->request.parts[REQUEST_gc_own] = gc_own_ns();
