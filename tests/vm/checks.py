@@ -434,7 +434,7 @@ def check_request(agent):
 
 def check_names_and_stacks():
     """Threads that collect, and two that want the GIL: each row has the name and the lines that the program says."""
-    agent = Agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000", "--gil_wait.stack_cpu_percent=100", "--handoff.stack_cpu_percent=100",
+    agent = Agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000", "--gil_wait.stack_cpu_percent=100",
                   trackers=["gc_pause", "gil_wait"]).wait_ready(180)
     workload = host.Workload(PYTHON, "every_python.py", 3, 0, 17)
     workload.wait_covered(agent, 60)
