@@ -1,39 +1,41 @@
 -- Which server spans of the last {seconds} seconds can be joined with rows, and why the others cannot: a row per service and reason,
--- for `underspan doctor --spans`. A span joins where exactly one process has rows under all that the span says of it (host, container,
--- pod, pid) and the span names its native thread, as the views ask for. reason is empty for spans that join.
+-- for `underspan doctor --spans`. A span joins where exactly one process has rows under all that the span says of it (boot id, PID
+-- namespace and pid; without these host, container, pod, pid) and the span names its native thread, as the views ask for. reason is empty for spans that join.
 WITH
     now64(6, 'UTC') - toIntervalSecond({seconds:UInt64}) AS since,
     (SELECT arraySort(groupUniqArray(100)(toString(host))) FROM ebpf_agent WHERE start_time >= since - INTERVAL 1 HOUR AND end_time >= since) AS agents,
     span AS
     (
         SELECT service AS s_service, toString(host) AS s_host, toString(container_id) AS s_container, toString(pod_uid) AS s_pod, pid AS s_pid,
-            tid != 0 AS has_tid, count() AS n, min(trace_id) AS s_trace
+            said AS s_said, toString(boot_id) AS s_boot, tid != 0 AS has_tid, count() AS n, min(trace_id) AS s_trace
         FROM
         (
             -- what was delivered twice counts once
-            SELECT service, host, container_id, pod_uid, pid, tid, trace_id FROM otel_span
+            SELECT service, host, container_id, pod_uid, pid, tid, trace_id, said, boot_id FROM otel_span
             WHERE kind = 'server' AND time >= since
             LIMIT 1 BY sipHash128(trace_id, span_id)
         )
-        GROUP BY s_service, s_host, s_container, s_pod, s_pid, has_tid
+        GROUP BY s_service, s_host, s_container, s_pod, s_pid, s_said, s_boot, has_tid
     ),
     process AS
     (
-        SELECT DISTINCT toString(host) AS h, toString(container_id) AS c, toString(pod_uid) AS u, pid AS p
+        SELECT DISTINCT toString(host) AS h, toString(container_id) AS c, toString(pod_uid) AS u, pid AS p, toString(boot_id) AS b, pidns AS ns
         FROM
         (
-            SELECT host, container_id, pod_uid, pid FROM ebpf_request_profile WHERE start_time >= since - INTERVAL 10 MINUTE
+            SELECT host, container_id, pod_uid, pid, boot_id, pidns FROM ebpf_request_profile WHERE start_time >= since - INTERVAL 10 MINUTE
             UNION ALL
-            SELECT host, container_id, pod_uid, pid FROM ebpf_gc_pause WHERE start_time >= since - INTERVAL 10 MINUTE
+            SELECT host, container_id, pod_uid, pid, boot_id, pidns FROM ebpf_gc_pause WHERE start_time >= since - INTERVAL 10 MINUTE
             UNION ALL
-            SELECT host, container_id, pod_uid, pid FROM ebpf_off_cpu_profile
+            SELECT host, container_id, pod_uid, pid, boot_id, pidns FROM ebpf_off_cpu_profile
             WHERE start_time >= since - INTERVAL 10 MINUTE AND pid IN (SELECT pid FROM otel_span WHERE kind = 'server' AND time >= since)
         )
     ),
     -- the processes under all that a span may say of them
     seen AS
     (
-        SELECT cityHash64(arrayJoin(arrayDistinct([h, ''])), arrayJoin(arrayDistinct([c, ''])), arrayJoin(arrayDistinct([u, ''])), p) AS said,
+        SELECT
+            arrayJoin(arrayConcat([cityHash64(b, ns, p)], arrayDistinct(arrayFlatten(
+                arrayMap(x -> arrayMap(y -> arrayMap(z -> cityHash64(x, y, z, p), [u, '']), [c, '']), [h, '']))))) AS said,
             uniqExact(h, c) AS matches
         FROM process
         GROUP BY said
@@ -43,10 +45,11 @@ WITH
         SELECT
             *, arrayFirst(a -> startsWith(s_host, concat(a, '.')) OR startsWith(a, concat(s_host, '.')), agents) AS other_name,
             multiIf(s_pid = 0, 'pid', NOT has_tid, 'thread', matches = 1, '', matches > 1, 'several',
-                empty(agents), 'agents', s_host != '' AND NOT has(agents, s_host), if(other_name != '', 'name', 'agent'),
+                empty(agents), 'agents', s_boot != '' AND NOT has((SELECT groupUniqArray(10000)(b) FROM process), s_boot), 'boot',
+                s_boot != '', 'process', s_host != '' AND NOT has(agents, s_host), if(other_name != '', 'name', 'agent'),
                 (s_host, s_pid) IN (SELECT h, p FROM process), 'container', 'process') AS kind
         FROM span
-        LEFT ANY JOIN seen ON cityHash64(s_host, s_container, s_pod, s_pid) = said
+        LEFT ANY JOIN seen ON s_said = said
     )
 SELECT
     s_service AS service,
@@ -57,14 +60,16 @@ SELECT
         kind = 'several', concat('pid ', toString(s_pid), if(s_host = '', ' is on several hosts or in several containers', concat(' is in several containers of host ', s_host)),
             ', and the span does not say in which: set ', if(s_host = '', 'host.name, ', ''), 'container.id or k8s.pod.uid (the collector''s k8sattributes processor)'),
         kind = 'agents', 'no agent has reported in this time: start underspan on the service''s hosts',
+        kind = 'boot', concat('no rows of the span''s kernel (boot id ', left(s_boot, 8), '): no agent runs on its host',
+            if(s_host = '', '', concat(' ', s_host)), ', or one older than these ids: start or upgrade it there'),
         kind = 'name', concat('the span''s host is ', s_host, ', its agent''s ', other_name, ': set host.name=', other_name,
             ' in OTEL_RESOURCE_ATTRIBUTES, or run the agent with --host=', s_host),
         kind = 'agent', concat('no agent of host ', s_host, ' has reported in this time (there are: ', arrayStringConcat(arraySlice(agents, 1, 4), ', '),
             if(length(agents) > 4, ', ...', ''), '): start one there, or set host.name to the name that its agent uses'),
         kind = 'container', concat('host ', s_host, ' has rows of pid ', toString(s_pid), ' in another container or pod than the span says (container.id ',
             if(s_container = '', 'empty', left(s_container, 12)), ', k8s.pod.uid ', if(s_pod = '', 'empty', s_pod), '): correct the resource''s attributes'),
-        concat('no rows of pid ', toString(s_pid), if(s_host = '', ' on any host; and the span names no host: set host.name',
-            concat(' on host ', s_host, ': ask there `underspan doctor -p PID` why (sql/queries/unwatched.sql lists all); a process that has ended may have had none'))))) AS reason,
+        concat('no rows of pid ', toString(s_pid), if(s_host = '', if(s_boot = '', ' on any host; and the span names no host: set host.name',
+            ' on its host: ask there `underspan doctor -p PID` why'), concat(' on host ', s_host, ': ask there `underspan doctor -p PID` why (sql/queries/unwatched.sql lists all); a process that has ended may have had none'))))) AS reason,
     sum(n) AS spans,
     min(s_trace) AS trace_id
 FROM found

@@ -41,6 +41,8 @@ WHERE r.end_time >= {from:DateTime64(6, 'UTC')} AND r.end_time < {to:DateTime64(
     --service: AND (r.service = {service:String}
     --spans:       OR (toString(r.host), toString(r.container_id), r.pid) IN (SELECT host, container_id, pid FROM otel_span
     --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+    --spans:       OR (toString(r.boot_id), r.pidns, r.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
+    --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
     --spans:       OR (r.trace_id, r.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
     --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
     --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})

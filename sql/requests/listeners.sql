@@ -45,6 +45,8 @@ FROM
         --service: AND (ebpf_request.service = {service:String}
         --spans:       OR (toString(ebpf_request.host), toString(ebpf_request.container_id), ebpf_request.pid) IN (SELECT host, container_id, pid FROM otel_span
         --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+        --spans:       OR (toString(ebpf_request.boot_id), ebpf_request.pidns, ebpf_request.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
+        --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
         --spans:       OR (ebpf_request.trace_id, ebpf_request.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
         --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
         --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})

@@ -21,6 +21,10 @@ SELECT
     toUInt32OrZero(if(SpanAttributes['process.pid'] != '',
         SpanAttributes['process.pid'], ResourceAttributes['process.pid'])) AS pid,
     toUInt32OrZero(SpanAttributes['thread.id']) AS tid,
+    SpanAttributes['boot_id'] AS boot_id,
+    toUInt32OrZero(SpanAttributes['pidns']) AS pidns,
+    -- what the span says of its process: the kernel and the PID namespace where it knows them (underspan-otel), else host and container
+    if(boot_id != '' AND pidns != 0, cityHash64(boot_id, pidns, pid), cityHash64(host, container_id, pod_uid, pid)) AS said,
     toUInt16OrZero(multiIf(
         SpanAttributes['network.peer.port'] != '', SpanAttributes['network.peer.port'],
         SpanAttributes['net.sock.peer.port'] != '', SpanAttributes['net.sock.peer.port'],

@@ -70,15 +70,17 @@ WITH
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
     ),
-    -- the processes of these minutes under all that a span may say of them; Docker's name of a host is the container's id, shortened.
+    -- the processes of these minutes under all that a span may say of them (its said); Docker's name of a host is the container's id, shortened.
     -- its_process 1: several are meant
     said_process AS
     (
-        SELECT cityHash64(arrayJoin(arrayDistinct([h, '', substring(c, 1, 12)])), arrayJoin(arrayDistinct([c, ''])), arrayJoin(arrayDistinct([u, ''])), p) AS said,
+        SELECT
+            arrayJoin(arrayConcat([cityHash64(b, ns, p)], arrayDistinct(arrayFlatten(
+                arrayMap(x -> arrayMap(y -> arrayMap(z -> cityHash64(x, y, z, p), [u, '']), [c, '']), [h, '', substring(c, 1, 12)]))))) AS said,
             if(uniqExact(h, c) = 1, any(cityHash64(h, c, p)), 1) AS its_process
         FROM
         (
-            SELECT DISTINCT toString(host) AS h, toString(container_id) AS c, toString(pod_uid) AS u, pid AS p
+            SELECT DISTINCT toString(host) AS h, toString(container_id) AS c, toString(pod_uid) AS u, pid AS p, toString(boot_id) AS b, pidns AS ns
             FROM ebpf_request
             WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 10 MINUTE
                 AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
@@ -103,7 +105,7 @@ WITH
                     if(o.pid = 0, 0, if(p.its_process = 0, 2, p.its_process)) AS process, cityHash64(process, tid) AS thread,
                     if(parent_id = '', 0, if(its_sent IN shared, cityHash64(its_sent, process), its_sent)) AS sent_key
                 FROM otel_span AS o
-                LEFT ANY JOIN said_process AS p ON cityHash64(o.host, o.container_id, o.pod_uid, o.pid) = p.said
+                LEFT ANY JOIN said_process AS p ON o.said = p.said
                 WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 SECOND AND time <= last_end + INTERVAL 1 SECOND
                     AND (parent_id != '' OR threads_needed)
                     --explain: AND (threads_needed OR trace_id = {span_trace:String})

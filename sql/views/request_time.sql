@@ -30,7 +30,7 @@ WITH
         SELECT
             trace_id, span_id, CAST(service, 'String') AS service, CAST(span_name, 'String') AS span_name, host, container_id, pid, tid, peer_port, client_port, start_us, end_us,
             cityHash64(trace_id, parent_id) AS parent_key,
-            cityHash64(host, container_id, pod_uid, pid, intDiv(start_us, 600000000)) AS said
+            boot_id, cityHash64(said, intDiv(start_us, 600000000)) AS said_then
         FROM otel_span
         WHERE kind = 'server' AND time < {to:DateTime64(6, 'UTC')}
             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND
@@ -39,7 +39,7 @@ WITH
     ),
     caller AS
     (
-        SELECT cityHash64(trace_id, span_id) AS key, cityHash64(host) AS at_host, start_us, end_us
+        SELECT cityHash64(trace_id, span_id) AS key, cityHash64(host) AS at_host, cityHash64(boot_id) AS at_boot, start_us, end_us
         FROM otel_span
         WHERE kind = 'client' AND time < {to:DateTime64(6, 'UTC')} + INTERVAL 1 MINUTE
             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE
@@ -48,23 +48,23 @@ WITH
     -- the processes that have rows, in slots of ten minutes whatever the window
     process_row AS
     (
-        SELECT pid AS p, host AS h, container_id AS c, pod_uid AS u, intDiv(toUnixTimestamp64Micro(start_time), 600000000) AS slot, tracker,
+        SELECT pid AS p, host AS h, container_id AS c, pod_uid AS u, boot_id AS b, pidns AS ns, intDiv(toUnixTimestamp64Micro(start_time), 600000000) AS slot, tracker,
             max(toUnixTimestamp64Micro(end_time)) AS last_us
         FROM
         (
-            SELECT pid, host, container_id, pod_uid, start_time, end_time, 1 AS tracker FROM ebpf_handoff
-            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 2 AS tracker FROM ebpf_tcp_accept
-            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 4 AS tracker FROM ebpf_gc_pause
-            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 8 AS tracker FROM ebpf_gil_wait
-            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 32 AS tracker FROM ebpf_cpu_throttle
+            SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 1 AS tracker FROM ebpf_handoff
+            UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 2 AS tracker FROM ebpf_tcp_accept
+            UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 4 AS tracker FROM ebpf_gc_pause
+            UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 8 AS tracker FROM ebpf_gil_wait
+            UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 32 AS tracker FROM ebpf_cpu_throttle
             -- the largest table, for the spans' pids of which there is no collection, and of spans that do not say whose pid it is
-            UNION ALL SELECT pid, host, container_id, pod_uid, start_time, end_time, 16 AS tracker FROM ebpf_off_cpu
+            UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 16 AS tracker FROM ebpf_off_cpu
             WHERE pid IN
             (
                 SELECT pid FROM otel_span
                 WHERE kind = 'server' AND time < {to:DateTime64(6, 'UTC')} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND
                     --explain: AND pid IN {pids:Array(UInt32)}
-                    AND (host = '' OR (pod_uid != '' AND container_id = '') OR pid NOT IN
+                    AND (boot_id != '' OR host = '' OR (pod_uid != '' AND container_id = '') OR pid NOT IN
                     (
                         SELECT pid FROM ebpf_gc_pause
                         WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 20 MINUTE
@@ -76,19 +76,20 @@ WITH
         WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 20 MINUTE
             AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
             --explain: AND pid IN {pids:Array(UInt32)}
-        GROUP BY p, h, c, u, slot, tracker
+        GROUP BY p, h, c, u, b, ns, slot, tracker
     ),
     -- the same under all that a span may say of them
     seen AS
     (
         SELECT
-            cityHash64(arrayJoin(arrayDistinct([toString(h), ''])), arrayJoin(arrayDistinct([toString(c), ''])), arrayJoin(arrayDistinct([toString(u), ''])),
-                p, arrayJoin([slot - 1, slot, slot + 1])) AS said,
+            cityHash64(arrayJoin(arrayConcat([cityHash64(toString(b), ns, p)], arrayDistinct(arrayFlatten(arrayMap(x ->
+                arrayMap(y -> arrayMap(z -> cityHash64(x, y, z, p), [toString(u), '']), [toString(c), '']), [toString(h), '']))))),
+                arrayJoin([slot - 1, slot, slot + 1])) AS said_then,
             uniqExact(h, c) AS matches, any(toString(h)) AS host, any(toString(c)) AS container_id, groupBitOr(tracker) AS trackers,
             maxIf(last_us, tracker = 1) AS last_handoff_us, maxIf(last_us, tracker = 2) AS last_accept_us, maxIf(last_us, tracker = 4) AS last_gc_us,
             maxIf(last_us, tracker = 8) AS last_gil_us, maxIf(last_us, tracker = 16) AS last_off_cpu_us
         FROM process_row
-        GROUP BY said
+        GROUP BY said_then
     ),
     elsewhere AS
     (
@@ -225,8 +226,8 @@ WITH
     (
         SELECT
             s.trace_id AS trace_id, s.span_id AS span_id, s.service AS service, s.span_name AS span_name, s.tid AS tid,
-            s.peer_port AS peer_port, s.client_port AS client_port, s.start_us AS start_us, s.end_us AS end_us, s.pid AS said_pid,
-            c.start_us AS caller_from, c.end_us AS caller_to, if(s.host = '', 0, c.at_host = cityHash64(s.host)) AS same_clock,
+            s.peer_port AS peer_port, s.client_port AS client_port, s.start_us AS start_us, s.end_us AS end_us, s.pid AS said_pid, s.boot_id AS boot_id,
+            c.start_us AS caller_from, c.end_us AS caller_to, multiIf(s.boot_id != '', c.at_boot = cityHash64(s.boot_id), s.host = '', 0, c.at_host = cityHash64(s.host)) AS same_clock,
             p.matches AS matches, p.trackers AS trackers,
             -- the trackers with rows as late as its end
             if(p.last_handoff_us >= s.end_us, 1, 0) + if(p.last_accept_us >= s.end_us, 2, 0) + if(p.last_gc_us >= s.end_us, 4, 0)
@@ -235,7 +236,7 @@ WITH
             if(p.matches > 1 OR s.tid = 0, 0, s.pid) AS pid
         FROM span AS s
         LEFT ANY JOIN caller AS c ON c.key = s.parent_key
-        LEFT ANY JOIN seen AS p ON p.said = s.said
+        LEFT ANY JOIN seen AS p ON p.said_then = s.said_then
     ),
     keyed AS (SELECT *, cityHash64(host, container_id, pid) AS process FROM placed),
     lined AS
@@ -406,6 +407,8 @@ WITH
             multiIf(
                 bitOr(said_pid = 0, tid = 0), 'the span does not say which thread it ran on: it needs process.pid and the native thread.id',
                 matches > 1, concat('the rows of ', toString(matches), ' processes with pid ', toString(said_pid), ' fit: the span has to name its host (host.name) and container (container.id)'),
+                bitAnd(boot_id != '', bitAnd(matches = 0, NOT known)),
+                    concat('no rows of pid ', toString(said_pid), ' of the span''s kernel (boot id ', left(boot_id, 8), ') and PID namespace: no agent runs on its host, or one older than these ids'),
                 if(matches = 0, if(hosts = '', 0, NOT has(splitByString(', ', hosts), host)), 0),
                     concat('no rows of pid ', toString(said_pid), ' on host ', if(host = '', '(the span names none)', host), '; there are some under host.name ', hosts),
                 bitAnd(host = '', matches = 0), concat('the span names no host (host.name), and no process with pid ', toString(said_pid), ' has rows'),

@@ -331,6 +331,39 @@ def test_hosts_stay_apart(ask):
     assert row["gc_ms"] is None and "the rows of 2 processes" in reasons(row)
 
 
+BOOTS = [digit * 8 + "-1111-2222-3333-444455556666" for digit in "abc"]
+
+
+def test_boot_id_and_namespace(ask):
+    """The kernel and the PID namespace tell whose pid 7 it is, whatever the span calls its host, or if it names none; where their
+    rows are missing, no other process's are taken."""
+    places = {"h1": (BOOTS[0], 1, "", 30), "h2": (BOOTS[1], 1, "", 40), "container": (BOOTS[0], 2, "c1", 50)}
+    for host, (boot, pidns, container, ms) in places.items():
+        ask.row("gc_pause", 10, ms, host="h1" if container else host, container_id=container, boot_id=boot, pidns=pidns)
+    spans = [({}, BOOTS[0], 1, 30), ({"host.name": "h1.example.org"}, BOOTS[1], 1, 40), ({"host.name": "h1"}, BOOTS[0], 2, 50),
+             ({"host.name": "h1"}, BOOTS[2], 1, None), ({"host.name": "h2"}, BOOTS[1], 2, None), ({"host.name": "h1"}, "", 1, None)]
+    for i, (resource, boot, pidns, _) in enumerate(spans):
+        ask.span(trace_id(1 + i), f"s{i}", resource=resource, **({"boot_id": boot, "pidns": str(pidns)} if boot else {}))
+    joined = [trace_id(1 + i) for i, span in enumerate(spans) if span[3]]
+    assert [row["gc_ms"] for row in ask.each(*joined)] == [30, 40, 50]
+    row = ask.one(trace_id(4), code=1)
+    assert row["gc_ms"] is None and f"no rows of pid 7 of the span's kernel (boot id {BOOTS[2][:8]}) and PID namespace" in reasons(row)
+    assert "no rows of pid 7 of the span's kernel" in reasons(ask.one(trace_id(5), code=1))
+    row = ask.one(trace_id(6), code=1)  # without ids it is two processes of h1
+    assert row["gc_ms"] is None and "the rows of 2 processes with pid 7 fit" in reasons(row)
+
+
+def test_clocks_of_one_kernel(ask):
+    """A caller on the same kernel has the same clock, whatever the two call their host: a hand-off that was over when it began is not
+    of its request. Clocks of two kernels may differ by as much."""
+    for n, caller in (1, BOOTS[0]), (2, BOOTS[1]):
+        of = {"tid": 7 + n, "boot_id": BOOTS[0]}
+        ask.handoff(-30, 25, pidns=1, **of)
+        ask.span(trace_id(n), f"c{n}", kind="Client", at=-2, ms=110, resource={"host.name": "web"}, boot_id=caller, pidns="1")
+        ask.span(trace_id(n), f"s{n}", parent=f"c{n}", resource={"host.name": "app"}, pidns="1", **of)
+    assert [row["handoff_ms"] for row in ask.each(trace_id(1), trace_id(2))] == [None, 25]
+
+
 def test_what_was_not_measured(ask):
     """Never a 0: no agent, an agent that had not begun or had ended, a tracker that did not run, a process that was refused."""
     ask.span(trace_id(1), "s1")

@@ -55,6 +55,19 @@ def causes(ask, word="77"):
     return {cause["cause"]: cause for cause in request["causes"]}
 
 
+def test_spans_by_kernel_and_namespace(ask):
+    """The span of a request's own process, by boot id and PID namespace: a wrong host does not separate the two, and the same pid
+    elsewhere, which carried the same traceparent on (a proxy), is not it."""
+    boots = ["a" * 8 + "-boot", "b" * 8 + "-boot"]
+    sent = {"trace_id": trace_id(5), "parent_span_id": "c1"}
+    ask.request(0, {"cpu": 50}, request_id=1, host="proxy", boot_id=boots[0], pidns=1, **sent)
+    ask.request(5, {"cpu": 40}, request_id=2, host="app", boot_id=boots[1], pidns=1, **sent)
+    ask.span(trace_id(5), "s1", parent="c1", at=6, ms=30, resource={"host.name": "proxy"}, boot_id=boots[1], pidns="1")
+    window = f"from = fromUnixTimestamp64Micro({ask.us(-1000)}, 'UTC'), to = fromUnixTimestamp64Micro({ask.us(1000)}, 'UTC')"
+    rows = ask.store.ask(f"SELECT host, span_id, span_by, no_span FROM request({window}) ORDER BY request_id FORMAT TSV").splitlines()
+    assert rows == ["proxy\t\t\tthe server span with its traceparent is of another process", "app\ts1\ttraceparent\t"]
+
+
 def test_a_request_without_any_span(ask):
     """By its own id, and by the trace id that only the ledger knows: the same row, every part where it belongs."""
     parts = {name: i + 1 for i, name in enumerate(LEDGER_PARTS)}

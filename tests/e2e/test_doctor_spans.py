@@ -15,7 +15,9 @@ SECOND = 10**6
 # host, container, pod, pid of the processes that have rows
 PROCESSES = [("web-1", "", "", 10), ("web-1", "c1", "p1", 7), ("web-1", "c2", "p2", 7), ("web-2", "", "", 10), ("web-2", "c3", "", 8),
              ("db-1.example.com", "", "", 10)]
-# service: (host, container, pod, pid, tid) of its server spans, how many join, and what is said of the others
+BOOTS = {"web-1": "aaaaaaaa-boot", "web-2": "bbbbbbbb-boot"}  # of the hosts whose agents know it
+PIDNS = {"": 4026531836, "c1": 1, "c2": 2, "c3": 3}
+# service: (host, container, pod, pid, tid[, boot id, PID namespace]) of its server spans, how many join, and what is said of the others
 SPANS = {
     "joins": ([("web-1", "", "", 10, 11), ("web-1", "c1", "p1", 7, 7), ("web-1", "c2", "", 7, 7), ("", "", "p1", 7, 7), ("web-2", "c3", "", 8, 9)], 5, {}),
     "no pid": ([("web-1", "", "", 0, 11)] * 2, 0, {2: ["no process.pid", "install the wheel underspan-otel"]}),
@@ -29,6 +31,11 @@ SPANS = {
     "no agent": ([("web-9", "", "", 10, 10)] * 3, 0, {3: ["no agent of host web-9", "there are: db-1.example.com, web-1, web-2)", "start one there"]}),
     "other container": ([("web-2", "c4", "", 8, 8)], 0, {1: ["host web-2 has rows of pid 8 in another container", "container.id c4"]}),
     "no process": ([("web-2", "", "", 99, 99)], 0, {1: ["no rows of pid 99 on host web-2", "underspan doctor -p PID"]}),
+    "by kernel": ([("web-2.example.com", "", "", 10, 11, BOOTS["web-1"], PIDNS[""]), ("", "", "", 7, 7, BOOTS["web-1"], 2), ("web-1", "", "", 7, 7, BOOTS["web-1"], 1)],
+                  3, {}),
+    "other kernel": ([("web-1", "", "", 10, 11, "cccccccc-boot", PIDNS[""])], 0,
+                     {1: ["no rows of the span's kernel (boot id cccccccc)", "no agent runs on its host web-1, or one older"]}),
+    "no namespace": ([("", "", "", 10, 11, BOOTS["web-1"], 9)], 0, {1: ["no rows of pid 10 on its host", "underspan doctor -p PID"]}),
     "mixed": ([("web-1", "", "", 10, 11), ("web-9", "", "", 10, 10), ("web-1", "", "", 0, 1), ("web-1", "", "", 0, 1)], 1,
               {1: ["no agent of host web-9"], 2: ["no process.pid"]}),
 }
@@ -84,9 +91,9 @@ def test_each_span_joins_or_has_its_reason(store):
     now = time.time_ns() // 1000
     spans = []
 
-    def span(service, host, container, pod, pid, tid, kind="Server", ago=20):
+    def span(service, host, container, pod, pid, tid, boot="", pidns=0, kind="Server", ago=20):
         resource = {"service.name": service, "host.name": host, "container.id": container, "k8s.pod.uid": pod}
-        ids = {"process.pid": pid, "thread.id": tid}
+        ids = {"process.pid": pid, "thread.id": tid, "boot_id": boot, "pidns": pidns}
         spans.append({"Timestamp": seconds(now - ago * SECOND), "Duration": 1000, "TraceId": "%032x" % (len(spans) + 1),
                       "SpanId": "%016x" % (len(spans) + 1), "ServiceName": service, "SpanName": "GET", "SpanKind": kind,
                       "ResourceAttributes": {k: v for k, v in resource.items() if v},
@@ -105,7 +112,8 @@ def test_each_span_joins_or_has_its_reason(store):
                                  for host in sorted({p[0] for p in PROCESSES})])
     tables = ["ebpf_gc_pause", "ebpf_request_profile", "ebpf_off_cpu_profile"]  # each of them makes a process known
     for i, process in enumerate(PROCESSES):
-        row = dict(zip(("host", "container_id", "pod_uid", "pid"), process), start_time=seconds(now - 30 * SECOND), end_time=seconds(now - 29 * SECOND))
+        row = dict(zip(("host", "container_id", "pod_uid", "pid"), process), boot_id=BOOTS.get(process[0], ""),
+                   pidns=PIDNS[process[1]], start_time=seconds(now - 30 * SECOND), end_time=seconds(now - 29 * SECOND))
         insert(store, tables[i % 3], [row])
 
     found = checks(store)
