@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Writes to connections with a request, and their end: where an answer begins and ends. */
+/* Writes to connections with a request, and the close: where an answer begins and ends. */
 #ifndef UNDERSPAN_REQUEST_ANSWER_BPF_H
 #define UNDERSPAN_REQUEST_ANSWER_BPF_H
 
@@ -7,8 +7,8 @@
 #include "request/read.bpf.h"
 
 /*
- * The current thread answers what another has read. Where did its work begin? After its last
- * answer, if that was later than the read, or at its first wake-up since the read.
+ * The current thread answers a request that was read by a different thread. Begin of the work: the
+ * thread's last answer if later than the read, otherwise the thread's first wake-up after the read.
  */
 static __always_inline void request_pool_begins(struct request_connection *conn, struct thread *t)
 {
@@ -30,7 +30,7 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 		conn->begin.at_ns = 0; /* not known */
 }
 
-/* The reader answers: another thread may have run the handler meanwhile. */
+/* The reader answers; a pool thread may have run the handler. */
 static __noinline int request_link_work(struct request_connection *conn, struct thread *t)
 {
 	struct request_work *work = request_work_of(&t->request, conn->nth, conn->read_ns);
@@ -73,7 +73,7 @@ static __always_inline void request_answer_begins(struct request_connection *con
 	}
 }
 
-/* The answer's head ends. What follows? */
+/* The answer's head ends: selects how the body's end is found. */
 static __always_inline void request_answer_framed(struct request_connection *conn,
 						  const struct request_scan *scan)
 {
@@ -100,8 +100,8 @@ static __always_inline void request_answer_framed(struct request_connection *con
 }
 
 /*
- * The `n` bytes at `base` are written while the head of the answer is not complete. Returns the
- * number of those that belong to the head.
+ * The `n` bytes at `base` are written while the head of the answer is incomplete. Returns how many
+ * bytes belong to the head.
  */
 static __always_inline __u32 request_answer_head(__u64 key, struct request_connection *conn,
 						 __u64 base, __u32 n)
@@ -141,7 +141,7 @@ static __always_inline __u32 request_answer_head(__u64 key, struct request_conne
 		request_scan_end(scan);
 		return taken < n ? taken : n;
 	}
-	/* what this part of the head said is kept in the connection */
+	/* the connection keeps the result of this part of the head */
 	conn->framing = scan->framing;
 	conn->chunks[DIRECTION_OUT].left = scan->length;
 	conn->line_n = request_line_keep(key, scan, kept + len);
@@ -157,8 +157,8 @@ out:
 }
 
 /*
- * The answer goes on with `left` bytes, the first `n` of them at `base`. Returns how many were
- * taken: fewer if the answer, an interim one, or a part of its head ends. Global: see
+ * The answer goes on with `left` bytes, the first `n` at `base`. Returns how many were taken: fewer
+ * at the end of the answer, of an interim answer, or of a part of the head. Global: see
  * request_scan_line().
  */
 __noinline int request_answer_step(__u64 key, __u64 base, __u32 n, __u32 left)
@@ -190,8 +190,8 @@ __noinline int request_answer_step(__u64 key, __u64 base, __u32 n, __u32 left)
 }
 
 /*
- * An answer without a read, which begins with the `n` bytes at `base`: to the second of two
- * requests that were read at once. False: none, or it cannot be followed. Global: called twice.
+ * An answer without a read, beginning with the `n` bytes at `base`: the second of two requests in a
+ * single read. False: no answer, or not followed. Global: called twice.
  */
 __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 {
@@ -203,11 +203,11 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 	    bpf_probe_read_user(b, REQUEST_STATUS_BYTES, (void *)base) ||
 	    request_status_of(b, REQUEST_STATUS_BYTES) == STATUS_NONE)
 		return false;
-	if (conn->body == BODY_UNKNOWN) { /* its request was taken for a part of the body */
+	if (conn->body == BODY_UNKNOWN) { /* the request was taken for a part of the body */
 		__sync_fetch_and_add(&request_unbounded, 1);
 		return false;
 	}
-	/* the sums of the last answer's end are those of the thread that wrote it */
+	/* the sums at the last answer's end belong to the thread of that answer */
 	if (!conn->begin.at_ns || conn->reader != bpf_get_current_task()) {
 		__sync_fetch_and_add(&request_pipelined, 1);
 		return false;
@@ -223,20 +223,20 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 	return true;
 }
 
-/* Does the connection carry another protocol from now on? */
+/* Does the connection change to a different protocol here? */
 static __always_inline bool request_is_tunnel(const struct request_connection *conn)
 {
 	return conn->status == 101 || (conn->method == REQUEST_METHOD_CONNECT &&
 				       conn->status >= 200 && conn->status < 300);
 }
 
-/* What of a write was not looked at yet. */
+/* The unread remainder of a write. */
 struct request_rest {
-	struct user_iovec piece; /* the first of it */
+	struct user_iovec piece; /* first piece of the remainder */
 	__u32 left;		 /* bytes, of all pieces */
 };
 
-/* The present piece is empty. False: there is no further one. */
+/* The present piece is empty. False: no further piece. */
 static __always_inline bool request_next_piece(struct request_connection *conn,
 					       const struct request_buffer *buffer,
 					       struct request_rest *rest)
@@ -264,14 +264,14 @@ static __always_inline bool request_answer_goes_on(__u64 key, struct request_con
 	n = rest->left < rest->piece.len ? rest->left : rest->piece.len;
 	n = (__u32)request_answer_step(key, rest->piece.base, n, rest->left);
 	rest->left -= n < rest->left ? n : rest->left;
-	/* whole pieces may have been taken: of the present one, nothing is left then */
+	/* the step may have taken more than the present piece, which is then empty */
 	n = n < rest->piece.len ? n : rest->piece.len;
 	rest->piece.base += n;
 	rest->piece.len -= n;
 	return conn->answer >= ANSWER_ENDED || request_is_tunnel(conn);
 }
 
-/* A write has more pieces than are looked at. Returns whether it ends the answer. */
+/* A write has more pieces than the limit. Returns whether the write ends the answer. */
 static __always_inline bool request_answer_skips(struct request_connection *conn,
 						 const struct request_buffer *buffer, __u32 ret,
 						 __u32 left)
@@ -351,14 +351,14 @@ __noinline int request_wrote(__u64 key, int ret)
 	t = request_current_thread();
 	if (!t)
 		return 0;
-	if (conn->head == HEAD_BEGUN) { /* who answers that serves another protocol */
+	if (conn->head == HEAD_BEGUN) { /* the answer shows a different protocol */
 		request_drop(key, conn);
 		request_not_begun(key, START_NONE, 0);
 		return 0;
 	}
 	request_write_taken(conn, &buffer, ret, bpf_ktime_get_ns());
 	if (!conn->head_ended && conn->answer == ANSWER_NONE) {
-		/* what comes of the head and a body is not looked at any more */
+		/* the remaining head and body are not parsed */
 		conn->framing = conn->line_n = 0;
 		conn->body = BODY_UNKNOWN;
 	}

@@ -73,12 +73,12 @@ __noinline int request_chunk_line(__u64 key, __u32 direction, __u64 base, __u32 
 }
 
 /*
- * Takes `n` bytes of a body. Returns how many: fewer if it has ended, or cannot be followed.
+ * Takes up to `n` bytes of a body. Returns how many: fewer if the body has ended or is invalid.
  * Global: a loop.
  */
 __noinline int request_chunks_take(__u64 key, __u32 direction, __u64 base, __u32 n)
 {
-	enum { CHUNKS = 32 }; /* in one piece */
+	enum { CHUNKS = 32 }; /* in a piece */
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	struct request_chunks *chunks;
 	__u32 taken = 0, more;

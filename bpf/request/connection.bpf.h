@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Connections of servers, keyed by socket: when they were established, accepted, and reached by the
- * bytes of the next request; and the request that is open on them.
+ * Connections of servers, keyed by socket: times of the handshake, of accept() and of the next
+ * request's first byte; and the open request.
  */
 #ifndef UNDERSPAN_REQUEST_CONNECTION_BPF_H
 #define UNDERSPAN_REQUEST_CONNECTION_BPF_H
@@ -13,26 +13,26 @@
 /* How far the answer is. */
 enum request_answer {
 	ANSWER_NONE,
-	ANSWER_START,	 /* its status line is not complete */
-	ANSWER_INTERIM,	 /* the head of an answer before the final one is not complete */
-	ANSWER_HEAD,	 /* its head is not complete */
+	ANSWER_START,	 /* status line incomplete */
+	ANSWER_INTERIM,	 /* head of an interim answer incomplete */
+	ANSWER_HEAD,	 /* head incomplete */
 	ANSWER_LENGTH,	 /* so many bytes follow */
 	ANSWER_CHUNKED,	 /* ends with the last chunk */
 	ANSWER_UNFRAMED, /* ends with the connection, or before the next request */
-	ANSWER_ENDED,	 /* the last byte of its length was written */
+	ANSWER_ENDED,	 /* all bytes of Content-Length written */
 	ANSWER_ENDED_CHUNKED,
 };
 
-/* What the next byte of a chunked body is. */
+/* Meaning of the next byte of a chunked body. */
 enum request_chunk {
 	CHUNK_SIZE,    /* the first digit of a size */
-	CHUNK_DIGITS,  /* a further one, or what ends it */
+	CHUNK_DIGITS,  /* a further digit, or the end of the size */
 	CHUNK_REST,    /* of the size's line */
-	CHUNK_DATA,    /* `left` bytes, the newline behind them included */
-	CHUNK_TRAILER, /* the first one of a line behind the last chunk */
-	CHUNK_LINE,    /* a further one */
+	CHUNK_DATA,    /* `left` bytes, including the newline behind the data */
+	CHUNK_TRAILER, /* first byte of a line behind the last chunk */
+	CHUNK_LINE,    /* a further byte */
 	CHUNK_ENDED,
-	CHUNK_BAD, /* no chunk is as this one, or there are too many in a piece */
+	CHUNK_BAD, /* not valid, or too many chunks in a piece */
 };
 
 struct request_chunks {
@@ -40,37 +40,37 @@ struct request_chunks {
 	__u32 state; /* enum request_chunk */
 };
 
-/* What is read while no head is. */
+/* Meaning of reads outside of a head. */
 enum request_body {
 	BODY_NONE,
 	BODY_LENGTH, /* so many bytes */
 	BODY_CHUNKED,
-	BODY_UNKNOWN, /* its end cannot be told */
-	BODY_FOREIGN, /* of another protocol, to the connection's end */
+	BODY_UNKNOWN, /* end unknown */
+	BODY_FOREIGN, /* a different protocol, to the connection's end */
 };
 
 enum request_direction { DIRECTION_IN, DIRECTION_OUT };
 
-enum request_gone { GONE_NOT, GONE_EOF /* read to its end */, GONE_WRITE /* a write failed */ };
+enum request_gone { GONE_NOT, GONE_EOF /* a FIN was read */, GONE_WRITE /* a write failed */ };
 
 struct request_connection {
-	struct event_header header;    /* of the thread that runs the handler */
+	struct event_header header;    /* the handler's thread */
 	struct request_snapshot begin; /* at the read, or where a pool's thread begins */
 	struct request_snapshot last;  /* at the last write; at_ns 0: none */
 	__u64 worker; /* task_key() of the handler's thread; 0: no request is open */
 	__u64 reader; /* task_key() */
-	__u64 inode;  /* of a unix socket: its address may be reused */
+	__u64 inode;  /* of a unix socket, whose address may be reused */
 	__u64 start_ns, read_ns, ended_ns, linked_ns;
-	__u64 fed_await_ns; /* `await` of its thread at the last read */
+	__u64 fed_await_ns; /* `await` of the reader at the last read */
 	__u64 accept_queue_ns, client_wait_ns, queue_ns;
 	__u64 bytes_in, bytes_out;
-	/* of the bodies; without chunks, `left` is that of the length */
+	/* of the bodies; without chunks, `left` is the rest of Content-Length */
 	struct request_chunks chunks[2]; /* by enum request_direction */
 	__u64 slow_since_ns, slow_ns;	 /* not all bytes of a write were taken */
 	__u32 n;			 /* requests of the connection; 0: unknown */
 	__u32 fd, netns;
 	__u32 busy_threads, open_requests, queue_depth;
-	__u32 nth; /* read by its thread since that had none */
+	__u32 nth; /* requests that the reader has read since its last idle moment */
 	__u16 server_port, peer_port;
 	__u16 status, not_measured;
 	__u32 pieces; /* of a write of several, looked at */
@@ -97,8 +97,8 @@ struct {
 } request_connections SEC(".maps");
 
 /*
- * Requests that another thread than their reader has ended: the reader subtracts them from its
- * number of open ones.
+ * Requests ended by a thread that is not the reader. The reader subtracts this number from its open
+ * requests.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -109,15 +109,15 @@ struct {
 
 static const struct request_connection empty_request_connection;
 
-/* Local ports of tracked servers, a bit each: all other sockets are left alone at once. */
+/* Local ports of tracked servers, a bit each: a quick filter for all sockets. */
 __u64 request_ports[1024];
 __u64 request_unix; /* a tracked process serves a unix socket */
 
-/* What cannot be followed. */
+/* Connections that cannot be followed, by cause. */
 __u64 request_tls, request_http2, request_upgraded;
 __u64 request_unreadable, request_pipelined, request_tunnels, request_odd, request_unbounded;
 
-/* The port as a number whose bounds each verifier sees. */
+/* The word of `port`, with bounds that all verifiers see. */
 static __always_inline __u64 *request_port_word(__u64 port)
 {
 	barrier_var(port);
@@ -143,7 +143,7 @@ static __always_inline __u16 request_local_port(const struct sock *sk)
 	return family == AF_INET || family == AF_INET6 ? BPF_CORE_READ(sk, __sk_common.skc_num) : 0;
 }
 
-/* May requests be read from this socket? A socket that was reset has its number as inet_sport. */
+/* May requests be read from this socket? After a reset, only inet_sport holds the port. */
 static __always_inline bool request_listened(const struct sock *sk)
 {
 	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
@@ -208,7 +208,7 @@ static __always_inline void request_established(struct sock *sk)
 	arrival.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
 	arrival.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 	arrival.port = request_local_port(sk);
-	/* the address may have been another connection's, whose end found the map busy */
+	/* left over from an older connection at this address, if the map was busy at its end */
 	bpf_map_delete_elem(&request_connections, &key);
 	old = bpf_map_lookup_elem(&request_arrivals, &key);
 	if (old)
@@ -217,8 +217,8 @@ static __always_inline void request_established(struct sock *sk)
 }
 
 /*
- * Three loads tell most sockets of bystanders. A socket that was reset has no port any more. `sk`:
- * of a type known to the verifier.
+ * Excludes most sockets of untracked processes with three loads. After a reset, a socket has no
+ * port. `sk` has a type known to the verifier.
  */
 static __always_inline bool request_concerns(const struct sock *sk)
 {
@@ -245,7 +245,7 @@ static __always_inline void request_connection_seen(const struct sock *sk)
 	bpf_map_update_elem(&request_arrivals, &key, &arrival, BPF_NOEXIST);
 }
 
-/* The end of what the client sends is told like data, and is none. */
+/* A FIN is reported like data. */
 static __always_inline bool request_only_end(const struct sock *sk)
 {
 	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
@@ -290,7 +290,7 @@ static __always_inline void request_accepted(__u32 fd)
 	port = request_local_port(sk);
 	request_port_note(port);
 	if (!port) {
-		/* the address may have been another connection's */
+		/* left over from an older connection at this address */
 		bpf_map_delete_elem(&request_arrivals, &key);
 		bpf_map_delete_elem(&request_connections, &key);
 		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
@@ -304,7 +304,7 @@ static __always_inline void request_accepted(__u32 fd)
 	unseen.accepted_tid = current_tid();
 	unseen.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 	unseen.port = port;
-	if (arrival && !arrival->accepted_ns) { /* else left over from another connection */
+	if (arrival && !arrival->accepted_ns) { /* otherwise left over from an older connection */
 		arrival->accepted_ns = unseen.accepted_ns;
 		arrival->accepted_tid = unseen.accepted_tid;
 		return;
@@ -391,7 +391,7 @@ static __always_inline __u32 request_level(__u32 open)
 	return level;
 }
 
-/* The most requests that the thread had open since `since_ns`, at least `least`. */
+/* The maximum of the thread's open requests since `since_ns`, at least `least`. */
 static __always_inline __u32 request_most_open(const struct request_sums *sums, __u64 since_ns,
 					       __u32 least)
 {
@@ -402,7 +402,7 @@ static __always_inline __u32 request_most_open(const struct request_sums *sums, 
 	return least;
 }
 
-/* The current thread has read a request. Returns the number of open ones. */
+/* The current thread has read a request. Returns how many are open. */
 static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 {
 	__u64 key = bpf_get_current_task();
@@ -432,7 +432,7 @@ static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 	return sums->open;
 }
 
-/* A request ends that the thread with the key `reader` has read. */
+/* The end of a request, for the count of the thread with the key `reader`. */
 static __always_inline void request_thread_closes(struct request_connection *conn)
 {
 	struct thread *t;

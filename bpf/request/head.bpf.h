@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A request's head: what is kept of the bytes that a request begins with. */
+/* A request's head: the first bytes, kept for the row, and the head's end. */
 #ifndef UNDERSPAN_REQUEST_HEAD_BPF_H
 #define UNDERSPAN_REQUEST_HEAD_BPF_H
 
 #include "request/chunks.bpf.h"
 #include "request/report.bpf.h"
 
-/* `n` bytes of the request's body are read, or of what follows it. */
+/* `n` bytes of the request's body or behind the body are read. */
 static __always_inline void request_body_take(__u64 key, struct request_connection *conn,
 					      __u64 base, __u32 n)
 {
@@ -23,7 +23,10 @@ static __always_inline void request_body_take(__u64 key, struct request_connecti
 	}
 }
 
-/* The head ends; the first `n` bytes of the body are at `base`. What more will be read? */
+/*
+ * The head ends; the first `n` bytes of the body are at `base`. Selects how the body's end is
+ * found.
+ */
 static __always_inline void request_head_ends(__u64 key, struct request_connection *conn,
 					      const struct request_scan *scan, __u64 base, __u32 n)
 {
@@ -49,8 +52,8 @@ static __always_inline void request_head_ends(__u64 key, struct request_connecti
 }
 
 /*
- * Looks for the end of the head in the next of its bytes. Returns how many more it wants; 0: no
- * more. Global: called from a loop.
+ * Looks for the head's end in the next piece of `n` bytes. Returns how many bytes remain to be
+ * searched. Global: called from a loop.
  */
 __noinline int request_head_piece(__u64 key, __u64 base, __u32 n)
 {
@@ -81,7 +84,7 @@ out:
 	return left;
 }
 
-/* Looks for the end of the head in further bytes of it, 64 KB at most. Global: a loop. */
+/* Looks for the head's end in further bytes, 64 KB at most. Global: a loop. */
 __noinline int request_head_lines(__u64 key, __u64 base, __u32 n)
 {
 	enum { PIECES = 72 };
@@ -96,8 +99,8 @@ __noinline int request_head_lines(__u64 key, __u64 base, __u32 n)
 }
 
 /*
- * Keeps the first read of a request, of `got` bytes, as its head. Returns how many bytes at the
- * read's end were not searched for the head's end.
+ * Keeps the first read of a request, `got` bytes, as the head. Returns how many bytes at the read's
+ * end were not searched for the head's end.
  */
 static __always_inline __u32 request_head_keep(__u64 key, struct request_connection *conn,
 					       const struct request_buffer *buffer, __u32 got)
@@ -192,8 +195,8 @@ split:
 }
 
 /*
- * What begins with the `n` bytes at `base`, read from a server's connection; 0: with the ones that
- * were kept? Global: a loop.
+ * Classifies the `n` bytes at `base`, read from a server's connection; `base` 0: the kept head.
+ * Global: a loop.
  */
 __noinline int request_start_of(__u64 key, __u64 base, __u32 n)
 {
@@ -229,7 +232,7 @@ __noinline int request_start_of(__u64 key, __u64 base, __u32 n)
 	return request_target_begins(b[(i + 1) & 31]) ? START_REQUEST : START_NONE;
 }
 
-/* The first bytes were too few. False: they were no request's. */
+/* Classifies again a head whose first bytes were too few. False: not a request. */
 static __always_inline bool request_head_begins(__u64 key, struct request_connection *conn)
 {
 	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * As much of HTTP/1 as tells where a request and its answer begin and end: the method, the status
- * line, Content-Length and Transfer-Encoding. The bytes are a client's: anything is possible.
+ * The part of HTTP/1 that delimits requests and answers: method, status line, Content-Length,
+ * Transfer-Encoding. The bytes come from a client: untrusted.
  */
 #ifndef UNDERSPAN_REQUEST_HTTP_BPF_H
 #define UNDERSPAN_REQUEST_HTTP_BPF_H
@@ -13,7 +13,7 @@
 struct request_buffer {
 	__u64 base;
 	__u64 len; /* of the first piece */
-	__u64 vec; /* address of the pieces, 0: a single one */
+	__u64 vec; /* address of the pieces, 0: a single piece */
 	__u64 n;   /* of pieces */
 	__u32 fd;
 };
@@ -77,7 +77,7 @@ static __always_inline bool request_target_begins(char c)
 	return c == '/' || c == '*' || c == 'h' || c == 'H';
 }
 
-/* The method of a request that begins with these bytes; REQUEST_METHOD_none: no request. */
+/* The method at the begin of `b`; REQUEST_METHOD_none: not a request. */
 static __always_inline __u32 request_method_of(const char b[REQUEST_START_BYTES])
 {
 #define IS(name)                                                                                   \
@@ -139,7 +139,7 @@ static __always_inline bool request_method_may_follow(const char b[REQUEST_START
 #undef MAY
 }
 
-/* The binary head of uwsgi: 0, its size, 0, and the size of the first name. */
+/* The binary head of uwsgi: 0, size, 0, and the size of the first name. */
 static __always_inline bool request_is_uwsgi(const char b[REQUEST_START_BYTES], __u32 n)
 {
 	__u32 size = (__u8)b[1] | (__u32)(__u8)b[2] << 8;
@@ -176,9 +176,9 @@ static __always_inline __u32 request_status_of(const char *b, __u32 n)
 
 enum request_head_state {
 	HEAD_OPEN,  /* no end of the head seen */
-	HEAD_BEGUN, /* so few bytes that it may be no request */
+	HEAD_BEGUN, /* too few bytes to be sure of a request */
 	HEAD_DONE,
-	HEAD_SPLIT, /* more than fits, or read in pieces that cannot be joined */
+	HEAD_SPLIT, /* does not fit, or read in pieces that cannot be joined */
 };
 
 /* Does the write of `n` bytes end with the last chunk? */
@@ -198,7 +198,7 @@ static __always_inline bool request_ends_chunked(const struct request_buffer *bu
 	if (n == 5)
 		return !bpf_probe_read_user(b, 5, (void *)piece.base) &&
 		       !__builtin_memcmp(b, "0\r\n\r\n", 5);
-	/* a chunk may end with such bytes: those before belong to it */
+	/* these bytes alone may be a chunk's data: compare the newline before, too */
 	return n >= 7 && !bpf_probe_read_user(b, 7, (void *)(piece.base + n - 7)) &&
 	       !__builtin_memcmp(b, "\r\n0\r\n\r\n", 7);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The lines of a head that may come in pieces: its end, and what they say of the body. */
+/* The lines of a head, which may arrive in pieces: the head's end, and the body's framing. */
 #ifndef UNDERSPAN_REQUEST_LINES_BPF_H
 #define UNDERSPAN_REQUEST_LINES_BPF_H
 
@@ -8,7 +8,7 @@
 struct request_head {
 	__u16 n;      /* bytes, up to REQUEST_HEAD_BYTES */
 	__u16 tail_n; /* bytes of the entry in request_tails */
-	__u32 gap;    /* bytes left out before these */
+	__u32 gap;    /* bytes omitted before the tail */
 	char bytes[REQUEST_HEAD_BYTES];
 };
 
@@ -33,19 +33,19 @@ struct {
 	__type(value, struct request_tail);
 } request_tails SEC(".maps");
 
-/* What a head's lines say of its body. */
+/* The body's framing according to the head. */
 enum request_framing {
 	FRAMING_LENGTH = 1,
 	FRAMING_CHUNKED = 2,
-	FRAMING_UNCLEAR = 4, /* lengths that differ, no number, other encodings: readers differ */
+	FRAMING_UNCLEAR = 4, /* bad lengths or unknown encodings: parsers differ */
 };
 
-/* Scratch space: the head of a request or an answer, and what its lines say. */
+/* Scratch space: the head of a request or an answer, and the result of parsing. */
 struct request_scan {
-	__u64 users; /* programs using it: kernels since 7.0 may preempt a program */
+	__u64 users; /* programs in use of the space: kernels since 7.0 may preempt a program */
 	__u64 length;
-	__u32 end;  /* bytes of the head, the blank line included; 0: not at its end */
-	__u32 line; /* where the line begins whose end was not seen */
+	__u32 end;  /* bytes of the head, including the blank line; 0: the end was not seen */
+	__u32 line; /* begin of the incomplete last line */
 	__u32 framing;
 	__u32 pad;
 	struct request_head head;
@@ -115,8 +115,8 @@ static __always_inline void request_scan_length(struct request_scan *scan, const
 }
 
 /*
- * Reads the complete line that begins at `at`. Loops and their bodies are global functions, which
- * the verifier explores once.
+ * Reads the complete line at `at`. Loops and loop bodies are global functions, which the verifier
+ * explores once.
  */
 __noinline int request_scan_line(__u32 at)
 {
@@ -152,7 +152,7 @@ __noinline int request_scan_line(__u32 at)
 	return 0;
 }
 
-/* A line ends before `next`. Returns whether it is blank, which ends the head. */
+/* A line ends before `next`. Returns true for a blank line, the head's end. */
 __noinline int request_scan_ended(__u32 next)
 {
 	__u32 zero = 0, at;
@@ -177,7 +177,7 @@ __noinline int request_scan_ended(__u32 next)
 
 #define EACH_BYTE(b) ((b) * 0x0101010101010101ULL)
 
-/* The highest bit of each byte that is a newline. */
+/* The highest bit of each newline byte. */
 static __always_inline __u64 request_newlines(__u64 word)
 {
 	__u64 other = word ^ EACH_BYTE('\n');
@@ -185,7 +185,7 @@ static __always_inline __u64 request_newlines(__u64 word)
 	return ~(((other & EACH_BYTE(0x7fULL)) + EACH_BYTE(0x7fULL)) | other | EACH_BYTE(0x7fULL));
 }
 
-/* The number of bytes up to the first one whose highest bit is set, that one included. */
+/* The number of bytes up to and including the first byte with the highest bit set. */
 static __always_inline __u32 request_bytes_to(__u64 found)
 {
 	return (((found & -found) - 1) & EACH_BYTE(1)) * EACH_BYTE(1) >> 56;
@@ -193,8 +193,8 @@ static __always_inline __u32 request_bytes_to(__u64 found)
 
 /*
  * Reads the complete lines of the first `n` bytes in the scratch space, which begin with a line.
- * Looks for newlines in eight bytes at a time: byte by byte, an answer's head of 200 bytes took
- * 0.6 us. Adds to `framing` and `length`; `end` and `line` say how far it came.
+ * Compares eight bytes at a time: byte by byte, an answer's head of 200 bytes took 0.6 us. Updates
+ * `framing` and `length`; `end` and `line` hold the position.
  */
 __noinline int request_scan_head(__u32 n)
 {
@@ -221,14 +221,14 @@ __noinline int request_scan_head(__u32 n)
 
 /* ---- lines that come in several pieces ---- */
 
-/* More than the longest header that is read, and a status line up to its code. */
+/* More than the longest parsed header, and than a status line up to the code. */
 enum { REQUEST_LINE_BYTES = 64, REQUEST_PIECE_BYTES = REQUEST_HEAD_BYTES - REQUEST_LINE_BYTES };
 
 struct request_line {
 	char bytes[REQUEST_LINE_BYTES];
 };
 
-/* The beginnings of lines whose rest a further write brings. */
+/* Beginnings of incomplete lines. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 2048);
@@ -236,7 +236,7 @@ struct {
 	__type(value, struct request_line);
 } request_lines SEC(".maps");
 
-/* Puts the `n` bytes that were kept before what comes next. */
+/* Puts the `n` kept bytes before the next piece. */
 static __always_inline bool request_line_restore(__u64 key, struct request_scan *scan, __u32 n)
 {
 	struct request_line *line = bpf_map_lookup_elem(&request_lines, &key);
@@ -247,7 +247,7 @@ static __always_inline bool request_line_restore(__u64 key, struct request_scan 
 	return true;
 }
 
-/* Keeps the line whose end is not in the first `n` bytes. Returns how many are kept. */
+/* Keeps the incomplete line at the end of the first `n` bytes. Returns how many bytes are kept. */
 static __always_inline __u32 request_line_keep(__u64 key, const struct request_scan *scan, __u32 n)
 {
 	__u32 at = scan->line;
@@ -260,7 +260,7 @@ static __always_inline __u32 request_line_keep(__u64 key, const struct request_s
 	return n < REQUEST_LINE_BYTES ? n : REQUEST_LINE_BYTES;
 }
 
-/* Reads the lines of up to `len` bytes behind the `kept` ones. False: the bytes cannot be read. */
+/* Reads the lines of up to `len` bytes behind the `kept` bytes. False: unreadable memory. */
 static __always_inline bool request_scan_bytes(struct request_scan *scan, __u32 kept, __u64 base,
 					       __u32 len)
 {

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Work that an event loop hands to a thread of a pool: the loop's thread wakes another one from its
- * sleep on a lock, that one works, and its end wakes the loop from epoll_wait(). A hand-off belongs
- * to the one request that was read and not handed on yet. With several of these, or with more
- * hand-offs than requests, nothing is linked: pools with a limit let later ones overtake.
+ * Work that an event loop hands to a pool thread: the loop's thread wakes the pool thread from a
+ * sleep on a lock, the pool thread works, and wakes the loop from epoll_wait() at the end. A
+ * hand-off is linked to the single request that was read and not handed on. With several such
+ * requests, or with more hand-offs than requests, nothing is linked: pools with a limit may reorder
+ * requests.
  */
 #ifndef UNDERSPAN_REQUEST_POOL_BPF_H
 #define UNDERSPAN_REQUEST_POOL_BPF_H
 
 #include "request/sums.bpf.h"
 
-/* The last work of a pool's thread that has ended. */
+/* The last completed work of a pool thread. */
 struct request_work {
 	__u64 giver; /* task_key() of the loop's thread */
 	__u64 end_ns;
 	/*
-	 * At the work's begin: the loop's sums at the work's end less those of the work. The
-	 * difference to the loop's sums at the answer's end is the work and what followed it.
+	 * The loop's sums at the work's end less the sums of the work, dated at the work's begin.
+	 * The difference to the loop's sums at the answer's end is the work plus the time until the
+	 * answer.
 	 */
 	struct request_snapshot begin;
 	struct event_header header; /* of the pool's thread */
 	__u64 loop_await_ns;	    /* `await` of the loop's thread at the work's end */
-	__u32 n;		    /* whose: see request_connection.nth; 0: not known */
+	__u32 n;		    /* the request: see request_connection.nth; 0: unknown */
 	__u32 pad;
 };
 
@@ -35,7 +37,7 @@ struct {
 
 static const struct request_work empty_request_work;
 
-/* Who the current thread is: read once a second, since a name may change. */
+/* Identity of the current thread, read again once a second, since a name may change. */
 static __always_inline void request_header_set(struct thread *t, struct event_header *ret)
 {
 	enum { HEADER_KEEP_NS = 1000000000 };
@@ -64,7 +66,7 @@ static __always_inline void request_gives(struct request_sums *giver, struct tas
 
 	if (to->open)
 		return;
-	/* a lock that is needed on the way, and not the one on which the thread waits for work */
+	/* a lock inside the work, different from the lock on which the thread waits for work */
 	if (to->given && to->giver == giver_key && to->given_lock != to->lock)
 		return;
 	if (giver->reads - giver->gifts != 1)
@@ -78,7 +80,7 @@ static __always_inline void request_gives(struct request_sums *giver, struct tas
 	to->given = REQUEST_GIVEN;
 }
 
-/* What the sums of a thread asleep in epoll_wait() would be as a snapshot of now. */
+/* A snapshot at `now` of a thread asleep in epoll_wait(): part `i`. */
 static __always_inline __u64 request_asleep_part(const struct thread *t, __u32 i, __u64 now)
 {
 	const struct request_sums *sums = &t->request;
@@ -99,9 +101,9 @@ static __always_inline __u64 request_asleep_busy(const struct thread *t, __u64 n
 }
 
 /*
- * Does the current thread wake a loop by its system call? Else it is an interrupt on this CPU: a
- * timer of the loop's, or bytes for the loop. Loops are woken by an eventfd, a pipe or a pair of
- * unix sockets.
+ * Does the current thread wake a loop by a system call? Otherwise an interrupt on this CPU does:
+ * the loop's timer, or bytes for the loop. Pools wake loops by an eventfd, a pipe or a pair of unix
+ * sockets.
  */
 static __noinline bool request_wakes_loop(void)
 {
@@ -115,7 +117,7 @@ static __noinline bool request_wakes_loop(void)
 	return !sk || BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX;
 }
 
-/* The current thread, of a pool, has ended its work and wakes the loop's thread. */
+/* The current thread, a pool thread, has completed its work and wakes the loop's thread. */
 static __noinline int request_work_ends(struct thread *t, struct thread *loop, __u64 loop_thread,
 					__u64 now)
 {
@@ -185,7 +187,7 @@ static __always_inline struct request_work *request_work_of(struct request_sums 
 	if (!work || work->giver != bpf_get_current_task() || work->n != n || !work->end_ns ||
 	    work->begin.at_ns < read_ns)
 		return NULL;
-	/* one of several is answered as soon as its work ends, before the loop waits again */
+	/* with several requests, the answer follows the work's end before the loop waits again */
 	if (sums->reads > 1 && work->loop_await_ns != sums->parts[REQUEST_await])
 		return NULL;
 	return work;

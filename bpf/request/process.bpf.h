@@ -10,14 +10,14 @@ TRACKER_MAPS(request_);
 
 const volatile bool request_runs = true;
 const volatile bool request_has_lengths = true; /* sock_recv_length: since 6.3 */
-/* Only listeners that were chosen: user space has set their bits in request_ports. */
+/* Only chosen listeners: user space has set the bits in request_ports. */
 const volatile bool request_ports_only = false;
 const volatile bool request_unix_wanted = true;
 /* user space may change the values at any time */
 volatile __u64 request_min_ns = 0;
 volatile __u64 request_row_ns = 0; /* between two sampled rows of a process; 0: no limit */
 
-enum { REQUEST_BURST_NS = 1000000000 }; /* rows of this time at once */
+enum { REQUEST_BURST_NS = 1000000000 }; /* size of the bucket */
 
 struct request_process {
 	__u64 read_ns;	 /* the last request that was read */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What has arrived on connections of servers, keyed by socket; and how many requests of a listener
- * wait, their bytes there and nobody reading them.
+ * Arrivals on connections of servers, keyed by socket; and for each listener the number of requests
+ * that have arrived and are not read.
  */
 #ifndef UNDERSPAN_REQUEST_QUEUE_BPF_H
 #define UNDERSPAN_REQUEST_QUEUE_BPF_H
@@ -13,7 +13,7 @@ enum { REQUEST_ARRIVED_UNSEEN = 1 };
 
 enum { REQUEST_TCP_ESTABLISHED = 1 /* include/net/tcp_states.h */, REQUEST_PROTOCOL_TCP = 6 };
 
-/* Small, because idle connections have one as well. */
+/* Small, because idle connections have an entry as well. */
 struct request_arrival {
 	__u64 established_ns; /* 0: not seen */
 	__u64 accepted_ns;    /* 0: not seen */
@@ -21,11 +21,11 @@ struct request_arrival {
 	__u32 accepted_tid;
 	__u32 copied_seq; /* before 6.3: tcp_sock.copied_seq after the last read */
 	__u32 netns;
-	__u32 depth;  /* if it waits: requests that waited when it arrived */
+	__u32 depth;  /* of a waiting request: number of waiting requests at the arrival */
 	__u16 port;   /* of the listener; 0: unknown, or a unix socket's */
 	__u8 waits;   /* counted in request_listener.waiting */
-	__u8 open;    /* a request is read and not answered: what arrives belongs to it */
-	__u8 foreign; /* TLS or HTTP/2: whatever is read is no request */
+	__u8 open;    /* a request is read and not answered: further bytes belong to the request */
+	__u8 foreign; /* TLS or HTTP/2: reads are never requests */
 	__u8 odd;     /* was counted in request_odd */
 	__u8 pad[2];
 };
@@ -45,7 +45,7 @@ struct request_listener_key {
 
 struct request_listener {
 	__u64 since_ns;
-	__u64 unsure_ns; /* until then others may have waited that were not counted */
+	__u64 unsure_ns; /* `waiting` may have been too low until this time */
 	__s64 waiting;
 };
 
@@ -91,12 +91,12 @@ static __always_inline void request_waits_no_more(struct request_arrival *arriva
 		return;
 	arrival->waits = 0;
 	listener = request_listener_find(arrival);
-	/* an entry that was forgotten meanwhile does not count this one */
+	/* an entry created after an eviction does not count this request */
 	if (listener && listener->since_ns <= arrival->first_byte_ns)
 		__sync_fetch_and_add(&listener->waiting, -1);
 }
 
-/* Bytes were read whose arrival was not counted: the figures so far may be too low. */
+/* An uncounted arrival was read: earlier figures may be too low. */
 static __always_inline void request_listener_unsure(__u32 netns, __u16 port)
 {
 	struct request_listener_key key = { netns, port };
@@ -106,7 +106,7 @@ static __always_inline void request_listener_unsure(__u32 netns, __u16 port)
 		listener->unsure_ns = bpf_ktime_get_ns();
 }
 
-/* How many waited when this request arrived? False: not known. */
+/* Number of waiting requests at this arrival. False: unknown. */
 static __always_inline bool request_depth_known(const struct request_arrival *arrival,
 						__u32 *ret_depth)
 {

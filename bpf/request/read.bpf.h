@@ -22,7 +22,7 @@ static __always_inline void request_set_waits(struct request_connection *conn,
 	if (conn->n == 0 || (conn->n == 1 && !(arrival && arrival->established_ns)))
 		conn->not_measured |= REQUEST_LACK_accept;
 	if (conn->not_measured & REQUEST_LACK_arrival) {
-		/* from the end of the accept queue to the read: not known whose wait */
+		/* the time from the end of the accept queue to the read has no known cause */
 		if (conn->n == 1)
 			conn->not_measured |= REQUEST_LACK_accept;
 		return;
@@ -42,7 +42,7 @@ static __always_inline void request_set_waits(struct request_connection *conn,
 	}
 }
 
-/* How many requests of the listener waited before this one. */
+/* Number of requests of the listener that waited before this request. */
 static __always_inline void request_set_depth(struct request_connection *conn,
 					      struct request_arrival *arrival)
 {
@@ -64,7 +64,7 @@ request_connection_new(__u64 key, const struct request_arrival *arrival)
 	if (!conn)
 		return NULL;
 	request_read_addresses(conn, (struct sock *)key);
-	/* the first read of a connection that was seen from its accept() on */
+	/* the first read of a connection whose accept() was seen */
 	conn->counted = arrival && arrival->accepted_ns;
 	return conn;
 }
@@ -172,7 +172,7 @@ static __always_inline void request_fed(struct request_connection *conn)
 		conn->fed_await_ns = t->request.parts[REQUEST_await];
 }
 
-/* The bytes that arrive from now on belong to what comes next. */
+/* Later arrivals belong to the next request. */
 static __noinline int request_arrival_taken(__u64 key)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
@@ -196,7 +196,7 @@ static __noinline int request_arrival_taken(__u64 key)
 
 /* ---- reads ---- */
 
-/* A process that is not tracked (yet) has read from a socket with the port of a tracked one. */
+/* An untracked process has read from a socket with the port of a tracked server. */
 static __always_inline void request_read_by_others(__u64 key)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
@@ -210,8 +210,8 @@ static __always_inline void request_read_by_others(__u64 key)
 }
 
 /*
- * Bytes on a server's connection begin no request: is it another protocol's? Each connection is
- * counted once.
+ * The bytes on a server's connection are not the begin of a request: counts the connection once, by
+ * protocol.
  */
 static __always_inline void request_not_begun(__u64 key, __u32 start, __u16 first)
 {
@@ -229,12 +229,14 @@ static __always_inline void request_not_begun(__u64 key, __u32 start, __u16 firs
 	}
 }
 
-/* What a read begins with: enum request_start, the method, and the number of newlines before it. */
+/*
+ * Result for a read: enum request_start, the method, and the number of newlines before the method.
+ */
 #define REQUEST_BEGAN(start, method, skip) ((start) | (method) << 8 | (skip) << 16)
 
 /*
- * A read of `got` bytes at `base` on a connection without a head that goes on. Returns
- * REQUEST_BEGAN(). Global: for a stack of its own.
+ * A read of `got` bytes at `base` on a connection without an incomplete head. Returns
+ * REQUEST_BEGAN(). Global: for a separate stack.
  */
 __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 {
@@ -249,7 +251,7 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	if (method || request_is_uwsgi(b, got))
 		return REQUEST_BEGAN(START_REQUEST, method, 0);
 	if (!conn && !bpf_map_lookup_elem(&request_arrivals, &key)) {
-		/* perhaps a client's connection: only what is surely a request */
+		/* perhaps a client's connection: take only bytes that are surely a request */
 		return request_has_lengths && request_method_may_follow(b, got) ? START_CUT
 										: START_NONE;
 	}
@@ -269,7 +271,7 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	return REQUEST_BEGAN(start, method, skip);
 }
 
-/* The read is of a body, even of a request that was answered before its end. */
+/* A read of a body; the request may have been answered before the body's end. */
 static __always_inline void request_body_read(__u64 key, struct request_connection *conn,
 					      const struct request_buffer *buffer, __u32 got)
 {
@@ -280,7 +282,7 @@ static __always_inline void request_body_read(__u64 key, struct request_connecti
 	request_body_take(key, conn, buffer->base, got);
 }
 
-/* The head of the open request goes on. Global: for a stack of its own. */
+/* The head of the open request goes on. Global: for a separate stack. */
 __noinline int request_head_read(__u64 key, __u32 got)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The end of a request: its parts, the sum, and perhaps a row. */
+/* The end of a request: parts, sum, and perhaps a row. */
 #ifndef UNDERSPAN_REQUEST_REPORT_BPF_H
 #define UNDERSPAN_REQUEST_REPORT_BPF_H
 
@@ -10,7 +10,7 @@
 
 /* Scratch space for a row, too big for the BPF stack. */
 struct request_out {
-	__u64 users; /* programs using it: kernels since 7.0 may preempt a program */
+	__u64 users; /* programs in use of the space: kernels since 7.0 may preempt a program */
 	struct request_snapshot end;
 	struct request_event event;
 	char head[REQUEST_HEAD_BYTES + REQUEST_TAIL_BYTES];
@@ -39,8 +39,8 @@ static __always_inline bool request_gil_known(__u32 tgid)
 }
 
 /*
- * The sums at the request's end, and whether these are the handler's: the present time if the
- * present thread ran the handler, else the last write's.
+ * The sums at the request's end: of the present time if the present thread ran the handler,
+ * otherwise of the last write. Returns whether the sums belong to the handler's thread.
  */
 static __always_inline bool request_end_sums(struct request_connection *conn,
 					     struct request_snapshot *ret, __u32 flags)
@@ -66,7 +66,7 @@ static __always_inline bool request_end_sums(struct request_connection *conn,
 	return false;
 }
 
-/* The thread's parts and the rest, which it spent on a CPU. */
+/* The thread's parts; the remainder is time on a CPU. */
 static __always_inline void request_fill_parts(struct request_connection *conn,
 					       struct request_out *out)
 {
@@ -80,7 +80,7 @@ static __always_inline void request_fill_parts(struct request_connection *conn,
 								: REQUEST_MODEL_loop;
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
 		part = out->end.parts[i] - conn->begin.parts[i];
-		/* never more than the wall time, whatever happened to a thread's record */
+		/* never more than the wall time, even if the thread's record was lost */
 		if (part > wall - sum)
 			part = wall - sum;
 		parts[i] = part;
@@ -113,8 +113,8 @@ static __always_inline void request_fill_peer(struct request_event *event)
 }
 
 /*
- * Has the loop's thread woken another one since the read? Then a part of the time in which it
- * awaited is that thread's work. (Without the GIL's address the waiters for the GIL would count.)
+ * Has the loop's thread woken a pool thread since the read? Then a part of `await` is work of the
+ * pool thread. (Without the GIL's address, waiters for the GIL would count as pool threads.)
  */
 static __always_inline bool request_gave_work(const struct request_connection *conn)
 {
@@ -167,7 +167,7 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->connection_request = conn->n;
 	event->busy_threads = conn->busy_threads;
 	event->queue_depth = conn->queue_depth;
-	/* what waits inside a process for a pool's thread is not counted */
+	/* requests that wait inside a process for a pool thread are not counted */
 	event->has_queue_depth = conn->has_queue_depth && conn->model != REQUEST_MODEL_pool &&
 				 !(event->not_measured & REQUEST_LACK_work_elsewhere);
 	event->open_requests = conn->open_requests;
@@ -246,7 +246,7 @@ __noinline int request_send(__u64 key, __u32 head_state)
 	return 0;
 }
 
-/* The connection is ready for its next request. */
+/* The connection is ready for the next request. */
 static __always_inline void request_connection_reset(struct request_connection *conn, __u64 key,
 						     __u64 ended_ns)
 {
@@ -262,7 +262,7 @@ static __always_inline void request_connection_reset(struct request_connection *
 		bpf_map_delete_elem(&request_tails, &key);
 }
 
-/* What was read so far turned out to be no request. */
+/* The open request turned out not to be a request. */
 static __always_inline void request_drop(__u64 key, struct request_connection *conn)
 {
 	request_thread_closes(conn);
@@ -291,7 +291,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 			request_send(key, conn->head);
 		else
 			request_stat(STAT_FILTERED, 1);
-		/* the next one that this thread answers for another begins here at the earliest */
+		/* earliest begin of the next request that this thread answers for a reader */
 		if (conn->link == REQUEST_LINK_write && conn->worker == bpf_get_current_task()) {
 			t = thread_find(current_task());
 			if (t) {

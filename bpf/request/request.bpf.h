@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The request ledger: a row per request of any HTTP/1 server of a tracked process. Sockets are
- * recognised by what is read from them, so kept-alive connections from before the agent's start
- * count as well. From 6.3 on all hooks but accept() are tracepoints of sockets: other processes pay
- * for a comparison of the socket's port (a read: of the process) there, and no other system call
- * pays anything. Before, writes are seen at the end of five system calls.
+ * recognised by the bytes read, so kept-alive connections from before the agent's start count as
+ * well. Since 6.3 all hooks except accept() are tracepoints of sockets: untracked processes pay for
+ * a comparison of the socket's port (on a read: of the process), and system calls without sockets
+ * pay nothing. Before 6.3, writes are seen at the end of five system calls.
  */
 #ifndef UNDERSPAN_REQUEST_REQUEST_BPF_H
 #define UNDERSPAN_REQUEST_REQUEST_BPF_H
@@ -58,13 +58,13 @@ SEC("?tp_btf/sock_send_length")
 int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 {
 	if (!stopping && request_concerns(sk))
-		request_wrote(request_key(sk), ret); /* looks for the connection itself */
+		request_wrote(request_key(sk), ret); /* finds the connection */
 	return 0;
 }
 
 /*
  * Before 6.3: TCP reads that returned data, once per piece. The length is the progress since the
- * last one, so the connection must have been seen before.
+ * last piece, so the connection must be known.
  */
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(request_rcv_space, struct sock *sk)
@@ -207,8 +207,8 @@ int BPF_PROG(request_exit, struct pt_regs *regs, long ret)
 }
 
 /*
- * A TCP socket changes its state: in a thread's context or in a soft interrupt. A reset by the
- * client is not the end of a request, as the handler goes on until the server closes the socket.
+ * A TCP socket changes state: in a thread's context or in a soft interrupt. A reset by the client
+ * is not the end of a request, since the handler goes on until the server closes the socket.
  */
 SEC("?tp_btf/inet_sock_set_state")
 int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)

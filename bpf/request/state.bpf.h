@@ -10,7 +10,7 @@ enum { REQUEST_PEERS = 4, REQUEST_IDLE_SNAPSHOTS = 2, REQUEST_LEVELS = 16, REQUE
 
 enum request_given { REQUEST_GIVEN = 1, REQUEST_GIVEN_BEGUN };
 
-/* The sums at a moment at which the thread runs: a request is the difference of two of these. */
+/* Sums of a running thread at a time; a request is the difference of two snapshots. */
 struct request_snapshot {
 	__u64 at_ns;   /* 0: none */
 	__u64 busy_ns; /* several requests open, the thread not idle */
@@ -33,34 +33,34 @@ struct request_sums {
 	__u64 gc_clock;	 /* the process's GC clock when a wait for the GIL began */
 	__u64 throttled; /* of the thread's cgroups, when the thread became runnable */
 	__u64 polled_ns; /* end of the last sleep in epoll_wait() */
-	__u64 woke_ns;	 /* the thread last woke another one that slept on a lock */
-	__u64 closed_ns; /* begin of a sleep that the sums have although its end was not seen */
+	__u64 woke_ns;	 /* the last time the thread woke a sleeper on a lock */
+	__u64 closed_ns; /* begin of a sleep that was added although the end was not seen */
 	__u32 open;	 /* requests read by this thread and not answered */
-	__u32 fd;	 /* of the last one's connection */
+	__u32 fd;	 /* of the last request's connection */
 	__u32 sleep_fd;	 /* descriptor of the present sleep */
 	__u32 switches;	 /* grows with each change of the sums */
 	__u8 part;	 /* enum request_part of the present sleep */
 	__u8 polls;	 /* the present sleep is in epoll_wait() or select() */
-	__u8 mixed;	 /* see pool.bpf.h: which hand-off is whose is not known */
+	__u8 mixed;	 /* see pool.bpf.h: hand-offs cannot be assigned to requests */
 	__u8 given;	 /* enum request_given: work that a loop handed to this thread */
 	__u8 pad[4];
-	/* of a loop, since it had no open request */
+	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
-	__u32 unsure; /* up to this one, the order of hand-offs may not be that of the reads */
+	__u32 unsure; /* up to this number, the order of hand-offs and reads may differ */
 	__u32 gifts_pad;
-	__u64 receivers[REQUEST_GIFTS]; /* task_key() of the last ones */
+	__u64 receivers[REQUEST_GIFTS]; /* task_key() of the last pool threads */
 	/* of a pool's thread */
 	__u64 lock; /* address of the lock slept on */
 	__u64 giver, given_lock;
 	__u32 given_n, given_pad;
 	struct request_snapshot given_begin;
-	/* When this many requests were open last: 1 to 8, then by powers of two. */
+	/* The last time with so many open requests: 1 to 8, then powers of two. */
 	__u64 open_ns[REQUEST_LEVELS];
 	__u32 open_n[REQUEST_LEVELS];
 	struct request_peer peers[REQUEST_PEERS]; /* of `net`, since the request was read */
-	struct event_header header;		  /* who the thread is; start_ns: as of then */
-	/* for threads that answer what another thread has read */
-	struct request_snapshot answered;		       /* end of its last answer */
+	struct event_header header; /* identity of the thread; start_ns: time of the reading */
+	/* for threads that answer requests of a different reader */
+	struct request_snapshot answered;		       /* end of the last answer */
 	struct request_snapshot woken[REQUEST_IDLE_SNAPSHOTS]; /* first wake-ups since */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Per-thread sums of time by part, without thresholds and sampling: kept at context switches,
- * read as snapshots by the running thread. The time on a CPU is what remains of the wall time.
+ * Per-thread sums of time by part, without thresholds and sampling: updated at context switches,
+ * read as snapshots by the running thread. Time on a CPU is the remainder of the wall time.
  */
 #ifndef UNDERSPAN_REQUEST_SUMS_BPF_H
 #define UNDERSPAN_REQUEST_SUMS_BPF_H
@@ -73,7 +73,7 @@ static __always_inline __u8 request_net_part(struct request_sums *sums, struct u
 	return writes ? REQUEST_client_slow : REQUEST_client_wait;
 }
 
-/* The thread leaves the CPU; its memory can be read. `cause`: enum off_cpu_cause. */
+/* The thread leaves the CPU; the process's memory can be read. `cause`: enum off_cpu_cause. */
 static __always_inline void request_switch_out(struct task_struct *task, struct thread *t,
 					       struct user_call *call, __u8 cause, __u64 now)
 {
@@ -112,7 +112,7 @@ static __always_inline void request_peer_add(struct request_sums *sums, const __
 		if (peer->ns < least->ns)
 			least = peer;
 	}
-	/* more peers than entries: the one that took least is forgotten */
+	/* more peers than entries: the peer with the least time is evicted */
 	if (least->ns >= ns)
 		return;
 	__builtin_memcpy(least->ip, ip, sizeof(least->ip));
@@ -143,7 +143,7 @@ static __noinline void request_peer_waited(struct task_struct *task, struct requ
 			 ns);
 }
 
-/* The part of a wait for the GIL in which another thread collected garbage. */
+/* The part of a wait for the GIL in which a sibling thread collected garbage. */
 static __always_inline __u64 request_gc_sibling(__u32 tgid, __u32 tid, struct request_sums *sums,
 						__u64 ns, __u64 end)
 {
@@ -184,8 +184,8 @@ static __always_inline void request_snapshot_at(struct thread *t, struct request
 }
 
 /*
- * A thread without an open request wakes up from a lock: perhaps with a request that another
- * thread has read. Kept are the first wake-ups after such reads.
+ * A thread without an open request wakes up from a lock: perhaps with a request of a different
+ * reader. Keeps the first wake-ups after such reads.
  */
 static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct thread *t, __u64 end)
 {
@@ -251,8 +251,9 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 }
 
 /*
- * The current thread runs, but its switch in was not seen (gil_close_unseen()): its sleep ended at
- * the wake-up, or before the time that it has run for. The next switch out adds it no more.
+ * The current thread runs, but the switch in was not seen (gil_close_unseen()): the sleep ended at
+ * the wake-up, or before the time on the CPU since. The next switch out does not add this sleep
+ * again.
  */
 static __always_inline void request_catch_up(struct thread *t, __u64 now)
 {
@@ -276,7 +277,7 @@ static __always_inline void request_catch_up(struct thread *t, __u64 now)
 		sibling = request_gc_sibling(current_tgid(), current_tid(), sums, ns, end);
 		sums->parts[REQUEST_gc_sibling] += sibling;
 	}
-	barrier_var(part); /* 5.10 forgets the bounds of a number that was on the stack */
+	barrier_var(part); /* 5.10 loses the bounds of a spilled number */
 	if (part >= REQUEST_THREAD_PART_MAX)
 		part = REQUEST_other;
 	sums->parts[part] += ns - sibling;

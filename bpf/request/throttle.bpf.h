@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The time for which the CPU quotas of a thread's cgroups have stopped their CPUs. */
+/* The time for which CPU quotas have stopped the CPUs of a thread's cgroups. */
 #ifndef UNDERSPAN_REQUEST_THROTTLE_BPF_H
 #define UNDERSPAN_REQUEST_THROTTLE_BPF_H
 
