@@ -9,7 +9,7 @@
 #ifndef UNDERSPAN_GIL_WAIT_HOLDERS_BPF_H
 #define UNDERSPAN_GIL_WAIT_HOLDERS_BPF_H
 
-#include "lib/token_bucket.bpf.h"
+#include "lib/stack_cpu_limit.bpf.h"
 #include "lib/task.bpf.h"
 #include "sched/thread.bpf.h"
 

@@ -14,7 +14,7 @@
 #include "gil_wait/events.bpf.h"
 #include "gil_wait/holders.bpf.h"
 #include "lib/compat.bpf.h"
-#include "lib/token_bucket.bpf.h"
+#include "lib/stack_cpu_limit.bpf.h"
 #include "python/threads.bpf.h"
 #include "sched/thread.bpf.h"
 

@@ -14,7 +14,7 @@
 #include "lib/compat.bpf.h"
 #include "events/handoff.h"
 #include "python/threads.bpf.h"
-#include "lib/token_bucket.bpf.h"
+#include "lib/stack_cpu_limit.bpf.h"
 
 /*
  * Scratch space for a row, too big for the BPF stack; shares its life with the walk of

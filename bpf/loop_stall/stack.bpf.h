@@ -10,7 +10,7 @@
 #define UNDERSPAN_LOOP_STALL_STACK_BPF_H
 
 #include "loop_stall/loop.bpf.h"
-#include "lib/token_bucket.bpf.h"
+#include "lib/stack_cpu_limit.bpf.h"
 
 /* The third part of a key of loop_stacks; a task's address has these bits clear. */
 enum loop_stack { LOOP_STACK_SLEEP_A, LOOP_STACK_SLEEP_B, LOOP_STACK_CPU, LOOP_STACK_MAX };

@@ -10,7 +10,7 @@
 #include "agent/governor.h"
 #include "agent/options.h"
 #include "agent/report.h"
-#include "agent/rows.h"
+#include "agent/event_rows.h"
 #include "trackers/trackers.h"
 
 struct agent {

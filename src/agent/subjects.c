@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/agent_tables.h"
-#include "agent/rows.h"
+#include "agent/event_rows.h"
 
 static struct subject *add(struct subjects *subjects, const char *name)
 {

@@ -5,7 +5,7 @@
 
 #include "agent/counts.h"
 #include "agent/governor.h"
-#include "agent/rows.h"
+#include "agent/event_rows.h"
 #include "pipeline/pipeline.h"
 #include "trackers/trackers.h"
 

@@ -8,7 +8,7 @@
 
 #include "clickhouse/exceptions.h"
 #include "base/random.h"
-#include "clickhouse/exchange.h"
+#include "clickhouse/http_post.h"
 #include "clickhouse/statement.h"
 
 enum { MAX_TEXT_BYTES = 64 << 20, MAX_PARAMS = 64 };
@@ -83,7 +83,7 @@ int clickhouse_client_new(const struct clickhouse_endpoint *e,
 		return why_fail(why, EINVAL,
 				"clickhouse: user and password may not hold control characters");
 	c = calloc(1, sizeof(*c));
-	if (!c || copy_endpoint(c, e) || !(c->connections = exchange_connections())) {
+	if (!c || copy_endpoint(c, e) || !(c->connections = http_connections())) {
 		clickhouse_client_free(c);
 		return why_fail(why, ENOMEM, "out of memory");
 	}
@@ -120,7 +120,7 @@ const char *clickhouse_client_query_id(const struct clickhouse_client *c)
 
 void clickhouse_client_disconnect(struct clickhouse_client *c)
 {
-	CURLSH *fresh = exchange_connections();
+	CURLSH *fresh = http_connections();
 
 	if (!fresh)
 		return;
@@ -264,7 +264,7 @@ static int request(struct exchange *x, const char *insert_sql, const char *forma
 	if (!headers || !make_url(x->client, insert_sql, format, params, &url))
 		err = why_fail(why, ENOMEM, "out of memory");
 	else
-		err = exchange_perform(x, url, headers, body->bytes, body->len, why);
+		err = http_post(x, url, headers, body->bytes, body->len, why);
 	for (struct curl_slist *l = headers; l; l = l->next)
 		explicit_bzero(l->data, strlen(l->data));
 	curl_slist_free_all(headers);
@@ -305,7 +305,7 @@ static void kill_query(struct clickhouse_client *client)
 	brief.key_file = client->key_file;
 	brief.credentials = client->credentials;
 	brief.connect_timeout_ns = brief.stall_timeout_ns = brief.timeout_ns = 2 * NSEC_PER_SEC;
-	brief.connections = exchange_connections();
+	brief.connections = http_connections();
 	if (!brief.connections)
 		return;
 	query_once(&brief, sql, NULL, params, NULL, NULL, &reply, NULL);
@@ -448,5 +448,5 @@ int clickhouse_ping(struct clickhouse_client *client, struct why *why)
 		return why_fail(why, ENOMEM, "out of memory");
 	x->client = client;
 	x->reply = &reply;
-	return exchange_perform(x, url, NULL, NULL, 0, why);
+	return http_get(x, url, why);
 }

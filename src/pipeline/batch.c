@@ -66,13 +66,11 @@ static int compress_rows(const struct buffer *rows, struct buffer *ret_gzip)
 int batch_seal(struct batch *batch, const char *origin, const char *table, const char *insert)
 {
 	struct buffer gzip;
-	char token[BATCH_TOKEN_MAX], *token_copy, *insert_copy;
+	char token[DEDUP_TOKEN_MAX], *token_copy, *insert_copy;
 
 	if (compress_rows(&batch->body, &gzip))
 		return -ENOMEM;
-	snprintf(token, sizeof(token), "%s-%s-%llu%s%s-%08lx", origin, table,
-		 (unsigned long long)batch->order, *batch->part ? "." : "", batch->part,
-		 crc32(0, (const Bytef *)gzip.data, (uInt)gzip.len));
+	dedup_token_print(origin, table, batch->order, batch->part, &gzip, token);
 	token_copy = strdup(token);
 	insert_copy = strdup(insert);
 	if (!token_copy || !insert_copy) {

@@ -12,11 +12,11 @@
 
 #include "base/buffer.h"
 #include "base/util.h"
+#include "pipeline/dedup_token.h"
 
 enum {
-	BATCH_PART_MAX = 48,   /* depth of splits: a batch has fewer than 2^48 rows */
-	BATCH_TABLE_MAX = 64,  /* of a table's name, with its NUL */
-	BATCH_TOKEN_MAX = 512, /* with its NUL */
+	BATCH_PART_MAX = 48,  /* depth of splits: a batch has fewer than 2^48 rows */
+	BATCH_TABLE_MAX = 64, /* of a table's name, with its NUL */
 };
 
 enum batch_state {

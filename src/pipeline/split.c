@@ -94,13 +94,9 @@ static int distribute(const struct batch *batch, const struct buffer *text, uint
 /* A half's token starts with the origin of the whole batch. */
 static int seal_half(const struct batch *batch, struct batch *half, const char *table)
 {
-	char origin[BATCH_TOKEN_MAX], behind[BATCH_TABLE_MAX + 32];
-	const char *end;
+	char origin[DEDUP_TOKEN_MAX];
 
-	snprintf(behind, sizeof(behind), "-%s-%llu", table, (unsigned long long)batch->order);
-	end = strstr(batch->token, behind);
-	snprintf(origin, sizeof(origin), "%.*s",
-		 (int)(end ? (size_t)(end - batch->token) : BATCH_TOKEN_MAX / 2), batch->token);
+	dedup_token_origin(batch->token, table, batch->order, origin);
 	return batch_seal(half, origin, table, batch->insert);
 }
 

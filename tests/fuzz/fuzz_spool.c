@@ -36,7 +36,7 @@ static void use(struct batch *batch, const char *table)
 	struct batch *halves[2];
 	struct buffer text;
 
-	MUST(batch->token && batch->insert && strlen(batch->token) < BATCH_TOKEN_MAX);
+	MUST(batch->token && batch->insert && strlen(batch->token) < DEDUP_TOKEN_MAX);
 	if (!batch_rows_text(batch, 16 << 20, &text)) {
 		MUST(text.len <= 16 << 20);
 		buffer_free(&text);

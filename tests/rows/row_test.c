@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/agent_tables.h"
-#include "agent/rows.h"
+#include "agent/event_rows.h"
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/log.h"

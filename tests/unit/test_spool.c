@@ -377,7 +377,7 @@ static void a_half_beside_its_whole_is_no_batch(void **state)
 struct keeper {
 	struct sink sink;
 	struct buffer got;
-	char last_token[BATCH_TOKEN_MAX];
+	char last_token[DEDUP_TOKEN_MAX];
 	enum send_result verdict;
 	uint64_t bad_row; /* SEND_REFUSED for batches with this row */
 	size_t sends;

@@ -140,7 +140,7 @@ int spool_file_decode(const struct buffer *file, const struct spool_name *name, 
 	strings = file->data + sizeof(h);
 	if (h.order != name->order || h.rows != name->rows || h.zero ||
 	    h.table_len != strlen(name->table) || memcmp(strings, name->table, h.table_len) != 0 ||
-	    !h.token_len || h.token_len >= BATCH_TOKEN_MAX || !h.insert_len ||
+	    !h.token_len || h.token_len >= DEDUP_TOKEN_MAX || !h.insert_len ||
 	    memchr(strings, '\0', header_len - sizeof(h)))
 		return why_fail(why, EBADMSG, "the name does not match the header");
 	token = strndup(strings + h.table_len, h.token_len);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An HTTP exchange with ClickHouse. See exchange.h. */
-#include "clickhouse/exchange.h"
+/* POST and GET to ClickHouse. See http_post.h. */
+#include "clickhouse/http_post.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -261,7 +261,7 @@ static bool is_loopback(const char *url)
 
 enum { CONNECTION_MAX_SECONDS = 300, KEEPALIVE_SECONDS = 10 };
 
-CURLSH *exchange_connections(void)
+CURLSH *http_connections(void)
 {
 	CURLSH *share = curl_share_init();
 
@@ -346,8 +346,8 @@ static void set_options(struct exchange *x, CURL *curl, char *said)
  * A new handle per request: libcurl 7.88 keeps a dangling pointer to the last header of the
  * previous response, read if the next response starts with a folded header line.
  */
-int exchange_perform(struct exchange *x, const char *url, struct curl_slist *headers,
-		     const void *body, size_t len, struct why *why)
+static int perform(struct exchange *x, const char *url, struct curl_slist *headers,
+		   const void *body, size_t len, struct why *why)
 {
 	char said[CURL_ERROR_SIZE] = "";
 	CURL *curl = curl_easy_init();
@@ -369,4 +369,15 @@ int exchange_perform(struct exchange *x, const char *url, struct curl_slist *hea
 	err = conclude((CURLcode)err, x, sent, said, why);
 	curl_easy_cleanup(curl);
 	return err;
+}
+
+int http_post(struct exchange *x, const char *url, struct curl_slist *headers, const void *body,
+	      size_t len, struct why *why)
+{
+	return perform(x, url, headers, body, len, why);
+}
+
+int http_get(struct exchange *x, const char *url, struct why *why)
+{
+	return perform(x, url, NULL, NULL, 0, why);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Makes rows of events. See rows.h. */
-#include "agent/rows.h"
+/* Makes rows of events. See event_rows.h. */
+#include "agent/event_rows.h"
 
 #include <poll.h>
 #include <string.h>

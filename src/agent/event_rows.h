@@ -4,8 +4,8 @@
  * readers.h) is deferred while other rows pass, for at most two seconds and within a memory budget;
  * then sent with placeholders, which are counted.
  */
-#ifndef UNDERSPAN_AGENT_ROWS_H
-#define UNDERSPAN_AGENT_ROWS_H
+#ifndef UNDERSPAN_AGENT_EVENT_ROWS_H
+#define UNDERSPAN_AGENT_EVENT_ROWS_H
 
 #include "agent/agent_tables.h"
 #include "pipeline/pipeline.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An HTTP exchange with ClickHouse: libcurl options, response, exceptions. */
-#ifndef UNDERSPAN_CLICKHOUSE_EXCHANGE_H
-#define UNDERSPAN_CLICKHOUSE_EXCHANGE_H
+/* POST and GET to ClickHouse: libcurl options, response, exceptions. */
+#ifndef UNDERSPAN_CLICKHOUSE_HTTP_POST_H
+#define UNDERSPAN_CLICKHOUSE_HTTP_POST_H
 
 #include <curl/curl.h>
 #include <stdatomic.h>
@@ -38,10 +38,11 @@ struct exchange {
 };
 
 /* State shared by consecutive requests; NULL: out of memory. */
-CURLSH *exchange_connections(void);
+CURLSH *http_connections(void);
 
-/* GET, or POST with a body; errors as in clickhouse_query(). */
-int exchange_perform(struct exchange *x, const char *url, struct curl_slist *headers,
-		     const void *body, size_t len, struct why *why);
+/* Errors as in clickhouse_query(). */
+int http_post(struct exchange *x, const char *url, struct curl_slist *headers, const void *body,
+	      size_t len, struct why *why);
+int http_get(struct exchange *x, const char *url, struct why *why);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Token bucket for the CPU time of Python stack walks, per process or GIL. Tokens are nanoseconds;
- * the burst is TOKEN_BUCKET_BURST_SECONDS of refill. A process with a thousand reportable events a
- * second is described equally well by a hundred stacks.
+ * Limits the CPU time of Python stack walks per process or GIL: a token bucket. Tokens are
+ * nanoseconds; the burst is TOKEN_BUCKET_BURST_SECONDS of refill. A process with a thousand
+ * reportable events a second is described equally well by a hundred stacks.
  */
-#ifndef UNDERSPAN_TOKEN_BUCKET_BPF_H
-#define UNDERSPAN_TOKEN_BUCKET_BPF_H
+#ifndef UNDERSPAN_STACK_CPU_LIMIT_BPF_H
+#define UNDERSPAN_STACK_CPU_LIMIT_BPF_H
 
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
