@@ -9,6 +9,7 @@
 #include "clickhouse/client.h"
 #include "commands/database.h"
 #include "commands/commands.h"
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "base/terminal.h"
@@ -92,18 +93,14 @@ static bool has_no_reader(void)
 
 static struct {
 	struct clickhouse_client *client, *asker; /* for the query; for its progress */
-	struct timespec begin;
+	uint64_t begin_ns;
 	time_t last_s;
 	bool shown;
 } progress;
 
 static double elapsed(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)(now.tv_sec - progress.begin.tv_sec) +
-	       (double)(now.tv_nsec - progress.begin.tv_nsec) / 1e9;
+	return (double)(clock_monotonic_ns() - progress.begin_ns) / 1e9;
 }
 
 static void clear_progress(void)
@@ -154,7 +151,7 @@ static int begin_progress(const struct clickhouse_endpoint *endpoint, struct why
 {
 	struct clickhouse_endpoint brief = *endpoint;
 
-	clock_gettime(CLOCK_MONOTONIC, &progress.begin);
+	progress.begin_ns = clock_monotonic_ns();
 	if (!terminal_obeys(STDERR_FILENO))
 		return 0;
 	brief.patient = false;

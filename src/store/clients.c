@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "store/dialect.h"
 
 enum {
@@ -45,14 +46,6 @@ struct clients {
 	bool stopping;
 };
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
-}
-
 /* The connection's thread wakes up and ends. The descriptor is valid until MHD reports CLOSED. */
 static void shut_client(struct client *client)
 {
@@ -74,7 +67,7 @@ static bool has_gone(struct client *client)
 /* Copies the ids of queries to cancel into `ids`: the engine is called without the lock. */
 static size_t check_clients(struct clients *c, char ids[][QUERY_ID_SIZE])
 {
-	uint64_t now = now_ns();
+	uint64_t now = clock_monotonic_ns();
 	struct client *client;
 	size_t n = 0;
 
@@ -176,7 +169,7 @@ static void make_room(struct clients *c)
 			break;
 		if (client->trusted || client->closed)
 			continue;
-		age = now_ns() - client->began_ns;
+		age = clock_monotonic_ns() - client->began_ns;
 		left_ns = age < MIN_STRANGER_NS ? MIN_STRANGER_NS - age : 0;
 		if (!left_ns)
 			shut_client(client);
@@ -209,7 +202,7 @@ static void begin_connection(struct clients *c, struct MHD_Connection *connectio
 			  address.ss_family == AF_UNIX;
 	if (!client->trusted)
 		make_room(c);
-	client->began_ns = now_ns();
+	client->began_ns = clock_monotonic_ns();
 	client->deadline_ns = client->began_ns + (client->trusted ? c->timeout_ns : c->stranger_ns);
 	pthread_mutex_lock(&c->lock);
 	c->strangers += !client->trusted;
@@ -265,7 +258,7 @@ void client_sends(struct client *client, size_t bytes)
 	pthread_mutex_lock(&client->all->lock);
 	if (client->trusted) {
 		if (!client->body_ns)
-			client->body_ns = now_ns();
+			client->body_ns = clock_monotonic_ns();
 		client->body_bytes += bytes;
 		client->deadline_ns = client->body_ns + client->all->timeout_ns +
 				      client->body_bytes * NSEC_PER_SEC / MIN_BYTES_PER_SECOND;
@@ -291,7 +284,7 @@ void client_waits(struct client *client)
 
 void client_done(struct client *client)
 {
-	set_deadline(client, now_ns() + client->all->timeout_ns, "");
+	set_deadline(client, clock_monotonic_ns() + client->all->timeout_ns, "");
 }
 
 void client_asks(struct client *client, const char *id)

@@ -3,8 +3,8 @@
 #include "store/query.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "clickhouse/client.h"
 #include "store/parameters.h"
@@ -29,14 +29,6 @@ struct query {
 	struct engine_stats stats;
 	struct failure failure;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
-}
 
 struct MHD_Response *failure_response(const struct request_context *context, const char *error,
 				      unsigned int *ret_status)
@@ -298,7 +290,7 @@ static void add_headers(const struct query *q, struct MHD_Response *response)
 		 (unsigned long long)q->stats.written_rows,
 		 (unsigned long long)q->stats.written_bytes,
 		 (unsigned long long)q->stats.result_rows,
-		 (unsigned long long)(now_ns() - q->start_ns));
+		 (unsigned long long)(clock_monotonic_ns() - q->start_ns));
 	MHD_add_response_header(response, "X-ClickHouse-Query-Id", q->parameters.id);
 	MHD_add_response_header(response, "X-ClickHouse-Summary", summary);
 	MHD_add_response_header(response, "X-ClickHouse-Timezone",
@@ -337,9 +329,10 @@ struct MHD_Response *query_respond(struct request_context *context,
 				   struct MHD_Connection *connection, bool is_get, struct text body,
 				   unsigned int *ret_status)
 {
-	struct query q = {
-		.context = context, .connection = connection, .is_get = is_get, .start_ns = now_ns()
-	};
+	struct query q = { .context = context,
+			   .connection = connection,
+			   .is_get = is_get,
+			   .start_ns = clock_monotonic_ns() };
 	struct MHD_Response *response = NULL;
 	struct reply *reply = NULL;
 

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "clickhouse/client.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "store/directory.h"
 #include "store/engine.h"
@@ -33,10 +34,7 @@ struct launch {
 
 static uint64_t now_ms(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / NSEC_PER_MSEC;
+	return clock_monotonic_ns() / NSEC_PER_MSEC;
 }
 
 /* ---- a store already running ---- */
