@@ -22,13 +22,15 @@ enum { REFUSED_TEXT_MAX = 128 << 20 };
 enum { DOUBT_REFUSALS_THERE = 3, DOUBT_REFUSALS = 16 };
 static const uint64_t ANY_SERVER = UINT64_MAX;
 
-/* ---- results of a send; lock held unless stated ---- */
+/*
+ * ---- results of a send ----
+ *
+ * The lock is held on entry and on return; log lines and disk accesses release it.
+ */
 
-/* Lock not held. */
 static void finish_batch(struct pipeline *p, struct table_queue *q, struct batch *batch,
 			 uint64_t *counter, bool quarantine)
 {
-	pthread_mutex_lock(&p->lock);
 	queue_remove(p, q, batch, counter);
 	pthread_mutex_unlock(&p->lock);
 	if (batch->disk_bytes && quarantine)
@@ -46,7 +48,6 @@ static void quarantine_corrupt(struct pipeline *p, struct table_queue *q, struct
 		  (unsigned long long)batch->rows, why->text);
 	p->failure = *why;
 	p->corrupt_files++;
-	pthread_mutex_unlock(&p->lock);
 	finish_batch(p, q, batch, &q->counts.dropped_corrupt, true);
 }
 
@@ -85,11 +86,12 @@ static void dead_letter(struct pipeline *p, struct table_queue *q, struct batch 
 	if (p->spool && batch->token && !batch_rows_text(batch, REFUSED_TEXT_MAX, &rows))
 		spool_dead_letter(p->spool, q->name, why->text, &rows);
 	buffer_free(&rows);
+	pthread_mutex_lock(&p->lock);
 	finish_batch(p, q, batch, &q->counts.dropped_refused, false);
 }
 
-/* Lock not held. Halves of a spooled batch are written to the spool; on an error the batch is not
- * split. */
+/* Without the lock. Halves of a spooled batch are written to the spool; on an error the batch is
+ * not split. */
 static int put_halves(struct pipeline *p, struct table_queue *q, const struct batch *whole,
 		      struct batch *halves[2], struct why *why)
 {
@@ -108,7 +110,6 @@ static int put_halves(struct pipeline *p, struct table_queue *q, const struct ba
 	return err;
 }
 
-/* Lock held. */
 static void split_batch(struct pipeline *p, struct table_queue *q, struct batch *batch,
 			bool by_days, struct send_reply *reply)
 {
@@ -142,7 +143,6 @@ static void split_batch(struct pipeline *p, struct table_queue *q, struct batch 
 	}
 }
 
-/* Lock held, and again on return. */
 static void retry_later(struct pipeline *p, struct table_queue *q, struct batch *batch,
 			enum send_result result, const struct send_reply *reply)
 {
@@ -193,7 +193,6 @@ static bool in_doubt(struct batch *batch, const struct send_reply *reply)
 	       batch->doubt_refusals < DOUBT_REFUSALS;
 }
 
-/* Lock held. */
 static void handle_refused(struct pipeline *p, struct table_queue *q, struct batch *batch,
 			   bool by_days, struct send_reply *reply)
 {
@@ -224,6 +223,7 @@ static void handle_accepted(struct pipeline *p, struct table_queue *q, struct ba
 	pthread_mutex_unlock(&p->lock);
 	if (!retried)
 		log_ratelimited_end(&p->send_log_limit, "rows are accepted again");
+	pthread_mutex_lock(&p->lock);
 	finish_batch(p, q, batch, &q->counts.inserted, false);
 }
 
