@@ -2,7 +2,6 @@
 /* The spool's directory. See spool.h; the file format is in spool_file.c. */
 #include "pipeline/spool/spool.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -101,77 +100,6 @@ int spool_directory(const struct spool *s)
 
 /* ---- scan ---- */
 
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Removes the suffix. */
-static bool take_suffix(char *s, const char *suffix)
-{
-	size_t n = strlen(s), m = strlen(suffix);
-	bool there = n > m && !strcmp(s + n - m, suffix);
-
-	if (there)
-		s[n - m] = '\0';
-	return there;
-}
-
-static void print_unfinished(const char *name, char ret[SPOOL_NAME_MAX + 4])
-{
-	snprintf(ret, SPOOL_NAME_MAX + 4, "%s.tmp", name);
-}
-
-static void remove_unfinished(int dir, const char *name)
-{
-	char text[SPOOL_NAME_MAX + 4];
-
-	print_unfinished(name, text);
-	unlinkat(dir, text, 0);
-}
-
-/* Heap, sorted by order, the prefix of all names. */
-static int list_names(int dir, struct why *why, char ***ret_names, size_t *ret_n)
-{
-	AUTO_CLOSE int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	size_t n = 0, size = 0;
-	char **names = NULL;
-	struct dirent *e;
-
-	if (!d)
-		return why_fail(why, errno, "spool.directory: cannot list the directory: %s",
-				strerror(errno));
-	fd = -1; /* owned by the DIR now */
-	while ((e = readdir(d))) {
-		struct spool_name name;
-		char **grown = names;
-
-		if (take_suffix(e->d_name, ".tmp")) { /* unfinished file of a killed run */
-			if (spool_name_parse(e->d_name, &name))
-				remove_unfinished(dir, e->d_name);
-			continue;
-		}
-		if (!spool_name_parse(e->d_name, &name))
-			continue;
-		if (n == size) {
-			size = size ? size * 2 : 256;
-			grown = realloc(names, size * sizeof(*names));
-		}
-		if (grown)
-			names = grown;
-		if (!grown || !(names[n] = strdup(e->d_name)))
-			break;
-		n++;
-	}
-	closedir(d);
-	if (n)
-		qsort(names, n, sizeof(*names), compare_names);
-	*ret_names = names;
-	*ret_n = n;
-	return e ? why_fail(why, ENOMEM, "out of memory") : 0;
-}
-
 static int found_file(struct spool *s, const char *text, const struct spool_name *name,
 		      spool_on_file on_file, void *context)
 {
@@ -220,7 +148,7 @@ int spool_scan(struct spool *s, spool_on_file on_file, void *context, struct why
 {
 	char **names = NULL;
 	size_t n = 0;
-	int err = s->dir < 0 ? 0 : list_names(s->dir, why, &names, &n);
+	int err = s->dir < 0 ? 0 : spool_directory_list(s->dir, why, &names, &n);
 
 	for (size_t i = 0; i < n; i++) {
 		struct spool_name name;
@@ -301,7 +229,7 @@ static int write_file(struct spool *s, const struct buffer *header, const struct
 	struct stat st = { 0 };
 	int err, fd;
 
-	print_unfinished(name, unfinished);
+	spool_unfinished_name(name, unfinished);
 	fd = openat(s->dir, unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
 		    0600);
 	if (fd < 0)
@@ -432,7 +360,7 @@ static void bound_corrupt(int dir)
 	char **names = NULL;
 	size_t n = 0;
 
-	list_names(dir, NULL, &names, &n);
+	spool_directory_list(dir, NULL, &names, &n);
 	for (size_t i = 0; i < n; i++) {
 		if (i + MAX_CORRUPT < n)
 			unlinkat(dir, names[i], 0);
