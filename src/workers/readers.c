@@ -6,12 +6,11 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
-#include <uthash.h>
 
 #include "base/log.h"
 #include "base/clock.h"
 #include "host/proc.h"
-#include "workers/reader_process.h"
+#include "workers/process_queue.h"
 #include "base/util.h"
 
 enum {
@@ -27,196 +26,36 @@ static const uint64_t ROUND_NS = 100 * NSEC_PER_MSEC;
 static const uint64_t ONE_MORE_NS = 20 * NSEC_PER_MSEC;
 static const uint64_t STOP_NS = 200 * NSEC_PER_MSEC;
 
-struct job_list {
-	struct job *first, *last;
-};
-
-/* Queue of jobs per process. */
-struct process_queue {
-	uint32_t host_pid;
-	struct job_list jobs;	    /* without the running job */
-	size_t n;		    /* including the running job */
-	uint64_t since_round;	    /* round of the running job's start; 0: none running */
-	uint64_t waits_since;	    /* round of entering the ready list */
-	uint64_t owner;		    /* 0: unknown */
-	struct reader_watch *watch; /* watch of the thread running the job */
-	struct process_queue *next; /* next in the ready or busy list */
-	UT_hash_handle hh;
-};
-
 /* Protected by the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
-static struct process_queue *queues;		       /* all */
-static struct process_queue *first_ready, *last_ready; /* processes with a runnable job */
-static struct process_queue *busy;		       /* processes with a running job */
+static struct process_queues queues = { .round = 1 };
 static struct job_list finished;
-static size_t n_readers, n_idle, n_busy, n_jobs;
+static size_t n_readers, n_idle, n_jobs;
 static uint64_t progress_ns; /* time of the last start of a job or thread */
 static atomic_bool stopping;
-static uint64_t round = 1, round_ns; /* number and start of the current round */
+static uint64_t round_ns; /* start of the current round */
 static struct readers_cpu discovery_cpu;
 
 static int event_fd = -1;
 
 /* ---- under the lock ---- */
 
-static void append_job(struct job_list *list, struct job *job)
-{
-	job->next = NULL;
-	if (list->first)
-		list->last->next = job;
-	else
-		list->first = job;
-	list->last = job;
-}
-
-static struct job *take_first(struct job_list *list)
-{
-	struct job *job = list->first;
-
-	if (job)
-		list->first = job->next;
-	return job;
-}
-
-static void make_ready(struct process_queue *q)
-{
-	q->next = NULL;
-	q->waits_since = round;
-	if (first_ready)
-		last_ready->next = q;
-	else
-		first_ready = q;
-	last_ready = q;
-}
-
-static struct process_queue *find_queue(uint32_t host_pid)
-{
-	struct process_queue *q;
-
-	HASH_FIND(hh, queues, &host_pid, sizeof(host_pid), q);
-	return q;
-}
-
-static bool is_stalled(const struct process_queue *q)
-{
-	return q->since_round && round > q->since_round + READERS_PATIENCE;
-}
-
-/* Whether the process waits because too many jobs of its owner are stalled. */
-static bool is_starved(const struct process_queue *q)
-{
-	return !q->since_round && round > q->waits_since + 3 * READERS_PATIENCE;
-}
-
-/* Determined only if readers are short, since the look-up costs microseconds. */
-static uint64_t owner_of(struct process_queue *q)
-{
-	if (!q->owner)
-		q->owner = proc_owner(q->host_pid);
-	return q->owner;
-}
-
-/* Share of an owner: at most as much as remains, so that a further owner finds room. */
-static size_t share_of_one(size_t most, size_t all, size_t used)
-{
-	size_t left = all > used ? all - used : 0;
-
-	return left < most ? left : most;
-}
-
-/* Whether the owner's share is not used up. */
-static bool has_share(const struct reader_use *own, uint64_t owner)
-{
-	size_t used = n_busy + reader_processes_hung();
-
-	return own->owner < share_of_one(READERS_OF_OWNER, READERS_MAX, used) &&
-	       (!(reader_tenant(owner) & 1) ||
-		own->tenant < share_of_one(READERS_OF_TENANT, READERS_MAX, used));
-}
-
-/* `stalled`: stalled jobs only. */
-static struct reader_use used_by(uint64_t owner, bool stalled)
-{
-	struct reader_use use = reader_processes_hung_of(owner);
-
-	for (struct process_queue *q = busy; q; q = q->next) {
-		if (stalled && !is_stalled(q))
-			continue;
-		use.owner += owner_of(q) == owner;
-		use.tenant += reader_tenant(owner_of(q)) == reader_tenant(owner);
-	}
-	return use;
-}
-
-static bool owner_has_room(struct process_queue *q)
-{
-	struct reader_use use;
-
-	if (n_busy + reader_processes_hung() < READERS_OF_OWNER)
-		return true;
-	use = used_by(owner_of(q), false);
-	return has_share(&use, owner_of(q));
-}
-
-/* The first ready process allowed to run. NULL: none. */
-static struct process_queue *take_ready(void)
-{
-	struct process_queue **at = &first_ready, *before = NULL, *q;
-
-	while (*at && !owner_has_room(*at)) {
-		before = *at;
-		at = &before->next;
-	}
-	q = *at;
-	if (q)
-		*at = q->next;
-	if (q && last_ready == q)
-		last_ready = before;
-	return q;
-}
-
-static void give_up(struct process_queue *q)
-{
-	q->watch->owner = owner_of(q);
-	q->watch->give_up = true;
-}
-
-static void unlist_busy(struct process_queue *q)
-{
-	struct process_queue **at = &busy;
-
-	while (*at != q)
-		at = &(*at)->next;
-	*at = q->next;
-}
-
-static void free_queue(struct process_queue *q)
-{
-	HASH_DEL(queues, q);
-	free(q);
-}
-
 static void finish_job(struct process_queue *q, struct job *job)
 {
 	const uint64_t one = 1;
 	bool first = !finished.first;
 
-	unlist_busy(q);
-	q->since_round = 0;
-	q->watch = NULL;
-	n_busy--;
-	q->n--;
+	process_queue_end(&queues, q);
 	n_jobs--;
-	append_job(&finished, job);
+	job_list_append(&finished, job);
 	if (first && write(event_fd, &one, sizeof(one)) < 0)
 		log_debug("readers: %s", strerror(errno)); /* the collector polls, too */
 	if (q->jobs.first)
-		make_ready(q);
+		process_queue_make_ready(&queues, q);
 	else
-		free_queue(q);
-	if (first_ready && n_idle) /* another job of the owner may run */
+		process_queue_free(&queues, q);
+	if (queues.first_ready && n_idle) /* another job of the owner may run */
 		pthread_cond_signal(&work);
 }
 
@@ -234,7 +73,7 @@ static void *run_jobs(void *nothing)
 	reader_process_watch(&watch);
 	pthread_mutex_lock(&lock);
 	while (!stopping) {
-		struct process_queue *q = take_ready();
+		struct process_queue *q = process_queue_take_ready(&queues);
 		struct job *job;
 		uint64_t cpu_ns;
 
@@ -247,12 +86,8 @@ static void *run_jobs(void *nothing)
 			n_idle--;
 			continue;
 		}
-		job = take_first(&q->jobs);
-		q->since_round = round;
-		q->watch = &watch;
-		q->next = busy;
-		busy = q;
-		n_busy++;
+		job = job_list_take_first(&q->jobs);
+		process_queue_begin(&queues, q, &watch);
 		watch.give_up = false;
 		watch.host_pid = job->host_pid;
 		watch.file = job->file;
@@ -295,7 +130,7 @@ static void start_reader(void)
 /* Starts a further thread only if all threads are busy or stalled. */
 static void start_readers_if_needed(uint64_t now_ns)
 {
-	if (!first_ready || n_idle || n_readers + reader_processes_hung() >= READERS_MAX ||
+	if (!queues.first_ready || n_idle || n_readers + reader_processes_hung() >= READERS_MAX ||
 	    (n_readers && now_ns < progress_ns + ONE_MORE_NS))
 		return;
 	progress_ns = now_ns;
@@ -306,16 +141,8 @@ static void start_readers_if_needed(uint64_t now_ns)
 
 static bool is_full(const struct process_queue *q)
 {
-	return stopping || n_jobs >= MAX_JOBS || (q && (q->n >= MAX_JOBS_OF_ONE || is_stalled(q)));
-}
-
-static size_t count_stalled(void)
-{
-	size_t n = 0;
-
-	for (const struct process_queue *q = busy; q; q = q->next)
-		n += is_stalled(q);
-	return n;
+	return stopping || n_jobs >= MAX_JOBS ||
+	       (q && (q->n >= MAX_JOBS_OF_ONE || process_queue_stalled(&queues, q)));
 }
 
 bool readers_owner_is_full(uint32_t host_pid)
@@ -323,13 +150,9 @@ bool readers_owner_is_full(uint32_t host_pid)
 	bool full;
 
 	pthread_mutex_lock(&lock);
-	full = count_stalled() + reader_processes_hung() >= READERS_OF_OWNER;
-	if (full) {
-		uint64_t owner = proc_owner(host_pid);
-		const struct reader_use use = used_by(owner, true);
-
-		full = use.owner && !has_share(&use, owner);
-	}
+	full = process_queues_count_stalled(&queues) + reader_processes_hung() >=
+		       READERS_OF_OWNER &&
+	       process_queues_owner_stalled(&queues, proc_owner(host_pid));
 	pthread_mutex_unlock(&lock);
 	return full;
 }
@@ -339,8 +162,8 @@ static bool file_is_stalled(struct read_file file)
 	bool stalled = false;
 
 	pthread_mutex_lock(&lock);
-	for (const struct process_queue *q = busy; q && file.ino; q = q->next)
-		stalled |= is_stalled(q) && q->watch->file.ino == file.ino &&
+	for (const struct process_queue *q = queues.busy; q && file.ino; q = q->next)
+		stalled |= process_queue_stalled(&queues, q) && q->watch->file.ino == file.ino &&
 			   q->watch->file.dev == file.dev;
 	pthread_mutex_unlock(&lock);
 	return stalled;
@@ -353,30 +176,19 @@ static bool is_hopeless(const struct job *job)
 	       file_is_stalled(job->file) || readers_owner_is_full(job->host_pid);
 }
 
-static struct process_queue *new_queue(uint32_t host_pid)
-{
-	struct process_queue *q = calloc(1, sizeof(*q));
-
-	if (!q)
-		return NULL;
-	q->host_pid = host_pid;
-	HASH_ADD(hh, queues, host_pid, sizeof(q->host_pid), q);
-	return q;
-}
-
 static bool accept_job(struct job *job)
 {
-	struct process_queue *q = find_queue(job->host_pid);
+	struct process_queue *q = process_queue_find(&queues, job->host_pid);
 
 	if (is_full(q))
 		return false;
 	if (!q)
-		q = new_queue(job->host_pid);
+		q = process_queue_new(&queues, job->host_pid);
 	if (!q)
 		return false;
 	if (!q->jobs.first && !q->since_round)
-		make_ready(q);
-	append_job(&q->jobs, job);
+		process_queue_make_ready(&queues, q);
+	job_list_append(&q->jobs, job);
 	q->n++;
 	n_jobs++;
 	return true;
@@ -404,8 +216,8 @@ bool readers_stalled_by(uint32_t host_pid)
 	bool stalled;
 
 	pthread_mutex_lock(&lock);
-	q = find_queue(host_pid);
-	stalled = q ? is_stalled(q) || is_starved(q)
+	q = process_queue_find(&queues, host_pid);
+	stalled = q ? process_queue_stalled(&queues, q) || process_queue_starved(&queues, q)
 		    : reader_process_hangs_on(host_pid, (struct read_file){ 0 });
 	pthread_mutex_unlock(&lock);
 	return stalled;
@@ -417,8 +229,8 @@ bool readers_starved(uint32_t host_pid)
 	bool waits;
 
 	pthread_mutex_lock(&lock);
-	q = find_queue(host_pid);
-	waits = q && is_starved(q);
+	q = process_queue_find(&queues, host_pid);
+	waits = q && process_queue_starved(&queues, q);
 	pthread_mutex_unlock(&lock);
 	return waits;
 }
@@ -432,7 +244,7 @@ int readers_fd(void)
 
 uint64_t readers_rounds(void)
 {
-	return round; /* written by this thread only */
+	return queues.round; /* written by this thread only */
 }
 
 void readers_complete(void (*each)(void *context, uint32_t host_pid), void *context)
@@ -450,11 +262,11 @@ void readers_complete(void (*each)(void *context, uint32_t host_pid), void *cont
 	finished.first = NULL;
 	if (now_ns > round_ns + ROUND_NS) {
 		round_ns = now_ns;
-		round++;
+		queues.round++;
 	}
 	start_readers_if_needed(now_ns);
 	pthread_mutex_unlock(&lock);
-	while ((job = take_first(&taken))) {
+	while ((job = job_list_take_first(&taken))) {
 		uint32_t host_pid = job->host_pid;
 		uint64_t cpu_ns = clock_thread_cpu_ns();
 		bool finds_processes = job->finds_processes;
@@ -484,8 +296,8 @@ bool readers_busy(void)
 
 	pthread_mutex_lock(&lock);
 	any = finished.first;
-	for (q = queues; q && !any; q = q->hh.next)
-		any = !is_stalled(q) && !is_starved(q);
+	for (q = queues.all; q && !any; q = q->hh.next)
+		any = !process_queue_stalled(&queues, q) && !process_queue_starved(&queues, q);
 	pthread_mutex_unlock(&lock);
 	return any;
 }
@@ -496,16 +308,16 @@ static void drop_unstarted(void)
 	struct process_queue *q, *next;
 	struct job *job;
 
-	HASH_ITER(hh, queues, q, next)
+	HASH_ITER(hh, queues.all, q, next)
 	{
-		while ((job = take_first(&q->jobs)))
-			append_job(&finished, job);
+		while ((job = job_list_take_first(&q->jobs)))
+			job_list_append(&finished, job);
 		if (q->watch)
-			give_up(q);
+			process_queue_give_up(q);
 		else
-			free_queue(q);
+			process_queue_free(&queues, q);
 	}
-	first_ready = NULL;
+	queues.first_ready = NULL;
 }
 
 bool readers_stop(void)

@@ -17,20 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "workers/reader_process.h"
-
-/* Header of a job: first member of the caller's struct. */
-struct job {
-	uint32_t host_pid;     /* target process */
-	struct read_file file; /* file being read, if a single file */
-	bool finds_processes;  /* a discovery job, not for rows */
-	/* Reader thread: exclusive access to the job, none to the collector's data. */
-	void (*run)(struct job *job);
-	/* Collector thread: the caller owns the job again. !ran: the agent stops. */
-	void (*done)(struct job *job);
-	bool ran;
-	struct job *next; /* internal */
-};
+#include "workers/job.h"
 
 /*
  * False (the caller keeps the job): queue full, or readers are stalled by the process, its file or
@@ -40,14 +27,10 @@ bool readers_submit(struct job *job);
 /* Whether the reason is other files of the owner. */
 bool readers_owner_is_full(uint32_t host_pid);
 
-/*
- * Stall limit in rounds: calls of readers_complete() at intervals of at least 0.1 s. Time in which
- * the collector does not run does not count.
- */
-enum { READERS_PATIENCE = 20 };
+/* Number of the current round, for READERS_PATIENCE. */
 uint64_t readers_rounds(void);
 
-/* Whether a job of this process has run for more rounds: stalled. */
+/* Whether a job of this process is stalled: has run for more than READERS_PATIENCE rounds. */
 bool readers_stalled_by(uint32_t host_pid);
 /* Whether the first job waits because other jobs of the owner are stalled. */
 bool readers_starved(uint32_t host_pid);
