@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One function per command. argv[0] is the command's name.
- * They return the process's exit code: 0 done, 1 failed, 2 bad usage or configuration.
+ * One function per command. argv[0] is the command's name. Returns the process's exit code: 0 done,
+ * 1 failed, 2 bad usage or configuration.
  */
 #ifndef UNDERSPAN_COMMANDS_COMMANDS_H
 #define UNDERSPAN_COMMANDS_COMMANDS_H
@@ -28,7 +28,7 @@ extern const struct option_table run_options, store_options, sql_options, schema
 /* The options of all commands and modules, ending with {0}. Static. */
 const struct option_table *commands_all_options(void);
 
-/* `underspan help TOPIC` for topics other than commands; false: unknown topic. */
+/* `underspan help TOPIC` for topics that are not commands; false: unknown topic. */
 bool help_topic(const char *name);
 void help_list_topics(FILE *out);
 /* Names of the topics by index; NULL: end. */

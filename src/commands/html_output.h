@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The option --html of commands that print one result. */
+/* The option --html of commands with a single result. */
 #ifndef UNDERSPAN_COMMANDS_HTML_OUTPUT_H
 #define UNDERSPAN_COMMANDS_HTML_OUTPUT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The option --json of commands that print what a database holds. */
+/* The option --json of commands that read a database. */
 #ifndef UNDERSPAN_COMMANDS_JSON_OUTPUT_H
 #define UNDERSPAN_COMMANDS_JSON_OUTPUT_H
 

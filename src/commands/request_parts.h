@@ -11,17 +11,17 @@
 
 struct ledger_part {
 	const char *name;   /* "gil": the column is gil_ns */
-	const char *words;  /* what the time was, for people */
+	const char *words;  /* description of the time */
 	const char *brief;  /* the same in two words */
 	bool hidden;	    /* counted in hidden_ms */
 	bool may_be_null;   /* not measured everywhere */
-	const char *reason; /* in not_measured, of a part that is NULL; NULL: none */
+	const char *reason; /* name in not_measured if the part is NULL; NULL: none */
 };
 
 enum { REQUEST_PARTS = 21 };
 extern const struct ledger_part request_parts[REQUEST_PARTS];
 
-/* Index of a part; -EINVAL with a sentence that names the closest part. */
+/* Index of a part; -EINVAL with the closest name in the sentence. */
 int request_part_find(const char *name, struct why *why);
 
 /* NULL: not known to this version. */
@@ -31,7 +31,7 @@ const struct ledger_part *request_part_named(const char *name);
  * memory. */
 json_t *request_parts_json(void);
 
-/* What a reason of not_measured means, in words; NULL: not known to this version. */
+/* Description of a reason of not_measured; NULL: not known to this version. */
 const char *request_reason_words(const char *reason);
 
 #endif

@@ -150,7 +150,7 @@ void watched_health(uint32_t host_pid, bool live, const char *method, const char
 		w = add_watched(host_pid);
 	if (!w)
 		return;
-	read_comm(w); /* may have called exec() meanwhile */
+	read_comm(w); /* may have called exec() in between */
 	w->live = live;
 	snprintf(w->method, sizeof(w->method), "%s", live ? method : "");
 	w->reason.text[0] = 0;
@@ -190,7 +190,7 @@ bool watched_none_can_be(void)
 	return true;
 }
 
-/* The parent of an ended process is unknown: true if a given process may be its ancestor. */
+/* The parent of an ended process is unknown: true if a given process may be an ancestor. */
 static bool may_descend_from(const struct watched *w, const struct watched *named)
 {
 	bool only_one = !watched_processes->next || !watched_processes->next->named;

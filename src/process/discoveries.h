@@ -17,7 +17,7 @@ void discoveries_stop(void);
 /* First discovery. `exec`: just started, no library can be loaded so far. */
 void discover(uint32_t host_pid, bool exec);
 
-/* Again those that were refused for lack of room. */
+/* Repeats discoveries refused for lack of room. */
 void discover_without_room(void);
 
 /* Whether a discovery of this process runs. */
@@ -25,9 +25,9 @@ bool discoveries_pending(uint32_t host_pid);
 /* The process called exec(): the result of a running discovery is dropped. */
 void discoveries_outdate(uint32_t host_pid);
 
-/* Discoveries begun between the calls are those of the start. */
+/* Discoveries begun between the calls belong to the start. */
 void discoveries_of_start(bool begin);
-/* Whether those have ended, except stalled ones. */
+/* Whether the discoveries of the start have ended, except stalled ones. */
 bool discoveries_of_start_done(void);
 
 /* Whether processes may have been missed. */

@@ -26,7 +26,7 @@ enum { MAX_CANDIDATES = 4 };
 struct examine_job {
 	struct job job; /* job of a process running the file */
 	bool stuck;	/* stalled, or not started: other askers do not wait */
-	bool given_up;	/* stalled, and given up since others waited for the reader */
+	bool given_up;	/* stalled, and given up because other jobs waited for the reader */
 	bool library;	/* the process's libpython, not its program */
 	struct file_identity identity;
 	int id; /* id for a new binary; -1: none left */
@@ -34,7 +34,7 @@ struct examine_job {
 	size_t n_candidates;
 	const struct binaries_hooks *hooks;
 
-	/* What came of it. */
+	/* Result of the examination. */
 	enum binary_kind kind;	    /* BINARY_UNKNOWN: the process is gone, or has another file */
 	struct python_binary *same; /* the matching candidate */
 	struct python_binary

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job that reads a process's memory. Holds the process; a reader process runs read() on a copy
- * of the argument, and the process keeps what was learned.
+ * The job that reads a process's memory. Holds a reference to the process; a reader process runs
+ * read() on a copy of the argument, and the result is stored in the process.
  */
 #ifndef UNDERSPAN_PROCESS_PROCESS_JOB_H
 #define UNDERSPAN_PROCESS_PROCESS_JOB_H
@@ -29,7 +29,7 @@ struct process_job {
 /* Takes over `job`. False (freed): readers are overloaded, or stalled by the process. */
 bool process_job_submit(struct process_job *job, struct process *process);
 
-/* Whether read() ran, and the process is still what it was when the job was submitted. */
+/* Whether read() ran and the process is unchanged since the job was submitted. */
 static inline bool process_job_succeeded(const struct process_job *job)
 {
 	return job->job.ran && !job->err && !job->process->ended_ns && job->process->file.binary;

@@ -12,10 +12,10 @@ struct process *process_find(uint32_t host_pid);
 struct process *process_add(uint32_t host_pid, const struct binary_file *file,
 			    const struct why *why);
 
-/* Takes the process off the table. A readable one is kept for events of its time. */
+/* Takes the process off the table. A readable process is kept for late events. */
 void process_end(struct process *p);
 
-/* Keeps the process as refused, without its binary and all that was read. */
+/* Keeps the process as refused, without binary and cached data. */
 void process_drop_binary(struct process *p);
 
 /* Holds a reference during a job. */

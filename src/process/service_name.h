@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The name that a process's OpenTelemetry SDK gives its spans: OTEL_SERVICE_NAME, else service.name
- * in OTEL_RESOURCE_ATTRIBUTES (OpenTelemetry's "Environment Variable Specification"), as they were
- * when the program started. /proc/PID/environ is memory of the process: a reader process reads it.
+ * The service name of a process's OpenTelemetry SDK: OTEL_SERVICE_NAME, otherwise service.name in
+ * OTEL_RESOURCE_ATTRIBUTES (OpenTelemetry's "Environment Variable Specification"), at the program's
+ * start. /proc/PID/environ is memory of the process: read by a reader process.
  */
 #ifndef UNDERSPAN_PROCESS_SERVICE_NAME_H
 #define UNDERSPAN_PROCESS_SERVICE_NAME_H
@@ -11,7 +11,7 @@
 
 #include "process/process.h"
 
-/* Begins to read the process's `service`, if it is SERVICE_UNREAD. Collector thread. */
+/* Begins to read the process's `service` if SERVICE_UNREAD. Collector thread. */
 void service_name_read(struct process *process);
 
 /* `environment`: `size` bytes of NUL-terminated NAME=VALUE. `ret`: printable; "": none. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The BPF map `processes` (bpf/process.bpf.c), from user space: what the kernel side is told of
- * each process. Every change also keeps `process_slots`, by which hooks tell untracked processes at
- * once.
+ * The BPF map `processes` (bpf/process.bpf.c), from user space: published data of each process.
+ * Every change also updates `process_slots`, by which hooks skip untracked processes at once.
  */
 #ifndef UNDERSPAN_PROCESS_TRACKED_MAP_H
 #define UNDERSPAN_PROCESS_TRACKED_MAP_H

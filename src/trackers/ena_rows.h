@@ -35,7 +35,7 @@ struct ena_interface {
 	UT_hash_handle hh;
 };
 
-/* All interfaces by ifindex, other drivers included; head for HASH_ITER. */
+/* All interfaces by ifindex, of any driver; head for HASH_ITER. */
 struct ena_interface *ena_interfaces(void);
 struct ena_interface *ena_interface_find(uint32_t ifindex);		       /* or NULL */
 struct ena_interface *ena_interface_add(uint32_t ifindex, const char *driver); /* or NULL */

@@ -11,7 +11,7 @@
 #include "process/process_job.h"
 #include "process/process_table.h"
 
-/* A process whose GILs are searched repeatedly: subinterpreters come and go. */
+/* A process with repeated searches for GILs: subinterpreters come and go. */
 struct gil_process_entry {
 	uint32_t host_pid;
 	bool by_callsite;
@@ -24,7 +24,7 @@ struct gil_process_entry {
 	UT_hash_handle hh;
 };
 
-/* Searches of a process that runs: at each tick first, then less and less often. */
+/* Searches of a running process: at each tick first, then at growing intervals. */
 enum { SEARCHES_AT_FIRST = 10, LONGEST_SHIFT = 4 };
 
 /* Passed to a reader process and back. */
@@ -137,7 +137,7 @@ void gil_addresses_appeared(const struct sched_bpf *of, const struct process *pr
 	start_search(entry);
 }
 
-/* Takes the marks of the processes that ran. Two processes may share one. */
+/* Takes the marks of the processes that ran. Two processes may share a mark. */
 static void take_marks(void)
 {
 	static bool taken[GIL_RAN_SLOTS];
@@ -156,8 +156,8 @@ static void take_marks(void)
 }
 
 /*
- * A process that does not run has no new subinterpreters; one that had none for long is searched
- * every 16 ticks. A search costs about 50 us. `by_callsite`: switches may not be watched.
+ * A process that does not run has no new subinterpreters; a process without any for long is
+ * searched every 16 ticks. A search costs about 50 us. `by_callsite`: switches may not be watched.
  */
 static void search_again(struct gil_process_entry *entry)
 {

@@ -14,7 +14,7 @@
 enum { GROUPS_MAX = 64 };
 static const uint64_t GROUP_KEEP_NS = 900 * NSEC_PER_SEC; /* without a loop, if there is no room */
 
-/* A service; the last one is all others. */
+/* A service; the last entry sums the rest. */
 struct group {
 	char labels[SERVICE_LABELS_MAX];
 	uint64_t seen_ns; /* 0: free */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Event loops at /metrics: how long each service's loops have not polled, and their stalls.
- * Collector thread only. */
+/*
+ * Event loops at /metrics: time since the last poll and stalls, by service. Collector thread only.
+ */
 #ifndef UNDERSPAN_TRACKERS_LOOP_METRICS_H
 #define UNDERSPAN_TRACKERS_LOOP_METRICS_H
 

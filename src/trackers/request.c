@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * request: the requests of HTTP/1 servers and where their time went. Measured in bpf/request/, in
- * the object shared with gil_wait and off_cpu; the texts of the request's head are read here.
+ * request: requests of HTTP/1 servers by part of their time. Measured in bpf/request/, in the
+ * object shared with gil_wait and off_cpu; the texts of the request's head are parsed here.
  */
 #include "events/request.h"
 
@@ -202,7 +202,9 @@ static void name_lacks(uint64_t bits, const char *texts[REQUEST_LACKS], struct c
 	*ret = (struct column_strings){ texts, n };
 }
 
-/* NULL where the part was not measured. What was seen of it is `other`, so that the parts add up.
+/*
+ * NULL for a part that was not measured. Time seen of such a part counts as `other`, so that the
+ * parts add up.
  */
 static struct column_maybe_u64 part_unless(struct request_event *event, enum request_part part,
 					   enum request_lack lack)
@@ -245,7 +247,7 @@ static void request_complete(void *row_of, struct row_context *context)
 	struct request_event *event = &row->event;
 
 	(void)context;
-	/* an answer without a status that can be read */
+	/* an answer without a readable status */
 	if (event->outcome == REQUEST_OUTCOME_no_answer && event->bytes_out)
 		event->outcome = REQUEST_OUTCOME_answered;
 	row->common.weight *= (float)event->weight;
@@ -311,7 +313,10 @@ static void request_drained(const struct tracker_output *output, const struct sc
 	request_metrics_publish(side);
 }
 
-/* What the kernel counted and did not follow: a row of ebpf_probe_health each time it has grown. */
+/*
+ * Connections that the kernel side counted and did not follow: a row of ebpf_probe_health for each
+ * increase.
+ */
 static void report_unfollowed(const struct tracker_output *output, uint64_t now_ns)
 {
 	static const uint64_t every_ns = 10 * NSEC_PER_SEC;

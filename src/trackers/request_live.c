@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What servers do at the moment, from the kernel's maps of connections. The places of their members
- * come from the object's own BTF: the structs are private to bpf/request/.
+ * Present activity of servers, from the kernel's maps of connections. Offsets of members come from
+ * the object's BTF: the structs are private to bpf/request/.
  */
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -58,7 +58,7 @@ void request_live_start(const struct sched_bpf *of)
 		log_warn("request: /metrics is without gauges: the object has no BTF of its maps");
 }
 
-/* ---- what is found ---- */
+/* ---- results ---- */
 
 struct server {
 	struct {
@@ -95,7 +95,7 @@ static struct request_live *live_of(struct look *look, uint32_t host_pid, uint32
 	return &server->live;
 }
 
-/* Whether this is the thread's first request of this look. */
+/* Whether the thread's first request in this reading. */
 static bool is_new_worker(struct look *look, uint64_t task)
 {
 	struct worker *worker;
@@ -118,7 +118,7 @@ static bool is_new_worker(struct look *look, uint64_t task)
 		member_;                                                                           \
 	})
 
-/* The server of a connection; of a process that has ended nothing is live. */
+/* The server of a connection; NULL if the process has ended. */
 static struct request_live *live_of_connection(struct look *look, const void *conn)
 {
 	uint32_t pid = MEMBER(struct event_header, conn, at.header).host_pid;
@@ -140,7 +140,7 @@ static void look_at_connection(struct look *look, uint64_t key, const void *conn
 	live->busy += is_new_worker(look, worker);
 }
 
-/* Is it in the accept queue, or are there bytes that nobody reads? */
+/* Whether the connection is in the accept queue, or has unread bytes. */
 static void look_at_arrival(struct look *look, uint64_t key, const void *arrival)
 {
 	int connections = bpf_map__fd(skeleton->maps.request_connections);
@@ -153,7 +153,7 @@ static void look_at_arrival(struct look *look, uint64_t key, const void *arrival
 	if (!arrived && !(queued && MEMBER(uint64_t, arrival, at.established)))
 		return;
 	if (!bpf_map_lookup_elem(connections, &key, conn)) {
-		/* read before: what it has waits, unless it belongs to the open request */
+		/* read before: unread bytes wait, unless they belong to the open request */
 		if (arrived && !MEMBER(uint64_t, conn, at.worker))
 			live = live_of_connection(look, conn);
 	} else if (port) {

@@ -11,9 +11,9 @@
 #include "rows/services.h"
 
 enum {
-	GROUPS_MAX = 64, /* services by port; all others are one more */
+	GROUPS_MAX = 64, /* services by port; the last entry sums the rest */
 	CLASSES = 6,	 /* of status; 0: no answer */
-	/* 2^n microseconds: the buckets of durations that are shown, of those that are counted */
+	/* shown buckets of durations, 2^n microseconds; all buckets are counted */
 	FIRST_BUCKET = 8,
 	LAST_BUCKET = 26,
 	LABELS_MAX = SERVICE_LABELS_MAX + 64,
@@ -55,7 +55,7 @@ static struct group *groups[GROUPS_MAX], *other;
 static size_t n_groups;
 static const struct sched_sums *sums;
 static const char *const *lack_names;
-static uint64_t rows_from_ns; /* the most that it has been */
+static uint64_t rows_from_ns; /* maximum so far */
 
 static const char *const class_names[CLASSES] = { "none", "1xx", "2xx", "3xx", "4xx", "5xx" };
 static const char *const part_names[REQUEST_PART_MAX] = {
@@ -64,7 +64,7 @@ static const char *const part_names[REQUEST_PART_MAX] = {
 #undef X
 };
 
-/* What a part lacks where it was not measured; 0: it always is. */
+/* Bit of not_measured for a part; 0: always measured. */
 static uint16_t lack_of_part(int part)
 {
 	switch (part) {
@@ -115,7 +115,7 @@ static struct group *new_group(const char *labels)
 	return group;
 }
 
-/* A place for a group: a new one, or that of the group idle for longest. NULL: there is none. */
+/* An entry for a group: unused, or of the group idle for longest. NULL: none. */
 static struct group **find_place(uint64_t now_ns)
 {
 	struct group **idle = NULL;
@@ -398,7 +398,10 @@ static void expose_busy(struct exposition *to, const struct group *group)
 	exposition_sample(to, group->labels, METRIC_NUMBER(group->live.busy));
 }
 
-/* What waits at a unix socket is not seen, nor whose the waiting ones of other services are. */
+/*
+ * Waiting connections are unknown for unix sockets, and have no known service for ports shared by
+ * several.
+ */
 static void expose_queue(struct exposition *to, const struct group *group)
 {
 	if (group->port)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The request ledger at /metrics: histograms of requests by service, port and status, and of their
- * parts; what is being served and what waits at the moment. Counts and sums are those of
- * ebpf_request_profile, as of its last complete interval. Collector thread only.
+ * The request ledger at /metrics: histograms of requests by service, port and status, and of parts;
+ * requests being served and waiting at the moment. Counts and sums equal ebpf_request_profile up to
+ * the last complete interval. Collector thread only.
  */
 #ifndef UNDERSPAN_TRACKERS_REQUEST_METRICS_H
 #define UNDERSPAN_TRACKERS_REQUEST_METRICS_H
@@ -17,13 +17,13 @@ void request_metrics_start(const struct sched_sums *sums,
 			   const char *const lack_names[REQUEST_LACKS]);
 void request_metrics_stop(void);
 
-/* A change of `request.min_duration_us`: requests this long are rows, all of them. */
+/* A change of `request.min_duration_us`: all requests of this duration are rows. */
 void request_metrics_every_from(uint64_t min_ns);
 
 /* A request that is a row. */
 void request_metrics_add_row(const struct row_common *common, const struct request_event *event);
 
-/* Sums of an interval that has ended; then, after all of these. */
+/* Sums of a completed interval; then, after the last sum of the interval. */
 void request_metrics_add_sum(const struct request_profile_key *key,
 			     const struct request_profile *profile);
 void request_metrics_publish(uint32_t side);
@@ -32,9 +32,9 @@ void request_metrics_expose(struct exposition *to);
 
 /* ---- request_live.c ---- */
 
-/* What the server of a port does at the moment. */
+/* Present activity of the server of a port. */
 struct request_live {
-	uint32_t host_pid; /* one of its processes; 0: only the listener is known */
+	uint32_t host_pid; /* any of the server's processes; 0: only the listener is known */
 	uint32_t netns;
 	uint16_t port;
 	uint64_t open, busy, waiting; /* requests, threads, connections with a request to be read */

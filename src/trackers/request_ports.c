@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * request.ports: which listeners the tracker follows. Without a choice a port is followed from the
- * first accept() or request on, with one the kernel side knows the ports before it starts.
+ * request.ports: the listeners that the tracker follows. Without this option a port is followed
+ * from the first accept() or request on; with the option the kernel side knows the ports before the
+ * start.
  */
 #include "trackers/request_ports.h"
 

@@ -147,7 +147,7 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 	return 0;
 }
 
-/* A tracker's own map `what`, by the tracker's name where several share the object. */
+/* A tracker's own map `what`, prefixed by the tracker's name in a shared object. */
 static struct bpf_map *own_map(const struct running_tracker *running, const char *what)
 {
 	struct bpf_object *object = *running->skeleton->obj;
@@ -159,7 +159,7 @@ static struct bpf_map *own_map(const struct running_tracker *running, const char
 	return map ? map : bpf_object__find_map_by_name(object, what);
 }
 
-/* The first of the running trackers with this object: it stands for all that share it. */
+/* The first running tracker with this object, on behalf of all trackers with the object. */
 static bool is_first(const struct tracker_set *set, const struct running_tracker *running)
 {
 	for (const struct running_tracker *r = set->items; r < running; r++) {
@@ -180,7 +180,7 @@ static uint32_t ring_bytes(const struct tracker *tracker)
 	return bytes;
 }
 
-/* The maps of the process object that a tracker's object has, too, are the same maps. */
+/* Shares the process object's maps with a tracker's object, by name. */
 static int share_maps(struct bpf_object *object)
 {
 	const struct bpf_map *const shared[] = {
@@ -263,8 +263,8 @@ static int load_members(struct tracker_set *set, struct running_tracker **sharin
 }
 
 /*
- * The kernel refused an object that several trackers share. One of them may be to blame: as many
- * as possible have the object, the older ones rather than the newer ones.
+ * The kernel refused an object that several trackers share. A single tracker may be the reason:
+ * finds the largest set of trackers that loads, preferring older trackers.
  */
 static void load_most_of(struct tracker_set *set, struct running_tracker *first,
 			 const struct why *reason)
@@ -390,7 +390,7 @@ int tracker_set_open(struct tracker_set *set, const struct string_list *names, b
 		      : why_fail(why, ENODEV, "no tracker can run on this host");
 }
 
-/* All trackers that share the object. */
+/* All trackers of the object. */
 static void destroy_object(struct tracker_set *set, const struct bpf_object_skeleton *skeleton,
 			   const struct why *why)
 {

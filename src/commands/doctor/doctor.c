@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `underspan doctor`: what works on this host and in a process, and the reasons of what does not.
- * Each tracker is loaded and attached for a moment.
+ * `underspan doctor`: checks this host and processes, with reasons for each failure. Each tracker
+ * is loaded and attached for a moment.
  */
 #include <elf.h>
 #include <poll.h>
@@ -285,7 +285,7 @@ static bool describe_refused(const struct tracker_set *set, const struct why *wh
 	return false;
 }
 
-/* ---- its descendants ---- */
+/* ---- descendants of a process ---- */
 
 static struct {
 	const struct tracker_set *set;
@@ -293,7 +293,7 @@ static struct {
 	size_t python, watched, other;
 } descendants;
 
-/* What an agent would lack of it; empty: nothing. */
+/* Data that an agent would miss of the process; empty: none. */
 static void find_fault(uint32_t pid, const struct binary_file *file, struct why *why)
 {
 	const struct tracker_set *set = descendants.set;
@@ -335,7 +335,7 @@ static void check_descendant(uint32_t pid, void *context)
 	kind = identify(pid, &file, &why);
 	if (kind == BINARY_PYTHON)
 		find_fault(pid, &file, &why);
-	if (!proc_start_time(pid)) /* it ended meanwhile */
+	if (!proc_start_time(pid)) /* ended during the check */
 		return;
 	if (kind != BINARY_PYTHON && !why.text[0]) {
 		descendants.other++;
@@ -349,8 +349,7 @@ static void check_descendant(uint32_t pid, void *context)
 	doctor_say(false, "descendant", line);
 }
 
-/* A master has no requests: what is to be known of it are its workers. Returns whether any is a
- * Python. */
+/* A master serves no requests: reports the workers. Returns whether any worker is a Python. */
 static bool check_descendants(const struct tracker_set *set, uint32_t pid)
 {
 	char line[200];

@@ -43,7 +43,7 @@ static const char *query(void)
 		if (!strcmp(f->path, "doctor/spans.sql"))
 			return f->text;
 	}
-	return NULL; /* impossible: a test asks it */
+	return NULL; /* impossible: checked by a test */
 }
 
 static int ask(json_t **ret_rows, struct why *why)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `doctor --spans`: how many server spans of otel_traces join with rows, and why the others do not.
+/*
+ * `doctor --spans`: how many server spans of otel_traces join with rows, and reasons for the rest.
  */
 #ifndef UNDERSPAN_COMMANDS_DOCTOR_SPANS_H
 #define UNDERSPAN_COMMANDS_DOCTOR_SPANS_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Causes in words. See causes.h. One rule per part of the ledger: a part that is large says what
- * happened, and the rows beside it may say why. A rule without evidence for a remedy gives none.
+ * Causes in words. See causes.h. One rule per part of the ledger: a large part names the event, and
+ * rows of the same time may name the reason. A rule without evidence for a remedy gives none.
  */
 #include "commands/explain/causes.h"
 
@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "base/util.h"
 
-/* A part is told from this share of the request on, and from this length. */
+/* Minimum share of the request, and minimum duration, of a reported part. */
 enum { SHARE_PERCENT = 10, LEAST_MS = 2, CAUSES_MAX = 4, SAID_MAX = 512 };
 
 struct cause {
@@ -54,7 +54,7 @@ static const char await_instead[] =
 	"asyncio.to_thread for computations and for what has no such client); more workers help "
 	"the other requests";
 
-/* The remedy with the code that kept the loop longest between two moments, where that is known. */
+/* The remedy, with the code that blocked the loop longest between two times, if known. */
 static void fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
 {
 	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
@@ -85,8 +85,7 @@ static void fix_blocked_loop(const json_t *r, struct cause *c, const char *from,
 static const char fix_gil[] = "move that work to another process, or serve with more processes of "
 			      "fewer threads";
 
-/* The wait for the GIL, of threads that only accept connections, that lies longest in [from, to).
- */
+/* The longest wait for the GIL in [from, to) of a thread that only accepts connections. */
 static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
 {
 	const json_t *wait, *longest = NULL;
@@ -108,7 +107,7 @@ static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_u
 	return longest;
 }
 
-/* Says so if a thread that only accepts connections waited for the GIL most of [from, to). */
+/* Reports a thread that only accepts connections and waited for the GIL most of [from, to). */
 static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
 			const char *what)
 {
@@ -330,9 +329,9 @@ static void runq(const json_t *r, struct cause *c)
 	FIX(c, "a larger instance, or less beside it on this host");
 }
 
-/* ---- what the handler did ---- */
+/* ---- parts of the handler ---- */
 
-/* A call that blocks in an event loop stops all of its requests, whatever it waits for. */
+/* A blocking call in an event loop stops all requests of the loop, independent of the cause. */
 static bool blocks_loop(const json_t *r, struct cause *c, const char *what, const char *cause)
 {
 	if (!explain_is_loop(r))

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cause and fix of a slow request in words, where a part of the ledger and the rows beside it show
- * them. */
+/*
+ * Cause and fix of a slow request in words, as far as a part of the ledger and rows of the same
+ * time show them.
+ */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_CAUSES_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_CAUSES_H
 

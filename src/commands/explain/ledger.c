@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The request ledger for `underspan explain`. See ledger.h. First where to look (ids and times of
- * requests, by index), then the view request for that time and those processes only.
+ * The request ledger for `underspan explain`. See ledger.h. First finds ids and times of requests
+ * by index, then asks the view request for these times and processes only.
  */
 #include "commands/explain/ledger.h"
 
@@ -89,7 +89,7 @@ static int add_by_threads(struct clickhouse_client *client, const json_t *spans,
 	return err;
 }
 
-/* With the others that carried the same trace id: whose span it is depends on them. */
+/* With all requests of the same trace id: the assignment of spans depends on them. */
 static int where_to_look(struct clickhouse_client *client, const struct ledger_wanted *wanted,
 			 const json_t *spans, json_t **ret_rows, struct why *why)
 {
@@ -111,7 +111,7 @@ static int where_to_look(struct clickhouse_client *client, const struct ledger_w
 
 /* ---- the requests ---- */
 
-/* The text with `what` replaced by a question in parentheses. Heap; NULL: out of memory. */
+/* The text with `what` replaced by a subquery in parentheses. Heap; NULL: out of memory. */
 static char *inlined(const char *text, const char *what, const char *question, int len)
 {
 	char *sql = NULL;
@@ -195,9 +195,9 @@ static int find_requests(struct clickhouse_client *client, const struct ledger_w
 	return err == NO_SUCH_TABLE ? ask_requests(client, false, params, ret_requests, why) : err;
 }
 
-/* ---- what was around them ---- */
+/* ---- events around the requests ---- */
 
-/* The only row of threads.sql becomes numbers of the request itself. */
+/* Copies the only row of threads.sql into the request. */
 static void put_threads(json_t *r)
 {
 	const json_t *row = json_array_get(json_object_get(r, "threads"), 0);

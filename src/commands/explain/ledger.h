@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The request ledger for `underspan explain`: rows of the view request, with what was around them.
+/*
+ * The request ledger for `underspan explain`: rows of the view request, with events of the same
+ * time.
  */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_LEDGER_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_LEDGER_H
@@ -10,22 +12,22 @@
 
 enum { REQUESTS_SHOWN = 100, REQUESTS_DETAILED = 20 }; /* REQUESTS_SHOWN: as in requests.sql */
 
-/* Which requests: of a trace, or one. The other is "" or "0". */
+/* Selects requests: by trace, or by id. The unused member is "" or "0". */
 struct ledger_wanted {
 	const char *trace_id;
 	const char *request_id;
 };
 
 /*
- * Rows of explain/requests.sql, an empty array if there are none or no table; one more than
- * REQUESTS_SHOWN: there are more. The first REQUESTS_DETAILED have "threads", a number, and
- * "meanwhile", "gc", "throttle", "waits" and "holders", rows of sql/explain/. `spans`: those of the
- * trace, whose threads tell requests that carried no trace id.
+ * Rows of explain/requests.sql, an empty array without rows or table; REQUESTS_SHOWN + 1 rows mean
+ * that more exist. The first REQUESTS_DETAILED have "threads", a number, and "meanwhile", "gc",
+ * "throttle", "waits" and "holders", rows of sql/explain/. `spans`: the spans of the trace; their
+ * threads identify requests without a trace id.
  */
 int ledger_find(struct clickhouse_client *client, const struct ledger_wanted *wanted,
 		const json_t *spans, json_t **ret_requests, struct why *why);
 
-/* Sets "request_id" of each span that is the span of a request. */
+/* Sets "request_id" of each span that belongs to a request. */
 void ledger_name_spans(const json_t *requests, json_t *spans);
 
 #endif

@@ -9,8 +9,8 @@
 #include "commands/explain/timeline.h"
 
 /*
- * `spans`: rows of explain/spans.sql; a server span has "request", its row of request_time_parts,
- * and "handoff", "gc", "throttle" and "waits", arrays of rows of sql/explain/. All texts are made
+ * `spans`: rows of explain/spans.sql; a server span has "request", a row of request_time_parts, and
+ * "handoff", "gc", "throttle" and "waits", arrays of rows of sql/explain/. All texts are made
  * printable.
  */
 void explain_print(const char *trace_id, const json_t *spans);

@@ -15,7 +15,7 @@
 enum { MEANWHILE_SHOWN = 5, SAY_MAX = 2048 };
 static const double SHOWN_MS = 0.05; /* shorter parts have no line */
 
-/* A paragraph: the first line begins at `first`, the others at `indent`. */
+/* A paragraph: the first line begins at `first`, further lines at `indent`. */
 static void say(int first, int indent, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void say(int first, int indent, const char *fmt, ...)
 {
@@ -52,7 +52,7 @@ static void print_part(const struct picture *p, const json_t *r, const char *nam
 	print_line(p, 0, label, begin_us, begin_us + us, us);
 }
 
-/* A part of what its thread did. */
+/* A part of the thread's time. */
 static bool is_share(const char *name)
 {
 	const struct ledger_part *part = request_part_named(name);
@@ -125,7 +125,7 @@ static void print_head(const json_t *r)
 	print_span_of(r);
 }
 
-/* ---- around it ---- */
+/* ---- around the request ---- */
 
 static void print_meanwhile(const json_t *r)
 {
@@ -197,7 +197,7 @@ static void print_causes(const json_t *r)
 		say(0, 7, "cause: no part stands out");
 }
 
-/* ---- what was not measured ---- */
+/* ---- parts not measured ---- */
 
 static void print_not_measured(const json_t *r)
 {

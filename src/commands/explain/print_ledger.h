@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the ledger as text: waterfall, what was around it, causes, what was not measured. */
+/* Requests of the ledger as text: waterfall, surroundings, causes, parts not measured. */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_PRINT_LEDGER_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_PRINT_LEDGER_H
 

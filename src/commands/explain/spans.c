@@ -118,7 +118,7 @@ static json_t *span_by_id(const json_t *spans, const char *id)
 	return NULL;
 }
 
-/* Attaches the row of request_time_parts to each server span that has no request of the ledger. */
+/* Attaches the row of request_time_parts to each server span without a request in the ledger. */
 static int find_parts(struct clickhouse_client *client, const char *trace_id, json_t *spans,
 		      struct why *why)
 {

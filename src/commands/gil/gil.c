@@ -203,7 +203,7 @@ static json_t *json_of_holder(const struct gil_thread *t)
 			 share_of(t->held_ns, totals.rows_ns), "lines", lines);
 }
 
-/* Processes without measurement have no numbers, likewise processes without Python. */
+/* Processes without measurement or without Python have no numbers. */
 static json_t *json_of_process(const struct watched *w)
 {
 	json_t *process = json_pack("{s:I, s:s, s:b, s:b}", "host_pid", (json_int_t)w->host_pid,

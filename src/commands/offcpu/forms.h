@@ -9,7 +9,7 @@
 #include "commands/offcpu/folded.h"
 
 enum offcpu_form {
-	FORM_TABLE, /* none of the others */
+	FORM_TABLE, /* none of these forms */
 	FORM_SVG,
 	FORM_FOLDED,
 	FORM_JSON,
@@ -23,7 +23,7 @@ enum offcpu_form {
 	"FILE.html or FILE.svg for a flame graph, FILE.folded or FILE.json for stacks, "           \
 	"FILE.pb.gz for pprof, FILE.speedscope.json"
 
-/* The form that a file's suffix asks for. */
+/* The form for a file's suffix. */
 enum offcpu_form offcpu_form_of(const char *path);
 
 struct offcpu_result {

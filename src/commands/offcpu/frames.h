@@ -22,8 +22,7 @@ struct frame_list {
 
 enum { FRAME_BYTES_MAX = 1000 }; /* longer frames are cut */
 
-/* The number of the frame that begins at `frame` within a folded stack, from 1 on; 0 only if
- * failed. */
+/* The number of the frame that begins at `frame` within a folded stack, from 1 on; 0: failed. */
 int frame_number(struct frame_list *list, const char *frame);
 
 /* The next frame within a folded stack; NULL: there is none. */

@@ -8,8 +8,8 @@
 
 enum {
 	BYTES_MAX = 1500000, /* of frames and stacks */
-	RESTS_MAX = 2000,    /* stacks of the rest; more go to one of them */
-	DIGITS = 8,	     /* of a number with its comma, about */
+	RESTS_MAX = 2000,    /* stacks of the rest; further stacks share an entry */
+	DIGITS = 8,	     /* approximate size of a number with comma */
 };
 
 struct builder {
@@ -36,7 +36,7 @@ static void add(struct builder *b, const struct folded_stack *s)
 		b->failed = true;
 }
 
-/* The last frame before the waker's: it names the cause. */
+/* The last frame before the waker's frames names the cause. */
 static const char *cause_frame(const char *text, size_t *ret_len)
 {
 	const char *wakers = strstr(text, ";--;"), *end = wakers ? wakers : text + strlen(text);
@@ -48,7 +48,7 @@ static const char *cause_frame(const char *text, size_t *ret_len)
 	return at;
 }
 
-/* Adds a stack without a place of its own to that of its thread and cause. */
+/* Adds a small stack to the combined stack of the thread and cause. */
 static void add_to_rest(struct builder *b, const struct folded_stack *s)
 {
 	size_t len, thread = strcspn(s->text, ";");

@@ -9,9 +9,8 @@
 
 /*
  * {"frames": [text], "stacks": [[us, before_us, frame...]], "compared", "rest_us", "rest_stacks"}:
- * the largest stacks, frames by index, as many as some 1.5 MB hold. The others are added to one
- * stack for each thread and cause, "(smaller stacks)", so that sums stay exact. Sorts `folded`.
- * NULL: out of memory.
+ * the largest stacks, frames by index, up to about 1.5 MB. Smaller stacks are combined by thread
+ * and cause as "(smaller stacks)", so that sums stay exact. Sorts `folded`. NULL: out of memory.
  */
 json_t *offcpu_html_body(struct folded *folded, bool compared);
 

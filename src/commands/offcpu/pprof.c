@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Profiles of pprof. See pprof.h. The protocol buffer needs two wire types only, varints and
- * length-delimited bytes, so it is written by hand; readers are pprof's own.
+ * Profiles of pprof. See pprof.h. The protocol buffer needs only two wire types, varints and
+ * length-delimited bytes, so no library is used.
  */
 #include "commands/offcpu/pprof.h"
 
@@ -32,7 +32,7 @@ enum { WIRE_VARINT = 0, WIRE_BYTES = 2 };
 
 struct encoder {
 	struct buffer profile, message, inner; /* a message within a message within the profile */
-	struct frame_list frames, strings;     /* a string's index is its number */
+	struct frame_list frames, strings;     /* index: number of the string */
 	int err;
 };
 
@@ -70,7 +70,7 @@ static void put_bytes(struct encoder *e, struct buffer *to, unsigned int field, 
 	put(e, to, bytes, n);
 }
 
-/* Appends a message and empties its buffer. */
+/* Appends a message and empties the buffer. */
 static void put_message(struct encoder *e, struct buffer *to, unsigned int field,
 			struct buffer *message)
 {
@@ -133,7 +133,7 @@ static void put_sample(struct encoder *e, const struct folded_stack *s)
 	put_message(e, &e->profile, PROFILE_SAMPLE, &e->message);
 }
 
-/* Location and function of a frame have its number as id. */
+/* Id of a location and function: the frame's number. */
 static void put_frame(struct encoder *e, const struct frame_entry *frame)
 {
 	struct frame_place place = { .name_len = strlen(frame->text) };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths that differ in numbers and ids only are one endpoint, as in sql/requests/endpoints.sql. */
+/*
+ * Paths that differ only in numbers and ids are the same endpoint, as in
+ * sql/requests/endpoints.sql.
+ */
 #ifndef UNDERSPAN_COMMANDS_REQUESTS_ENDPOINT_H
 #define UNDERSPAN_COMMANDS_REQUESTS_ENDPOINT_H
 

@@ -106,7 +106,7 @@ bool request_listener_add(struct request_listener **listeners, const struct requ
 		l->on_loops += r->weight;
 		return true;
 	}
-	if (r->end_minute > l->minute) { /* rows that come late count to this minute */
+	if (r->end_minute > l->minute) { /* late rows count to this minute */
 		end_minute(l);
 		l->minute = r->end_minute;
 	}

@@ -11,7 +11,7 @@
 
 enum { ARRIVAL_SECONDS = 4096, LISTENERS_MAX = 200, LISTENER_THREADS_MAX = 20000 };
 
-/* What a listener's sums need of a request. */
+/* Data of a request for the sums of a listener. */
 struct request_served {
 	const char *host, *container_id, *comm;
 	uint32_t netns, host_pid, tid;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `underspan requests -p PID`: runs the agent in this process, with its rows in memory. */
+/* `underspan requests -p PID`: runs the agent in this process, with rows in memory. */
 #ifndef UNDERSPAN_COMMANDS_REQUESTS_LIVE_H
 #define UNDERSPAN_COMMANDS_REQUESTS_LIVE_H
 

@@ -15,7 +15,7 @@ enum {
 	COLUMNS = 80,
 	COLUMNS_MAX = 200,
 	TEXT_MAX = 2048,
-	PARTS_SHOWN = 5, /* the largest; the others as a sum */
+	PARTS_SHOWN = 5, /* the largest parts; the rest as a sum */
 };
 
 static size_t columns;	/* of a line */
@@ -31,7 +31,7 @@ static void find_columns(void)
 		columns = size.ws_col < COLUMNS_MAX ? size.ws_col : COLUMNS_MAX;
 }
 
-/* A name padded to `room`; a longer one is cut on a terminal. */
+/* A name padded to `room`; a longer name is cut on a terminal. */
 static void print_name(const char *name, size_t room)
 {
 	char text[TEXT_MAX];
@@ -49,7 +49,7 @@ static void print_name(const char *name, size_t room)
 	}
 }
 
-/* Words of a sentence, wrapped; the first line begins at column `at`, others at `indent`. */
+/* Words of a sentence, wrapped; the first line begins at column `at`, further lines at `indent`. */
 static void print_wrapped(const char *sentence, size_t at, size_t indent)
 {
 	char text[TEXT_MAX];
@@ -146,7 +146,7 @@ static void add_peer(char *line, const json_t *row)
 			 short_ip(ip), report_number(row, "net_peer_port"));
 }
 
-/* Of an endpoint's requests, those in which the part was measured. */
+/* Number of an endpoint's requests with a measurement of the part. */
 static double measured_in(const json_t *row, int part, double requests)
 {
 	char column[64];
@@ -159,7 +159,7 @@ static double measured_in(const json_t *row, int part, double requests)
 
 /*
  * "queue 1004.2, net 150.1 (mostly 10.0.0.5:5432), others 3.1; gil -": the parts of a row, in
- * milliseconds. Those of an endpoint are divided by its requests in which the part was measured.
+ * milliseconds. Parts of an endpoint are means over the requests with a measurement of the part.
  */
 static void describe_parts(char *line, const json_t *row, double requests)
 {
@@ -391,7 +391,7 @@ static void print_listeners(const json_t *report)
 	putchar('\n');
 }
 
-/* ---- what was not measured ---- */
+/* ---- parts not measured ---- */
 
 static void print_not_measured(const json_t *report)
 {

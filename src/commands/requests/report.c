@@ -40,7 +40,7 @@ bool report_part(const json_t *row, int part, double *ret_ns)
 
 /* ---- threads missing ---- */
 
-/* Why the formula does not apply; NULL: it does. */
+/* Why the formula does not apply; NULL: applies. */
 static const char *why_not(const json_t *l)
 {
 	if (report_number(l, "requests") <= 0)
@@ -77,7 +77,7 @@ void report_add_listener(json_t *report, json_t *l, double seconds)
 	json_array_append_new(json_object_get(report, "listeners"), l);
 }
 
-/* ---- what was not measured ---- */
+/* ---- parts not measured ---- */
 
 void report_add_reason(json_t *report, const char *reason, double requests)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `underspan requests` prints, as one JSON object: made from a database (stored.c) or from
- * rows in memory (live.c), printed as it is (--json) or as tables (print.c).
+ * The answer of `underspan requests` as one JSON object: made from a database (stored.c) or from
+ * rows in memory (live.c), printed as JSON (--json) or as tables (print.c). Members:
  *
- *   from_us, to_us, by     the window; the column of the order
- *   requests, rows         requests in the window, and rows that stand for them
- *   slowest                rows of sql/requests/slowest.sql
- *   endpoints              rows of sql/requests/endpoints.sql; endpoints_total: with those not
- * shown listeners              rows of sql/requests/listeners.sql and what report_add_listener()
- * adds not_measured           [{reason, requests, words}] notes                  sentences: losses,
- * processes that could not be watched
+ * - from_us, to_us, by: the window; the column of the order
+ * - requests, rows: requests in the window, and rows standing for them
+ * - slowest: rows of sql/requests/slowest.sql
+ * - endpoints: rows of sql/requests/endpoints.sql
+ * - endpoints_total: number of endpoints, including those not shown
+ * - listeners: rows of sql/requests/listeners.sql with additions of report_add_listener()
+ * - not_measured: [{reason, requests, words}]
+ * - notes: sentences about losses and unwatched processes
  */
 #ifndef UNDERSPAN_COMMANDS_REQUESTS_REPORT_H
 #define UNDERSPAN_COMMANDS_REQUESTS_REPORT_H
@@ -45,7 +46,7 @@ bool report_part(const json_t *row, int part, double *ret_ns);
  */
 void report_add_listener(json_t *report, json_t *listener, double seconds);
 
-/* A reason of not_measured with the requests that have it. */
+/* A reason of not_measured with the number of requests. */
 void report_add_reason(json_t *report, const char *reason, double requests);
 
 void report_add_note(json_t *report, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

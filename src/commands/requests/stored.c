@@ -35,7 +35,10 @@ static void uncomment(char *sql, const char *mark)
 		memset(c, ' ', strlen(mark));
 }
 
-/* Heap; lines that begin with a mark apply if a service is asked for, or its spans, too. */
+/*
+ * Heap; lines that begin with a mark apply to questions about a service, or about a service by its
+ * spans.
+ */
 static char *sql_of(const char *path, bool service, bool spans)
 {
 	char *sql = strdup(sql_file(path));
@@ -93,7 +96,7 @@ static int ask(struct window *w, const char *path, const char *by, json_t **ret_
 
 /* ---- parameters ---- */
 
-/* The database's clock counts, not this host's. */
+/* Uses the database's clock, not this host's. */
 static int ask_time(struct window *w, struct why *why)
 {
 	static const char sql[] = "SELECT toUnixTimestamp64Micro(now64(6, 'UTC')) AS now_us";
@@ -161,7 +164,7 @@ static int add_listeners(struct window *w, json_t *report, const json_t *coverag
 	size_t i;
 	int err;
 
-	if (w->question->path) { /* threads serve other paths as well */
+	if (w->question->path) { /* threads serve further paths as well */
 		report_add_note(report, "threads missing: not of a path alone, as the threads of a "
 					"listener serve all paths; leave out --path");
 		return 0;
@@ -230,7 +233,7 @@ static void add_refusals(json_t *report, const json_t *refused)
 	}
 }
 
-/* No request, and no agent that could have seen one. */
+/* No request, and no agent that could have seen a request. */
 static int nothing_measured(const json_t *report, struct why *why)
 {
 	const json_t *note = json_array_get(json_object_get(report, "notes"), 0);

@@ -13,7 +13,7 @@
 
 enum { ENDPOINTS_MAX = 20000, SAMPLES_MAX = 1000000 };
 
-/* A row, as far as the sums need it. */
+/* The members of a row that the sums need. */
 struct served {
 	const struct table *table;
 	const void *row;

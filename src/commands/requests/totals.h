@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of ebpf_request in memory, for `underspan requests -p`: the slowest, and sums by endpoint
- * and by listener, as the queries of sql/requests/ make them. Bounded: what has no place is
- * counted.
+ * and by listener, like the queries of sql/requests/. Bounded: excess rows are counted.
  */
 #ifndef UNDERSPAN_COMMANDS_REQUESTS_TOTALS_H
 #define UNDERSPAN_COMMANDS_REQUESTS_TOTALS_H
@@ -31,7 +30,7 @@ struct request_endpoint {
 	char key[];
 };
 
-/* One of the slowest: a heap, the fastest first. */
+/* The slowest rows: a heap, the fastest first. */
 struct request_kept {
 	double order;
 	char *json;
@@ -56,7 +55,7 @@ struct request_totals {
 	bool failed;	   /* out of memory */
 };
 
-/* Ignores other tables. */
+/* Ignores rows of further tables. */
 void request_totals_row(struct request_totals *totals, const struct table *table, const void *row);
 
 /* `seconds`: time measured. The report has no window. */
