@@ -1,11 +1,11 @@
--- The collections that stopped a process between two moments, for `underspan explain`.
+-- Collections that stopped a process between two times, for `underspan explain`.
 SELECT
     tid,
     thread_name,
     generation,
     collected,
     frozen_threads,
-    -- what set it off: the innermost function that is known, its file by its last two names
+    -- trigger: the innermost known function, with the last two names of the file
     replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
         '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
     toUnixTimestamp64Micro(start_time) AS begin_us,

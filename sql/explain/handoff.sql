@@ -1,9 +1,9 @@
--- In which Python code a thread picked a connection up, for `underspan explain`: the row that request_time_parts found.
+-- The Python code in which a thread picked a connection up, for `underspan explain`: the row found by request_time_parts.
 SELECT
     queue,
     tid,
     thread_name,
-    -- the innermost function that is known, its file by its last two names
+    -- the innermost known function, with the last two names of the file
     replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
         '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place
 FROM ebpf_handoff

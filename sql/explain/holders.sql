@@ -1,5 +1,5 @@
--- Who had the GIL while a thread waited for it between two moments, longest first, for `underspan explain`. The place is where the
--- holder was in its Python code, where that is known: the innermost function, its file by its last two names.
+-- Holders of the GIL during a thread's waits between two times, longest first, for `underspan explain`. The place is the
+-- holder's innermost Python function, if known, with the last two names of the file.
 SELECT
     holder.tid AS tid, anyLast(holder.thread_name) AS thread_name, sum(holder.ns * weight) / 1e6 AS held_ms,
     argMax(where_it_was, (where_it_was != '', holder.ns)) AS place

@@ -1,6 +1,6 @@
--- What the threads that accept a process's connections waited for between two moments, for `underspan explain`: the GIL, with who held
--- it when that began, and where in its Python code. The first thread, and those that accepted a connection then; not those that serve
--- requests themselves. Places are the innermost known function, its file by its last two names.
+-- Waits for the GIL between two times of the threads that accept a process's connections, with the holder at the begin and the
+-- holder's Python code, for `underspan explain`. Only the first thread and threads that accepted a connection in that time,
+-- without threads that serve requests. Places: the innermost known function, with the last two names of the file.
 SELECT
     tid,
     thread_name,

@@ -1,5 +1,5 @@
--- The requests of the ledger that carried a trace id, or the one with an id of its own, for `underspan explain`: where to look for
--- the rest. Each condition is answered by an index of ebpf_request.
+-- Requests of the ledger with a given trace id or request id, for `underspan explain`: ids and times for the next questions.
+-- Each condition uses an index of ebpf_request.
 SELECT toString(ebpf_request.request_id) AS request_id, trace_id, pid, toUnixTimestamp64Micro(start_time) AS from_us
 FROM ebpf_request
 WHERE trace_id = {trace_id:String} AND trace_id != ''

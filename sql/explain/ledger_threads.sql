@@ -1,4 +1,4 @@
--- The requests without a trace id that the threads of server spans had between two moments, for `underspan explain`.
+-- Requests without a trace id on the threads of server spans between two times, for `underspan explain`.
 SELECT toString(request_id) AS request_id, trace_id, pid, toUnixTimestamp64Micro(start_time) AS from_us
 FROM ebpf_request
 WHERE pid IN {pids:Array(UInt32)} AND tid IN {tids:Array(UInt32)} AND trace_id = ''

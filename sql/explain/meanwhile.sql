@@ -1,5 +1,5 @@
--- What other requests a process handled between two moments, those alike in one line, for `underspan explain`. held_ms: how long they
--- had threads then, together.
+-- Further requests of a process between two times, similar requests in a line, for `underspan explain`. held_ms: sum of thread
+-- time in that period.
 SELECT
     method, path, round(sum(weight)) AS requests, uniqExact(tid) AS threads,
     sum(weight * (least(ended_us, {to_us:Int64}) - greatest(taken_us, {from_us:Int64}))) / 1000 AS held_ms,

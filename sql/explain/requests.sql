@@ -1,5 +1,5 @@
--- The requests of a trace, or one by its own id, for `underspan explain`: rows of the view request, and their parts in the order of
--- the waterfall (part, part_ms, and where each begins, part_at_ms: what a thread did is a share and has no order in time).
+-- The requests of a trace, or a request by id, for `underspan explain`: rows of the view request, with the parts in order of the
+-- waterfall (part, part_ms, and begin part_at_ms; parts of a thread's time are shares without an order in time).
 WITH
     [
         ('accept_queue', accept_queue_ms), ('client_wait', client_wait_ms), ('queue', queue_ms), ('pool_wait', toNullable(pool_wait_ms)),
@@ -15,7 +15,7 @@ SELECT
     * REPLACE (toString(request_id) AS request_id, toString(host) AS host, replaceOne(toString(peer_ip), '::ffff:', '') AS peer_ip,
         replaceOne(toString(net_peer_ip), '::ffff:', '') AS net_peer_ip),
     toUnixTimestamp64Micro(start_time) AS from_us, toUnixTimestamp64Micro(handled_time) AS handled_us, toUnixTimestamp64Micro(end_time) AS to_us,
-    -- when it waited for a thread, else all of its time
+    -- the wait for a thread, otherwise the whole request
     if(handled_us > from_us + 1000, handled_us, to_us) AS waited_to_us,
     arrayMap(p -> p.1, known) AS part, took AS part_ms, arrayMap((sum, ms) -> sum - ms, arrayCumSum(took), took) AS part_at_ms,
     arrayMap(p -> p.1, arrayFilter(p -> isNull(p.2), parts)) AS part_missing

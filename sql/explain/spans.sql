@@ -1,4 +1,4 @@
--- The spans of one trace, for `underspan explain`; delivered twice, shown once. One more than is shown.
+-- The spans of a trace, for `underspan explain`; duplicates are removed. Returns one span more than shown.
 SELECT span_id, parent_id, span_name AS name, kind, service, host, container_id, pid, tid, start_us, end_us
 FROM otel_span
 WHERE trace_id = {trace_id:String} AND time >= {first:DateTime} AND time <= {last:DateTime}

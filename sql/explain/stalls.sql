@@ -1,5 +1,5 @@
--- When an event loop did not poll between two moments, with the Python code that kept it, for `underspan explain`: cause is what most
--- of a stall was. The place is the innermost known function, its file by its last two names.
+-- Stalls of an event loop between two times, with the Python code, for `underspan explain`. cause: largest part of the stall.
+-- Place: the innermost known function, with the last two names of the file.
 SELECT
     -- parts that are NULL were not measured
     arrayReduce('argMax', ['cpu', 'runq', 'gil', 'lock', 'net', 'disk', 'sleep', 'other'],

@@ -1,5 +1,6 @@
--- How many threads of a process had requests in the ten minutes before a moment and until another, for `underspan explain`. on_loop:
--- the given thread is an event loop. A single request that finds it idle does not show that (model 'thread'); others of it do.
+-- Number of threads of a process with requests, from ten minutes before a time until a second time, for `underspan explain`.
+-- on_loop: the given thread is an event loop. A single request on an idle loop does not show that (model 'thread'); further
+-- requests of the thread do.
 SELECT
     uniqExactIf(tid, start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')) AS threads,
     max(model = 'loop' AND tid = {tid:UInt32}) AS on_loop

@@ -1,4 +1,4 @@
--- The times in which a CPU quota stopped a process between two moments, for `underspan explain`.
+-- Times in which a CPU quota stopped a process, between two times, for `underspan explain`.
 SELECT
     cgroup,
     quota_us,

@@ -1,6 +1,6 @@
--- What a span's thread waited for, a millisecond and longer: for the GIL, with who held it and where in its Python code,
--- and else off the CPU, with where it waited. For `underspan explain`. Places are the innermost known function, its
--- file by its last two names.
+-- Waits of a span's thread of a millisecond and longer, for `underspan explain`: for the GIL, with holder and the holder's
+-- Python code, and further waits off the CPU, with the waiting code. Places: the innermost known function, with the last two
+-- names of the file.
 SELECT * FROM
 (
     SELECT

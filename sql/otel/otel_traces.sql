@@ -1,5 +1,5 @@
--- The spans' table as the OpenTelemetry Collector's ClickHouse exporter creates it, for stores that no collector
--- writes to yet. IF NOT EXISTS: where the exporter was first, its table stays as it is.
+-- The table of spans as created by the OpenTelemetry Collector's ClickHouse exporter, for stores before the first write of a
+-- collector. IF NOT EXISTS: a table created by the exporter is kept.
 CREATE TABLE IF NOT EXISTS otel_traces
 (
     Timestamp          DateTime64(9)                       CODEC(Delta(8), ZSTD(1)), -- the span's start

@@ -1,5 +1,5 @@
--- When each trace happened, so that a trace id alone finds its day and hour in otel_traces. Filled by
--- otel_traces_trace_id_ts_mv; both as the collector's exporter creates them.
+-- Time of each trace: finds day and hour in otel_traces by trace id. Filled by otel_traces_trace_id_ts_mv; both as created by
+-- the collector's exporter.
 CREATE TABLE IF NOT EXISTS otel_traces_trace_id_ts
 (
     TraceId String                                  CODEC(ZSTD(1)),

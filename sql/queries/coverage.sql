@@ -1,13 +1,13 @@
--- Was anything measured? Per host and tracker, of the last hour: for which share of it the agent ran and when it did not, what
--- the tracker saw, what was lost, what the governor left out (rows' weights stand for that), and how many of the last day's
--- processes it could not watch (unwatched.sql says which and why). No row in a table means that nothing happened only
--- where this says that it was measured. NULL: did not run, or has no processes. A host is known for a day after its last report.
+-- Was anything measured? Per host and tracker, for the last hour: the share of time with a running agent and the gaps, events
+-- seen and lost, events left out by the governor (the rows' weights stand for those), and the number of the last day's processes
+-- that could not be watched (details: unwatched.sql). An empty table means that nothing happened only for the times measured
+-- according to this query. NULL: the tracker did not run, or has no processes. A host is listed for a day after the last report.
 WITH
     now64(6, 'UTC') AS until,
     until - INTERVAL 1 HOUR AS since,
     reports AS
     (
-        -- the agent reports without a pause: where a report does not begin as the one before ended, none ran in between
+        -- reports are contiguous: a gap between two reports means that no agent ran
         SELECT
             *, (toUnixTimestamp64Micro(end_time) - toUnixTimestamp64Micro(start_time)) / 1e6 AS seconds,
             greatest(since, max(end_time) OVER (PARTITION BY host, tracker ORDER BY start_time, end_time
@@ -31,7 +31,7 @@ WITH
         FROM reports
         GROUP BY host, tracker
     ),
-    -- what each tracker said when the agent started, and whenever that changed; ena says it of each interface
+    -- health of each tracker at the agent's start and at each change; ena: per interface
     words AS
     (
         SELECT host, tracker, max(is_live) AS runs, arrayStringConcat(arraySort(groupUniqArrayIf(why, NOT is_live)), '; ') AS because

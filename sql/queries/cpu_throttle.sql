@@ -1,5 +1,5 @@
--- Whose CPU quota was too small in the last hour, and what did that cost: how much time per cgroup, in which share of its
--- periods was it used up? containers: whose processes stood still. NULL: no period was counted.
+-- Which CPU quotas were too small in the last hour, and at what cost: time per cgroup, and the share of periods with a used-up
+-- quota? containers: containers with stopped processes. NULL: no period was counted.
 SELECT
     host, cgroup,
     arrayStringConcat(arrayDistinct(arraySort(arrayFlatten(groupArray(containers)))), ' ') AS containers,
@@ -11,7 +11,7 @@ SELECT
     round(max(lasted) / 1e6, 1) AS longest_ms
 FROM
 (
-    -- each process of a cgroup has a row of a window; that of one which came meanwhile has a part of it
+    -- each process of a cgroup has a row per window; a process that started within the window has a part
     SELECT
         host, cgroup_id, cgroup, end_time,
         groupUniqArray(left(container_id, 12)) AS containers,

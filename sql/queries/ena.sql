@@ -1,6 +1,6 @@
--- Which allowance was exceeded on which interface, when? Runs that lasted into the last hour: intervals with packets queued
--- or dropped, joined to one while less than 5 s lie between them. A day is read, so that a run is whole whenever it began.
--- Compare with the retransmits and slow requests of that time.
+-- Which allowance was exceeded on which interface, and when? Runs that lasted into the last hour: intervals with packets queued
+-- or dropped, joined if less than 5 s apart. Reads a day, so that each run is complete.
+-- Compare with retransmissions and slow requests of the same time.
 WITH exceeded AS
 (
     SELECT host, interface, start_time, end_time, a.1 AS allowance, a.2 AS packets

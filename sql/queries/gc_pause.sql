@@ -1,5 +1,5 @@
--- Which collections stopped a process longest in the last hour, what Python code set them off (leaf first), and how many
--- threads stood still meanwhile? NULL: could not be read, or the collection was too short for a stack (gc_pause.stack_min_us).
+-- Which collections stopped a process longest in the last hour, which Python code triggered the collection (leaf first), and how
+-- many threads waited? NULL: unreadable, or the collection was too short for a stack (gc_pause.stack_min_us).
 SELECT
     start_time, host, left(container_id, 12) AS container, pid, thread_name,
     nullIf(generation, -1) AS generation, round(duration_ns / 1e6, 1) AS ms, collected, frozen_threads,

@@ -1,5 +1,5 @@
--- Which requests of the last hour paid for collections that others had set off? Requests in whose processes collections could not be
--- watched are not here: unwatched.sql has those processes.
+-- Which requests of the last hour paid for collections triggered by different requests or threads? Processes without watched
+-- collections are not included: see unwatched.sql.
 SELECT
     trace_id, service, span_name, host, left(container_id, 12) AS container, pid,
     round(total_ms, 1) AS total,

@@ -1,6 +1,6 @@
--- Which threads kept others waiting for the GIL in the last hour, for how long, and running which Python code (leaf first) for
--- most of that time, as far as stacks were taken? Waits over the threshold; ebpf_gil_wait_profile has the sums of all.
--- keeper_tid NULL: not known who had it.
+-- Which threads kept waiters from the GIL in the last hour, for how long, and in which Python code (leaf first) for most of that
+-- time, as far as stacks were taken? Only waits over the threshold; sums of all waits: ebpf_gil_wait_profile. keeper_tid NULL:
+-- unknown holder.
 SELECT
     host, left(container_id, 12) AS container, pid, host_pid,
     nullIf(keeper, 0) AS keeper_tid,
@@ -14,7 +14,7 @@ FROM
 (
     SELECT
         host, container_id, pid, host_pid, holder.tid AS keeper,
-        -- the stack is that of the first one who had it
+        -- the stack belongs to the first holder
         if(holder.tid = holder_tid, arraySlice(holder_py_stack, 1, 4), []) AS frames,
         max((start_time, host_tid, holder.thread_name)) AS last,
         sum(weight) AS waits_by, uniqExactState(host_tid) AS victims_by,

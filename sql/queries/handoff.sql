@@ -1,7 +1,7 @@
--- Which services starve their workers? Per service and minute of the last hour: how long did requests wait for a
--- thread although their bytes were there, and how does that compare with what their spans say? Of requests whose hand-off was
--- seen; those that the governor left out are counted by the others' weight.
-WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights, and here whole microseconds
+-- Which services are short of workers? Per service and minute of the last hour: how long did requests with arrived bytes wait
+-- for a thread, compared with the duration of their spans? Only requests with a seen hand-off; requests left out by the governor
+-- are counted by weight.
+WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles need integer weights, and here integer microseconds
 SELECT
     toStartOfMinute(span_time) AS minute, service, host,
     round(sum(weight)) AS requests,

@@ -1,6 +1,6 @@
--- Which code picks connections up late? The last hour's requests that waited for a thread, by process and by where in its
--- Python code (leaf first) a worker took them at last. Only of those whose stack was taken (handoff.stack_min_us).
-WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
+-- Which code picks connections up late? Requests of the last hour that waited for a thread, by process and by the worker's
+-- Python code at the pick-up (leaf first). Only requests with a stack (handoff.stack_min_us).
+WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles need integer weights
 SELECT
     host, left(container_id, 12) AS container, pid, host_pid, local_port,
     arrayStringConcat(arraySlice(py_stack, 1, 4), ' < ') AS picked_up_in,

@@ -1,6 +1,6 @@
--- Which code keeps event loops from serving their other connections? The last hour's stalls by process and by the Python code
--- (leaf first) that ran or slept meanwhile: how often, how long, on what most of the time went, and the most descriptors that were
--- found ready when a loop polled again. NULL: no stack, no count.
+-- Which code keeps event loops from serving further connections? Stalls of the last hour by process and by the Python code (leaf
+-- first) running or sleeping during the stall: count, duration, main part, and the maximum of descriptors ready at the next
+-- poll. NULL: no stack, no count.
 SELECT
     host, left(container_id, 12) AS container, pid, host_pid, loop,
     nullIf(arrayStringConcat(arraySlice(py_stack, 1, 4), ' < '), '') AS stalled_in,

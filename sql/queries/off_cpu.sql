@@ -1,6 +1,6 @@
--- Where did threads wait in the last hour, busy ones only: by process, cause and place? The place is Python code where that
--- is known, else native code, leaf first. woken_by ended most of that time; NULL: a timer or a device did. Intervals that found no
--- room in the kernel's map have their cause only.
+-- Where did busy threads wait in the last hour, by process, cause and place? The place is Python code if known, otherwise native
+-- code, leaf first. woken_by ended most of that time; NULL: a timer or a device. Intervals without room in the kernel's map have
+-- only a cause.
 SELECT
     host, left(container_id, 12) AS container, pid, host_pid, cause, syscall,
     if(host_pid = 0, '(no room for the place)', arrayStringConcat(frames, ' < ')) AS place,

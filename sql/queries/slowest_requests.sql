@@ -1,5 +1,5 @@
--- Which requests of the last hour were slowest, and where did their time go? From the request ledger, with spans or without; parts in
--- milliseconds, NULL is what was not measured; see views/request.sql. `underspan explain REQUEST_ID` says more of each.
+-- Which requests of the last hour were slowest, and where did the time go? From the request ledger, with or without spans; parts
+-- in milliseconds, NULL: not measured; see views/request.sql. Details of a request: `underspan explain REQUEST_ID`.
 SELECT
     request_id, trace_id, host, pid, method, path, status,
     round(duration_ms, 1) AS total,

@@ -1,4 +1,5 @@
--- Which server spans of the last hour took longest from the call to the end, and where did the time go? Milliseconds, NULL is what was not measured; see views/request_time.sql.
+-- Which server spans of the last hour took longest from the call to the end, and where did the time go? Milliseconds, NULL: not
+-- measured; see views/request_time.sql.
 SELECT
     trace_id, service, span_name,
     round(total_ms, 1) AS total,

@@ -1,7 +1,7 @@
--- Which listeners made their clients wait in the last hour? Per listener and minute: how long connections sat in its accept
--- queue (those that waited longer than tcp_accept.min_duration_us), how full that was, and what overflowed (the client then
--- waits a second for its next SYN). NULL: no connection waited in that minute.
-WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
+-- Which listeners made clients wait in the last hour? Per listener and minute: time of connections in the accept queue (waits
+-- longer than tcp_accept.min_duration_us), fill level of the queue, and overflows (the client then waits a second for the next
+-- SYN). NULL: no connection waited in the minute.
+WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles need integer weights
 SELECT
     toStartOfMinute(start_time) AS minute, host,
     left(argMax(container_id, (start_time, host_tid)), 12) AS container, argMax(comm, (start_time, host_tid)) AS program,

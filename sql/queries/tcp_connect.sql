@@ -1,7 +1,7 @@
--- What did connecting cost, per program and destination, of the connections begun in the last hour: how many handshakes, how
--- slow, which failed and why, and how much of it was churn: connections that are over and lived less than a second
--- (keep-alive or a pool would save them)? NULL: no handshake succeeded, or no connection is over.
-WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
+-- Costs of connecting, per program and destination, for connections begun in the last hour: handshakes, durations, failures by
+-- cause, and churn: ended connections that lived less than a second (avoidable by keep-alive or a pool)? NULL: no handshake
+-- succeeded, or no connection has ended.
+WITH toUInt64(round(weight * 1000)) AS thousandths -- quantiles need integer weights
 SELECT
     host, left(container_id, 12) AS container, comm, replaceOne(IPv6NumToString(remote_ip), '::ffff:', '') AS destination, remote_port,
     round(sumIf(weight, opened)) AS connects,

@@ -1,10 +1,10 @@
--- Which peers cost time by lost packets or closed windows? Per program and peer in the last hour: what was sent again,
--- and for how long nothing moved: until a timer helped (rto, tlp), while connecting, or for a closed window, ours or theirs.
--- NULL: no connection with that peer stalled, or none had a round-trip time.
+-- Which peers cost time by lost packets or closed windows? Per program and peer in the last hour: retransmissions, and the time
+-- without progress: until a timer (rto, tlp), while connecting, or for a closed window at either end.
+-- NULL: no connection with the peer stalled, or none had a round-trip time.
 WITH
-    -- a tail-loss probe that did not help goes on as the stall of the retransmission timer
+    -- an unsuccessful tail-loss probe continues as a stall of the retransmission timer
     kind IN ('rto', 'tlp') AND ended_by != 'rto' AS is_stall,
-    toUInt64(round(weight * 1000)) AS thousandths -- quantiles want whole weights
+    toUInt64(round(weight * 1000)) AS thousandths -- quantiles need integer weights
 SELECT
     host, left(container_id, 12) AS container, comm, replaceOne(IPv6NumToString(remote_ip), '::ffff:', '') AS peer,
     if(local_port < remote_port AND local_port > 0, local_port, remote_port) AS service_port,

@@ -6,7 +6,7 @@
 -- folder choose alike.
 WITH
     toFloat64(r.weight) AS w,
-    toUInt64(round(w * 1000)) AS thousandths, -- quantiles want whole weights
+    toUInt64(round(w * 1000)) AS thousandths, -- quantiles need integer weights
     r.duration_ns - ifNull(r.client_wait_ns, 0) - r.client_slow_ns AS server_ns
 SELECT
     toString(r.method) AS method,

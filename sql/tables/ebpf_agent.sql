@@ -1,11 +1,11 @@
--- What the agent counted about itself, a row per tracker and interval; likewise for the tables of sums
--- (off_cpu_profile, ...), for finding processes ("processes") and for the agent's own tables ("agent").
--- seen = filtered + sampled + lost_ring + lost_state + bad_event + rows + the change of pending, and
--- rows + recovered = inserted + dropped_* + the change of queued_rows (lost_crash are of another run): a table without
--- rows and without losses here had no events. When the agent has ended in order, pending is 0.
--- Rows that lack something: rows_gone with "<gone>" in a stack, code that died before it was read; rows_unread with "<unread>", code
--- or a function that was not read in time; rows_unnamed with a Python process's thread, its own or another one, without a name.
--- columns_left_out: so many columns of the tracker's rows have no place in its table: `underspan schema --check` names them.
+-- Counters of the agent, a row per tracker and interval; also for tables of sums (off_cpu_profile, ...), for discovery
+-- ("processes") and for the agent's own tables ("agent").
+-- seen = filtered + sampled + lost_ring + lost_state + bad_event + rows + the change of pending, and rows + recovered = inserted
+-- + dropped_* + the change of queued_rows (lost_crash belongs to an earlier run). A table without rows and without losses here
+-- had no events. After an orderly end of the agent, pending is 0.
+-- Incomplete rows: rows_gone have "<gone>" in a stack (code freed before the read), rows_unread "<unread>" (code or a function
+-- not read in time), rows_unnamed a Python thread without a name.
+-- columns_left_out: number of columns of the tracker's rows missing in the table; `underspan schema --check` names the columns.
 CREATE TABLE IF NOT EXISTS ebpf_agent
 (
     host LowCardinality(String),

@@ -1,13 +1,12 @@
--- When a CPU quota (cpu.max, cpu.cfs_quota_us, a Kubernetes limit) kept a process from running: a row per tracked process and
--- throttled window, a second at most. The quota is that of `cgroup`, which is the process's own or one above it; all processes
--- below it are stopped together, so each of them has such a row: take one of them (LIMIT 1 BY host, cgroup_id, end_time) for
--- sums by cgroup. tid is 0: all threads stop.
--- start_time: the quota was used up, end_time: the end of the period in which that was so for the last time in a row;
--- in between, each period begins with the quota's worth of running. Where the end of a period went unseen the row spans
--- the time between two readings, a second.
--- throttled_ns, throttled_periods and periods are the increase of cpu.stat's throttled_usec (v1: throttled_time),
--- nr_throttled and nr_periods since the process's last row, *_total its values. throttled_ns adds up over the CPUs on which
--- the cgroup had something to run, and so may exceed the row's duration.
+-- Times in which a CPU quota (cpu.max, cpu.cfs_quota_us, a Kubernetes limit) stopped a process: a row per tracked process and
+-- throttled window of up to a second. The quota belongs to `cgroup`, the process's cgroup or an ancestor. All processes below
+-- are stopped together and have such a row each: for sums by cgroup, select a single process (LIMIT 1 BY host, cgroup_id,
+-- end_time). tid is 0: all threads stop.
+-- start_time: the quota was used up; end_time: end of the last consecutive period with a used-up quota. In between, each period
+-- begins with the quota's worth of running. If the end of a period was not seen, the row spans the second between two readings.
+-- throttled_ns, throttled_periods and periods: increase of cpu.stat's throttled_usec (v1: throttled_time), nr_throttled and
+-- nr_periods since the process's last row; *_total: the values. throttled_ns sums over the CPUs on which the cgroup had runnable
+-- threads, so may exceed the row's duration.
 CREATE TABLE IF NOT EXISTS ebpf_cpu_throttle
 (
 #include "tables/thread_columns.inc"

@@ -1,15 +1,15 @@
--- Allowances of the EC2 instance, as the network driver counts what was queued or dropped because one was exceeded: a row
--- per interface and reading, every second, also when all was well. Intervals of an interface do not overlap, so deltas add up.
--- *_exceeded is the increase from start_time to end_time, *_exceeded_total the driver's own count since its last reset.
--- NULL: the driver has no such counter, or there is nothing to compare with (the first reading; reset = 1: the counters began
--- anew between the two, *_total is what came since). conntrack_allowance_available is a level, not a count.
--- Interfaces are those of the agent's own network namespace (on a host and in the DaemonSet the host's): one that was moved
--- into a container's namespace is not read while it is there, and its health row says that it is gone. To go there takes
--- setns(), which the agent's sandbox (RestrictNamespaces, no CAP_SYS_ADMIN but for uprobes) refuses. AWS's CNI leaves the ENIs
--- on the host and gives pods veth pairs; for a namespace with an ENI of its own there can be an agent of its own:
--- nsenter --net=/proc/PID/ns/net underspan run --trackers=ena.
--- source: ioctl, read by underspan; fexit, the driver reported it to the program `asked_by`; with several ena.driver
--- that is seen for the first.
+-- Allowances of the EC2 instance: the network driver counts packets queued or dropped because an allowance was exceeded. A row
+-- per interface and second, with or without increases. Intervals of an interface do not overlap, so deltas add up.
+-- *_exceeded: increase from start_time to end_time; *_exceeded_total: the driver's count since the last reset. NULL: the driver
+-- has no such counter, or no earlier value (the first reading; reset = 1: the counters began anew, *_total is the count since).
+-- conntrack_allowance_available is a level, not a count.
+-- Interfaces are in the agent's network namespace (on a host and in the DaemonSet: the host's). An interface moved into a
+-- container's namespace is not read there, and the health row says so: reading would need setns(), which the agent's sandbox
+-- (RestrictNamespaces, no CAP_SYS_ADMIN except for uprobes) refuses. AWS's CNI keeps the ENIs on the host and gives pods veth
+-- pairs; for a namespace with an ENI run a further agent:
+--   nsenter --net=/proc/PID/ns/net underspan run --trackers=ena
+-- source: ioctl, read by underspan; fexit, reported by the driver to the program `asked_by` (with several ena.driver: the first
+-- driver only).
 CREATE TABLE IF NOT EXISTS ebpf_ena
 (
     host LowCardinality(String),

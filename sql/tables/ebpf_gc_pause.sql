@@ -1,9 +1,8 @@
--- Garbage collections: pid, tid are the collecting thread's.
--- generation is the one really collected (-1: could not be read). frozen_threads waited for the
--- GIL when the collection ended. NULL: not counted, as in a collection under 1 ms of a process of more than
--- 41 threads, or any with more than 512. In a process of 10 to 41 threads, collections too short to be worth a count
--- of their own (16 times the price, 70 ns a thread) have the newest one, some 0.3 ms old at most.
--- sibling_threads are all other threads of the process.
+-- Garbage collections; pid, tid: the collecting thread.
+-- generation: the generation collected (-1: unreadable). frozen_threads: threads waiting for the GIL when the collection ended.
+-- NULL: not counted, as for collections under 1 ms in a process of more than 41 threads, and in any process of more than 512
+-- threads. In a process of 10 to 41 threads, collections too short for a count (16 times the price, 70 ns a thread) have the
+-- newest count, up to about 0.3 ms old. sibling_threads: all further threads of the process.
 CREATE TABLE IF NOT EXISTS ebpf_gc_pause
 (
 #include "tables/thread_columns.inc"

@@ -1,13 +1,13 @@
--- Waits for the GIL: pid, tid are the waiting thread's, start_time to end_time is the time inside take_gil().
--- holder_tid held the GIL when the wait began; holders are all that held it meanwhile, once each, as they came, with
--- their shares: of more than eight those with the smallest share the last place, with a tid of 0 (else: not known).
--- dropper_tid gave it away at the end; 0: not known, or the wait was not over when the agent stopped. runq_ns at the
--- end the thread had been woken and got no CPU, or lost it again before it was out of take_gil(). forced_ns right before the wait (not within it) the thread,
--- told to give the GIL away, waited until somebody had taken it; not known by the method 'callsite'.
--- py_stack is where the waiter was, holder_py_stack what
--- the thread holder_tid ran with the GIL, or was at when it gave it away; both innermost first, of waits of a millisecond
--- and longer (gil_wait.stack_min_us), empty where they could not be read. <gone>: that code does not exist any more;
--- <unread>: it could not be read, or too much had to be at once; <cut>: the stack goes on.
+-- Waits for the GIL; pid, tid: the waiting thread; start_time to end_time: the time inside take_gil().
+-- holder_tid: holder at the wait's begin. holders: all holders during the wait, once each, in order, with shares; with more than
+-- eight, the last entry sums those with the smallest shares and has tid 0 (otherwise tid 0 means unknown). dropper_tid: thread
+-- that released the GIL at the end; 0: unknown, or the wait was open when the agent stopped.
+-- runq_ns: time at the end in which the woken thread had no CPU, or had lost the CPU before leaving take_gil(). forced_ns: time
+-- right before the wait, not within, in which the thread, told to release the GIL, waited until a waiter had taken the GIL;
+-- unknown to the method 'callsite'.
+-- py_stack: of the waiter. holder_py_stack: of holder_tid while running with the GIL, or at the release. Both innermost first,
+-- for waits of a millisecond and longer (gil_wait.stack_min_us); empty if unreadable. <gone>: code freed before the read;
+-- <unread>: unreadable, or too many reads at a time; <cut>: the stack continues.
 CREATE TABLE IF NOT EXISTS ebpf_gil_wait
 (
 #include "tables/thread_columns.inc"

@@ -1,5 +1,5 @@
--- All waits for the GIL, however short, summed in the kernel: a row per interval (start_time to end_time),
--- waiting thread (pid, tid) and thread that held the GIL when the wait began (holder_tid).
+-- All waits for the GIL, however short, summed in the kernel: a row per interval (start_time to end_time), waiting thread (pid,
+-- tid) and holder at the wait's begin (holder_tid).
 CREATE TABLE IF NOT EXISTS ebpf_gil_wait_profile
 (
 #include "tables/thread_columns.inc"

@@ -1,10 +1,9 @@
--- Hand-offs: how long an accepted (or kept-alive) connection waited for a worker thread.
--- pid, tid are the worker's. start_time: accept() returned, or the next request's first byte arrived;
--- end_time: the first touch of the descriptor by a thread other than the accepting one.
--- client_wait_ns is counted from start_time until the first byte was there (longer than
--- duration_ns when the worker itself then waited for it); handoff_ns is the part of duration_ns in
--- which the bytes were there and no thread was. py_stack is the worker's, leaf first, as it touched the descriptor; empty
--- where the bytes were there for less than handoff.stack_min_us.
+-- Hand-offs: waits of an accepted or kept-alive connection for a worker thread.
+-- pid, tid: the worker. start_time: accept() returned, or the next request's first byte arrived; end_time: first touch of the
+-- descriptor by a thread different from the accepting thread.
+-- client_wait_ns: from start_time to the first byte (longer than duration_ns if the worker waited for the byte). handoff_ns:
+-- part of duration_ns with bytes present and no thread. py_stack: of the worker at the touch, leaf first; empty if the bytes
+-- waited for less than handoff.stack_min_us.
 CREATE TABLE IF NOT EXISTS ebpf_handoff
 (
 #include "tables/thread_columns.inc"

@@ -1,12 +1,12 @@
--- Stalls of event loops (asyncio, uvloop, gevent): the loop's thread did not poll for at least loop_stall.min_duration_us.
+-- Stalls of event loops (asyncio, uvloop, gevent): the loop's thread did not poll for loop_stall.min_duration_us or longer.
 -- start_time: a poll (epoll_wait, epoll_pwait) of the loop's descriptor returned; end_time: the next poll of the same descriptor
--- began, with a timeout or without. In between the loop ran the callbacks of one turn, and served no other connection. A loop
--- that is stopped and started again counts as not polling meanwhile.
--- The parts add up to duration_ns: cpu (the rest: on a CPU), runq (runnable without a CPU, cgroup quota included), asleep in gil, lock, net,
--- disk, sleep, other. NULL: not measured (the loop was not watched so far; gil: not glibc, then in lock); that time is in other.
--- waiting: descriptors that were ready when the loop polled again; a listener counts once, so does the loop's wake-up by other threads.
--- py_stack, leaf first: during the longest sleep, if the thread slept for most of the stall, otherwise on a CPU;
--- stack_at_ns: when, since start_time.
+-- began, with or without a timeout. In between the loop ran the callbacks of one turn and served no further connections. A loop
+-- that is stopped and started again counts as not polling in between.
+-- The parts add up to duration_ns: cpu (the remainder), runq (runnable without a CPU, including cgroup quotas), asleep in gil,
+-- lock, net, disk, sleep, other. NULL: not measured (the loop was not watched from the begin; gil: not glibc, counted as lock);
+-- such time is in other.
+-- waiting: descriptors ready at the next poll; a listener counts once, the wake-up by threads once. py_stack, leaf first: during
+-- the longest sleep if the thread slept for most of the stall, otherwise on a CPU; stack_at_ns: when, since start_time.
 CREATE TABLE IF NOT EXISTS ebpf_loop_stall
 (
 #include "tables/thread_columns.inc"

@@ -1,11 +1,9 @@
--- Intervals in which a thread was off the CPU. runq_ns of them it was runnable: since its wake-up, or, when it was
--- preempted (cause preempt, state R), all the time. state is what ps shows; cause is what it waited for: gil, lock,
--- net, disk, page_fault, sleep, poll (several descriptors), pipe, child, preempt, other. idle: it had nothing to do
--- (accept(), an event loop; by its Python stack: a pool's worker that waits for work, a thread whose own function waits
--- in Queue.get(), Condition.wait() or Event.wait()).
--- waker_* is the thread that ended it; 0 when none did (a timer, a device). Stacks are leaf first; py_stack is empty
--- where the thread ran no Python or its way back could not be watched, and has <gone>, <unread> and <cut> as
--- ebpf_gil_wait has.
+-- Intervals of threads off the CPU. runq_ns: the runnable part, from the wake-up; for a preempted thread (cause preempt, state
+-- R) the whole interval. state: as in ps. cause: gil, lock, net, disk, page_fault, sleep, poll (several descriptors), pipe,
+-- child, preempt, other. idle: the thread had no work (accept(), an event loop; by the Python stack: a pool's worker waiting for
+-- work, a thread whose own function waits in Queue.get(), Condition.wait() or Event.wait()).
+-- waker_*: the thread that ended the interval; 0: none (a timer, a device). Stacks are leaf first; py_stack is empty if the
+-- thread ran no Python or the return to user mode could not be watched, and has <gone>, <unread> and <cut> as in ebpf_gil_wait.
 CREATE TABLE IF NOT EXISTS ebpf_off_cpu
 (
 #include "tables/thread_columns.inc"

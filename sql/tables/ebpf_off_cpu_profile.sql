@@ -1,9 +1,9 @@
--- All intervals off the CPU, however short, summed in the kernel: a row per interval of the sums (start_time to
--- end_time), thread, user stack, system call, cause and waker, and of these by Python stack. kernel_stack is that of the
--- first of them. py_stack is sampled, once in 20 ms of a sum or less often where there are many: intervals belong to the
--- next stack that is taken of their sum, to the row without one until there is, so that times always add up; time spent
--- preempted has none, and of a process that ended before end_time it is '<gone>' or empty. idle goes by py_stack and system
--- call, as in ebpf_off_cpu. What found no room in the kernel's map is in rows with host_pid 0, a row a cause.
+-- All intervals off the CPU, however short, summed in the kernel: a row per interval of the sums (start_time to end_time),
+-- thread, user stack, system call, cause, waker and Python stack. kernel_stack: of the first interval.
+-- py_stack is sampled, once in 20 ms of a sum or less often with many sums: intervals belong to the next stack sampled for the
+-- sum, until then to the row without a stack, so times always add up. Preempted time has no stack; for a process that ended
+-- before end_time the stack is '<gone>' or empty. idle follows py_stack and system call, as in ebpf_off_cpu. Intervals without
+-- room in the kernel's map are in rows with host_pid 0, a row per cause.
 CREATE TABLE IF NOT EXISTS ebpf_off_cpu_profile
 (
 #include "tables/thread_columns.inc"

@@ -1,11 +1,10 @@
--- What is probed in which process, how it was found, or why it is not probed. Rows of a
--- process come when it has lived for half a second, and when what they say changes: one that ended before that, or ran
--- another program, as subprocesses do that a Python forks, has none. host_pid 0: whether the tracker runs on the host at all, or observes the network interface
--- whose name is in `binary`.
--- live = 1 with a reason: it works, and the reason is what its rows lack (a Python that is refused has rows of whatever
--- needs nothing of its interpreter, without Python stacks and names of threads) or what it costs (method 'every system call').
--- tracker 'python': whether the state of the interpreter was found where its build keeps it (names, stacks and the GIL
--- are read there), looked at within seconds of its start; a process in which it was not has no rows that need it.
+-- Probes of each process, the method, or the reason for none. A row appears when a process has lived for half a second, and at
+-- each change; a process that ended or called exec() before, as forked subprocesses do, has no row. host_pid 0: whether the
+-- tracker runs on the host, or observes the network interface named in `binary`.
+-- live = 1 with a reason: active; the reason names missing data (a refused Python has rows of trackers that do not need the
+-- interpreter, without Python stacks and thread names) or a cost (method 'every system call').
+-- tracker 'python': whether the state of the interpreter was found at the build's offsets (used for names, stacks and the GIL),
+-- checked within seconds of the start; without this state a process has no rows that need the interpreter.
 CREATE TABLE IF NOT EXISTS ebpf_probe_health
 (
     host LowCardinality(String),

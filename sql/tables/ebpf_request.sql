@@ -1,6 +1,9 @@
--- Requests of HTTP/1 servers, from the kernel: a row per request of request.min_duration_us or longer, and a sample of the shorter ones (weight).
--- duration_ns is the sum of the parts (<part>_ns), to the nanosecond; a part that is NULL was not measured, and not_measured says why.
--- queue_depth: requests of the same port whose bytes were there, unread, when this one's arrived; NULL: not known, as of what waits in a process for a thread of its pool.
+-- Requests of HTTP/1 servers, from the kernel: a row per request of request.min_duration_us or longer, and a sample of shorter
+-- requests (weight).
+-- duration_ns is the sum of the parts (<part>_ns), to the nanosecond. A part that was not measured is NULL, with a reason in
+-- not_measured.
+-- queue_depth: requests of the same port with unread bytes at this request's arrival; NULL: unknown, as for requests waiting
+-- inside a process for a pool thread.
 CREATE TABLE IF NOT EXISTS ebpf_request
 (
 #include "tables/thread_columns.inc"

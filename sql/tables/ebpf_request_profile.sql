@@ -1,5 +1,7 @@
--- All requests, summed in the kernel: a row per interval (start_time to end_time), process, port, method, class of status and model.
--- histogram[i + 1] counts requests of 2^(i-1) up to 2^i microseconds, the first those below one microsecond, the last everything longer.
+-- All requests, summed in the kernel: a row per interval (start_time to end_time), process, port, method, class of status and
+-- model.
+-- histogram[i + 1] counts requests from 2^(i-1) up to 2^i microseconds; the first element counts those below one microsecond,
+-- the last those above all limits.
 CREATE TABLE IF NOT EXISTS ebpf_request_profile
 (
 #include "tables/thread_columns.inc"

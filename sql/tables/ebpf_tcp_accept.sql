@@ -1,14 +1,14 @@
--- Accept queues. kind 'accepted': a connection that waited, start_time: its socket came to be with the last ACK of the
--- handshake, end_time: accept() returned it; pid, tid are the accepting thread's. 'never_accepted': the listener was
--- closed before. 'dropped': handshakes that a listener dropped between start_time and end_time (a second at most).
--- For the latter two pid, tid are the thread that accepted last from this listener or called listen().
--- queue_len is the listener's queue when the connection came, itself included, as `ss -ltn` shows it then (dropped: at
--- end_time); the queue is full when it exceeds queue_max. handshake_rtt_us is 0 where the kernel has none (SYN cookies, a
--- SYN-ACK sent twice). drops is the listener's share of nstat's TcpExtListenDrops, overflows its share of
--- TcpExtListenOverflows: each exact in sum; when two listeners of one network namespace drop within one second for
--- different reasons, which of them overflowed is not known. Connections over unix sockets are not here. What io_uring
--- accepts has a row when it gets a descriptor; ebpf_agent counts as filtered what only gets a place in a ring's own table of
--- files, for nothing tells when. Of an MPTCP connection the first subflow is meant; of one with TCP Fast Open the wait begins with the SYN that brought the data.
+-- Accept queues. kind 'accepted': a connection that waited; start_time: the last ACK of the handshake created the socket,
+-- end_time: accept() returned; pid, tid: the accepting thread. 'never_accepted': the listener was closed before. 'dropped':
+-- handshakes dropped by a listener between start_time and end_time (a second at most). For the last two kinds pid, tid: the
+-- thread that last accepted from this listener or called listen().
+-- queue_len: the listener's queue at the connection's arrival, including the connection, as in `ss -ltn` (dropped: at end_time);
+-- the queue is full when queue_len exceeds queue_max. handshake_rtt_us is 0 if the kernel has no value (SYN cookies, a repeated
+-- SYN-ACK). drops: the listener's share of nstat's TcpExtListenDrops, overflows: of TcpExtListenOverflows. Sums are exact; if
+-- two listeners of a network namespace drop within a second for different reasons, the overflow cannot be assigned.
+-- Unix sockets are not included. A connection accepted by io_uring has a row when a descriptor is assigned; connections that
+-- only enter the ring's file table count as filtered in ebpf_agent, since no event shows the time. For MPTCP: the first subflow.
+-- For TCP Fast Open the wait begins with the SYN that carried data.
 CREATE TABLE IF NOT EXISTS ebpf_tcp_accept
 (
 #include "tables/thread_columns.inc"

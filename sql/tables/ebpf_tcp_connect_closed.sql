@@ -1,9 +1,8 @@
--- Outbound connections that ended: from ESTABLISHED (start_time) to CLOSE (end_time); duration_ns is the connection's life.
--- A table of its own, because a row at the start must not wait for the end, hours later in a pool: each connection has
--- one row in ebpf_tcp_connect when its outcome is known, and one here when it is over.
--- pid, tid, comm are the thread's that connected. closed_by tells who ended it first: local, remote (its FIN came
--- first), reset, timeout. Bytes are the application's: neither retransmissions nor SYN and FIN. tcp_state is the last
--- before CLOSE.
+-- Outbound connections that ended: from ESTABLISHED (start_time) to CLOSE (end_time); duration_ns: the connection's life. A
+-- separate table, because the row at the start must not wait for the end, hours later in a pool: each connection has a row in
+-- ebpf_tcp_connect when the outcome is known, and a row here at the end.
+-- pid, tid, comm: the connecting thread. closed_by: local, remote (the peer's FIN came first), reset, timeout. Bytes are the
+-- application's: without retransmissions, SYN and FIN. tcp_state: the last state before CLOSE.
 CREATE TABLE IF NOT EXISTS ebpf_tcp_connect_closed
 (
 #include "tables/thread_columns.inc"

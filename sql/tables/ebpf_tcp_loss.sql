@@ -1,21 +1,21 @@
--- Where TCP connections lost packets and time. pid, tid: the last thread that used the socket (owner = 'user'), or a
--- process that had it open when the agent started (owner = 'file', tid 0), or nobody known (owner = '', pid 0).
+-- Packets and time lost by TCP connections. pid, tid: the last thread that used the socket (owner = 'user'), or a process that
+-- had the socket open at the agent's start (owner = 'file', tid 0), or unknown (owner = '', pid 0).
 -- start_time and end_time, by kind:
 --   retransmit            fast (SACK, RACK) recovery: first retransmission .. the ACK that ended the recovery
---   rto                   nothing moved until the retransmission timer helped: the last ACK of something new (or the
---                         first send after a rest) .. the next one
---   loss_recovery         what else was sent again after such a stall: first retransmission .. the ACK that ended it
---   tlp                   tail-loss probe: as rto; segments 0: it carried new data
+--   rto                   no progress until the retransmission timer: the last ACK of new data (or the first send after a
+--                         pause) .. the next ACK
+--   loss_recovery         further retransmissions after such a stall: first retransmission .. the ACK that ended the recovery
+--   tlp                   tail-loss probe: as rto; segments 0: with new data
 --   syn_retransmit        connect(): the first SYN .. connected or given up
---   synack_retransmit     of a listener, up to a second of them: the first SYN-ACK was sent .. the last was sent again;
---                         the remote address is the first one's
---   zero_window_sent      our window was closed, for nobody here read: the ACK that closed it .. the read that opened it
---   zero_window_received  the peer's window was too small for what we had to send: nothing in flight .. it opened
---   rst_sent, rst_received  a moment. Answers to packets without a connection are summed up for each local port.
--- Recoveries (retransmit) and closed windows with less than tcp_loss.merge_ms between them are one row of up to a second
--- and what it takes to end: stalls counts them, stalled_ns is the time in them, duration_ns has the pauses in between too.
--- segments: retransmitted (or resets); timeouts: expiries of the retransmission timer; probes: tail-loss or window probes.
--- tcp_state, srtt_us, snd_cwnd, lost_out and the windows are as they were when the row began to be counted.
+--   synack_retransmit     of a listener, up to a second: the first SYN-ACK was sent .. the last repetition; the remote address
+--                         belongs to the first
+--   zero_window_sent      our window was closed, because no thread here read: the ACK that closed .. the read that opened
+--   zero_window_received  the peer's window was too small for our data: nothing in flight .. opened
+--   rst_sent, rst_received  a point in time. Answers to packets without a connection are summed per local port.
+-- Recoveries (retransmit) and closed windows less than tcp_loss.merge_ms apart are merged into a row of up to a second plus the
+-- end of the last: stalls counts the parts, stalled_ns sums their time, duration_ns includes the pauses. segments: retransmitted
+-- (or resets); timeouts: expiries of the retransmission timer; probes: tail-loss or window probes. tcp_state, srtt_us, snd_cwnd,
+-- lost_out and the windows: values at the row's begin.
 CREATE TABLE IF NOT EXISTS ebpf_tcp_loss
 (
 #include "tables/thread_columns.inc"

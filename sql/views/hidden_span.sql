@@ -1,8 +1,8 @@
--- The request ledger as spans in the form of otel_traces, for viewers of traces that read ClickHouse: each request that carried a trace id
--- is a span beside the server's own (same parent), and each of its parts a child of it. A viewer that reads one table reads
+-- The request ledger as spans in the form of otel_traces, for trace viewers on ClickHouse: each request with a trace id is a
+-- span beside the server's span (same parent), with a child span per part. A viewer that reads a single table uses
 --   SELECT * FROM otel_traces WHERE TraceId = ... UNION ALL SELECT * FROM hidden_span WHERE TraceId = ...
--- through a view over both (deploy/README.md). The waits before the handler lie where they were. What the thread did afterwards is a share
--- of its time: those spans follow each other in the order of the columns, and say underspan.order = share.
+-- through a view over both (deploy/README.md). Waits before the handler have real times. Parts of the thread are shares of time:
+-- these spans follow each other in the order of the columns, with underspan.order = share.
 CREATE VIEW IF NOT EXISTS hidden_span AS
 WITH
     [
@@ -22,7 +22,7 @@ WITH
     arrayMap(p -> assumeNotNull(p.3), took) AS took_ns,
     arrayMap((sum, ns) -> toUInt64(sum - ns), arrayCumSum(took_ns), took_ns) AS at_ns,
     leftPad(lower(hex(request_id)), 16, '0') AS request_span,
-    -- the request itself first: no part
+    -- first the request as a whole
     arrayConcat([('', concat('request ', toString(method), ' ', path), toUInt64(0), duration_ns)],
         arrayMap((p, begin, ns) -> (p.1, p.2, begin, ns), took, at_ns, took_ns)) AS spans
 SELECT

@@ -1,8 +1,8 @@
--- The spans, in one form whatever the form of their table: SpanAttributes and ResourceAttributes as maps or as JSON columns, the
--- table's name as `schema --apply --traces=DATABASE.TABLE` was told (src/clickhouse/traces.c rewrites both). The other views read
--- spans only from here. `time` is the table's own Timestamp, so that a condition on it reads only the days it has to.
--- process.pid is a span's or its resource's; thread.id has to be the native one. peer_port is the connection's as the server's
--- kernel sees it; client_port may be that of a client behind a proxy, and so proves something only where it is equal.
+-- Spans in a common form, for maps or JSON columns in SpanAttributes and ResourceAttributes; the table's name is set by `schema
+-- --apply --traces=DATABASE.TABLE` (src/clickhouse/traces.c rewrites both). All further views read spans only from here. `time`
+-- is the table's own Timestamp, so that a condition reads only the matching days.
+-- process.pid comes from the span or the resource; thread.id has to be the native thread id. peer_port is the connection's port
+-- as seen by the server's kernel; client_port may belong to a client behind a proxy, so is evidence only if equal.
 CREATE VIEW IF NOT EXISTS otel_span AS
 SELECT
     TraceId AS trace_id,

@@ -1,23 +1,24 @@
--- What each request's thread did inside its span: request_time with handler_ms split up, one row per server span. All rows of
--- ebpf_off_cpu and ebpf_gil_wait of the window are read, so ask for a shorter one than of request_time:
+-- The thread's time inside each server span: request_time with handler_ms split up, a row per server span. Reads all rows of
+-- ebpf_off_cpu and ebpf_gil_wait of the window, so use a shorter window than for request_time:
 --   SELECT * FROM request_time_parts(from = '2026-01-31 09:00:00', to = '2026-01-31 09:05:00') WHERE total_ms > 1000
 --
--- total = accept + client_wait + handoff + gc + gil + lock + ... + other + throttled + run_queue + cpu + rest, each moment counted once:
--- a collection first, then a wait for the GIL (without its time on the run queue), then what the thread slept in by its cause, then the run queue (throttled: while a CPU quota
--- stopped the process). Intervals that overlap are swept in the order of their ends, whatever their number.
+-- total = accept + client_wait + handoff + gc + gil + lock + ... + other + throttled + run_queue + cpu + rest. Each moment
+-- counts once, in this order: a collection, a wait for the GIL (without time on the run queue), a sleep by cause, the run queue
+-- (throttled: while a CPU quota stopped the process). Overlapping intervals are swept in order of their ends, in any number.
 --   cpu_ms        the rest of the span: on the CPU, in waits too short for a row (off_cpu.min_duration_us, gil_wait.min_duration_us),
---                 and in what not_measured names: it is the CPU's only where gil_ms to run_queue_ms are all there
--- A part of a tracker that kept only some of its rows (sampled) is what they say at least, and NULL without any.
---   gc_others_ms  of gc_ms: collections that other threads began, or that came outside of the span
--- On an event loop's thread, waits (poll_ms above all) are those of the loop while the span was open: other requests ran meanwhile.
+--                 and in parts named in not_measured: pure CPU time only if gil_ms to run_queue_ms are all present
+-- A part of a sampled tracker is a lower bound, and NULL without rows.
+--   gc_others_ms  part of gc_ms: collections begun by different threads, or outside of the span
+-- On an event loop's thread, waits (poll_ms above all) are the loop's waits while the span was open, including the time of
+-- further requests.
 CREATE VIEW IF NOT EXISTS request_time_parts AS
 WITH
     (
         SELECT fromUnixTimestamp64Micro(ifNull(max(end_us), 0), 'UTC') FROM otel_span
         WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
     ) AS last_end,
-    -- class 0, 1 collections (its own, others'), 2 a CPU quota, 3 the GIL, 4 the run queue, then the causes; 14 a CPU was
-    -- missing at the end of a wait for the GIL, which is the run queue's where that was measured, else the GIL's; the key is a process's or a thread's
+    -- class 0, 1 collections (own thread, different threads), 2 a CPU quota, 3 the GIL, 4 the run queue, then the causes; 14: no CPU
+    -- at the end of a wait for the GIL: run queue if measured, otherwise GIL; the key is a process or a thread
     happened AS
     (
         SELECT cityHash64(toString(host), toString(container_id), pid) AS at, tid AS by, toUInt8(1) AS class,
@@ -34,7 +35,7 @@ WITH
         SELECT thread, 0, part.1, part.2, part.3
         FROM
         (
-            -- until it was woken with the GIL free, and the time without a CPU after that
+            -- until the wake-up with a free GIL, then the time without a CPU
             SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS thread,
                 toUnixTimestamp64Micro(start_time) AS began_us, toUnixTimestamp64Micro(end_time) AS ended_us,
                 greatest(began_us, ended_us - toInt64(intDiv(runq_ns, 1000))) AS woken_us
@@ -48,7 +49,7 @@ WITH
         SELECT thread, 0, part.1, part.2, part.3
         FROM
         (
-            -- a sleep, and the time on the run queue after it
+            -- a sleep, then the time on the run queue
             SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS thread,
                 toUnixTimestamp64Micro(start_time) AS slept_us, toUnixTimestamp64Micro(end_time) AS ran_us,
                 if(cause = 'preempt', slept_us, greatest(slept_us, ran_us - toInt64(intDiv(runq_ns, 1000)))) AS woken_us,
@@ -64,7 +65,7 @@ WITH
     (
         SELECT at, by, class, a, b, arrayJoin(range(toUInt64(intDiv(a, 1000000)), toUInt64(intDiv(b, 1000000)) + 1)) AS second FROM happened
     ),
-    -- spans and intervals meet in seconds, so that none is compared with those of another time
+    -- spans and intervals are joined by second, so that only intervals of the same time are compared
     open AS
     (
         SELECT *, cityHash64(host, container_id, pid) AS process, arrayJoin([process, cityHash64(process, tid)]) AS at,
@@ -91,7 +92,7 @@ WITH
         LEFT JOIN happening AS w USING (at, second)
         GROUP BY trace_id, span_id
     ),
-    -- each step in a SELECT of its own: an alias within one is written out wherever it is used
+    -- a SELECT for each step: an alias within a SELECT is expanded at each use
     turning AS
     (
         SELECT *, arraySort(arrayConcat(arrayMap(i -> (i.2, i.1, 1), intervals), arrayMap(i -> (i.3, i.1, -1), intervals))) AS turns
@@ -107,7 +108,7 @@ WITH
     decided AS
     (
         SELECT *,
-            -- what each stretch between two turns counts as
+            -- class of each stretch between two boundaries
             arrayMap((n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13) -> multiIf(
                     n0 > 0, 0, n1 > 0, 1, n3 > 0, 3, bitAnd(n4 > 0, n2 > 0), 2, n4 > 0, 4,
                     n5 > 0, 5, n6 > 0, 6, n7 > 0, 7, n8 > 0, 8, n9 > 0, 9, n10 > 0, 10, n11 > 0, 11, n12 > 0, 12, n13 > 0, 13, -1),
@@ -124,7 +125,7 @@ WITH
             bitAnd(thinned, 8) = 0 AS all_gil, bitAnd(thinned, 16) = 0 AS all_off_cpu
         FROM swept
     ),
-    -- gil, off_cpu: whether the lack of a row says that there was no wait
+    -- gil, off_cpu: whether the lack of a row means no wait
     told AS (SELECT *, bitAnd(gil_measured, all_gil) AS gil, bitAnd(off_cpu_measured, all_off_cpu) AS off_cpu FROM known)
 SELECT
     trace_id, span_id, service, span_name, host, container_id, pid, tid, begin_time, span_time, queue, total_ms, caller_ms, accept_ms, client_wait_ms, handoff_ms, gc_ms, gc_others_ms,
