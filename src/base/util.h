@@ -15,7 +15,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define ARRAY_SIZE(a)	     (sizeof(a) / sizeof((a)[0]))
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+/* The struct of this type whose `member` is at `pointer`. */
+#define CONTAINER_OF(pointer, type, member)                                                        \
+	((type *)(void *)((char *)(pointer) - offsetof(type, member)))
 #define PRINTF_LIKE(fmt, va) __attribute__((format(printf, fmt, va)))
 
 #define NSEC_PER_SEC  1000000000ULL

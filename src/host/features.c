@@ -109,6 +109,13 @@ static bool has_rseq_update(const char *name)
 
 /* ---- the list ---- */
 
+#define EVERY_CALL_BEGINS "handoff: a program at the beginning of every system call"
+#define EVERY_ACCEPT_ENDS "handoff, tcp_accept, request: a program at the end of every system call"
+#define EVERY_LOOP_CALL                                                                            \
+	"loop_stall: a program at both ends of every system call (arm64 has only epoll_pwait())"
+#define EVERY_WRITE_ENDS                                                                           \
+	"request, without sock_recv_length: a program at the end of every system call"
+
 static struct {
 	const char *name;
 	bool (*look)(const char *name);
@@ -129,33 +136,31 @@ static struct {
 	  "writes at the end of system calls" },
 	{ "private_tracefs", has_private_tracefs,
 	  "system calls' own tracepoints need a mounted tracefs" },
-	{ "sys_enter_recvfrom", has_syscall_tracepoint,
-	  "handoff: a program at the beginning of every system call" },
-	{ "sys_enter_sendto", has_syscall_tracepoint, "the same" },
-	{ "sys_enter_ioctl", has_syscall_tracepoint, "the same" },
-	{ "sys_enter_epoll_ctl", has_syscall_tracepoint, "the same" },
-	{ "sys_enter_ppoll", has_syscall_tracepoint, "the same" },
+	{ "sys_enter_recvfrom", has_syscall_tracepoint, EVERY_CALL_BEGINS },
+	{ "sys_enter_sendto", has_syscall_tracepoint, EVERY_CALL_BEGINS },
+	{ "sys_enter_ioctl", has_syscall_tracepoint, EVERY_CALL_BEGINS },
+	{ "sys_enter_epoll_ctl", has_syscall_tracepoint, EVERY_CALL_BEGINS },
+	{ "sys_enter_ppoll", has_syscall_tracepoint, EVERY_CALL_BEGINS },
 	{ "sys_enter_poll", has_syscall_tracepoint,
 	  "handoff: poll() is no touch (arm64 has only ppoll())" },
-	{ "sys_exit_accept", has_syscall_tracepoint,
-	  "handoff, tcp_accept, request: a program at the end of every system call" },
-	{ "sys_exit_accept4", has_syscall_tracepoint, "the same" },
-	{ "sys_enter_epoll_wait", has_syscall_tracepoint,
-	  "loop_stall: a program at both ends of every system call (arm64 has only epoll_pwait())" },
-	{ "sys_exit_epoll_wait", has_syscall_tracepoint, "the same" },
-	{ "sys_enter_epoll_pwait", has_syscall_tracepoint, "the same" },
-	{ "sys_exit_epoll_pwait", has_syscall_tracepoint, "the same" },
-	{ "sys_exit_epoll_create1", has_syscall_tracepoint, "the same" },
-	{ "sys_exit_sendto", has_syscall_tracepoint,
-	  "request, without sock_recv_length: a program at the end of every system call" },
-	{ "sys_exit_write", has_syscall_tracepoint, "the same" },
-	{ "sys_exit_writev", has_syscall_tracepoint, "the same" },
-	{ "sys_exit_sendmsg", has_syscall_tracepoint, "the same" },
-	{ "sys_exit_sendfile64", has_syscall_tracepoint, "the same" },
+	{ "sys_exit_accept", has_syscall_tracepoint, EVERY_ACCEPT_ENDS },
+	{ "sys_exit_accept4", has_syscall_tracepoint, EVERY_ACCEPT_ENDS },
+	{ "sys_enter_epoll_wait", has_syscall_tracepoint, EVERY_LOOP_CALL },
+	{ "sys_exit_epoll_wait", has_syscall_tracepoint, EVERY_LOOP_CALL },
+	{ "sys_enter_epoll_pwait", has_syscall_tracepoint, EVERY_LOOP_CALL },
+	{ "sys_exit_epoll_pwait", has_syscall_tracepoint, EVERY_LOOP_CALL },
+	{ "sys_exit_epoll_create1", has_syscall_tracepoint, EVERY_LOOP_CALL },
+	{ "sys_exit_sendto", has_syscall_tracepoint, EVERY_WRITE_ENDS },
+	{ "sys_exit_write", has_syscall_tracepoint, EVERY_WRITE_ENDS },
+	{ "sys_exit_writev", has_syscall_tracepoint, EVERY_WRITE_ENDS },
+	{ "sys_exit_sendmsg", has_syscall_tracepoint, EVERY_WRITE_ENDS },
+	{ "sys_exit_sendfile64", has_syscall_tracepoint, EVERY_WRITE_ENDS },
 	{ "io_uring_complete", has_io_uring_tracepoint,
 	  "tcp_accept: no rows of connections accepted by io_uring" },
-	{ "sys_exit_connect", has_syscall_tracepoint, "tcp_connect: the same" },
-	{ "sys_exit_getsockopt", has_syscall_tracepoint, "tcp_connect: the same" },
+	{ "sys_exit_connect", has_syscall_tracepoint,
+	  "tcp_connect: a program at the end of every system call" },
+	{ "sys_exit_getsockopt", has_syscall_tracepoint,
+	  "tcp_connect: a program at the end of every system call" },
 	{ "tcp_cong_state_set", has_tracepoint,
 	  "tcp_loss: kind of a retransmission, known at the next retransmission" },
 	{ "tcp_retransmit_synack", has_tracepoint, "tcp_loss: no synack_retransmit" },

@@ -9,12 +9,12 @@
 
 static struct discovery *discovery_of_job(struct job *job)
 {
-	return (struct discovery *)(void *)((char *)job - offsetof(struct discovery, job));
+	return CONTAINER_OF(job, struct discovery, job);
 }
 
 static struct discovery *discovery_of_request(struct binary_request *request)
 {
-	return (struct discovery *)(void *)((char *)request - offsetof(struct discovery, request));
+	return CONTAINER_OF(request, struct discovery, request);
 }
 
 /* ---- reader thread ---- */

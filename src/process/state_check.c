@@ -70,7 +70,7 @@ void state_check_soon(struct process *p, uint64_t start_time)
 
 static struct state_check *check_of_job(struct job *job)
 {
-	return (struct state_check *)(void *)((char *)job - offsetof(struct state_check, job));
+	return CONTAINER_OF(job, struct state_check, job);
 }
 
 static void read_state(struct job *job)

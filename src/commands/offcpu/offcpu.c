@@ -343,7 +343,7 @@ static int set_defaults(struct why *why)
 	if (!err)
 		err = config_set_default(own, "off_cpu.profile_interval", "1", why);
 	if (!err)
-		err = config_set_default(gil, "gil_wait.min_duration_us", "3600000000", why);
+		err = config_set_default(gil, "gil_wait.min_duration_us", "1h", why);
 	return err;
 }
 
