@@ -128,12 +128,12 @@ def test_threads_missing(ask):
         ask.request(0, {"sleep": 950}, request_id=100 + i, tid=10 + i, path="/slow" if i < 6 else "/report")
     ask.request(10, {"queue": 940, "cpu": 20}, tid=10, busy_threads=8, queue_depth=3)
     [cause] = causes(ask).values()
-    assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "all 8 threads that serve here had a request" in cause["said"] and "--threads" in cause["fix"]
+    assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "all 8 threads that serve requests here were busy" in cause["said"] and "--threads" in cause["fix"]
     [request] = answer(ask, "77")["requests"]
     assert [(m["path"], m["requests"], m["threads"], m["held_ms"], m["longest_ms"]) for m in request["meanwhile"]] == [
         ("/slow", 6, 6, 6 * 940, 950), ("/report", 2, 2, 2 * 940, 950)]
     said = text(ask, "77")
-    assert "when it came, 8 of 8 threads that serve here had a request; 3 requests waited" in said and "5640.0 6 950.0 GET /slow" in said
+    assert "at the arrival, 8 of 8 threads that serve requests here were busy; 3 requests waited" in said and "5640.0 6 950.0 GET /slow" in said
     # fewer were busy: no remedy is made up
     ask.request(2000, {"queue": 300, "cpu": 20}, request_id=79, tid=10, busy_threads=2)
     assert causes(ask, "79")["queue"]["fix"] == "" and "threads_missing" not in causes(ask, "79")
@@ -146,15 +146,15 @@ def test_the_thread_that_accepts_waited_for_the_gil(ask):
     ask.request(10, {"accept_queue": 180, "queue": 90, "cpu": 5})
     accept, queue = answer(ask, "77")["requests"][0]["causes"]
     assert [c["cause"] for c in (accept, queue)] == ["gil_before"] * 2 and "processes" in accept["fix"]
-    assert accept["said"] == ("its connection sat in the listener's accept queue: thread MainThread, which accepts connections, waited for the GIL 170.0 ms "
-                              "of that; longest, thread pdf had it, in render (pdf/draw.py:7)")
-    assert queue["said"].startswith("its bytes were there, and no thread read them: thread MainThread, which accepts connections, waited for the GIL 80.0 ms of that")
+    assert accept["said"] == ("the connection waited in the listener's accept queue: thread MainThread, which accepts connections, waited for the GIL 170.0 ms "
+                              "of that; the longest holder was thread pdf, in render (pdf/draw.py:7)")
+    assert queue["said"].startswith("the request had arrived, and no thread read it: thread MainThread, which accepts connections, waited for the GIL 80.0 ms of that")
     assert "waited for the GIL 80.0 ms of that" in text(ask, "77")
     # for less than half of the wait; no remedy for one process with one thread is given to threads
     ask.request(1000, {"accept_queue": 180, "cpu": 5}, request_id=78)
     ask.row("gil_wait", 1000, 80, tid=7, holder_tid=9)
     [cause] = causes(ask, "78").values()
-    assert cause["cause"] == "accept_queue" and cause["said"].endswith("the one that accepts is not known") and cause["fix"] == ""
+    assert cause["cause"] == "accept_queue" and cause["said"].endswith("were busy: the cause is not known") and cause["fix"] == ""
     # a thread that serves requests itself had one: that is no wait of who accepts
     ask.row("gil_wait", 2000, 180, tid=7, pid=17, holder_tid=9)
     ask.request(1900, {"cpu": 10}, request_id=75, pid=17, tid=7)
@@ -167,7 +167,7 @@ def test_a_collection_of_another_thread(ask):
     ask.request(10, {"cpu": 40, "gc_sibling": 160})
     found = causes(ask)
     assert list(found) == ["gc_sibling", "cpu"] and "gc.freeze()" in found["gc_sibling"]["fix"]
-    assert "generation 2, thread worker-9, set off by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
+    assert "generation 2, thread worker-9, triggered by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
 
 
 def test_the_gil_held_by(ask):
@@ -178,7 +178,7 @@ def test_the_gil_held_by(ask):
     assert cause["cause"] == "gil" and "thread pdf longest (110.0 ms), in render (pdf/draw.py:7)" in cause["said"] and "processes" in cause["fix"]
     # without a row of it, no holder is named and nothing is advised
     ask.request(900, {"cpu": 12, "gil": 120}, request_id=79)
-    assert causes(ask, "79")["gil"]["said"] == "other threads had the GIL; which ones is not known" and causes(ask, "79")["gil"]["fix"] == ""
+    assert causes(ask, "79")["gil"]["said"] == "other threads held the GIL; the holders are not known" and causes(ask, "79")["gil"]["fix"] == ""
 
 
 def test_a_call_that_blocks_a_loop(ask):
@@ -194,7 +194,7 @@ def test_a_call_that_blocks_a_loop(ask):
     ask.request(400, {"sleep": 60, "cpu": 1}, request_id=75, tid=9)
     assert list(causes(ask, "75")) == ["sleep"]
     ask.request(15, {"queue": 290, "cpu": 2}, request_id=78, model="loop")
-    assert "the event loop did not come to read them" in causes(ask, "78")["loop_blocked"]["said"]
+    assert "the event loop did not read it" in causes(ask, "78")["loop_blocked"]["said"]
     assert "event loop 8" in text(ask, "78")
     ask.request(15, {"await": 290, "loop_busy": 60}, request_id=79, model="loop", open_requests=5)
     assert list(causes(ask, "79")) == ["await", "loop_blocked"] and "5 open at once" in causes(ask, "79")["loop_blocked"]["said"]
@@ -212,8 +212,8 @@ def test_the_line_that_kept_the_loop(ask):
     fixes = [cause["fix"] for cause in request["causes"]]
     assert [(s["cause"], s["place"]) for s in request["stalls"]] == [("sleep", "report (shop/api.py:12)"), ("sleep", "resize (shop/images.py:7)")]
     assert [cause["ms"] for cause in request["causes"]] == [290, 50]
-    assert fixes[0].startswith("in report (shop/api.py:12), which kept the event loop for 250.0 ms: await")
-    assert fixes[1].startswith("in resize (shop/images.py:7), which kept the event loop for 90.0 ms: await")
+    assert fixes[0].startswith("in report (shop/api.py:12), which kept the event loop for 250.0 ms: use await")
+    assert fixes[1].startswith("in resize (shop/images.py:7), which kept the event loop for 90.0 ms: use await")
     said = text(ask, "77")
     assert "event loop did not poll: sleep, in report (shop/api.py:12)" in said and "fix: in report (shop/api.py:12), which kept" in said and "not_its" not in said
 
@@ -227,7 +227,7 @@ def test_the_machine_and_the_client(ask):
     assert "(1000 bytes)" in found["client_slow"]["said"]
     ask.request(900, {"lock": 80, "cpu": 5}, request_id=79)
     ask.row("off_cpu", 905, 70, cause="lock", py_stack=["get (/srv/app/db/pool.py:4)"])
-    assert "it waited for a lock, in get (db/pool.py:4)" == causes(ask, "79")["lock"]["said"]
+    assert "the thread waited for a lock, in get (db/pool.py:4)" == causes(ask, "79")["lock"]["said"]
 
 
 def test_what_was_not_measured_is_no_zero(ask):
@@ -239,7 +239,7 @@ def test_what_was_not_measured_is_no_zero(ask):
     for words in ("waits for the GIL have no probe", "collections have no probe", "when the first byte came was not seen"):
         assert f"not measured: {words}" in said
     assert " 0.0 ms" not in said and " 0.0 |" not in said.split("shares")[0] and "GIL: another thread had it" not in said
-    assert causes(ask)["lock"]["fix"] == "" and "may be in it" in causes(ask)["lock"]["said"]
+    assert causes(ask)["lock"]["fix"] == "" and "may be included" in causes(ask)["lock"]["said"]
 
 
 def test_a_part_that_is_small_is_no_cause(ask):

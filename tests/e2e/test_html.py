@@ -72,7 +72,7 @@ def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path)
     assert [l.split(":")[0] for l in lanes] == ["request", "waits of its thread", "had the GIL", "collected"] and "pdf: 1 events" in lanes[2]
     browser.all("article canvas")[3].send_keys(Keys.ARROW_RIGHT)
     assert "generation 2" in browser.all("article .status")[0].text and "160.0 ms, from 570.0 ms on" in browser.all("article .status")[0].text
-    assert "when it came, 8 of 9 threads that serve here had a request; 3 requests waited" in text
+    assert "at the arrival, 8 of 9 threads that serve requests here were busy; 3 requests waited" in text
     assert ["GET /slow", "8", "3,200", "410.0"] in browser.rows(browser.all("article .table table")[0])
     browser.all(".timeline button")[1].click()
     assert browser.all(".axis span")[0].text == "187.5 ms"  # the middle half of 750 ms

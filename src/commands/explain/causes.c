@@ -50,9 +50,9 @@ static struct place place_of(const json_t *rows, const char *cause)
 }
 
 static const char await_instead[] =
-	"await instead of calling what blocks (asyncio.sleep, an asynchronous client, "
-	"asyncio.to_thread for computations and for what has no such client); more workers help "
-	"the other requests";
+	"use await instead of blocking calls (asyncio.sleep, an asynchronous client, "
+	"asyncio.to_thread for computations and for clients without an asynchronous form); more "
+	"workers help further requests";
 
 /* The remedy, with the code that blocked the loop longest between two times, if known. */
 static void fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
@@ -120,11 +120,11 @@ static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64
 	c->name = "gil_before";
 	SAY(c, "%s: thread %.60s, which accepts connections, waited for the GIL %.1f ms of that%s",
 	    what, thread_label(wait, "tid", "thread_name").text, ms,
-	    explain_number(wait, "by_tid") ? "" : "; who had it is not known");
+	    explain_number(wait, "by_tid") ? "" : "; the holder is not known");
 	if (!explain_number(wait, "by_tid"))
 		return true;
 	snprintf(c->said + strlen(c->said), sizeof(c->said) - strlen(c->said),
-		 "; longest, thread %.60s had it%s%.200s",
+		 "; the longest holder was thread %.60s%s%.200s",
 		 thread_label(wait, "by_tid", "by_name").text, *place ? ", in " : "", place);
 	FIX(c, "%s", fix_gil);
 	return true;
@@ -138,52 +138,54 @@ static void queue(const json_t *r, struct cause *c)
 
 	if (explain_is_loop(r)) {
 		c->name = "loop_blocked";
-		SAY(c, "its bytes were there, and the event loop did not come to read them");
+		SAY(c, "the request had arrived, and the event loop did not read it");
 		fix_blocked_loop(r, c, "from_us", "handled_us");
 		return;
 	}
 	c->name = "threads_missing";
 	if (threads > 0 && busy >= threads && threads == 1) {
-		SAY(c, "the only thread that serves here had another request");
+		SAY(c,
+		    "the only thread that serves requests here was busy with an earlier request");
 		FIX(c, "more threads or workers (gunicorn --threads, --workers), or shorter "
-		       "requests where they had the thread");
+		       "requests on that thread");
 	} else if (threads > 0 && busy >= threads) {
-		SAY(c, "all %lld threads that serve here had a request when it came", threads);
+		SAY(c, "all %lld threads that serve requests here were busy at the arrival",
+		    threads);
 		FIX(c, "more threads or workers (gunicorn --threads, --workers), or shorter "
-		       "requests where they had the threads");
+		       "requests on these threads");
 	} else if (!kept_by_gil(r, c, handled - (int64_t)((c->ms + pool) * 1000), handled,
-				"its bytes were there, and no thread read them")) {
+				"the request had arrived, and no thread read it")) {
 		c->name = "queue";
 		SAY(c,
-		    "its bytes were there, and no thread read them, though only %lld of the %lld "
-		    "threads that serve here had a request: what kept them is not known",
+		    "the request had arrived, and no thread read it, although only %lld of the "
+		    "%lld threads that serve requests here were busy: the cause is not known",
 		    busy, threads);
 	}
 }
 
 static void accept_queue(const json_t *r, struct cause *c)
 {
-	static const char waited[] = "its connection sat in the listener's accept queue";
+	static const char waited[] = "the connection waited in the listener's accept queue";
 	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
 	int64_t from = explain_number(r, "from_us");
 
 	if (explain_is_loop(r)) {
 		c->name = "workers_missing";
-		SAY(c, "%s: the event loop did not come to accept it", waited);
+		SAY(c, "%s: the event loop did not accept it", waited);
 		fix_blocked_loop(r, c, "from_us", "handled_us");
 	} else if (kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
 		return;
 	} else if (threads > 1 && busy < threads) {
 		c->name = "accept_queue";
 		SAY(c,
-		    "%s, though only %lld of the %lld threads that serve here had a request: what "
-		    "kept the one that accepts is not known",
+		    "%s, although only %lld of the %lld threads that serve requests here were "
+		    "busy: the cause is not known",
 		    waited, busy, threads);
 	} else {
 		c->name = "workers_missing";
 		SAY(c, "%s: no process accepted it", waited);
 		FIX(c, "more workers: a process that serves one request at a time accepts only "
-		       "between two; or shorter requests");
+		       "between requests; or shorter requests");
 	}
 }
 
@@ -191,16 +193,16 @@ static void pool_wait(const json_t *r, struct cause *c)
 {
 	(void)r;
 	c->name = "pool_missing";
-	SAY(c, "it was read, but no thread of the server's pool was free to run it");
+	SAY(c, "the request was read, but no thread of the server's pool was free");
 	FIX(c, "a larger pool (waitress --threads, anyio's limit of 40 threads), or shorter "
-	       "requests in it");
+	       "requests in the pool");
 }
 
 static void client_wait(const json_t *r, struct cause *c)
 {
 	(void)r;
 	c->name = "client_late";
-	SAY(c, "the client had connected, but not sent its request");
+	SAY(c, "the client had connected, but had not sent the request");
 	FIX(c, "a proxy in front that takes whole requests (nginx buffers them)");
 }
 
@@ -228,16 +230,16 @@ static void put_collection(const json_t *r, struct cause *c, const char *whose)
 	const char *place = gc ? explain_text(gc, "place") : "";
 	size_t n;
 
-	SAY(c, "%s stopped it", whose);
+	SAY(c, "%s stopped the request", whose);
 	n = strlen(c->said);
 	if (gc)
 		snprintf(c->said + n, sizeof(c->said) - n,
 			 "; the longest: generation %lld, thread %.60s%s%.300s",
 			 (long long)explain_number(gc, "generation"),
-			 thread_label(gc, "tid", "thread_name").text, *place ? ", set off by " : "",
-			 place);
+			 thread_label(gc, "tid", "thread_name").text,
+			 *place ? ", triggered by " : "", place);
 	FIX(c, "gc.freeze() when the application is loaded, before workers fork, so that "
-	       "collections leave its objects out; higher thresholds (gc.set_threshold); or "
+	       "collections skip these objects; higher thresholds (gc.set_threshold); or "
 	       "collections between requests");
 }
 
@@ -250,7 +252,7 @@ static void gc_sibling(const json_t *r, struct cause *c)
 static void gc_own(const json_t *r, struct cause *c)
 {
 	c->name = "gc_own";
-	put_collection(r, c, "garbage collections that it set off itself");
+	put_collection(r, c, "garbage collections triggered by its own thread");
 }
 
 static void gil(const json_t *r, struct cause *c)
@@ -260,10 +262,10 @@ static void gil(const json_t *r, struct cause *c)
 
 	c->name = "gil";
 	if (!holder || !explain_number(holder, "tid")) {
-		SAY(c, "other threads had the GIL; which ones is not known");
+		SAY(c, "other threads held the GIL; the holders are not known");
 		return;
 	}
-	SAY(c, "other threads had the GIL, thread %.60s longest (%.1f ms)%s%.300s",
+	SAY(c, "other threads held the GIL, thread %.60s longest (%.1f ms)%s%.300s",
 	    thread_label(holder, "tid", "thread_name").text, explain_ms(holder, "held_ms"),
 	    *place ? ", in " : "", place);
 	FIX(c, "%s", fix_gil);
@@ -272,15 +274,16 @@ static void gil(const json_t *r, struct cause *c)
 static void lock(const json_t *r, struct cause *c)
 {
 	c->name = explain_is_loop(r) ? "loop_blocked" : "lock";
-	SAY(c, "it waited for a lock%s%s", place_of(json_object_get(r, "waits"), "lock").text,
+	SAY(c, "the thread waited for a lock%s%s",
+	    place_of(json_object_get(r, "waits"), "lock").text,
 	    explain_has(r, "gil_ms") ? ""
-				     : " (the GIL's waits are not told apart here and may be in "
-				       "it)");
+				     : " (waits for the GIL are not measured separately here and "
+				       "may be included)");
 	if (explain_is_loop(r))
 		fix_blocked_loop(r, c, "handled_us", "to_us");
 	else if (explain_has(r, "gil_ms"))
-		FIX(c, "do less while that lock is held, or have more of what it guards (a "
-		       "larger pool of connections)");
+		FIX(c, "do less while holding that lock, or provide more of the guarded "
+		       "resource (a larger pool of connections)");
 }
 
 /* ---- event loops ---- */
@@ -289,8 +292,8 @@ static void loop_busy(const json_t *r, struct cause *c)
 {
 	c->name = "loop_blocked";
 	SAY(c,
-	    "the event loop ran or sat in other requests (%lld open at once): whose time it "
-	    "was is not known",
+	    "the event loop ran or was blocked in further requests (%lld open at once): the "
+	    "share of each is not known",
 	    (long long)explain_number(r, "open_requests"));
 	fix_blocked_loop(r, c, "handled_us", "to_us");
 }
@@ -299,8 +302,8 @@ static void await(const json_t *r, struct cause *c)
 {
 	(void)r;
 	c->name = "await";
-	SAY(c, "it awaited, and the event loop had nothing to do: another service, a timer or a "
-	       "thread");
+	SAY(c, "the coroutine awaited a service, a timer or a thread, and the event loop was "
+	       "idle");
 }
 
 /* ---- the machine ---- */
@@ -325,8 +328,8 @@ static void runq(const json_t *r, struct cause *c)
 {
 	(void)r;
 	c->name = "cpu_missing";
-	SAY(c, "it was ready to run, and no CPU was free");
-	FIX(c, "a larger instance, or less beside it on this host");
+	SAY(c, "the thread was ready to run, and no CPU was free");
+	FIX(c, "a larger instance, or less other work on this host");
 }
 
 /* ---- parts of the handler ---- */
@@ -349,15 +352,15 @@ static void net(const json_t *r, struct cause *c)
 		return;
 	c->name = "net";
 	if (explain_ms(r, "net_peer_ms") > 0)
-		SAY(c, "it waited for sockets, %.1f ms of it for %.60s port %lld%s",
+		SAY(c, "the thread waited for sockets, %.1f ms of it for %.60s port %lld%s",
 		    explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
 		    (long long)explain_number(r, "net_peer_port"),
 		    place_of(json_object_get(r, "waits"), "net").text);
 	else
-		SAY(c, "it waited for sockets%s",
+		SAY(c, "the thread waited for sockets%s",
 		    place_of(json_object_get(r, "waits"), "net").text);
-	FIX(c, "ask that peer less often or for less; whether the network lost packets is in "
-	       "ebpf_tcp_loss");
+	FIX(c, "ask that peer less often or for less data; ebpf_tcp_loss shows whether the "
+	       "network lost packets");
 }
 
 static void disk(const json_t *r, struct cause *c)
@@ -365,13 +368,14 @@ static void disk(const json_t *r, struct cause *c)
 	if (blocks_loop(r, c, "a disk", "disk"))
 		return;
 	c->name = "disk";
-	SAY(c, "it waited for a disk%s", place_of(json_object_get(r, "waits"), "disk").text);
+	SAY(c, "the thread waited for a disk%s",
+	    place_of(json_object_get(r, "waits"), "disk").text);
 }
 
 static void fault(const json_t *r, struct cause *c)
 {
 	c->name = "fault";
-	SAY(c, "it waited for pages of memory that were not there%s",
+	SAY(c, "the thread waited for missing pages of memory%s",
 	    place_of(json_object_get(r, "waits"), "page_fault").text);
 	FIX(c, "more memory, if the host swaps or drops its page cache");
 }
@@ -389,7 +393,8 @@ static void pipe_wait(const json_t *r, struct cause *c)
 	if (blocks_loop(r, c, "a pipe", "pipe"))
 		return;
 	c->name = "pipe";
-	SAY(c, "it waited for a pipe%s", place_of(json_object_get(r, "waits"), "pipe").text);
+	SAY(c, "the thread waited for a pipe%s",
+	    place_of(json_object_get(r, "waits"), "pipe").text);
 }
 
 static void child(const json_t *r, struct cause *c)
@@ -397,15 +402,17 @@ static void child(const json_t *r, struct cause *c)
 	if (blocks_loop(r, c, "a child process", "child"))
 		return;
 	c->name = "child";
-	SAY(c, "it waited for a child process%s",
+	SAY(c, "the thread waited for a child process%s",
 	    place_of(json_object_get(r, "waits"), "child").text);
 }
 
 static void cpu(const json_t *r, struct cause *c)
 {
 	c->name = explain_is_loop(r) ? "loop_blocked" : "cpu";
-	SAY(c, "it computed%s",
-	    explain_has(r, "gc_own_ms") ? "" : " (collections of its own are not told apart here)");
+	SAY(c, "the thread computed%s",
+	    explain_has(r, "gc_own_ms")
+		    ? ""
+		    : " (its own collections are not measured separately here)");
 	if (explain_is_loop(r))
 		fix_blocked_loop(r, c, "handled_us", "to_us");
 }
@@ -413,7 +420,7 @@ static void cpu(const json_t *r, struct cause *c)
 static void client_slow(const json_t *r, struct cause *c)
 {
 	c->name = "client_slow";
-	SAY(c, "the client did not take the answer (%lld bytes) as fast as it came",
+	SAY(c, "the client read the answer (%lld bytes) more slowly than the server wrote",
 	    (long long)explain_number(r, "bytes_out"));
 	FIX(c, "a proxy in front that takes whole answers (nginx buffers them), or smaller "
 	       "answers");

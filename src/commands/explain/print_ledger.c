@@ -139,7 +139,7 @@ static void print_meanwhile(const json_t *r)
 	if (explain_has(r, "queue_depth"))
 		snprintf(waiting, sizeof(waiting), "; %lld requests waited",
 			 (long long)explain_number(r, "queue_depth"));
-	say(0, 2, "when it came, %lld of %lld threads that serve here had a request%s", busy,
+	say(0, 2, "at the arrival, %lld of %lld threads that serve requests here were busy%s", busy,
 	    threads > busy ? threads : busy, waiting);
 	if (!json_array_size(rows))
 		return;

@@ -110,7 +110,7 @@ function beside(r) {
   const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} requests waited`;
   const threads = Math.max(number(r.threads) || 0, number(r.busy_threads) || 0);
   return [
-    note(`when it came, ${count(r.busy_threads)} of ${count(threads)} threads that serve here had a request${waiting}`),
+    note(`at the arrival, ${count(r.busy_threads)} of ${count(threads)} threads that serve requests here were busy${waiting}`),
     (r.meanwhile || []).length ? sortable(figures, r.meanwhile, { sort: 2 }) : null,
     (r.holders || []).length ? sortable(holders, r.holders, { sort: 1 }) : null,
   ];
