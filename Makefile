@@ -1,5 +1,5 @@
-# underspan: builds the agent, installs it, checks it. `make help` lists the targets.
-# Sources, BPF programs and unit tests are found by their place; nothing is listed here by name.
+# underspan: builds, installs and checks the agent. `make help` lists the targets.
+# Sources, BPF programs and unit tests are found by folder; no file is listed here by name.
 
 VERSION := $(shell sed -n 's/.*UNDERSPAN_VERSION "\(.*\)"/\1/p' src/base/version.h)
 PREFIX  ?= /usr/local
@@ -10,9 +10,9 @@ BPFTOOL ?= $(firstword $(shell PATH="$$PATH:/usr/sbin:/sbin" command -v bpftool 
 CC      := $(if $(filter default,$(origin CC)),$(or $(CLANG),cc),$(CC))
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-19 clang-format 2>/dev/null))
 
-# another machine's architecture (aarch64, x86_64), with a tree of its headers and libraries: `make MACHINE=aarch64 SYSROOT=DIR`
+# a different architecture (aarch64, x86_64), with a tree of headers and libraries: `make MACHINE=aarch64 SYSROOT=DIR`
 MACHINE ?= $(shell uname -m)
-# the architecture names of the kernel's headers, as BPF's PT_REGS macros want them
+# the architecture names of the kernel's headers, for BPF's PT_REGS macros
 ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 
 BUILD := build
@@ -34,7 +34,7 @@ ifdef SYSROOT
   export PKG_CONFIG_LIBDIR := $(abspath $(SYSROOT))/usr/lib/$(MACHINE)-linux-gnu/pkgconfig:$(abspath $(SYSROOT))/usr/share/pkgconfig
 endif
 
-# what is handed out: stripped of paths and debug information, and of all libraries that differ between distributions
+# releases: without paths, debug information and libraries that differ between distributions
 ifeq ($(RELEASE),1)
   CFLAGS := -O2 -ffile-prefix-map=$(CURDIR)=. -DUNDERSPAN_VERSION='"$(VERSION)"'
   BUILD  := build/release-$(MACHINE)
@@ -45,7 +45,7 @@ CFLAGS   ?= -O2 -g
 ifeq ($(DEBUG),1)
   CFLAGS := -O0 -g3
 endif
-# with the fuzzer's hooks, which do nothing without it: its targets and the sanitized tests share their objects
+# with the fuzzer's hooks, inactive without the fuzzer: fuzz targets and sanitized tests share objects
 SANITIZED := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
 ifeq ($(SANITIZE),1)
   CFLAGS  := $(SANITIZED)
@@ -63,8 +63,8 @@ ALL_CFLAGS := $(TARGET) -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-f
 ALL_LDFLAGS = $(TARGET) -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
 LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
 ifeq ($(RELEASE),1)
-  # The C library, zlib, TLS and curl are the host's. GnuTLS is what libmicrohttpd.a asks for. Debian's libcurl has versioned
-  # symbols, others' have none: a stand-in without versions is linked against, and either will do.
+  # The C library, zlib, TLS and curl are the host's. libmicrohttpd.a needs GnuTLS. Debian's libcurl has versioned
+  # symbols, further distributions' have none: linked against a stand-in without versions, which fits both.
   CURL_STUB := $(BUILD)/libcurl.so.4
   LDLIBS := -Wl,-Bstatic -lbpf -lelf -ljansson -lmicrohttpd -lcapstone -lcap -llzma -Wl,-Bdynamic -Wl,--as-needed \
 	-lz -lgnutls $(CURL_STUB) -ldl -lm
@@ -104,14 +104,14 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
 	@echo "  V=1 shows commands, DEBUG=1 builds for the debugger, SANITIZE=1 with ASan and UBSan, SANITIZE=thread with TSan"
 
-# ---- tools: one clear sentence when one is missing, before the compiler says a hundred ----
+# ---- tools: a clear sentence for a missing tool, before the compiler's hundred ----
 
 tools:
 	@test -n "$(CLANG)" || { echo "make: no clang found; run 'make deps'" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin:/sbin" command -v $(BPFTOOL) >/dev/null || { echo "make: no bpftool found; run 'make deps'" >&2; exit 1; }
 	@pkg-config --exists $(LIBS) || { echo "make: missing $$(pkg-config --print-errors --exists $(LIBS) 2>&1 | sed -n "s/^No package '\(.*\)' found/\1/p" | xargs); run 'make deps'" >&2; exit 1; }
 
-deps: ## install what building needs (apt; asks for sudo where it must)
+deps: ## install the packages for building (apt; with sudo if needed)
 	@deploy/dependencies.sh build
 
 # ---- the agent ----
@@ -138,14 +138,14 @@ $(GEN)/bpf/%.bpf.o: bpf/%.bpf.c | tools
 	$(Q)$(CLANG) $(BPF_CFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@.full
 	$(Q)$(BPFTOOL) gen object $@ $@.full
 
-# bpftool writes to stdout even when it fails: make the file appear only when it is whole
+# bpftool writes to stdout even on failure: the file appears only when complete
 $(GEN)/include/%.skel.h: $(GEN)/bpf/%.bpf.o
 	$(call msg,SKEL,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp
 	$(Q)mv $@.tmp $@
 
-# the system calls of this architecture by number, as the kernel's headers list them
+# the system calls of this architecture by number, from the kernel's headers
 $(GEN)/include/syscall_names.inc:
 	$(call msg,GEN,$@)
 	$(Q)mkdir -p $(@D)
@@ -176,12 +176,12 @@ $(EMBEDDED): %.o: %.S
 install: all ## install under DESTDIR and PREFIX
 	install -Dm755 $(BUILD)/underspan $(DESTDIR)$(PREFIX)/bin/underspan
 
-# ---- what is handed out ----
+# ---- releases ----
 
-doc: all ## man pages, completion, pages of options, tables and metrics, from what the program says (build/doc)
+doc: all ## man pages, completion, pages of options, tables and metrics, from the program's output (build/doc)
 	@deploy/doc/reference.py $(BUILD)/underspan build/doc
 
-wheel: ## the Python wheel that puts the thread's ids on spans (build/dist)
+wheel: ## the Python wheel that adds thread ids to spans (build/dist)
 	@deploy/otel/wheel.sh build/dist
 
 dist: ## tarball, .deb, .rpm, wheel and checksums (build/dist)
@@ -217,7 +217,7 @@ $(UNIT_RUNS): %.run: %
 unit: $(UNIT_RUNS) ## build and run the unit tests
 	@CLANG=$(CLANG) tests/rows/layout.sh
 
-# every object once more, watched by the fuzzer and the sanitizers, as SANITIZE=1 has it; what a target needs of it is linked
+# every object again, instrumented for the fuzzer and the sanitizers, as with SANITIZE=1; targets link the objects they need
 ifneq ($(SANITIZE),1)
 $(BUILD)/sanitize/src/%.o: src/%.c | tools $(SKELETONS) $(GEN)/include/syscall_names.inc
 	$(call msg,FUZZ,$<)
@@ -239,7 +239,7 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(EMBEDDED)
 fuzz: $(FUZZ_BINS) ## search for inputs that break the readers of untrusted data (FUZZ_SECONDS=60 each)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_BINS)
 
-# programs that stand in for the agent in a test, where what goes in must be known to the row, and programs under watch
+# programs that replace the agent in a test with exactly known input, and watched programs
 # that cannot be Python
 E2E_PROGRAMS := $(patsubst tests/e2e/programs/%.c,$(BUILD)/tests/e2e/%,$(wildcard tests/e2e/programs/*.c))
 $(BUILD)/tests/e2e/%: tests/e2e/programs/%.c $(LIB_OBJS)
@@ -263,7 +263,7 @@ check-kernels: ## boot real kernels under QEMU, run every tracker under each (mi
 	@$(MAKE) --no-print-directory all
 	@tests/vm/run.sh
 
-servers: ## the request ledger on 21 real servers, and the table of what it says of each (root; minutes; a part of check)
+servers: ## the request ledger on 21 real servers, with a table of the results (root; minutes; a part of check)
 	@deploy/dependencies.sh build check servers
 	@$(MAKE) --no-print-directory all
 	@tests/e2e/run.sh -k test_ledger_servers
@@ -273,7 +273,7 @@ storm: ## ten million context switches, a minute of process starts: each is coun
 	@$(MAKE) --no-print-directory all
 	@UNDERSPAN_STORM=10000000 UNDERSPAN_STORM_SECONDS=60 tests/e2e/run.sh -k "test_off_cpu_storm or test_process_storm" -s
 
-check: ## install what is missing, build, run every test
+check: ## install missing packages, build, run every test
 	@deploy/dependencies.sh build check
 	@deploy/dependencies.sh servers || echo "make: the tests of the servers that are missing will fail" >&2
 	@$(MAKE) --no-print-directory -j"$$(nproc)" all unit-programs $(FUZZ_BINS)
@@ -284,11 +284,11 @@ check: ## install what is missing, build, run every test
 	@tests/sanitize.sh thread e2e -k "test_reload or test_the_manager or test_reload_loses or test_what_a_reload or goes_away or stops_reading or test_agent_killed"
 	@$(MAKE) --no-print-directory e2e
 
-check-dist: dist ## install, run, upgrade and remove what dist made in clean roots of Debian's releases (root; minutes; not part of check)
+check-dist: dist ## install, run, upgrade and remove the files of dist in clean roots of Debian's releases (root; minutes; not part of check)
 	@deploy/dependencies.sh dist-check
 	@tests/dist/run.sh
 
-demo: ## install what is missing, build, and show where requests' time goes
+demo: ## install missing packages, build, and show where requests' time goes
 	@deploy/dependencies.sh build demo
 	@$(MAKE) --no-print-directory -j"$$(nproc)" all
 	@deploy/demo/demo.sh
@@ -298,7 +298,7 @@ $(BUILD)/tests/bench/%: tests/bench/%.c $(LIB_OBJS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS)
 
-bench: ## what the agent costs: BPF time by operation, then ratios in one run (root; some minutes)
+bench: ## the agent's cost: BPF time by operation, then ratios in a run (root; some minutes)
 	@deploy/dependencies.sh build bench
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
 	@/usr/bin/python3 tests/bench/bench_bpf.py
@@ -313,7 +313,7 @@ sizes: ## rows and bytes that a service's requests cost in the database, with th
 	@/usr/bin/python3 tests/bench/sizes.py
 
 SECONDS ?= 600
-soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: it must notice)
+soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: must be noticed)
 	@deploy/dependencies.sh build check
 	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 tests/bench/soak.py $(SECONDS) $(LEAK)
@@ -321,11 +321,11 @@ soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEA
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources
 	$(Q)$(CLANG_FORMAT) -i $(C_FILES)
-fmt-check: ## fail where a C source is not formatted, or stands in src where it may not
+fmt-check: ## fail on an unformatted C source, or a wrong include between src's folders
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
 	$(Q)tests/layers.py
 
-clean: ## remove what was built (not the downloads in build/cache)
+clean: ## remove build products (not the downloads in build/cache)
 	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql $(BUILD)/sql_files.* \
 		$(BUILD)/html $(BUILD)/html_files.* \
 		$(BUILD)/sanitize $(BUILD)/thread build/doc build/release-* build/dist build/dist.*

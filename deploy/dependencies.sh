@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what a purpose needs and is not there yet: `deploy/dependencies.sh build [check] [demo]`.
+# Installs the missing packages for a purpose: `deploy/dependencies.sh build [check] [demo]`.
 # Debian and Ubuntu (apt); run as root or as a user with sudo, which is asked for only when something
 # is missing. The embedded ClickHouse engine comes from npm, pinned by its integrity hash.
 set -euo pipefail
@@ -41,7 +41,7 @@ apt_install() {
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null || { log "no apt-get here; install by hand: ${missing[*]}"; exit 1; }
     log "installing ${missing[*]}"
-    # a fresh machine has no package lists; one that has them may still lack these packages
+    # a fresh machine has no package lists; existing lists may lack these packages
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update
     # no service may start by being installed: policy-rc.d is how Debian is told so
     local policy=/usr/sbin/policy-rc.d made=

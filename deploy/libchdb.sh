@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Fetches the embedded ClickHouse engine (libchdb.so, from its npm package) to build/cache/libchdb/.
-# The version is pinned and so is the package's SHA-512; what does not match it is thrown away.
+# The version and the package's SHA-512 are pinned; a mismatch is deleted.
 # Does nothing when the verified library is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ verified=$directory/verified
 log() { printf 'underspan: %s\n' "$*" >&2; }
 fail() { log "$*"; exit 1; }
 
-# what was verified is this very file: the package's hash, the file's size and time
+# identity of the verified file: the package's hash, the file's size and time
 fingerprint() { printf '%s %s\n' "$sha512" "$(stat -c '%s %Y' "$library")"; }
 is_verified() { [ -f "$library" ] && [ -f "$verified" ] && [ "$(fingerprint)" = "$(cat "$verified")" ]; }
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prints assembly that carries the given sql/ files inside the program: a table of
-# {path, text, length} that src/clickhouse/sql_files.h declares. The build calls it.
+# Prints assembly with the given sql/ files for the program: a table of
+# {path, text, length} declared in src/clickhouse/sql_files.h. Called by the build.
 # A line `#include "FILE"` stands for the lines of sql/FILE; columns of sql/tables/ get their COMMENT from
-# sql/comments.txt, if they have none of their own.
+# sql/comments.txt, unless the column has a COMMENT.
 # The expanded files are written below OUT.
 # usage: embed.sh OUT FILE...
 set -eu
@@ -14,7 +14,7 @@ for file in "$@"; do
     dirname "$out/$file"
 done | sort -u | xargs mkdir -p
 awk -v out="$out" '
-# "pid UInt32 CODEC(ZSTD)," with its COMMENT: before the codec, else at the end
+# "pid UInt32 CODEC(ZSTD)," with COMMENT: before the codec, otherwise at the end
 function commented(line,    column, text, at) {
     if (!table || line !~ /^    [a-z_]+ [A-Z]/ || line ~ / COMMENT \047/) return line
     column = substr(line, 5, index(substr(line, 5), " ") - 1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's shop: a one-file Django application with a large catalogue in memory, like many real services.
 
-/orders waits for a database, /price looks something up, /report builds many objects. None of them knows that
-anything measures it: DjangoInstrumentor is OpenTelemetry's own.
+/orders waits for a database, /price looks something up, /report builds many objects. No function knows of
+the measurement: DjangoInstrumentor belongs to OpenTelemetry.
 """
 
 import random
@@ -14,8 +14,8 @@ from django.http import JsonResponse
 from django.urls import path
 from opentelemetry.instrumentation.django import DjangoInstrumentor
 
-PRODUCTS = 500_000  # each is an object and a list: a million containers that every full collection visits
-REPORT_ROWS = 150_000  # likewise: enough survivors that CPython starts a full collection by itself
+PRODUCTS = 500_000  # an object and a list each: a million containers, visited by every full collection
+REPORT_ROWS = 150_000  # enough survivors for CPython to start a full collection
 RELATED = 12
 DATABASE_SECONDS = 0.25
 
@@ -24,7 +24,7 @@ class Product:
     def __init__(self, number, cents):
         self.number = number
         self.cents = cents
-        self.related = []  # other products
+        self.related = []  # further products
 
 
 class ReportRow:

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # `make demo`: runs underspan with its embedded store beside a real nginx -> gunicorn -> Django service, drives
-# that into a full hand-off queue and into long garbage collections, shows where the requests' time went, then
+# the service into a full hand-off queue and long garbage collections, shows where the requests' time went, then
 # applies two fixes and shows the same load again; then two services without spans, by the request ledger alone. Two minutes. Everything lives in one temporary directory
-# and in processes of this script; both are gone when it ends, however it ends. Only underspan runs as root.
+# and in processes of this script; both are removed at any end of the script. Only underspan runs as root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -11,7 +11,7 @@ began=$SECONDS
 dir=''
 gunicorn='' nginx='' agent='' client='' service=''
 
-# Lines about progress are for people: nothing of them in a pipe.
+# Progress is printed on terminals only.
 stage() { [ ! -t 2 ] || printf '[%2d s] %s\n' $((SECONDS - began)) "$*" >&2; }
 
 fail() {
@@ -20,10 +20,10 @@ fail() {
     exit 1
 }
 
-as_root=() # words to put before a command that needs root
+as_root=() # prefix of commands that need root
 [ "$(id -u)" = 0 ] || as_root=(sudo)
 
-# No child outlives ten minutes, nor a stop by more than eight seconds, whatever happens to it or to us.
+# No child outlives ten minutes, or a stop by more than eight seconds, in any case.
 limited() { exec timeout --foreground -k 8 600 "$@" 9>&- < /dev/null; }
 
 stop() { # a child's pid, or nothing
@@ -56,7 +56,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# Runs a command as a child and waits for it: unlike a command in the foreground, `wait` lets traps run at once.
+# Runs a command as a child and waits: unlike a command in the foreground, `wait` lets traps run at once.
 run() {
     local status=0
     "$@" 9>&- &
@@ -75,8 +75,8 @@ until_true() { # SECONDS COMMAND...: tries the command until it succeeds or the 
     done
 }
 
-# underspan runs as root, behind sudo where need be, where our signals may not reach it. So a shell stands beside
-# it and stops it when our end of the pipe (descriptor 9) closes, be it that we close it or that we die.
+# underspan runs as root, behind sudo if needed, out of reach of our signals. A shell beside
+# underspan stops the agent when our end of the pipe (descriptor 9) closes, on purpose or by our death.
 start_agent() {
     # shellcheck disable=SC2016
     local keeper='trap : INT TERM HUP
@@ -99,7 +99,7 @@ start_agent() {
     for file in sql/otel/*.sql; do
         sql - < "$file" || fail "underspan sql could not apply $file" "$dir/underspan.log"
     done
-    # the agent has made its tables; now that there are spans' tables, the views that join them can be made too
+    # the agent has created tables; the views that join spans need the spans' tables, which exist now
     "$underspan" schema --clickhouse="$DEMO_CLICKHOUSE" --apply 2>> "$dir/underspan.log" ||
         fail "underspan schema could not make the views" "$dir/underspan.log"
 }
@@ -131,7 +131,7 @@ gunicorn_ready() {
 
 free_port() { /usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# nginx cannot ask the kernel for a port: take one that is free now, and another should somebody be faster.
+# nginx cannot ask the kernel for a port: take a free port, and a different port if lost to a race.
 start_nginx() {
     local attempt
     for attempt in 1 2 3; do
@@ -152,7 +152,7 @@ nginx_decided() { ! kill -0 $nginx 2>/dev/null || fetch /price; }
 
 fetch() { curl -fs --noproxy '*' -o /dev/null --max-time 5 "http://127.0.0.1:$port$1"; }
 
-# The shop is warm, and underspan sees it: one of its requests has become a row.
+# The shop is warm and watched: a request has become a row.
 observed() {
     fetch /price || return 1
     [ "$(sql --format=TabSeparated "SELECT count() > 0 FROM ebpf_handoff WHERE start_time >= $since AND local_port = $shop_port")" = 1 ]
@@ -169,13 +169,13 @@ drive() { # PHASE: the same load each time
     run /usr/bin/python3 deploy/demo/report.py settled "$1" gc
 }
 
-tell() { # STORY: its slowest requests, and the slowest of them in detail
+tell() { # STORY: the slowest requests, and the slowest in detail
     run /usr/bin/python3 deploy/demo/report.py story before "$1" 3> "$dir/slowest"
     printf '\n'
     run "$underspan" explain --clickhouse="$DEMO_CLICKHOUSE" "$(cat "$dir/slowest")"
 }
 
-# A service without OpenTelemetry, at a port that is free now; a load, and what the ledger says of it.
+# A service without OpenTelemetry, at a free port; a load, and the ledger's answer.
 tell_ledger() { # STORY COMMAND..., with @PORT@
     local story=$1 log=$dir/$1.log
     shift
@@ -189,7 +189,7 @@ tell_ledger() { # STORY COMMAND..., with @PORT@
     service=''
 }
 
-# ready when the agent sees it: one of its requests has become a row
+# ready when watched: a request has become a row
 service_ready() {
     kill -0 "$service" 2>/dev/null || fail "the service ended while starting"
     fetch /warm || return 1

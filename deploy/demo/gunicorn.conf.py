@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The demo's gunicorn: one pre-forked gthread worker. demo.sh chooses the threads and whether to freeze, by the
-# environment; those two are the fixes that the demo tries.
+# environment; both are fixes tried by the demo.
 
 import gc
 import os
@@ -20,7 +20,7 @@ worker_tmp_dir = run_dir
 
 def when_ready(server):
     if os.environ.get("DEMO_FREEZE") == "1":
-        # the catalogue lives as long as the process: no collection needs to look at it again
+        # the catalogue lives as long as the process: collections may skip it
         gc.collect()
         gc.freeze()
     port = server.LISTENERS[0].sock.getsockname()[1]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's stories without spans: ledger.py STORY PORT sends a load, waits until its requests are rows of ebpf_request, and shows the
-slowest ones: what the client measured beside where the kernel saw the time go. Client and row meet by the client's port."""
+"""The demo's stories without spans: ledger.py STORY PORT sends a load, waits until the requests are rows of ebpf_request, and shows the
+slowest: the client's measurement beside the kernel's. Client and row are joined by the client's port."""
 import asyncio
 import sys
 import time

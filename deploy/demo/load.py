@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's clients: load.py STORY PHASE PORT STORE_DIR sends a fixed schedule of requests and writes what each of
-them measured into otel_traces, as the client span that a caller with OpenTelemetry would have recorded.
+"""The demo's clients: load.py STORY PHASE PORT STORE_DIR sends a fixed schedule of requests and writes each
+measurement into otel_traces, like the client span of a caller with OpenTelemetry.
 
-It is written by hand here, so that its clock readings are as close to the socket as they can be.
+Written by hand, for clock readings as close to the socket as possible.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ async def request(path, delay=0.0):
 
 
 async def queue():
-    """16 requests a second for 4 s. Each waits 0.25 s for its database: two threads do 8 a second."""
+    """16 requests a second for 4 s. Each waits 0.25 s for a database: two threads serve 8 a second."""
     await asyncio.gather(*(request("/orders", i / 16) for i in range(64)))
 
 
 async def gc():
-    """20 short requests a second, while somebody else has reports made, one after the other."""
+    """20 short requests a second, beside a client that requests reports, one after the other."""
     prices = [asyncio.create_task(request("/price", i / 20)) for i in range(240)]
     for _ in range(6):
         await request("/report", 1.0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's results: report.py settled|story|compare ... All figures come from the store, through `underspan sql`
-and the view request_time (sql/views/request_time.sql); this file only asks and lays out.
+and the view request_time (sql/views/request_time.sql); this file only queries and prints.
 
 report.py settled PHASE STORY       wait until the spans of a load and their hand-offs are in the store
-report.py story PHASE STORY         the slowest requests; the slowest one's trace id goes to file descriptor 3
+report.py story PHASE STORY         the slowest requests; the slowest trace id goes to file descriptor 3
 report.py compare                   the same load before and after
 """
 
@@ -15,7 +15,7 @@ import time
 
 SINCE = os.environ["DEMO_SINCE"]  # when the demo began, as the store writes times
 
-# One row per request of the load: its client span says which story and phase it belongs to.
+# A row per request of the load; story and phase come from the client span.
 REQUESTS = f"""
 WITH load AS
 (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's services without OpenTelemetry: `wsgi` for gunicorn's sync workers, `asgi` for uvicorn. /orders waits 0.25 s for its
-database; /report computes nothing and blocks its thread for 0.4 s, which an event loop cannot afford; all else answers at once."""
+"""The demo's services without OpenTelemetry: `wsgi` for gunicorn's sync workers, `asgi` for uvicorn. /orders waits 0.25 s for a
+database; /report blocks the thread for 0.4 s without computing, which an event loop cannot afford; further paths answer at once."""
 import time
 
 

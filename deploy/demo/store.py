@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo's Python programs write into the store, and how: rows as JSON over ClickHouse's HTTP interface."""
+"""Rows of the demo's Python programs for the store: JSON over ClickHouse's HTTP interface."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 
 class Store:
-    """The store that serves a directory; its address and its password are files there."""
+    """The store that serves a directory; address and password are files there."""
 
     def __init__(self, directory):
         def read(name):
@@ -74,7 +74,7 @@ class StoreSpanExporter(SpanExporter):
 
 
 def texts(attributes):
-    """Attributes as the collector's table holds them: every value a text, lists as JSON."""
+    """Attributes in the form of the collector's table: every value a text, lists as JSON."""
     return {
         key: value if isinstance(value, str) else json.dumps(list(value) if isinstance(value, tuple) else value)
         for key, value in (attributes or {}).items()

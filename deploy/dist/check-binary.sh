@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Whether a release starts on every distribution that is promised: glibc 2.34 and newer, no library but those below, no path
-# of the machine that built it. `deploy/dist/check-binary.sh PROGRAM`
+# Checks that a release starts on every promised distribution: glibc 2.34 and newer, only the libraries below, no path
+# of the build machine. `deploy/dist/check-binary.sh PROGRAM`
 set -euo pipefail
 program=$1 newest=2.34
 bad=0

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes what is handed out, into build/dist: `deploy/dist/dist.sh [MACHINE SYSROOT]`. A tarball, a .deb, an .rpm, the wheel and
+# Makes the release files in build/dist: `deploy/dist/dist.sh [MACHINE SYSROOT]`. A tarball, a .deb, an .rpm, the wheel and
 # their checksums. The same commit gives the same bytes (SOURCE_DATE_EPOCH, by default the commit's time; no path, user or host
 # of this machine gets in). VERSION is that of the git tag (v1.2.3; commits after it: 1.2.3+N.gCOMMIT), without one 0.0.0+git....
 set -euo pipefail
@@ -38,7 +38,7 @@ build() {
     rm -rf "build/release-$machine"
     make -j"$(nproc)" RELEASE=1 VERSION="$version" MACHINE="$machine" ${sysroot:+SYSROOT="$sysroot"} all
     deploy/dist/check-binary.sh "build/release-$machine/underspan" || fail "the program would not run everywhere"
-    # the pages are the same for each machine; the program of this one writes them
+    # the pages are equal for all machines; written by this machine's program
     if [ "$machine" = "$(uname -m)" ]; then
         deploy/doc/reference.py "build/release-$machine/underspan" "$work/doc"
     else
@@ -62,7 +62,7 @@ tree() {
     install -m644 "$work/doc"/{options,tables,metrics}.md deploy/CHANGELOG.md deploy/doc/guide.md deploy/dist/copyright "$doc/"
     install -m644 deploy/underspan.json "$doc/examples/"
     install -m644 LICENSE "$doc/LICENSE"
-    # without the tests' expanded lines: what the program carries
+    # without the tests' expanded lines: the files in the program
     (cd "build/release-$machine" && find sql -name '*.sql' -exec install -Dm644 {} "$share/underspan/{}" \;)
     cp -r deploy/k8s deploy/prometheus "$share/underspan/"
     install -m644 "$work"/wheel/*.whl "$share/underspan/"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Unpacks what a release for another machine is linked with: `deploy/dist/sysroot.sh arm64 DIR`. Debian 12's packages, as those
-# of this machine's release; nothing of them is run or installed.
+# Unpacks the libraries for a release of a different machine: `deploy/dist/sysroot.sh arm64 DIR`. Debian 12's packages, like those
+# of this machine's release; nothing is run or installed.
 set -euo pipefail
 [ $# = 2 ] || { echo "usage: sysroot.sh ARCHITECTURE DIR" >&2; exit 2; }
 [ ! -d "$2" ] || exit 0

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the reference of a build into a directory: `deploy/doc/reference.py build/underspan build/doc`.
 
-Man pages underspan(1) and underspan.json(5), a completion for bash, and pages for options, tables and metrics, all from what the
-program itself says (--help, help, schema): nothing is listed by hand, so nothing becomes out of date."""
+Man pages underspan(1) and underspan.json(5), a completion for bash, and pages for options, tables and metrics, all from the output of the
+program (--help, help, schema): nothing is listed by hand, so nothing becomes outdated."""
 import json
 import os
 import re
@@ -18,12 +18,12 @@ Command = namedtuple("Command", "name summary usage about groups")  # groups: {t
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-# ---- what the program says ----
+# ---- the program's output ----
 
 class Program:
     def __init__(self, path):
         self.path = os.path.abspath(path)
-        # of this host nothing may get into the pages
+        # keeps this host's settings out of the pages
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("UNDERSPAN_")} | {"LC_ALL": "C.UTF-8"}
 
     def run(self, *arguments):
@@ -83,7 +83,7 @@ def read_commands(program):
 
 
 def keys_of_files(program, options):
-    """The options that a file may have; some are flags only."""
+    """The options allowed in a file; some are flags only."""
     keys = []
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         for key in options:
@@ -118,7 +118,7 @@ class Man:
         self.lines.append(f'.SS "{title}"')
 
     def text(self, text):
-        """Paragraphs; what is indented stays as it is."""
+        """Paragraphs; indented text is kept."""
         literal = False
         for line in text.splitlines():
             if line.startswith("  ") != literal:
@@ -202,7 +202,7 @@ def write_man5(out, keyed, version, date):
     man.write(f"{out}/underspan.json.5")
 
 
-# ---- the other pages ----
+# ---- further pages ----
 
 def write_completion(out, commands, topics):
     lines = ["# bash completion for underspan; made by deploy/doc/reference.py", "_underspan()", "{",

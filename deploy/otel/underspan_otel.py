@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts on every span the ids by which underspan's tables are joined with it: who ran it, in the kernel's terms.
+"""Adds to every span the ids of thread and process, for joins with underspan's tables.
 
 One module without dependencies beyond the OpenTelemetry SDK: the wheel underspan-otel, or this file beside the application. See
-README.md. Nothing here keeps a service from starting or a request from being served: what goes wrong is a line in the log, and
+README.md. Nothing here stops a service's start or a request: a failure causes a line in the log, and
 spans without the ids.
 """
 
@@ -21,8 +21,8 @@ __version__ = "0.1.0"
 
 log = logging.getLogger("underspan")
 
-# What identifies the kernel and the PID namespace; pid and tid count within them. (pid, attributes), made once a process: a
-# worker of a pre-fork server may run in another namespace than its master.
+# Identity of the kernel and the PID namespace, the scope of pid and tid. (pid, attributes), made once per process: a
+# worker of a pre-fork server may run in a different namespace than the master.
 _place = (0, {})
 
 
@@ -34,7 +34,7 @@ def _read_place():
             place["boot_id"] = file.read().strip()
         place["pidns"] = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
-        place.clear()  # half of a key is none; a /proc that is hidden leaves the ids, and host and container to join by
+        place.clear()  # half of a key is useless; with a hidden /proc, ids, host and container remain for the join
     return place
 
 
@@ -48,9 +48,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def thread_ids():
-    """The attributes that a span of the calling thread gets.
+    """The attributes for a span of the calling thread.
 
-    Pid and tid are asked for at each span and never kept: a pre-fork server's workers inherit what their master has.
+    Pid and tid are read for each span, never cached: a pre-fork server's workers inherit the master's memory.
     """
     global _place
     pid = os.getpid()
@@ -58,12 +58,12 @@ def thread_ids():
         _place = (pid, _read_place())
     ids = {
         "process.pid": pid,
-        # Not threading.get_ident(), which is a pointer: the kernel never heard of it.
+        # Not threading.get_ident(): a pointer, unknown to the kernel.
         "thread.id": threading.get_native_id(),
         **_place[1],
     }
     try:
-        # a name may be anything; what is no text would cost an exporter the whole batch
+        # a name may be any object; without a text an exporter would lose the whole batch
         ids["thread.name"] = str(threading.current_thread().name).encode("utf-8", "replace").decode()
     except Exception:
         pass  # rows are joined by the ids
@@ -71,9 +71,9 @@ def thread_ids():
 
 
 class UnderspanSpanProcessor(SpanProcessor):
-    """Sets the attributes of thread_ids() when a span starts, on the thread that starts it.
+    """Sets the attributes of thread_ids() at a span's start, on the starting thread.
 
-    It holds no thread, lock or buffer, so it may be added before or after a fork.
+    Holds no thread, lock or buffer, so may be added before or after a fork.
     """
 
     _complained = False
@@ -91,7 +91,7 @@ _done = weakref.WeakSet()
 
 
 def install(provider=None):
-    """Adds the processor to the tracer provider, by default the global one. Returns whether its spans have the ids now.
+    """Adds the processor to the tracer provider, by default the global one. Returns whether the provider's spans have the ids.
 
     Never raises. May be called again, as by each worker of a pre-fork server.
     """
@@ -121,7 +121,7 @@ def install(provider=None):
 
 
 def _follow_set_tracer_provider(trace):
-    """The application's own trace.set_tracer_provider() adds the processor, too, in whatever process calls it."""
+    """The application's own trace.set_tracer_provider() adds the processor, too, in any calling process."""
     original = trace.set_tracer_provider
     if getattr(original, "_underspan", False):
         return
@@ -137,7 +137,7 @@ def _follow_set_tracer_provider(trace):
 
 
 def instrument():
-    """The entry point that opentelemetry-instrument calls before the service's own code runs. Never raises."""
+    """The entry point called by opentelemetry-instrument before the service's code. Never raises."""
     try:
         if SpanProcessor is object:
             install()  # says why not
@@ -147,7 +147,7 @@ def instrument():
         if hasattr(trace.get_tracer_provider(), "add_span_processor"):
             install()
             return
-        # no distribution has configured a provider: the application may set one itself, in each worker even
+        # no distribution has configured a provider: the application may set a provider, even in each worker
         _follow_set_tracer_provider(trace)
         log.warning("underspan: no tracer provider is configured yet: spans carry thread ids once the application sets one")
     except Exception:

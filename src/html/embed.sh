@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # embed.sh STYLE SCRIPT: prints assembly that carries the reports' style and script inside the program, with the content security
-# policy that allows these two texts and nothing more. src/html/page.c declares the symbols. The build calls it.
+# policy that allows only these two texts. src/html/page.c declares the symbols. Called by the build.
 set -eu
 style=$1 script=$2
 
@@ -10,7 +10,7 @@ if grep -qi '</\(script\|style\)' "$style" "$script"; then
     exit 1
 fi
 
-# "sha256-..." of a file, as policies want it
+# "sha256-..." of a file, for the policy
 source_hash() { printf 'sha256-%s' "$(sha256sum "$1" | cut -c1-64 | tr a-f A-F | basenc --base16 -d | base64)"; }
 
 echo '.section .note.GNU-stack,"",%progbits'
