@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# The order of src's folders, that no two of its files need each other, and that files that are named exist.
+# Checks the order of src's folders, includes without cycles, and that named files exist.
 #
-# A file includes its own folder and those that stand before it in ORDER, nothing behind. A source
-# file and its header are one: of these, none may reach itself by its includes. `make fmt-check`
+# A file includes only its own folder and folders before it in ORDER. A source file and its header
+# are a unit: no unit may reach itself by includes. `make fmt-check`
 # runs this.
 
 import os
@@ -15,7 +15,7 @@ ORDER = (
     "pipeline", "trackers", "agent", "html", "commands", "main",
 )  # fmt: skip
 NAMED = re.compile(r"\b(src/[\w/]+\.(?:c|h|md))\b")
-EXAMPLES = ("src/trackers/dns.c", "src/trackers/thread_rename.c")  # of a tracker to come, and of the tests'
+EXAMPLES = ("src/trackers/dns.c", "src/trackers/thread_rename.c")  # examples of new trackers, and of the tests
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
@@ -31,7 +31,7 @@ def folder_of(path):
 
 
 def includes(root):
-    """{file: [files of src that it includes]}; what lies in include/ and is generated has no folder"""
+    """{file: [files of src that it includes]}; include/ and generated files have no folder"""
     known = set(sources(root))
     return {
         path: [i for i in INCLUDE.findall(open(os.path.join(root, path)).read()) if i in known]
@@ -79,7 +79,7 @@ def cycles(graph):
 
 
 def missing_files():
-    """What documents, comments and scripts call a file of src, and is none."""
+    """Files of src named in documents, comments and scripts that do not exist."""
     out = subprocess.run(["git", "ls-files", "*.md", "*.c", "*.h", "*.py", "*.sh", "*.sql", "Makefile"],
                          capture_output=True, text=True)  # fmt: skip
     for path in out.stdout.split():

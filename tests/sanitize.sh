@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The tests with an agent that the compiler's sanitizers watch. `make sanitize` runs all of them, `make check` a part:
+# The tests with an agent built with the compiler's sanitizers. `make sanitize` runs all tests, `make check` a part:
 #     tests/sanitize.sh address|thread [unit|e2e] [PYTEST ARGUMENTS]
 # address: AddressSanitizer, LeakSanitizer at the end of each agent, UndefinedBehaviorSanitizer; thread: ThreadSanitizer.
-# A report of any process fails it, also where the test expects an agent to fail. Nothing is suppressed. The embedded
-# store is the ordinary build throughout: libchdb brings a memory allocator of its own, which AddressSanitizer does not
-# survive. Tests that cannot hold are marked with their reason (`plain_build` in tests/e2e/agent.py).
+# A report of any process fails the test, even if the test expects an agent to fail. Nothing is suppressed. The embedded
+# store is the ordinary build throughout: libchdb has a separate memory allocator, which AddressSanitizer does not
+# support. Tests that cannot pass are marked with a reason (`plain_build` in tests/e2e/agent.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,12 +19,12 @@ shift
 which="unit e2e"
 case "${1-}" in unit | e2e) which=$1; shift ;; esac
 
-# outside of the sandbox that a test puts the agent into, and writable for whoever it is there
+# outside of the agent's sandbox in a test, and writable for any user
 reports=$(mktemp -d)
 chmod 1777 "$reports"
 trap 'rm -rf "$reports"' EXIT
 options=log_path=$reports/report:print_stacktrace=1:external_symbolizer_path=$(command -v llvm-symbolizer-19 llvm-symbolizer | head -1 || true)
-# preloaded libraries come before a sanitizer's: those of the tests are harmless to it
+# preloaded libraries come before a sanitizer's: the tests' libraries are harmless
 export ASAN_OPTIONS=$options:detect_leaks=1:verify_asan_link_order=0 UBSAN_OPTIONS=$options TSAN_OPTIONS=$options
 export UNDERSPAN_SANITIZER=$kind UNDERSPAN=$PWD/$build/underspan UNDERSPAN_E2E_PROGRAMS=$PWD/$build/tests/e2e
 export UNDERSPAN_PATIENCE=${UNDERSPAN_PATIENCE:-4}

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what `make dist` made in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye]`. In each
-# the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, whose C library is too old, apt must
-# say so. At last everything is built once more in another directory: the bytes must be the same. Nothing is installed on this
+# Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye]`. In each
+# the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C library, apt must
+# refuse. Finally everything is built again in a different directory: the bytes must be equal. Nothing is installed on this
 # host; the roots are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine, a booted systemd.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -23,7 +23,7 @@ fetch_root() {
     [ ! -s "$roots/$suite.tar" ] || return 0
     say "fetching a root"
     mkdir -p "$roots"
-    # the mirror may be one of a day that is past
+    # the mirror may be a snapshot of a past day
     mmdebstrap --quiet --variant=apt --mode=root --include=python3 --aptopt='Apt::Install-Recommends "false"' \
         --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$roots/$suite.part.tar" "${MIRROR:-http://deb.debian.org/debian}"
     mv "$roots/$suite.part.tar" "$roots/$suite.tar"
@@ -37,7 +37,7 @@ inside() {
 
 left_over() { find "$root" -xdev -iname '*underspan*' ! -path "$root/tmp/*" -printf '%P\n'; }
 
-# $1: version that must run, $2: where it is
+# $1: expected version, $2: path
 runs() {
     [ "$(inside underspan version)" = "underspan $1" ] || fail "version: $(inside underspan version 2>&1)"
     [ "$(inside which underspan)" = "$2/bin/underspan" ] || fail "not in $2/bin"
@@ -73,7 +73,7 @@ check_deb() {
     say "deb: installed, run, upgraded, rolled back, removed, purged"
 }
 
-# the libraries are there, as the purge left them
+# the libraries remain after the purge
 check_tarball() {
     inside tar -C /usr/local --strip-components=1 -xzf - <"$tarball"
     runs "$version" /usr/local
@@ -100,7 +100,7 @@ check_root() {
     rm -rf --one-file-system "$root" "$root.log"
 }
 
-# the .rpm cannot be installed without a distribution that has it: its files and what it asks for
+# the .rpm needs an rpm distribution: checks files and dependencies
 check_rpm() {
     local tree=$roots/rpm
     rm -rf "$tree"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Fetches what the tests want beside this machine's own programs, into build/cache:
+# Fetches the tests' programs that this machine lacks, into build/cache:
 #   gunicorn-NN   trixie's and sid's gunicorn, whose gthread workers hand connections over differently; for PYTHONPATH
 #   root-SUITE    all CPythons of bookworm, trixie and sid with the libraries they need: a tree to chroot into. Each is
 #                 there linked statically (python3.X), and as a library with a program that loads it (python3.X-shared)
@@ -31,7 +31,7 @@ unpack() {
     rm -r "$work/debs.new"
 }
 
-# A directory appears only when it is whole; one cannot be moved over a full one: then another run was faster with the
+# A directory appears only when complete; if the target exists, a parallel run was faster with the
 # same files.
 keep() {
     mv -T "$1" "$2" 2>/dev/null || [ -d "$2" ]
@@ -50,7 +50,7 @@ fetch_gunicorn() {
 
 versions() { apt-cache "${options[@]}" pkgnames python3. | grep -Ex 'python3\.[0-9]+' | sort -V; }
 
-# A program that is nothing but a caller of libpython.
+# A program that only calls libpython.
 make_launcher() {
     local tree=$1 name=$2 library=$3
     printf 'int Py_BytesMain(int, char **);\nint main(int c, char **v) { return Py_BytesMain(c, v); }\n' >"$work/main.c"

@@ -16,25 +16,25 @@ tests/e2e/roots.sh
 
 if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || fail "the agent needs root: run this as root, or install sudo"
-    # pyenv's interpreters are this user's, and they are worth testing
+    # pyenv's interpreters belong to this user
     mapfile -t passed < <(env | grep -E '^(UNDERSPAN\w*|E2E_\w+|[A-Z]+SAN_OPTIONS)=')
     exec sudo env PYENV_ROOT="${PYENV_ROOT:-$HOME/.pyenv}" "${passed[@]}" "$PWD/tests/e2e/run.sh" "$@"
 fi
 
-# containers and minimal systems come without it; without the right to mount it the agent says what it lacks
+# missing in containers and minimal systems; without the right to mount, the agent reports the missing features
 if [ ! -e /sys/kernel/tracing/events ] && [ ! -e /sys/kernel/debug/tracing/events ]; then
     mount -t tracefs tracefs /sys/kernel/tracing || echo "e2e: cannot mount tracefs" >&2
 fi
 
 export PYTHONDONTWRITEBYTECODE=1
 [ $# -gt 0 ] || set -- --durations=5
-workers=${E2E_WORKERS:-$(($(nproc) * 3))}  # a test waits more than it works
+workers=${E2E_WORKERS:-$(($(nproc) * 3))}  # tests mostly wait
 run() { /usr/bin/python3 -m pytest "${E2E_TESTS:-tests/e2e}" -o cache_dir="$PWD/build/pytest-cache" -v --tb=short -rs "$@"; }
 outcomes() { /usr/bin/python3 tests/e2e/outcomes.py "$@"; }
 
-# Many of these compare times to the millisecond, and machines that are shared have moments in which nobody keeps time.
-# What fails is tried again with nothing beside it, twice at most, and named in the last line if it passes; what fails three
-# times is broken. So is what breaks a promise (the marker `promise`, BrokenPromise in agent.py): an end in 5 s, counts that
+# Many tests compare times to the millisecond, and shared machines stall at times.
+# A failed test is repeated alone, twice at most, and named in the last line if the repetition passes; a test that fails three
+# times is broken. So is a test of a broken promise (the marker `promise`, BrokenPromise in agent.py): an end in 5 s, counts that
 # add up, no crash.
 tries=$(mktemp -d)
 trap 'rm -rf "$tries"' EXIT

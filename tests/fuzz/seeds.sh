@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes inputs for fuzz targets that are no text: small programs that look like a Python, for x86-64, and the memory of
+# Makes binary inputs for fuzz targets: small programs that look like a Python, for x86-64, and the memory of
 # one. $1: folder, one subfolder a target.
 set -euo pipefail
 to=$1
@@ -89,7 +89,7 @@ strip --strip-debug -o "$work/mini" "$to/elf/old-static"
 xz -c "$work/mini" >"$work/mini.xz"
 objcopy --add-section .gnu_debugdata="$work/mini.xz" "$to/elf/old-static-stripped" "$to/elf/old-static-mini"
 
-# files that are cheap to have and dear to read, as the end-to-end tests run them: the size in KiB, then how they begin
+# small files that are expensive to read, as in the end-to-end tests: the size in KiB, then how they begin
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/e2e python3 - "$work" "$to/sparse" "$to/names" <<'END'
 import os, struct, sys
 import elf_bombs

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What travels between the BPF programs and the agent, and what both keep in maps: the structs in include/ have no byte of
-# padding that nobody wrote down, are made of __u8..__u64, char and one another, and lie alike on both sides, on every
-# machine. Padding would be memory of the kernel's stack; another layout, every number wrong.
+# The wire format between BPF programs and agent, and values of maps: the structs in include/ have no byte of
+# undeclared padding, consist of __u8..__u64, char and structs of these, and have the same layout on both sides, on every
+# machine. Padding would leak the kernel's stack; a different layout would make every number wrong.
 #     CLANG=clang tests/rows/layout.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,12 +13,12 @@ trap 'rm -rf "$work"' EXIT
 headers=$(cd include && find . -name '*.h' | sort | sed 's|^\./||')
 for header in $headers; do echo "#include \"$header\""; done > "$work/all.c"
 
-# The structs of include/ as the compiler lays them out, by name: "offset | type member" a line.
+# The compiler's layout of the structs of include/, by name: "offset | type member" a line.
 layout() { # TARGET
     "$clang" --target="$1" -std=gnu11 -Iinclude -idirafter "/usr/include/$(uname -m)-linux-gnu" -Wpadded -Werror=padded \
         -fsyntax-only -Xclang -fdump-record-layouts-complete "$work/all.c" > "$work/dump.$1" ||
         { echo "layout: $1: padding that is not written down" >&2; return 1; }
-    # a record is a paragraph, the second line of which names it
+    # a record is a paragraph, with the name in the second line
     awk -v names="$work/names" 'BEGIN { while ((getline n < names) > 0) wanted["struct " n] = 1; RS = ""; FS = "\n" }
         { head = $2; sub(/^ *0 \| /, "", head); if (head in wanted) print $0 "\n" }' "$work/dump.$1" > "$work/$1"
 }

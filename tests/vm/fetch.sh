@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Fetches what the machines are made of into build/cache/vm: the newest cloud kernel of each Debian release (kernel-MACHINE/),
-# the systems that run under them (root-ARCH/), what an agent for arm64 is linked with (sysroot-arm64/), and QEMU (qemu-ARCH/).
+# Fetches the parts of the machines into build/cache/vm: the newest cloud kernel of each Debian release (kernel-MACHINE/),
+# the systems for these kernels (root-ARCH/), the libraries of an agent for arm64 (sysroot-arm64/), and QEMU (qemu-ARCH/).
 # apt itself downloads and checks signatures, with lists of its own, from the mirror this machine uses; nothing is installed.
-# What is there already is kept: remove a directory to renew it.
+# Existing directories are kept: remove a directory to renew.
 # tests/vm/fetch.sh MACHINE...: a suite and, behind a slash, the architecture if that is not amd64.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -50,7 +50,7 @@ use_suite() {
     archives=$state/cache/archives
 }
 
-# $1: target directory, others: packages. The directory appears only when it is whole.
+# $1: target directory, further: packages. The directory appears only when complete.
 unpack() {
     local target=$1 deb package
     shift
@@ -66,7 +66,7 @@ unpack() {
 
 dependencies() { apt-cache "${apt_options[@]}" depends --important --no-recommends "$1" | sed -n 's/^ *Depends: *//p'; }
 
-# The image package, or the parts into which newer releases split it.
+# The image package, or its parts in newer releases.
 fetch_kernel() {
     local suite=${1%/*} arch=$(arch_of "$1") target=$cache/kernel-${1//\//-} image part parts version
     [ ! -e "$target" ] || return 0
@@ -80,7 +80,7 @@ fetch_kernel() {
     part=$(find "$target.part" -name "vmlinuz*" -type f | head -n 1)
     [ -n "$part" ] || fail "$image of $suite has no vmlinuz"
     mv "$part" "$target.part/vmlinuz"
-    # 5.10 and 6.1 have them in /lib, plain; later ones in /usr/lib, compressed
+    # 5.10 and 6.1: in /lib, plain; later: in /usr/lib, compressed
     mkdir "$target.part/modules"
     for part in veth ena; do
         find "$target.part/lib" "$target.part/usr/lib" -name "$part.ko*" -exec cp {} "$target.part/modules/" \; 2>/dev/null || true
@@ -91,7 +91,7 @@ fetch_kernel() {
     mv "$target.part" "$target"
 }
 
-# $1: suite, $2: architecture, $3: target, others: packages; unpacks them and all they depend on.
+# $1: suite, $2: architecture, $3: target, further: packages; unpacks packages and dependencies.
 fetch_tree() {
     local suite=$1 arch=$2 target=$cache/$3
     shift 3
@@ -106,17 +106,17 @@ fetch_tree() {
     mv "$target.part" "$target"
 }
 
-# $1: a tree. Debian compiles Python's modules when it installs them; under emulation each start would take seconds more.
-# What is compiled is the same for every architecture. Unchecked: the tree's files have no times in the machine.
+# $1: a tree. Debian compiles Python's modules at installation; without, each start under emulation takes seconds more.
+# Compiled modules are equal for all architectures. Unchecked: the tree's files have no times in the machine.
 compile_python() {
     local root=$cache/root-amd64 lib=x86_64-linux-gnu
     [ -e "$1/usr/bin/python3" ] || return 0
-    [ -e "$root" ] || root=$1 # the first one compiles itself
+    [ -e "$root" ] || root=$1 # the first compiles itself
     PYTHONHOME="$root/usr" "$root/lib/$lib/ld-linux-x86-64.so.2" --library-path "$root/lib/$lib:$root/usr/lib/$lib" \
         "$root/usr/bin/python3" -m compileall -q --invalidation-mode unchecked-hash "$1/usr/lib" || true
 }
 
-# QEMU 10: 7.2, Debian 12's, corrupts the flags of a cmpxchg16b now and then, and with them the guest
+# QEMU 10: Debian 12's 7.2 sometimes corrupts the flags of a cmpxchg16b, and so the guest
 declare -A emulator=([amd64]=qemu-system-x86 [arm64]=qemu-system-arm)
 for machine in "$@"; do
     arch=$(arch_of "$machine")

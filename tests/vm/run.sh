@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Boots real Debian kernels in QEMU (TCG: no KVM is needed), runs the built agent under each beside workloads that keep
-# their own truth (checks.py), and prints one line per kernel and tracker. `make check-kernels` runs this.
-# tests/vm/run.sh [MACHINE]...: only these, a suite or SUITE/arm64; the consoles' words are in build/vm/MACHINE.log.
-# CHECKS=gil_wait,handoff: only these.
+# Boots real Debian kernels in QEMU (TCG, without KVM), runs the built agent under each beside workloads with
+# an independent truth (checks.py), and prints a line per kernel and tracker. `make check-kernels` runs this.
+# tests/vm/run.sh [MACHINE]...: a selection, by suite or SUITE/arm64; the consoles' output is in build/vm/MACHINE.log.
+# CHECKS=gil_wait,handoff: a selection of checks.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/build/cache/vm
@@ -27,7 +27,7 @@ arch_of() {
     esac
 }
 
-# $1: a program for arm64; the libraries that it needs, and they
+# $1: a program for arm64; prints all libraries needed
 libraries_of() {
     local lib=$cache/sysroot-arm64 name path
     readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | while read -r name; do
@@ -39,7 +39,7 @@ libraries_of() {
     done
 }
 
-# $1: architecture; the agent as it is built here, with the libraries it is linked to: they are newer than some guest's
+# $1: architecture; the agent of this build, with its libraries, which are newer than some guests'
 pack_agent() {
     local library loader agent=$work/agent-$1
     rm -rf "$agent"
@@ -58,7 +58,7 @@ pack_agent() {
     chmod 755 "$agent/run"
 }
 
-# $1: architecture; what all its machines have
+# $1: architecture; files of all machines
 pack_common() {
     local system=$work/system-$1.cpio root=$cache/root-$1
     [ -e "$system" ] && [ "$system" -nt "$root" ] ||
@@ -67,7 +67,7 @@ pack_common() {
     /usr/bin/python3 tests/vm/pack.py "$work/common-$1.cpio" "$work/init" "$work/agent-$1=underspan" tests/e2e=tests/e2e tests/vm=tests/vm
 }
 
-# $1: machine; its initramfs: the system, the agent and the tests, the kernel's modules
+# $1: machine; the initramfs: the system, the agent and the tests, the kernel's modules
 pack_initramfs() {
     local name=${1//\//-} arch
     arch=$(arch_of "$1")
@@ -76,7 +76,7 @@ pack_initramfs() {
     rm "$work/$name.modules"
 }
 
-# $1: architecture, others: what QEMU is given; it runs with its own libraries
+# $1: architecture, further: arguments of QEMU, which runs with its own libraries
 qemu() {
     local root=$cache/qemu-$1 lib=$cache/qemu-$1/usr/lib/x86_64-linux-gnu
     declare -A machine=([amd64]="x86_64 -cpu max" [arm64]="aarch64 -machine virt -cpu max,pauth-impdef=on")
@@ -92,7 +92,7 @@ boot() {
     console=ttyS0
     [ "$arch" = amd64 ] || console=ttyAMA0
     pack_initramfs "$1"
-    # panic=-1 with -no-reboot: a crash of the kernel ends the machine at once, its console says why
+    # panic=-1 with -no-reboot: a crash of the kernel ends the machine at once, with the reason on the console
     timeout "$seconds" bash -c "$(declare -f qemu); cache=$cache; qemu \"\$@\"" qemu "$arch" \
         -accel tcg,thread=multi -smp 2 -m 1024 -nographic -no-reboot -nic none \
         -kernel "$cache/kernel-$name/vmlinuz" -initrd "$work/$name.initramfs" \
@@ -100,7 +100,7 @@ boot() {
     rm -f "$work/$name.initramfs"
 }
 
-# one line per tracker; fails when anything did
+# a line per tracker; fails on any failure
 show() {
     local name=${1//\//-} version status=0
     version=$(cat "$cache/kernel-$name/version")

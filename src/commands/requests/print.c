@@ -304,7 +304,7 @@ static void print_endpoints(const json_t *report, const struct request_question 
 	if (q->part < 0)
 		print_wrapped(
 			"Hidden: accept_queue, queue, pool_wait, runq, throttled, gil, gc_sibling, "
-			"loop_busy: what no code of the handler does.",
+			"loop_busy: time outside of the handler's code.",
 			0, 0);
 	putchar('\n');
 }

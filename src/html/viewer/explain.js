@@ -1,5 +1,5 @@
-// `underspan explain --html`: for each request the cause and the fix first, then its waterfall, a timeline of what happened around it,
-// the threads and requests beside it, and what was not measured; then the spans of the trace.
+// `underspan explain --html`: for each request cause and fix first, then waterfall, timeline of the surrounding events, concurrent
+// threads and requests, and parts not measured; then the spans of the trace.
 
 const GENERATION_COLOURS = ["#82a53b", "#e8a13a", "#d9480f"];
 
@@ -82,7 +82,7 @@ function threadName(row, tid, name) {
   return row[name] || `thread ${row[tid]}`;
 }
 
-// One lane for the request, one for its waits, one for each thread that had the GIL meanwhile, one for each that collected.
+// A lane for the request, for the waits, for each holder of the GIL in that time, and for each collecting thread.
 function lanesOf(r) {
   const gil = (r.waits || []).filter((w) => w.cause === "gil");
   const waits = { name: "waits of its thread", events: eventsOf(r.waits, (w) => causeColour(w.cause), (w) => `${w.cause}${w.place ? ", in " + w.place : ""}`) };
