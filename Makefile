@@ -96,7 +96,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz grafana-scale sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -267,6 +267,11 @@ servers: ## the request ledger on 21 real servers, with a table of the results (
 	@deploy/dependencies.sh build check servers
 	@$(MAKE) --no-print-directory all
 	@tests/e2e/run.sh -k test_ledger_servers
+
+grafana-scale: ## every panel of deploy/grafana on 100 million rows (ROWS=N) in less than 2 s (minutes, 10 GB; not part of check)
+	@deploy/dependencies.sh build check
+	@$(MAKE) --no-print-directory all
+	@UNDERSPAN_GRAFANA_ROWS=$(or $(ROWS),100000000) tests/e2e/run.sh -k "test_grafana and test_scale" -s
 
 storm: ## ten million context switches, a minute of process starts: each is counted, nothing grows (root; minutes; not part of check)
 	@deploy/dependencies.sh build check

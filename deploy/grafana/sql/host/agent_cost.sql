@@ -1,0 +1,9 @@
+-- What does the agent cost, over time? CPUs used by the agent and, by an estimate of the kernel from samples, by its BPF programs.
+SELECT
+    $__timeInterval(start_time) AS time, toString(ebpf_agent.host) AS host,
+    sum(agent_ns) / 1e9 / $__interval_s AS agent, sum(bpf_ns) / 1e9 / $__interval_s AS "in the kernel"
+FROM ebpf_agent
+WHERE $__timeFilter(start_time)
+#include "chosen_host.inc"
+GROUP BY time, host
+ORDER BY time, host

@@ -1,0 +1,2 @@
+-- Was anything measured on this host, and when not?
+#include "queries/coverage.sql"

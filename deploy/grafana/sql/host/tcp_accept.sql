@@ -1,0 +1,2 @@
+-- Which listeners made clients wait?
+#include "queries/tcp_accept.sql"

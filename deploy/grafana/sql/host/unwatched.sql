@@ -1,0 +1,2 @@
+-- Which Python processes are not watched, and why?
+#include "queries/unwatched.sql"

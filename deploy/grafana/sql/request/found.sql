@@ -1,0 +1,15 @@
+-- Which request is it, of whom, and how did it end? By request_id or trace_id, within a day of the window; several requests of a trace are
+-- several rows. busy_threads: those of its process that served others when it was read.
+SELECT
+    start_time AS time, toString(ebpf_request.request_id) AS request_id, trace_id, service, host, namespace, pod, container, pid, tid, thread_name,
+    method, path, status, outcome, model,
+    round(duration_ns / 1e6, 1) AS total_ms, round(server_ms, 1) AS server_ms, round(hidden_ms, 1) AS hidden_ms,
+    queue_depth, busy_threads, open_requests,
+    if(empty(ebpf_request.not_measured), 'all was measured', arrayStringConcat(ebpf_request.not_measured, ' ')) AS not_measured,
+    concat('underspan explain ', toString(ebpf_request.request_id)) AS explain,
+    encodeURLComponent(toString(ebpf_request.service)) AS service_key
+FROM ebpf_request
+WHERE
+#include "this_request.inc"
+ORDER BY start_time, request_id
+LIMIT 100

@@ -1,0 +1,2 @@
+-- Which threads kept others waiting for the GIL, running which code?
+#include "queries/gil_wait.sql"

@@ -1,0 +1,2 @@
+-- Which code picks connections up late?
+#include "queries/handoff_places.sql"

@@ -1,0 +1,13 @@
+-- What was not measured, for which share of the requests, and why? Exact, by weight, from the single requests; a part that is not measured
+-- has its time in another one, or before the first byte that was seen.
+SELECT of.1 AS not_measured, round(of.2, 1) AS requests, round(100 * of.2 / all_requests, 1) AS percent
+FROM
+(
+    SELECT requests AS all_requests, reasons
+    FROM
+    (
+#include "requests/totals.sql"
+    )
+)
+ARRAY JOIN arrayZip(reasons.1, reasons.2) AS of
+ORDER BY of.2 DESC, not_measured
