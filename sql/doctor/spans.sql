@@ -1,6 +1,7 @@
--- Which server spans of the last {seconds} seconds can be joined with rows, and why the others cannot: a row per service and reason,
--- for `underspan doctor --spans`. A span joins where exactly one process has rows under all that the span says of it (boot id, PID
--- namespace and pid; without these host, container, pod, pid) and the span names its native thread, as the views ask for. reason is empty for spans that join.
+-- Which server spans of the last {seconds} seconds can be joined with rows, and why not: a row per service and reason, for
+-- `underspan doctor --spans`. A span joins if exactly one process has rows under all attributes of the span (boot id, PID
+-- namespace and pid; without these host, container, pod, pid) and the span names the native thread, as the views require. reason
+-- is empty for joined spans.
 WITH
     now64(6, 'UTC') - toIntervalSecond({seconds:UInt64}) AS since,
     (SELECT arraySort(groupUniqArray(100)(toString(host))) FROM ebpf_agent WHERE start_time >= since - INTERVAL 1 HOUR AND end_time >= since) AS agents,
@@ -10,7 +11,7 @@ WITH
             said AS s_said, toString(boot_id) AS s_boot, tid != 0 AS has_tid, count() AS n, min(trace_id) AS s_trace
         FROM
         (
-            -- what was delivered twice counts once
+            -- duplicates count once
             SELECT service, host, container_id, pod_uid, pid, tid, trace_id, said, boot_id FROM otel_span
             WHERE kind = 'server' AND time >= since
             LIMIT 1 BY sipHash128(trace_id, span_id)
@@ -30,7 +31,7 @@ WITH
             WHERE start_time >= since - INTERVAL 10 MINUTE AND pid IN (SELECT pid FROM otel_span WHERE kind = 'server' AND time >= since)
         )
     ),
-    -- the processes under all that a span may say of them
+    -- processes under all identities that a span may have
     seen AS
     (
         SELECT

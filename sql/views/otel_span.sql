@@ -23,7 +23,7 @@ SELECT
     toUInt32OrZero(SpanAttributes['thread.id']) AS tid,
     SpanAttributes['boot_id'] AS boot_id,
     toUInt32OrZero(SpanAttributes['pidns']) AS pidns,
-    -- what the span says of its process: the kernel and the PID namespace where it knows them (underspan-otel), else host and container
+    -- the span's identity of the process: boot id and PID namespace if present (underspan-otel), otherwise host and container
     if(boot_id != '' AND pidns != 0, cityHash64(boot_id, pidns, pid), cityHash64(host, container_id, pod_uid, pid)) AS said,
     toUInt16OrZero(multiIf(
         SpanAttributes['network.peer.port'] != '', SpanAttributes['network.peer.port'],

@@ -1,20 +1,20 @@
--- Where did the time of each request go? The request ledger: one row per row of ebpf_request that started at `from` or later and
--- before `to`, and the server span of the request where it is known:
+-- Where did the time of each request go? The request ledger: a row per row of ebpf_request started in [from, to), with the
+-- server span of the request if known:
 --   SELECT * FROM request(from = '2026-01-31 09:00:00', to = '2026-01-31 10:00:00') ORDER BY duration_ms DESC
 --
--- duration_ms is the sum of the parts, in the order in which they stand here: before the handler (accept_queue, client_wait, queue,
--- pool_wait), its thread (cpu to other) or its event loop (await, loop_busy), the client (client_slow). A part that is NULL was not
--- measured: not_measured says why, and its time is in another part or before start_time. handled_time is when a thread took the
--- request up. Sums and counts need weight.
+-- duration_ms is the sum of the parts, in column order: before the handler (accept_queue, client_wait, queue, pool_wait), the
+-- thread (cpu to other) or the event loop (await, loop_busy), the client (client_slow). A part that was not measured is NULL,
+-- with a reason in not_measured; the time is in a different part or before start_time. handled_time: a thread took the request
+-- up. Sums and counts need weight.
 --
--- span_by says how the span was found. traceparent: the request carried its caller's ids, and a span of its process has that caller as
--- its parent. traceparent alone: so does a span that does not name its process (process.pid). thread: the request carried none, and one
--- server span began on its thread while it ran (servers with one request a thread). Empty: no span is known to be the request's, and
--- no_span says why. A span or a request that fits twice fits nothing. A process is its pid, host and container, as far as the span says.
--- Questions that need no span ask ebpf_request, whose columns are the same.
+-- span_by: how the span was found. traceparent: the request carried the caller's ids, and a span of the process has that caller
+-- as parent. traceparent alone: the same, for a span without process.pid. thread: the request carried no ids, and exactly one
+-- server span began on the thread during the request (servers with one request per thread). Empty: no known span, with the
+-- reason in no_span. A span or request with two matches is not joined. A process is identified by
+-- pid with boot id and PID namespace, or with host and container, as far as the span has these. Questions without spans should use ebpf_request, which has the same columns.
 CREATE VIEW IF NOT EXISTS request AS
 WITH
-    -- when the last of the requests ended, and whether some are found by their thread
+    -- end of the last request; whether any request is found by thread
     (
         SELECT (max(end_time), countIf(trace_id = '' AND model = 'thread') > 0) FROM ebpf_request
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
@@ -22,7 +22,7 @@ WITH
     ) AS found,
     found.1 AS last_end,
     found.2 AS threads_needed,
-    -- what several server spans have as parent: services that one caller called with the same ids. Arrays, so that each is found once
+    -- parents of several server spans: services called with the same ids by one caller. Arrays, so that each is found once
     (
         SELECT groupArray(its_sent) FROM
         (
@@ -35,7 +35,7 @@ WITH
             HAVING min(cityHash64(span_id)) != max(cityHash64(span_id))
         )
     ) AS shared,
-    -- ids that several requests carried: what a proxy passed on unchanged, or sent once more; and those of several requests of a process
+    -- ids carried by several requests: passed on unchanged or repeated by a proxy; and ids of several requests of a process
     (
         SELECT groupArray(its_sent) FROM
         (
@@ -70,8 +70,8 @@ WITH
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
     ),
-    -- the processes of these minutes under all that a span may say of them (its said); Docker's name of a host is the container's id, shortened.
-    -- its_process 1: several are meant
+    -- processes of these minutes under all identities that a span may have (said); Docker's host name is the shortened container id.
+    -- its_process 1: ambiguous
     said_process AS
     (
         SELECT
@@ -88,7 +88,7 @@ WITH
         )
         GROUP BY said
     ),
-    -- the span of each request, or that several fit: by what the caller sent, and by its thread
+    -- the span of each request, or an ambiguity: by the caller's ids, and by thread
     fitting AS
     (
         SELECT key, min(its_hash) != max(its_hash) AS several, any(its_process) AS of_process, any(trace_of_thread) AS its_trace,

@@ -1,30 +1,30 @@
--- Where did the time of each request go, before and around its span? One row per server span that started at `from` or later and
--- before `to`; what a row says does not depend on the two, so that adjacent windows add up:
+-- Where did the time of each request go, before and around the span? A row per server span started in [from, to); a row does not
+-- depend on the window, so that adjacent windows add up:
 --   SELECT * FROM request_time(from = '2026-01-31 09:00:00', to = '2026-01-31 10:00:00') ORDER BY total_ms DESC
 --
--- total = accept + client_wait + handoff + gc + handler + rest, in milliseconds, each moment counted once, a collection first:
---   total_ms       from when the caller began (its client span; without one, from the first wait seen) until caller and span ended
---   accept_ms      the connection sat in the listener's accept queue
---   client_wait_ms it was accepted, but the client had sent nothing; NULL without a hand-off, whose row alone tells
---   handoff_ms     the request's bytes were there and no worker thread was; NULL where the thread is an event loop, whose reads have no rows
---   gc_ms          the process stood still for a collection, from the first wait to the end; gc_others_ms of it was none of this
---                  request's own doing: other threads or requests started it
---   handler_ms     the span without collections; request_time_parts splits it up
---   rest_ms        what is left: network, proxies, from the pick-up to the span's start, and whatever not_measured names
--- span_ms is what a trace viewer shows, caller_ms what the client span says.
+-- total = accept + client_wait + handoff + gc + handler + rest, in milliseconds; each moment counts once, collections first:
+--   total_ms       from the caller's begin (client span; without a client span, from the first wait seen) until caller and span ended
+--   accept_ms      in the listener's accept queue
+--   client_wait_ms accepted, before the client's first byte; NULL without a hand-off row
+--   handoff_ms     bytes present, no worker thread; NULL if the thread is an event loop, whose reads have no rows
+--   gc_ms          the process stopped for a collection, from the first wait to the end; gc_others_ms: the part of collections
+--                  triggered by different threads or requests
+--   handler_ms     the span without collections; split up by request_time_parts
+--   rest_ms        the remainder: network, proxies, from the pick-up to the span's start, and parts named in not_measured
+-- span_ms: the span's duration as in a trace viewer; caller_ms: the client span's.
 --
--- NULL is what was not measured; not_measured says of each such part why. A wait is given to a span only where it is known to be of
--- its request: see `h_state`. sampled lists the trackers that kept only some of their events then (their rows are an estimate, weight
--- is that of the row used). Waits in the accept queue under tcp_accept.min_duration_us (1 ms) have no row and count as the rest.
+-- NULL: not measured, with the reason per part in not_measured. A wait is assigned to a span only if known to belong to the
+-- request: see `h_state`. sampled: trackers that kept only some events in that time (rows are an estimate; weight is the weight
+-- of the row used). Waits in the accept queue under tcp_accept.min_duration_us (1 ms) have no row and count as rest.
 CREATE VIEW IF NOT EXISTS request_time AS
 WITH
-    -- when the last of the window's spans ended: nothing later is read
+    -- end of the window's last span: no later rows are read
     (
         SELECT fromUnixTimestamp64Micro(ifNull(max(end_us), 0), 'UTC') FROM otel_span
         WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
         --explain: AND trace_id = {trace_id:String}
     ) AS last_end,
-    -- the window's spans, and those before it that may have used up a wait; what was delivered twice counts once
+    -- the window's spans, and earlier spans that may have used up a wait; duplicates count once
     span AS
     (
         SELECT
@@ -45,7 +45,7 @@ WITH
             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE
             --explain: AND trace_id = {trace_id:String}
     ),
-    -- the processes that have rows, in slots of ten minutes whatever the window
+    -- processes with rows, in slots of ten minutes independent of the window
     process_row AS
     (
         SELECT pid AS p, host AS h, container_id AS c, pod_uid AS u, boot_id AS b, pidns AS ns, intDiv(toUnixTimestamp64Micro(start_time), 600000000) AS slot, tracker,
@@ -57,7 +57,7 @@ WITH
             UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 4 AS tracker FROM ebpf_gc_pause
             UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 8 AS tracker FROM ebpf_gil_wait
             UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 32 AS tracker FROM ebpf_cpu_throttle
-            -- the largest table, for the spans' pids of which there is no collection, and of spans that do not say whose pid it is
+            -- the largest table, for pids of spans without a collection, and for spans without a host or container
             UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 16 AS tracker FROM ebpf_off_cpu
             WHERE pid IN
             (
@@ -78,7 +78,7 @@ WITH
             --explain: AND pid IN {pids:Array(UInt32)}
         GROUP BY p, h, c, u, b, ns, slot, tracker
     ),
-    -- the same under all that a span may say of them
+    -- the same under all identities that a span may have
     seen AS
     (
         SELECT
@@ -97,7 +97,7 @@ WITH
         FROM process_row
         GROUP BY said_process
     ),
-    -- when each host's agent reported; since r_run without a gap or a change of what ran
+    -- reports of each host's agent; since r_run without a gap or a change of trackers
     report AS
     (
         SELECT r_host, r_from, r_to, r_ran, r_sampled,
@@ -124,14 +124,14 @@ WITH
         SELECT
             cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS h_thread, queue AS h_queue, weight AS h_weight, peer_port AS h_port,
             toUnixTimestamp64Micro(start_time) AS h_from, toUnixTimestamp64Micro(end_time) AS h_pickup,
-            -- a worker that took the connection first may have waited for its bytes itself
+            -- a worker that took the connection first may have waited for the bytes
             if(client_wait_ns > duration_ns, greatest(h_pickup, h_from + toInt64(intDiv(client_wait_ns, 1000))),
                 h_pickup - intDiv(least(handoff_ns, duration_ns), 1000)) AS h_bytes
         FROM ebpf_handoff
         WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
     ),
-    -- connections that waited for their accept(), with how many the thread took before, within 10 s and within 5 ms
+    -- connections that waited for accept(), with the number taken before by the thread, within 10 s and within 5 ms
     accepted AS
     (
         SELECT
@@ -149,8 +149,8 @@ WITH
                 --explain: AND pid IN {pids:Array(UInt32)}
         )
     ),
-    -- waits of a thread that had nothing to do: what it took before such a wait it had answered. Only of processes that
-    -- took something, and of first threads, which may be event loops
+    -- idle waits of a thread: requests taken before such a wait were answered. Only of processes that
+    -- took a request, and of first threads, which may be event loops
     idle AS
     (
         SELECT cityHash64(cityHash64(toString(host), toString(container_id), pid), tid) AS i_thread, toUnixTimestamp64Micro(start_time) AS i_from,
@@ -168,7 +168,7 @@ WITH
                     --explain: AND pid IN {pids:Array(UInt32)}
             ))
     ),
-    -- of each process how long it had collected when a collection ends: cumulative, so that no span meets all collections
+    -- cumulative time of collections per process at the end of each, so that spans need not join all collections
     collection AS
     (
         SELECT g_who, greatest(g_began, g_reached) AS g_from, greatest(g_ended, g_began, g_reached) AS g_to,
@@ -182,7 +182,7 @@ WITH
                 --explain: AND pid IN {pids:Array(UInt32)}
         )
     ),
-    -- the same of each thread's own collections
+    -- the same for the collections of each thread
     own AS
     (
         SELECT g_who, greatest(g_began, g_reached) AS g_from, greatest(g_ended, g_began, g_reached) AS g_to,
@@ -196,15 +196,15 @@ WITH
                 --explain: AND pid IN {pids:Array(UInt32)}
         )
     ),
-    -- hosts whose agent reported in a slot: where it did, a tracker that it does not name did not run
+    -- hosts with a report of the agent in a slot: there, a tracker without a report did not run
     reporting AS
     (
         SELECT cityHash64(r_host, arrayJoin([intDiv(r_from, 600000000) - 1, intDiv(r_from, 600000000), intDiv(r_from, 600000000) + 1])) AS host_slot, 1 AS reported
         FROM report
         GROUP BY host_slot
     ),
-    -- what the agent said of a process (outside of containers by its pid, else of the container): which trackers refused it, and why.
-    -- It repeats that each 12 hours (health_interval)
+    -- reports about a process (outside of containers by pid, otherwise by container): trackers that refused the process, and why.
+    -- Repeated each 12 hours (health_interval)
     health AS
     (
         SELECT health_key, 1 AS known, bitAnd(groupBitOr(bit), bitNot(groupBitOrIf(bit, live))) AS refused,
@@ -221,7 +221,7 @@ WITH
         )
         GROUP BY health_key
     ),
-    -- each span with its caller and its process
+    -- each span with caller and process
     placed AS
     (
         SELECT
@@ -229,7 +229,7 @@ WITH
             s.peer_port AS peer_port, s.client_port AS client_port, s.start_us AS start_us, s.end_us AS end_us, s.pid AS said_pid, s.boot_id AS boot_id,
             c.start_us AS caller_from, c.end_us AS caller_to, multiIf(s.boot_id != '', c.at_boot = cityHash64(s.boot_id), s.host = '', 0, c.at_host = cityHash64(s.host)) AS same_clock,
             p.matches AS matches, p.trackers AS trackers,
-            -- the trackers with rows as late as its end
+            -- trackers with rows as late as the span's end
             if(p.last_handoff_us >= s.end_us, 1, 0) + if(p.last_accept_us >= s.end_us, 2, 0) + if(p.last_gc_us >= s.end_us, 4, 0)
                 + if(p.last_gil_us >= s.end_us, 8, 0) + if(p.last_off_cpu_us >= s.end_us, 16, 0) AS trackers_after,
             if(p.matches = 1, p.host, s.host) AS host, if(p.matches = 1, p.container_id, s.container_id) AS container_id,
@@ -242,7 +242,7 @@ WITH
     lined AS
     (
         SELECT *, if(pid = 0, 0, cityHash64(process, tid)) AS thread,
-            -- requests that follow each other: of one connection where the span knows it, else of one thread
+            -- consecutive requests: of a connection if the span names it, otherwise of a thread
             multiIf(pid = 0, 0, peer_port != 0, cityHash64(process, peer_port, 'port'), cityHash64(process, tid)) AS line
         FROM keyed
     ),
@@ -251,26 +251,26 @@ WITH
         SELECT *, lagInFrame(start_us) OVER (PARTITION BY line ORDER BY start_us ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS previous_us
         FROM lined
     ),
-    -- what its thread took last before it: the hand-off h, the accept() t; idle i; what the agent said, r.
-    -- From here on conditions are joined by bitAnd, and moments by USING: the analyzer compares what an AND joins with all of the query
-    -- below it, which takes 20 ms each
+    -- the thread's last events before the span: hand-off h, accept() t, idle wait i; report of the agent r.
+    -- From here on conditions are joined by bitAnd, and times by USING: the analyzer compares operands of AND with the whole query
+    -- below, 20 ms each
     met AS
     (
         SELECT
             s.*, r_ran, r_sampled, r_to, r_run, h_from, h_bytes, h_pickup, h_port, h_queue, h_weight, i_from, i_epoll,
             t.x_number AS t_number, t.x_from AS t_from, t.x_to AS t_to, t.x_burst AS t_burst, t.x_weight AS t_weight,
-            -- so many connections the thread accepted since its span before this one
+            -- connections accepted by the thread since the thread's previous span
             if(t.x_number = 0, 0, least(t.x_lately, t.x_number - b.x_number)) AS t_fresh,
             bitAnd(bitAnd(r_ran, 16) != 0, r_to >= start_us) AS idle_known,
-            -- which hand-off is the request's own: 1 the last one that its thread picked up. Else the reason why not
+            -- the request's hand-off: 1: the last of the thread; otherwise the reason why not
             multiIf(
                 h_pickup = 0, 0,
-                start_us - h_pickup > 10000000, 0, -- as if there were none: how far back rows are read depends on the window
-                h_pickup <= previous_us, 2, -- another span of the thread came since
-                bitAnd(bitAnd(peer_port != 0, h_port != 0), peer_port != h_port), 3, -- another connection's
+                start_us - h_pickup > 10000000, 0, -- treated as none: how far back rows are read depends on the window
+                h_pickup <= previous_us, 2, -- a later span of the thread exists
+                bitAnd(bitAnd(peer_port != 0, h_port != 0), peer_port != h_port), 3, -- of a different connection
                 bitAnd(same_clock, h_pickup <= caller_from), 4, -- over before the caller began
-                bitAnd(bitAnd(h_port != 0, bitOr(peer_port = h_port, client_port = h_port)), bitAnd(i_from <= h_pickup + 2000, h_bytes <= start_us)), 1, -- or idle until its first byte came
-                h_bytes > start_us, 3, -- its bytes came later
+                bitAnd(bitAnd(h_port != 0, bitOr(peer_port = h_port, client_port = h_port)), bitAnd(i_from <= h_pickup + 2000, h_bytes <= start_us)), 1, -- or idle until the first byte
+                h_bytes > start_us, 3, -- the bytes arrived later
                 i_from > greatest(h_pickup, h_bytes), 5, -- the thread was idle since
                 bitAnd(same_clock, h_from >= caller_from), 1,
                 start_us - greatest(h_pickup, h_bytes) > multiIf(bitOr(bitAnd(r_sampled, 1) != 0, h_weight > 1), 5000,
@@ -284,8 +284,8 @@ WITH
         ASOF LEFT JOIN report AS r ON s.host = r_host AND s.end_us > r_from
         WHERE s.start_us >= toUnixTimestamp64Micro({from:DateTime64(6, 'UTC')})
     ),
-    -- by which connection its accept() is found. It was accepted just before a hand-off from accept(); a request that came later on it
-    -- (keepalive) waited for accept() only if it was the connection's first one, which its peer port tells: `unsure` without
+    -- the connection by which accept() is found: accepted just before a hand-off from accept(); a later request of the connection
+    -- (keepalive) waited for accept() only as the connection's first request, known by the peer port: otherwise `unsure`
     connected AS
     (
         SELECT s.*, c.x_from AS c_from, c.x_to AS c_to, c.x_weight AS c_weight, c.x_thread AS c_thread,
@@ -303,8 +303,8 @@ WITH
                 0) = c.x_connection
             AND if(bitAnd(s.h_state = 1, s.h_queue = 'accept'), s.h_from + 20000, s.start_us) >= c.x_to
     ),
-    -- a_state 1: the accept() that brought the request's connection is known, and what it waited; 0: none of its connection
-    -- waited; 2: it cannot be told which. a_from to a_to is that wait
+    -- a_state 1: the accept() of the request's connection and the wait are known; 0: no wait of the connection;
+    -- 2: ambiguous. a_from to a_to: the wait
     decided AS
     (
         SELECT *,
@@ -318,7 +318,7 @@ WITH
                 t_number = 0, 0,
                 start_us - t_to > 10000000, 0,
                 bitAnd(same_clock, t_to <= caller_from), 0,
-                i_from > t_to, if(bitAnd(i_epoll, t_fresh > 0), 2, 0), -- an event loop is idle until a slow client has sent its request
+                i_from > t_to, if(bitAnd(i_epoll, t_fresh > 0), 2, 0), -- an event loop is idle until a slow client has sent the request
                 t_fresh = 0, if(t_burst > 1, if(start_us - t_to <= 1000000, 2, 0), 0),
                 t_fresh > 1, 2,
                 start_us - t_to > multiIf(bitAnd(same_clock, t_from >= caller_from), 10000000, bitOr(bitAnd(r_sampled, 2) != 0, t_weight > 1), 5000,
@@ -327,7 +327,7 @@ WITH
             if(c_fits, c_from, t_from) AS a_from, if(c_fits, c_to, t_to) AS a_to, if(c_fits, c_weight, t_weight) AS a_weight
         FROM connected
     ),
-    -- the request's own time: [from_us, to_us); waits that began before its caller did are the connection's, not its own
+    -- the request's time: [from_us, to_us); waits that began before the caller belong to the connection, not to the request
     clipped AS
     (
         SELECT *, greatest(not_before, if(a_state = 1, a_from, 0)) AS accept_from, greatest(not_before, if(a_state = 1, a_to, 0)) AS accept_to
@@ -342,7 +342,7 @@ WITH
             multiIf(a_state = 1, accept_from, h_state = 1, greatest(accept_to, h_from), start_us) AS first_us
         FROM clipped
     ),
-    -- another host's clock may differ: its span is moved as little as it takes to hold what it waited for
+    -- clocks of hosts may differ: the caller's span is moved by the minimum that covers the called span
     moved AS
     (
         SELECT *, multiIf(caller_from = 0, 0, same_clock, 0,
@@ -355,13 +355,13 @@ WITH
         SELECT *,
             if(caller_from = 0, first_us, least(first_us, caller_from + skew_us)) AS from_us,
             if(caller_from = 0, end_us, greatest(end_us, caller_to + skew_us)) AS to_us,
-            -- its moments, and whose collections are asked for at each
+            -- boundaries of the request, and the owner of collections at each
             process AS by_process, thread AS by_thread, first_us AS at_first, wait_bytes AS at_bytes, pickup_us AS at_pickup, start_us AS at_start, end_us AS at_end, to_us AS at_done,
             if(bitAnd(a_state = 1, h_state = 1), process, 0) AS by_bytes, if(bitAnd(pickup_us != 0, pickup_us < start_us), process, 0) AS by_pickup,
             if(to_us > end_us, process, 0) AS by_done
         FROM moved
     ),
-    -- how long its process had collected at each of its moments, and its thread. Without a gap between two moments they are one
+    -- cumulative collections of the process and the thread at each boundary. Equal boundaries are merged
     told AS
     (
         SELECT
@@ -390,13 +390,13 @@ WITH
     asked AS
     (
         SELECT *,
-            -- the trackers of which the agent says that they ran all the time
+            -- trackers that ran all the time, according to the agent
             multiIf(pid = 0, 0, r_to < end_us, 0, r_run > first_us, 0, bitOr(matches = 1, known), r_ran, 0) AS covered,
-            -- without reports (or before the newest one): what has rows ran
+            -- without reports (or after the last): trackers with rows ran
             multiIf(pid = 0, 0, matches != 1, 0, NOT reported, trackers, r_to >= end_us, 0, r_to > end_us - 60000000, trackers_after, 0) AS shown,
             bitNot(if(matches = 1, bitAnd(refused, bitNot(trackers)), refused)) AS not_refused,
-            -- the span's thread is no process's first one and did not take the connection: another thread may have read the request and
-            -- put it into the server's own queue (waitress, executors), of which there are no rows
+            -- the span's thread is not a process's first thread and did not take the connection: a different thread may have read the request and
+            -- queued it inside the server (waitress, executors), without rows
             multiIf(tid = pid, 0, h_state != 0, 0, a_state = 1, bitAnd(c_fits, c_thread != thread), t_number = 0, 1, start_us - t_to > 10000000) AS brought,
             accept_to - accept_from AS accept_whole,
             if(h_state = 1, wait_bytes - wait_from, 0) AS client_whole,
@@ -423,17 +423,17 @@ WITH
     measuring AS
     (
         SELECT *, bitAnd(bitOr(covered, shown), not_refused) AS measured, bitAnd(bitAnd(covered, bitOr(covered, shown)), not_refused) AS sure,
-            -- its thread took connections from another one, and which of them was this request's is not known
+            -- the thread took connections from a different thread; the request's connection is unknown
             multiIf(h_state IN (3, 6), 1, h_state = 5, tid != pid, 0) AS unknown_pickup,
             multiIf(h_state != 0, 0, brought, 0, i_epoll, i_from >= start_us - 20000000, 0) AS is_loop,
-            -- a thread that accepts by itself reads at once where it has one connection at a time: an event loop may be busy
+            -- a thread that accepts and has one connection at a time reads at once; an event loop may be busy
             multiIf(h_state != 0, 0, brought, 0, if(a_state = 1, start_us - a_to <= 2000, 0), 0, i_epoll, 1, i_from < start_us - 20000000) AS read_late
         FROM asked
     ),
     answered AS
     (
         SELECT *,
-            -- only a tracker that is known to have run, and kept everything, says by the lack of a row that there was no wait
+            -- the lack of a row means no wait only for a tracker known to have run without sampling
             multiIf(h_state = 1, 1, unknown_pickup, 0, bitOr(brought, read_late), 0, bitAnd(r_sampled, 1) != 0, 0, bitAnd(sure, 1) != 0) AS handoff_measured,
             multiIf(a_state = 1, 1, a_state != 0, 0, bitAnd(bitOr(brought, unknown_pickup), bitAnd(peer_port = 0, client_port = 0)), 0, bitAnd(r_sampled, 2) != 0, 0, bitAnd(sure, 2) != 0) AS accept_measured,
             multiIf(bitAnd(measured, 4) = 0, 0, bitAnd(r_sampled, 4) = 0, 1, gc_done > gc_first) AS gc_measured,
