@@ -28,6 +28,7 @@ struct service {
 };
 
 static struct service *services;
+static struct service *last_used; /* rows of a process come one after the other */
 
 static struct service *find(uint32_t host_pid)
 {
@@ -39,6 +40,8 @@ static struct service *find(uint32_t host_pid)
 
 static void drop(struct service *service)
 {
+	if (service == last_used)
+		last_used = NULL;
 	HASH_DEL(services, service);
 	free(service);
 }
@@ -113,10 +116,14 @@ static struct service *add(uint32_t host_pid)
  */
 static struct service *use(uint32_t host_pid)
 {
-	struct service *found = find(host_pid);
+	struct service *found;
 
+	if (last_used && last_used->host_pid == host_pid)
+		return last_used;
+	found = find(host_pid);
 	if (!found)
 		return add(host_pid);
+	last_used = found;
 	HASH_DEL(services, found);
 	HASH_ADD(hh, services, host_pid, sizeof(found->host_pid), found);
 	return found;
