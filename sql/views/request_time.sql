@@ -303,7 +303,7 @@ WITH
                 0) = c.x_connection
             AND if(bitAnd(s.h_state = 1, s.h_queue = 'accept'), s.h_from + 20000, s.start_us) >= c.x_to
     ),
-    -- a_state 1: the accept() of the request's connection and the wait are known; 0: no wait of the connection;
+    -- a_state 1: the accept() of the request's connection and the wait are known; 0: no wait of the connection,
     -- 2: ambiguous. a_from to a_to: the wait
     decided AS
     (

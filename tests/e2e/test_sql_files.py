@@ -74,6 +74,12 @@ def check(got, expected, what):
     assert len(got) == len(expected), f"{what}: {len(got)} rows, expected {len(expected)}"
 
 
+def test_a_statement_ends_at_its_end():
+    """Who pastes a view into a client may have it cut at each ; that ends a line: no comment inside of a statement has one there."""
+    for path in [*files("views"), *files("queries")]:
+        assert not re.search(r"^ +--.*;$", path.read_text(), re.M), path
+
+
 def test_no_file_is_left_out():
     """A new file under sql/ needs an expected result; a new folder a test."""
     assert sorted(p.name for p in SQL.iterdir() if p.is_dir()) == FOLDERS
