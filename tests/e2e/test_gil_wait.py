@@ -267,6 +267,7 @@ def test_subinterpreters_have_their_own(python, start_agent, start_workload):
     assert abs(sum(waits[t] for t in truth["inside"]) - truth["wall_ns"]) < 0.1 * truth["wall_ns"] + truth["run_delay_ns"]
 
 
+@pytest.mark.alone  # a row for every wait: the agent's output has to be read as fast
 @pytest.mark.parametrize("kind", ["hold", "many"])
 def test_probes_at_the_calls(kind, debian_python, start_agent, start_workload):
     """The method for C libraries that do not show the scheduler what a thread waits for: the same waits, and who had

@@ -216,6 +216,7 @@ def test_stacks_of_waits_for_the_gil_have_a_share_of_the_time(start_agent, start
     assert missing["stack_share"] >= len(none) / 2, missing
 
 
+@pytest.mark.alone  # a row for every wait: the agent's output has to be read as fast
 @pytest.mark.parametrize("degrade", WAYS_BACK.values(), ids=WAYS_BACK)
 def test_threads_off_the_cpu_have_their_stack(degrade, start_agent, start_on_all, capsys):
     """Where the thread sleeps, waits for the GIL or has lost its CPU."""
