@@ -40,20 +40,20 @@ ifeq ($(RELEASE),1)
   BUILD  := build/release-$(MACHINE)
 endif
 
-LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd capstone libcap liblzma
+LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd libprotobuf-c capstone libcap liblzma
 CFLAGS   ?= -O2 -g
 ifeq ($(DEBUG),1)
   CFLAGS := -O0 -g3
 endif
 # with the fuzzer's hooks, inactive without the fuzzer: fuzz targets and sanitized tests share objects
-SANITIZED := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
+SANITIZED := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
 ifeq ($(SANITIZE),1)
   CFLAGS  := $(SANITIZED)
   LDFLAGS += -fsanitize=address,undefined
   BUILD   := build/sanitize
 endif
 ifeq ($(SANITIZE),thread)
-  CFLAGS  := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
+  CFLAGS  := -O1 -g1 -fno-omit-frame-pointer -fsanitize=thread
   LDFLAGS += -fsanitize=thread
   BUILD   := build/thread
 endif
@@ -66,7 +66,7 @@ ifeq ($(RELEASE),1)
   # The C library, zlib, TLS and curl are the host's. libmicrohttpd.a needs GnuTLS. Debian's libcurl has versioned
   # symbols, further distributions' have none: linked against a stand-in without versions, which fits both.
   CURL_STUB := $(BUILD)/libcurl.so.4
-  LDLIBS := -Wl,-Bstatic -lbpf -lelf -ljansson -lmicrohttpd -lcapstone -lcap -llzma -Wl,-Bdynamic -Wl,--as-needed \
+  LDLIBS := -Wl,-Bstatic -lbpf -lelf -ljansson -lmicrohttpd -lprotobuf-c -lcapstone -lcap -llzma -Wl,-Bdynamic -Wl,--as-needed \
 	-lz -lgnutls $(CURL_STUB) -ldl -lm
   LDFLAGS += -s -Wl,--exclude-libs,ALL
 endif
@@ -76,8 +76,11 @@ BPF_CFLAGS := -target bpf -mcpu=v3 -O2 -g -std=gnu11 -Wall -Wextra -Werror \
 
 SRCS      := $(sort $(shell find src -name '*.c'))
 EMBEDDED  := $(BUILD)/sql_files.o $(BUILD)/html_files.o
-OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(EMBEDDED)
+PROTOS    := $(sort $(shell find src -name '*.proto'))
+PROTO_HDR := $(foreach p,$(PROTOS),$(GEN)/include/$(notdir $(p:.proto=.pb-c.h)))
+OBJS      := $(SRCS:%.c=$(BUILD)/%.o) $(PROTOS:%.proto=$(BUILD)/%.pb-c.o) $(EMBEDDED)
 LIB_OBJS  := $(filter-out $(BUILD)/src/main.o,$(OBJS))
+LIB       := $(BUILD)/lib.a
 BPF_SRCS  := $(sort $(wildcard bpf/*.bpf.c))
 BPF_OBJS  := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/bpf/%.bpf.o)
 SKELETONS := $(BPF_SRCS:bpf/%.bpf.c=$(GEN)/include/%.skel.h)
@@ -96,7 +99,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz grafana-scale sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -109,6 +112,7 @@ help: ## this list
 tools:
 	@test -n "$(CLANG)" || { echo "make: no clang found; run 'make deps'" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin:/sbin" command -v $(BPFTOOL) >/dev/null || { echo "make: no bpftool found; run 'make deps'" >&2; exit 1; }
+	@command -v protoc-c >/dev/null || { echo "make: no protoc-c found; run 'make deps'" >&2; exit 1; }
 	@pkg-config --exists $(LIBS) || { echo "make: missing $$(pkg-config --print-errors --exists $(LIBS) 2>&1 | sed -n "s/^No package '\(.*\)' found/\1/p" | xargs); run 'make deps'" >&2; exit 1; }
 
 deps: ## install the packages for building (apt; with sudo if needed)
@@ -127,7 +131,7 @@ $(CURL_STUB): $(OBJS)
 	$(Q)$(CC) $(TARGET) $(LDFLAGS) -shared -fPIC -nostdlib -Wl,-soname,libcurl.so.4 -o $@ $@.c
 endif
 
-$(BUILD)/src/%.o: src/%.c | tools $(SKELETONS)
+$(BUILD)/src/%.o: src/%.c | tools $(SKELETONS) $(PROTO_HDR)
 	$(call msg,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
@@ -144,6 +148,18 @@ $(GEN)/include/%.skel.h: $(GEN)/bpf/%.bpf.o
 	$(Q)mkdir -p $(@D)
 	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp
 	$(Q)mv $@.tmp $@
+
+# messages of src/**/*.proto: structs and decoders
+define PROTO_RULES
+$(GEN)/include/$(notdir $(1:.proto=.pb-c.h)): $(1) | tools
+	$$(call msg,PROTO,$(1))
+	$$(Q)mkdir -p $(GEN)/include
+	$$(Q)protoc-c --proto_path=$(dir $(1)) --c_out=$(GEN)/include $(notdir $(1))
+$(BUILD)/$(1:.proto=.pb-c.o) $(BUILD)/sanitize/$(1:.proto=.pb-c.o): %.o: $(GEN)/include/$(notdir $(1:.proto=.pb-c.h))
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(ALL_CFLAGS) $$(if $$(findstring /sanitize/,$$@),$$(SANITIZED)) -c $$(<:.h=.c) -o $$@
+endef
+$(foreach p,$(PROTOS),$(eval $(call PROTO_RULES,$(p))))
 
 # the system calls of this architecture by number, from the kernel's headers
 $(GEN)/include/syscall_names.inc:
@@ -194,10 +210,16 @@ dist-arm64: ## the same for arm64, built here (root: unpacks Debian's arm64 libr
 
 # ---- checks ----
 
-$(BUILD)/tests/unit/%: tests/unit/%.c $(LIB_OBJS)
+# programs of the tests link the objects that they need: linking all of them takes a second of CPU per program.
+# A thin archive refers to the objects
+$(LIB): $(LIB_OBJS)
+	$(Q)rm -f $@
+	$(Q)ar rcsT $@ $^
+
+$(BUILD)/tests/unit/%: tests/unit/%.c $(LIB)
 	$(call msg,TEST,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB) $(LDLIBS) -lcmocka
 
 # from events to rows, in one program; the clock is the tests'
 $(BUILD)/tests/rows/%.o: tests/rows/%.c | tools $(SKELETONS)
@@ -205,9 +227,9 @@ $(BUILD)/tests/rows/%.o: tests/rows/%.c | tools $(SKELETONS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -Itests/rows -MMD -MP -c $< -o $@
 
-$(ROWS_BIN): $(ROWS_OBJS) $(LIB_OBJS)
+$(ROWS_BIN): $(ROWS_OBJS) $(LIB)
 	$(call msg,TEST,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=clock_gettime -o $@ $(ROWS_OBJS) $(LIB_OBJS) $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=clock_gettime -o $@ $(ROWS_OBJS) $(LIB) $(LDLIBS) -lcmocka
 
 unit-programs: $(UNIT_BINS) $(ROWS_BIN)
 UNIT_RUNS := $(UNIT_BINS:%=%.run) $(ROWS_BIN).run
@@ -219,7 +241,7 @@ unit: $(UNIT_RUNS) ## build and run the unit tests
 
 # every object again, instrumented for the fuzzer and the sanitizers, as with SANITIZE=1; targets link the objects they need
 ifneq ($(SANITIZE),1)
-$(BUILD)/sanitize/src/%.o: src/%.c | tools $(SKELETONS) $(GEN)/include/syscall_names.inc
+$(BUILD)/sanitize/src/%.o: src/%.c | tools $(SKELETONS) $(PROTO_HDR) $(GEN)/include/syscall_names.inc
 	$(call msg,FUZZ,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CLANG) $(ALL_CFLAGS) $(SANITIZED) -MMD -MP -c $< -o $@
@@ -236,16 +258,17 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/lib.a $(EMBEDDED)
 	$(Q)$(CLANG) $(ALL_CFLAGS) $(SANITIZED) -fsanitize=fuzzer -Itests/fuzz -MMD -MP $(ALL_LDFLAGS) \
 		-o $@ $< $(BUILD)/fuzz/lib.a $(EMBEDDED) $(LDLIBS)
 
+fuzz-programs: $(FUZZ_BINS)
 fuzz: $(FUZZ_BINS) ## search for inputs that break the readers of untrusted data (FUZZ_SECONDS=60 each)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_BINS)
 
 # programs that replace the agent in a test with exactly known input, and watched programs
 # that cannot be Python
 E2E_PROGRAMS := $(patsubst tests/e2e/programs/%.c,$(BUILD)/tests/e2e/%,$(wildcard tests/e2e/programs/*.c))
-$(BUILD)/tests/e2e/%: tests/e2e/programs/%.c $(LIB_OBJS)
+$(BUILD)/tests/e2e/%: tests/e2e/programs/%.c $(LIB)
 	$(call msg,TEST,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
 
 $(BUILD)/tests/e2e/frames: ALL_CFLAGS += -fno-omit-frame-pointer -fno-optimize-sibling-calls
 e2e-programs: $(E2E_PROGRAMS)
@@ -263,7 +286,7 @@ check-kernels: ## boot real kernels under QEMU, run every tracker under each (mi
 	@$(MAKE) --no-print-directory all
 	@tests/vm/run.sh
 
-servers: ## the request ledger on 21 real servers, with a table of the results (root; minutes; a part of check)
+servers: ## the request ledger on 23 real servers, with a table of the results (root; minutes; a part of check)
 	@deploy/dependencies.sh build check servers
 	@$(MAKE) --no-print-directory all
 	@tests/e2e/run.sh -k test_ledger_servers
@@ -273,21 +296,13 @@ grafana-scale: ## every panel of deploy/grafana on 100 million rows (ROWS=N) in 
 	@$(MAKE) --no-print-directory all
 	@UNDERSPAN_GRAFANA_ROWS=$(or $(ROWS),100000000) tests/e2e/run.sh -k "test_grafana and test_scale" -s
 
-storm: ## ten million context switches, a minute of process starts: each is counted, nothing grows (root; minutes; not part of check)
-	@deploy/dependencies.sh build check
+storm: ## ten million context switches, a minute of process starts, of requests: each is counted, nothing grows (root; minutes; not part of check)
+	@deploy/dependencies.sh build check servers
 	@$(MAKE) --no-print-directory all
-	@UNDERSPAN_STORM=10000000 UNDERSPAN_STORM_SECONDS=60 tests/e2e/run.sh -k "test_off_cpu_storm or test_process_storm" -s
+	@UNDERSPAN_STORM=10000000 UNDERSPAN_STORM_SECONDS=60 tests/e2e/run.sh -k "test_off_cpu_storm or test_process_storm or test_full_speed" -s
 
-check: ## install missing packages, build, run every test
-	@deploy/dependencies.sh build check
-	@deploy/dependencies.sh servers || echo "make: the tests of the servers that are missing will fail" >&2
-	@$(MAKE) --no-print-directory -j"$$(nproc)" all unit-programs $(FUZZ_BINS)
-	@$(MAKE) --no-print-directory fmt-check
-	@$(MAKE) --no-print-directory -j"$$(nproc)" -O unit
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=3
-	@tests/sanitize.sh address unit
-	@tests/sanitize.sh thread e2e -k "test_reload or test_the_manager or test_reload_loses or test_what_a_reload or goes_away or stops_reading or test_agent_killed"
-	@$(MAKE) --no-print-directory e2e
+check: ## install missing packages, build, run every test; ends with the time of each stage
+	@tests/check.sh
 
 check-dist: dist ## install, run, upgrade and remove the files of dist in clean roots of Debian's releases (root; minutes; not part of check)
 	@deploy/dependencies.sh dist-check
@@ -298,10 +313,10 @@ demo: ## install missing packages, build, and show where requests' time goes
 	@$(MAKE) --no-print-directory -j"$$(nproc)" all
 	@deploy/demo/demo.sh
 
-$(BUILD)/tests/bench/%: tests/bench/%.c $(LIB_OBJS)
+$(BUILD)/tests/bench/%: tests/bench/%.c $(LIB)
 	$(call msg,BENCH,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB_OBJS) $(LDLIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
 
 bench: ## the agent's cost: BPF time by operation, then ratios in a run (root; some minutes)
 	@deploy/dependencies.sh build bench
@@ -332,7 +347,7 @@ fmt-check: ## fail on an unformatted C source, or a wrong include between src's 
 
 clean: ## remove build products (not the downloads in build/cache)
 	rm -rf $(BUILD)/src $(BUILD)/bpf $(BUILD)/include $(BUILD)/tests $(BUILD)/fuzz $(BUILD)/underspan $(BUILD)/sql $(BUILD)/sql_files.* \
-		$(BUILD)/html $(BUILD)/html_files.* \
+		$(BUILD)/html $(BUILD)/html_files.* $(LIB) \
 		$(BUILD)/sanitize $(BUILD)/thread build/doc build/release-* build/dist build/dist.*
 
 -include $(OBJS:.o=.d) $(BPF_OBJS:.o=.d) $(UNIT_BINS:=.d) $(ROWS_OBJS:.o=.d) $(E2E_PROGRAMS:=.d) $(FUZZ_OBJS:.o=.d) $(FUZZ_BINS:=.d)

@@ -63,6 +63,7 @@ struct {
 
 static const struct collection empty_collection;
 
+bool out;      /* set by user space: no collection begins; open ones end as usual */
 bool stopping; /* set by user space: the uprobes still run, but no more rows */
 
 const volatile bool only_chosen = false; /* --pid: only processes of the map `processes` */
@@ -255,7 +256,8 @@ int gc_pause_enter(struct pt_regs *regs)
 	const struct gc_binary *binary;
 	struct collection *open;
 
-	if (!site || !site->method || stopping || (only_chosen && !process_tracked(thread >> 32)))
+	if (out || !site || !site->method || stopping ||
+	    (only_chosen && !process_tracked(thread >> 32)))
 		return 0;
 	binary = binary_of(site);
 	if (!binary)

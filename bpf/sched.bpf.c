@@ -56,14 +56,14 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	task_user_call(task, &call);
 	if (gil_wait_runs)
 		gil = gil_switched_out(task, t, &call, state, now);
-	examined = off_cpu_runs && !off_cpu_sample_out(&t->off);
-	if (!examined && !request_runs)
+	examined = off_cpu_runs && !off_cpu_leave_out(&t->off);
+	if (!examined && !request_measures())
 		return;
 	if (task->flags &
 	    (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD)) /* all registers 0: would be read() */
 		call.nr = NR_KERNEL_THREAD;
 	cause = off_cpu_cause(task, &call, state, gil, &idle);
-	if (request_runs)
+	if (request_measures())
 		request_switch_out(task, t, &call, cause, now);
 	if (examined)
 		off_cpu_switch_out(task, t, &call, state, cause, idle);
@@ -74,7 +74,7 @@ static __always_inline void switch_in(struct task_struct *task, struct thread *t
 	if (!t)
 		return;
 	if (t->off_ns) {
-		if (request_runs)
+		if (request_measures())
 			request_switch_in(task, t, now);
 		if (gil_wait_runs)
 			gil_switch_in(task, t, now);
@@ -91,7 +91,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	struct thread *t = NULL;
 	__u64 now = 0;
 
-	if (gil_end_ns)
+	if (gil_end_ns || sched_out)
 		return 0;
 	if (thread_may_be_followed(prev)) {
 		now = bpf_ktime_get_ns();
@@ -114,7 +114,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 {
 	struct thread *t;
 
-	if (gil_end_ns || !thread_may_be_followed(task))
+	if (gil_end_ns || sched_out || !thread_may_be_followed(task))
 		return 0;
 	t = thread_find(task);
 	if (!t)
@@ -124,7 +124,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 		gil_woken(task, t, t->wake_ns);
 	if (off_cpu_runs)
 		off_cpu_woken(task, t, t->wake_ns);
-	if (request_runs)
+	if (request_measures())
 		request_woken(task, t, t->wake_ns);
 	return 0;
 }
@@ -173,8 +173,11 @@ int BPF_PROG(sched_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (!has_task_storage) /* key reused from an unseen exit */
 		thread_delete(child);
-	if (tgid == parent_tgid)
+	if (tgid == parent_tgid) {
+		if (request_runs && thread_may_be_followed(child))
+			request_creates(child);
 		return 0;
+	}
 	inherited = bpf_map_lookup_elem(&gil_processes, &parent_tgid);
 	if (inherited && bpf_map_update_elem(&gil_processes, &tgid, inherited, BPF_ANY))
 		gil_lost();
@@ -207,9 +210,9 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 
 	if (t) {
-		if (request_runs && t->request.open)
+		if (request_measures() && t->request.open)
 			request_thread_busy(tgid, -1);
-		if (request_runs && t->request.giver)
+		if (request_measures() && t->request.giver)
 			request_work_forget(task);
 		thread_ends_unseen(t);
 		if (gil_wait_runs && gil_end_ns)
@@ -245,5 +248,31 @@ int gil_end_waits(struct bpf_iter__task *ctx)
 	t = gil_wait_runs ? thread_find(task) : NULL;
 	if (t)
 		gil_wait_end(task, t, gil_end_ns);
+	return 0;
+}
+
+/*
+ * Run once by user space before the governor puts a tracker back: what began before the tracker was
+ * out must not end now. Programs leave the cleared parts alone as long as request_out or sched_out
+ * is set.
+ */
+SEC("?iter/task")
+int sched_forget(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread *t = task ? thread_find(task) : NULL;
+
+	if (!t)
+		return 0;
+	if (request_runs && request_out)
+		request_forget(&t->request);
+	if (!sched_out)
+		return 0;
+	thread_ends_unseen(t);
+	if (off_cpu_runs)
+		off_cpu_drop_deferred(task, t);
+	if (gil_wait_runs && t->gil.start_ns)
+		gil_lost();
+	thread_delete(task);
 	return 0;
 }

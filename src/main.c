@@ -30,9 +30,11 @@ static const struct command {
 	  .takes = TAKES_DATABASE },
 	{ "requests", command_requests, "the slow requests, and where their time went",
 	  .takes = TAKES_DATABASE },
-	{ "gil", command_gil, "GIL waits of a process: waiters, holders and times" },
-	{ "offcpu", command_offcpu,
-	  "where a process's threads were off the CPU, as a flame graph" },
+	{ "gil", command_gil, "GIL waits of a process: waiters, holders and times",
+	  .takes = TAKES_DATABASE },
+	{ "offcpu", command_offcpu, "where a process's threads were off the CPU, as a flame graph",
+	  .takes = TAKES_DATABASE },
+	{ "top", command_top, "where Python processes wait, live, second by second" },
 	{ "doctor", command_doctor, "check this host and its processes", .takes = TAKES_DATABASE },
 };
 

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # Checks the order of src's folders, includes without cycles, and that named files exist.
 #
-# A file includes only its own folder and folders before it in ORDER. A source file and its header
-# are a unit: no unit may reach itself by includes. `make fmt-check`
-# runs this.
+# A file includes only files of the same folder and of earlier folders in ORDER. A source file and the
+# header are a unit: includes must not lead from a unit back to the same unit. `make fmt-check` runs this.
 
 import os
 import re
@@ -31,7 +30,7 @@ def folder_of(path):
 
 
 def includes(root):
-    """{file: [files of src that it includes]}; include/ and generated files have no folder"""
+    """{file: [included files of src]}; include/ and generated files have no folder"""
     known = set(sources(root))
     return {
         path: [i for i in INCLUDE.findall(open(os.path.join(root, path)).read()) if i in known]
@@ -84,7 +83,7 @@ def missing_files():
                          capture_output=True, text=True)  # fmt: skip
     for path in out.stdout.split():
         if not os.path.exists(path):
-            continue  # removed, and not committed yet
+            continue  # removed, but not committed
         with open(path, errors="replace") as f:
             for name in NAMED.findall(f.read()):
                 if name not in EXAMPLES and not os.path.exists(name):

@@ -32,7 +32,7 @@ export UNDERSPAN_PATIENCE=${UNDERSPAN_PATIENCE:-4}
 status=0
 if [[ $which == *unit* ]]; then
     make --no-print-directory -j"$(nproc)" SANITIZE=$value unit-programs
-    make --no-print-directory -j"$(nproc)" -O SANITIZE=$value unit || status=1
+    make --no-print-directory -j$(($(nproc) * 3)) -O SANITIZE=$value unit || status=1
 fi
 if [[ $which == *e2e* ]]; then
     make -s -j"$(nproc)" all

@@ -96,6 +96,8 @@ int gil_call_enter(struct pt_regs *regs)
 		call = NULL;
 	}
 	if (!call) {
+		if (gil_wait_out)
+			return 0;
 		bpf_map_update_elem(&gil_calls, &key, &no_gil_call, BPF_ANY);
 		call = bpf_map_lookup_elem(&gil_calls, &key);
 		if (!call) {

@@ -85,7 +85,7 @@ int gil_take_enter(struct pt_regs *regs)
 	struct task_struct *task = current_task();
 	struct python_gil gil = {};
 
-	if (!process)
+	if (!process || gil_wait_out)
 		return 0;
 	take.run_delay = run_delay(task);
 	take.sleeps = BPF_CORE_READ(task, nvcsw);

@@ -66,6 +66,8 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 		return;
 	if (w->start_ns && (w->gil != address || !gil_same_wait(w, &gil)))
 		gil_wait_close(t);
+	if (!w->start_ns && gil_wait_out)
+		return;
 	gil_publish_thread(task, t);
 	if (!w->start_ns)
 		gil_wait_open(w, now);
@@ -124,7 +126,7 @@ static __always_inline void gil_lock_sleep(struct task_struct *task, struct thre
 	if (w->start_ns && (w->gil != address || (own && !takes) || !gil_same_wait(w, &gil)))
 		gil_wait_close(t);
 	if (!w->start_ns) {
-		if (!takes)
+		if (!takes || gil_wait_out)
 			return;
 		gil_wait_open(w, now);
 		if (!own)
@@ -211,6 +213,8 @@ static __always_inline void gil_preempted(struct task_struct *task, struct threa
 static __always_inline bool gil_switched_out(struct task_struct *task, struct thread *t,
 					     struct user_call *call, __u32 state, __u64 now)
 {
+	if (gil_wait_out && !t->gil.start_ns) /* an open wait goes on to its end */
+		return false;
 	if (!t->thread_pointer)
 		gil_publish_thread(task, t);
 	gil_process_ran(task->tgid);

@@ -14,13 +14,6 @@
 #include "lib/task.bpf.h"
 #include "events/handoff.h"
 
-enum connection_state {
-	WAITING, /* for a thread: accepted, or a request arrived on an idle connection */
-	PICKED,	 /* a thread took the connection, the first byte has not arrived */
-	SERVED,	 /* reported; the worker's further calls do not matter */
-	IDLE,	 /* kept alive: some poller waits for the next request */
-};
-
 /* Without preallocation: most hosts have few connections, some have very many. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

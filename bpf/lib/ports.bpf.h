@@ -14,7 +14,7 @@
 
 #include "lib/socket.bpf.h"
 
-/* a byte for each port: set by a single store, which cannot lose that of another CPU */
+/* a byte for each port: set by a single store, which cannot lose a concurrent store */
 enum { PORTS_PER_GROUP = 64, PORT_GROUPS = 65536 / PORTS_PER_GROUP };
 
 struct port_group {
@@ -34,7 +34,8 @@ static __always_inline __u32 port_of(__u16 family, __u16 port)
 	return family == AF_INET || family == AF_INET6 ? port : 0;
 }
 
-/* Call before the connection gets an entry in a map: until then its packets pass unseen. */
+/* Call before the connection gets an entry in a map: until then the connection's packets pass
+ * unseen. */
 static __always_inline void port_accepts(struct sock *sk)
 {
 	__u32 port = port_of(BPF_CORE_READ(sk, __sk_common.skc_family),

@@ -102,7 +102,7 @@ static __always_inline void loop_fill_split(struct task_struct *task, struct loo
 	event->part_ns[LOOP_OTHER] = ns > on ? ns - on : 0;
 }
 
-/* Of the sleeps if the thread slept for most of the stall, else of a CPU. */
+/* Of the sleeps if the thread slept for most of the stall, otherwise of a CPU. */
 static __always_inline void loop_choose_stack(struct loop_thread *loop, __u64 now)
 {
 	struct loop_stall_event *event = &loop->event;
@@ -153,7 +153,7 @@ __noinline int loop_stalled(__u32 sleeps)
 	loop_fill_split(task, loop, watch, now);
 	loop_choose_stack(loop, now);
 	loop->pending = 1;
-	/* what was ready is known at the end of the poll; an idle poll may take for ever */
+	/* ready descriptors are known at the end of the poll; an idle poll may take for ever */
 	if (sleeps && !watch)
 		loop_send(LOOP_ROW_OF_CALL);
 	return 0;

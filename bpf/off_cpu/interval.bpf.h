@@ -17,18 +17,25 @@
 
 /*
  * Sampling before any work: at very high switch rates even classifying a switch is too expensive,
- * so the governor picks a random subset of switches.
+ * so the governor picks a random subset of switches, or none.
  */
-static __always_inline bool off_cpu_sample_out(struct off_cpu *off)
+static __always_inline bool off_cpu_leave_out(struct off_cpu *off)
 {
+	struct sampling *sampling;
 	__u32 zero = 0, shift = 0;
-	struct sampling *sampling = bpf_map_lookup_elem(&off_cpu_sampling, &zero);
+
+	if (off_cpu_out) {
+		off->left_out = OFF_CPU_NOT_MEASURED;
+		return true;
+	}
+	sampling = bpf_map_lookup_elem(&off_cpu_sampling, &zero);
 
 	if (sampling)
 		shift = sampling->skip_shift & 31;
 	off->skip_shift = shift;
-	off->sampled_out = shift && bpf_get_prandom_u32() << (32 - shift);
-	return off->sampled_out;
+	off->left_out = shift && bpf_get_prandom_u32() << (32 - shift) ? OFF_CPU_SAMPLED
+								       : OFF_CPU_EXAMINED;
+	return off->left_out;
 }
 
 /* Why the thread leaves the CPU: enum off_cpu_cause. */
@@ -83,10 +90,12 @@ static __always_inline void off_cpu_switch_in(struct task_struct *task, struct t
 	__u64 ns = end - t->off_ns, runq_ns = 0, without_stack;
 	struct off_cpu_event *event;
 
-	if (t->off.sampled_out) {
-		off_cpu_stat(STAT_SEEN, 1);
-		off_cpu_stat(STAT_SAMPLED, 1);
-		t->off.sampled_out = 0;
+	if (t->off.left_out) {
+		if (t->off.left_out == OFF_CPU_SAMPLED) {
+			off_cpu_stat(STAT_SEEN, 1);
+			off_cpu_stat(STAT_SAMPLED, 1);
+		}
+		t->off.left_out = OFF_CPU_EXAMINED;
 		return;
 	}
 	if (t->off.cause == OFF_CPU_CAUSE_preempt)

@@ -261,4 +261,18 @@ static __always_inline void off_cpu_finish_deferred(struct thread *t, bool walk,
 	bpf_map_delete_elem(&off_cpu_deferred, &key);
 }
 
+/* Counts the row as lost, if there was to be one. Any thread may be current. */
+static __always_inline void off_cpu_drop_deferred(struct task_struct *task, struct thread *t)
+{
+	__u64 key = task_key(task), what = t->off_cpu_deferred;
+
+	if (!what)
+		return;
+	t->off_cpu_deferred = 0;
+	__sync_fetch_and_add(&off_cpu_deferred_n, -1);
+	if (what == OFF_CPU_DEFERRED_ROW)
+		off_cpu_lost();
+	bpf_map_delete_elem(&off_cpu_deferred, &key);
+}
+
 #endif

@@ -54,7 +54,7 @@ static __always_inline bool waker_fits(struct thread *t, __u32 tgid, long nr, __
 	return waker_tgid == tgid && (!waker_futex || waker_futex == t->futex);
 }
 
-/* The futex that a call wakes; 0: not a wake-up, or one that requeues waiters. */
+/* The futex woken by a call; 0: not a wake-up, or a requeue of waiters. */
 static __always_inline __u64 futex_woken_by(struct user_call *call)
 {
 	__u32 command = call->arg2 & FUTEX_CMD_MASK;
@@ -67,8 +67,8 @@ static __always_inline __u64 futex_woken_by(struct user_call *call)
 }
 
 /*
- * Who the current thread is: read once a second, since a name may change. A thread is woken by the
- * same few threads again and again, and reading takes 0.12 us.
+ * Identity of the current thread: read once a second, since a name may change. A thread is woken by
+ * the same few threads again and again, and reading takes 0.12 us.
  */
 static __always_inline void waker_read(struct thread *t, struct task_struct *waker, __u64 now)
 {
@@ -97,7 +97,7 @@ static __always_inline void off_cpu_woken(struct task_struct *task, struct threa
 	struct user_call call = {};
 	__u64 futex;
 
-	if (t->off.sampled_out || !current_tid())
+	if (t->off.left_out || !current_tid())
 		return;
 	if ((has_typed_current() ? waker->flags : BPF_CORE_READ(waker, flags)) & PF_KTHREAD) {
 		call.nr = NR_KERNEL_THREAD;

@@ -28,9 +28,9 @@ struct {
 } gc_own SEC(".maps");
 
 /*
- * Running collections, by the lower bits of the process id: a context switch asks with one load
- * whether there is one to be looked up. A process killed inside a collection leaves its count,
- * which costs the processes of its slot the look-up.
+ * Running collections, by the lower bits of the process id: a context switch decides with one load
+ * whether to look up a collection. A process killed inside a collection leaves the count, which
+ * costs the processes of the slot the look-up.
  */
 enum { GC_SLOTS = 4096 };
 struct {
@@ -72,7 +72,7 @@ static __always_inline void gc_clock_start(__u64 now)
 	/* two interpreters of a process may collect at a time: the clock follows the first */
 	if (!clock || (clock->since_ns && clock->host_tid != (__u32)thread))
 		return;
-	if (!clock->since_ns) /* else its end was not seen */
+	if (!clock->since_ns) /* otherwise the end was not seen */
 		gc_running_add(tgid, 1);
 	clock->host_tid = thread;
 	clock->off_ns = 0;

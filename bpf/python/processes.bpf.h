@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The runtime addresses of Python processes. bpf/process.bpf.c owns the maps and updates them at
- * fork, exec and exit; src/process/runtime_addresses.c fills the entries. Objects that walk threads
- * (python/threads.bpf.h) receive the maps' fds.
+ * The runtime addresses of Python processes. bpf/process.bpf.c owns the maps and updates the
+ * entries at fork, exec and exit; src/process/runtime_addresses.c fills the entries. Objects that
+ * walk threads (python/threads.bpf.h) receive the maps' fds.
  */
 #ifndef UNDERSPAN_PYTHON_PROCESSES_BPF_H
 #define UNDERSPAN_PYTHON_PROCESSES_BPF_H

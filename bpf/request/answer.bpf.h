@@ -30,22 +30,63 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 		conn->begin.at_ns = 0; /* not known */
 }
 
-/* The reader answers; a pool thread may have run the handler. */
+/*
+ * A pool's thread answers a request that was read together with the last one. No thread counts the
+ * request as open: the reader will not be seen to take it.
+ */
+static __always_inline void request_begin_pooled(struct request_connection *conn, struct thread *t)
+{
+	struct request_process *process = request_process_of(current_tgid());
+
+	conn->read_ns = conn->begin.at_ns;
+	conn->reader = 0;
+	request_connection_clear(conn);
+	if (process)
+		conn->busy_threads = process->busy;
+	request_pool_begins(conn, t);
+}
+
+enum { REQUEST_LOOP_NS = 2000000 }; /* to read a request, to hand it on, and to answer it */
+
+/*
+ * Was the work of the pool's thread all of the request's work? Before the hand-off, the loop's
+ * thread waited only for the rest of the request, and it ran no longer than the pool's thread.
+ */
+static __always_inline bool request_work_is_all(const struct request_connection *conn,
+						const struct request_sums *sums,
+						const struct request_work *work, __u64 now)
+{
+	__u64 fed = conn->begin.parts[REQUEST_await], ran, ready;
+
+	if (conn->fed_await_ns > fed)
+		fed = conn->fed_await_ns;
+	if (work->handed.parts[REQUEST_await] != fed)
+		return false;
+	ready = request_ready_ns(work->handed.parts) - request_ready_ns(conn->begin.parts);
+	ran = work->handed.at_ns - conn->read_ns - (fed - conn->begin.parts[REQUEST_await]) - ready;
+	ready = request_ready_ns(sums->parts) - work->loop_ready_ns;
+	ran += now - work->end_ns - ready;
+	return (__s64)(ran - REQUEST_LOOP_NS) <=
+	       (__s64)(work->end_ns - work->begin.at_ns - work->ready_ns);
+}
+
+/*
+ * The reader answers; a pool thread may have run the handler. From the read to the hand-off, the
+ * parts are those of the reader.
+ */
 static __noinline int request_link_work(struct request_connection *conn, struct thread *t)
 {
 	struct request_work *work = request_work_of(&t->request, conn->nth, conn->read_ns);
-	__u64 awaited = conn->fed_await_ns - conn->begin.parts[REQUEST_await];
+	__u64 now = bpf_ktime_get_ns();
 
-	if (!work)
+	if (!work || !request_work_is_all(conn, &t->request, work, now))
 		return 0;
-	if (!conn->fed_await_ns || awaited > work->begin.at_ns - conn->read_ns)
-		awaited = 0;
-	conn->begin = work->begin;
-	/* until the whole request was read, no thread was missing */
-	conn->begin.at_ns -= awaited;
-	conn->begin.parts[REQUEST_await] -= awaited;
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++)
+		conn->begin.parts[i] += work->begin.parts[i] - work->handed.parts[i];
+	conn->begin.busy_ns += work->begin.busy_ns - work->handed.busy_ns;
+	conn->begin.at_ns += work->begin.at_ns - work->handed.at_ns;
 	conn->header = work->header;
-	conn->linked_ns = bpf_ktime_get_ns();
+	conn->linked_ns = now;
 	conn->model = REQUEST_MODEL_pool;
 	conn->link = REQUEST_LINK_wake;
 	return 0;
@@ -178,6 +219,7 @@ __noinline int request_answer_step(__u64 key, __u64 base, __u32 n, __u32 left)
 	if (conn->answer == ANSWER_LENGTH) {
 		body = body < chunks->left ? body : chunks->left;
 		chunks->left -= body;
+		conn->answer_body |= body != 0;
 		if (!chunks->left)
 			conn->answer = ANSWER_ENDED;
 	} else if (conn->answer == ANSWER_CHUNKED && chunks->state != CHUNK_BAD) {
@@ -208,11 +250,15 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 		return false;
 	}
 	/* the sums at the last answer's end belong to the thread of that answer */
-	if (!conn->begin.at_ns || conn->reader != bpf_get_current_task()) {
+	if (!conn->begin.at_ns ||
+	    (conn->reader != bpf_get_current_task() && conn->link != REQUEST_LINK_write)) {
 		__sync_fetch_and_add(&request_pipelined, 1);
 		return false;
 	}
-	request_begin(conn, t, NULL, fd, true);
+	if (conn->link == REQUEST_LINK_write)
+		request_begin_pooled(conn, t);
+	else
+		request_begin(conn, t, NULL, fd, true);
 	conn->n += conn->counted;
 	conn->method = REQUEST_METHOD_none;
 	conn->head = HEAD_DONE;

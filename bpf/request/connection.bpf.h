@@ -58,7 +58,7 @@ struct request_connection {
 	struct request_snapshot begin; /* at the read, or where a pool's thread begins */
 	struct request_snapshot last;  /* at the last write; at_ns 0: none */
 	__u64 worker; /* task_key() of the handler's thread; 0: no request is open */
-	__u64 reader; /* task_key() */
+	__u64 reader; /* task_key() of the thread that counts the request as open; 0: none */
 	__u64 inode;  /* of a unix socket, whose address may be reused */
 	__u64 start_ns, read_ns, ended_ns, linked_ns;
 	__u64 fed_await_ns; /* `await` of the reader at the last read */
@@ -85,7 +85,8 @@ struct request_connection {
 	__u8 line_n; /* bytes in request_lines */
 	__u8 body;   /* enum request_body */
 	__u8 head_ended;
-	__u8 pad[7];
+	__u8 answer_body; /* bytes of a body with a Content-Length were written */
+	__u8 pad[6];
 };
 
 struct {
@@ -328,50 +329,6 @@ static __always_inline struct thread *request_current_thread(void)
 	return thread_create(task);
 }
 
-/* Brings the sums of the current thread's shared time up to `now`. */
-static __noinline int request_settle(struct thread *t, __u64 now)
-{
-	struct request_sums *sums = &t->request;
-	__u64 more;
-
-	request_catch_up(t, now);
-	if (sums->open >= 2)
-		sums->busy_ns += now - sums->settled_ns;
-	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
-		more = sums->parts[i] - sums->settled[i];
-		sums->settled[i] = sums->parts[i];
-		if (sums->open < 2)
-			continue;
-		if (i == REQUEST_await)
-			sums->busy_ns -= more;
-		else
-			sums->shared[i] += more;
-	}
-	sums->settled_ns = now;
-	return 0;
-}
-
-/* The current thread's sums; a context switch in between is noticed. */
-static __noinline int request_snapshot_take(struct thread *t, struct request_snapshot *to)
-{
-	__u64 now = bpf_ktime_get_ns();
-	__u32 switches;
-
-	request_catch_up(t, now);
-	switches = t->request.switches;
-	t->request.parts[REQUEST_gc_own] = gc_own_ns();
-	if (t->request.open >= 2)
-		request_settle(t, now);
-	request_snapshot_at(t, to, now);
-	if (*(volatile __u32 *)&t->request.switches != switches) {
-		now = bpf_ktime_get_ns();
-		if (t->request.open >= 2)
-			request_settle(t, now);
-		request_snapshot_at(t, to, now);
-	}
-	return 0;
-}
-
 static __always_inline void request_thread_busy(__u32 tgid, int more)
 {
 	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
@@ -438,6 +395,8 @@ static __always_inline void request_thread_closes(struct request_connection *con
 	struct thread *t;
 	__u64 key = conn->reader, *released, one = 1;
 
+	if (!key)
+		return;
 	if (key != bpf_get_current_task()) {
 		released = bpf_map_lookup_elem(&request_released, &key);
 		if (released)

@@ -232,7 +232,7 @@ __noinline int request_start_of(__u64 key, __u64 base, __u32 n)
 	return request_target_begins(b[(i + 1) & 31]) ? START_REQUEST : START_NONE;
 }
 
-/* Classifies again a head whose first bytes were too few. False: not a request. */
+/* Classifies a head again after too few first bytes. False: not a request. */
 static __always_inline bool request_head_begins(__u64 key, struct request_connection *conn)
 {
 	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);

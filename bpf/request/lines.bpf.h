@@ -38,6 +38,7 @@ enum request_framing {
 	FRAMING_LENGTH = 1,
 	FRAMING_CHUNKED = 2,
 	FRAMING_UNCLEAR = 4, /* bad lengths or unknown encodings: parsers differ */
+	FRAMING_LAST = 8, /* the last line is one of these headers, and may go on (RFC 9112 5.2) */
 };
 
 /* Scratch space: the head of a request or an answer, and the result of parsing. */
@@ -101,7 +102,7 @@ static __always_inline void request_scan_length(struct request_scan *scan, const
 			digits++;
 			continue;
 		}
-		if (digits || !request_value_ends(text[i])) {
+		if (digits || (text[i] != ' ' && text[i] != '\t')) {
 			ended = request_value_ends(text[i]);
 			break;
 		}
@@ -136,6 +137,7 @@ __noinline int request_scan_line(__u32 at)
 		end = line[17];
 		line += line[18] == ' ' ? 19 : 18;
 		word = LOWER(*(__u64 *)line) << 8;
+		scan->framing |= FRAMING_LAST;
 		scan->framing |= end == ':' && request_value_ends(line[7]) &&
 						 word == TEXT8(0, 'c', 'h', 'u', 'n', 'k', 'e', 'd')
 					 ? FRAMING_CHUNKED
@@ -145,6 +147,8 @@ __noinline int request_scan_line(__u32 at)
 	if (word != TEXT8('c', 'o', 'n', 't', 'e', 'n', 't', '-') ||
 	    LOWER(*(__u64 *)(line + 8)) << 16 != TEXT8(0, 0, 'l', 'e', 'n', 'g', 't', 'h'))
 		return 0;
+	if (line[14] == ':' || request_value_ends(line[14]))
+		scan->framing |= FRAMING_LAST;
 	if (line[14] == ':')
 		request_scan_length(scan, line + 15);
 	else if (request_value_ends(line[14]))
@@ -167,9 +171,14 @@ __noinline int request_scan_ended(__u32 next)
 	scan->line = next;
 	c = scan->head.bytes[at];
 	if (next - at == 1 || (next - at == 2 && c == '\r')) {
+		scan->framing &= ~FRAMING_LAST;
 		scan->end = next;
 		return 1;
 	}
+	/* servers differ in whether the value goes on */
+	if ((c == ' ' || c == '\t') && scan->framing & FRAMING_LAST)
+		scan->framing |= FRAMING_UNCLEAR;
+	scan->framing &= ~FRAMING_LAST;
 	if ((c | 0x20) == 'c' || (c | 0x20) == 't')
 		request_scan_line(at);
 	return 0;

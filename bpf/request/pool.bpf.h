@@ -4,16 +4,24 @@
  * sleep on a lock, the pool thread works, and wakes the loop from epoll_wait() at the end. A
  * hand-off is linked to the single request that was read and not handed on. With several such
  * requests, or with more hand-offs than requests, nothing is linked: pools with a limit may reorder
- * requests.
+ * requests. Nothing is linked either if the loop's thread awaited anything else for the request, or
+ * ran longer for it than the pool's thread: a coroutine that has a name resolved by the pool stays
+ * a coroutine.
+ *
+ * A thread on its way to the next sleep takes work without being woken, and a new thread has none
+ * to be woken from. Such hand-offs are not seen; that the pool may have worked is, by threads of
+ * the pool that leave a CPU or wake the loop, and by their creation.
  */
 #ifndef UNDERSPAN_REQUEST_POOL_BPF_H
 #define UNDERSPAN_REQUEST_POOL_BPF_H
 
 #include "request/sums.bpf.h"
 
-/* The last completed work of a pool thread. */
+/* The last completed work of a pool thread, and the present hand-off. */
 struct request_work {
-	__u64 giver; /* task_key() of the loop's thread */
+	struct request_snapshot handed,
+		handing; /* of the loop's thread, when handing the work on */
+	__u64 giver;	 /* task_key() of the loop's thread */
 	__u64 end_ns;
 	/*
 	 * The loop's sums at the work's end less the sums of the work, dated at the work's begin.
@@ -23,6 +31,8 @@ struct request_work {
 	struct request_snapshot begin;
 	struct event_header header; /* of the pool's thread */
 	__u64 loop_await_ns;	    /* `await` of the loop's thread at the work's end */
+	__u64 loop_ready_ns;	    /* the same of request_ready_ns() */
+	__u64 ready_ns;		    /* of the work, the time in which its thread could not run */
 	__u32 n;		    /* the request: see request_connection.nth; 0: unknown */
 	__u32 pad;
 };
@@ -58,14 +68,31 @@ static __always_inline void request_work_forget(const struct task_struct *task)
 	bpf_map_delete_elem(&request_works, &key);
 }
 
-/* The current thread, a loop with requests, wakes `task` from a sleep on a lock. */
-static __always_inline void request_gives(struct request_sums *giver, struct task_struct *task,
+/* The time in which a thread wanted to run and could not, by its sums or a snapshot. */
+static __always_inline __u64 request_ready_ns(const __u64 parts[REQUEST_THREAD_PART_MAX])
+{
+	return parts[REQUEST_runq] + parts[REQUEST_throttled] + parts[REQUEST_gil] +
+	       parts[REQUEST_gc_sibling];
+}
+
+/* The entry of the pool's thread with the key `key`. NULL: no room. */
+static __always_inline struct request_work *request_work_entry(__u64 key)
+{
+	bpf_map_update_elem(&request_works, &key, &empty_request_work, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&request_works, &key);
+}
+
+/* The current thread `t`, a loop with requests, wakes `task` from a sleep on a lock. */
+static __always_inline void request_gives(struct thread *t, struct task_struct *task,
 					  struct request_sums *to)
 {
 	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
+	struct request_sums *giver = &t->request;
+	struct request_work *work;
 
 	if (to->open)
 		return;
+	to->pooled = 1;
 	/* a lock inside the work, different from the lock on which the thread waits for work */
 	if (to->given && to->giver == giver_key && to->given_lock != to->lock)
 		return;
@@ -78,6 +105,9 @@ static __always_inline void request_gives(struct request_sums *giver, struct tas
 	to->given_lock = to->lock;
 	to->given_n = giver->gifts > giver->unsure ? giver->gifts : 0;
 	to->given = REQUEST_GIVEN;
+	work = to->given_n ? request_work_entry(key) : NULL;
+	if (work)
+		request_snapshot_take(t, &work->handing);
 }
 
 /* A snapshot at `now` of a thread asleep in epoll_wait(): part `i`. */
@@ -131,11 +161,11 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	request_catch_up(t, now);
 	t->request.parts[REQUEST_gc_own] = gc_own_ns();
 	loop->request.parts[REQUEST_gc_own] = gc_own_ns_of(loop_thread);
-	bpf_map_update_elem(&request_works, &key, &empty_request_work, BPF_NOEXIST);
-	work = bpf_map_lookup_elem(&request_works, &key);
+	work = request_work_entry(key);
 	if (!work)
 		return 0;
 	work->end_ns = 0;
+	work->handed = work->handing;
 	work->giver = t->request.giver;
 	work->n = t->request.given_n;
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
@@ -143,6 +173,9 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 		work->begin.parts[i] = request_asleep_part(loop, i, now) - (part - begin->parts[i]);
 	}
 	work->loop_await_ns = request_asleep_part(loop, REQUEST_await, now);
+	work->loop_ready_ns = request_ready_ns(loop->request.parts);
+	work->ready_ns = request_ready_ns(t->request.parts) - request_ready_ns(t->request.shared) -
+			 request_ready_ns(begin->parts);
 	work->begin.busy_ns = request_asleep_busy(loop, now);
 	work->begin.at_ns = begin->at_ns;
 	request_header_set(t, &work->header);
@@ -166,11 +199,26 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 		return;
 	if (lock && waker->request.open) {
 		waker->request.woke_ns = now;
-		request_gives(&waker->request, task, sums);
+		request_gives(waker, task, sums);
 	} else if (loop && waker->request.given == REQUEST_GIVEN_BEGUN &&
 		   waker->request.giver == task_key(task)) {
 		request_work_ends(waker, t, (__u64)task->tgid << 32 | (__u32)task->pid, now);
+	} else if (loop && request_wakes_loop()) {
+		sums->woke_ns = now; /* the end of work whose hand-off was not seen */
 	}
+}
+
+/* The current thread, a loop with requests, creates `child`, perhaps to hand a request to it. */
+static __always_inline void request_creates(struct task_struct *child)
+{
+	struct thread *creator = thread_find(current_task()), *t;
+
+	if (!creator || !creator->request.open)
+		return;
+	creator->request.woke_ns = bpf_ktime_get_ns();
+	t = thread_create(child);
+	if (t)
+		t->request.pooled = 1;
 }
 
 /* The current thread, a loop, begins an answer: was the request a pool's work? */
@@ -185,10 +233,13 @@ static __always_inline struct request_work *request_work_of(struct request_sums 
 	key = sums->receivers[n & (REQUEST_GIFTS - 1)];
 	work = bpf_map_lookup_elem(&request_works, &key);
 	if (!work || work->giver != bpf_get_current_task() || work->n != n || !work->end_ns ||
-	    work->begin.at_ns < read_ns)
+	    work->handed.at_ns < read_ns || work->begin.at_ns < work->handed.at_ns)
 		return NULL;
-	/* with several requests, the answer follows the work's end before the loop waits again */
-	if (sums->reads > 1 && work->loop_await_ns != sums->parts[REQUEST_await])
+	/* the answer follows the work's end before the loop waits again */
+	if (work->loop_await_ns != sums->parts[REQUEST_await])
+		return NULL;
+	/* a single request may have been handed on again */
+	if (sums->reads == 1 && sums->woke_ns > work->end_ns)
 		return NULL;
 	return work;
 }

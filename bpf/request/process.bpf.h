@@ -17,10 +17,16 @@ const volatile bool request_unix_wanted = true;
 volatile __u64 request_min_ns = 0;
 volatile __u64 request_row_ns = 0; /* between two sampled rows of a process; 0: no limit */
 
+static __always_inline bool request_measures(void)
+{
+	return request_runs && !request_out;
+}
+
 enum { REQUEST_BURST_NS = 1000000000 }; /* size of the bucket */
 
 struct request_process {
 	__u64 read_ns;	 /* the last request that was read */
+	__u64 pool_ns;	 /* a thread of a pool behind a loop was last seen to leave the CPU */
 	__u64 refill_ns; /* token bucket of sampled rows: time of the refill */
 	__u64 tokens_ns;
 	__u32 busy;    /* threads with an open request */

@@ -69,19 +69,47 @@ request_connection_new(__u64 key, const struct request_arrival *arrival)
 	return conn;
 }
 
-/* Does the thread serve several connections, waiting for all at once? */
+/* Has the thread slept since the last answer on this connection, or since accept()? */
+static __always_inline bool request_slept_between(__u64 slept_ns,
+						  const struct request_connection *conn,
+						  const struct request_arrival *arrival)
+{
+	if (conn->reader == bpf_get_current_task() && conn->ended_ns && slept_ns > conn->ended_ns)
+		return true;
+	return arrival && !conn->ended_ns && arrival->accepted_tid == current_tid() &&
+	       slept_ns > arrival->accepted_ns;
+}
+
+/*
+ * Does the thread serve several connections, waiting for all at once? Threads that serve one
+ * connection at a time wait for bytes in poll() or read(), and in epoll_wait() at most for a new
+ * connection.
+ */
 static __always_inline bool request_thread_is_loop(struct thread *t,
 						   const struct request_connection *conn,
 						   const struct request_arrival *arrival)
 {
-	__u64 polled = t->request.polled_ns;
+	struct request_sums *sums = &t->request;
 
-	if (t->request.open > 1)
-		return true;
-	if (conn->reader == bpf_get_current_task() && conn->ended_ns && polled > conn->ended_ns)
-		return true;
-	return arrival && !conn->ended_ns && arrival->accepted_tid == current_tid() &&
-	       polled > arrival->accepted_ns;
+	if (request_slept_between(sums->epolled_ns, conn, arrival))
+		sums->loops = 1;
+	return sums->loops || sums->open > 1 ||
+	       request_slept_between(sums->polled_ns, conn, arrival);
+}
+
+/* Nothing is known of the next request and answer. */
+static __always_inline void request_connection_clear(struct request_connection *conn)
+{
+	conn->bytes_in = conn->bytes_out = 0;
+	conn->chunks[DIRECTION_OUT].left = 0;
+	conn->slow_since_ns = conn->slow_ns = 0;
+	conn->status = conn->not_measured = 0;
+	conn->answer = ANSWER_NONE;
+	conn->framing = conn->line_n = conn->head_ended = 0;
+	conn->gone = conn->answer_body = 0;
+	conn->busy_threads = 0;
+	conn->has_queue_depth = 0;
+	conn->fed_await_ns = 0;
 }
 
 /* The current thread begins to serve a request. `now`: of the read. */
@@ -104,16 +132,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	conn->link = REQUEST_LINK_same;
 	conn->fd = fd;
 	conn->open_requests = open;
-	conn->bytes_in = conn->bytes_out = 0;
-	conn->chunks[DIRECTION_OUT].left = 0;
-	conn->slow_since_ns = conn->slow_ns = 0;
-	conn->status = conn->not_measured = 0;
-	conn->answer = ANSWER_NONE;
-	conn->framing = conn->line_n = conn->head_ended = 0;
-	conn->gone = 0;
-	conn->busy_threads = 0;
-	conn->has_queue_depth = 0;
-	conn->fed_await_ns = 0;
+	request_connection_clear(conn);
 	if (process) {
 		conn->busy_threads = process->busy;
 		process->read_ns = conn->read_ns;
@@ -328,7 +347,10 @@ __noinline int request_read(__u64 key, __u32 got)
 			request_head_lines(key, buffer.base, n);
 		goto taken;
 	}
-	if (!open || conn->answer == ANSWER_UNFRAMED)
+	/* without a method: the answer to a pipelined HEAD ends with its head */
+	if (!open || conn->answer == ANSWER_UNFRAMED ||
+	    (conn->method == REQUEST_METHOD_none && conn->answer == ANSWER_LENGTH &&
+	     !conn->answer_body))
 		began = request_recognise(key, buffer.base, got);
 	start = began & 255;
 	if (start == START_REQUEST || (start == START_CUT && !open)) {

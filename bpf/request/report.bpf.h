@@ -113,17 +113,26 @@ static __always_inline void request_fill_peer(struct request_event *event)
 }
 
 /*
- * Has the loop's thread woken a pool thread since the read? Then a part of `await` is work of the
- * pool thread. (Without the GIL's address, waiters for the GIL would count as pool threads.)
+ * May a part of `await` be the work of a pool's thread? Of a linked request: has the loop's thread
+ * woken another thread since the link? Otherwise: has the loop handed work on since the read, or a
+ * pool's thread run? (Without the GIL's address, waiters for the GIL would count as pool threads.)
  */
 static __always_inline bool request_gave_work(const struct request_connection *conn)
 {
+	struct request_process *process;
 	struct thread *t = NULL;
+	__u32 tgid = current_tgid();
 
 	if (conn->worker == bpf_get_current_task())
 		t = thread_find(current_task());
-	return t && t->request.woke_ns >
-			    (conn->link == REQUEST_LINK_wake ? conn->linked_ns : conn->begin.at_ns);
+	if (!t)
+		return false;
+	if (conn->link == REQUEST_LINK_wake)
+		return t->request.woke_ns > conn->linked_ns;
+	if (t->request.woke_ns > conn->begin.at_ns)
+		return true;
+	process = bpf_map_lookup_elem(&request_processes, &tgid);
+	return process && process->pool_ns > conn->begin.at_ns;
 }
 
 static __always_inline void request_fill(struct request_connection *conn, struct request_out *out,
@@ -148,12 +157,14 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->parts[REQUEST_accept_queue] = conn->accept_queue_ns;
 	event->parts[REQUEST_client_wait] += conn->client_wait_ns;
 	event->parts[REQUEST_queue] = conn->queue_ns;
-	if (!request_gil_known(event->header.host_pid))
+	if (!request_gil_known(event->header.host_pid) || gil_wait_out ||
+	    conn->read_ns < gil_wait_since_ns)
 		event->not_measured |= REQUEST_LACK_gil;
 	else if (known && (conn->model == REQUEST_MODEL_loop || conn->link == REQUEST_LINK_wake) &&
 		 request_gave_work(conn))
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
-	if (!bpf_map_lookup_elem(&gc_clocks, &event->header.host_pid))
+	if (!bpf_map_lookup_elem(&gc_clocks, &event->header.host_pid) || gc_pause_out ||
+	    conn->read_ns < gc_pause_since_ns)
 		event->not_measured |= REQUEST_LACK_gc;
 	if (known && conn->worker == bpf_get_current_task() && conn->link != REQUEST_LINK_wake)
 		request_fill_peer(event);
@@ -304,7 +315,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	}
 	/* an answer without a read begins here: see request_open_pipelined() */
 	conn->begin = out->end;
-	if (conn->worker != bpf_get_current_task() || conn->link == REQUEST_LINK_write)
+	if (conn->worker != bpf_get_current_task() && conn->link != REQUEST_LINK_write)
 		conn->begin.at_ns = 0;
 	__sync_fetch_and_add(&out->users, -1);
 	request_thread_closes(conn);

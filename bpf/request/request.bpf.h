@@ -31,6 +31,12 @@ static __always_inline __u64 request_key(const struct sock *sk)
 	return key;
 }
 
+/* The agent stops, or the governor has taken the tracker out: no rows, since no sums are kept. */
+static __always_inline bool request_is_over(void)
+{
+	return stopping || request_out;
+}
+
 static __always_inline bool request_known(__u64 key)
 {
 	return bpf_map_lookup_elem(&request_connections, &key) != NULL;
@@ -42,7 +48,7 @@ static __always_inline bool request_known(__u64 key)
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 {
-	if (stopping || ret < 0 || flags & REQUEST_MSG_PEEK)
+	if (request_is_over() || ret < 0 || flags & REQUEST_MSG_PEEK)
 		return 0;
 	if (!process_tracked(current_tgid())) {
 		if (ret && request_concerns(sk))
@@ -57,7 +63,7 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 {
-	if (!stopping && request_concerns(sk))
+	if (!request_is_over() && request_concerns(sk))
 		request_wrote(request_key(sk), ret); /* finds the connection */
 	return 0;
 }
@@ -73,7 +79,7 @@ int BPF_PROG(request_rcv_space, struct sock *sk)
 	__u64 key = request_key(sk);
 	__u32 n;
 
-	if (stopping || !request_port_seen(request_local_port(sk)))
+	if (request_is_over() || !request_port_seen(request_local_port(sk)))
 		return 0;
 	if (!process_tracked(current_tgid())) {
 		request_read_by_others(key);
@@ -100,7 +106,7 @@ static __always_inline void request_call_returned(long ret)
 	struct user_call call;
 	__u64 key;
 
-	if (stopping || !process_tracked(current_tgid()))
+	if (request_is_over() || !process_tracked(current_tgid()))
 		return;
 	task_user_call(current_task(), &call);
 	key = (__u64)fd_to_sock(call.arg1);
@@ -149,7 +155,7 @@ int request_exit_sendfile(struct syscall_exit *ctx)
 SEC("?tp_btf/sk_data_ready")
 int BPF_PROG(request_data_ready, const struct sock *sk)
 {
-	if (request_concerns(sk))
+	if (!request_out && request_concerns(sk))
 		request_data_arrived(sk);
 	return 0;
 }
@@ -161,7 +167,7 @@ int BPF_PROG(request_tcp_probe, struct sock *sk, struct sk_buff *skb)
 	unsigned char flags[2] = {};
 	unsigned char *header;
 
-	if (!request_port_seen(BPF_CORE_READ(sk, __sk_common.skc_num)))
+	if (request_out || !request_port_seen(BPF_CORE_READ(sk, __sk_common.skc_num)))
 		return 0;
 	header = BPF_CORE_READ(skb, data);
 	/* bytes 12 and 13 of the TCP header; a bare ACK carries no data */
@@ -175,7 +181,7 @@ int BPF_PROG(request_tcp_probe, struct sock *sk, struct sk_buff *skb)
 
 static __always_inline void request_accept_returned(long ret)
 {
-	if (ret >= 0 && !stopping && process_tracked(current_tgid()))
+	if (ret >= 0 && !request_is_over() && process_tracked(current_tgid()))
 		request_accepted(ret);
 }
 
@@ -216,7 +222,7 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 	__u64 key = request_key(sk);
 	struct request_connection *conn;
 
-	if (stopping || !request_port_seen(request_local_port(sk)))
+	if (request_is_over() || !request_port_seen(request_local_port(sk)))
 		return 0;
 	if (old_state == REQUEST_TCP_SYN_RECV && state == REQUEST_TCP_ESTABLISHED) {
 		request_established((struct sock *)sk);
@@ -247,7 +253,7 @@ int BPF_PROG(request_tcp_destroy, struct sock *sk)
 
 	if (!request_port_seen(port))
 		return 0;
-	if (!stopping)
+	if (!request_is_over())
 		request_closed(key);
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	if (arrival)

@@ -30,20 +30,24 @@ struct request_sums {
 	__u64 shared[REQUEST_THREAD_PART_MAX];
 	__u64 settled[REQUEST_THREAD_PART_MAX]; /* `parts` at settled_ns */
 	__u64 settled_ns, busy_ns;
-	__u64 gc_clock;	 /* the process's GC clock when a wait for the GIL began */
-	__u64 throttled; /* of the thread's cgroups, when the thread became runnable */
-	__u64 polled_ns; /* end of the last sleep in epoll_wait() */
-	__u64 woke_ns;	 /* the last time the thread woke a sleeper on a lock */
-	__u64 closed_ns; /* begin of a sleep that was added although the end was not seen */
-	__u32 open;	 /* requests read by this thread and not answered */
-	__u32 fd;	 /* of the last request's connection */
-	__u32 sleep_fd;	 /* descriptor of the present sleep */
-	__u32 switches;	 /* grows with each change of the sums */
-	__u8 part;	 /* enum request_part of the present sleep */
-	__u8 polls;	 /* the present sleep is in epoll_wait() or select() */
-	__u8 mixed;	 /* see pool.bpf.h: hand-offs cannot be assigned to requests */
-	__u8 given;	 /* enum request_given: work that a loop handed to this thread */
-	__u8 pad[4];
+	__u64 gc_clock;	  /* the process's GC clock when a wait for the GIL began */
+	__u64 throttled;  /* of the thread's cgroups, when the thread became runnable */
+	__u64 polled_ns;  /* end of the last sleep in epoll_wait(), poll() or select() */
+	__u64 epolled_ns; /* of those, in epoll_wait() */
+	__u64 woke_ns;	  /* the last sign that a pool may have work of this loop's requests */
+	__u64 closed_ns;  /* begin of a sleep that was added although the end was not seen */
+	__u32 open;	  /* requests read by this thread and not answered */
+	__u32 fd;	  /* of the last request's connection */
+	__u32 sleep_fd;	  /* descriptor of the present sleep */
+	__u32 switches;	  /* grows with each change of the sums */
+	__u8 part;	  /* enum request_part of the present sleep */
+	__u8 polls;	  /* the present sleep is in epoll_wait() or select() */
+	__u8 mixed;	  /* see pool.bpf.h: hand-offs cannot be assigned to requests */
+	__u8 given;	  /* enum request_given: work that a loop handed to this thread */
+	__u8 pooled;	  /* a loop has given this thread work, or created it */
+	__u8 loops;	  /* has waited in epoll_wait() for bytes of its own connections */
+	__u8 epolls;	  /* the present sleep is in epoll_wait() */
+	__u8 pad[1];
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 unsure; /* up to this number, the order of hand-offs and reads may differ */

@@ -73,6 +73,15 @@ static __always_inline __u8 request_net_part(struct request_sums *sums, struct u
 	return writes ? REQUEST_client_slow : REQUEST_client_wait;
 }
 
+/* A thread of a pool behind a loop leaves the CPU: see request_gave_work(). */
+static __always_inline void request_pool_ran(__u32 tgid, __u64 now)
+{
+	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
+
+	if (process)
+		process->pool_ns = now;
+}
+
 /* The thread leaves the CPU; the process's memory can be read. `cause`: enum off_cpu_cause. */
 static __always_inline void request_switch_out(struct task_struct *task, struct thread *t,
 					       struct user_call *call, __u8 cause, __u64 now)
@@ -84,6 +93,7 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 
 	sums->part = request_part_of(cause, &polls);
 	sums->polls = polls;
+	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
 	sums->sleep_fd = -1;
 	if (sums->part == REQUEST_net)
 		sums->part = request_net_part(sums, call);
@@ -95,6 +105,8 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	} else if (sums->part == REQUEST_runq) {
 		sums->throttled = request_throttled_ns(task);
 	}
+	if (sums->pooled)
+		request_pool_ran(tgid, now);
 }
 
 static __always_inline void request_peer_add(struct request_sums *sums, const __u8 ip[16],
@@ -205,6 +217,17 @@ static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct t
 		request_snapshot_at(t, to, end);
 }
 
+/* The present sleep has ended: was it a wait for several descriptors? */
+static __always_inline void request_polled(struct request_sums *sums, __u64 end)
+{
+	if (sums->part != REQUEST_await)
+		return;
+	if (sums->polls)
+		sums->polled_ns = end;
+	if (sums->epolls)
+		sums->epolled_ns = end;
+}
+
 /*
  * The thread is back on a CPU since `end`. Not inlined: called from two programs' paths. Returns
  * nothing of use.
@@ -245,8 +268,7 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 		request_peer_waited(task, sums, ns);
 	if (part == REQUEST_lock && !sums->open)
 		request_perhaps_gets_work(task->tgid, task->pid, t, end);
-	if (sums->polls && part == REQUEST_await)
-		sums->polled_ns = end;
+	request_polled(sums, end);
 	return 0;
 }
 
@@ -282,6 +304,62 @@ static __always_inline void request_catch_up(struct thread *t, __u64 now)
 		part = REQUEST_other;
 	sums->parts[part] += ns - sibling;
 	sums->switches++;
+	request_polled(sums, end);
+}
+
+/* Brings the sums of the current thread's shared time up to `now`. */
+static __noinline int request_settle(struct thread *t, __u64 now)
+{
+	struct request_sums *sums = &t->request;
+	__u64 more;
+
+	request_catch_up(t, now);
+	if (sums->open >= 2)
+		sums->busy_ns += now - sums->settled_ns;
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
+		more = sums->parts[i] - sums->settled[i];
+		sums->settled[i] = sums->parts[i];
+		if (sums->open < 2)
+			continue;
+		if (i == REQUEST_await)
+			sums->busy_ns -= more;
+		else
+			sums->shared[i] += more;
+	}
+	sums->settled_ns = now;
+	return 0;
+}
+
+/* The current thread's sums; a context switch in between is noticed. */
+static __noinline int request_snapshot_take(struct thread *t, struct request_snapshot *to)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 switches;
+
+	request_catch_up(t, now);
+	switches = t->request.switches;
+	t->request.parts[REQUEST_gc_own] = gc_own_ns();
+	if (t->request.open >= 2)
+		request_settle(t, now);
+	request_snapshot_at(t, to, now);
+	if (*(volatile __u32 *)&t->request.switches != switches) {
+		now = bpf_ktime_get_ns();
+		if (t->request.open >= 2)
+			request_settle(t, now);
+		request_snapshot_at(t, to, now);
+	}
+	return 0;
+}
+
+/* No request of the thread is open; its sums go on, since only differences count. */
+static __always_inline void request_forget(struct request_sums *sums)
+{
+	sums->open = sums->reads = sums->gifts = sums->unsure = 0;
+	sums->mixed = sums->given = 0;
+	sums->giver = sums->lock = 0;
+	sums->answered.at_ns = sums->given_begin.at_ns = 0;
+	for (int i = 0; i < REQUEST_IDLE_SNAPSHOTS; i++)
+		sums->woken[i].at_ns = 0;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A thread resumes after being off the CPU: back in a context of its own and not in user mode. At
- * this point the Python stack can be walked.
+ * A thread resumes after being off the CPU: on the CPU, in kernel mode. At this point the Python
+ * stack can be walked.
  */
 #ifndef UNDERSPAN_SCHED_RESUME_BPF_H
 #define UNDERSPAN_SCHED_RESUME_BPF_H
@@ -10,7 +10,7 @@
 #include "off_cpu/python_stack.bpf.h"
 #include "sched/thread.bpf.h"
 
-/* 1: the thread that this CPU switched to wants a walk on leaving the scheduler. */
+/* 1: the thread switched to on this CPU needs a walk on leaving the scheduler. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -64,7 +64,7 @@ static __always_inline void resume_to_user(struct task_struct *task)
 {
 	struct thread *t = thread_find(task);
 
-	if (thread_wants_walk(t) && !stopping)
+	if (thread_wants_walk(t) && !stopping && !sched_out)
 		thread_resumes(task, t, bpf_ktime_get_ns());
 }
 

@@ -53,9 +53,9 @@ static __always_inline struct thread *thread_follow(struct task_struct *task)
 		return NULL;
 	t = thread_create(task);
 	if (!t) {
-		if (gil_wait_runs)
+		if (gil_wait_runs && !gil_wait_out)
 			gil_lost();
-		if (off_cpu_runs)
+		if (off_cpu_runs && !off_cpu_out)
 			off_cpu_lost();
 		return NULL;
 	}
@@ -82,13 +82,21 @@ static __always_inline void find_unseen_end(struct task_struct *task, struct thr
 		t->wake_ns = 0;
 }
 
+/* The end of the interval is not known. */
+static __always_inline void off_cpu_open_lost(struct thread *t)
+{
+	if (off_cpu_runs && t->off.left_out != OFF_CPU_NOT_MEASURED)
+		off_cpu_lost();
+	t->off.left_out = OFF_CPU_EXAMINED;
+}
+
 static __noinline void gil_close_unseen(struct task_struct *task, struct thread *t, __u64 now)
 {
 	__u64 end;
 
 	find_unseen_end(task, t, now);
 	end = unseen_end_ns(t);
-	if (request_runs && end)
+	if (request_measures() && end)
 		request_switch_in(task, t, end);
 	if (gil_wait_runs)
 		gil_switch_in(task, t, unseen_end_ns(t));
@@ -101,8 +109,8 @@ static __noinline void off_cpu_close_unseen(struct task_struct *task, struct thr
 
 	if (off_cpu_runs && end)
 		off_cpu_switch_in(task, t, end, true);
-	else if (off_cpu_runs)
-		off_cpu_lost();
+	else
+		off_cpu_open_lost(t);
 }
 
 static __always_inline void close_unseen(struct task_struct *task, struct thread *t, __u64 now)
@@ -116,8 +124,8 @@ static __always_inline void close_unseen(struct task_struct *task, struct thread
 /* The thread ends after an unseen switch in: the end of the interval is unknown. */
 static __always_inline void thread_ends_unseen(struct thread *t)
 {
-	if (t->off_ns && off_cpu_runs)
-		off_cpu_lost();
+	if (t->off_ns)
+		off_cpu_open_lost(t);
 	t->off_ns = 0;
 }
 

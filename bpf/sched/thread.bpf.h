@@ -12,10 +12,10 @@
 #include "events/off_cpu.h"
 #include "request/state.bpf.h"
 
-/* Whose identity off_cpu.waker has, even where it is no waker of the present sleep. */
+/* The thread whose identity off_cpu.waker has, also if not the waker of the present sleep. */
 struct waker_known {
 	__u64 thread; /* bpf_get_current_pid_tgid() */
-	__u64 mm;     /* another one after exec() */
+	__u64 mm;     /* changes at exec() */
 	__u64 read_ns;
 };
 
@@ -26,7 +26,7 @@ struct thread {
 	__u64 exec_ns; /* sum_exec_runtime at the switch out */
 	__u64 thread_pointer;
 	__u64 futex;	   /* private futex slept on, woken only by the same process; 0: none */
-	__u64 waker_futex; /* futex that the last waker woke; 0: unknown */
+	__u64 waker_futex; /* futex of the last wake-up; 0: unknown */
 	__u64 off_cpu_deferred; /* enum off_cpu_deferred of off_cpu/python_stack.bpf.h */
 	struct gil_wait gil;
 	struct waker_known waker;
@@ -52,6 +52,17 @@ struct {
 static const struct thread empty_thread;
 
 const volatile bool has_task_storage = true;
+
+/*
+ * Set by user space: the governor has taken the tracker out. Open intervals then end as usual, and
+ * no interval begins. `sched_out`: all trackers of the object are out, and the programs on context
+ * switches are about to be detached; sched_forget() then drops open intervals.
+ */
+bool off_cpu_out, gil_wait_out, request_out, sched_out;
+/* gc_pause has a separate object. Requests read before the time a tracker was put back lack the
+ * tracker's part. */
+bool gc_pause_out;
+__u64 gil_wait_since_ns, gc_pause_since_ns;
 
 static __always_inline struct thread *thread_find(struct task_struct *task)
 {

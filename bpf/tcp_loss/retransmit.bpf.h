@@ -55,7 +55,7 @@ static __always_inline void on_tlp(struct tcp_socket *socket, __u64 sock, __u32 
 	episode->event.probes++;
 }
 
-/* Returns `segments` plus the retransmissions that no tracepoint showed, see add_uncounted(). */
+/* Returns `segments` plus the retransmissions without a tracepoint, see add_uncounted(). */
 static __always_inline __u32 count_retransmit(__u64 sock, __u32 segments)
 {
 	struct tcp_socket *socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);

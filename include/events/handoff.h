@@ -44,6 +44,13 @@ struct handoff_event {
 	struct python_stack_info py_stack; /* frames follow: the worker's stack at the pickup */
 };
 
+enum connection_state {
+	WAITING, /* for a thread: accepted, or a request arrived on an idle connection */
+	PICKED,	 /* a thread took the connection, the first byte has not arrived */
+	SERVED,	 /* reported; the worker's further calls do not matter */
+	IDLE,	 /* kept alive: some poller waits for the next request */
+};
+
 /*
  * The state of a followed connection, see bpf/handoff/connection.bpf.h; user space deletes stale
  * entries.
@@ -55,9 +62,9 @@ struct handoff_connection {
 	__u64 main_read_ns;	    /* last read by the accepting thread; 0: none */
 	__u32 host_pid;		    /* the accepting process */
 	__u32 idle_tid;		    /* the thread that added the connection to a poller */
-	__u32 state;
-	__u32 stack_missed; /* enum event_stat: why the worker's stack could not be taken */
-	__u64 stack;	    /* key of the stack kept until the first byte arrives; 0: none */
+	__u32 state;		    /* enum connection_state */
+	__u32 stack_missed;	    /* enum event_stat: why the worker's stack could not be taken */
+	__u64 stack; /* key of the stack kept until the first byte arrives; 0: none */
 };
 
 #endif

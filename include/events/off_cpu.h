@@ -28,6 +28,12 @@ struct off_cpu_waker {
 	char comm[EVENT_COMM_LEN];
 };
 
+enum off_cpu_left_out {
+	OFF_CPU_EXAMINED,
+	OFF_CPU_SAMPLED,      /* counted at its end: the weights stand for it */
+	OFF_CPU_NOT_MEASURED, /* began while the tracker was out */
+};
+
 /* The part of an interval that is known at the switch out and the wake-up. */
 struct off_cpu {
 	/* what each wake-up reads and writes, mostly on another CPU: together */
@@ -38,7 +44,7 @@ struct off_cpu {
 	__u8 idle;	 /* an idle wait for work, rather than a delay */
 	__u8 skip_shift; /* 1 in (1 << skip_shift) intervals is examined: see struct sampling */
 	__s16 waker_syscall;
-	__u8 sampled_out; /* the present interval is not examined */
+	__u8 left_out; /* enum off_cpu_left_out: the present interval is not examined */
 	__u8 pad[3];
 	struct off_cpu_waker waker;
 	__u64 user[OFF_CPU_USER_FRAMES];	/* return addresses, leaf first, 0: no more */

@@ -35,8 +35,9 @@ WITH
     seen AS
     (
         SELECT
-            arrayJoin(arrayConcat([cityHash64(b, ns, p)], arrayDistinct(arrayFlatten(
-                arrayMap(x -> arrayMap(y -> arrayMap(z -> cityHash64(x, y, z, p), [u, '']), [c, '']), [h, '']))))) AS said,
+            arrayJoin(
+#include "views/said.inc"
+            ) AS said,
             uniqExact(h, c) AS matches
         FROM process
         GROUP BY said

@@ -5,11 +5,8 @@ SELECT
     generation,
     collected,
     frozen_threads,
-    -- trigger: the innermost known function, with the last two names of the file
-    replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
-        '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
-    toUnixTimestamp64Micro(start_time) AS begin_us,
-    toUnixTimestamp64Micro(end_time) AS end_us
+    -- place: of the trigger
+#include "explain/event.inc"
 FROM ebpf_gc_pause
 WHERE pid = {pid:UInt32}
     AND host = {host:String} AND container_id = {container_id:String}

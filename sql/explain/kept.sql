@@ -4,12 +4,7 @@
 SELECT
     tid,
     thread_name,
-    holder_tid AS by_tid,
-    holder_thread_name AS by_name,
-    replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), holder_py_stack),
-        '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
-    toUnixTimestamp64Micro(start_time) AS begin_us,
-    toUnixTimestamp64Micro(end_time) AS end_us
+#include "explain/held.inc"
 FROM ebpf_gil_wait
 WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
     AND (tid = {pid:UInt32} OR tid IN

@@ -7,8 +7,8 @@ SELECT
 FROM
 (
     SELECT method, path, weight, tid, duration_ns, request_id, toUnixTimestamp64Micro(end_time) AS ended_us,
-        toUnixTimestamp64Micro(start_time)
-            + intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0) + ifNull(queue_ns, 0) + pool_wait_ns, 1000) AS taken_us
+#include "views/handled_us.inc"
+        AS taken_us
     FROM ebpf_request
     WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
         AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE

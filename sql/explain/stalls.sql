@@ -4,10 +4,7 @@ SELECT
     -- parts that are NULL were not measured
     arrayReduce('argMax', ['cpu', 'runq', 'gil', 'lock', 'net', 'disk', 'sleep', 'other'],
         [cpu_ns, runq_ns, ifNull(gil_ns, 0), ifNull(lock_ns, 0), ifNull(net_ns, 0), ifNull(disk_ns, 0), ifNull(sleep_ns, 0), other_ns]) AS cause,
-    replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
-        '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
-    toUnixTimestamp64Micro(start_time) AS begin_us,
-    toUnixTimestamp64Micro(end_time) AS end_us
+#include "explain/event.inc"
 FROM ebpf_loop_stall
 WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
     AND host = {host:String} AND container_id = {container_id:String}

@@ -1,10 +1,29 @@
--- Number of threads of a process with requests, from ten minutes before a time until a second time, for `underspan explain`.
+-- Threads of a process that serve requests, and how busy other requests kept them between two times, for `underspan explain`.
+-- busy_share: of the time of all these threads. all_busy: each one had other requests for half of that time or longer; where short
+-- requests are sampled, a thread's share is not known, and three quarters of all count. NULL: no time to measure.
 -- on_loop: the given thread is an event loop. A single request on an idle loop does not show that (model 'thread'); further
 -- requests of the thread do.
+WITH {to_us:Int64} - {from_us:Int64} AS window_us
 SELECT
-    uniqExactIf(tid, start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')) AS threads,
-    max(model = 'loop' AND tid = {tid:UInt32}) AS on_loop
-FROM ebpf_request
-WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
-    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
-    AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC') + INTERVAL 10 MINUTE
+    count() AS threads, max(is_loop) AS on_loop,
+    if(window_us > 0, sum(held_us) / (threads * window_us), NULL) AS busy_share,
+    if(window_us > 0, if(max(is_sampled), busy_share >= 0.75, min(held_us) >= window_us / 2), NULL) AS all_busy
+FROM
+(
+    SELECT
+        tid, max(model = 'loop' AND tid = {tid:UInt32}) AS is_loop, max(weight > 1 AND overlap_us > 0) AS is_sampled,
+        sumIf(weight * overlap_us, toString(request_id) != {request_id:String} AND overlap_us > 0) AS held_us
+    FROM
+    (
+        SELECT tid, model, weight, request_id, start_time,
+#include "views/handled_us.inc"
+            AS taken_us,
+            least(toUnixTimestamp64Micro(end_time), {to_us:Int64}) - greatest(taken_us, {from_us:Int64}) AS overlap_us
+        FROM ebpf_request
+        WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+            AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+            AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC') + INTERVAL 10 MINUTE
+    )
+    GROUP BY tid
+    HAVING min(start_time) <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+)

@@ -5,12 +5,7 @@ SELECT * FROM
 (
     SELECT
         'gil' AS cause,
-        holder_tid AS by_tid,
-        holder_thread_name AS by_name,
-        replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), holder_py_stack),
-            '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
-        toUnixTimestamp64Micro(start_time) AS begin_us,
-        toUnixTimestamp64Micro(end_time) AS end_us
+#include "explain/held.inc"
     FROM ebpf_gil_wait
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
         AND host = {host:String} AND container_id = {container_id:String}
@@ -22,10 +17,7 @@ SELECT * FROM
         toString(ebpf_off_cpu.cause) AS cause,
         waker_tid AS by_tid,
         waker_thread_name AS by_name,
-        replaceRegexpOne(arrayFirst(f -> f NOT IN ('<gone>', '<unread>', '<cut>'), py_stack),
-            '\\(.*?([^/]*/[^/]*)\\)$', '(\\1)') AS place,
-        toUnixTimestamp64Micro(start_time) AS begin_us,
-        toUnixTimestamp64Micro(end_time) AS end_us
+#include "explain/event.inc"
     FROM ebpf_off_cpu
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND ebpf_off_cpu.cause != 'gil'
         AND host = {host:String} AND container_id = {container_id:String}

@@ -62,21 +62,21 @@ WITH
     asked AS
     (
         SELECT *, server_ms, hidden_ms, trace_id AS carried, cityHash64(toString(host), toString(container_id), pid) AS process,
-            toUnixTimestamp64Micro(start_time)
-                + intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0) + ifNull(queue_ns, 0) + pool_wait_ns, 1000) AS handled_us,
+#include "views/handled_us.inc"
+            AS handled_us,
             cityHash64(trace_id, parent_span_id) AS sent,
             multiIf(trace_id != '', if(sent IN shared, cityHash64(sent, process), sent), model = 'thread', cityHash64(process, request_id), 0) AS found_by
         FROM ebpf_request
         WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')}
             --explain: AND pid IN {pids:Array(UInt32)}
     ),
-    -- processes of these minutes under all identities that a span may have (said); Docker's host name is the shortened container id.
-    -- its_process 1: ambiguous
+    -- processes of these minutes under all identities that a span may have (said). its_process 1: ambiguous
     said_process AS
     (
         SELECT
-            arrayJoin(arrayConcat([cityHash64(b, ns, p)], arrayDistinct(arrayFlatten(
-                arrayMap(x -> arrayMap(y -> arrayMap(z -> cityHash64(x, y, z, p), [u, '']), [c, '']), [h, '', substring(c, 1, 12)]))))) AS said,
+            arrayJoin(
+#include "views/said.inc"
+            ) AS said,
             if(uniqExact(h, c) = 1, any(cityHash64(h, c, p)), 1) AS its_process
         FROM
         (
@@ -113,8 +113,9 @@ WITH
             ASOF LEFT JOIN
             (
                 SELECT cityHash64(toString(host), toString(container_id), pid) AS process, cityHash64(process, request_id) AS found_by,
-                    cityHash64(process, tid) AS thread, toUnixTimestamp64Micro(end_time) AS ended_us, toUnixTimestamp64Micro(start_time)
-                        + intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0) + ifNull(queue_ns, 0) + pool_wait_ns, 1000) AS handled_us
+                    cityHash64(process, tid) AS thread, toUnixTimestamp64Micro(end_time) AS ended_us,
+#include "views/handled_us.inc"
+                    AS handled_us
                 FROM ebpf_request
                 WHERE start_time >= {from:DateTime64(6, 'UTC')} AND start_time < {to:DateTime64(6, 'UTC')} AND trace_id = '' AND model = 'thread'
                     --explain: AND pid IN {pids:Array(UInt32)}

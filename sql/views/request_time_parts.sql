@@ -149,4 +149,5 @@ SELECT
             if(off_cpu_measured, 'the agent kept only some of its rows then (governor)', why_not))),
         if(throttle_measured, '', concat('CPU quota: ', why_not))])) AS not_measured,
     from_us, to_us, start_us, end_us, accept_from_us, accept_to_us, client_from_us, handoff_from_us, handoff_to_us, measured, why_not, thinned
-FROM told;
+FROM told
+SETTINGS optimize_aggregators_of_group_by_keys = 0;

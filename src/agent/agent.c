@@ -111,7 +111,7 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 	return 0;
 }
 
-/* Whose rows are dropped first when memory is short. */
+/* The order in which tables lose rows when memory is short. */
 static void rank_tables(struct agent *agent)
 {
 	for (size_t i = 0; i < agent->set.n; i++) {
@@ -158,7 +158,7 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 		err = processes_start(&agent->options.pids, &hooks, why);
 	if (!err)
 		report_trackers(&agent->report);
-	governor_start(&agent->governor, &agent->set);
+	governor_start(&agent->governor, &agent->set, &agent->options.limits.shed_first);
 	agent->started = err == 0;
 	return err;
 }
@@ -241,6 +241,29 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 		return why_fail(why, ECHILD,
 				"the embedded store ended: see the store's message above");
 	return err ? err : undelivered;
+}
+
+static const struct running_tracker *find_tracker(const struct agent *agent, const char *name)
+{
+	for (size_t i = 0; i < agent->set.n; i++) {
+		if (!strcmp(agent->set.items[i].tracker->name, name))
+			return &agent->set.items[i];
+	}
+	return NULL;
+}
+
+bool agent_measures(const struct agent *agent, const char *tracker)
+{
+	const struct running_tracker *running = find_tracker(agent, tracker);
+
+	return running && !running->dead && !running->out_since_ns;
+}
+
+bool agent_has_out(const struct agent *agent, const char *tracker)
+{
+	const struct running_tracker *running = find_tracker(agent, tracker);
+
+	return running && !running->dead && running->out_since_ns;
 }
 
 bool agent_free(struct agent *agent)

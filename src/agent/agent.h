@@ -25,6 +25,12 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
  */
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why);
 
+/* Whether a tracker measures now: not refused, and not taken out. Thread: the collector. */
+bool agent_measures(const struct agent *agent, const char *tracker);
+
+/* Whether the governor has taken a tracker out. Thread: the collector. */
+bool agent_has_out(const struct agent *agent, const char *tracker);
+
 /*
  * False: a thread is still setting or removing probes; its data are not freed, see
  * agent_give_back(). (Files that may never answer are read in other processes, reader_process.h.)

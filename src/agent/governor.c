@@ -18,9 +18,11 @@ enum {
 	MAX_STEP = 4,
 	MAX_SHIFT = 10,
 };
+static const uint64_t HURRY_NS = NSEC_PER_SEC; /* an interval above the limit */
 
 static double cpu_percent = 1, tracker_cpu_percent = 0.5;
-static uint64_t interval_ns = 5 * NSEC_PER_SEC;
+static bool may_take_out = true;
+static uint64_t interval_ns = 5 * NSEC_PER_SEC, retry_ns = 60 * NSEC_PER_SEC;
 
 static const struct option options[] = {
 	{ .key = "governor.cpu_percent",
@@ -28,7 +30,8 @@ static const struct option options[] = {
 	  .target = &cpu_percent,
 	  .arg = "P",
 	  .help = "limit on the agent's share of the host's CPU, kernel part included; above "
-		  "the limit, events are sampled and rows carry weights; 0: no limit",
+		  "the limit, events are sampled and rows carry weights; where this does not "
+		  "help, trackers are taken out for a while; 0: no limit",
 	  .max = 100,
 	  .reloadable = true },
 	{ .key = "governor.tracker_cpu_percent",
@@ -43,6 +46,20 @@ static const struct option options[] = {
 	  .target = &interval_ns,
 	  .arg = "S",
 	  .help = "how often costs are measured",
+	  .min = 1,
+	  .max = 3600,
+	  .reloadable = true },
+	{ .key = "governor.take_out",
+	  .type = OPTION_BOOL,
+	  .target = &may_take_out,
+	  .help = "take trackers out where sampling does not hold cpu_percent in the kernel",
+	  .reloadable = true },
+	{ .key = "governor.retry",
+	  .type = OPTION_SECONDS,
+	  .target = &retry_ns,
+	  .arg = "S",
+	  .help = "try a tracker again that was taken out this long ago, also if the load has not "
+		  "become less",
 	  .min = 1,
 	  .max = 3600,
 	  .reloadable = true },
@@ -239,11 +256,13 @@ static void describe_sampling(const struct sampling *sampling, char *buf, size_t
 		snprintf(buf, size, "all, sampling is off");
 		return;
 	}
-	snprintf(buf, size, "one in %u", 1U << sampling->skip_shift);
+	buf[0] = '\0';
+	if (sampling->skip_shift)
+		snprintf(buf, size, "one in %u%s", 1U << sampling->skip_shift,
+			 sampling->level ? "; of these, " : "");
 	if (sampling->level)
 		snprintf(buf + strlen(buf), size - strlen(buf),
-			 "; of the sampled events all of %llu ms and longer, short events less "
-			 "often, at least one in %u",
+			 "all of %llu ms and longer, short events less often, at least one in %u",
 			 (1ULL << sampling->level) * SAMPLING_FIRST_NS / NSEC_PER_MSEC,
 			 1U << sampling->level);
 }
@@ -396,6 +415,24 @@ static void adjust_sampling(struct governor *g)
 	}
 }
 
+/* ---- trackers out and back ---- */
+
+/* Returns whether trackers were taken out or put back. */
+static bool adjust_trackers(struct governor *g, uint64_t now_ns)
+{
+	struct governor_costs costs = { .limit = may_take_out ? cpu_percent : 0 };
+
+	for (size_t i = 0; i < g->set->n; i++) {
+		costs.of[i] = percent_of(g->items[i].bpf_rate);
+		costs.all += costs.of[i];
+	}
+	/* not settled: measured again soon */
+	g->pace_ns = interval_ns;
+	if (costs.all > cpu_percent && interval_ns > HURRY_NS)
+		g->pace_ns = HURRY_NS;
+	return shedding_adjust(g, &costs, now_ns);
+}
+
 /* ---- intervals ---- */
 
 static void begin_interval(struct governor *g, uint64_t now_ns)
@@ -409,31 +446,37 @@ bool governor_is_on(void)
 	return cpu_percent > 0;
 }
 
-void governor_start(struct governor *g, struct tracker_set *set)
+void governor_start(struct governor *g, struct tracker_set *set, const struct string_list *first)
 {
-	*g = (struct governor){ .set = set, .stats_fd = -1 };
+	*g = (struct governor){
+		.set = set, .stats_fd = -1, .pace_ns = interval_ns, .shedding.first = first
+	};
 	g->process_ns = clock_process_cpu_ns() + reader_process_cpu_ns();
 	g->thread_ns = clock_thread_cpu_ns();
 	begin_interval(g, clock_monotonic_ns());
 }
 
-void governor_tick(struct governor *g, const uint64_t *rows, uint64_t now_ns)
+bool governor_tick(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 {
 	uint64_t age = now_ns - g->interval_start_ns;
+	bool changed;
 
-	if (!governor_is_on())
-		return;
+	if (!governor_is_on() && !g->shedding.n)
+		return false;
 	if (!g->sample_start_ns) {
-		if (age + SAMPLE_NS >= interval_ns)
+		if (age + SAMPLE_NS >= g->pace_ns)
 			begin_sample(g, now_ns);
-		return;
+		return false;
 	}
-	if (age < interval_ns || now_ns - g->sample_start_ns < SAMPLE_NS)
-		return;
+	if (age < g->pace_ns || now_ns - g->sample_start_ns < SAMPLE_NS)
+		return false;
 	end_sample(g, now_ns);
 	share_out(g, rows, now_ns);
 	adjust_sampling(g);
+	g->retry_ns = retry_ns;
+	changed = adjust_trackers(g, now_ns);
 	begin_interval(g, now_ns);
+	return changed;
 }
 
 void governor_stop(struct governor *g)

@@ -97,20 +97,19 @@ static void run_governor(struct agent *agent, uint64_t now)
 
 	for (size_t i = 0; i < agent->set.n; i++)
 		rows[i] = agent->set.items[i].rows;
-	governor_tick(&agent->governor, rows, now);
+	if (governor_tick(&agent->governor, rows, now))
+		report_outages(&agent->report, now);
 }
 
 /* Returns freed memory: loading objects, reading symbols and finding Pythons need far more than is
  * kept. */
-static void give_memory_back(uint64_t now)
+static void give_memory_back(struct agent *agent, uint64_t now)
 {
-	static uint64_t due_ns;
-
-	if (!due_ns)
-		due_ns = now + 2 * NSEC_PER_SEC;
-	if (now < due_ns)
+	if (!agent->memory_back_next_ns)
+		agent->memory_back_next_ns = now + 2 * NSEC_PER_SEC;
+	if (now < agent->memory_back_next_ns)
 		return;
-	due_ns = now + 60 * NSEC_PER_SEC;
+	agent->memory_back_next_ns = now + 60 * NSEC_PER_SEC;
 	malloc_trim(0);
 }
 
@@ -149,7 +148,7 @@ static int agent_tick(struct agent *agent, uint64_t now, uint64_t *next_second, 
 	governor_work_ends(&agent->governor);
 	report_tick(&agent->report, now);
 	repeat_health(agent, now);
-	give_memory_back(now);
+	give_memory_back(agent, now);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector's loop: waits for ring buffers, jobs, signals and the clock; runs what is due every
- * 100 ms and every second.
+ * The collector's loop: waits for ring buffers, jobs, signals and the clock; runs the work due
+ * every 100 ms and every second.
  */
 #ifndef UNDERSPAN_AGENT_LOOP_H
 #define UNDERSPAN_AGENT_LOOP_H
@@ -28,7 +28,8 @@ struct agent {
 	bool ready;
 	uint64_t end_ns; /* 0: none */
 	uint64_t processes_lost, rescan_next_ns;
-	uint64_t health_reported_ns; /* 0: never */
+	uint64_t health_reported_ns;  /* 0: never */
+	uint64_t memory_back_next_ns; /* 0: not scheduled */
 };
 
 /* Until a signal, the end of the duration, an error, or `watch_fd` is readable. */

@@ -218,7 +218,7 @@ static const char text_type[] = "text/plain; version=0.0.4; charset=utf-8";
 static const char open_metrics_type[] =
 	"application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/* Prometheus asks for OpenMetrics first, all others for what they know. */
+/* Prometheus asks for OpenMetrics first, further clients for the formats known to the client. */
 static bool wants_open_metrics(struct MHD_Connection *connection)
 {
 	const char *accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Accept");
@@ -309,7 +309,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
 	}
 }
 
-/* libmicrohttpd restarts its time-out with each byte: closes slow connections. */
+/* libmicrohttpd restarts the time-out with each byte: closes slow connections. */
 static void end_slow_connections(void)
 {
 	uint64_t now = clock_monotonic_ns();

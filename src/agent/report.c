@@ -3,6 +3,7 @@
 #include "agent/report.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "rows/enrich.h"
@@ -48,9 +49,59 @@ static void report_subject(struct report *report, size_t index, uint64_t now_ns)
 
 static void report_all(struct report *report, uint64_t now_ns)
 {
-	for (size_t i = 0; i < report->subjects.n; i++)
-		report_subject(report, i, now_ns);
+	for (size_t i = 0; i < report->subjects.n; i++) {
+		if (i >= report->set->n || !report->out_since_ns[i])
+			report_subject(report, i, now_ns);
+	}
 	report->since_ns = now_ns;
+}
+
+static void format_time(uint64_t monotonic_ns, char *buf, size_t size)
+{
+	time_t seconds = (time_t)(clock_wall_us(monotonic_ns) / 1000000);
+	struct tm tm;
+
+	gmtime_r(&seconds, &tm);
+	strftime(buf, size, "%Y-%m-%d %H:%M:%S UTC", &tm);
+}
+
+static void report_out(struct report *report, const struct running_tracker *running)
+{
+	char since[40];
+	struct why why;
+
+	format_time(running->out_since_ns, since, sizeof(since));
+	why_fail(&why, 0, "taken out by the governor: not measured since %s", since);
+	report_health(report, running->tracker->name,
+		      &(struct tracker_health){ .reason = why.text });
+}
+
+static void report_back(struct report *report, const struct running_tracker *running,
+			uint64_t since_ns, uint64_t now_ns)
+{
+	char since[40], until[40];
+	struct why why;
+
+	format_time(since_ns, since, sizeof(since));
+	format_time(now_ns, until, sizeof(until));
+	why_fail(&why, 0, "not measured from %s to %s: taken out by the governor", since, until);
+	report_health(report, running->tracker->name,
+		      &(struct tracker_health){ .live = true, .reason = why.text });
+}
+
+void report_outages(struct report *report, uint64_t now_ns)
+{
+	report_all(report, now_ns);
+	for (size_t i = 0; i < report->set->n; i++) {
+		const struct running_tracker *running = &report->set->items[i];
+		uint64_t before = report->out_since_ns[i];
+
+		report->out_since_ns[i] = running->out_since_ns;
+		if (!before && running->out_since_ns)
+			report_out(report, running);
+		else if (before && !running->out_since_ns)
+			report_back(report, running, before, now_ns);
+	}
 }
 
 static void log_losses(struct report *report, uint64_t now_ns)
@@ -89,6 +140,11 @@ static void check_sums(const struct report *report)
 void report_last(struct report *report, uint64_t now_ns)
 {
 	report_all(report, now_ns);
+	/* no time, but the counts since the tracker was taken out */
+	for (size_t i = 0; i < report->set->n; i++) {
+		if (report->out_since_ns[i])
+			report_subject(report, i, now_ns);
+	}
 	log_losses(report, now_ns);
 	check_sums(report);
 }
@@ -148,6 +204,10 @@ static void report_running(struct report *report, const struct running_tracker *
 	struct tracker_health health = { .live = true };
 	struct why why;
 
+	if (running->out_since_ns) {
+		report_out(report, running);
+		return;
+	}
 	if (tracker_runs_on_every_call(running)) {
 		every_call_why(&why);
 		log_warn("%s: %s", running->tracker->name, why.text);
@@ -212,7 +272,7 @@ void report_python(struct report *report, const struct process *process)
 
 	row.tracker = "python";
 	row.live = process->live.threads > 0;
-	if (process->file.binary) /* not refused meanwhile */
+	if (process->file.binary) /* not refused in the meantime of the job */
 		row.method = python_offsets_method(&process->file.binary->image);
 	row.reason = row.live ? "" : process->unread.text;
 	pipeline_add(report->pipeline, report->health_table, &row);

@@ -16,6 +16,7 @@ struct report {
 	uint64_t since_ns;
 	uint64_t logged_ns; /* time of the last log message about losses */
 	struct subjects subjects;
+	uint64_t out_since_ns[MAX_TRACKERS]; /* as reported, see report_outages() */
 	struct agent_counts last[MAX_SUBJECTS], logged[MAX_SUBJECTS];
 };
 
@@ -27,6 +28,12 @@ void report_trackers(struct report *report);
 
 /* Writes the interval's rows at its end; logs losses once a minute. */
 void report_tick(struct report *report, uint64_t now_ns);
+
+/*
+ * Trackers were taken out or put back: health rows, and reports up to now. A tracker that is out
+ * has no report: a gap in ebpf_agent is time that was not measured.
+ */
+void report_outages(struct report *report, uint64_t now_ns);
 
 /* To be called after all producers have stopped: writes the last rows and logs counters that do not
  * add up. */

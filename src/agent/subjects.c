@@ -112,13 +112,14 @@ void subjects_read(const struct subjects *subjects, size_t index, struct agent_c
 	struct agent_counts counts = { 0 };
 	uint64_t stats[STAT_MAX];
 
-	/* rows first: events counted meanwhile are pending */
+	/* rows first: events counted after this read are pending */
 	for (size_t i = 0; i < subject->n_tables; i++)
 		add_rows(subjects, subject->tables[i], &counts);
 	if (subject->running) {
 		counts.bad_event = subject->running->bad_events;
 		counts.filtered += subject->running->of_refused;
-		counts.seen = subject->running->own_rows;
+		counts.seen = subject->running->own_rows + subject->running->dropped_open;
+		counts.lost_state = subject->running->dropped_open;
 		tracker_set_read_stats(subject->running->stats_fd, stats);
 		add_stats(stats, &counts);
 		add_cost(subjects->governor, index, &counts);

@@ -228,6 +228,8 @@ static int read_object(struct parse *p, const char *prefix, json_t *object)
 	return 0;
 }
 
+static const char BYTE_ORDER_MARK[] = "\xef\xbb\xbf";
+
 static int read_stream(struct parse *p, const char *path, FILE *f)
 {
 	AUTO_FREE char *text = malloc(CONFIG_FILE_MAX_BYTES + 1);
@@ -244,6 +246,12 @@ static int read_stream(struct parse *p, const char *path, FILE *f)
 		return why_fail(why, EINVAL, "cannot read the configuration file %s", path);
 	if (len > CONFIG_FILE_MAX_BYTES)
 		return why_fail(why, EINVAL, "%s: larger than 1 MiB, not a configuration file",
+				path);
+	if (len >= strlen(BYTE_ORDER_MARK) &&
+	    !memcmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)))
+		return why_fail(why, EINVAL,
+				"%s begins with a byte order mark (BOM), which JSON does not "
+				"allow: save the file as UTF-8 without BOM",
 				path);
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
 	if (!root)
@@ -406,6 +414,8 @@ static int parse_flag(struct parse *p, int argc, char **argv, int *i)
 					    "; --help lists the options", hint, sizeof(hint)));
 	if (value)
 		value++;
+	else if (o->bare)
+		value = o->bare;
 	else if (o->type != OPTION_BOOL && *i + 1 < argc)
 		value = argv[++*i];
 	return set_option(p, o, value);

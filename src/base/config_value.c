@@ -112,21 +112,35 @@ static int refuse_scaled(const struct option *o, const struct scale *scale, cons
 		time ? "250ms, 10s, 2m, 1h, 7d" : "64KiB, 8MiB, 2GiB");
 }
 
+/* In whole largest units, if there is one. */
+static uint64_t largest_round(const struct scale *scale, uint64_t max)
+{
+	uint64_t value = max * scale->base, unit = scale->units->size;
+
+	return value < unit ? value : value / unit * unit;
+}
+
 /* Reports the limits in the user's unit. */
 static int refuse_range(const struct option *o, const char *s, uint64_t max, struct why *why)
 {
 	const struct scale scale = scale_of(o);
 	char low[32], high[32];
+	double value;
 
 	if (!scale.units)
 		return why_fail(why, EINVAL, "%s: %.64s is out of range, use %llu to %llu", o->key,
 				s, (unsigned long long)o->min, (unsigned long long)max);
 	show_scaled(scale.units, o->min * scale.base, low, sizeof(low));
-	if (max == UINT64_MAX || max > UINT64_MAX / scale.base)
-		return why_fail(why, EINVAL, "%s: %.64s is out of range, use %s or more", o->key, s,
-				low);
-	return why_fail(why, EINVAL, "%s: %.64s is out of range, use %s to %s", o->key, s, low,
-			show_scaled(scale.units, max * scale.base, high, sizeof(high)));
+	if (max < UINT64_MAX / scale.base)
+		return why_fail(why, EINVAL, "%s: %.64s is out of range, use %s to %s", o->key, s,
+				low,
+				show_scaled(scale.units, max * scale.base, high, sizeof(high)));
+	max = UINT64_MAX / scale.base;
+	if (parse_scaled(&scale, s, &value) && value > (double)o->min)
+		return why_fail(
+			why, EINVAL, "%s: %.64s is too large, use %s or less", o->key, s,
+			show_scaled(scale.units, largest_round(&scale, max), high, sizeof(high)));
+	return why_fail(why, EINVAL, "%s: %.64s is out of range, use %s or more", o->key, s, low);
 }
 
 /* ---- from text ---- */
@@ -316,6 +330,8 @@ int config_set(const struct option *o, const char *s, struct why *why)
 	if (!s || !*s)
 		return why_fail(why, EINVAL, "%s: needs a value: --%s=%s", o->key, o->key,
 				o->arg ? o->arg : "VALUE");
+	if (o->bare && !strcmp(s, "true")) /* {"otlp": true} */
+		s = o->bare;
 	switch (o->type) {
 	case OPTION_UINT:
 		return parse_uint(o, s, why);

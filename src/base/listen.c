@@ -17,6 +17,12 @@ static bool is_loopback(const struct sockaddr *a)
 	return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
+static bool is_port(const char *text)
+{
+	return *text && strspn(text, "0123456789") == strlen(text) &&
+	       strtoul(text, NULL, 10) <= 65535;
+}
+
 static int resolve(const char *key, const char *listen, bool anywhere,
 		   struct addrinfo **ret_address, struct why *why)
 {
@@ -26,11 +32,9 @@ static int resolve(const char *key, const char *listen, bool anywhere,
 	size_t n = colon ? (size_t)(colon - listen) : 0;
 	int status;
 
-	if (!colon || !n || n >= sizeof(host) || !colon[1] ||
-	    strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-	    strtoul(colon + 1, NULL, 10) > 65535)
-		return why_fail(why, EINVAL, "%s: '%s' is not HOST:PORT, as in 127.0.0.1:8123", key,
-				listen);
+	if (!colon || !n || n >= sizeof(host) || !is_port(colon + 1))
+		return why_fail(why, EINVAL, "%s: '%s' is not HOST:PORT, as in 127.0.0.1:%s", key,
+				listen, is_port(listen) ? listen : "8123");
 	/* [::1]:8123 */
 	if (listen[0] == '[' && listen[n - 1] == ']')
 		snprintf(host, sizeof(host), "%.*s", (int)n - 2, listen + 1);

@@ -43,11 +43,12 @@ struct option {
 	const char *key; /* "clickhouse", "handoff.min_duration_us" */
 	enum option_type type;
 	void *target;
-	const char *arg;       /* placeholder in --help, NULL for a plain flag */
-	const char *help;      /* without the default: --help reads the default from the target */
-	const char *otherwise; /* the default in words, for a target that is 0 or empty */
-	enum option_unit unit; /* OPTION_UINT */
-	uint64_t min, max;     /* OPTION_UINT, OPTION_SECONDS; max 0: no limit */
+	const char *arg;  /* placeholder in --help, NULL for a plain flag */
+	const char *help; /* without the default: --help reads the default from the target */
+	const char *bare; /* OPTION_STRING: value of a flag without '=', which takes no next word */
+	const char *otherwise;	    /* the default in words, for a target that is 0 or empty */
+	enum option_unit unit;	    /* OPTION_UINT */
+	uint64_t min, max;	    /* OPTION_UINT, OPTION_SECONDS; max 0: no limit */
 	const char *const *choices; /* OPTION_CHOICE, NULL-terminated */
 	bool flag_only;		    /* not allowed in the file */
 	bool reloadable;	    /* can change at run time: see config_reload() */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * General helpers without knowledge of underspan: cleanup attributes, sizes, and `struct why`, the
- * message that accompanies an error.
+ * message of an error.
  */
 #ifndef UNDERSPAN_BASE_UTIL_H
 #define UNDERSPAN_BASE_UTIL_H
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* The struct of this type whose `member` is at `pointer`. */
+/* The struct of the given type whose `member` is at `pointer`. */
 #define CONTAINER_OF(pointer, type, member)                                                        \
 	((type *)(void *)((char *)(pointer) - offsetof(type, member)))
 #define PRINTF_LIKE(fmt, va) __attribute__((format(printf, fmt, va)))

@@ -45,7 +45,7 @@ struct live_table {
 };
 
 /*
- * A difference, removed by `statement`; NULL: cannot be removed without losing rows, as stated in
+ * A difference, removed by `statement`; NULL: cannot be removed without losing rows, explained in
  * `what`. Returns 0, or -errno to end the comparison.
  */
 typedef int (*ddl_on_difference)(const char *what, const char *statement, void *context);

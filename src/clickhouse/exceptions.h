@@ -11,11 +11,11 @@
 /* Consequence for a batch whose INSERT failed. */
 enum exception_verdict {
 	LATER,		     /* retry; also the verdict of unknown codes: no rows are dropped */
-	LATER_UNWRITTEN,     /* likewise, raised before the first row was written */
+	LATER_UNWRITTEN,     /* as LATER, raised before the first row was written */
 	ELSEWHERE,	     /* a server's failure: another server may accept the rows at once */
-	ELSEWHERE_UNWRITTEN, /* likewise, raised before the first row was written */
+	ELSEWHERE_UNWRITTEN, /* as ELSEWHERE, raised before the first row was written */
 	SET_UP,		     /* an operator has to act: create a table, correct a password */
-	BAD_ROWS,	     /* found by bisection and quarantined; the other rows continue */
+	BAD_ROWS,	     /* found by bisection and quarantined; good rows continue */
 };
 
 /* X(code, name, HTTP status, verdict) */

@@ -7,17 +7,19 @@
 #include "commands/doctor/counts.h"
 #include "commands/doctor/spans.h"
 #include "commands/measure.h"
+#include "commands/window.h"
 #include "pipeline/options.h"
 #include "trackers/trackers.h"
 
 const struct option_table *commands_all_options(void)
 {
-	static struct option_table all[MAX_TRACKERS + 16];
+	static struct option_table all[MAX_TRACKERS + 24];
 	const struct option_table fixed[] = {
-		run_options,	    store_options,	   sql_options,		schema_options,
-		gil_options,	    offcpu_options,	   requests_options,	doctor_options,
-		measure_options,    pipeline_options,	   governor_options,	metrics_options,
-		clickhouse_options, doctor_counts_options, doctor_spans_options
+		run_options,	 store_options,		sql_options,	       schema_options,
+		gil_options,	 offcpu_options,	requests_options,      doctor_options,
+		top_options,	 measure_options,	pipeline_options,      governor_options,
+		metrics_options, clickhouse_options,	doctor_counts_options, doctor_spans_options,
+		window_options,	 window_against_options
 	};
 	size_t n = 0;
 

@@ -35,7 +35,7 @@ static const struct option options[] = {
 	  .arg = "S",
 	  .help = "duration of the measurement; 0: until Ctrl-C (Ctrl-C always ends the "
 		  "measurement)",
-	  .otherwise = "5s; with --top until Ctrl-C",
+	  .otherwise = "5s; offcpu --top: until Ctrl-C",
 	  .letter = 'd' },
 };
 const struct option_table measure_options = { options, ARRAY_SIZE(options) };
@@ -62,8 +62,9 @@ static const uint64_t FIND_NS = 1200 * NSEC_PER_MSEC;
 
 static const struct measure *current_measure;
 static struct measured *current_result;
+static struct agent *agent;
 static uint64_t first_tick_ns, next_second_ns;
-static struct pid_list watched_pids; /* those of `pids` that exist */
+static struct pid_list watched_pids; /* existing processes of `pids` */
 
 /* ---- the processes ---- */
 
@@ -94,6 +95,12 @@ int measure_check(struct measured *ret, struct why *why)
 	return err;
 }
 
+int measure_check_any(struct measured *ret, struct why *why)
+{
+	*ret = (struct measured){ 0 };
+	return pids.n ? measure_check(ret, why) : 0;
+}
+
 /* ---- rows ---- */
 
 static bool text_is(const struct table *table, const void *row, const char *name, const char *text)
@@ -119,7 +126,8 @@ static void on_health(const struct table *table, const void *row)
 	char method[32], reason[512];
 
 	if (!host_pid && !live && current_measure->needs &&
-	    text_is(table, row, "tracker", current_measure->needs))
+	    text_is(table, row, "tracker", current_measure->needs) &&
+	    !agent_has_out(agent, current_measure->needs))
 		on_refusal(table, row);
 	if (!host_pid || !text_is(table, row, "tracker", current_measure->probes))
 		return;
@@ -174,7 +182,8 @@ static void say_progress(uint64_t now)
 
 	if (!current_measure->progress || !terminal_obeys(STDERR_FILENO))
 		return;
-	fprintf(stderr, "\r\033[K%s: %u s", watched_text(), seconds);
+	fprintf(stderr, "\r\033[K%s: %u s", pids.n ? watched_text() : "all Pythons of this host",
+		seconds);
 	if (duration_ns)
 		fprintf(stderr, " of %.0f", (double)duration_ns / 1e9);
 	fprintf(stderr, ", stop with Ctrl-C");
@@ -187,8 +196,12 @@ static void end_progress(void)
 		fputs("\r\033[K", stderr);
 }
 
-/* Ends as by Ctrl-C, keeping results so far. */
-static void end_early(void)
+bool measure_runs(const char *tracker)
+{
+	return agent_measures(agent, tracker);
+}
+
+void measure_end_early(void)
 {
 	kill(getpid(), SIGTERM);
 }
@@ -202,16 +215,16 @@ static void tick(struct sink *sink, uint64_t now)
 		current_result->begin_ns = now;
 	current_result->end_ns = now;
 	if (current_result->refused.text[0])
-		end_early();
+		measure_end_early();
 	if (current_measure->needs_probes && !watched_any_live() &&
 	    (watched_none_can_be() || now - first_tick_ns > FIND_NS))
-		end_early();
+		measure_end_early();
 	if (now < next_second_ns)
 		return;
 	next_second_ns += NSEC_PER_SEC;
-	if (!current_result->gone && watched_all_gone()) {
+	if (pids.n && !current_result->gone && watched_all_gone()) {
 		current_result->gone = true;
-		end_early();
+		measure_end_early();
 	}
 	say_progress(now);
 	if (current_measure->each_second)
@@ -236,7 +249,6 @@ int measure_run(const struct measure *measure, struct measured *ret, struct why 
 					       .pids = watched_pids,
 					       .report_interval_ns = 3600 * NSEC_PER_SEC,
 					       .limits = pipeline_limits };
-	struct agent *agent = NULL;
 	int err;
 
 	current_measure = measure;

@@ -54,8 +54,17 @@ bool measure_is_timed(void);
  */
 int measure_check(struct measured *ret, struct why *why);
 
+/* The same, but no pid given: all Python processes of the host. */
+int measure_check_any(struct measured *ret, struct why *why);
+
 /* Returns 0, or -errno with why. SIGINT and SIGTERM end the measurement early without error. */
 int measure_run(const struct measure *measure, struct measured *ret, struct why *why);
+
+/* For each_second(): whether a tracker measures now, see agent_measures(). */
+bool measure_runs(const char *tracker);
+
+/* Ends measure_run() as Ctrl-C does, with the results so far. Any thread. */
+void measure_end_early(void);
 
 /* Flushes stdout: 0, or -EIO with why. */
 int measure_flush(struct why *why);

@@ -90,6 +90,11 @@ const char *request_reason_words(const char *reason)
 	return NULL;
 }
 
+const char *request_reason_tracker(const char *reason)
+{
+	return !strcmp(reason, "gil") ? "gil_wait" : !strcmp(reason, "gc") ? "gc_pause" : NULL;
+}
+
 json_t *request_parts_json(void)
 {
 	json_t *parts = json_array(), *words = json_object();

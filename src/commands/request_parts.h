@@ -34,4 +34,7 @@ json_t *request_parts_json(void);
 /* Description of a reason of not_measured; NULL: not known to this version. */
 const char *request_reason_words(const char *reason);
 
+/* Stem of the tracker whose probe was missing; NULL: the reason is not a missing probe. */
+const char *request_reason_tracker(const char *reason);
+
 #endif

@@ -14,14 +14,15 @@
 #include "store/directory.h"
 #include "store/engine.h"
 #include "store/keeper.h"
+#include "store/otlp/receiver.h"
 #include "store/server.h"
 #include "base/util.h"
 
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
 
 static struct {
-	char *path, *listen, *libchdb;
-	bool listen_anywhere, existing;
+	char *path, *listen, *otlp, *libchdb, *engine_config;
+	bool listen_anywhere, otlp_anywhere, existing;
 	uint64_t max_memory_mb, max_body_mb, max_connections, client_timeout_ns, ready_fd;
 	int log_level;
 } config = {
@@ -48,6 +49,18 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &config.listen_anywhere,
 	  .help = "allow an address other than loopback" },
+	{ .key = "otlp",
+	  .type = OPTION_STRING,
+	  .target = &config.otlp,
+	  .arg = "HOST:PORT",
+	  .bare = OTLP_DEFAULT_ADDRESS,
+	  .help = "also take traces by OTLP/HTTP into otel_traces; --otlp alone: "
+		  "at " OTLP_DEFAULT_ADDRESS,
+	  .otherwise = "not" },
+	{ .key = "otlp_anywhere",
+	  .type = OPTION_BOOL,
+	  .target = &config.otlp_anywhere,
+	  .help = "allow an address other than loopback for --otlp, with the store's password" },
 	{ .key = "libchdb",
 	  .type = OPTION_STRING,
 	  .target = &config.libchdb,
@@ -89,6 +102,10 @@ static const struct option options[] = {
 	  .arg = "LEVEL",
 	  .choices = log_levels,
 	  .help = "error, warn, info or debug" },
+	{ .key = "engine_config",
+	  .type = OPTION_STRING,
+	  .target = &config.engine_config,
+	  .flag_only = true }, /* a file in DIR/engine: tests run as users with few rights */
 	{ .key = "existing",
 	  .type = OPTION_BOOL,
 	  .target = &config.existing,
@@ -128,9 +145,22 @@ static void wait_for_signal(const sigset_t *set)
 struct store_resources {
 	struct store_directory directory;
 	struct keeper keeper;
-	int lock, library, engine, listen, socket;
+	int lock, library, engine, listen, socket, otlp;
 	char library_path[PATH_MAX], url[STORE_URL_MAX], password[STORE_PASSWORD_LEN + 1];
+	char otlp_url[STORE_URL_MAX];
 };
+
+static int open_otlp(struct store_resources *p, struct why *why)
+{
+	int err;
+
+	if (!config.otlp)
+		return 0;
+	err = listen_open("otlp", config.otlp, config.otlp_anywhere, &p->otlp, why);
+	if (!err && server_url(p->otlp, p->otlp_url, sizeof(p->otlp_url)) < 0)
+		err = why_fail(why, EIO, "cannot read the address bound for %s", config.otlp);
+	return err;
+}
 
 static int open_resources(struct store_resources *p, struct why *why)
 {
@@ -157,8 +187,26 @@ static int open_resources(struct store_resources *p, struct why *why)
 	if (!err && server_url(p->listen, p->url, sizeof(p->url)) < 0)
 		err = why_fail(why, EIO, "cannot read the address bound for %s", config.listen);
 	if (!err)
+		err = open_otlp(p, why);
+	if (!err)
 		err = store_directory_listen(&p->directory, &p->socket, why);
 	return err ?: keeper_start(&p->keeper, &p->directory, p->url, why);
+}
+
+/* The OTLP receiver, if asked for. */
+static int start_otlp(struct engine *engine, struct store_resources *p,
+		      struct otlp_receiver **ret_receiver, struct why *why)
+{
+	struct otlp_options o = {
+		.engine = engine,
+		.listen_fd = p->otlp,
+		.password = config.otlp_anywhere ? p->password : NULL,
+		.max_connections = config.max_connections,
+		.client_timeout_ns = config.client_timeout_ns,
+	};
+
+	*ret_receiver = NULL;
+	return p->otlp < 0 ? 0 : otlp_start(&o, ret_receiver, why);
 }
 
 /* Serves until a signal; the engine is not closed if a query does not end. */
@@ -174,20 +222,24 @@ static int serve(struct engine *engine, struct store_resources *p, const sigset_
 		.max_connections = config.max_connections,
 		.client_timeout_ns = config.client_timeout_ns,
 	};
+	struct otlp_receiver *receiver;
 	struct server *server;
 	int err = server_start(&o, &server, why);
 
 	if (err)
 		return err;
-	err = keeper_publish(&p->keeper, why);
+	err = start_otlp(engine, p, &receiver, why);
+	err = err ?: keeper_publish(&p->keeper, why);
 	if (!err) {
 		log_info("store: ClickHouse %s for %s at %s", engine_version(engine), config.path,
 			 p->url);
+		if (receiver)
+			log_info("store: OTLP at %s/v1/traces", p->otlp_url);
 		notify_parent("ready", p->url);
 		wait_for_signal(signals);
 	}
 	keeper_stop(&p->keeper);
-	if (!server_stop(server, 3 * NSEC_PER_SEC)) {
+	if (!otlp_stop(receiver, NSEC_PER_SEC) || !server_stop(server, 3 * NSEC_PER_SEC)) {
 		log_warn("store: a query did not end; exiting");
 		_exit(EXIT_DONE);
 	}
@@ -198,6 +250,7 @@ static int run_engine(struct store_resources *p, const sigset_t *signals, struct
 {
 	char library[32], path[PATH_MAX];
 	struct engine_options o = { .path = path,
+				    .config = config.engine_config,
 				    .libchdb = library,
 				    .libchdb_name = p->library_path,
 				    .max_memory_bytes = config.max_memory_mb << 20 };
@@ -223,7 +276,8 @@ static int run(const sigset_t *signals, struct why *why)
 				     .library = -1,
 				     .engine = -1,
 				     .listen = -1,
-				     .socket = -1 };
+				     .socket = -1,
+				     .otlp = -1 };
 	int err = open_resources(&p, why);
 
 	if (!err)
@@ -238,18 +292,28 @@ int command_store(int argc, char **argv)
 {
 	const struct option_table tables[] = { store_options, { 0 } };
 	struct why why = { { 0 } };
+	size_t n_words = 1;
 	sigset_t signals;
+	char *word;
 	int err, status;
 
-	err = config_parse(tables, argc, argv, NULL, NULL, &why);
+	err = config_parse(tables, argc, argv, &word, &n_words, &why);
 	if (err == 1) {
 		puts("usage: underspan store --path=DIR [OPTIONS]\n\n"
 		     "Serves an embedded ClickHouse over its HTTP interface. The user is "
 		     "'default',\n"
-		     "the password is created at the first start, in DIR/password.\n");
+		     "the password is created at the first start, in DIR/password.\n"
+		     "With --otlp a service's spans need no collector:\n"
+		     "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318\n"
+		     "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n");
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
+	if (!err && n_words)
+		err = why_fail(&why, EINVAL,
+			       "unexpected argument '%.200s'; an option's value follows '=': "
+			       "underspan store --path=DIR --otlp=HOST:PORT",
+			       word);
 	if (!err && !config.path)
 		err = why_fail(&why, EINVAL, "path: which directory? underspan store --path=DIR");
 	if (err) {

@@ -18,7 +18,7 @@ enum {
 
 /*
  * Fills the gc_* members of `image`, whose version must be known, by the first method of `ways`
- * that the file supports; otherwise GC_METHOD_NONE and gc_why.
+ * supported by the file; otherwise GC_METHOD_NONE and gc_why.
  */
 void python_gc_find(struct elf_file *elf, unsigned int ways, struct python_image *image);
 

@@ -16,8 +16,8 @@ size_t python_gil_find(uint32_t host_pid, uint64_t runtime, const struct python_
 		       uint64_t *ret_gils, size_t max);
 
 /*
- * Whether the binary has a GIL. `ret_glibc`: uses glibc, whose condition variables let the
- * scheduler tracepoints identify a GIL wait; other C libraries (musl) may not. -ENOTSUP with the
+ * Whether the binary has a GIL. `ret_glibc`: uses glibc, with condition variables by which the
+ * scheduler tracepoints identify a GIL wait; further C libraries (musl) may not. -ENOTSUP with the
  * reason.
  */
 int python_gil_check(const struct python_image *image, const struct readable_file *file,

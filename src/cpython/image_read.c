@@ -10,8 +10,8 @@
 #include "cpython/version.h"
 
 /*
- * Finds &_PyRuntime, exported since 3.7, and the symbol table with its name: .dynsym, or .symtab of
- * a static program. Without symbols, section .PyRuntime (3.10 and later) contains nothing else;
+ * Finds &_PyRuntime, exported since 3.7, and the symbol table with the name: .dynsym, or .symtab of
+ * a static program. Without symbols, section .PyRuntime (3.10 and later) contains nothing besides;
  * `ret_symbols` is empty then.
  */
 static bool find_runtime(const struct elf_file *elf, struct elf_symbols *ret_symbols,
@@ -65,7 +65,7 @@ int python_image_read_of(uint32_t host_pid, int fd, const char *path_hint, struc
 
 	err = elf_file_open(fd, &elf, &reason);
 	if (err == -ENOTSUP && !(path_hint && proc_names_python(path_hint)))
-		return -ENOENT; /* some program for another machine: not worth a word */
+		return -ENOENT; /* a program for a different machine, without a message */
 	if (err)
 		return why_fail(why, -err, "%s: %s", path_hint ? path_hint : "a file", reason.text);
 	elf.host_pid = host_pid;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sanity check of a live interpreter's state at the offsets of its build: its list of threads is
- * compared with the kernel's, and its modules must be a dict with "sys". Without the check, a
+ * Sanity check of a live interpreter's state at the offsets of the build: the list of threads is
+ * compared with the kernel's, and the modules must be a dict with "sys". Without the check, a
  * patched build or an impostor would produce wrong rows.
  */
 #ifndef UNDERSPAN_CPYTHON_LIVE_H
@@ -22,7 +22,8 @@ struct python_live {
 	uint32_t modules;
 };
 
-/* Where to look: what is needed of the file and its build, so that any thread can. */
+/* Location of the state: all values needed from the file and the build, so that any thread can
+ * check. */
 struct python_live_location {
 	uint64_t dev, ino;	      /* the mapped file */
 	uint64_t load_va, runtime_va; /* addresses of the image */

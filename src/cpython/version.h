@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPython version of a file: from constants in the file, never from its name alone. */
+/* The CPython version of a file: from constants in the file, never from the file's name alone. */
 #ifndef UNDERSPAN_CPYTHON_VERSION_H
 #define UNDERSPAN_CPYTHON_VERSION_H
 

@@ -19,8 +19,8 @@ enum debug_source {
 };
 
 /*
- * 0: `ret` has at least one symbol; free with elf_symbols_free(). -ENOENT: no such source, or of
- * another build. Searches the files of the host and of the process elf->host_pid.
+ * 0: `ret` has at least one symbol; free with elf_symbols_free(). -ENOENT: no such source, or of a
+ * different build. Searches the files of the host and of the process elf->host_pid.
  */
 int debug_symbols_load(const struct elf_file *elf, enum debug_source source,
 		       struct elf_symbols *ret);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A function, its moved parts and its exits. See function_body.h. */
+/* A function, moved parts and exits. See function_body.h. */
 #include "elf/function_body.h"
 
 /* Limits for hostile code. Real GC functions have few exits by jump. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An instruction of a file that a probe is set on, and where the probe finds an argument then. */
+/* An instruction of a file for a probe, and the place of an argument at the instruction. */
 #ifndef UNDERSPAN_ELF_PROBE_SITE_H
 #define UNDERSPAN_ELF_PROBE_SITE_H
 
@@ -17,7 +17,7 @@ struct arg_spec {
 
 struct probe_site {
 	uint64_t va;		 /* of the probed instruction */
-	uint64_t file_offset;	 /* what perf_event_open wants for a uprobe */
+	uint64_t file_offset;	 /* as needed by perf_event_open for a uprobe */
 	uint64_t ref_ctr_offset; /* file offset of the USDT semaphore; 0: none */
 	struct arg_spec arg;	 /* the first argument */
 	uint8_t reason_reg; /* register with the _PyGC_Reason, as reg_index; 0: none is known */

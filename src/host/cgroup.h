@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Container and Kubernetes pod of a process, from cgroup names: container runtimes put their ids
- * there. The text comes from the kernel, but a container may choose names below its own cgroup:
- * unknown names are not containers.
+ * Container and Kubernetes pod of a process, from cgroup names: container runtimes put the ids
+ * there. The text comes from the kernel, but a container may choose names below the container's
+ * cgroup: unknown names are not containers.
  */
 #ifndef UNDERSPAN_HOST_CGROUP_H
 #define UNDERSPAN_HOST_CGROUP_H
@@ -35,10 +35,10 @@ enum { CGROUP_UNIT_MAX = 64 };
 const char *cgroup_unit(const char *text, char ret[CGROUP_UNIT_MAX + 1]);
 
 /*
- * A number for the tenant of the host that a process belongs to: the outermost container or pod,
- * the user of a login session (odd numbers); else the service or cgroup, in which there may be
- * several users (even ones). 0: none, it is in no cgroup but the first. What a tenant makes within
- * its own cgroup does not make it two.
+ * A number for the tenant of the host to which a process belongs: the outermost container or pod,
+ * the user of a login session (odd numbers); otherwise the service or cgroup, possibly of several
+ * users (even numbers). 0: none, only in the first cgroup. Cgroups made by a tenant belong to the
+ * same tenant.
  */
 uint32_t cgroup_tenant(const char *text);
 

@@ -10,7 +10,7 @@
 
 static const char directory[] = "/var/log/containers";
 static const uint64_t READ_AGAIN_NS = 2 * NSEC_PER_SEC;
-/* A node has at most some hundred containers, and files of ended ones for a while. */
+/* A node has at most some hundred containers, and files of ended containers for a while. */
 enum { MAX_FILES = 65536, MAX_CONTAINERS = 8192 };
 
 struct known_container {
@@ -22,7 +22,7 @@ struct known_container {
 static struct known_container *containers;
 static uint64_t read_ns; /* time of the last read; 0: never */
 
-/* Copies up to `end`, which is not copied; returns the text behind it. NULL: not a name. */
+/* Copies up to `end`, without `end`; returns the text behind. NULL: not a name. */
 static const char *take(const char *from, const char *end, char *to, size_t max)
 {
 	size_t n = end ? (size_t)(end - from) : 0;
@@ -82,7 +82,7 @@ static void add(const struct known_container *container)
 {
 	struct known_container *added;
 
-	if (find(container->id)) /* a container keeps its names */
+	if (find(container->id)) /* a container keeps the same names */
 		return;
 	if (HASH_COUNT(containers) >= MAX_CONTAINERS)
 		drop(containers); /* the oldest */

@@ -15,7 +15,7 @@ struct bpf_program;
 /* For ebpf_probe_health.method. */
 extern const char every_call_method[];
 
-/* Whether the program is one, and is attached with its object. */
+/* Whether the program runs at every system call, and is attached with the object. */
 bool every_call_runs(const struct bpf_program *program);
 
 /* The reason as a sentence: price, cause and fix. */

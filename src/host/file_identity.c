@@ -50,8 +50,8 @@ static bool find_type(uint64_t mount_id, uint32_t pid, char ret[TYPE_MAX])
 }
 
 /*
- * "" for what is on a block device, and for what is mounted in neither of the two: file systems of
- * the kernel's own, and mounts that were detached. file_check_served() asks these themselves.
+ * "" for files on a block device, and for file systems in neither mount table: internal to the
+ * kernel, or detached. file_check_served() asks such file systems directly.
  */
 static void type_of(const struct statx *st, uint32_t pid, char ret[TYPE_MAX])
 {
@@ -105,14 +105,13 @@ int file_check_served(int fd, uint32_t pid)
 	if (err)
 		return err;
 	type_of(&st, pid, type);
-	/* asks the file system itself, which may not answer: last, and in a reader process */
+	/* asks the file system, which may not answer: last, and in a reader process */
 	if (is_served(type) || fstatfs(fd, &fs) || fs.f_type == FUSE_SUPER_MAGIC)
 		return -ENOTSUP;
 	return 0;
 }
 
-/* The kernel asks the file system of the file itself, whichever layer that is; FUSE
- * cannot answer. */
+/* The kernel asks the file system of the lowest layer; FUSE cannot answer. */
 static bool has_known_blocks(int fd)
 {
 	struct fiemap map = { .fm_length = 1 };

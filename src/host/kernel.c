@@ -30,7 +30,7 @@ bool kernel_perf_needs_admin(void)
 
 static int check_capabilities(struct why *why)
 {
-	/* CAP_SYS_ADMIN includes all of these (the only one before 5.8) */
+	/* CAP_SYS_ADMIN includes all of the listed capabilities (the only capability before 5.8) */
 	if (have_capability(CAP_SYS_ADMIN))
 		return 0;
 	if (!have_capability(CAP_BPF))
@@ -79,7 +79,7 @@ static bool is_initial_pid_namespace(void)
 	enum { INITIAL = 0xEFFFFFFC }; /* PROC_PID_INIT_INO, equal on all kernels */
 	struct stat st;
 
-	/* without "self", /proc belongs to another namespace: unknown */
+	/* without "self", /proc belongs to a different namespace: unknown */
 	return stat("/proc/self/ns/pid", &st) || st.st_ino == (ino_t)(uint32_t)INITIAL;
 }
 

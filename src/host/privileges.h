@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drops all capabilities except those needed at run time, each for a reason, permanently and
+ * Drops all capabilities except the ones needed at run time, each for a reason, permanently and
  * independent of the initial set.
  */
 #ifndef UNDERSPAN_HOST_PRIVILEGES_H
@@ -11,7 +11,7 @@
 struct privileges_needs {
 	bool uprobes; /* binaries that appear later get uprobes */
 	bool stats;   /* the governor reads BPF run-time statistics */
-	bool child;   /* a child of another user: the embedded store is ended by a signal */
+	bool child;   /* a child of a different user: the embedded store is ended by a signal */
 };
 
 /*
@@ -20,7 +20,7 @@ struct privileges_needs {
  */
 void privileges_drop(const struct privileges_needs *needs);
 
-/* For reader processes, which only read files and memory of other processes. */
+/* For reader processes, which only read files and memory of further processes. */
 void privileges_drop_to_reading(void);
 
 #endif

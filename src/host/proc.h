@@ -76,15 +76,15 @@ uint64_t proc_start_time(uint32_t pid);
 uint64_t proc_parse_start_time(const char *stat);
 
 /*
- * A number for whom a process's share in what is read is taken from: its user within its container
- * or service (cgroup_tenant(): the upper half, 0: none). UINT64_MAX: it is gone.
+ * A number for the party that is charged for reads of a process: the user within a container or
+ * service (cgroup_tenant(): the upper half, 0: none). UINT64_MAX: the process is gone.
  */
 uint64_t proc_owner(uint32_t pid);
 
 /* Field 4 of /proc/PID/stat: the parent process. 0: gone, or none. */
 uint32_t proc_parent(uint32_t pid);
 
-/* Also of itself. */
+/* True also for the process itself. */
 bool proc_descends_from(uint32_t pid, uint32_t ancestor);
 
 /* Calls `each` for every process in /proc. */

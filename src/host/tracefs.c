@@ -22,7 +22,7 @@ static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/t
 enum { UNTRIED = -2, REFUSED = -1 };
 static _Atomic int own_mount = UNTRIED;
 
-/* Since 5.2. A detached mount: gone with its last descriptor, whatever becomes of the agent. */
+/* Since 5.2. A detached mount: gone with the last descriptor, also after a crash of the agent. */
 static int make_mount(void)
 {
 	int fs = (int)syscall(SYS_fsopen, "tracefs", FSOPEN_CLOEXEC), mount = REFUSED;
@@ -147,6 +147,13 @@ static int attach_program(struct bpf_program *program, struct bpf_link **ret, st
 		return 0;
 	fd = errno;
 	return why_fail(why, fd, "cannot attach to the tracepoint %s: %s", name, strerror(fd));
+}
+
+int tracefs_attach_program(struct bpf_program *program, struct bpf_link **ret, struct why *why)
+{
+	AUTO_CLOSE int visible = open_visible("events", O_PATH);
+
+	return visible < 0 ? attach_program(program, ret, why) : 0;
 }
 
 int tracefs_attach(struct bpf_object_skeleton *skeleton, struct why *why)

@@ -10,7 +10,9 @@
 
 #include "base/util.h"
 
+struct bpf_link;
 struct bpf_object_skeleton;
+struct bpf_program;
 
 /* Whether the agent may make such a mount; made at the first call, kept until exit. */
 bool tracefs_private(void);
@@ -20,6 +22,12 @@ bool tracefs_has(const char *below);
 
 /* Whether the tracepoint exists and may be opened as a perf event. */
 bool tracefs_has_tracepoint(const char *group, const char *name);
+
+/*
+ * Attaches a program of a section "tracepoint/...", if only the agent's own mount has it: libbpf
+ * looks at the usual paths. *ret stays NULL for every other program.
+ */
+int tracefs_attach_program(struct bpf_program *program, struct bpf_link **ret, struct why *why);
 
 /*
  * Attaches the object's programs of sections "tracepoint/...", where only the agent's own mount has

@@ -91,12 +91,13 @@ static int attach_each(const struct uprobe_object *object, const struct bpf_prog
 		       const char *path, const struct uprobe_site *sites, size_t n,
 		       struct link_list *links, struct why *why)
 {
+	bool copies = object && !kernel_has("attach_cookie");
+
 	for (size_t i = 0; i < n; i++) {
-		struct bpf_link *link = kernel_has("attach_cookie")
-						? attach(program, path, &sites[i], sites[i].cookie,
-							 why)
-						: attach_copy(object, bpf_program__name(program),
-							      path, &sites[i], why);
+		struct bpf_link *link = copies ? attach_copy(object, bpf_program__name(program),
+							     path, &sites[i], why)
+					       : attach(program, path, &sites[i], sites[i].cookie,
+							why);
 
 		if (!link)
 			return -EIO;

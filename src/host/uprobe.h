@@ -14,7 +14,7 @@
 #include "host/links.h"
 #include "base/util.h"
 
-/* A loaded object whose programs use attach_cookie() of bpf/lib/compat.bpf.h. */
+/* A loaded object with programs that use attach_cookie() of bpf/lib/compat.bpf.h. */
 struct uprobe_object {
 	const struct bpf_object_skeleton *skeleton;
 	const void *rodata;		 /* skeleton->rodata */
@@ -32,7 +32,10 @@ enum { UPROBE_MAX_PLACES = 128 };
 /* To be called before loading the object, for programs attached with uprobe_attach(). */
 void uprobe_prepare(struct bpf_program *program);
 
-/* For all processes that run the file. All offsets or none; links are added to `links`. */
+/*
+ * For all processes that run the file. All offsets or none; links are added to `links`. `object` is
+ * NULL if the program needs no cookie: the sites' cookies are 0.
+ */
 int uprobe_attach(const struct uprobe_object *object, struct bpf_program *program, const char *path,
 		  const struct uprobe_site *sites, size_t n, struct link_list *links,
 		  struct why *why);

@@ -52,7 +52,8 @@ static const struct option options[] = {
 	  .type = OPTION_LIST,
 	  .target = &pipeline_limits.shed_first,
 	  .arg = "A,B",
-	  .help = "trackers with rows to drop first above memory_bytes, in this order",
+	  .help = "trackers with rows to drop first above memory_bytes, and to be taken out first "
+		  "by the governor, in this order",
 	  .otherwise = "off_cpu,gil_wait" },
 	{ .key = "async_insert",
 	  .type = OPTION_BOOL,

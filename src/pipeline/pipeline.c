@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pipeline's collector side, start and stop. See pipeline.h; its threads are deliver.c's. */
+/* The pipeline's collector side, start and stop. See pipeline.h; the threads are in deliver.c. */
 #include "pipeline/pipeline.h"
 
 #include <pthread.h>
@@ -266,7 +266,7 @@ static int init_queues(struct pipeline *p, const struct table *const *tables, si
 {
 	int err = 0;
 
-	/* room for what recover.c may find */
+	/* room for tables found by recover.c */
 	p->queues = calloc(n + RECOVER_TABLES_MAX, sizeof(*p->queues));
 	if (!p->queues)
 		return why_fail(why, ENOMEM, "out of memory");
@@ -310,7 +310,7 @@ int pipeline_new(const struct table *const *tables, size_t n_tables,
 
 int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 {
-	uint64_t lost = 0, kept = 0;
+	uint64_t left = 0, dropped = 0, kept = 0;
 
 	for (size_t i = 0; i < p->n_tables; i++)
 		close_batch(p, &p->queues[i]);
@@ -319,17 +319,20 @@ int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 		const struct pipeline_counts *c = &p->queues[i].counts;
 
 		kept += c->spooled;
-		lost += c->queued - c->spooled + c->dropped_memory + c->dropped_spool +
-			c->dropped_corrupt + c->dropped_refused;
+		left += c->queued - c->spooled;
+		dropped += c->dropped_memory + c->dropped_spool + c->dropped_corrupt +
+			   c->dropped_refused;
 	}
 	if (kept)
 		log_info("%llu rows wait in %s for the next start", (unsigned long long)kept,
 			 p->limits.spool.directory);
-	if (!lost)
+	if (!left && !dropped)
 		return 0;
 	return why_fail(why, EIO, "%llu rows could not be delivered: %.400s",
-			(unsigned long long)lost,
-			p->failure.text[0] ? p->failure.text : "out of time");
+			(unsigned long long)(left + dropped),
+			p->failure.text[0] ? p->failure.text
+			: left		   ? "out of time"
+					   : "dropped, the table ebpf_agent says when and why");
 }
 
 void pipeline_free(struct pipeline *p)

@@ -147,7 +147,7 @@ bool queue_refuses_all(const struct table_queue *q)
 	return q->n_quarantined >= QUARANTINED_MAX && q->accepted == q->accepted_at_refusal;
 }
 
-/* Stops at a batch that a thread works on, to keep the order. */
+/* Stops at a batch in work, to keep the order. */
 static struct batch *next_of(const struct table_queue *q, uint64_t now, uint64_t *wake_ns)
 {
 	bool newest = queue_refuses_all(q);

@@ -9,10 +9,10 @@ enum { RECOVER_TABLES_MAX = 64 }; /* tables unknown to this run */
 
 struct pipeline;
 
-/* Opens the spool, queues its batches, counts the rows that a killed run had in memory only. */
+/* Opens the spool, queues the batches, counts the rows that a killed run had in memory only. */
 int recover_spool(struct pipeline *pipeline, struct why *why);
 
-/* Writes the ledger to the disk again if its file was lost. Collector thread, lock held. */
+/* Writes the ledger to the disk again if the file was lost. Collector thread, lock held. */
 void recover_ledger(struct pipeline *pipeline);
 
 #endif

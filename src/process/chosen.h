@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which processes may be tracked: all, or those chosen by --pid, their running descendants, and all
- * later children (added by BPF). The agent itself is left out.
+ * Which processes may be tracked: all, or the processes chosen by --pid with running descendants
+ * and all later children (added by BPF). The agent is left out.
  */
 #ifndef UNDERSPAN_PROCESS_CHOSEN_H
 #define UNDERSPAN_PROCESS_CHOSEN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Discovery of a single process: whether its program or a mapped library is a Python. Data of the
- * process and its files are read on reader threads (readers.h).
+ * Discovery of a single process: whether the program or a mapped library is a Python. Data and
+ * files of the process are read on reader threads (readers.h).
  */
 #ifndef UNDERSPAN_PROCESS_DISCOVERY_H
 #define UNDERSPAN_PROCESS_DISCOVERY_H
@@ -12,8 +12,8 @@
 struct discovery {
 	/* Result for the program by an earlier discovery; BINARY_UNKNOWN: none. */
 	enum binary_kind before;
-	/* Also search for a libpython that the program does not name: it may have been loaded
-	 * meanwhile. */
+	/* Also search for a libpython not named by the program: possibly loaded since the last
+	 * discovery. */
 	bool any_library;
 	/* Called once on the collector thread; the caller owns the struct again. */
 	void (*done)(struct discovery *discovery);
@@ -29,14 +29,15 @@ struct discovery {
 	/* discovery.c's */
 	struct job job;
 	struct binary_request request;
-	bool asking; /* asking about a file; may wait for another process's examination */
+	bool asking; /* asking about a file; may wait for the examination started by a different
+			process */
 	int err;
 };
 
 /* False: not started, readers overloaded by this process or in total. */
 bool discovery_begin(struct discovery *discovery, uint32_t host_pid);
 
-/* Whether the discovery is stalled by the process or its file. */
+/* Whether the process or a file of the process stalls the discovery. */
 bool discovery_stalled(const struct discovery *discovery);
 
 #endif

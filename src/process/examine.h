@@ -10,7 +10,7 @@
 #include "process/binary.h"
 #include "workers/readers.h"
 
-/* A known binary that may be the same file in another overlay. A copy. */
+/* A known binary, possibly the same file in a different overlay. A copy. */
 struct examine_candidate {
 	struct python_binary *binary; /* reference held; not accessed */
 	uint8_t build_id[PYTHON_BUILD_ID_MAX];
@@ -25,8 +25,8 @@ enum { MAX_CANDIDATES = 4 };
 
 struct examine_job {
 	struct job job; /* job of a process running the file */
-	bool stuck;	/* stalled, or not started: other askers do not wait */
-	bool given_up;	/* stalled, and given up because other jobs waited for the reader */
+	bool stuck;	/* stalled, or not started: further askers do not wait */
+	bool given_up;	/* stalled, and given up in favour of jobs that waited for the reader */
 	bool library;	/* the process's libpython, not its program */
 	struct file_identity identity;
 	int id; /* id for a new binary; -1: none left */
@@ -35,7 +35,7 @@ struct examine_job {
 	const struct binaries_hooks *hooks;
 
 	/* Result of the examination. */
-	enum binary_kind kind;	    /* BINARY_UNKNOWN: the process is gone, or has another file */
+	enum binary_kind kind; /* BINARY_UNKNOWN: the process is gone, or has a different file */
 	struct python_binary *same; /* the matching candidate */
 	struct python_binary
 		*binary; /* otherwise, for BINARY_PYTHON: new and probed, not in the table */

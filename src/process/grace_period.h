@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which processes live long enough to be reported. A server that starts subprocesses forks copies
- * of itself that call exec() at once: not reported. Trackers watch every process from its start
+ * of the server that call exec() at once: not reported. Trackers watch every process from the start
  * anyway.
  */
 #ifndef UNDERSPAN_PROCESS_GRACE_PERIOD_H

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Python process: the one object with all that is known of it. Collector thread only, except
- * `memory` (process_memory.h).
- *
- * Life: discovery adds the process (processes.c); exit, exec() or a failed state check end it
- * (process_table.c): processes_find() no longer returns it, but events of its time find it for
- * two more seconds. A job holds a reference (process_job.h).
+ * A Python process: the one object with all knowledge of the process. Collector thread only, except
+ * `memory` (process_memory.h). Life: discovery adds the process (processes.c); exit, exec() or a
+ * failed state check end the process (process_table.c): processes_find() no longer returns the
+ * object, but events from before the end find the object for two more seconds. A job holds a
+ * reference (process_job.h).
  */
 #ifndef UNDERSPAN_PROCESS_PROCESS_H
 #define UNDERSPAN_PROCESS_PROCESS_H
@@ -46,6 +45,7 @@ struct process {
 	/* service_name.c's; "": the environment names none, or was not read so far */
 	char service[SERVICE_NAME_MAX + 1];
 	enum { SERVICE_UNREAD, SERVICE_BEING_READ, SERVICE_READ } service_state;
+	uint64_t service_due_ns; /* SERVICE_UNREAD: read again not before this time */
 
 	/* written by jobs; host_pid 0: never had a binary */
 	struct process_memory memory;
@@ -68,7 +68,7 @@ struct process {
 	UT_hash_handle hh;
 };
 
-/* The Python process of this pid; NULL: none. */
+/* The Python process with the pid; NULL: none. */
 const struct process *processes_find(uint32_t host_pid);
 
 /*
@@ -77,7 +77,7 @@ const struct process *processes_find(uint32_t host_pid);
  */
 struct process *process_of_event(uint32_t host_pid, uint64_t event_ns);
 
-/* All processes, ended ones included: the next one; the first after NULL. */
+/* Iterates over all processes, including ended processes; the first after NULL. */
 struct process *process_next(const struct process *process);
 
 size_t processes_count(void);

@@ -16,7 +16,7 @@ bool runtime_addresses_walkable(const struct python_binary *binary);
 
 /* The process appeared, or called exec(). */
 void runtime_addresses_appeared(uint32_t host_pid);
-/* The process ends; it is still in the table. */
+/* The process ends, but is still in the table. */
 void runtime_addresses_gone(uint32_t host_pid);
 
 /* Retries interpreters that were not initialized. */

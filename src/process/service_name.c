@@ -10,6 +10,8 @@
 
 /* Linux allows an environment of megabytes; a container's has some kilobytes. */
 enum { ENVIRONMENT_MAX = 128 << 10 };
+/* Between two attempts: each row of a process asks for its name. */
+static const uint64_t RETRY_NS = 30 * NSEC_PER_SEC;
 
 /* Passed to a reader process and back. */
 struct service_read {
@@ -110,12 +112,14 @@ static void have_name(struct process_job *job)
 		memcpy(p->service, j->read.name, sizeof(j->read.name));
 }
 
-void service_name_read(struct process *process)
+void service_name_read(struct process *process, uint64_t now_ns)
 {
 	struct service_job *j;
 
-	if (process->service_state != SERVICE_UNREAD || process->ended_ns)
+	if (process->service_state != SERVICE_UNREAD || process->ended_ns ||
+	    now_ns < process->service_due_ns)
 		return;
+	process->service_due_ns = now_ns + RETRY_NS;
 	j = calloc(1, sizeof(*j));
 	if (!j)
 		return;

@@ -11,8 +11,11 @@
 
 #include "process/process.h"
 
-/* Begins to read the process's `service` if SERVICE_UNREAD. Collector thread. */
-void service_name_read(struct process *process);
+/*
+ * Begins to read the process's `service` if SERVICE_UNREAD; after a failure, not for 30 s.
+ * `now_ns`: CLOCK_MONOTONIC. Collector thread.
+ */
+void service_name_read(struct process *process, uint64_t now_ns);
 
 /* `environment`: `size` bytes of NUL-terminated NAME=VALUE. `ret`: printable; "": none. */
 void service_name_parse(const char *environment, size_t size, char ret[SERVICE_NAME_MAX + 1]);

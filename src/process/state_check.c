@@ -13,7 +13,7 @@
 enum { LAST_STEP = 4, MAX_CHECKS = 65536 };
 enum { MAX_INVALID_READS = 3 }; /* state read during a change may look invalid once */
 
-/* Referenced by its process's `check`; without a reference the process is gone. */
+/* Referenced by the process's `check`; without a reference the process is gone. */
 struct state_check {
 	struct retry_item retry;
 	uint32_t host_pid;
@@ -92,7 +92,7 @@ static bool judge(struct process *p, const struct state_check *check)
 	state_invalid = err == -EBADMSG && p->invalid_reads >= MAX_INVALID_READS;
 	if (err && check->retry.step < LAST_STEP && !state_invalid)
 		return false;
-	/* a program may initialize its interpreter much later */
+	/* a program may initialize the interpreter much later */
 	later = !state_invalid && (err == -EAGAIN || err == -EBADMSG);
 	if (!(later && p->unread_reported))
 		hooks.checked(p);
@@ -149,7 +149,7 @@ static void report_stalled(void)
 	}
 }
 
-/* The process ended and its pid was reused. */
+/* The process ended and the pid was reused. */
 static bool is_another(const struct state_check *check)
 {
 	return check->start_time && proc_start_time(check->host_pid) != check->start_time;

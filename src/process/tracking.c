@@ -2,6 +2,7 @@
 /* The life of a Python process in the agent. See tracking.h. */
 #include "process/tracking.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "events/process.h"
 #include "host/proc.h"
@@ -29,7 +30,7 @@ static void announce(struct process *p, uint64_t start_time)
 {
 	if (hooks.appeared)
 		hooks.appeared(p);
-	service_name_read(p);
+	service_name_read(p, clock_monotonic_ns());
 	grace_period_begin(p, start_time);
 }
 

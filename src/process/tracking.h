@@ -12,7 +12,7 @@
 struct tracking_hooks {
 	/* A Python process appeared; `process` is valid until gone() */
 	void (*appeared)(const struct process *process);
-	/* The process lived long enough to be reported (grace_period.h), or its data changed. */
+	/* The process lived long enough to be reported (grace_period.h), or the data changed. */
 	void (*reportable)(const struct process *process);
 	/* Still in the table. Also called for processes that never appeared. */
 	void (*gone)(uint32_t host_pid);
@@ -34,8 +34,8 @@ void tracking_add(uint32_t host_pid, const struct binary_file *file, const struc
 void tracking_fork(uint32_t host_pid, const struct process *parent);
 
 /*
- * The process ended, called exec(), or is another program: the one place where all that is known of
- * a process is dropped.
+ * The process ended, called exec(), or runs a different program: the one place where all knowledge
+ * of a process is dropped.
  */
 void tracking_end(uint32_t host_pid);
 

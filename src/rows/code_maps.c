@@ -19,7 +19,7 @@ struct maps_job {
 };
 
 static struct process_maps *processes;
-static struct process_maps *retired; /* unused, but names in them may be borrowed */
+static struct process_maps *retired; /* unused, but rows may still borrow the names */
 
 struct process_maps *code_maps_find(uint32_t host_pid)
 {
@@ -145,7 +145,7 @@ struct process_maps *code_maps_of(uint32_t host_pid)
 	uint64_t now = clock_monotonic_ns();
 
 	if (maps) {
-		/* exec() may have happened meanwhile */
+		/* exec() may have happened since the read */
 		if (maps->gone_ns &&
 		    (maps->read_ns <= maps->gone_ns || now - maps->read_ns > CODE_MAPS_REREAD_NS))
 			code_maps_read(maps, now);

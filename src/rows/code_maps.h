@@ -34,12 +34,12 @@ struct process_maps *code_maps_find(uint32_t host_pid);
 /* Starts to read the mappings of a process that is not cached. NULL: out of memory. */
 struct process_maps *code_maps_of(uint32_t host_pid);
 
-/* Starts to read the mappings again; without effect while they are read. */
+/* Starts to read the mappings again; without effect during a read. */
 void code_maps_read(struct process_maps *maps, uint64_t now_ns);
 
 void code_maps_process_gone(uint32_t host_pid);
 
-/* Frees mappings whose names were borrowed by the previous row. */
+/* Frees mappings with names borrowed by the previous row. */
 void code_maps_free_retired(void);
 
 /* Names are borrowed until code_maps_free_retired(). */

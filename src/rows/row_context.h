@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The look-ups of one row. A look-up whose answer has to be read first yields "<unread>" or nothing
- * and calls row_waits_for(): the row may be made again with the answer. Zeroed for each attempt.
+ * The look-ups of one row. A look-up with an unread answer yields "<unread>" or nothing and calls
+ * row_waits_for(): the row may be made again with the answer. Zeroed for each attempt.
  */
 #ifndef UNDERSPAN_ROWS_ROW_CONTEXT_H
 #define UNDERSPAN_ROWS_ROW_CONTEXT_H

@@ -14,13 +14,13 @@
 #include "rows/identities.h"
 
 enum { MAX_SERVICES = 8192 };
-/* A Python's end is known; another process's pid may be reused unseen. */
+/* The end of a Python is known; the pid of a process of any kind may be reused unseen. */
 static const uint64_t KEEP_NS = NSEC_PER_SEC, KEEP_PYTHON_NS = 30 * NSEC_PER_SEC;
 
 struct service {
 	uint32_t host_pid;
 	uint64_t until_ns;		/* read again after this time */
-	char own[SERVICE_NAME_MAX + 1]; /* service of the process when this was made */
+	char own[SERVICE_NAME_MAX + 1]; /* service of the process at the time of the look-up */
 	char service[SERVICE_NAME_MAX + 1];
 	struct container_names names;
 	char labels[SERVICE_LABELS_MAX];
@@ -28,7 +28,7 @@ struct service {
 };
 
 static struct service *services;
-static struct service *last_used; /* rows of a process come one after the other */
+static struct service *last_used; /* rows of a process come in sequence */
 
 static struct service *find(uint32_t host_pid)
 {
@@ -112,8 +112,7 @@ static struct service *add(uint32_t host_pid)
 	return service;
 }
 
-/* Keeps the table in the order of use: no entry that a row points to is dropped for the next one.
- */
+/* Keeps the table in the order of use: an entry with a row is never dropped for the next entry. */
 static struct service *use(uint32_t host_pid)
 {
 	struct service *found;
@@ -134,7 +133,7 @@ static bool is_new(const struct service *s, const char *own)
 	return own[0] && strcmp(s->own, own) != 0;
 }
 
-/* An ended process keeps the names that it had. */
+/* An ended process keeps the last names. */
 static void refresh(struct service *s, const char *own, uint64_t cgroup_id, const char *comm,
 		    uint64_t now_ns)
 {
@@ -154,7 +153,7 @@ struct service_names services_find(struct process *process, uint32_t host_pid, u
 	struct service *s = use(host_pid);
 
 	if (process)
-		service_name_read(process);
+		service_name_read(process, now_ns);
 	if (now_ns >= s->until_ns || is_new(s, own)) {
 		refresh(s, own, cgroup_id, comm, now_ns);
 		s->until_ns = now_ns + (process ? KEEP_PYTHON_NS : KEEP_NS);

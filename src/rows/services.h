@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The names under which people know a process. Its service: what its OpenTelemetry SDK calls it
- * (process/service_name.h), else its Kubernetes container, its systemd unit, or its main thread's
- * name. Its pod, namespace and container (host/container_names.h). Collector thread only.
+ * The human-readable names of a process. Service: the name given to the OpenTelemetry SDK
+ * (process/service_name.h), otherwise the Kubernetes container, the systemd unit, or the main
+ * thread's name. Pod, namespace and container: host/container_names.h. Collector thread only.
  */
 #ifndef UNDERSPAN_ROWS_SERVICES_H
 #define UNDERSPAN_ROWS_SERVICES_H
@@ -21,8 +21,8 @@ struct service_names {
 };
 
 /*
- * `process`: NULL if it is not a Python. A process that was never seen alive is called `comm`.
- * Valid until the next call. `now_ns`: CLOCK_MONOTONIC.
+ * `process`: NULL if not a Python. A process never seen alive is called `comm`. Valid until the
+ * next call. `now_ns`: CLOCK_MONOTONIC.
  */
 struct service_names services_find(struct process *process, uint32_t host_pid, uint64_t cgroup_id,
 				   const char *comm, uint64_t now_ns);
@@ -31,7 +31,7 @@ struct service_names services_find(struct process *process, uint32_t host_pid, u
 const char *services_labels(uint32_t host_pid, uint64_t cgroup_id, const char *comm,
 			    uint64_t now_ns);
 
-/* A process appeared, ended or called exec(): names are read again, if it exists. */
+/* A process appeared, ended or called exec(): names of a live process are read again. */
 void services_refresh(uint32_t host_pid);
 
 void services_free(void);

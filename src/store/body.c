@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Request bodies: decompressed and bounded while they arrive. See body.h. */
+/* Request bodies: decompressed and bounded on arrival. See body.h. */
 #include "store/body.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions of libchdb's C interface (26.7) that the store calls. The library is loaded at run
- * time and its package has no header, so the declarations are repeated here under libchdb's names.
+ * The functions of libchdb's C interface (26.7) used by the store. The library is loaded at run
+ * time and the package has no header, so the declarations are repeated here under libchdb's names.
  */
 #ifndef UNDERSPAN_STORE_CHDB_ABI_H
 #define UNDERSPAN_STORE_CHDB_ABI_H
@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A connection is a handle to a handle: chdb_connect() returns what chdb_close_conn() takes. */
+/* A connection is a handle to a handle: chdb_connect() returns the argument of chdb_close_conn().
+ */
 typedef struct chdb_connection_handle *chdb_connection;
 typedef struct chdb_result_handle chdb_result;
 typedef struct chdb_insert_handle *chdb_insert;
@@ -22,7 +23,7 @@ struct chdb_query_analysis {
 	uint32_t query_class;
 };
 
-/* return type, name, arguments: the store resolves only these */
+/* return type, name, arguments: the store resolves only these functions */
 #define CHDB_FUNCTIONS(X)                                                                          \
 	X(const char *, chdb_version, (void))                                                      \
 	X(void, chdb_set_signal_handlers_enabled, (int enabled))                                   \

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -20,8 +21,10 @@ enum {
 	QUERY_ID_SIZE = 256,
 };
 
-/* Minimum time of an untrusted connection before eviction; accept() waits that long. */
-static const uint64_t MIN_STRANGER_NS = 50 * NSEC_PER_MSEC;
+/* Minimum time of an untrusted connection before eviction, and with unread bytes; accept() waits
+ * that long. */
+static const uint64_t MIN_STRANGER_NS = 200 * NSEC_PER_MSEC;
+static const uint64_t LATE_STRANGER_NS = 500 * NSEC_PER_MSEC;
 
 struct client {
 	TAILQ_ENTRY(client) link;
@@ -156,30 +159,51 @@ void clients_free(struct clients *c)
 	free(c);
 }
 
-/* Runs on the accepting thread. */
-static void make_room(struct clients *c)
+/* How long until the connection may be evicted. Where bytes are unread, the server is late. */
+static uint64_t ns_to_eviction(const struct client *client, uint64_t now_ns)
 {
+	uint64_t age_ns = now_ns - client->began_ns, least_ns = MIN_STRANGER_NS;
+	int unread = 0;
+
+	if (age_ns < LATE_STRANGER_NS && !ioctl(client->fd, FIONREAD, &unread) && unread > 0)
+		least_ns = LATE_STRANGER_NS;
+	return age_ns < least_ns ? least_ns - age_ns : 0;
+}
+
+/* Evicts the oldest connection that may be. Returns the time until one may be; 0: there is room. */
+static uint64_t try_make_room(struct clients *c)
+{
+	uint64_t now_ns = clock_monotonic_ns(), left_ns = 0;
 	struct client *client;
-	uint64_t age, left_ns = 0;
 
 	pthread_mutex_lock(&c->lock);
 	TAILQ_FOREACH(client, &c->list, link)
 	{
+		uint64_t ns;
+
 		if (c->strangers < c->max_strangers)
 			break;
 		if (client->trusted || client->closed)
 			continue;
-		age = clock_monotonic_ns() - client->began_ns;
-		left_ns = age < MIN_STRANGER_NS ? MIN_STRANGER_NS - age : 0;
-		if (!left_ns)
+		ns = ns_to_eviction(client, now_ns);
+		if (!ns)
 			shut_client(client);
-		break;
+		else if (!left_ns || ns < left_ns)
+			left_ns = ns;
 	}
+	if (c->strangers < c->max_strangers)
+		left_ns = 0;
 	pthread_mutex_unlock(&c->lock);
-	if (left_ns) {
+	return left_ns;
+}
+
+/* Runs on the accepting thread. */
+static void make_room(struct clients *c)
+{
+	uint64_t left_ns;
+
+	while ((left_ns = try_make_room(c)) > 0)
 		nanosleep(&(struct timespec){ .tv_nsec = (long)left_ns }, NULL);
-		make_room(c);
-	}
 }
 
 static void begin_connection(struct clients *c, struct MHD_Connection *connection,

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64.h"
+
 void set_failure(struct failure *f, enum exception code, const char *fmt, ...)
 {
 	va_list ap;
@@ -97,49 +99,19 @@ bool is_plain_name(struct text name)
 	return name.len > 0;
 }
 
-static int base64_value(char c)
-{
-	static const char alphabet[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const char *p = c ? strchr(alphabet, c) : NULL;
-
-	return p ? (int)(p - alphabet) : -1;
-}
-
-/* Returns the number of bytes, or -1. */
-static int base64_decode(const char *in, char *out, size_t size)
-{
-	unsigned int bits = 0, held = 0;
-	size_t n = 0;
-
-	for (; *in && *in != '='; in++) {
-		int v = base64_value(*in);
-
-		if (v < 0)
-			return -1;
-		held = held << 6 | (unsigned int)v;
-		bits += 6;
-		if (bits >= 8) {
-			bits -= 8;
-			if (n == size)
-				return -1;
-			out[n++] = (char)(held >> bits);
-		}
-	}
-	return in[strspn(in, "=")] ? -1 : (int)n;
-}
-
 bool parse_basic_auth(const char *header, char *ret_user, size_t user_size, char *ret_password,
 		      size_t password_size)
 {
 	char plain[512];
 	char *colon;
-	int n;
+	long n;
 
 	if (strncasecmp(header, "Basic ", 6))
 		return false;
 	header += 6;
-	n = base64_decode(header + strspn(header, " "), plain, sizeof(plain) - 1);
+	header += strspn(header, " ");
+	n = base64_decode((struct text){ header, strlen(header) }, (uint8_t *)plain,
+			  sizeof(plain) - 1);
 	if (n < 0 || memchr(plain, '\0', (size_t)n))
 		return false;
 	plain[n] = '\0';

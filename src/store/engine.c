@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* libchdb: search, load, limits, and calls whose results can be freed in any state.
- * See engine.h. */
+/* libchdb: search, load, limits, and calls with results that can be freed in any state. See
+ * engine.h. */
 #include "store/engine.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 
 struct engine {
 	void *library;
-	char *path_argument;
+	char *path_argument, *config_argument;
 	chdb_connection *keeper; /* keeps the engine running between requests */
 	char version[64];
 	char timezone[64];
@@ -83,7 +83,8 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 	return why_fail(
 		why, ENOENT,
 		"the embedded ClickHouse engine (libchdb.so) is missing: run deploy/libchdb.sh "
-		"in the source tree, or give the path with --libchdb=FILE");
+		"in the source tree, /usr/share/underspan/libchdb.sh of a package, or give the "
+		"path with --libchdb=FILE");
 }
 
 static int load(struct engine *e, const char *path, const char *name, struct why *why)
@@ -123,6 +124,7 @@ static chdb_connection *connect_engine(struct engine *e, char **arguments, int n
 static int boot(struct engine *e, uint64_t max_memory_bytes, struct why *why)
 {
 	char memory[64], cache[64], index_cache[64];
+	int n;
 	char *arguments[] = { "underspan",
 			      e->path_argument,
 			      memory,
@@ -133,8 +135,10 @@ static int boot(struct engine *e, uint64_t max_memory_bytes, struct why *why)
 			      "--background_schedule_pool_size=4",
 			      "--max_thread_pool_size=1000",
 			      "--max_thread_pool_free_size=16",
-			      "--logger.level=none" };
+			      "--logger.level=none",
+			      e->config_argument };
 
+	n = (int)ARRAY_SIZE(arguments) - !e->config_argument;
 	snprintf(memory, sizeof(memory), "--max_server_memory_usage=%llu",
 		 (unsigned long long)max_memory_bytes);
 	snprintf(cache, sizeof(cache), "--mark_cache_size=%llu",
@@ -142,7 +146,7 @@ static int boot(struct engine *e, uint64_t max_memory_bytes, struct why *why)
 	snprintf(index_cache, sizeof(index_cache), "--index_mark_cache_size=%llu",
 		 (unsigned long long)max_memory_bytes / 16);
 	e->chdb_set_signal_handlers_enabled(0);
-	e->keeper = connect_engine(e, arguments, ARRAY_SIZE(arguments));
+	e->keeper = connect_engine(e, arguments, n);
 	if (!e->keeper)
 		return why_fail(
 			why, EIO,
@@ -187,7 +191,9 @@ int engine_open(const struct engine_options *options, struct engine **ret_engine
 	struct engine *e = calloc(1, sizeof(*e));
 	int err;
 
-	if (!e || asprintf(&e->path_argument, "--path=%s", options->path) < 0) {
+	if (!e || asprintf(&e->path_argument, "--path=%s", options->path) < 0 ||
+	    (options->config && asprintf(&e->config_argument, "--config-file=%s/%s", options->path,
+					 options->config) < 0)) {
 		free(e);
 		return why_fail(why, ENOMEM, "out of memory");
 	}
@@ -212,8 +218,9 @@ void engine_close(struct engine *e)
 		e->chdb_close_conn(e->keeper);
 		e->chdb_shutdown();
 	}
-	/* the library stays mapped: destructors of its threads may still run */
+	/* the library stays mapped: destructors of the library's threads may still run */
 	free(e->path_argument);
+	free(e->config_argument);
 	free(e);
 }
 
@@ -349,7 +356,7 @@ void session_insert(struct session *s, struct text sql, const char *format,
 		    const struct engine_params *p, const struct text *parts, size_t n_parts,
 		    struct engine_result *ret_result)
 {
-	/* the engine copies its input: pass chunks of bounded size */
+	/* the engine copies the input: pass chunks of bounded size */
 	enum { PIECE = 1 << 20 };
 	struct engine *e = s->engine;
 	chdb_insert stream = e->chdb_stream_insert_with_params_n(

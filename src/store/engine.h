@@ -24,6 +24,7 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 
 struct engine_options {
 	const char *path;	  /* the data's directory */
+	const char *config;	  /* ClickHouse's configuration, a file in `path`; NULL: none */
 	const char *libchdb;	  /* path from engine_find_library(), or of an open descriptor */
 	const char *libchdb_name; /* for messages */
 	uint64_t max_memory_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ClickHouse HTTP interface of the engine. One thread per connection: a slow SELECT delays only
- * its own client.
+ * the client of the connection.
  */
 #ifndef UNDERSPAN_STORE_SERVER_H
 #define UNDERSPAN_STORE_SERVER_H

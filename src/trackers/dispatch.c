@@ -76,6 +76,7 @@ void tracker_set_tick(struct tracker_set *set, const struct tracker_output *outp
 		runtime_addresses_tick();
 	for (size_t i = 0; i < set->n; i++) {
 		to.index = i;
+		to.out = set->items[i].out_since_ns != 0;
 		if (set->items[i].tracker->tick && !set->items[i].dead)
 			set->items[i].tracker->tick(&to, now_ns);
 	}

@@ -14,6 +14,7 @@
 #include "host/uprobe.h"
 #include "process/touch.h"
 #include "rows/stack.h"
+#include "trackers/sched.h"
 #include "trackers/tracker.h"
 
 struct gc_pause_row {
@@ -167,7 +168,7 @@ static int gc_pause_attach_binary(const struct python_binary *binary, struct lin
 				  why);
 }
 
-/* A process starting meanwhile gets new probes: prevents two rows per collection. */
+/* A process started in between gets new probes: prevents two rows per collection. */
 static void gc_pause_leave_binary(const struct python_binary *binary)
 {
 	const struct gc_site none = { .method = GC_METHOD_NONE };
@@ -178,7 +179,7 @@ static void gc_pause_leave_binary(const struct python_binary *binary)
 				    BPF_ANY);
 }
 
-/* An entry says that the process's collections are seen (bpf/python/gc_clock.bpf.h). */
+/* An entry tells that the process's collections are seen (bpf/python/gc_clock.bpf.h). */
 static void gc_pause_process_appeared(const struct process *process)
 {
 	const struct gc_clock none = { 0 };
@@ -197,6 +198,20 @@ static void gc_pause_process_gone(uint32_t host_pid)
 static void gc_pause_quiet(void)
 {
 	skeleton->bss->stopping = true;
+}
+
+/* The probes report the end of every collection with a seen begin: nothing is dropped. */
+static void gc_pause_take_out(void)
+{
+	skeleton->bss->out = true;
+	sched_gc_pause_out(true);
+}
+
+static uint64_t gc_pause_put_back(void)
+{
+	skeleton->bss->out = false;
+	sched_gc_pause_out(false);
+	return 0;
 }
 
 static const char *gc_pause_binary_method(const struct python_binary *binary)
@@ -245,6 +260,8 @@ const struct tracker gc_pause_tracker = {
 	.n_options = ARRAY_SIZE(options),
 	.open = gc_pause_open,
 	.options_changed = gc_pause_options_changed,
+	.take_out = gc_pause_take_out,
+	.put_back = gc_pause_put_back,
 	.complete = gc_pause_complete,
 	.close = gc_pause_close,
 	.take_extra = gc_pause_take_extra,

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "cpython/gil.h"
 #include "cpython/take_gil.h"
+#include "host/uprobe.h"
 #include "process/touch.h"
 #include "rows/names.h"
 #include "rows/stack.h"
@@ -220,26 +221,11 @@ static void gil_wait_process_appeared(const struct process *process)
 				       method_of[binary->id] == GIL_METHOD_CALLSITE);
 }
 
-/* Runs the iterator over all threads; open waits become events. */
-static int end_waits(void)
-{
-	struct bpf_link *link = bpf_program__attach_iter(skeleton->progs.gil_end_waits, NULL);
-	int fd = link ? bpf_iter_create(bpf_link__fd(link)) : -errno;
-	char nothing[64];
-	ssize_t n = fd;
-
-	while (fd >= 0 && ((n = read(fd, nothing, sizeof(nothing))) > 0 || errno == EAGAIN))
-		errno = 0;
-	if (fd >= 0)
-		close(fd);
-	bpf_link__destroy(link);
-	return n < 0 ? -errno : 0;
-}
-
 static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 {
 	gil_addresses_tick();
-	if (output->last && !uses_method(GIL_METHOD_UPROBE) && end_waits())
+	if (output->last && !uses_method(GIL_METHOD_UPROBE) && !skeleton->bss->sched_out &&
+	    sched_run_on_threads(skeleton->progs.gil_end_waits))
 		log_warn("gil_wait: unfinished waits are not reported: %s", strerror(errno));
 	sched_sums_tick(&sums, output, now_ns);
 }
@@ -249,19 +235,16 @@ static void gil_wait_tick(const struct tracker_output *output, uint64_t now_ns)
 static int attach_all(const struct python_binary *binary, struct bpf_program *program,
 		      const uint64_t *offsets, size_t n, struct link_list *links, struct why *why)
 {
+	struct uprobe_site sites[UPROBE_MAX_PLACES];
 	int err = binary_touch(binary, offsets, n, why);
 
-	for (size_t i = 0; !err && i < n; i++) {
-		struct bpf_link *link = bpf_program__attach_uprobe(program, false, -1,
-								   binary->attach_path, offsets[i]);
-
-		if (!link)
-			return why_fail(why, errno, "the kernel refused a uprobe: %s",
-					strerror(errno));
-		if (link_list_add(links, link))
-			return why_fail(why, ENOMEM, "out of memory");
-	}
-	return err;
+	if (err)
+		return err;
+	if (n > UPROBE_MAX_PLACES)
+		return why_fail(why, E2BIG, "too many places to probe");
+	for (size_t i = 0; i < n; i++)
+		sites[i] = (struct uprobe_site){ .file_offset = offsets[i] };
+	return uprobe_attach(NULL, program, binary->attach_path, sites, n, links, why);
 }
 
 static int attach_take_gil(const struct python_binary *binary, struct link_list *links,
@@ -333,10 +316,42 @@ static void gil_wait_quiet(void)
 	skeleton->bss->gil_end_ns = clock_monotonic_ns();
 }
 
+static void gil_wait_take_out(void)
+{
+	sched_take_out(&skeleton->bss->gil_wait_out);
+}
+
+static uint64_t gil_wait_put_back(void)
+{
+	skeleton->bss->gil_wait_since_ns = clock_monotonic_ns();
+	sched_put_back(&skeleton->bss->gil_wait_out);
+	return 0;
+}
+
 static void gil_wait_options_changed(void)
 {
 	skeleton->bss->gil_wait_min_ns = min_duration_us * NSEC_PER_USEC;
 	skeleton->bss->gil_stack_share_ppm = (uint64_t)(stack_cpu_percent * 10000);
+}
+
+/* Probes of take_gil() and of the calls in take_gil(). */
+static void prepare_probes(void)
+{
+	bool callsite = uses_method(GIL_METHOD_CALLSITE), uprobe = uses_method(GIL_METHOD_UPROBE);
+	const struct {
+		struct bpf_program *program;
+		bool wanted;
+	} probes[] = {
+		{ skeleton->progs.gil_call_enter, callsite },
+		{ skeleton->progs.gil_call_resume, callsite },
+		{ skeleton->progs.gil_take_enter, uprobe },
+		{ skeleton->progs.gil_take_exit, uprobe },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(probes); i++) {
+		bpf_program__set_autoload(probes[i].program, probes[i].wanted);
+		uprobe_prepare(probes[i].program);
+	}
 }
 
 static void choose_programs(void)
@@ -352,10 +367,7 @@ static void choose_programs(void)
 		bpf_map__set_max_entries(skeleton->maps.gil_takers, MAX_TAKERS);
 		bpf_map__set_max_entries(skeleton->maps.gil_turns, MAX_TAKES);
 	}
-	bpf_program__set_autoload(skeleton->progs.gil_call_enter, callsite);
-	bpf_program__set_autoload(skeleton->progs.gil_call_resume, callsite);
-	bpf_program__set_autoload(skeleton->progs.gil_take_enter, uprobe);
-	bpf_program__set_autoload(skeleton->progs.gil_take_exit, uprobe);
+	prepare_probes();
 	bpf_program__set_autoload(skeleton->progs.gil_end_waits, !uprobe);
 	bpf_program__set_autoattach(skeleton->progs.gil_end_waits, false);
 }
@@ -417,6 +429,8 @@ const struct tracker gil_wait_tracker = {
 	.options_changed = gil_wait_options_changed,
 	.close = gil_wait_close,
 	.tick = gil_wait_tick,
+	.take_out = gil_wait_take_out,
+	.put_back = gil_wait_put_back,
 	.take_extra = gil_wait_take_extra,
 	.complete = gil_wait_complete,
 };

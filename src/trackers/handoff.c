@@ -11,7 +11,7 @@
 #include "host/kernel.h"
 #include "rows/names.h"
 #include "rows/stack.h"
-#include "trackers/tracker.h"
+#include "trackers/take_out.h"
 
 struct handoff_row {
 	struct row_common common;
@@ -199,6 +199,28 @@ static void handoff_tick(const struct tracker_output *output, uint64_t now_ns)
 	}
 }
 
+static void handoff_take_out(void)
+{
+}
+
+static bool waits(const void *value)
+{
+	const struct handoff_connection *conn = value;
+
+	return conn->state == WAITING || conn->state == PICKED;
+}
+
+/* As at the agent's start: connections that are open already are followed from their next request
+ */
+static uint64_t handoff_put_back(void)
+{
+	uint64_t n = map_forget(skeleton->maps.handoff_conns, waits);
+
+	map_forget(skeleton->maps.handoff_fds, NULL);
+	map_forget(skeleton->maps.handoff_picked, NULL);
+	return n;
+}
+
 static void handoff_take_extra(void *row_of, const void *extra, size_t size,
 			       struct row_context *context)
 {
@@ -244,4 +266,6 @@ const struct tracker handoff_tracker = {
 	.take_extra = handoff_take_extra,
 	.complete = handoff_complete,
 	.tick = handoff_tick,
+	.take_out = handoff_take_out,
+	.put_back = handoff_put_back,
 };

@@ -10,7 +10,7 @@
 #include "rows/stack.h"
 #include "trackers/loop_metrics.h"
 #include "trackers/loop_watch.h"
-#include "trackers/tracker.h"
+#include "trackers/take_out.h"
 
 struct loop_stall_row {
 	struct row_common common;
@@ -126,7 +126,26 @@ static uint64_t clock_period_ns(void)
 static void loop_stall_tick(const struct tracker_output *output, uint64_t now_ns)
 {
 	(void)now_ns;
+	if (output->out)
+		return;
 	loop_watch_tick(output, clock_period_ns());
+}
+
+static void loop_stall_take_out(void)
+{
+	loop_watch_none();
+}
+
+static bool is_busy(const void *value)
+{
+	return ((const struct loop_thread *)value)->busy_ns != 0;
+}
+
+static uint64_t loop_stall_put_back(void)
+{
+	map_forget(skeleton->maps.loop_made, NULL);
+	map_forget(skeleton->maps.loop_stacks, NULL);
+	return map_forget(skeleton->maps.loop_threads, is_busy);
 }
 
 static void loop_stall_expose(struct exposition *to)
@@ -196,6 +215,8 @@ const struct tracker loop_stall_tracker = {
 	.options_changed = loop_stall_options_changed,
 	.close = loop_stall_close,
 	.tick = loop_stall_tick,
+	.take_out = loop_stall_take_out,
+	.put_back = loop_stall_put_back,
 	.expose = loop_stall_expose,
 	.take_extra = loop_stall_take_extra,
 	.complete = loop_stall_complete,

@@ -43,12 +43,17 @@ static void unwatch(uint32_t slot)
 	*w = (struct watched){ 0 };
 }
 
-void loop_watch_close(void)
+void loop_watch_none(void)
 {
 	for (uint32_t slot = 0; watched && slot < LOOP_THREADS_MAX; slot++) {
 		if (watched[slot].key)
 			unwatch(slot);
 	}
+}
+
+void loop_watch_close(void)
+{
+	loop_watch_none();
 	free(watched);
 	watched = NULL;
 }

@@ -12,6 +12,8 @@
 
 void loop_watch_open(struct loop_stall_bpf *skeleton);
 void loop_watch_close(void);
+/* Closes all events. */
+void loop_watch_none(void);
 /* Opens events for new loop threads, closes those of ended threads. */
 void loop_watch_tick(const struct tracker_output *output, uint64_t period_ns);
 

@@ -439,6 +439,17 @@ static void off_cpu_quiet(void)
 	sched_return_quiet(skeleton);
 }
 
+static void off_cpu_take_out(void)
+{
+	sched_take_out(&skeleton->bss->off_cpu_out);
+}
+
+static uint64_t off_cpu_put_back(void)
+{
+	sched_put_back(&skeleton->bss->off_cpu_out);
+	return 0;
+}
+
 static void off_cpu_close(void)
 {
 	symbols_done();
@@ -470,6 +481,8 @@ const struct tracker off_cpu_tracker = {
 	.options_changed = off_cpu_options_changed,
 	.close = off_cpu_close,
 	.tick = off_cpu_tick,
+	.take_out = off_cpu_take_out,
+	.put_back = off_cpu_put_back,
 	.complete = off_cpu_complete,
 	.take_extra = off_cpu_take_extra,
 };

@@ -203,8 +203,8 @@ static void name_lacks(uint64_t bits, const char *texts[REQUEST_LACKS], struct c
 }
 
 /*
- * NULL for a part that was not measured. Time seen of such a part counts as `other`, so that the
- * parts add up.
+ * NULL for an unmeasured part. Time seen of such a part counts as `other`, so that the parts add
+ * up.
  */
 static struct column_maybe_u64 part_unless(struct request_event *event, enum request_part part,
 					   enum request_lack lack)
@@ -216,7 +216,7 @@ static struct column_maybe_u64 part_unless(struct request_event *event, enum req
 	return (struct column_maybe_u64){ .known = false };
 }
 
-/* Pauses of the client after the read are known even if the time before it is not. */
+/* Pauses of the client after the read are known even if the time before the read is not. */
 static struct column_maybe_u64 client_wait_of(const struct request_event *event)
 {
 	uint64_t ns = event->parts[REQUEST_client_wait];
@@ -314,7 +314,7 @@ static void request_drained(const struct tracker_output *output, const struct sc
 }
 
 /*
- * Connections that the kernel side counted and did not follow: a row of ebpf_probe_health for each
+ * Connections counted but not followed by the kernel side: a row of ebpf_probe_health for each
  * increase.
  */
 static void report_unfollowed(const struct tracker_output *output, uint64_t now_ns)
@@ -483,6 +483,9 @@ const struct tracker request_tracker = {
 	.check_options = request_check_options,
 	.close = request_close,
 	.tick = request_tick,
+	.take_out = request_take_out,
+	.put_back = request_put_back,
+	.taken_out_last = true,
 	.expose = request_metrics_expose,
 	.take_extra = request_take_extra,
 	.complete = request_complete,

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "process/processes.h"
 #include "trackers/request_metrics.h"
+#include "trackers/take_out.h"
 
 enum { BATCH = 512 };
 
@@ -21,7 +22,7 @@ static struct {
 	uint32_t worker, header, server_port, netns; /* of struct request_connection */
 	uint32_t established, accepted, first_byte, arrival_port, arrival_netns;
 } at;
-static const struct sched_bpf *skeleton;
+static struct sched_bpf *skeleton;
 static bool known;
 
 static bool find_member(const struct btf *btf, const char *type, const char *member, uint32_t *ret)
@@ -39,7 +40,7 @@ static bool find_member(const struct btf *btf, const char *type, const char *mem
 	return false;
 }
 
-void request_live_start(const struct sched_bpf *of)
+void request_live_start(struct sched_bpf *of)
 {
 	static const char conn[] = "request_connection", arrival[] = "request_arrival";
 	const struct btf *btf = bpf_object__btf(of->obj);
@@ -56,6 +57,36 @@ void request_live_start(const struct sched_bpf *of)
 		find_member(btf, arrival, "netns", &at.arrival_netns);
 	if (!known)
 		log_warn("request: /metrics is without gauges: the object has no BTF of its maps");
+}
+
+static bool is_open(const void *connection)
+{
+	uint64_t worker;
+
+	memcpy(&worker, (const char *)connection + at.worker, sizeof(worker));
+	return known && worker;
+}
+
+void request_take_out(void)
+{
+	sched_take_out(&skeleton->bss->request_out);
+}
+
+/* As at the start of the agent: serving ports are known, and no connection. */
+uint64_t request_put_back(void)
+{
+	struct bpf_map *const maps[] = {
+		skeleton->maps.request_arrivals,  skeleton->maps.request_listeners,
+		skeleton->maps.request_processes, skeleton->maps.request_released,
+		skeleton->maps.request_works,	  skeleton->maps.request_heads,
+		skeleton->maps.request_tails,	  skeleton->maps.request_lines
+	};
+	uint64_t n = map_forget(skeleton->maps.request_connections, is_open);
+
+	for (size_t i = 0; i < ARRAY_SIZE(maps); i++)
+		map_forget(maps[i], NULL);
+	sched_put_back(&skeleton->bss->request_out);
+	return n;
 }
 
 /* ---- results ---- */
@@ -153,7 +184,7 @@ static void look_at_arrival(struct look *look, uint64_t key, const void *arrival
 	if (!arrived && !(queued && MEMBER(uint64_t, arrival, at.established)))
 		return;
 	if (!bpf_map_lookup_elem(connections, &key, conn)) {
-		/* read before: unread bytes wait, unless they belong to the open request */
+		/* a previous read: unread bytes wait, unless part of the open request */
 		if (arrived && !MEMBER(uint64_t, conn, at.worker))
 			live = live_of_connection(look, conn);
 	} else if (port) {

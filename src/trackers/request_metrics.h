@@ -44,6 +44,10 @@ enum { REQUEST_LIVE_MAX = 4096 };
 
 /* Returns the number of entries in *ret (to be freed), or -errno. */
 int request_live_read(struct request_live **ret);
-void request_live_start(const struct sched_bpf *skeleton);
+void request_live_start(struct sched_bpf *skeleton);
+
+/* Members of the tracker, see tracker.h. */
+void request_take_out(void);
+uint64_t request_put_back(void);
 
 #endif

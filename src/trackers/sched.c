@@ -4,12 +4,15 @@
 
 #include <bpf/bpf.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "host/kernel.h"
 #include "trackers/sched_return.h"
 
 static struct sched_bpf *skeleton;
-static int users;
+static int users, users_out;
 
 int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 {
@@ -27,6 +30,8 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_storage, storage);
 		bpf_map__set_autocreate(skeleton->maps.sched_thread_hash, !storage);
 		sched_return_open(skeleton);
+		bpf_program__set_autoload(skeleton->progs.sched_forget, true);
+		bpf_program__set_autoattach(skeleton->progs.sched_forget, false);
 		skeleton->rodata->gil_wait_runs = false;
 		skeleton->rodata->gil_callsite_runs = false;
 		bpf_map__set_max_entries(skeleton->maps.gil_calls, 1);
@@ -37,6 +42,7 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 		skeleton->rodata->request_runs = false;
 	}
 	users++;
+	users_out = 0;
 	*ret_skeleton = skeleton;
 	return 0;
 }
@@ -55,6 +61,53 @@ void sched_close(void)
 	sched_bpf__destroy(skeleton);
 	skeleton = NULL;
 }
+
+int sched_run_on_threads(const struct bpf_program *program)
+{
+	struct bpf_link *link = bpf_program__attach_iter(program, NULL);
+	int fd = link ? bpf_iter_create(bpf_link__fd(link)) : -errno;
+	char nothing[64];
+	ssize_t n = fd;
+
+	while (fd >= 0 && ((n = read(fd, nothing, sizeof(nothing))) > 0 || errno == EAGAIN))
+		errno = 0;
+	if (fd >= 0)
+		close(fd);
+	bpf_link__destroy(link);
+	return n < 0 ? -errno : 0;
+}
+
+/* ---- taken out ---- */
+
+void sched_take_out(bool *out)
+{
+	*out = true;
+	if (++users_out == users)
+		skeleton->bss->sched_out = true;
+}
+
+void sched_put_back(bool *out)
+{
+	bool request = out == &skeleton->bss->request_out;
+
+	users_out--;
+	if ((request || skeleton->bss->sched_out) &&
+	    sched_run_on_threads(skeleton->progs.sched_forget))
+		log_warn("sched: threads' open intervals are not dropped: %s", strerror(errno));
+	skeleton->bss->sched_out = false;
+	*out = false;
+}
+
+void sched_gc_pause_out(bool out)
+{
+	if (!skeleton)
+		return;
+	skeleton->bss->gc_pause_out = out;
+	if (!out)
+		skeleton->bss->gc_pause_since_ns = clock_monotonic_ns();
+}
+
+/* ---- sums ---- */
 
 static void drain(struct sched_sums *sums, uint32_t side, const struct tracker_output *output)
 {

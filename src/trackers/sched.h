@@ -16,8 +16,21 @@
 int sched_open(struct sched_bpf **ret_skeleton, struct why *why);
 void sched_close(void);
 
+/*
+ * The governor takes a tracker of the object out, or puts the tracker back; `out`: the tracker's
+ * flag of the kernel side. When all are out, the records of all threads become invalid.
+ */
+void sched_take_out(bool *out);
+void sched_put_back(bool *out);
+
+/* gc_pause, whose collections are parts of requests, is taken out or put back. */
+void sched_gc_pause_out(bool out);
+
 /* To be called before loading: enables the programs on context switches, the most expensive. */
 void sched_watch_switches(void);
+
+/* Runs an iterator's program once for each thread of the host. 0, or -errno. */
+int sched_run_on_threads(const struct bpf_program *program);
 
 /* Sums of a tracker, which sets the first members. */
 struct sched_sums {

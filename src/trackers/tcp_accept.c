@@ -13,7 +13,7 @@
 #include "tcp_accept.skel.h"
 #include "trackers/own_rows.h"
 #include "trackers/tcp_columns.h"
-#include "trackers/tracker.h"
+#include "trackers/take_out.h"
 
 enum { MAX_NAMESPACES = 4096 };
 
@@ -41,6 +41,7 @@ static const struct column columns[] = {
 static struct tcp_accept_bpf *skeleton;
 static struct bpf_link *ask_link;
 static bool asking_failed;
+static bool forgotten; /* the listeners, while the tracker was out */
 /* most connections are accepted at once and of no interest */
 static uint64_t min_duration_us = 1000, max_waiting = 262144, max_listeners = 8192;
 
@@ -271,10 +272,13 @@ static void tcp_accept_tick(const struct tracker_output *output, uint64_t now_ns
 	int err = 0;
 
 	(void)now_ns;
-	if (asking_failed)
+	if (asking_failed || output->out) /* out: the listeners' addresses may be stale */
 		return;
 	if (!ask_link)
 		err = start_asking();
+	else if (forgotten)
+		err = find_listeners();
+	forgotten = false;
 	if (!err)
 		err = run_iterator(ask_link, &reports);
 	/* records read before an error are not repeated */
@@ -319,11 +323,22 @@ static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_sk
 	return 0;
 }
 
+static void tcp_accept_take_out(void)
+{
+}
+
+static uint64_t tcp_accept_put_back(void)
+{
+	forgotten = true; /* the next tick finds the listeners of then */
+	map_forget(skeleton->maps.accept_listeners, NULL);
+	return map_forget(skeleton->maps.accept_waiting, NULL);
+}
+
 static void tcp_accept_close(void)
 {
 	bpf_link__destroy(ask_link);
 	ask_link = NULL;
-	asking_failed = false;
+	asking_failed = forgotten = false;
 	forget_namespaces();
 	tcp_accept_bpf__destroy(skeleton);
 	skeleton = NULL;
@@ -340,5 +355,7 @@ const struct tracker tcp_accept_tracker = {
 	.options_changed = tcp_accept_options_changed,
 	.close = tcp_accept_close,
 	.tick = tcp_accept_tick,
+	.take_out = tcp_accept_take_out,
+	.put_back = tcp_accept_put_back,
 	.complete = tcp_accept_complete,
 };

@@ -7,7 +7,7 @@
 #include "host/kernel.h"
 #include "tcp_connect.skel.h"
 #include "trackers/tcp_columns.h"
-#include "trackers/tracker.h"
+#include "trackers/take_out.h"
 
 struct tcp_connect_row {
 	struct row_common common;
@@ -98,6 +98,16 @@ static void tcp_connect_close(void)
 	skeleton = NULL;
 }
 
+static void tcp_connect_take_out(void)
+{
+}
+
+static uint64_t tcp_connect_put_back(void)
+{
+	map_forget(skeleton->maps.connect_lost, NULL);
+	return map_forget(skeleton->maps.connect_attempts, NULL);
+}
+
 static uint8_t outcome_of(uint16_t error)
 {
 	switch (error) {
@@ -152,4 +162,6 @@ const struct tracker tcp_connect_tracker = {
 	.close = tcp_connect_close,
 	.complete = tcp_connect_complete,
 	.table_of = tcp_connect_table_of,
+	.take_out = tcp_connect_take_out,
+	.put_back = tcp_connect_put_back,
 };

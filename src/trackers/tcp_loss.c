@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * tcp_loss: retransmissions, stalls, closed windows and resets. Measured in bpf/tcp_loss.bpf.c.
- * Once a second user space closes episodes whose end no packet or timer has shown.
+ * Once a second user space closes episodes without a packet or timer at the end.
  */
 #include "events/tcp_loss.h"
 
@@ -14,7 +14,7 @@
 #include "host/kernel.h"
 #include "tcp_loss.skel.h"
 #include "trackers/tcp_columns.h"
-#include "trackers/tracker.h"
+#include "trackers/take_out.h"
 
 struct tcp_loss_row {
 	struct row_common common;
@@ -93,8 +93,8 @@ static uint64_t jiffy_ns(void)
 	return (uint64_t)resolution.tv_sec * NSEC_PER_SEC + (uint64_t)resolution.tv_nsec;
 }
 
-/* Optional kernel features, and events not seen without them (NULL: all seen, some
- * less precisely). */
+/* Optional kernel features, and events not seen without the feature (NULL: all seen, some less
+ * precisely). */
 static const struct {
 	const char *tracepoint, *program, *without;
 } optional[] = {
@@ -183,6 +183,20 @@ static void look_for_old_sockets(void)
 			 strerror(errno));
 }
 
+static void tcp_loss_take_out(void)
+{
+}
+
+static uint64_t tcp_loss_put_back(void)
+{
+	uint64_t n = map_forget(skeleton->maps.tcp_loss_episodes, NULL);
+
+	map_forget(skeleton->maps.tcp_loss_sockets, NULL);
+	skeleton->bss->episodes_open = 0;
+	begun = false; /* the next tick finds the sockets of then */
+	return n;
+}
+
 static void check_episode(const struct tcp_loss_key *key)
 {
 	uint64_t arguments[] = { key->sock, key->kind, key->no_sock };
@@ -198,6 +212,8 @@ static void tcp_loss_tick(const struct tracker_output *output, uint64_t now_ns)
 	bool more;
 
 	(void)now_ns;
+	if (output->out) /* the sockets' addresses may be stale */
+		return;
 	if (!begun) {
 		if (skeleton->links.tcp_loss_old_sockets) /* NULL: stopped before the attach */
 			look_for_old_sockets();
@@ -223,4 +239,6 @@ const struct tracker tcp_loss_tracker = {
 	.open = tcp_loss_open,
 	.close = tcp_loss_close,
 	.tick = tcp_loss_tick,
+	.take_out = tcp_loss_take_out,
+	.put_back = tcp_loss_put_back,
 };

@@ -46,6 +46,7 @@ struct tracker_output {
 	void (*add)(const struct tracker_output *output, const struct tracker_row *row);
 	void (*health)(const struct tracker_output *output, const struct tracker_health *health);
 	bool last;    /* the last tick: the agent stops, all probes are removed */
+	bool out;     /* the governor has taken the tracker out */
 	size_t index; /* the core's */
 	void *context;
 };
@@ -93,6 +94,7 @@ struct tracker {
 	bool of_host;		  /* observes the host, not processes */
 	unsigned int shed_rank;	  /* at the memory limit, rows of higher ranks are dropped first */
 	bool sampled_by_skip;	  /* the programs apply struct sampling's skip_shift */
+	bool taken_out_last;	  /* by the governor, unless the user has named an order */
 	/* In a shared object: prefix of the programs of this tracker; NULL: all other programs */
 	const char *program_prefix;
 	const struct option *options;
@@ -113,6 +115,18 @@ struct tracker {
 
 	/* A reload changed `reloadable` options. */
 	void (*options_changed)(void);
+
+	/*
+	 * The governor takes the tracker out, see take_out.h. NULL: the tracker cannot be taken
+	 * out. From now on no interval begins; the programs are detached meanwhile.
+	 */
+	void (*take_out)(void);
+	/*
+	 * The programs are detached, and attached again after this call. Drops what is open, which
+	 * would end with a wrong duration. Returns how many rows that are, as far as the kernel
+	 * side has not counted them.
+	 */
+	uint64_t (*put_back)(void);
 
 	/* Checks beyond the option table. -EINVAL with why: bad usage. */
 	int (*check_options)(struct why *why);

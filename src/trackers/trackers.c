@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The registry of trackers, and loading, attaching and closing them. See trackers.h. */
+/* The registry of trackers: load, attach, close. See trackers.h. */
 #include "trackers/trackers.h"
 
 #include <bpf/bpf.h>
@@ -263,7 +263,7 @@ static int load_members(struct tracker_set *set, struct running_tracker **sharin
 }
 
 /*
- * The kernel refused an object that several trackers share. A single tracker may be the reason:
+ * The kernel refused an object shared by several trackers. A single tracker may be the reason:
  * finds the largest set of trackers that loads, preferring older trackers.
  */
 static void load_most_of(struct tracker_set *set, struct running_tracker *first,

@@ -20,6 +20,8 @@ struct running_tracker {
 	uint64_t of_refused;	   /* events of refused processes */
 	uint64_t rows;		   /* of both tables */
 	uint64_t own_rows;	   /* of the first table, made without an event */
+	uint64_t out_since_ns;	   /* taken out by the governor, see take_out.h; 0: it measures */
+	uint64_t dropped_open;	   /* open intervals dropped when it was put back */
 	bool dead;		   /* could not be attached: listed in `refused` */
 	struct tracker_set *set;
 	bool failed; /* while the set is opened */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hung reader processes outlive their agent. The next agent counts them as its own, so that
- * restarts do not increase their number on the host.
+ * Hung reader processes outlive the agent. The next agent adds the remaining readers to its count,
+ * so that restarts do not increase the number on the host.
  */
 #ifndef UNDERSPAN_WORKERS_LEFT_BEHIND_H
 #define UNDERSPAN_WORKERS_LEFT_BEHIND_H

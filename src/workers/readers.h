@@ -24,7 +24,7 @@
  * too many files of its owner (proc_owner()).
  */
 bool readers_submit(struct job *job);
-/* Whether the reason is other files of the owner. */
+/* Whether the reason are further files of the owner. */
 bool readers_owner_is_full(uint32_t host_pid);
 
 /* Number of the current round, for READERS_PATIENCE. */
@@ -32,7 +32,7 @@ uint64_t readers_rounds(void);
 
 /* Whether a job of this process is stalled: has run for more than READERS_PATIENCE rounds. */
 bool readers_stalled_by(uint32_t host_pid);
-/* Whether the first job waits because other jobs of the owner are stalled. */
+/* Whether the first job waits because of stalled jobs of the owner. */
 bool readers_starved(uint32_t host_pid);
 
 /* Readable when a job is done. */

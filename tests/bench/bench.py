@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What underspan costs: each workload alternates between without and with the agent (A B A B ...); the table has the
-median of the ratios of neighbours, with the least and the most, and the ratio of the best, which a busy machine spoils
-last. A rate is one by the workload's own CPU time, which other
-work on the machine changes little; the agent's own is told apart. `make bench` runs this: with all trackers, then with each
-alone.
+"""The cost of underspan: each workload alternates between without and with the agent (A B A B ...); the table has the
+median of the ratios of neighbours, with the least and the most, and the ratio of the best, least affected by a busy
+machine. A rate is per CPU time of the workload, which depends little on further work of the machine; the agent's CPU is
+listed apart. `make bench` runs this: with all trackers, then with each alone.
 
-bench.py [--rounds=N] [--trackers=A,B|all|each] [--workloads=WORD,...] [--degrade=FEATURE,...]"""
+bench.py [--rounds=N] [--trackers=A,B|all|each] [--workloads=WORD,...] [--degrade=FEATURE,...]
+"""
 
 import argparse
 import json
@@ -68,7 +68,7 @@ class Agent:
         self.process.wait()
 
 
-# ---- workloads: each returns operations a second of its CPU time ----
+# ---- workloads: each returns operations per second of CPU time ----
 
 SECONDS = 0.6
 
@@ -106,7 +106,7 @@ threading.Thread(target=compute, daemon=True).start()
 
 
 def dd():
-    """A program that has nothing to do with Python: two system calls a byte."""
+    """A program without Python: two system calls per byte."""
     n = 400_000
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(["dd", "if=/dev/zero", "of=/dev/null", "bs=1", f"count={n}"], check=True, stderr=subprocess.DEVNULL)

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""How soon a new process is watched, with all trackers: milliseconds from just before its exec until its probes are set
-and the kernel's side knows it, which is the last step (bpf/process.bpf.c's map `processes`, asked every tenth of a
-millisecond; the rows in ebpf_probe_health wait until it has lived for half a second). The first process of a file, which is
-read and probed then (each round has a copy that nobody has seen), and another one of the same file. By how the collections
-are found, and where the symbols are stripped off, by what is in the file. The median of some rounds and the most. `make
-bench` runs this.
+"""The delay until a new process is watched, with all trackers: milliseconds from just before exec until the probes are set
+and the kernel side knows the process, the last step (map `processes` of bpf/process.bpf.c, read every tenth of a
+millisecond; rows in ebpf_probe_health wait until the process is half a second old). Measured are the first process of a
+file, which is read and probed then (each round has a new copy), and a second process of the same file; by the method for
+collections, and without symbols by the content of the file. The median of some rounds and the maximum. `make bench` runs
+this.
 
-bench_attach.py [ROUNDS]"""
+bench_attach.py [ROUNDS]
+"""
 
 import os
 import shutil
@@ -29,7 +30,7 @@ WAIT = "import sys; print(1, flush=True); sys.stdin.read()"
 
 
 def copy(python, folder, stripped):
-    """Files of its own: the program, that with the interpreter in it (the program or its libpython), and its environment."""
+    """Copied files: the program, the file with the interpreter (the program or the libpython), and the environment."""
     prefix = os.path.dirname(os.path.dirname(python.path))
     program, image = os.path.realpath(python.path), os.path.realpath(python.image)
     for path in {program, image}:
@@ -45,8 +46,8 @@ def copy(python, folder, stripped):
 
 
 def time_to_probes(agent, known, program, image, env):
-    """Of one new process; it goes on until the next one has been measured. Of this one, a Python, it would be a fork that
-    is known already: so a shell becomes it, when it is told to."""
+    """Of one new process, which continues until the next is measured. A fork of this process, a Python, would be known
+    already: a shell calls exec() on request."""
     process = subprocess.Popen(["sh", "-c", 'read go; exec "$@"', "sh", program, "-c", WAIT], env=env, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)
     while known.get(process.pid):

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an operation costs in BPF, by program: the kernel's statistics of programs before and after a number of operations, less
-what the statistics themselves add to a run, which an empty program shows. Unlike a rate, this hardly depends on what the machine
-does beside it. Bystanders (redis, nginx) have no Python; the others are what is measured. `make bench` runs this.
+"""The cost of an operation in BPF, by program: the kernel's statistics of programs before and after a number of operations, less
+the cost of the statistics per run, shown by an empty program. Unlike a rate, the result hardly depends on further work of the
+machine. Bystanders (redis, nginx) have no Python; the rest is measured. `make bench` runs this.
 
-bench_bpf.py [--workloads=WORD,...] [--trackers=A,B] [--degrade=FEATURE,...] [--short]"""
+bench_bpf.py [--workloads=WORD,...] [--trackers=A,B] [--degrade=FEATURE,...] [--short]
+"""
 
 import argparse
 import contextlib
@@ -21,7 +22,7 @@ import urllib.request
 from bench import PYTHON, Agent, Gunicorn, free_port
 from bench_switches import programs_of, set_statistics
 
-ROUNDS, WARM_UP = 3, 1.5  # a service has run for a while; the agent knows it
+ROUNDS, WARM_UP = 3, 1.5  # a service has run for a while; the agent has found the service
 NR_BPF, PROG_LOAD, RAW_TRACEPOINT_OPEN, OBJ_GET_INFO_BY_FD = 321 if os.uname().machine == "x86_64" else 280, 5, 17, 15
 PROG_TYPE_RAW_TRACEPOINT, RUN_TIME_OFFSET = 17, 192  # of struct bpf_prog_info: run_time_ns, run_cnt
 
@@ -37,7 +38,7 @@ def bpf(command, attributes):
 
 
 def empty_run_ns():
-    """What the statistics say of a program that returns at once: at the ends of system calls, many of them."""
+    """The statistics of an empty program, run at the end of system calls, many times."""
     code = ctypes.create_string_buffer(bytes.fromhex("b700000000000000" "9500000000000000"), 16)
     licence, name = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(b"sys_exit")
     program = bpf(PROG_LOAD, struct.pack("<IIQQ", PROG_TYPE_RAW_TRACEPOINT, 2, ctypes.addressof(code), ctypes.addressof(licence)))
@@ -54,7 +55,7 @@ def empty_run_ns():
         os.close(program)
 
 
-# ---- workloads: each yields a function that does operations and returns their number ----
+# ---- workloads: each yields a function that does operations and returns the number ----
 
 @contextlib.contextmanager
 def server(argv, port, cwd=None):
@@ -121,7 +122,7 @@ def gunicorn(seconds):
 
 @contextlib.contextmanager
 def script(argv, source):
-    """A program that does operations each time it is told to, and says how many."""
+    """A program that does operations on request, and prints the number."""
     program = subprocess.Popen([*argv, source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run():
@@ -178,8 +179,8 @@ while input() == "":
 
 
 def workloads(short):
-    """By word: title, workload, budget in ns (None: none), and the programs that an operation runs ("": all; of a rare operation
-    the other processes' runs in between are no part)."""
+    """By word: title, workload, budget in ns (None: none), and the programs run by an operation ("": all; a rare operation
+    excludes runs by unrelated processes in between)."""
     n, seconds = (1, 1) if short else (4, 4)
     return {
         "redis": ("redis GET, 20 connections, no Python", redis(40_000 * n), 400, ""),
@@ -195,8 +196,8 @@ def workloads(short):
 # ---- the table ----
 
 def measure(agent, run, empty):
-    """Of each program: runs an operation and ns an operation, less the price of the statistics; the least of some rounds, as
-    what else the machine does can only add."""
+    """Of each program: runs per operation and ns per operation, less the cost of the statistics; the least of some
+    rounds, as further work of the machine can only add."""
     run()
     found = {}
     for _ in range(ROUNDS):

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python stacks of waits for the GIL cost: microseconds in BPF for each row with the stack of the waiter and
-that of the holder, by Python and by the depth of both stacks, as the programs themselves add it up (the map
-gil_stack_cost). Each frame is another function, four to a file; half of them are both threads', as a server's are. The
-least of some seconds and their median: what else runs on the processor's other half doubles it. A service has run for
-some seconds when it is measured (bpf/python/code_cache.bpf.h). `make bench` runs this.
+"""The cost of the Python stacks of waits for the GIL: microseconds in BPF for each row with the stacks of waiter and
+holder, by Python and by the depth of both stacks, as summed by the programs (map gil_stack_cost). Each frame is a
+separate function, four per file; half are common to both threads, as in a server. The least of some seconds and the
+median: work on the processor's second half doubles the cost. A service has run for some seconds before the measurement
+(bpf/python/code_cache.bpf.h). `make bench` runs this.
 
-bench_stacks.py [DEPTH...]"""
+bench_stacks.py [DEPTH...]
+"""
 
 import os
 import statistics
@@ -25,7 +26,7 @@ from agent import Agent  # noqa: E402
 DEPTHS = 10, 20, 40, 128
 WARM_UP, ROUNDS = 7, 5  # seconds
 
-# three of its frames are threading's own
+# three frames belong to threading
 WORKLOAD = """
 import importlib, sys, threading, time
 folder, depth = sys.argv[1], int(sys.argv[2])
@@ -54,7 +55,7 @@ for last in hold, rest:
 
 
 def seconds_of(pid):
-    """Microseconds for each row with both stacks of this process, of each of some seconds, and its rows."""
+    """Microseconds for each row with both stacks of the process, of each of some seconds, and the rows."""
     agent = Agent(f"--pid={pid}", trackers=["gil_wait"]).wait_ready()
     try:
         time.sleep(WARM_UP)
@@ -75,7 +76,7 @@ def seconds_of(pid):
 
 
 def measure(python, depth):
-    """The microseconds of waits that have both stacks in this depth."""
+    """The microseconds of waits that have both stacks in the given depth."""
     with tempfile.TemporaryDirectory() as folder:
         workload = subprocess.Popen([*python.start, python.path, "-c", WORKLOAD, folder, str(depth)])
         try:
@@ -89,7 +90,7 @@ def measure(python, depth):
 
 
 def measure_django():
-    """The same of a server under load, and the mean depths of its stacks."""
+    """As measure(), of a server under load, and the mean depths of the stacks."""
     server = Gunicorn("django_app")
     load = subprocess.Popen(["wrk", "-t1", "-c8", "-d60", f"http://127.0.0.1:{server.port}/"], stdout=subprocess.DEVNULL)
     try:

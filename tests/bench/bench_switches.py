@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a context switch costs while off_cpu follows both threads, beside libbpf-tools' offcputime (Debian's package,
-unpacked into build/cache) doing the same: user and kernel stacks, time per stack. Nothing, one, the other, in turns, with
-processes that do nothing but give way to each other. Then what the Python stacks of off_cpu's sums add: the time of all of its
-BPF programs by the switches of two processes 30 frames deep that hand a byte to and fro, as the kernel's statistics of programs
-have it. `make bench` runs this."""
+"""The cost of a context switch while off_cpu follows both threads, beside libbpf-tools' offcputime (Debian's package,
+unpacked into build/cache) with the same work: user and kernel stacks, time per stack. Without a tool, with each tool, in
+turns, on processes that only yield. Then the cost of the Python stacks of off_cpu's sums: the time of all of off_cpu's BPF
+programs per switch of two processes 30 frames deep that pass a byte to and fro, by the kernel's statistics of programs.
+`make bench` runs this."""
 
 import contextlib
 import glob
@@ -36,8 +36,8 @@ with open("/proc/self/status") as f:
 
 
 def ns_per_switch():
-    """CPU time of two processes on each CPU by the number of their switches, as the kernel counts both: what the machine
-    does beside them is not in it."""
+    """CPU time of two processes on each CPU per switch, by the kernel's counters: without further work of the
+    machine."""
     cpus = sorted(os.sched_getaffinity(0))
     processes = [subprocess.Popen(["/usr/bin/python3", "-c", YIELDS, str(cpu)], stdout=subprocess.PIPE)
                  for cpu in cpus for _ in range(2)]
@@ -46,7 +46,7 @@ def ns_per_switch():
 
 
 def with_tool(argv, ready):
-    """The measurement beside a tool that says that it is ready."""
+    """The measurement beside a tool, after the tool reports ready."""
     with tempfile.TemporaryFile("w+") as log:
         tool = subprocess.Popen(argv, stdout=subprocess.DEVNULL if ready else log, stderr=log)
         try:

@@ -30,7 +30,7 @@ def free_port():
 
 
 def client(port, until, done):
-    """A connection of its own for each request, as behind a proxy without keep-alive."""
+    """A new connection for each request, as behind a proxy without keep-alive."""
     due = time.monotonic()
     while due < until:
         time.sleep(max(0, due - time.monotonic()))
@@ -100,10 +100,10 @@ def measure(directory):
 
 def main():
     with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o755)  # the engine is another user
+        os.chmod(directory, 0o755)  # the engine is a different user
         requests, parts = measure(directory)
     print(f"{requests} requests in {SECONDS:.0f} s\n\n| table | rows a request | bytes a row | bytes a request |\n|---|---|---|---|")
-    # few rows say nothing about compression; tables of the agent itself do not grow with requests
+    # few rows tell nothing about compression; tables about the agent do not grow with requests
     for part in sorted(parts, key=lambda p: -p["bytes"]):
         rows, size = part["rows"], part["bytes"]
         if rows >= 100 and part["table"] not in ("ebpf_agent", "ebpf_probe_health", "ebpf_schema"):

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """soak.py SECONDS [LEAK]: the agent under full load, in ten rounds: does anything grow? `make soak` runs this.
 
-A round is three quarters load: Pythons of all kinds that come, fork, connect and go, one of them from a binary that was
-never seen before, and a store that is stopped or killed in the midst. Then everything ends, and it is quiet: the agent
-has to be back to what it was. Held against the rounds before are its descriptors, BPF maps, links, programs and
-threads, which may be no more; its memory, of which each round's least counts; the spool, which must be empty; and the
-rows, each of which must be in the database once. With LEAK (memory, fds, maps) the agent has such a leak, and this has
-to fail."""
+A round is three quarters load: Pythons of all kinds that come, fork, connect and go, one from a new binary, and a
+store that is stopped or killed in the middle. Then all programs end: the agent must return to the initial state.
+Compared with the earlier rounds are descriptors, BPF maps, links, programs and threads, which must not grow; the
+least memory of each round; the spool, which must be empty; and the rows, each of which must be in the database once.
+With LEAK (memory, fds, maps) the agent has such a leak, and the soak must fail.
+"""
 import base64
 import json
 import os
@@ -31,8 +31,8 @@ SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 600
 LEAK = sys.argv[2] if len(sys.argv) > 2 else ""
 ROUNDS = 10
 ROUND = SECONDS / ROUNDS
-# more than this is a leak, from the least in the first third of the rounds to the least in the last. Probes in a binary
-# are kept for a while after its last process, and connections come and go.
+# a larger growth is a leak, from the least in the first third of the rounds to the least in the last. Probes in a
+# binary are kept for a while after the last process, and connections come and go.
 ALLOWED = {"fds": 4, "links": 4, "maps": 0, "progs": 0, "threads": 0}
 MEMORY_KB = 1024
 SHORT = """
@@ -49,7 +49,7 @@ if os.fork() == 0:
 
 
 class Load:
-    """Processes that stay for a round, and such that come and go, until end()."""
+    """Processes that stay for a round, and short-lived processes, until end()."""
 
     def __init__(self, directory, seconds):
         self.over, self.started = threading.Event(), 0
@@ -60,7 +60,7 @@ class Load:
                      for python in (self.pythons[0], self.pythons[0], self.pythons[-1])]
         for process in self.long:
             process.stdin.write(b"go")
-            process.stdin.close()  # it goes, and ends when it is done
+            process.stdin.close()  # ends the process when done
         self.threads = [threading.Thread(target=self.churn, args=[i]) for i in range(2)]
         for thread in self.threads:
             thread.start()
@@ -127,11 +127,11 @@ class Agent:
         subprocess.run([AGENT, "schema", target, "--apply"], check=True, stdout=subprocess.DEVNULL, env=env)
         if LEAK:
             env |= {"SOAK_LEAK": LEAK, "LD_PRELOAD": build_leak(directory)}
-        # what this starts, so that the other Pythons of the host do not count
+        # watches processes started here, not unrelated Pythons of the host
         self.process = subprocess.Popen(
             [AGENT, "run", target, f"--pid={os.getpid()}", f"--spool.directory={directory}/spool", "--flush_interval=1",
              "--report_interval=5", f"--metrics.listen=127.0.0.1:{self.port}", "--off_cpu.min_duration_us=1000",
-             "--governor.cpu_percent=0", "--governor.tracker_cpu_percent=0"],  # it would take the load away
+             "--governor.cpu_percent=0", "--governor.tracker_cpu_percent=0"],  # the governor would take the load away
             stderr=self.log, env=env)
         host.wait_until(lambda: "ready:" in self.said() or self.process.poll() is not None, 60, "the agent is ready")
         self.least = None
@@ -146,14 +146,14 @@ class Agent:
             return int(re.search(rf"^{field}:\s*(\d+)", f.read(), re.M)[1])
 
     def watch_memory(self):
-        """The least in a round: what the allocator holds and does not need comes and goes."""
+        """The least in a round: free memory held by the allocator comes and goes."""
         try:
             while True:
                 now = self.status("RssAnon")
                 self.least = min(now, self.least or now)
                 time.sleep(0.2)
         except (OSError, TypeError):
-            pass  # it has ended
+            pass  # the process has ended
 
     def metrics(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as reply:
@@ -220,7 +220,7 @@ def check_rows(agent, store):
 
 
 def verdict(samples):
-    """The first round is start-up. Of the others the last third is held against the first."""
+    """The first round is start-up. The last third of the remaining rounds is compared with the first."""
     rest = samples[1:]
     third = max(1, len(rest) // 3)
     first, last = rest[:third], rest[-third:]

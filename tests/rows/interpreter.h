@@ -12,7 +12,7 @@
 
 /* Adds this process to the table of Python processes. */
 void interpreter_begin(void);
-/* Adds a refused process, whose interpreter is not read. */
+/* Adds a refused process with an unread interpreter. */
 void interpreter_refuse(uint32_t host_pid);
 /* Removes both and all threads. */
 void interpreter_end(void);
@@ -22,10 +22,10 @@ void interpreter_add_thread(uint64_t ident, uint32_t native_id, const char *name
 
 /* A frame at the fourth instruction of a new function, at line + 2. */
 struct python_frame interpreter_call(const char *function, const char *file, uint32_t line);
-/* Replaces the code object at the frame's address by another. */
+/* Puts a new code object at the frame's address. */
 void interpreter_drop_code(const struct python_frame *frame);
 
-/* Code address of frames of the interpreter itself. */
+/* Code address of internal frames of the interpreter. */
 enum { INTERPRETER_OWN_FRAME = 3 };
 
 #endif

@@ -93,23 +93,7 @@ enum { ROW_UNKNOWN_PID = 4200001 };
 	"'host_pid':4294967295,'host_tid':4294967295,'comm':'" ROW_16_REPLACED                     \
 	"','thread_name':'','start_time':1700000000000000,'end_time':1699999999999999,"            \
 	"'duration_ns':18446744073709551615,'trace_id':'','span_id':'','weight':2.14748365e+09," ROW_MAX_NAMES
-#define ROW_16_MARKS                                                                               \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"                                                                                        \
-	"?"
+#define ROW_16_MARKS "????????????????"
 #define ROW_MAX_NAMES                                                                              \
 	"'boot_id':'boot-1','pidns':4294967295,'service':'" ROW_16_MARKS                           \
 	"','namespace':'','pod':'',"                                                               \

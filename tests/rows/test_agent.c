@@ -18,7 +18,7 @@ static void begin(void)
 	report_start(&report, row_set(), row_rows(), &governor, row_pipeline(), 10 * NSEC_PER_SEC);
 }
 
-/* Current time, since other tests have moved the clock. */
+/* Current time, since earlier tests have moved the clock. */
 static unsigned long long now_us(void)
 {
 	return 1700000000000000ULL + row_clock() / 1000;
@@ -50,7 +50,7 @@ static void health_of_the_host(void **state)
 		    now_us());
 }
 
-/* A tracker fails to load, another to attach. */
+/* One tracker fails to load, one to attach. */
 static void health_of_trackers(void **state)
 {
 	struct tracker_set *set = row_set();
@@ -86,7 +86,8 @@ static size_t index_of(const char *tracker)
 	return (size_t)(row_tracker(tracker) - row_set()->items);
 }
 
-/* gc_pause is attached to the binary, gil_wait is not; other trackers do not need the binary. */
+/* gc_pause is attached to the binary, gil_wait is not; the remaining trackers do not need the
+ * binary. */
 static void health_of_a_process(void **state)
 {
 	struct python_binary *binary;
@@ -123,7 +124,7 @@ static void health_of_a_process(void **state)
 	"{'table':'ebpf_probe_health','host':'test','container_id':'','pod_uid':'',"               \
 	"'host_pid':4200001,'time':%llu,"
 
-/* Trackers that need the interpreter report the reason; others report missing parts of rows. */
+/* Trackers that need the interpreter report the reason; the rest report missing parts of rows. */
 static void health_of_a_refused_process(void **state)
 {
 	(void)state;
@@ -176,7 +177,7 @@ static void a_step_of_the_clock(void **state)
 
 	(void)state;
 	begin();
-	report_clock(&report); /* steps made by other tests */
+	report_clock(&report); /* steps made by earlier tests */
 	row_forget();
 	row_wall_clock_step(0); /* calibrates */
 	row_clock_advance(5 * NSEC_PER_SEC);
@@ -200,7 +201,7 @@ static void a_step_of_the_clock(void **state)
 			    "3600.000 s'}",
 		    now_us() + 3600000000);
 	row_clock_advance(NSEC_PER_SEC);
-	row_wall_clock_step(-hour); /* for the other tests */
+	row_wall_clock_step(-hour); /* for later tests */
 	report_clock(&report);
 	row_forget();
 	row_clock_advance(NSEC_PER_SEC);

@@ -135,7 +135,7 @@ static struct handoff_event of_this_process(uint16_t n_frames)
 	"'handoff_ns':5000000002,'fd':100003,'main_tid':70003,"
 #define PEER "'local_port':8000,'peer_ip':'2001:db8::17','peer_port':40001,"
 
-/* The line of the instruction; frames of the interpreter itself are omitted. */
+/* The line of the instruction; internal frames of the interpreter are omitted. */
 static void names_and_stack(void **state)
 {
 	struct handoff_event event = of_this_process(3);
@@ -181,7 +181,7 @@ static void no_name_and_code_that_is_gone(void **state)
 	assert_int_equal(row_counts("ebpf_handoff").unread, 0);
 }
 
-/* A frame too few, a frame too many, half a frame: not this event's stack. */
+/* A frame too few, a frame too many, half a frame: not a stack of this event. */
 static void frames_that_do_not_fit(void **state)
 {
 	static const size_t sizes[] = { 1, 3 };
@@ -205,8 +205,8 @@ static void frames_that_do_not_fit(void **state)
 }
 
 /*
- * Reads of the process stall for two seconds: its row is deferred, other rows pass, then the row is
- * sent with placeholders.
+ * Reads of the process stall for two seconds: the row is deferred, further rows pass, then the row
+ * is sent with placeholders.
  */
 static void a_process_that_does_not_answer(void **state)
 {

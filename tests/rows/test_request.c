@@ -6,7 +6,7 @@
 
 #include "events/request.h"
 
-/* Each part has its own value: 1000 + its number in enum request_part. */
+/* Each part has a distinct value: 1000 + the number in enum request_part. */
 static struct request_event ordinary(void)
 {
 	struct request_event event = {
@@ -85,8 +85,8 @@ static void with_a_head(void **state)
 }
 
 /*
- * Without its head a request has the method that the kernel saw; NULL is what was not measured, and
- * the parts add up all the same: to those of the ordinary row.
+ * Without a head, a request has the method seen by the kernel; unmeasured values are NULL, and the
+ * parts add up all the same: to the sum of the ordinary row.
  */
 static void not_measured(void **state)
 {
@@ -110,7 +110,7 @@ static void not_measured(void **state)
 			      "'pipelined']}");
 }
 
-/* Sizes that lie: no byte beyond the record is read. */
+/* Wrong sizes: no byte beyond the record is read. */
 static void head_beyond_the_record(void **state)
 {
 	struct request_event event = ordinary();

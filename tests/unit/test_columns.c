@@ -119,7 +119,7 @@ static void every_ddl_has_a_table(void **state)
 	}
 }
 
-/* In system.columns each column says what it is. */
+/* Each column has a comment in system.columns. */
 static void every_column_has_a_comment(void **state)
 {
 	(void)state;
@@ -141,7 +141,7 @@ static void every_column_has_a_comment(void **state)
 	}
 }
 
-/* The size read for a kind must be the size of its member. */
+/* The size read for a kind must be the size of the member. */
 static void columns_fit_their_members(void **state)
 {
 	static const size_t sizes[] = {

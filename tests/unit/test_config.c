@@ -12,7 +12,7 @@
 static bool flag;
 static uint64_t number, seconds, wait_us, bytes, mb;
 static bool local;
-static char *string, *url;
+static char *string, *url, *serve;
 static int choice;
 static struct string_list list;
 static struct pid_list pids;
@@ -58,6 +58,7 @@ static const struct option options[] = {
 	{ .key = "mb", .type = OPTION_UINT, .target = &mb, .unit = UNIT_MIB },
 	{ .key = "url", .type = OPTION_STRING, .target = &url, .group = "place" },
 	{ .key = "local", .type = OPTION_BOOL, .target = &local, .group = "place" },
+	{ .key = "serve", .type = OPTION_STRING, .target = &serve, .bare = "here" },
 };
 static const struct option_table tables[] = { { options, ARRAY_SIZE(options) }, { 0 } };
 
@@ -123,6 +124,18 @@ static void a_letter_is_short_for_its_flag(void **state)
 	assert_int_equal(pids.n, 2);
 	assert_int_equal(pids.items[1], 12);
 	assert_refused(PARSE("-p"), "pid");
+}
+
+static void a_bare_flag_takes_no_word(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--serve", "--part.number=7"), 0);
+	assert_string_equal(serve, "here");
+	assert_refused(PARSE("--serve", "there"), "unexpected argument 'there'");
+	assert_int_equal(PARSE("--serve=there"), 0);
+	assert_string_equal(serve, "there");
+	assert_int_equal(PARSE("--serve=true"), 0); /* as {"serve": true} in a file */
+	assert_string_equal(serve, "here");
 }
 
 static void wrong_flags_are_named(void **state)
@@ -209,6 +222,7 @@ static void wrong_files_are_named(void **state)
 	assert_refused(parse_file("{\"some_string\": null}"), "some_string");
 	assert_refused(parse_file("{\"apply\": true}"), "apply");
 	assert_refused(parse_file("[]"), "object");
+	assert_refused(parse_file("\xef\xbb\xbf{\"part.number\": 3}"), "byte order mark");
 	assert_refused(parse_file("{\"part.number\": 3"), ":1:");
 	assert_refused(parse_file("{\"flag\": true, \"flag\": true}"), "duplicate");
 	assert_refused(parse_file(""), "JSON");
@@ -271,7 +285,8 @@ static void wrong_units_are_named(void **state)
 	assert_refused(PARSE("--bytes=2GiB"), "use 16B to 1GiB");
 	assert_refused(PARSE("--wait_us=10ns"), "whole number of microseconds");
 	assert_refused(PARSE("--wait_us=-1s"), "wait_us");
-	assert_refused(PARSE("--wait_us=99999999999999999999"), "wait_us");
+	assert_refused(PARSE("--wait_us=99999999999999999999"), "too large, use 213503d or less");
+	assert_refused(PARSE("--mb=99999999999999999999"), "too large, use 16777215TiB or less");
 	assert_refused(PARSE("--wait_us=1e30d"), "wait_us");
 	assert_refused(PARSE("--part.number=3s"), "part.number");
 }
@@ -390,6 +405,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(flags_fill_their_targets, reset),
 		cmocka_unit_test_setup(a_letter_is_short_for_its_flag, reset),
+		cmocka_unit_test_setup(a_bare_flag_takes_no_word, reset),
 		cmocka_unit_test_setup(wrong_flags_are_named, reset),
 		cmocka_unit_test_setup(a_file_says_the_same_dotted_or_nested, reset),
 		cmocka_unit_test_setup(a_flag_beats_the_file, reset),

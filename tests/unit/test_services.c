@@ -7,10 +7,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <poll.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "host/container_names.h"
 #include "process/service_name.h"
+#include "workers/readers.h"
 
 #define ID "4d2f0c3a9be1786655aa0f1c2d3e4b5a69788796a5b4c3d2e1f00112233445ef"
 
@@ -110,11 +114,46 @@ static void test_container(void **state)
 	assert_false(container_names_parse(name, &got, id));
 }
 
+/* A row of the process: 1 if its name was asked for, and not found. */
+static size_t row(struct process *process, uint64_t now_ns)
+{
+	size_t held = process->holds, asked;
+
+	service_name_read(process, now_ns);
+	asked = process->holds - held;
+	while (process->holds) {
+		struct pollfd fd = { .fd = readers_fd(), .events = POLLIN };
+
+		poll(&fd, 1, 10);
+		readers_complete(NULL, NULL);
+	}
+	return asked;
+}
+
+static void test_an_unreadable_environment_is_read_each_30_s(void **state)
+{
+	pid_t child = fork();
+	struct process process = { 0 };
+	size_t asked = 0;
+
+	(void)state;
+	if (!child)
+		_exit(0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	process.host_pid = (uint32_t)child; /* without /proc/PID/environ */
+	for (uint64_t ms = 0; ms < 90000; ms += 10)
+		asked += row(&process, NSEC_PER_SEC + ms * NSEC_PER_MSEC);
+	assert_int_equal(asked, 3); /* 9,000 rows in 90 s */
+	assert_int_equal(process.service_state, SERVICE_UNREAD);
+	assert_true(readers_stop());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_service),
 		cmocka_unit_test(test_container),
+		cmocka_unit_test(test_an_unreadable_environment_is_read_each_30_s),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/text.h"
 
 static void test_what_steers_a_terminal_is_a_question_mark(void **state)
@@ -124,6 +125,42 @@ static void test_what_comes_in_pieces_steers_no_terminal(void **state)
 	check_terminal("\xe5\x90\033x", 4, "???x");
 }
 
+static void check_base64(const char *plain, const char *encoded)
+{
+	struct buffer b = { 0 };
+	uint8_t decoded[16];
+
+	assert_int_equal(base64_append(&b, (struct text){ plain, strlen(plain) }), 0);
+	assert_int_equal(b.len, strlen(encoded));
+	assert_memory_equal(b.data ? b.data : "", encoded, b.len);
+	assert_int_equal(base64_decode((struct text){ encoded, b.len }, decoded, sizeof(decoded)),
+			 strlen(plain));
+	assert_memory_equal(decoded, plain, strlen(plain));
+	buffer_free(&b);
+}
+
+/* The test vectors of RFC 4648, section 10. */
+static void test_base64(void **state)
+{
+	uint8_t decoded[2];
+
+	(void)state;
+	check_base64("", "");
+	check_base64("f", "Zg==");
+	check_base64("fo", "Zm8=");
+	check_base64("foo", "Zm9v");
+	check_base64("foob", "Zm9vYg==");
+	check_base64("fooba", "Zm9vYmE=");
+	check_base64("foobar", "Zm9vYmFy");
+	check_base64("\xfb\xff\xbf", "+/+/");
+	assert_int_equal(base64_decode((struct text){ "-_8", 3 }, decoded, 2), 2); /* of URLs */
+	assert_int_equal(decoded[0], 0xfb);
+	assert_int_equal(decoded[1], 0xff);
+	assert_int_equal(base64_decode((struct text){ "Zm9v", 4 }, decoded, 2), -1);
+	assert_int_equal(base64_decode((struct text){ "Zm=v", 4 }, decoded, 2), -1);
+	assert_int_equal(base64_decode((struct text){ "Z\0==", 4 }, decoded, 2), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -131,6 +168,7 @@ int main(void)
 		cmocka_unit_test(test_a_copy_is_cut_between_characters),
 		cmocka_unit_test(test_a_line_is_one_line_however_long),
 		cmocka_unit_test(test_what_comes_in_pieces_steers_no_terminal),
+		cmocka_unit_test(test_base64),
 		cmocka_unit_test(test_width_and_prefix_are_of_a_terminal),
 	};
 

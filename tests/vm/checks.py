@@ -29,7 +29,7 @@ ENA = ["--ena.driver=veth", "--ena.counters=pps_allowance_exceeded=rx_queue_0_xd
 
 
 def check_process(agent):
-    """Children are tracked from their fork on, whatever they run."""
+    """Children are tracked from the fork on, whatever the program."""
     code = ("import os, sys, time; pids = [os.fork() for _ in range(3)]; 0 in pids and (time.sleep(2), os._exit(0));"
             "print(*pids, flush=True); time.sleep(2)")
     parent = subprocess.Popen([PYTHON.path, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -69,7 +69,7 @@ def check_gc_pause(agent):
 
 
 def compare_worker_stack(row, noted):
-    """Whole, or not there; single places may not have been read yet."""
+    """Whole, or absent; single places may be unread."""
     wanted = [f"{function} ({file}:{line})" for function, file, line in noted]
     stack = row["py_stack"]
     assert not stack or len(stack) == len(wanted), (stack, wanted)
@@ -158,7 +158,7 @@ def check_off_cpu(agent):
     piped = [r for r in rows if r["cause"] == "pipe" and r["waker_pid"] in writers]
     causes = sorted({r["cause"] for r in rows})
     assert len(slept) == 20, f"{len(slept)} of 20 sleeps; causes {causes}"
-    # the timer is armed before the thread leaves the CPU, which now and then takes an emulated one ten milliseconds
+    # the timer is armed before the thread leaves the CPU, which at times takes an emulated CPU ten milliseconds
     slept_ns = sorted(r["duration_ns"] for r in slept)
     assert slept_ns[0] > 5_000_000 and slept_ns[3] > 25_000_000, slept_ns
     assert sorted(r["waker_pid"] for r in piped) == sorted(writers), [r for r in rows if r["cause"] == "pipe"]
@@ -168,7 +168,7 @@ def check_off_cpu(agent):
 
 
 def check_loop_stall(agent):
-    """The first stalls tell that the loop's thread is watched; then each blocking call is a row with its cause and place."""
+    """The first stalls show that the loop's thread is watched; then each blocking call is a row with cause and place."""
     workload = host.Workload(PYTHON, "loop_truth.py", "asyncio", 2, 0.25)
     workload.wait_covered(agent, 30)
     agent.wait_rows("ebpf_loop_stall", lambda r: r["host_pid"] == workload.pid and r["sleep_ns"] is not None, timeout=30)
@@ -179,7 +179,7 @@ def check_loop_stall(agent):
     agent.wait_rows("ebpf_loop_stall", lambda r: host.monotonic_ns(r["end_time"]) >= stalls[-1]["stop"] - STAMP_NS
                     and r["host_pid"] == workload.pid, timeout=20)
     parts = ("cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other")
-    # an emulated CPU is now and then late by more than what was to be waited for: it had come before
+    # an emulated CPU is at times later than the awaited event: the event had come before
     asleep_ns = lambda s: s["stop"] - s["start"] - s["cpu"] - s["delay"]  # noqa: E731
     waited = [s for s in stalls if (s["cpu"] if s["kind"] == "cpu" else asleep_ns(s)) > 120_000_000]
     assert len(waited) > len(stalls) / 2, stalls
@@ -192,7 +192,7 @@ def check_loop_stall(agent):
         row = own[0]
         assert sum(row[f"{part}_ns"] for part in parts) == row["duration_ns"], row
         asleep = asleep_ns(stall)
-        if (stall["cpu"] if stall["kind"] == "cpu" else asleep) > row["duration_ns"] / 2:  # else the turn's start took most
+        if (stall["cpu"] if stall["kind"] == "cpu" else asleep) > row["duration_ns"] / 2:  # otherwise the start of the turn took most
             told += 1
             assert max(parts, key=lambda part: row[f"{part}_ns"]) == stall["kind"], (stall, row)
         name, file, line = stall["place"]
@@ -202,7 +202,7 @@ def check_loop_stall(agent):
         if stall["kind"] != "cpu" or stall["start"] + STAMP_NS <= at <= stall["stop"] - STAMP_NS:
             assert row["py_stack"][0] in (f"{name} ({file}:{line})", "<unread>"), (stall, row)
         if stall["kind"] != "cpu":
-            # the GIL after it, and a CPU that is itself without a CPU, are parts of the row's, and asleep for schedstat
+            # the GIL after the wait, and a wait for a CPU, are parts of the row, and asleep for schedstat
             found, off = row[f"{stall['kind']}_ns"], asleep + stall["delay"]
             worst = max(worst, abs(off - min(max(off, found), row["duration_ns"] - row["cpu_ns"])))
     assert told and worst < 25_000_000, f"{told} of {len(waited)} stalls; {worst} ns"
@@ -237,7 +237,7 @@ def check_tcp_accept(agent):
 
 
 def check_drops(agent):
-    """A queue of one that is never accepted from: the listener's drops are asked for by an iterator."""
+    """A queue of one without accept(): an iterator reads the listener's drops."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=0)
     clients = [socket.socket() for _ in range(4)]
     for client in clients:
@@ -277,7 +277,8 @@ def tcp_counter(name):
 
 
 def check_tcp_loss(agent):
-    """A receiver that drops everything for a second, then one that does not read: stalls with a known length."""
+    """A receiver that drops everything for a second, then a receiver that does not read: stalls with a known
+    length."""
     drop_all = struct.pack("HBBI", 6, 0, 0, 0)
     code = array.array("B", drop_all)
     listener, client = connected_pair()
@@ -308,7 +309,7 @@ def check_tcp_loss(agent):
     kinds = ("retransmit", "rto", "loss_recovery", "tlp", "syn_retransmit", "synack_retransmit")
     mine = lambda r: r["netns"] == os.stat("/proc/self/ns/net").st_ino and r["local_port"] == port  # noqa: E731
     windows = agent.wait_rows("ebpf_tcp_loss", lambda r: mine(r) and r["kind"] == "zero_window_received", timeout=15)
-    stalled = sum(r["stalled_ns"] for r in windows)  # one row, where the emulated CPU is not too slow
+    stalled = sum(r["stalled_ns"] for r in windows)  # one row, if the emulated CPU is fast enough
     rows = agent.select("ebpf_tcp_loss", mine)
     counted = sum(r["segments"] for r in rows if r["kind"] in kinds)
     assert lost > 0 and counted == lost, f"{lost} segments sent again, {counted} in the rows"
@@ -318,7 +319,7 @@ def check_tcp_loss(agent):
 
 
 def ask_driver(interface):
-    """What `ethtool -S` does: {name: value}."""
+    """As `ethtool -S`: {name: value}."""
     def ioctl(command):
         buffer = array.array("B", command)
         request = struct.pack("16sP", interface.encode(), buffer.buffer_info()[0])
@@ -333,7 +334,7 @@ def ask_driver(interface):
 
 
 def fexit_health(agent):
-    """What the agent said of the BPF side."""
+    """The agent's report about the BPF side."""
     [row] = agent.select("ebpf_probe_health", lambda r: r["tracker"] == "ena" and
                          (r["method"] == "fexit" or "_get_ethtool_stats" in r["reason"]))
     return row
@@ -346,7 +347,7 @@ def fexit_must_work():
 
 
 def check_ena(agent):
-    # 5.10 counts BPF memory against this limit; the agent, which is running already, has lifted its own
+    # 5.10 counts BPF memory against this limit; the running agent has lifted the limit for itself
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     pair = DroppingPair("us")
     try:
@@ -375,14 +376,14 @@ def check_ena(agent):
 
 
 def check_cpu_throttle(agent):
-    """A fifth of a CPU: what it was denied is cpu.stat's number, whatever the emulated CPU makes of it."""
+    """A fifth of a CPU: the denied time is cpu.stat's number, however slow the emulated CPU."""
     cgroup = QuotaCgroup(20_000, 100_000)
     code = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nprint(flush=True); input()"
     child = subprocess.Popen([PYTHON.path, "-c", code], preexec_fn=cgroup.enter, stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE)
     child.stdout.readline()
-    time.sleep(0.5)  # the end of its last period
-    after = cgroup.stat()  # while it lives: what its end is throttled may be counted after it
+    time.sleep(0.5)  # the end of the last period
+    after = cgroup.stat()  # during the life: throttling of the exit may be counted afterwards
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         rows = agent.select("ebpf_cpu_throttle", lambda r: r["host_pid"] == child.pid)
@@ -400,7 +401,8 @@ def check_cpu_throttle(agent):
 
 
 def check_request(agent):
-    """Each request of a server of threads is a row or in a row's weight; a long one has its parts."""
+    """Each request of a server of threads is a row or in a row's weight; a long request has the right
+    parts."""
     server = Server([PYTHON.path, os.path.join(host.WORKLOADS, "request_app.py")])
     port = int(server.wait_log(r"127\.0\.0\.1:(\d+)", timeout=60)[0].group(1))
     agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause", timeout=30)
@@ -422,10 +424,10 @@ def check_request(agent):
         assert parts == row["duration_ns"], row
         assert row["path"] == truth["path"] and row["status"] == 200 and row["tid"] == truth["tid"], (row, truth)
         why = {c: v for c, v in row.items() if c.endswith("_ns") and v}, row["path"], row["not_measured"], truth
-        # a sleep ends at a set time: where its beginning is late it is shorter than asked for, and the rest is not asleep
+        # a sleep ends at a set time: after a late begin, the sleep is shorter than requested, and the rest is not asleep
         assert bool(row["sleep_ns"]) == ("sleep" in row["path"]) and row["sleep_ns"] <= truth["asleep"] + 1_000_000, why
         assert row["sleep_ns"] + row["runq_ns"] + row["cpu_ns"] + (row["gil_ns"] or 0) >= truth["asleep"] - 1_000_000, why
-        # what the agent does at a switch is the thread's CPU time to the kernel, and much on an emulated CPU
+        # the agent's work at a switch is the thread's CPU time for the kernel, and large on an emulated CPU
         computed = row["cpu_ns"] + (row["gc_own_ns"] or 0) + row["runq_ns"] + (row["gil_ns"] or 0)
         assert computed >= truth["cpu"] * 0.95 - 2_000_000, why
     lacks = sorted({lack for row in rows for lack in row["not_measured"]})
@@ -433,7 +435,8 @@ def check_request(agent):
 
 
 def check_names_and_stacks():
-    """Threads that collect, and two that want the GIL: each row has the name and the lines that the program says."""
+    """Threads that collect, and two that want the GIL: each row has the name and the lines reported by the
+    program."""
     agent = Agent("--gc_pause.stack_min_us=0", "--gil_wait.min_duration_us=1000", "--gil_wait.stack_cpu_percent=100",
                   trackers=["gc_pause", "gil_wait"]).wait_ready(180)
     workload = host.Workload(PYTHON, "every_python.py", 3, 0, 17)
@@ -465,8 +468,8 @@ def check_names_and_stacks():
 
 
 def check_exec():
-    """600 threads that are not the first of their process exec(): no place is taken for good, rows have stacks as before.
-    (Up to 6.17 a thread on its way into exec() has an interval that waits for its stack.)"""
+    """600 threads other than the first of the process call exec(): no entry is kept for good, rows have stacks as
+    before. (Up to 6.17 a thread on the way into exec() has an interval that waits for the stack.)"""
     agent = Agent("--off_cpu.min_duration_us=0", "--off_cpu.ring_kib=32768", "--off_cpu.profile_interval=1",
                   trackers=["gc_pause", "off_cpu"], only_count=["ebpf_off_cpu_profile"]).wait_ready(180)
     workload = host.Workload(PYTHON, "exec_threads.py", 600, "runs")
@@ -497,7 +500,7 @@ def check_exec():
 
 
 def check_alone():
-    """Each tracker alone, which gives up the powers that only others need; and without CAP_SYS_ADMIN."""
+    """Each tracker alone, without the capabilities of the rest; and without CAP_SYS_ADMIN."""
     no_admin = ["/usr/bin/python3", "-c", "import ctypes, os, sys; assert not ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); "
                 "os.execv(sys.argv[1], sys.argv[1:])"]  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
     with open("/proc/sys/kernel/perf_event_paranoid") as f:
@@ -512,7 +515,7 @@ def check_alone():
 
 
 def check_clock_step():
-    """The machine's clock goes an hour forth and back, twice: each row has the time that it showed when that happened."""
+    """The machine's clock goes an hour forth and back, twice: each row has the clock's time of the event."""
     agent = Agent("--flush_interval=1", trackers=["gc_pause"]).wait_ready(60)
     host.wait_until(lambda: (gc.collect(), agent.rows["ebpf_gc_pause"])[1], 30, "a first row")
     begin_ns, started = time.time_ns(), time.monotonic_ns()
@@ -526,7 +529,7 @@ def check_clock_step():
         for _ in range(7):
             gc.collect()
         truth.append((begin, time.time_ns() // 1000))
-        # at once: these are still in the kernel, or have no time yet, when the clock is stepped again
+        # at once: the rows are still in the kernel, or without a time, when the clock is stepped again
     off = time.time_ns() - begin_ns - (time.monotonic_ns() - started)
     assert abs(off) < 10**9, f"the clock was left {off} ns off"
     agent.stop()
@@ -541,7 +544,7 @@ def check_clock_step():
 
 
 def check_ena_module():
-    """The real driver is loaded, no such device is there: the program attaches to it."""
+    """The real driver is loaded, without a device: the program attaches to the driver."""
     agent = Agent("--duration=3", trackers=["ena"]).wait_ready()
     agent.wait_end(20)
     assert agent.select("ebpf_probe_health", lambda r: "no interface of driver ena" in r["reason"])

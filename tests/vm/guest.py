@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in the machine: one agent with all trackers, and the checks one after the other. Says "RESULT tracker ok|FAIL words"
-a line for each, and DONE."""
+"""Runs in the machine: one agent with all trackers, and the checks in sequence. Prints a line "RESULT tracker ok|FAIL
+words" for each, and DONE."""
 import collections
 import os
 import signal
@@ -12,7 +12,7 @@ from agent import Agent, run_underspan
 
 
 WANTED = os.environ.get("CHECKS", "").split(",")  # of the kernel's command line; empty: all
-ALONE = ("names_and_stacks", "exec", "alone", "clock_step", "ena_module")  # they start agents of their own
+ALONE = ("names_and_stacks", "exec", "alone", "clock_step", "ena_module")  # checks with separate agents
 
 
 def say(*words):
@@ -47,7 +47,7 @@ def check_end(agent):
     for row in agent.rows["ebpf_agent"]:
         for column in ("seen", "filtered", "lost_ring", "lost_state", "bad_event", "rows"):
             total[row["tracker"], column] += row[column]
-    # no rows come of finding processes; the agent's own rows go on while they are counted
+    # finding processes makes no rows; the agent's rows continue during the count
     for tracker in {tracker for tracker, _ in total} - {"processes", "agent"}:
         counts = {column: n for (t, column), n in total.items() if t == tracker and n}
         assert not any(total[tracker, lost] for lost in ("lost_ring", "lost_state", "bad_event")), (tracker, counts)
@@ -62,7 +62,7 @@ def main():
     say("# kernel", os.uname().release)
     begin = time.monotonic()
     try:
-        # an emulated CPU takes milliseconds for a stack: no limit on their share of the time
+        # a stack takes an emulated CPU milliseconds: no limit on the share of the time
         agent = Agent(*checks.ENA, "--handoff.stack_cpu_percent=100").wait_ready(180)
     except AssertionError as e:
         say("RESULT agent FAIL", " ".join(str(e).split())[-300:])

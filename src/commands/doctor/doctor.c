@@ -450,6 +450,17 @@ static int examine(struct why *why)
 	return print_findings(why);
 }
 
+/* -ESRCH: pids are given, and none exists. */
+static int check_any_exists(struct why *why)
+{
+	for (size_t i = 0; i < pids.n; i++) {
+		if (proc_start_time(pids.items[i]))
+			return 0;
+	}
+	return pids.n ? why_fail(why, ESRCH, "there is no process %u on this host", pids.items[0])
+		      : 0;
+}
+
 int command_doctor(int argc, char **argv)
 {
 	const struct option_table tables[] = { doctor_options,
@@ -474,6 +485,8 @@ int command_doctor(int argc, char **argv)
 	}
 	if (!err)
 		err = kernel_check_degraded(&why);
+	if (!err)
+		err = check_any_exists(&why);
 	if (!err)
 		err = doctor_spans_wanted() ? examine_spans(&why) : examine(&why);
 	ok = doctor_all_ok();

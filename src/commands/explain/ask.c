@@ -60,10 +60,11 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 		   const char *key, const char *question, int64_t from_us, int64_t to_us,
 		   struct why *why)
 {
-	char pid[16], tid[16], from[24], to[24];
+	char pid[16], tid[16], host_pid[16], from[24], to[24];
 	const struct clickhouse_param params[] = {
 		{ "param_pid", pid },
 		{ "param_tid", tid },
+		{ "param_host_pid", host_pid },
 		{ "param_host", explain_text(of, "host") },
 		{ "param_container_id", explain_text(of, "container_id") },
 		{ "param_request_id", explain_text(of, "request_id") },
@@ -76,6 +77,7 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 
 	snprintf(pid, sizeof(pid), "%lld", (long long)explain_number(of, "pid"));
 	snprintf(tid, sizeof(tid), "%lld", (long long)explain_number(of, "tid"));
+	snprintf(host_pid, sizeof(host_pid), "%lld", (long long)explain_number(of, "host_pid"));
 	snprintf(from, sizeof(from), "%lld", (long long)from_us);
 	snprintf(to, sizeof(to), "%lld", (long long)to_us);
 	err = explain_ask(client, question, params, &rows, why);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions of `underspan explain`: files of sql/explain/, and views inlined into one of them. */
+/* Questions of `underspan explain`: files of sql/explain/, and views inlined into such a file. */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_ASK_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_ASK_H
 
@@ -28,7 +28,8 @@ int explain_ask(struct clickhouse_client *client, const char *path,
 
 /*
  * Attaches the rows of a question about a process or thread (`of`: a row with pid, tid, host,
- * container_id) and a time range to `into` as `key`. A missing table: nothing is attached.
+ * container_id, and host_pid for refused.sql) and a time range to `into` as `key`. A missing table:
+ * nothing is attached.
  */
 int explain_attach(struct clickhouse_client *client, json_t *into, const json_t *of,
 		   const char *key, const char *question, int64_t from_us, int64_t to_us,

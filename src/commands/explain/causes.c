@@ -9,21 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands/explain/cause.h"
 #include "commands/explain/timeline.h"
 #include "base/text.h"
 #include "base/util.h"
 
 /* Minimum share of the request, and minimum duration, of a reported part. */
-enum { SHARE_PERCENT = 10, LEAST_MS = 2, CAUSES_MAX = 4, SAID_MAX = 512 };
-
-struct cause {
-	const char *name; /* as in the JSON */
-	double ms;
-	char said[SAID_MAX], fix[SAID_MAX];
-};
-
-#define SAY(c, ...) snprintf((c)->said, sizeof((c)->said), __VA_ARGS__)
-#define FIX(c, ...) snprintf((c)->fix, sizeof((c)->fix), __VA_ARGS__)
+enum { SHARE_PERCENT = 10, LEAST_MS = 2, CAUSES_MAX = 4 };
 
 /* Of the waits with a cause, where the longest was: ", in PLACE"; "": not known. */
 struct place {
@@ -54,17 +46,14 @@ static const char await_instead[] =
 	"asyncio.to_thread for computations and for clients without an asynchronous form); more "
 	"workers help further requests";
 
-/* The remedy, with the code that blocked the loop longest between two times, if known. */
-static void fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
+void cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
 {
 	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
 	const json_t *stall, *worst = NULL;
 	size_t i;
 
 	json_array_foreach (json_object_get(r, "stalls"), i, stall) {
-		int64_t begin = explain_number(stall, "begin_us");
-		int64_t end = explain_number(stall, "end_us");
-		int64_t us = (end < to_us ? end : to_us) - (begin > from_us ? begin : from_us);
+		int64_t us = explain_overlap_us(stall, from_us, to_us);
 
 		if (us <= longest || !*explain_text(stall, "place"))
 			continue;
@@ -80,135 +69,9 @@ static void fix_blocked_loop(const json_t *r, struct cause *c, const char *from,
 	    await_instead);
 }
 
-/* ---- before the handler ---- */
-
-static const char fix_gil[] = "move that work to another process, or serve with more processes of "
-			      "fewer threads";
-
-/* The longest wait for the GIL in [from, to) of a thread that only accepts connections. */
-static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
-{
-	const json_t *wait, *longest = NULL;
-	int64_t sum = 0, most = 0;
-	size_t i;
-
-	json_array_foreach (json_object_get(r, "kept"), i, wait) {
-		int64_t begin = explain_number(wait, "begin_us");
-		int64_t end = explain_number(wait, "end_us");
-		int64_t us = (end < to_us ? end : to_us) - (begin > from_us ? begin : from_us);
-
-		if (us <= 0)
-			continue;
-		sum += us;
-		longest = us > most ? wait : longest;
-		most = us > most ? us : most;
-	}
-	*ret_ms = (double)(sum < to_us - from_us ? sum : to_us - from_us) / 1000;
-	return longest;
-}
-
-/* Reports a thread that only accepts connections and waited for the GIL most of [from, to). */
-static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
-			const char *what)
-{
-	double ms;
-	const json_t *wait = longest_kept(r, from_us, to_us, &ms);
-	const char *place = explain_text(wait, "place");
-
-	if (ms * 2 < c->ms)
-		return false;
-	c->name = "gil_before";
-	SAY(c, "%s: thread %.60s, which accepts connections, waited for the GIL %.1f ms of that%s",
-	    what, thread_label(wait, "tid", "thread_name").text, ms,
-	    explain_number(wait, "by_tid") ? "" : "; the holder is not known");
-	if (!explain_number(wait, "by_tid"))
-		return true;
-	snprintf(c->said + strlen(c->said), sizeof(c->said) - strlen(c->said),
-		 "; the longest holder was thread %.60s%s%.200s",
-		 thread_label(wait, "by_tid", "by_name").text, *place ? ", in " : "", place);
-	FIX(c, "%s", fix_gil);
-	return true;
-}
-
-static void queue(const json_t *r, struct cause *c)
-{
-	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
-	int64_t handled = explain_number(r, "handled_us");
-	double pool = explain_ms(r, "pool_wait_ms");
-
-	if (explain_is_loop(r)) {
-		c->name = "loop_blocked";
-		SAY(c, "the request had arrived, and the event loop did not read it");
-		fix_blocked_loop(r, c, "from_us", "handled_us");
-		return;
-	}
-	c->name = "threads_missing";
-	if (threads > 0 && busy >= threads && threads == 1) {
-		SAY(c,
-		    "the only thread that serves requests here was busy with an earlier request");
-		FIX(c, "more threads or workers (gunicorn --threads, --workers), or shorter "
-		       "requests on that thread");
-	} else if (threads > 0 && busy >= threads) {
-		SAY(c, "all %lld threads that serve requests here were busy at the arrival",
-		    threads);
-		FIX(c, "more threads or workers (gunicorn --threads, --workers), or shorter "
-		       "requests on these threads");
-	} else if (!kept_by_gil(r, c, handled - (int64_t)((c->ms + pool) * 1000), handled,
-				"the request had arrived, and no thread read it")) {
-		c->name = "queue";
-		SAY(c,
-		    "the request had arrived, and no thread read it, although only %lld of the "
-		    "%lld threads that serve requests here were busy: the cause is not known",
-		    busy, threads);
-	}
-}
-
-static void accept_queue(const json_t *r, struct cause *c)
-{
-	static const char waited[] = "the connection waited in the listener's accept queue";
-	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
-	int64_t from = explain_number(r, "from_us");
-
-	if (explain_is_loop(r)) {
-		c->name = "workers_missing";
-		SAY(c, "%s: the event loop did not accept it", waited);
-		fix_blocked_loop(r, c, "from_us", "handled_us");
-	} else if (kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
-		return;
-	} else if (threads > 1 && busy < threads) {
-		c->name = "accept_queue";
-		SAY(c,
-		    "%s, although only %lld of the %lld threads that serve requests here were "
-		    "busy: the cause is not known",
-		    waited, busy, threads);
-	} else {
-		c->name = "workers_missing";
-		SAY(c, "%s: no process accepted it", waited);
-		FIX(c, "more workers: a process that serves one request at a time accepts only "
-		       "between requests; or shorter requests");
-	}
-}
-
-static void pool_wait(const json_t *r, struct cause *c)
-{
-	(void)r;
-	c->name = "pool_missing";
-	SAY(c, "the request was read, but no thread of the server's pool was free");
-	FIX(c, "a larger pool (waitress --threads, anyio's limit of 40 threads), or shorter "
-	       "requests in the pool");
-}
-
-static void client_wait(const json_t *r, struct cause *c)
-{
-	(void)r;
-	c->name = "client_late";
-	SAY(c, "the client had connected, but had not sent the request");
-	FIX(c, "a proxy in front that takes whole requests (nginx buffers them)");
-}
-
 /* ---- the interpreter ---- */
 
-static const json_t *longest_collection(const json_t *r)
+static const json_t *longest_collection(const json_t *r, bool own)
 {
 	const json_t *row, *longest = NULL;
 	int64_t most = -1;
@@ -217,6 +80,8 @@ static const json_t *longest_collection(const json_t *r)
 	json_array_foreach (json_object_get(r, "gc"), i, row) {
 		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
 
+		if ((explain_number(row, "tid") == explain_number(r, "tid")) != own)
+			continue;
 		if (us > most)
 			longest = row;
 		most = us > most ? us : most;
@@ -224,9 +89,9 @@ static const json_t *longest_collection(const json_t *r)
 	return longest;
 }
 
-static void put_collection(const json_t *r, struct cause *c, const char *whose)
+static void put_collection(const json_t *r, struct cause *c, bool own, const char *whose)
 {
-	const json_t *gc = longest_collection(r);
+	const json_t *gc = longest_collection(r, own);
 	const char *place = gc ? explain_text(gc, "place") : "";
 	size_t n;
 
@@ -246,13 +111,13 @@ static void put_collection(const json_t *r, struct cause *c, const char *whose)
 static void gc_sibling(const json_t *r, struct cause *c)
 {
 	c->name = "gc_sibling";
-	put_collection(r, c, "garbage collections of other threads");
+	put_collection(r, c, false, "garbage collections of other threads");
 }
 
 static void gc_own(const json_t *r, struct cause *c)
 {
 	c->name = "gc_own";
-	put_collection(r, c, "garbage collections triggered by its own thread");
+	put_collection(r, c, true, "garbage collections triggered by its own thread");
 }
 
 static void gil(const json_t *r, struct cause *c)
@@ -268,7 +133,7 @@ static void gil(const json_t *r, struct cause *c)
 	SAY(c, "other threads held the GIL, thread %.60s longest (%.1f ms)%s%.300s",
 	    thread_label(holder, "tid", "thread_name").text, explain_ms(holder, "held_ms"),
 	    *place ? ", in " : "", place);
-	FIX(c, "%s", fix_gil);
+	FIX(c, "%s", CAUSE_FIX_GIL);
 }
 
 static void lock(const json_t *r, struct cause *c)
@@ -280,7 +145,7 @@ static void lock(const json_t *r, struct cause *c)
 				     : " (waits for the GIL are not measured separately here and "
 				       "may be included)");
 	if (explain_is_loop(r))
-		fix_blocked_loop(r, c, "handled_us", "to_us");
+		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 	else if (explain_has(r, "gil_ms"))
 		FIX(c, "do less while holding that lock, or provide more of the guarded "
 		       "resource (a larger pool of connections)");
@@ -295,7 +160,7 @@ static void loop_busy(const json_t *r, struct cause *c)
 	    "the event loop ran or was blocked in further requests (%lld open at once): the "
 	    "share of each is not known",
 	    (long long)explain_number(r, "open_requests"));
-	fix_blocked_loop(r, c, "handled_us", "to_us");
+	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 
 static void await(const json_t *r, struct cause *c)
@@ -342,7 +207,7 @@ static bool blocks_loop(const json_t *r, struct cause *c, const char *what, cons
 	c->name = "loop_blocked";
 	SAY(c, "a call in a coroutine blocked the event loop's thread (%s)%s", what,
 	    place_of(json_object_get(r, "waits"), cause).text);
-	fix_blocked_loop(r, c, "handled_us", "to_us");
+	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 	return true;
 }
 
@@ -363,13 +228,19 @@ static void net(const json_t *r, struct cause *c)
 	       "network lost packets");
 }
 
+/* A wait without a remedy; `what` names the object of the wait. */
+static void waited_for(const json_t *r, struct cause *c, const char *what, const char *cause)
+{
+	if (blocks_loop(r, c, what, cause))
+		return;
+	c->name = cause;
+	SAY(c, "the thread waited for %s%s", what,
+	    place_of(json_object_get(r, "waits"), cause).text);
+}
+
 static void disk(const json_t *r, struct cause *c)
 {
-	if (blocks_loop(r, c, "a disk", "disk"))
-		return;
-	c->name = "disk";
-	SAY(c, "the thread waited for a disk%s",
-	    place_of(json_object_get(r, "waits"), "disk").text);
+	waited_for(r, c, "a disk", "disk");
 }
 
 static void fault(const json_t *r, struct cause *c)
@@ -390,20 +261,12 @@ static void sleeping(const json_t *r, struct cause *c)
 
 static void pipe_wait(const json_t *r, struct cause *c)
 {
-	if (blocks_loop(r, c, "a pipe", "pipe"))
-		return;
-	c->name = "pipe";
-	SAY(c, "the thread waited for a pipe%s",
-	    place_of(json_object_get(r, "waits"), "pipe").text);
+	waited_for(r, c, "a pipe", "pipe");
 }
 
 static void child(const json_t *r, struct cause *c)
 {
-	if (blocks_loop(r, c, "a child process", "child"))
-		return;
-	c->name = "child";
-	SAY(c, "the thread waited for a child process%s",
-	    place_of(json_object_get(r, "waits"), "child").text);
+	waited_for(r, c, "a child process", "child");
 }
 
 static void cpu(const json_t *r, struct cause *c)
@@ -414,7 +277,7 @@ static void cpu(const json_t *r, struct cause *c)
 		    ? ""
 		    : " (its own collections are not measured separately here)");
 	if (explain_is_loop(r))
-		fix_blocked_loop(r, c, "handled_us", "to_us");
+		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 
 static void client_slow(const json_t *r, struct cause *c)
@@ -430,10 +293,10 @@ static const struct {
 	const char *column;
 	void (*tell)(const json_t *r, struct cause *c);
 } rules[] = {
-	{ "accept_queue_ms", accept_queue },
-	{ "client_wait_ms", client_wait },
-	{ "queue_ms", queue },
-	{ "pool_wait_ms", pool_wait },
+	{ "accept_queue_ms", cause_accept_queue },
+	{ "client_wait_ms", cause_client_wait },
+	{ "queue_ms", cause_queue },
+	{ "pool_wait_ms", cause_pool_wait },
 	{ "cpu_ms", cpu },
 	{ "runq_ms", runq },
 	{ "throttled_ms", throttled },

@@ -3,6 +3,10 @@
  * `underspan explain TRACE_ID|REQUEST_ID`: where the time of a request went. Requests come from the
  * ledger (the view request; ledger.c, causes.c, print_ledger.c), server spans without a request
  * there from the view request_time_parts (spans.c, print.c). Queries are in sql/explain/.
+ *
+ * All figures come from these two views. Two printers, as the views have different rows: parts of a
+ * request are sums of the kernel, shares without an order in time, with a cause each; parts of a
+ * span are intervals, on the timeline of its trace.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -183,6 +187,7 @@ static int explain(struct clickhouse_client *client, const struct ledger_wanted 
 {
 	struct answer a = { .wanted = *wanted };
 	int err = find_all(client, &a, why);
+	const char *nothing;
 
 	if (!err && as_json)
 		err = print_json(&a, why);
@@ -190,10 +195,9 @@ static int explain(struct clickhouse_client *client, const struct ledger_wanted 
 		err = print_html(&a, why);
 	else if (!err)
 		print_text(&a);
-	if (!err && !json_array_size(a.requests) && !explain_measured(a.spans))
-		err = why_fail(why, ENODATA,
-			       "nothing could be measured for any server span of trace %s",
-			       a.wanted.trace_id);
+	if (!err && !json_array_size(a.requests) && (nothing = explain_why_nothing(a.spans)))
+		err = why_fail(why, ENODATA, "trace %s: nothing was measured: %s",
+			       a.wanted.trace_id, nothing);
 	json_decref(a.requests);
 	json_decref(a.spans);
 	return err;

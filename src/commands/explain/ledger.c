@@ -3,6 +3,7 @@
  * The request ledger for `underspan explain`. See ledger.h. First finds ids and times of requests
  * by index, then asks the view request for these times and processes only.
  */
+#include "commands/request_parts.h"
 #include "commands/explain/ledger.h"
 
 #include <stdio.h>
@@ -197,13 +198,55 @@ static int find_requests(struct clickhouse_client *client, const struct ledger_w
 
 /* ---- events around the requests ---- */
 
-/* Copies the only row of threads.sql into the request. */
-static void put_threads(json_t *r)
-{
-	const json_t *row = json_array_get(json_object_get(r, "threads"), 0);
+/* A shorter wait for a thread is not examined. */
+enum { WAIT_MIN_US = 2000 };
 
+/* Attaches the only row of threads.sql under `key`, with a copy of values of the whole request. */
+static int attach_threads(struct clickhouse_client *client, json_t *r, const char *key,
+			  int64_t from_us, int64_t to_us, struct why *why)
+{
+	int err = explain_attach(client, r, r, key, "explain/threads.sql", from_us, to_us, why);
+	json_t *row = json_array_get(json_object_get(r, key), 0);
+
+	if (err || !row)
+		return err;
 	json_object_set(r, "on_loop", json_object_get(row, "on_loop"));
 	json_object_set(r, "threads", json_object_get(row, "threads"));
+	if (strcmp(key, "threads") != 0)
+		json_object_set(r, key, row);
+	return 0;
+}
+
+/* How busy the threads were while the request waited in each queue. */
+static int look_at_threads(struct clickhouse_client *client, json_t *r, struct why *why)
+{
+	int64_t from = explain_number(r, "from_us");
+	int64_t accept_us = (int64_t)(explain_ms(r, "accept_queue_ms") * 1000);
+	int64_t queue_us = (int64_t)(explain_ms(r, "queue_ms") * 1000);
+	int64_t read = explain_number(r, "handled_us") -
+		       (int64_t)(explain_ms(r, "pool_wait_ms") * 1000);
+	int err = 0;
+
+	if (accept_us < WAIT_MIN_US && queue_us < WAIT_MIN_US)
+		return attach_threads(client, r, "threads", from, explain_number(r, "to_us"), why);
+	if (accept_us >= WAIT_MIN_US)
+		err = attach_threads(client, r, "accept_threads", from, from + accept_us, why);
+	if (!err && queue_us >= WAIT_MIN_US)
+		err = attach_threads(client, r, "queue_threads", read - queue_us, read, why);
+	return err;
+}
+
+/* Whether parts need a probe that the process does not have. */
+static bool lacks_probes(const json_t *r)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "not_measured"), i, item) {
+		if (request_reason_tracker(json_string_value(item) ?: ""))
+			return true;
+	}
+	return false;
 }
 
 static int look_around(struct clickhouse_client *client, json_t *r, struct why *why)
@@ -215,9 +258,7 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 				 why);
 
 	if (!err)
-		err = explain_attach(client, r, r, "threads", "explain/threads.sql", from, to, why);
-	if (!err)
-		put_threads(r);
+		err = look_at_threads(client, r, why);
 	if (!err)
 		err = explain_attach(client, r, r, "kept", "explain/kept.sql", from, handled, why);
 	if (!err)
@@ -232,6 +273,8 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 				     why);
 	if (!err && explain_is_loop(r))
 		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
+	if (!err && lacks_probes(r))
+		err = explain_attach(client, r, r, "refused", "explain/refused.sql", from, to, why);
 	return err;
 }
 

@@ -230,8 +230,9 @@ static void print_sum(const struct picture *p, const json_t *span)
 	print_sampled(json_object_get(request, "sampled"));
 }
 
-bool explain_measured(const json_t *spans)
+const char *explain_why_nothing(const json_t *spans)
 {
+	const char *why = "it has no server span";
 	const json_t *span, *request;
 	size_t i;
 
@@ -240,9 +241,11 @@ bool explain_measured(const json_t *spans)
 		if (request &&
 		    (explain_number(request, "measured") || explain_has(request, "handoff_ms") ||
 		     explain_has(request, "accept_ms")))
-			return true;
+			return NULL;
+		if (request)
+			why = explain_text(request, "why_not");
 	}
-	return false;
+	return why;
 }
 
 void explain_print(const char *trace_id, const json_t *spans)

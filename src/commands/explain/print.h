@@ -15,7 +15,7 @@
  */
 void explain_print(const char *trace_id, const json_t *spans);
 
-/* Whether a server span has a measured part. */
-bool explain_measured(const json_t *spans);
+/* Why no server span has a measured part; NULL: one has. */
+const char *explain_why_nothing(const json_t *spans);
 
 #endif

@@ -127,20 +127,41 @@ static void print_head(const json_t *r)
 
 /* ---- around the request ---- */
 
+/* How busy the threads were while the request waited, otherwise when it was read. */
+static void print_threads(const json_t *r)
+{
+	const json_t *busy = json_object_get(r, "queue_threads");
+	long long threads = explain_number(r, "threads");
+	char waiting[48] = "";
+
+	if (!busy)
+		busy = json_object_get(r, "accept_threads");
+	if (explain_has(r, "queue_depth"))
+		snprintf(waiting, sizeof(waiting), "; %lld requests waited at its arrival",
+			 (long long)explain_number(r, "queue_depth"));
+	if (explain_has(busy, "busy_share")) {
+		double percent = json_number_value(json_object_get(busy, "busy_share")) * 100;
+
+		say(0, 2,
+		    "while it waited, the %lld thread%s of its process that serve%s requests %s "
+		    "busy with others %.0f %% of the time%s",
+		    threads, threads == 1 ? "" : "s", threads == 1 ? "s" : "",
+		    threads == 1 ? "was" : "were", percent > 100 ? 100 : percent, waiting);
+	} else {
+		say(0, 2, "when it was read, %lld further thread%s of its process had requests%s",
+		    (long long)explain_number(r, "busy_threads"),
+		    explain_number(r, "busy_threads") == 1 ? "" : "s", waiting);
+	}
+}
+
 static void print_meanwhile(const json_t *r)
 {
 	const json_t *rows = json_object_get(r, "meanwhile"), *row;
-	long long busy = explain_number(r, "busy_threads"), threads = explain_number(r, "threads");
-	char waiting[48] = "";
 	bool waited = explain_number(r, "waited_to_us") != explain_number(r, "to_us");
 	size_t i;
 
 	putchar('\n');
-	if (explain_has(r, "queue_depth"))
-		snprintf(waiting, sizeof(waiting), "; %lld requests waited",
-			 (long long)explain_number(r, "queue_depth"));
-	say(0, 2, "at the arrival, %lld of %lld threads that serve requests here were busy%s", busy,
-	    threads > busy ? threads : busy, waiting);
+	print_threads(r);
 	if (!json_array_size(rows))
 		return;
 	say(0, 2,
@@ -199,6 +220,20 @@ static void print_causes(const json_t *r)
 
 /* ---- parts not measured ---- */
 
+/* Why the tracker has no probe in the process; "": unknown. */
+static const char *refusal_of(const json_t *r, const char *reason)
+{
+	const char *tracker = request_reason_tracker(reason);
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "refused"), i, row) {
+		if (tracker && !strcmp(explain_text(row, "tracker"), tracker))
+			return explain_text(row, "reason");
+	}
+	return "";
+}
+
 static void print_not_measured(const json_t *r)
 {
 	const json_t *missing = json_object_get(r, "part_missing"), *item;
@@ -217,8 +252,10 @@ static void print_not_measured(const json_t *r)
 		say(0, 14, "not measured: %s", names);
 	json_array_foreach (json_object_get(r, "not_measured"), i, item) {
 		const char *reason = json_string_value(item) ?: "";
+		const char *refusal = refusal_of(r, reason);
 
-		say(0, 14, "not measured: %.300s", request_reason_words(reason) ?: reason);
+		say(0, 14, "not measured: %.300s%s%.300s", request_reason_words(reason) ?: reason,
+		    *refusal ? "; refused: " : "", refusal);
 	}
 	if (!*names && !json_array_size(json_object_get(r, "not_measured")))
 		say(0, 14, "not measured: nothing, all parts were");

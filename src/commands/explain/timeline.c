@@ -36,6 +36,13 @@ double explain_ms(const json_t *row, const char *name)
 	return json_number_value(json_object_get(row, name));
 }
 
+int64_t explain_overlap_us(const json_t *row, int64_t from_us, int64_t to_us)
+{
+	int64_t begin = explain_number(row, "begin_us"), end = explain_number(row, "end_us");
+
+	return (end < to_us ? end : to_us) - (begin > from_us ? begin : from_us);
+}
+
 bool explain_is_loop(const json_t *request)
 {
 	return !strcmp(explain_text(request, "model"), "loop") ||

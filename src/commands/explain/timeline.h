@@ -13,12 +13,14 @@
 
 enum { BAR_WIDTH = 20, LABEL_MAX = 512, LINES_MAX = 200, COLUMNS = 80 };
 
-/* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number.
- */
+/* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number. */
 const char *explain_text(const json_t *row, const char *name);
 int64_t explain_number(const json_t *row, const char *name);
 double explain_ms(const json_t *row, const char *name);
 bool explain_has(const json_t *row, const char *name); /* a number, not NULL */
+
+/* Microseconds of a row within [from, to); <= 0: none. */
+int64_t explain_overlap_us(const json_t *row, int64_t from_us, int64_t to_us);
 
 /* Is the thread of a request of the ledger an event loop? */
 bool explain_is_loop(const json_t *request);
@@ -47,7 +49,7 @@ struct lines {
 };
 
 /* The events "waits", "gc", "stalls" and "throttle" of a span or request. A quota stops all threads
- * of the process; other waits contain that time. */
+ * of the process; further waits contain the time of the quota. */
 void add_waits(struct lines *lines, const json_t *of);
 void add_collections(struct lines *lines, const json_t *of);
 void add_stalls(struct lines *lines, const json_t *of);

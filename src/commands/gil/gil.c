@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `underspan gil -p PID`: GIL waits per thread of a process and its descendants, with holders and
- * their lines.
+ * `underspan gil`: GIL waits per thread with holders and their lines, of a process and its
+ * descendants, live, or of a window of a database.
  */
 #include <jansson.h>
 #include <stdio.h>
 
 #include "commands/commands.h"
+#include "commands/gil/json.h"
+#include "commands/gil/stored.h"
 #include "commands/gil/totals.h"
 #include "commands/html_output.h"
 #include "commands/measure.h"
+#include "commands/requests/report.h"
 #include "commands/watched.h"
+#include "commands/window.h"
+#include "commands/window_text.h"
 #include "base/log.h"
 #include "base/text.h"
 
-enum { LINES_SHOWN = 10, NAME_COLUMNS = 28 };
+enum { NAME_COLUMNS = 28, STORED_SHOWN = 40 };
 
 static bool as_json, as_html;
 static struct gil_totals totals;
 static struct measured measured;
+static json_t *stored; /* the window's report; NULL: live */
 
 static const struct option options[] = {
 	{ .key = "json",
@@ -46,8 +52,11 @@ static double share_of(uint64_t part, uint64_t whole)
 	return whole ? (double)part / (double)whole : 0;
 }
 
+/* Of a window: time measured, of all hosts. */
 static uint64_t wall_ns(void)
 {
+	if (stored)
+		return (uint64_t)(report_number(stored, "measured_s") * 1e9);
 	return measured.end_ns - measured.begin_ns;
 }
 
@@ -65,28 +74,11 @@ static bool several_processes(void)
 	return first && first->next;
 }
 
-struct process_sum {
-	uint64_t waits, wait_ns;
-};
-
-static struct process_sum sum_of(uint32_t host_pid)
-{
-	struct process_sum sum = { 0 };
-
-	for (const struct gil_thread *t = totals.threads; t; t = t->hh.next) {
-		if (t->id.host_pid == host_pid) {
-			sum.waits += t->waits;
-			sum.wait_ns += t->wait_ns;
-		}
-	}
-	return sum;
-}
-
 static void print_processes(void)
 {
 	printf("\n%8s  %-16s %8s %11s\n", "pid", "process", "waits", "waited, ms");
 	for (const struct watched *w = watched_first(); w; w = w->next) {
-		struct process_sum sum = sum_of(w->host_pid);
+		struct gil_process_sum sum = gil_totals_of_process(&totals, w->host_pid);
 
 		printf("%8u  %-16s ", w->host_pid, w->comm);
 		if (w->live)
@@ -114,34 +106,72 @@ static void print_name(const char *name, size_t columns)
 	printf("%.*s%*s", (int)bytes, name, (int)(columns - width), "");
 }
 
+/* Threads of a window may be several of a name. */
+static void print_thread(const struct gil_thread *t)
+{
+	if (stored && t->threads > 1)
+		printf("%6llu x  ", (unsigned long long)t->threads);
+	else
+		printf("%8u  ", stored ? t->host_tid : t->id.tid);
+	print_name(t->name, NAME_COLUMNS);
+}
+
+/* Percentiles need rows of all waits. */
+static void print_percentile(const struct gil_thread *t)
+{
+	if (stored)
+		printf(" %11s", "-");
+	else
+		printf(" %11.3f", (double)gil_percentile_ns(t, 99) / 1e6);
+	if (window_against.since_ns)
+		printf(" %11.3f", (double)t->before_ns / 1e6);
+	putchar('\n');
+}
+
+static void print_rest(size_t n, size_t shown)
+{
+	if (n > shown)
+		printf("%8s  and %zu more threads\n", "", n - shown);
+}
+
 static void print_waits(bool pids)
 {
+	size_t n = 0, shown = stored ? STORED_SHOWN : SIZE_MAX;
+
 	gil_totals_sort_by_wait(&totals);
 	print_pid(pids, NULL);
-	printf("%8s  %-*s %8s %11s %7s %11s %11s\n", "tid", NAME_COLUMNS, "thread", "waits",
-	       "waited, ms", "of time", "longest, ms", "p99, ms");
-	for (const struct gil_thread *t = totals.threads; t && t->waits; t = t->hh.next) {
+	printf("%8s  %-*s %8s %11s %7s %11s %11s%s\n", "tid", NAME_COLUMNS, "thread", "waits",
+	       "waited, ms", "of time", "longest, ms", "p99, ms",
+	       window_against.since_ns ? "  before, ms" : "");
+	for (const struct gil_thread *t = totals.threads; t; t = t->hh.next) {
+		if ((!t->waits && !t->before_ns) || n++ >= shown)
+			continue;
 		print_pid(pids, t);
-		printf("%8u  ", t->id.tid);
-		print_name(t->name, NAME_COLUMNS);
-		printf(" %8llu %11.3f %6.1f%% %11.3f %11.3f\n", (unsigned long long)t->waits,
+		print_thread(t);
+		printf(" %8llu %11.3f %6.1f%% %11.3f", (unsigned long long)t->waits,
 		       (double)t->wait_ns / 1e6, 100 * share_of(t->wait_ns, wall_ns()),
-		       (double)t->max_ns / 1e6, (double)gil_percentile_ns(t, 99) / 1e6);
+		       (double)t->max_ns / 1e6);
+		print_percentile(t);
 	}
+	print_rest(n, shown);
 }
 
 static void print_holders(bool pids)
 {
+	size_t n = 0, shown = stored ? STORED_SHOWN : SIZE_MAX;
+
 	gil_totals_sort_by_held(&totals);
 	printf("\n"
-	       "holders of the GIL during waits\n");
+	       "holders of the GIL during waits%s\n",
+	       stored ? " that have rows" : "");
 	print_pid(pids, NULL);
 	printf("%8s  %-*s %11s %7s  %s\n", "tid", NAME_COLUMNS, "thread", "of that, ms", "share",
 	       "mostly at");
 	for (const struct gil_thread *t = totals.threads; t && t->held_ns; t = t->hh.next) {
+		if (n++ >= shown)
+			continue;
 		print_pid(pids, t);
-		printf("%8u  ", t->id.tid);
-		print_name(t->name, NAME_COLUMNS);
+		print_thread(t);
 		printf(" %11.3f %6.1f%%  ", (double)t->held_ns / 1e6,
 		       100 * share_of(t->held_ns, totals.rows_ns));
 		if (t->lines)
@@ -150,120 +180,63 @@ static void print_holders(bool pids)
 		else
 			printf("not known: waits of less than a millisecond\n");
 	}
+	print_rest(n, shown);
 	if (totals.unheld_ns * 1000 > totals.rows_ns)
 		printf("%*s  %-*s %11.3f %6.1f%%\n", pids ? 17 : 8, "-", NAME_COLUMNS,
 		       "no holder, or not known", (double)totals.unheld_ns / 1e6,
 		       100 * share_of(totals.unheld_ns, totals.rows_ns));
 }
 
+static void describe(char *buf, size_t size)
+{
+	char whose[600], when[160];
+
+	if (!stored) {
+		snprintf(buf, size, "%s, %.1f s", watched_text(), measured_seconds(&measured));
+		return;
+	}
+	window_text(stored, whose, sizeof(whose));
+	window_time_text(stored, when, sizeof(when));
+	snprintf(buf, size, "%s, %s", whose, when);
+}
+
 static void print_tables(void)
 {
-	bool pids = several_processes();
+	bool pids = !stored && several_processes();
+	char subject[1280];
 
-	printf("%s, %.1f s: %llu waits for the GIL, %.3f ms of all threads together\n",
-	       watched_text(), measured_seconds(&measured), (unsigned long long)totals.waits,
-	       (double)totals.wait_ns / 1e6);
+	describe(subject, sizeof(subject));
+	text_print_line(stdout, "%s: %llu waits for the GIL, %.3f ms of all threads together",
+			subject, (unsigned long long)totals.waits, (double)totals.wait_ns / 1e6);
+	if (window_against.since_ns) {
+		window_time_text(json_object_get(stored, "against"), subject, sizeof(subject));
+		text_print_line(stdout, "before, %s: %.3f ms", subject,
+				(double)totals.before_ns / 1e6);
+	}
 	if (pids)
 		print_processes();
-	if (totals.waits) {
+	if (totals.waits || totals.before_ns) {
 		printf("\n");
 		print_waits(pids);
 	}
 	if (totals.rows)
 		print_holders(pids);
+	if (stored)
+		window_print_notes(stored);
 	printf("\nNot measured: %s.\n", not_measured);
 }
 
-/* ---- JSON ---- */
+/* ---- JSON and HTML ---- */
 
-static json_t *json_of_waits(const struct gil_thread *t)
+static struct gil_result result(void)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "pid",
-			 (json_int_t)t->pid, "tid", (json_int_t)t->id.tid, "host_pid",
-			 (json_int_t)t->id.host_pid, "host_tid", (json_int_t)t->host_tid,
-			 "thread_name", t->name, "waits", (json_int_t)t->waits, "wait_ns",
-			 (json_int_t)t->wait_ns, "share_of_time", share_of(t->wait_ns, wall_ns()),
-			 "max_ns", (json_int_t)t->max_ns, "p99_ns",
-			 (json_int_t)gil_percentile_ns(t, 99), "runq_ns", (json_int_t)t->runq_ns,
-			 "forced_ns", (json_int_t)t->forced_ns);
-}
-
-static json_t *json_of_holder(const struct gil_thread *t)
-{
-	json_t *lines = json_array();
-	size_t n = 0;
-
-	for (const struct gil_line *l = t->lines; l && n < LINES_SHOWN; l = l->hh.next, n++)
-		json_array_append_new(lines, json_pack("{s:s, s:I, s:I}", "line", l->text, "waits",
-						       (json_int_t)l->waits, "wait_ns",
-						       (json_int_t)l->wait_ns));
-	return json_pack("{s:I, s:I, s:s, s:I, s:I, s:f, s:o}", "tid", (json_int_t)t->id.tid,
-			 "host_pid", (json_int_t)t->id.host_pid, "thread_name", t->name, "waits",
-			 (json_int_t)t->held_waits, "wait_ns", (json_int_t)t->held_ns, "share",
-			 share_of(t->held_ns, totals.rows_ns), "lines", lines);
-}
-
-/* Processes without measurement or without Python have no numbers. */
-static json_t *json_of_process(const struct watched *w)
-{
-	json_t *process = json_pack("{s:I, s:s, s:b, s:b}", "host_pid", (json_int_t)w->host_pid,
-				    "comm", w->comm, "named", w->named, "measured", w->live);
-	struct process_sum sum = sum_of(w->host_pid);
-
-	if (w->live) {
-		json_object_set_new(process, "method", json_string(w->method));
-		json_object_set_new(process, "waits", json_integer((json_int_t)sum.waits));
-		json_object_set_new(process, "wait_ns", json_integer((json_int_t)sum.wait_ns));
-	} else {
-		json_object_set_new(process, "reason",
-				    w->reason.text[0] ? json_string(w->reason.text) : json_null());
-	}
-	return process;
-}
-
-static json_t *json_of_processes(void)
-{
-	json_t *processes = json_array();
-
-	for (const struct watched *w = watched_first(); w; w = w->next)
-		json_array_append_new(processes, json_of_process(w));
-	return processes;
-}
-
-static void add_sums(json_t *root)
-{
-	json_t *threads = json_array(), *holders = json_array();
-
-	gil_totals_sort_by_wait(&totals);
-	for (const struct gil_thread *t = totals.threads; t && t->waits; t = t->hh.next)
-		json_array_append_new(threads, json_of_waits(t));
-	gil_totals_sort_by_held(&totals);
-	for (const struct gil_thread *t = totals.threads; t && t->held_ns; t = t->hh.next)
-		json_array_append_new(holders, json_of_holder(t));
-	json_object_update_new(
-		root, json_pack("{s:f, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:s}", "duration_s",
-				measured_seconds(&measured), "method", measured.method, "waits",
-				(json_int_t)totals.waits, "wait_ns", (json_int_t)totals.wait_ns,
-				"threads", threads, "holders", holders, "holder_unknown_ns",
-				(json_int_t)totals.unheld_ns, "lost", (json_int_t)measured.lost,
-				"not_measured", not_measured));
-}
-
-/* Without sums if nothing was measured. */
-static json_t *json_of_all(void)
-{
-	json_t *root = json_pack("{s:I, s:s}", "host_pid", (json_int_t)measured.host_pid, "comm",
-				 measured.comm);
-
-	if (watched_any_live())
-		add_sums(root);
-	json_object_set_new(root, "processes", json_of_processes());
-	return root;
+	return (struct gil_result){ &totals, &measured, stored, wall_ns(), not_measured };
 }
 
 static void print_json(void)
 {
-	json_t *root = json_of_all();
+	const struct gil_result r = result();
+	json_t *root = gil_json(&r);
 
 	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	puts("");
@@ -272,11 +245,13 @@ static void print_json(void)
 
 static int print_html(struct why *why)
 {
-	json_t *root = json_of_all();
-	char title[1280];
+	const struct gil_result r = result();
+	json_t *root = gil_json(&r);
+	char subject[1200], title[1280];
 	int err;
 
-	snprintf(title, sizeof(title), "GIL waits of %s", watched_text());
+	describe(subject, sizeof(subject));
+	snprintf(title, sizeof(title), "GIL waits of %s", subject);
 	err = html_output_write("gil", title, root, why);
 	json_decref(root);
 	return err;
@@ -321,6 +296,31 @@ static int measure(struct why *why)
 	return err ? err : watched_say_unmeasured(why);
 }
 
+/* ---- a window of a database ---- */
+
+static int check_stored(struct why *why)
+{
+	int err = window_check_not_timed(why);
+
+	return err ? err : window_complete(why);
+}
+
+static int ask(struct why *why)
+{
+	int err = gil_stored(measure_pids(), &totals, &stored, why);
+
+	if (err)
+		return err;
+	if (as_json)
+		print_json();
+	else if (as_html)
+		err = print_html(why);
+	else
+		print_tables();
+	json_decref(stored);
+	return err ? err : measure_flush(why);
+}
+
 static int set_defaults(const struct option_table *tables, struct why *why)
 {
 	int err = measure_govern_nothing(why);
@@ -334,16 +334,22 @@ static int set_defaults(const struct option_table *tables, struct why *why)
 
 static void print_help(const struct option_table *tables)
 {
-	puts("usage: underspan gil -p PID... [-d S] [--json | --html]\n\n"
+	puts("usage: underspan gil -p PID... [-d S] [--json | --html]\n"
+	     "       underspan gil (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
+	     "                     [--until=AGO] [--service=NAME] [--against-since=AGO]\n"
+	     "                     [--json | --html]\n\n"
 	     "How long each thread of a Python process waited for the GIL, and which thread\n"
-	     "held the GIL.\n");
+	     "held the GIL.\n"
+	     "From a database: of a window of time, of all threads of a name together.\n");
 	config_print_help(tables);
 }
 
 int command_gil(int argc, char **argv)
 {
 	const struct option_table tables[] = {
-		gil_options, measure_options, measure_tracker_options("gil_wait"), { 0 }
+		gil_options,	measure_options,	measure_tracker_options("gil_wait"),
+		window_options, window_against_options, clickhouse_options,
+		{ 0 }
 	};
 	struct why why = { { 0 } };
 	int err = set_defaults(tables, &why);
@@ -356,8 +362,10 @@ int command_gil(int argc, char **argv)
 	}
 	if (!err)
 		err = html_output_check(as_html, as_json, &why);
+	if (!err && window_answers())
+		err = check_stored(&why);
 	if (!err)
-		err = measure(&why);
+		err = window_answers() ? ask(&why) : measure(&why);
 	measure_end();
 	config_free(tables);
 	gil_totals_free(&totals);

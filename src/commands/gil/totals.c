@@ -65,7 +65,7 @@ uint64_t gil_percentile_ns(const struct gil_thread *thread, double percent)
 
 /* ---- threads ---- */
 
-static struct gil_thread *thread_with(struct gil_totals *totals, uint32_t host_pid, uint32_t tid)
+struct gil_thread *gil_totals_thread(struct gil_totals *totals, uint32_t host_pid, uint32_t tid)
 {
 	struct gil_thread_id id = { host_pid, tid };
 	struct gil_thread *thread;
@@ -95,8 +95,9 @@ static uint64_t uint_of(const struct table *table, const void *row, const char *
 static struct gil_thread *waiter_of(struct gil_totals *totals, const struct table *table,
 				    const void *row)
 {
-	struct gil_thread *thread = thread_with(totals, (uint32_t)uint_of(table, row, "host_pid"),
-						(uint32_t)uint_of(table, row, "tid"));
+	struct gil_thread *thread = gil_totals_thread(totals,
+						      (uint32_t)uint_of(table, row, "host_pid"),
+						      (uint32_t)uint_of(table, row, "tid"));
 	char text[256];
 
 	if (!thread || !thread->id.tid)
@@ -112,7 +113,7 @@ static struct gil_thread *waiter_of(struct gil_totals *totals, const struct tabl
 	return thread;
 }
 
-static int add_line(struct gil_thread *holder, const char *text, uint64_t ns)
+int gil_thread_add_line(struct gil_thread *holder, const char *text, uint64_t waits, uint64_t ns)
 {
 	char clean[LINE_MAX_BYTES];
 	struct gil_line *line;
@@ -129,7 +130,7 @@ static int add_line(struct gil_thread *holder, const char *text, uint64_t ns)
 		memcpy(line->text, clean, len);
 		HASH_ADD(hh, holder->lines, text, len, line);
 	}
-	line->waits++;
+	line->waits += waits;
 	line->wait_ns += ns;
 	return 0;
 }
@@ -147,9 +148,10 @@ static int add_holders(struct gil_totals *totals, const struct table *table, con
 
 	for (size_t i = 0; i < holders.n; i++) {
 		const struct column_pair *pair = &holders.items[i];
-		struct gil_thread *holder = pair->values[0] ? thread_with(totals, host_pid,
-									  (uint32_t)pair->values[0])
-							    : NULL;
+		struct gil_thread *holder = pair->values[0]
+						    ? gil_totals_thread(totals, host_pid,
+									(uint32_t)pair->values[0])
+						    : NULL;
 
 		if (!pair->values[0])
 			continue;
@@ -162,7 +164,7 @@ static int add_holders(struct gil_totals *totals, const struct table *table, con
 		held_ns += pair->values[1];
 		/* the stack belongs to the first holder, at the start of the wait */
 		if (i == 0 && stack.n && !err)
-			err = add_line(holder, stack.items[0], pair->values[1]);
+			err = gil_thread_add_line(holder, stack.items[0], 1, pair->values[1]);
 	}
 	totals->unheld_ns += duration_ns > held_ns ? duration_ns - held_ns : 0;
 	return err;
@@ -210,6 +212,19 @@ void gil_totals_row(struct gil_totals *totals, const struct table *table, const 
 	else if (!strcmp(table->name, "ebpf_gil_wait_profile"))
 		err = add_sum(totals, table, row);
 	totals->failed |= err != 0;
+}
+
+struct gil_process_sum gil_totals_of_process(const struct gil_totals *totals, uint32_t host_pid)
+{
+	struct gil_process_sum sum = { 0 };
+
+	for (const struct gil_thread *t = totals->threads; t; t = t->hh.next) {
+		if (t->id.host_pid == host_pid) {
+			sum.waits += t->waits;
+			sum.wait_ns += t->wait_ns;
+		}
+	}
+	return sum;
 }
 
 /* ---- order ---- */

@@ -75,7 +75,7 @@ static json_t *json_of_named(void)
 
 static int write_json(const struct offcpu_result *r, FILE *out)
 {
-	const struct measured *measured = r->measured;
+	const struct watched *first = watched_first();
 	json_t *stacks = json_array(), *root;
 	int err;
 
@@ -84,12 +84,16 @@ static int write_json(const struct offcpu_result *r, FILE *out)
 		if (s->value || s->before)
 			json_array_append_new(stacks, json_of_stack(s, r->compared));
 	}
-	root = json_pack("{s:I, s:s, s:o, s:f, s:I, s:o}", "host_pid",
-			 (json_int_t)measured->host_pid, "comm", measured->comm, "processes",
-			 json_of_named(), "duration_s", measured_seconds(measured), "off_cpu_us",
-			 (json_int_t)folded_total(r->folded), "stacks", stacks);
+	root = json_pack("{s:f, s:I, s:o}", "duration_s", (double)r->duration_ns / 1e9,
+			 "off_cpu_us", (json_int_t)folded_total(r->folded), "stacks", stacks);
 	if (!root)
 		return -ENOMEM;
+	if (r->window)
+		json_object_update(root, (json_t *)r->window);
+	else
+		json_object_update_new(root, json_pack("{s:I, s:s, s:o}", "host_pid",
+						       (json_int_t)first->host_pid, "comm",
+						       first->comm, "processes", json_of_named()));
 	err = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) ? -EIO : 0;
 	fputc('\n', out);
 	json_decref(root);
@@ -123,7 +127,7 @@ int offcpu_write(enum offcpu_form form, const struct offcpu_result *r, FILE *out
 	case FORM_HTML:
 		return write_html(r, out);
 	case FORM_PPROF:
-		return pprof_write(r->folded, r->measured, out);
+		return pprof_write(r->folded, r->from_us, r->duration_ns, out);
 	case FORM_SPEEDSCOPE:
 		return speedscope_write(r->folded, r->subtitle, out);
 	case FORM_TABLE:

@@ -3,9 +3,9 @@
 #ifndef UNDERSPAN_COMMANDS_OFFCPU_FORMS_H
 #define UNDERSPAN_COMMANDS_OFFCPU_FORMS_H
 
+#include <jansson.h>
 #include <stdio.h>
 
-#include "commands/measure.h"
 #include "commands/offcpu/folded.h"
 
 enum offcpu_form {
@@ -28,7 +28,9 @@ enum offcpu_form offcpu_form_of(const char *path);
 
 struct offcpu_result {
 	struct folded *folded; /* is sorted anew */
-	const struct measured *measured;
+	int64_t from_us;       /* wall clock */
+	uint64_t duration_ns;
+	const json_t *window; /* of a database (stored.h); NULL: measured live, see watched.h */
 	bool compared;	      /* `before` of the stacks is set */
 	const char *subtitle; /* one line, may contain untrusted names */
 };

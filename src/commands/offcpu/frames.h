@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Distinct frames of folded stacks by number, for formats that list them once. */
+/* Distinct frames of folded stacks by number, for formats with a table of frames. */
 #ifndef UNDERSPAN_COMMANDS_OFFCPU_FRAMES_H
 #define UNDERSPAN_COMMANDS_OFFCPU_FRAMES_H
 

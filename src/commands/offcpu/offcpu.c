@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `underspan offcpu -p PID`: off-CPU time of a process by stack, as table, folded stacks or flame
- * graph, optionally compared with an earlier measurement.
+ * `underspan offcpu`: off-CPU time by stack of a process, live, or of a window of a database, as
+ * table, folded stacks or flame graph, optionally compared with an earlier time.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -12,9 +12,14 @@
 #include "commands/offcpu/forms.h"
 #include "commands/measure.h"
 #include "commands/offcpu/stacks.h"
+#include "commands/offcpu/stored.h"
 #include "commands/offcpu/table.h"
 #include "commands/offcpu/open_waits.h"
+#include "commands/requests/report.h"
 #include "commands/watched.h"
+#include "commands/window.h"
+#include "commands/window_text.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -24,6 +29,7 @@ static bool folded_lines, as_json, wakers, top;
 static enum offcpu_form form;
 static struct folded before; /* --diff: the file's stacks; --top: stacks of a second ago */
 static struct measured measured;
+static json_t *stored; /* the window's report; NULL: live */
 static int output_fd = -1;
 static bool output_made; /* the file did not exist before */
 
@@ -96,8 +102,31 @@ static int choose_form(struct why *why)
 	return 0;
 }
 
+static bool is_compared(void)
+{
+	return before_path || window_against.since_ns;
+}
+
+static int check_stored(struct why *why)
+{
+	int err = window_check_not_timed(why);
+
+	if (err)
+		return err;
+	if (top)
+		return why_fail(why, EINVAL, "top: shows the last second: leave out the database");
+	if (before_path && window_against.since_ns)
+		return why_fail(why, EINVAL,
+				"diff and against-since exclude each other: give only one");
+	return window_complete(why);
+}
+
 static int check_options(struct why *why)
 {
+	int err = window_answers() ? check_stored(why) : 0;
+
+	if (err)
+		return err;
 	if (top && (output || folded_lines || as_json || before_path))
 		return why_fail(
 			why, EINVAL,
@@ -129,19 +158,50 @@ static void drop_output(void)
 
 /* ---- results ---- */
 
+static int64_t from_us(void)
+{
+	return stored ? (int64_t)report_number(stored, "from_us")
+		      : (int64_t)clock_wall_us(measured.begin_ns);
+}
+
+static uint64_t duration_ns(void)
+{
+	if (!stored)
+		return measured.end_ns - measured.begin_ns;
+	return (uint64_t)(report_number(stored, "to_us") - report_number(stored, "from_us")) *
+	       NSEC_PER_USEC;
+}
+
 static void describe(char *buf, size_t size, const struct folded *folded)
 {
-	int n = snprintf(buf, size, "%s, %.1f s: %.3f ms off the CPU", watched_text(),
-			 measured_seconds(&measured), (double)folded_total(folded) / 1e3);
+	const json_t *against = json_object_get(stored, "against");
+	char when[160], whose[600];
+	int n;
 
-	if (before_path && n > 0 && (size_t)n < size)
-		snprintf(buf + n, size - (size_t)n, ", before %.3f ms",
-			 (double)folded_total_before(folded) / 1e3);
+	if (stored)
+		window_text(stored, whose, sizeof(whose));
+	else
+		snprintf(whose, sizeof(whose), "%s", watched_text());
+	if (stored)
+		window_time_text(stored, when, sizeof(when));
+	else
+		snprintf(when, sizeof(when), "%.1f s", measured_seconds(&measured));
+	n = snprintf(buf, size, "%s, %s: %.3f ms off the CPU", whose, when,
+		     (double)folded_total(folded) / 1e3);
+
+	if (is_compared() && n > 0 && (size_t)n < size)
+		n += snprintf(buf + n, size - (size_t)n, ", before %.3f ms",
+			      (double)folded_total_before(folded) / 1e3);
+	if (against && n > 0 && (size_t)n < size) {
+		window_time_text(against, when, sizeof(when));
+		snprintf(buf + n, size - (size_t)n, " (%s)", when);
+	}
 }
 
 static int write_form(struct folded *folded, const char *subtitle, FILE *out)
 {
-	const struct offcpu_result result = { folded, &measured, before_path != NULL, subtitle };
+	const struct offcpu_result result = { folded, from_us(),     duration_ns(),
+					      stored, is_compared(), subtitle };
 
 	return offcpu_write(form, &result, out);
 }
@@ -184,10 +244,12 @@ static void print_table(struct folded *folded)
 		clear_screen();
 	describe(line, sizeof(line), folded);
 	printf("%s\n", line);
-	if (before_path)
+	if (is_compared())
 		offcpu_table_changes(folded, stdout);
 	else
 		offcpu_table(folded, stdout);
+	if (stored && form == FORM_TABLE)
+		window_print_notes(stored);
 	if (!folded->stacks)
 		printf("no thread came back to a CPU\n");
 	else
@@ -328,6 +390,24 @@ static int measure(struct why *why)
 	return err;
 }
 
+/* A window of a database. */
+static int ask(struct why *why)
+{
+	int err = before_path ? folded_read(&before, before_path, why) : 0;
+
+	if (!err)
+		err = open_output(why);
+	if (!err)
+		err = offcpu_stored(measure_pids(), wakers, &before, &stored, why);
+	if (!err)
+		err = print(&before, why);
+	if (err)
+		drop_output();
+	json_decref(stored);
+	folded_free(&before);
+	return err;
+}
+
 /*
  * gil_wait runs without rows, to separate GIL waits from other lock waits. Sums are flushed often,
  * so that the maps have room.
@@ -351,17 +431,24 @@ static void print_help(const struct option_table *tables)
 {
 	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.html | --folded | --json]\n"
 	     "                        [--diff=BEFORE.folded] [--wakers]\n"
-	     "       underspan offcpu -p PID... --top\n\n"
+	     "       underspan offcpu -p PID... --top\n"
+	     "       underspan offcpu (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
+	     "                        [--until=AGO] [--service=NAME] [--against-since=AGO]\n"
+	     "                        [-o FILE.html | --folded | --json]\n\n"
 	     "Where the threads of a process, Python or not, were off the CPU: asleep,\n"
 	     "waiting, or runnable without a CPU. Waits of off_cpu.min_duration_us and longer\n"
-	     "have Python frames, shorter waits have native frames.\n");
+	     "have Python frames, shorter waits have native frames.\n"
+	     "From a database: of a window of time, of all threads of a name together, in\n"
+	     "whole intervals of ebpf_off_cpu_profile: those that ended in the window.\n");
 	config_print_help(tables);
 }
 
 int command_offcpu(int argc, char **argv)
 {
 	const struct option_table tables[] = {
-		offcpu_options, measure_options, measure_tracker_options("off_cpu"), { 0 }
+		offcpu_options, measure_options,	measure_tracker_options("off_cpu"),
+		window_options, window_against_options, clickhouse_options,
+		{ 0 }
 	};
 	struct why why = { { 0 } };
 	int err = set_defaults(&why);
@@ -375,7 +462,7 @@ int command_offcpu(int argc, char **argv)
 	if (!err)
 		err = check_options(&why);
 	if (!err)
-		err = measure(&why);
+		err = window_answers() ? ask(&why) : measure(&why);
 	measure_end();
 	config_free(tables);
 	return command_end(err, &why);

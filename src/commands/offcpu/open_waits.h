@@ -13,14 +13,14 @@ struct open_wait {
 	uint32_t host_tid;
 	char thread[64];  /* the kernel's name */
 	char syscall[32]; /* current system call; '': none */
-	uint64_t ns;	  /* part of the measurement missing in its results */
+	uint64_t ns;	  /* part of the measurement missing in the rows */
 };
 
 /* Records the CPU time of each thread. */
 void open_waits_begin(uint32_t host_pid);
 
 /*
- * Calls `each` for threads whose wait time until `end_ns` exceeds the recorded time `waited` by at
+ * Calls `each` for threads with a wait until `end_ns` that exceeds the recorded time `waited` by at
  * least half a second and a tenth of the measurement.
  */
 void open_waits_end(uint64_t (*waited)(uint32_t host_tid), uint64_t end_ns,

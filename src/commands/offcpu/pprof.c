@@ -9,7 +9,6 @@
 #include <zlib.h>
 
 #include "base/buffer.h"
-#include "base/clock.h"
 #include "commands/offcpu/frames.h"
 
 /* Field numbers of profile.proto. */
@@ -153,7 +152,7 @@ static void put_frame(struct encoder *e, const struct frame_entry *frame)
 	put_message(e, &e->profile, PROFILE_FUNCTION, &e->message);
 }
 
-static void encode(struct encoder *e, struct folded *folded, const struct measured *measured)
+static void encode(struct encoder *e, struct folded *folded, int64_t from_us, uint64_t duration_ns)
 {
 	put_number(e, &e->message, VALUE_TYPE_TYPE, string_index(e, "off_cpu", 7));
 	put_number(e, &e->message, VALUE_TYPE_UNIT, string_index(e, "nanoseconds", 11));
@@ -168,8 +167,8 @@ static void encode(struct encoder *e, struct folded *folded, const struct measur
 	put_bytes(e, &e->profile, PROFILE_STRING_TABLE, "", 0); /* index 0 */
 	for (const struct frame_entry *s = e->strings.entries; s; s = s->hh.next)
 		put_bytes(e, &e->profile, PROFILE_STRING_TABLE, s->text, strlen(s->text));
-	put_number(e, &e->profile, PROFILE_TIME_NANOS, clock_wall_us(measured->begin_ns) * 1000);
-	put_number(e, &e->profile, PROFILE_DURATION_NANOS, measured->end_ns - measured->begin_ns);
+	put_number(e, &e->profile, PROFILE_TIME_NANOS, (uint64_t)from_us * 1000);
+	put_number(e, &e->profile, PROFILE_DURATION_NANOS, duration_ns);
 	if (e->frames.failed || e->strings.failed)
 		e->err = -ENOMEM;
 }
@@ -193,11 +192,11 @@ static int write_gzip(const struct buffer *bytes, FILE *out)
 	return err;
 }
 
-int pprof_write(struct folded *folded, const struct measured *measured, FILE *out)
+int pprof_write(struct folded *folded, int64_t from_us, uint64_t duration_ns, FILE *out)
 {
 	struct encoder e = { 0 };
 
-	encode(&e, folded, measured);
+	encode(&e, folded, from_us, duration_ns);
 	if (!e.err)
 		e.err = write_gzip(&e.profile, out);
 	buffer_free(&e.profile);

@@ -5,14 +5,13 @@
 
 #include <stdio.h>
 
-#include "commands/measure.h"
 #include "commands/offcpu/folded.h"
 
 /*
- * Message perftools.profiles.Profile (github.com/google/pprof, proto/profile.proto): one sample a
- * stack, its value off-CPU nanoseconds, its labels "thread" (the root frame, not repeated as a
- * location) and "cause". `measured` gives the duration. 0, -ENOMEM or -EIO.
+ * Message perftools.profiles.Profile (github.com/google/pprof, proto/profile.proto): one sample per
+ * stack with off-CPU nanoseconds as value, labels "thread" (the root frame, not repeated as a
+ * location) and "cause". `from_us`: begin, wall clock. 0, -ENOMEM or -EIO.
  */
-int pprof_write(struct folded *folded, const struct measured *measured, FILE *out);
+int pprof_write(struct folded *folded, int64_t from_us, uint64_t duration_ns, FILE *out);
 
 #endif

@@ -54,7 +54,7 @@ static int add_cause(struct buffer *text, const struct stack_columns *c, const v
 	return folded_frame(text, frame);
 }
 
-/* The waker's stack follows the wait, leaf first, then its name. */
+/* The waker's stack follows the wait, leaf first, then the waker's name. */
 static int add_waker(struct buffer *text, const struct stack_columns *c, const void *row,
 		     bool native)
 {
@@ -77,7 +77,7 @@ static bool was_preempted(const struct stack_columns *c, const void *row)
 	return *column_text(c->state, row, state, sizeof(state)) == 'R';
 }
 
-/* "MainThread"; for other processes "MainThread (pid 1234)". */
+/* "MainThread"; for further processes "MainThread (pid 1234)". */
 static int add_thread(struct buffer *text, const struct stack_text_options *options,
 		      const struct stack_columns *c, const void *row)
 {

@@ -6,7 +6,7 @@
 
 #include "commands/offcpu/stack_text.h"
 
-/* Limits; beyond them sums have less detail. */
+/* Limits; beyond the limits, sums have less detail. */
 enum { MAX_STACKS = 50000, MAX_KINDS = 50000, MAX_THREADS = 100000 };
 static const char too_many[] = "[too many different stacks]";
 
@@ -21,7 +21,7 @@ struct kind {
 
 /* A native stack of a kind: time in sums, and part in rows. */
 struct native {
-	struct native *next; /* of its kind */
+	struct native *next; /* of the same kind */
 	uint64_t rows_ns, sums_ns;
 	const char *text; /* points into the key */
 	UT_hash_handle hh;
@@ -45,7 +45,7 @@ struct offcpu_thread {
 /* Time a process was seen: the pid of a process that lives for milliseconds is of no interest. */
 struct offcpu_process {
 	uint32_t host_pid;
-	uint64_t first_ns, last_ns; /* of its rows */
+	uint64_t first_ns, last_ns; /* of the thread's rows */
 	uint64_t sums_ns;	    /* time of the last sum */
 	uint32_t n_sums;	    /* number of distinct times */
 	UT_hash_handle hh;
@@ -118,7 +118,7 @@ static struct native *native_of(struct kind *kind, const char *text)
 		free(native);
 		return known;
 	}
-	if (full) { /* not distinguished from others of the same kind */
+	if (full) { /* not distinguished within the kind */
 		free(native);
 		return kind->natives;
 	}

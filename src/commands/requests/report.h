@@ -23,9 +23,8 @@
 
 /* The question. */
 struct request_question {
-	uint64_t since_ns, until_ns;	   /* ago */
-	const char *host, *path, *service; /* NULL: all */
-	struct pid_list pids;		   /* none: all */
+	const char *path;     /* NULL: all */
+	struct pid_list pids; /* none: all */
 	uint64_t top;
 	int part;	/* order of all lists; -1: total time, hidden time */
 	bool endpoints; /* only endpoints */

@@ -19,49 +19,19 @@
 #include "commands/requests/print.h"
 #include "commands/requests/report.h"
 #include "commands/requests/stored.h"
+#include "commands/window.h"
 
 static struct request_question question = { .top = 10, .part = -1 };
-static char *host, *path, *service, *by;
+static char *path, *by;
 static bool slowest, as_json, as_html;
 
 static const struct option options[] = {
-	{ .key = "since",
-	  .flag_only = true,
-	  .type = OPTION_SECONDS,
-	  .target = &question.since_ns,
-	  .arg = "AGO",
-	  .help = "requests that ended since so long ago, as in 90s, 2h",
-	  .otherwise = "10m",
-	  .min = 1,
-	  .max = 366 * 86400ULL },
-	{ .key = "until",
-	  .flag_only = true,
-	  .type = OPTION_SECONDS,
-	  .target = &question.until_ns,
-	  .arg = "AGO",
-	  .help = "and before so long ago",
-	  .otherwise = "now",
-	  .max = 366 * 86400ULL },
-	{ .key = "service",
-	  .flag_only = true,
-	  .type = OPTION_STRING,
-	  .target = &service,
-	  .arg = "NAME",
-	  .help = "only of this service: as OTEL_SERVICE_NAME, a container, a systemd unit or the spans name it",
-	  .otherwise = "all" },
 	{ .key = "path",
 	  .flag_only = true,
 	  .type = OPTION_STRING,
 	  .target = &path,
 	  .arg = "PREFIX",
 	  .help = "only paths that begin so",
-	  .otherwise = "all" },
-	{ .key = "host",
-	  .flag_only = true,
-	  .type = OPTION_STRING,
-	  .target = &host,
-	  .arg = "NAME",
-	  .help = "only of this host",
 	  .otherwise = "all" },
 	{ .key = "slowest",
 	  .flag_only = true,
@@ -96,45 +66,28 @@ static const struct option options[] = {
 };
 const struct option_table requests_options = { options, ARRAY_SIZE(options) };
 
-static bool has_database(void)
-{
-	return clickhouse_config.store ||
-	       (clickhouse_config.clickhouse && !config_from_default_file("clickhouse"));
-}
-
 /* Without a database, or for a given time. */
 static bool is_live(void)
 {
-	return measure_is_timed() || (measure_pids()->n && !has_database());
+	return measure_is_timed() || (measure_pids()->n && !window_has_database());
 }
 
 static int check_live(struct why *why)
 {
-	if (has_database())
+	if (window_has_database())
 		return why_fail(why, EINVAL,
 				"duration: -d measures without a database: leave out -d, or the "
 				"database");
-	if (question.since_ns || question.until_ns || service || host)
+	if (window_is_chosen())
 		return why_fail(why, EINVAL,
 				"since, until, service and host choose from a database: leave them "
 				"out with -p, or give --clickhouse=URL or --store=DIR");
 	return 0;
 }
 
-static int check_window(struct why *why)
-{
-	if (!question.since_ns)
-		question.since_ns = 600 * NSEC_PER_SEC;
-	if (question.until_ns >= question.since_ns)
-		return why_fail(
-			why, EINVAL,
-			"until: has to be less long ago than since: --since=1h --until=30m");
-	return 0;
-}
-
 static int check(struct why *why)
 {
-	int err = is_live() ? check_live(why) : check_window(why);
+	int err = is_live() ? check_live(why) : window_complete(why);
 
 	if (err)
 		return err;
@@ -150,9 +103,7 @@ static int check(struct why *why)
 		if (question.part < 0)
 			return question.part;
 	}
-	question.host = host;
 	question.path = path;
-	question.service = service;
 	question.pids = *measure_pids();
 	return 0;
 }
@@ -187,11 +138,11 @@ static void print_help(const struct option_table *tables)
 
 int command_requests(int argc, char **argv)
 {
-	const struct option_table tables[] = { requests_options,
-					       measure_options,
-					       measure_tracker_options("request"),
-					       clickhouse_options,
-					       { 0 } };
+	const struct option_table tables[] = {
+		requests_options,   window_options,
+		measure_options,    measure_tracker_options("request"),
+		clickhouse_options, { 0 }
+	};
 	struct why why = { { 0 } };
 	json_t *report = NULL;
 	int err = live_set_defaults(&why);

@@ -25,7 +25,7 @@ function el(name, attributes, ...children) {
   return node;
 }
 
-// Milliseconds with digits that fit their size; "-" for what was not measured, never 0.
+// Milliseconds with digits that fit the size; "-" for unmeasured values, never 0.
 function ms(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "-";
   const size = Math.abs(value);

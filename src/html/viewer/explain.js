@@ -95,6 +95,16 @@ function lanesOf(r) {
   return [phasesOf(r), waits, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
 }
 
+// As print_threads() of print_ledger.c says it.
+function threadsOf(r) {
+  const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} requests waited at its arrival`;
+  const busy = r.queue_threads || r.accept_threads, threads = number(r.threads), further = number(r.busy_threads);
+  if (busy && busy.busy_share !== null)
+    return `while it waited, the ${count(threads)} ${threads === 1 ? "thread of its process that serves requests was" : "threads of its process that serve requests were"} ` +
+      `busy with others ${Math.min(100, Math.round(busy.busy_share * 100))} % of the time${waiting}`;
+  return `when it was read, ${count(further)} further thread${further === 1 ? "" : "s"} of its process had requests${waiting}`;
+}
+
 function beside(r) {
   const figures = [
     { head: "request", value: (m) => `${m.method} ${m.path}` },
@@ -107,10 +117,8 @@ function beside(r) {
     { head: "ms", value: (h) => h.held_ms, show: (h) => ms(h.held_ms), number: true },
     { head: "at", value: (h) => h.place, show: (h) => el("code", {}, h.place || "not known") },
   ];
-  const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} requests waited`;
-  const threads = Math.max(number(r.threads) || 0, number(r.busy_threads) || 0);
   return [
-    note(`at the arrival, ${count(r.busy_threads)} of ${count(threads)} threads that serve requests here were busy${waiting}`),
+    note(threadsOf(r)),
     (r.meanwhile || []).length ? sortable(figures, r.meanwhile, { sort: 2 }) : null,
     (r.holders || []).length ? sortable(holders, r.holders, { sort: 1 }) : null,
   ];

@@ -1,7 +1,7 @@
-// A flame graph of off-CPU stacks, root on top: zoom, search, causes as colours and filters, comparison with another measurement.
-// Stacks: [us, before_us, frame, frame, ...]; frames are indexes into page.body.frames, the last one "syscall [cause]".
+// A flame graph of off-CPU stacks, root on top: zoom, search, causes as colours and filters, comparison with a second measurement.
+// Stacks: [us, before_us, frame, frame, ...]; frames are indexes into page.body.frames, the last is "syscall [cause]".
 
-// off-CPU time is drawn in blues; what is no wait of the thread's own stands out
+// off-CPU time is drawn in blues; time other than the thread's waits stands out
 const CAUSE_COLOURS = {
   gil: "#5f3dc4", lock: "#364fc7", net: "#1971c2", disk: "#0b7285", sleep: "#4dabf7", poll: "#74c0fc", pipe: "#22b8cf",
   child: "#4263eb", page_fault: "#5c7cfa", preempt: "#748ffc", throttle: "#862e9c", other: "#8fa3bf",
@@ -92,7 +92,7 @@ function matcherOf(text) {
   }
 }
 
-// Time of the topmost frames that match: frames below them are counted once.
+// Time of the topmost frames that match: frames below a match are counted once.
 function matchedTime(node, matches) {
   if (node.parent && matches(node.name)) return node.value;
   let sum = 0;

@@ -8,23 +8,29 @@ function shareBar(share) {
   return bar;
 }
 
-function waitersTable(rows) {
+// Of a window of a database a row may be several threads of a name.
+function threadText(r) {
+  return r.threads > 1 ? `${r.thread_name} (${r.threads} threads)` : `${r.thread_name} (${r.tid || r.host_tid || "?"})`;
+}
+
+function waitersTable(rows, compared) {
   const figure = (head, key) => ({ head, value: (r) => number(r[key]), show: (r) => ms(number(r[key]) / 1e6), number: true });
   return sortable([
-    { head: "thread", value: (r) => `${r.thread_name} (${r.tid})` },
-    { head: "pid", value: (r) => r.host_pid, number: true, narrow: false },
+    { head: "thread", value: threadText },
+    { head: "pid", value: (r) => r.host_pid || r.pid || "", number: true, narrow: false },
     { head: "waits", value: (r) => r.waits, show: (r) => count(r.waits), number: true },
     figure("waited, ms", "wait_ns"),
     { head: "of the time", value: (r) => r.share_of_time, number: true,
       show: (r) => [percent(r.share_of_time, 1), shareBar(r.share_of_time)] },
     figure("longest, ms", "max_ns"),
-    figure("p99, ms", "p99_ns"),
+    ...(rows.some((r) => r.p99_ns !== null) ? [figure("p99, ms", "p99_ns")] : []),
+    ...(compared ? [figure("before, ms", "before_ns")] : []),
   ], rows, { sort: 3 });
 }
 
 function holdersTable(rows) {
   return sortable([
-    { head: "thread", value: (r) => `${r.thread_name} (${r.tid})` },
+    { head: "thread", value: threadText },
     { head: "held during waits, ms", value: (r) => r.wait_ns, show: (r) => ms(r.wait_ns / 1e6), number: true },
     { head: "share", value: (r) => r.share, show: (r) => [percent(r.share, 1), shareBar(r.share)], number: true },
     { head: "mostly at", value: (r) => (r.lines.length ? r.lines[0].line : ""),
@@ -44,12 +50,12 @@ function showGil(report) {
   const missing = unmeasured.map((p) => note(`process ${p.host_pid} (${p.comm}): not measured${p.reason ? ": " + p.reason : ": no Python"}`));
   if (!report.threads) return [section("Not measured", missing)];
   return [
-    note(`${report.comm}, ${count(report.duration_s)} s: ${count(report.waits)} waits for the GIL, ` +
+    note(`${report.comm ? report.comm + ", " : ""}${count(report.duration_s)} s: ${count(report.waits)} waits for the GIL, ` +
       `${ms(report.wait_ns / 1e6)} ms of all threads together`),
-    section("Threads that waited", waitersTable(report.threads)),
+    section("Threads that waited", waitersTable(report.threads, Boolean(report.against))),
     section("Holders of the GIL during these waits", holdersTable(report.holders),
       report.holder_unknown_ns ? note(`no holder, or not known: ${ms(report.holder_unknown_ns / 1e6)} ms`) : null),
-    section("Not measured", note(report.not_measured),
+    section("Not measured", note(report.not_measured), (report.notes || []).map(note),
       report.lost ? note(`${count(report.lost)} waits have no row: holders and lines are without them`) : null, missing),
   ];
 }

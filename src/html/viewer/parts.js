@@ -1,4 +1,4 @@
-// Parts of a request: their colours, stacked bars, and tables. Names, words and which are hidden come with the data.
+// Parts of a request: colours, stacked bars, and tables. Names, words and visibility come with the data.
 
 // green: the handler's own work; warm: hidden, the request was not worked on; blue: the handler waited; grey: the client
 const PART_COLOURS = {
@@ -37,7 +37,7 @@ function partsOf(row, divide) {
   });
 }
 
-// A bar whose parts are as wide as their share of `whole_ms`.
+// A bar with parts as wide as the share of `whole_ms`.
 function stackedBar(parts, whole_ms) {
   const bar = el("span", { class: "bar", role: "img", "aria-label": describeParts(parts, 4) });
   for (const part of parts) {

@@ -14,7 +14,7 @@
 #include "pipeline/sink/endpoints.h"
 #include "pipeline/sink/retry.h"
 
-/* Limit of columns of a table found missing one after another. */
+/* Limit of missing columns of a table that are found in sequence. */
 enum { STATEMENTS_MAX = 64 };
 
 struct clickhouse_sink {
@@ -154,7 +154,7 @@ static enum send_result clickhouse_send(struct sink *base, const struct batch *b
 	explain_missing_table(&reply, &ret->why);
 	ret->retry_after_ns = reply.retry_after_ns;
 	result = retry_verdict(err, &reply);
-	/* an error of one table on the only server: other tables may succeed */
+	/* an error of one table on the only server: rows of further tables may succeed */
 	if (result == SEND_RETRY_ALL && reply.exception_code &&
 	    endpoints_count(sink->endpoints) == 1)
 		result = SEND_RETRY;
@@ -162,7 +162,7 @@ static enum send_result clickhouse_send(struct sink *base, const struct batch *b
 		endpoints_failed(sink->endpoints, reply.retry_after_ns);
 	else if (reply.exception_code)
 		endpoints_ok(sink->endpoints);
-	/* the server is up without that table or user: another server may have them */
+	/* the server is up without the table or user: the next server may have both */
 	if (result == SEND_RETRY_SLOW)
 		endpoints_next(sink->endpoints);
 	return result;

@@ -31,7 +31,7 @@ int spool_open(const struct spool_options *options, struct spool **ret_spool, st
 void spool_close(struct spool *spool);
 int spool_directory(const struct spool *spool); /* fd, borrowed; < 0: not created so far */
 
-/* All batches, oldest first. Removes halves whose whole batch still exists. */
+/* All batches, oldest first. Removes halves if the whole batch still exists. */
 typedef int (*spool_on_file)(const struct spool_name *name, uint64_t disk_bytes, uint64_t age_ns,
 			     void *context);
 int spool_scan(struct spool *spool, spool_on_file on_file, void *context, struct why *why);
@@ -50,13 +50,13 @@ uint64_t spool_size_of(const struct batch *batch);
 int spool_load(struct spool *spool, struct batch *batch, const char *table, struct why *why);
 
 void spool_remove(struct spool *spool, const struct batch *batch, const char *table);
-/* Removes a batch whose halves exist; 0: durably removed. */
+/* Removes a batch after the halves were written; 0: durably removed. */
 int spool_replace(struct spool *spool, const struct batch *whole, const char *table,
 		  struct why *why);
 void spool_quarantine(struct spool *spool, const struct batch *batch, const char *table);
 
-/* Appends refused rows (JSON lines) with the reason to the dead-letter file; rows over its limit
- * are not kept. */
+/* Appends refused rows (JSON lines) with the reason to the dead-letter file; rows over the file's
+ * limit are dropped. */
 void spool_dead_letter(struct spool *spool, const char *table, const char *reason,
 		       const struct buffer *rows);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Age of files on a host whose wall clock may be wrong. See spool_clock.h. */
+/* Age of files on a host with an unreliable wall clock. See spool_clock.h. */
 #include "pipeline/spool/spool_clock.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 static const char file_name[] = "clock";
 static const uint64_t TOUCH_NS = 60 * NSEC_PER_SEC;
-/* spool.max_age is at most a year: files that look older come from a wrong clock */
+/* spool.max_age is at most a year: older times of files come from a wrong clock */
 static const int64_t CREDIBLE_NS = 2 * 366 * 86400 * (int64_t)NSEC_PER_SEC;
 
 static int64_t to_ns(const struct timespec *t)

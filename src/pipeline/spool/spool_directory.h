@@ -6,12 +6,12 @@
 #include "pipeline/spool/spool_file.h"
 
 /*
- * Opens and locks the directory, creating missing parents. -EBUSY: locked by another agent. The
- * caller owns the fd; closing it releases the lock.
+ * Opens and locks the directory, creating missing parents. -EBUSY: locked by a second agent. The
+ * caller owns the fd; closing the fd releases the lock.
  */
 int spool_directory_open(const char *path, int *ret_dir, struct why *why);
 
-/* Name of a batch's file until it is complete. */
+/* Name of a batch's file before the file is complete. */
 void spool_unfinished_name(const char *name, char ret[SPOOL_NAME_MAX + 4]);
 
 /*

@@ -1,4 +1,4 @@
--- For how long each host's agent watched requests in the window, and what it could not keep, for `underspan requests`.
+-- For how long each host's agent ran a tracker in the window, and what the tracker could not keep, for `underspan requests`, `offcpu` and `gil`.
 SELECT
     host,
     sum(seconds) + if(rest < 60 + 2 * max(seconds), rest, 0) AS measured_s, -- the next report may be under way
@@ -15,7 +15,7 @@ FROM
         lost_ring + lost_state + bad_event AS lost,
         dropped_memory + dropped_spool + dropped_corrupt + dropped_refused + lost_crash AS undelivered
     FROM ebpf_agent
-    WHERE tracker = 'request' AND start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND start_time < {to:DateTime64(6, 'UTC')}
+    WHERE tracker = {tracker:String} AND start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND start_time < {to:DateTime64(6, 'UTC')}
         AND end_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR
         AND ({host:String} = '' OR ebpf_agent.host = {host:String})
 )

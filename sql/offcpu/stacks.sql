@@ -1,0 +1,62 @@
+-- Time off the CPU by thread, cause and stack, longest first, for `underspan offcpu --since`. Threads of a name are summed: of all processes
+-- of a service, or ({apart:UInt8}) of each process. A row may precede the first reading of its thread's name: it has the name of later
+-- rows. Native frames only where no Python stack is known, as in a live measurement.
+-- Which rows: intervals of the sums that ended in the window, of the host, the pids (of their namespace or the host's); the lines
+-- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
+-- folder choose alike. bytes_to_here bounds the answer: what is left out is in totals.sql.
+SELECT
+    service, process, host_pid, thread_name, cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack,
+    off_ns
+FROM
+(
+    SELECT
+        *,
+        sum(200 + length(thread_name) + arraySum(arrayMap(f -> length(f) + 4, native)) + arraySum(arrayMap(f -> length(f) + 4, py_stack))
+            + arraySum(arrayMap(f -> length(f) + 4, waker_stack)))
+            OVER (ORDER BY off_ns DESC, thread_name, cause, syscall, py_stack, native ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS bytes_to_here
+    FROM
+    (
+        SELECT
+            service, process, if({apart:UInt8} OR of_pid = 0, of_pid, 1) AS host_pid,
+            multiIf(of_pid = 0, '', own_name != '', own_name, later_name != '', later_name, comm) AS thread_name,
+            cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack,
+            sum(ns) AS off_ns
+        FROM
+        (
+            SELECT *, max(own_name) OVER (PARTITION BY of_host, of_pid, of_tid) AS later_name
+            FROM
+            (
+                SELECT
+                    p.host AS of_host, p.host_pid AS of_pid, p.tid AS of_tid,
+                    if({apart:UInt8} OR p.host_pid = 0, '', toString(p.service)) AS service,
+                    if({apart:UInt8}, toString(p.host), '') AS process,
+                    toString(p.thread_name) AS own_name, toString(p.comm) AS comm,
+                    toString(p.cause) AS cause,
+                    p.idle AS idle,
+                    toString(p.syscall) AS syscall,
+                    arrayMap(f -> toString(f), if(notEmpty(p.py_stack) OR p.state = 'R' OR p.host_pid = 0, [], arrayConcat(p.kernel_stack, p.user_stack))) AS native,
+                    arrayMap(f -> toString(f), p.py_stack) AS py_stack,
+                    if({wakers:UInt8}, toUInt32(p.waker_host_tid != 0), 0) AS waker_host_tid,
+                    if({wakers:UInt8}, if(p.waker_thread_name != '', toString(p.waker_thread_name), toString(p.waker_comm)), '') AS waker_thread_name,
+                    arrayMap(f -> toString(f), if({wakers:UInt8}, p.waker_stack, [])) AS waker_stack,
+                    toUInt64(sum(p.off_ns * toFloat64(p.weight))) AS ns
+                FROM ebpf_off_cpu_profile AS p
+                WHERE p.end_time >= {from:DateTime64(6, 'UTC')} AND p.end_time < {to:DateTime64(6, 'UTC')}
+                    AND p.start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND p.start_time < {to:DateTime64(6, 'UTC')}
+                    AND ({host:String} = '' OR p.host = {host:String})
+                    AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, p.pid) OR has({pids:Array(UInt32)}, p.host_pid))
+                    --service: AND (p.service = {service:String}
+                    --spans:       OR (toString(p.host), toString(p.container_id), p.pid) IN (SELECT host, container_id, pid FROM otel_span
+                    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+                    --spans:       OR (toString(p.boot_id), p.pidns, p.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
+                    --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
+                    --service: )
+                GROUP BY of_host, of_pid, of_tid, service, process, own_name, comm, cause, idle, syscall, native, py_stack,
+                    waker_host_tid, waker_thread_name, waker_stack
+            )
+        )
+        GROUP BY service, process, host_pid, thread_name, cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack
+    )
+)
+WHERE bytes_to_here <= {bytes:UInt64}
+ORDER BY bytes_to_here

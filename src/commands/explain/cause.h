@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cause while causes.c and causes_before.c build the sentences. */
+#ifndef UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
+#define UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+enum { SAID_MAX = 512 };
+
+struct cause {
+	const char *name; /* as in the JSON */
+	double ms;
+	char said[SAID_MAX], fix[SAID_MAX];
+};
+
+#define SAY(c, ...) snprintf((c)->said, sizeof((c)->said), __VA_ARGS__)
+#define FIX(c, ...) snprintf((c)->fix, sizeof((c)->fix), __VA_ARGS__)
+
+#define CAUSE_FIX_GIL                                                                              \
+	"move that work to another process, or serve with more processes of fewer threads"
+
+/* The remedy, with the code that blocked the loop longest between two columns' times, if known. */
+void cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to);
+
+/* Time before the handler, by column of the request's row. */
+void cause_accept_queue(const json_t *r, struct cause *c);
+void cause_client_wait(const json_t *r, struct cause *c);
+void cause_pool_wait(const json_t *r, struct cause *c);
+void cause_queue(const json_t *r, struct cause *c);
+
+#endif

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Causes of the time before the handler: queues, the pool, a late client. See cause.h. */
+#include "commands/explain/cause.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "commands/explain/timeline.h"
+
+/* Longest wait for the GIL in [from, to) of a thread that only accepts connections. */
+static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
+{
+	const json_t *wait, *longest = NULL;
+	int64_t sum = 0, most = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "kept"), i, wait) {
+		int64_t us = explain_overlap_us(wait, from_us, to_us);
+
+		if (us <= 0)
+			continue;
+		sum += us;
+		longest = us > most ? wait : longest;
+		most = us > most ? us : most;
+	}
+	*ret_ms = (double)(sum < to_us - from_us ? sum : to_us - from_us) / 1000;
+	return longest;
+}
+
+/* Reports a thread that only accepts connections and waited for the GIL most of [from, to). */
+static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
+			const char *what)
+{
+	double ms;
+	const json_t *wait = longest_kept(r, from_us, to_us, &ms);
+	const char *place = explain_text(wait, "place");
+
+	if (ms * 2 < c->ms)
+		return false;
+	c->name = "gil_before";
+	SAY(c, "%s: thread %.60s, which accepts connections, waited for the GIL %.1f ms of that%s",
+	    what, thread_label(wait, "tid", "thread_name").text, ms,
+	    explain_number(wait, "by_tid") ? "" : "; the holder is not known");
+	if (!explain_number(wait, "by_tid"))
+		return true;
+	snprintf(c->said + strlen(c->said), sizeof(c->said) - strlen(c->said),
+		 "; the longest holder was thread %.60s%s%.200s",
+		 thread_label(wait, "by_tid", "by_name").text, *place ? ", in " : "", place);
+	FIX(c, "%s", CAUSE_FIX_GIL);
+	return true;
+}
+
+/*
+ * Whether other requests had all threads during a wait, by `busy`: a row of threads.sql. If so, or
+ * if the rows do not show it, says which.
+ */
+static bool kept_by_requests(const json_t *busy, struct cause *c, const char *what)
+{
+	long long threads = explain_number(busy, "threads");
+	double percent = json_number_value(json_object_get(busy, "busy_share")) * 100;
+	char whose[96] = "the only thread that serves requests here was";
+
+	percent = percent > 100 ? 100 : percent; /* weights of sampled requests estimate */
+	if (threads > 1)
+		snprintf(whose, sizeof(whose), "%s%lld threads that serve requests here were",
+			 explain_number(busy, "all_busy") ? "all " : "the ", threads);
+	if (explain_number(busy, "all_busy")) {
+		SAY(c, "%s: %s busy with other requests (%.0f %% of that time)", what, whose,
+		    percent);
+		FIX(c,
+		    "more threads or workers (gunicorn --threads, --workers), or shorter "
+		    "requests on %s",
+		    threads > 1 ? "these threads" : "that thread");
+		return true;
+	}
+	if (threads && explain_has(busy, "busy_share"))
+		SAY(c,
+		    "%s, although %s busy with other requests only %.0f %% of that time: the "
+		    "cause is not known",
+		    what, whose, percent);
+	else
+		SAY(c, "%s: the cause is not known", what);
+	return false;
+}
+
+void cause_queue(const json_t *r, struct cause *c)
+{
+	static const char waited[] = "the request had arrived, and no thread read it";
+	int64_t read = explain_number(r, "handled_us") -
+		       (int64_t)(explain_ms(r, "pool_wait_ms") * 1000);
+
+	if (explain_is_loop(r)) {
+		c->name = "loop_blocked";
+		SAY(c, "the request had arrived, and the event loop did not read it");
+		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
+	} else if (!kept_by_gil(r, c, read - (int64_t)(c->ms * 1000), read, waited)) {
+		c->name = kept_by_requests(json_object_get(r, "queue_threads"), c, waited)
+				  ? "threads_missing"
+				  : "queue";
+	}
+}
+
+void cause_accept_queue(const json_t *r, struct cause *c)
+{
+	static const char waited[] = "the connection waited in the listener's accept queue";
+	int64_t from = explain_number(r, "from_us");
+
+	if (explain_is_loop(r)) {
+		c->name = "workers_missing";
+		SAY(c, "%s: the event loop did not accept it", waited);
+		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
+	} else if (!kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
+		c->name = kept_by_requests(json_object_get(r, "accept_threads"), c, waited)
+				  ? "workers_missing"
+				  : "accept_queue";
+		if (*c->fix && explain_number(r, "threads") == 1)
+			FIX(c, "more workers: a process that serves one request at a time accepts "
+			       "only between requests; or shorter requests");
+	}
+}
+
+void cause_pool_wait(const json_t *r, struct cause *c)
+{
+	(void)r;
+	c->name = "pool_missing";
+	SAY(c, "the request was read, but no thread of the server's pool was free");
+	FIX(c, "a larger pool (waitress --threads, anyio's limit of 40 threads), or shorter "
+	       "requests in the pool");
+}
+
+void cause_client_wait(const json_t *r, struct cause *c)
+{
+	(void)r;
+	c->name = "client_late";
+	SAY(c, "the client had connected, but had not sent the request");
+	FIX(c, "a proxy in front that takes whole requests (nginx buffers them)");
+}

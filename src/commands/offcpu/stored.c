@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Off-CPU stacks of a database. See stored.h. */
+#include "commands/offcpu/stored.h"
+
+#include <string.h>
+
+#include "commands/offcpu/stack_text.h"
+#include "commands/requests/report.h"
+#include "commands/window.h"
+
+enum { FRAMES_MAX = 1024, CAUSES_MAX = 32 };
+
+/* Bytes of stacks in an answer; the client's limit is 64 MiB. */
+static const char answer_bytes[] = "40000000";
+
+/* A row of sql/offcpu/stacks.sql as a row of the profile. */
+struct stored_row {
+	const char *thread_name, *cause, *syscall, *waker_thread_name;
+	struct column_strings user_stack, py_stack, waker_stack;
+	uint32_t waker_host_tid;
+	uint8_t idle;
+};
+
+static const struct column columns[] = {
+#define STORED(kind, member) COLUMN(kind, struct stored_row, member, #member, "")
+	STORED(COLUMN_STRING, thread_name),	  STORED(COLUMN_STRING, cause),
+	STORED(COLUMN_STRING, syscall),		  STORED(COLUMN_U8, idle),
+	STORED(COLUMN_STRINGS, user_stack),	  STORED(COLUMN_STRINGS, py_stack),
+	STORED(COLUMN_STRINGS, waker_stack),	  STORED(COLUMN_U32, waker_host_tid),
+	STORED(COLUMN_STRING, waker_thread_name),
+#undef STORED
+};
+static const struct table stored_table = { .name = "stored",
+					   .columns = { columns },
+					   .n_columns = { ARRAY_SIZE(columns) } };
+
+/* Time by cause, without the listed stacks. */
+struct cause_rest {
+	char cause[32];
+	double off_ns;
+};
+
+struct reader {
+	struct window *window;
+	struct folded *folded;
+	const struct stack_text_options *options;
+	bool apart, with_services;
+	struct stack_columns columns;
+	struct buffer text;
+	struct cause_rest rests[CAUSES_MAX];
+	size_t n_rests;
+};
+
+/* ---- stacks ---- */
+
+static struct column_strings strings_of(const json_t *row, const char *name, const char **items)
+{
+	const json_t *list = json_object_get(row, name), *item;
+	struct column_strings strings = { .items = items };
+	size_t i;
+
+	json_array_foreach (list, i, item) {
+		if (strings.n < FRAMES_MAX)
+			items[strings.n++] = json_string_value(item) ?: "?";
+	}
+	return strings;
+}
+
+/* "MainThread", "MainThread (checkout)", "MainThread (web-1, pid 12)". */
+static void name_thread(const struct reader *r, const json_t *row, char *buf, size_t size)
+{
+	const char *name = report_text(row, "thread_name"), *service = report_text(row, "service");
+	const char *host = report_text(row, "process");
+
+	if (r->apart)
+		snprintf(buf, size, "%s (%s%spid %.0f)", name, host, *host ? ", " : "",
+			 report_number(row, "host_pid"));
+	else if (r->with_services)
+		snprintf(buf, size, "%s (%s)", name, *service ? service : "no service");
+	else
+		snprintf(buf, size, "%s", name);
+}
+
+static int add_ns(struct reader *r, const char *text, double ns)
+{
+	struct folded_stack *stack = folded_get(r->folded, text, strlen(text));
+
+	if (!stack)
+		return -ENOMEM;
+	stack->ns += (uint64_t)ns;
+	return 0;
+}
+
+static void take_from_rest(struct reader *r, const char *cause, double ns)
+{
+	for (size_t i = 0; i < r->n_rests; i++) {
+		if (!strcmp(r->rests[i].cause, cause))
+			r->rests[i].off_ns -= ns;
+	}
+}
+
+static int add_stack(struct reader *r, const json_t *row)
+{
+	static const char *native[FRAMES_MAX], *python[FRAMES_MAX], *waker[FRAMES_MAX];
+	char name[512], no_room[64];
+	struct stored_row stored = {
+		.thread_name = name,
+		.cause = report_text(row, "cause"),
+		.syscall = report_text(row, "syscall"),
+		.waker_thread_name = report_text(row, "waker_thread_name"),
+		.user_stack = strings_of(row, "native", native),
+		.py_stack = strings_of(row, "py_stack", python),
+		.waker_stack = strings_of(row, "waker_stack", waker),
+		.waker_host_tid = (uint32_t)report_number(row, "waker_host_tid"),
+		.idle = (uint8_t)report_number(row, "idle"),
+	};
+	double ns = report_number(row, "off_ns");
+
+	take_from_rest(r, stored.cause, ns);
+	if (!report_number(row, "host_pid")) {
+		snprintf(no_room, sizeof(no_room), "[found no room in the kernel];[%.16s]",
+			 stored.cause);
+		return add_ns(r, no_room, ns);
+	}
+	name_thread(r, row, name, sizeof(name));
+	if (stack_text_make(&r->text, r->options, &r->columns, &stored, false))
+		return -ENOMEM;
+	return add_ns(r, r->text.data, ns);
+}
+
+static bool has_services(const json_t *rows)
+{
+	const char *first = NULL;
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (rows, i, row) {
+		const char *service = report_text(row, "service");
+
+		if (!report_number(row, "host_pid"))
+			continue;
+		if (first && strcmp(first, service) != 0)
+			return true;
+		first = service;
+	}
+	return false;
+}
+
+static int add_rests(struct reader *r)
+{
+	char text[64];
+	int err = 0;
+
+	for (size_t i = 0; i < r->n_rests && !err; i++) {
+		snprintf(text, sizeof(text), "[smaller stacks];[%.16s]", r->rests[i].cause);
+		if (r->rests[i].off_ns >= 1)
+			err = add_ns(r, text, r->rests[i].off_ns);
+	}
+	return err;
+}
+
+static int add_stacks(struct reader *r, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "param_apart", r->apart ? "1" : "0" },
+						   { "param_wakers",
+						     r->options->with_wakers ? "1" : "0" },
+						   { "param_bytes", answer_bytes },
+						   { 0 } };
+	json_t *rows = NULL, *row;
+	size_t i;
+	int err = window_ask(r->window, "offcpu/stacks.sql", params, &rows, why);
+
+	if (err)
+		return err;
+	r->with_services = !r->apart && has_services(rows);
+	json_array_foreach (rows, i, row)
+		err = err ? err : add_stack(r, row);
+	if (!err)
+		err = add_rests(r);
+	json_decref(rows);
+	return err ? why_fail(why, ENOMEM, "out of memory") : 0;
+}
+
+/* ---- totals ---- */
+
+/* Sets begin_us and end_us; returns the number of rows. */
+static double add_totals(struct reader *r, const json_t *totals, json_t *times)
+{
+	double begin = 0, end = 0, rows = 0;
+	const json_t *row;
+	size_t i;
+
+	r->n_rests = 0;
+	json_array_foreach (totals, i, row) {
+		double from = report_number(row, "begin_us"), to = report_number(row, "end_us");
+		struct cause_rest *rest = &r->rests[r->n_rests];
+
+		begin = !rows || from < begin ? from : begin;
+		end = to > end ? to : end;
+		rows += report_number(row, "row_count");
+		if (r->n_rests == CAUSES_MAX)
+			continue;
+		snprintf(rest->cause, sizeof(rest->cause), "%.31s", report_text(row, "cause"));
+		rest->off_ns = report_number(row, "off_ns");
+		for (size_t k = 0; k < r->n_rests; k++) { /* found no room: the same cause */
+			if (strcmp(r->rests[k].cause, rest->cause) != 0)
+				continue;
+			r->rests[k].off_ns += rest->off_ns;
+			rest = NULL;
+			break;
+		}
+		r->n_rests += rest != NULL;
+	}
+	json_object_set_new(times, "begin_us",
+			    rows ? json_integer((json_int_t)begin) : json_null());
+	json_object_set_new(times, "end_us", rows ? json_integer((json_int_t)end) : json_null());
+	return rows;
+}
+
+/* The stacks of the window, and `times` of the window. */
+static int read_window(struct reader *r, json_t *report, json_t *times, struct why *why)
+{
+	json_t *coverage = NULL, *totals = NULL;
+	double measured_s, rows = 0;
+	int err = window_coverage(r->window, "off_cpu_profile", "waits", report, &coverage,
+				  &measured_s, why);
+
+	if (!err)
+		err = window_ask(r->window, "offcpu/totals.sql", NULL, &totals, why);
+	if (!err)
+		rows = add_totals(r, totals, times);
+	if (!err && !rows && measured_s <= 0)
+		err = window_not_measured(report, "off_cpu", why);
+	if (!err && !rows)
+		err = window_check_known(r->window, "", why);
+	if (!err && rows)
+		err = add_stacks(r, why);
+	json_object_set_new(times, "from_us", json_integer((json_int_t)r->window->from_us));
+	json_object_set_new(times, "to_us", json_integer((json_int_t)r->window->to_us));
+	json_object_set_new(times, "measured_s", json_real(measured_s));
+	json_object_set_new(times, "coverage", coverage ?: json_array());
+	json_decref(totals);
+	folded_round(r->folded);
+	return err;
+}
+
+static int read_before(struct reader *r, json_t *report, struct why *why)
+{
+	json_t *times = json_object();
+	int err;
+
+	window_set(r->window, window_against.since_ns, window_against.until_ns);
+	err = read_window(r, report, times, why);
+	json_object_set_new(report, "against", times);
+	for (struct folded_stack *s = r->folded->stacks; s; s = s->hh.next) {
+		s->before = s->value;
+		s->value = s->ns = 0;
+	}
+	window_set(r->window, window_choice.since_ns, window_choice.until_ns);
+	return err;
+}
+
+int offcpu_stored(const struct pid_list *pids, bool wakers, struct folded *ret, json_t **ret_report,
+		  struct why *why)
+{
+	const struct stack_text_options options = { .with_wakers = wakers };
+	struct window window;
+	struct reader r = {
+		.window = &window, .folded = ret, .options = &options, .apart = pids->n > 1
+	};
+	json_t *report, *list = json_array();
+	int err = window_open(&window, "ebpf_off_cpu_profile", pids, why);
+
+	for (size_t i = 0; i < pids->n; i++)
+		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
+	report = json_pack("{s:s, s:s, s:o, s:[]}", "host", window.host ?: "", "service",
+			   window.service ?: "", "pids", list, "notes");
+	stack_columns_find(&stored_table, &r.columns);
+	if (!err && window_against.since_ns)
+		err = read_before(&r, report, why);
+	if (!err)
+		err = read_window(&r, report, report, why);
+	window_close(&window);
+	buffer_free(&r.text);
+	if (err)
+		json_decref(report);
+	else
+		*ret_report = report;
+	return err;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `underspan top --once --json`. See json.h. */
+#include "commands/top/json.h"
+
+#include <stdlib.h>
+
+static json_t *shares_of(const struct top_sums *sums, const struct top_entry *e, bool gil)
+{
+	json_t *shares = json_object();
+
+	for (int part = 0; part < TOP_PARTS; part++) {
+		bool known = (gil || (part != TOP_GIL && part != TOP_HELD)) &&
+			     !(sums->all_lacks & top_source_of((enum top_part)part));
+
+		/* lines have neither CPU time nor a holder */
+		if (e->level == TOP_LINES && (part == TOP_CPU || part == TOP_HELD))
+			continue;
+		if (e->level == TOP_PROCESSES && part == TOP_HELD)
+			continue;
+		json_object_set_new(shares, top_part_names[part],
+				    known && sums->all_ns ? json_real((double)e->all.ns[part] /
+								      (double)sums->all_ns)
+							  : json_null());
+	}
+	return shares;
+}
+
+static json_t *json_of_level(struct top_sums *sums, const struct top_view *of, enum top_level level,
+			     uint32_t host_pid)
+{
+	struct top_view view = *of;
+	struct top_entry **list;
+	json_t *array = json_array();
+	size_t n;
+
+	view.level = level;
+	n = top_view_list(sums, &view, &list);
+	for (size_t i = 0; i < n; i++) {
+		const struct top_entry *e = list[i];
+		json_t *entry;
+
+		if (e->host_pid != host_pid)
+			continue;
+		entry = json_pack("{s:s, s:o}", level == TOP_LINES ? "line" : "name", e->name,
+				  "shares", shares_of(sums, e, view.measured(host_pid)));
+		if (level == TOP_THREADS)
+			json_object_set_new(entry, "threads", json_integer(e->threads));
+		json_array_append_new(array, entry);
+	}
+	free(list);
+	return array;
+}
+
+static json_t *parts_of(const struct top_entry *e)
+{
+	json_t *parts = json_object();
+
+	for (int i = 0; i < REQUEST_PARTS; i++)
+		json_object_set_new(parts, request_parts[i].name, json_real(e->all.request_ns[i]));
+	return parts;
+}
+
+static json_t *known_or_null(bool known, json_int_t value)
+{
+	return known ? json_integer(value) : json_null();
+}
+
+static json_t *json_of_process(struct top_sums *sums, const struct top_view *view,
+			       const struct top_entry *e)
+{
+	bool gil = view->measured(e->host_pid), requests = !(sums->all_lacks & TOP_OF_REQUEST);
+	json_t *process = json_pack(
+		"{s:I, s:s, s:s, s:b, s:o, s:o, s:o, s:o, s:o}", "host_pid",
+		(json_int_t)e->host_pid, "comm", e->name, "service", e->service, "gil_measured",
+		gil, "busy_max", known_or_null(requests && e->busy_max >= 0, e->busy_max),
+		"waiting_max", known_or_null(requests && e->waiting_max >= 0, e->waiting_max),
+		"lag_ns", known_or_null(e->all.lag_ns, (json_int_t)e->all.lag_ns), "shares",
+		shares_of(sums, e, gil), "threads",
+		json_of_level(sums, view, TOP_THREADS, e->host_pid));
+
+	json_object_set_new(process, "lines", json_of_level(sums, view, TOP_LINES, e->host_pid));
+	if (!e->has_requests)
+		return process;
+	if (!requests) {
+		json_object_set_new(process, "requests", json_null());
+		return process;
+	}
+	json_object_set_new(process, "requests", json_real(e->all.requests));
+	json_object_set_new(process, "hidden_share",
+			    sums->all_ns ? json_real(e->all.hidden_ns / (double)sums->all_ns)
+					 : json_null());
+	json_object_set_new(process, "request_parts_ns", parts_of(e));
+	return process;
+}
+
+json_t *top_json(struct top_sums *sums, const struct top_view *view)
+{
+	struct top_view processes = *view;
+	struct top_entry **list;
+	json_t *array = json_array(), *lacks = json_array();
+	size_t n;
+
+	processes.level = TOP_PROCESSES;
+	n = top_view_list(sums, &processes, &list);
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(array, json_of_process(sums, view, list[i]));
+	free(list);
+	for (size_t i = 0; i < TOP_SOURCES; i++) {
+		if (sums->all_lacks & top_trackers[i].source)
+			json_array_append_new(lacks, json_string(top_trackers[i].name));
+	}
+	return json_pack("{s:f, s:o, s:o, s:I}", "duration_s", (double)sums->all_ns / 1e9,
+			 "not_measured", lacks, "processes", array, "left_out",
+			 (json_int_t)sums->left_out);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `underspan top --once --json`. */
+#ifndef UNDERSPAN_COMMANDS_TOP_JSON_H
+#define UNDERSPAN_COMMANDS_TOP_JSON_H
+
+#include <jansson.h>
+
+#include "commands/top/view.h"
+
+/*
+ * {duration_s, processes: [{host_pid, comm, service, gil_measured, requests, hidden_share,
+ * busy_max, waiting_max, lag_ns, shares, request_parts_ns, threads: [{name, threads, shares}],
+ * lines: [{line, shares}]}], left_out}. Shares: of the duration, by part; null: not measured. NULL:
+ * out of memory.
+ */
+json_t *top_json(struct top_sums *sums, const struct top_view *view);
+
+#endif

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * `underspan top`: hidden time of the host's Python processes, live: by process, thread and line,
+ * on a screen, or once as text or JSON.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "commands/commands.h"
+#include "commands/json_output.h"
+#include "commands/measure.h"
+#include "commands/top/json.h"
+#include "commands/top/screen.h"
+#include "commands/top/sums.h"
+#include "commands/top/view.h"
+#include "commands/watched.h"
+
+enum { ONCE_LINES = 10, COLUMNS = 80, COLUMNS_MAX = 400 };
+
+static bool once, as_json, each_thread;
+static int sort;
+static struct top_sums sums;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `sums` */
+static struct measured measured;
+static struct why no_screen;
+
+static const struct option options[] = {
+	{ .key = "once",
+	  .flag_only = true,
+	  .type = OPTION_BOOL,
+	  .target = &once,
+	  .help = "measure for -d, print once and end; for scripts" },
+	{ .key = "json",
+	  .type = OPTION_BOOL,
+	  .target = &as_json,
+	  .help = "with --once: a JSON object" },
+	{ .key = "sort",
+	  .flag_only = true,
+	  .type = OPTION_CHOICE,
+	  .target = &sort,
+	  .arg = "COLUMN",
+	  .help = "what is listed first",
+	  .choices = (const char *const *)top_sort_names },
+	{ .key = "threads",
+	  .flag_only = true,
+	  .type = OPTION_BOOL,
+	  .target = &each_thread,
+	  .help = "each thread apart; otherwise the threads of a pool are one line" },
+};
+const struct option_table top_options = { options, ARRAY_SIZE(options) };
+
+static bool is_measured(uint32_t host_pid)
+{
+	for (const struct watched *w = watched_first(); w; w = w->next) {
+		if (w->host_pid == host_pid)
+			return w->live;
+	}
+	return false;
+}
+
+static struct top_view view(void)
+{
+	return (struct top_view){ .sort = sort, .whole = once, .measured = is_measured };
+}
+
+/* ---- rows, on the collector's thread ---- */
+
+static void on_row(const struct table *table, const void *row)
+{
+	pthread_mutex_lock(&lock);
+	top_sums_row(&sums, table, row);
+	pthread_mutex_unlock(&lock);
+}
+
+static const char *subject(void)
+{
+	return measure_pids()->n ? watched_text() : "all Pythons of this host";
+}
+
+static unsigned int lacking_now(void)
+{
+	unsigned int lacking = 0;
+
+	for (size_t i = 0; i < TOP_SOURCES; i++)
+		lacking |= measure_runs(top_trackers[i].name) ? 0 : top_trackers[i].source;
+	return lacking;
+}
+
+static void each_second(void)
+{
+	static bool begun;
+
+	pthread_mutex_lock(&lock);
+	for (const struct watched *w = watched_first(); w; w = w->next) {
+		if (w->live || (w->named && w->there))
+			top_sums_process(&sums, w->host_pid);
+	}
+	top_sums_publish(&sums, lacking_now(), clock_monotonic_ns());
+	pthread_mutex_unlock(&lock);
+	if (!begun && !once) {
+		const struct top_screen screen = { &sums, &lock, view(), subject(),
+						   measure_end_early };
+
+		if (top_screen_start(&screen, &no_screen))
+			measure_end_early();
+	}
+	begun = true;
+	if (!once)
+		top_screen_draw();
+}
+
+/* ---- --once ---- */
+
+static size_t width(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || size.ws_col < 20)
+		return COLUMNS;
+	return size.ws_col < COLUMNS_MAX ? size.ws_col : COLUMNS_MAX;
+}
+
+static void print_level(enum top_level level)
+{
+	struct top_view of = view();
+	struct top_entry **list;
+	char line[TOP_LINE_BYTES];
+	size_t n;
+
+	of.level = level;
+	n = top_view_list(&sums, &of, &list);
+	top_view_head(&of, width(), line);
+	printf("\n%s\n", line);
+	for (size_t i = 0; i < n && i < ONCE_LINES; i++) {
+		top_view_line(&sums, &of, list[i], width(), line);
+		puts(line);
+	}
+	if (n > ONCE_LINES)
+		printf("%*s and %zu more\n", 7, "", n - ONCE_LINES);
+	free(list);
+}
+
+static void print_once(void)
+{
+	const struct top_view of = view();
+	char lacks[TOP_LINE_BYTES];
+
+	text_print_line(stdout, "%s, %.1f s", subject(), (double)sums.all_ns / 1e9);
+	top_view_lacks(&sums, &of, lacks);
+	if (*lacks)
+		puts(lacks);
+	for (int level = 0; level < TOP_LEVELS; level++)
+		print_level((enum top_level)level);
+}
+
+static int report(struct why *why)
+{
+	const struct top_view of = view();
+	json_t *root;
+
+	top_sums_finish(&sums, measured.end_ns - measured.begin_ns);
+	if (!once)
+		return no_screen.text[0] ? why_fail(why, ENOTSUP, "%s", no_screen.text) : 0;
+	if (as_json) {
+		root = top_json(&sums, &of);
+		json_output_write(root);
+		json_decref(root);
+	} else {
+		print_once();
+	}
+	if (sums.left_out)
+		log_warn("%llu entries had no place in memory", (unsigned long long)sums.left_out);
+	return measure_flush(why);
+}
+
+/* ---- the command ---- */
+
+static int check(struct why *why)
+{
+	if (as_json && !once)
+		return why_fail(why, EINVAL, "json: needs --once");
+	return once ? 0 : top_screen_check(why);
+}
+
+static int measure(struct why *why)
+{
+	char *trackers[TOP_SOURCES];
+	const struct measure what = { .trackers = { trackers, ARRAY_SIZE(trackers) },
+				      .probes = "gil_wait",
+				      .needs = "off_cpu",
+				      .default_duration_ns = once ? 5 * NSEC_PER_SEC : 0,
+				      .progress = once,
+				      .row = on_row,
+				      .each_second = each_second };
+	int err = measure_check_any(&measured, why);
+
+	for (size_t i = 0; i < TOP_SOURCES; i++)
+		trackers[i] = (char *)top_trackers[i].name;
+	sums.pools = !each_thread;
+	if (!err)
+		err = measure_run(&what, &measured, why);
+	top_screen_stop();
+	if (!err)
+		err = report(why);
+	top_sums_free(&sums);
+	return err;
+}
+
+/* Sums instead of rows: this process receives little, independent of the load. */
+static int set_defaults(struct why *why)
+{
+	const struct option_table off_cpu[] = { measure_tracker_options("off_cpu"), { 0 } };
+	const struct option_table gil_wait[] = { measure_tracker_options("gil_wait"), { 0 } };
+	int err = config_set_default(off_cpu, "off_cpu.min_duration_us", "1h", why);
+
+	if (!err)
+		err = config_set_default(off_cpu, "off_cpu.profile_interval", "1", why);
+	if (!err)
+		err = config_set_default(gil_wait, "gil_wait.min_duration_us", "1h", why);
+	if (!err)
+		err = config_set_default(gil_wait, "gil_wait.profile_interval", "1", why);
+	return err;
+}
+
+static void print_help(const struct option_table *tables)
+{
+	puts("usage: underspan top [-p PID]... [--sort=COLUMN]\n"
+	     "       underspan top --once [-d S] [--json] [-p PID]...\n\n"
+	     "Where the threads of the host's Python processes wait, each second: for the\n"
+	     "GIL, locks, the network, a CPU; collections; hidden time of requests, busy\n"
+	     "threads and requests not read yet; stalls of event loops. By process, thread or\n"
+	     "Python line. ? shows the keys.\n");
+	config_print_help(tables);
+}
+
+int command_top(int argc, char **argv)
+{
+	const struct option_table tables[] = { top_options, measure_options, { 0 } };
+	struct why why = { { 0 } };
+	int err = set_defaults(&why);
+
+	if (!err)
+		err = measure_parse(tables, argc, argv, &why);
+	if (err > 0) {
+		print_help(tables);
+		return EXIT_DONE;
+	}
+	if (!err)
+		err = check(&why);
+	if (!err)
+		err = measure(&why);
+	measure_end();
+	config_free(tables);
+	return command_end(err, &why);
+}

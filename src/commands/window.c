@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A window of a database. See window.h. */
+#include "commands/window.h"
+
+#include <string.h>
+
+#include "base/config.h"
+#include "clickhouse/exceptions.h"
+#include "clickhouse/rows.h"
+#include "clickhouse/sql_files.h"
+#include "commands/measure.h"
+#include "commands/requests/report.h"
+
+struct window_choice window_choice, window_against;
+
+enum { MAX_PARAMS = 24, DEFAULT_SINCE_S = 600 };
+static const uint64_t LONGEST_S = 366 * 86400ULL;
+
+static const struct option options[] = {
+	{ .key = "since",
+	  .flag_only = true,
+	  .type = OPTION_SECONDS,
+	  .target = &window_choice.since_ns,
+	  .arg = "AGO",
+	  .help = "of a database: what ended since so long ago, as in 90s, 2h",
+	  .otherwise = "10m",
+	  .min = 1,
+	  .max = LONGEST_S },
+	{ .key = "until",
+	  .flag_only = true,
+	  .type = OPTION_SECONDS,
+	  .target = &window_choice.until_ns,
+	  .arg = "AGO",
+	  .help = "and before so long ago",
+	  .otherwise = "now",
+	  .max = LONGEST_S },
+	{ .key = "service",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &window_choice.service,
+	  .arg = "NAME",
+	  .help = "only of this service: as OTEL_SERVICE_NAME, a container, a systemd unit or the spans name it",
+	  .otherwise = "all" },
+	{ .key = "host",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &window_choice.host,
+	  .arg = "NAME",
+	  .help = "only of this host",
+	  .otherwise = "all" },
+};
+const struct option_table window_options = { options, ARRAY_SIZE(options) };
+
+static const struct option against_options[] = {
+	{ .key = "against-since",
+	  .flag_only = true,
+	  .type = OPTION_SECONDS,
+	  .target = &window_against.since_ns,
+	  .arg = "AGO",
+	  .help = "compare with a window of the database that began so long ago",
+	  .otherwise = "no comparison",
+	  .min = 1,
+	  .max = LONGEST_S },
+	{ .key = "against-until",
+	  .flag_only = true,
+	  .type = OPTION_SECONDS,
+	  .target = &window_against.until_ns,
+	  .arg = "AGO",
+	  .help = "and ended so long ago",
+	  .otherwise = "as long a window",
+	  .max = LONGEST_S },
+};
+const struct option_table window_against_options = { against_options, ARRAY_SIZE(against_options) };
+
+/* ---- options ---- */
+
+bool window_is_chosen(void)
+{
+	return window_choice.since_ns || window_choice.until_ns || window_choice.host ||
+	       window_choice.service || window_against.since_ns || window_against.until_ns;
+}
+
+bool window_has_database(void)
+{
+	return clickhouse_config.store ||
+	       (clickhouse_config.clickhouse && !config_from_default_file("clickhouse"));
+}
+
+bool window_answers(void)
+{
+	return window_is_chosen() || (window_has_database() && !measure_is_timed());
+}
+
+int window_check_not_timed(struct why *why)
+{
+	return measure_is_timed()
+		       ? why_fail(why, EINVAL,
+				  "duration: -d measures now: leave out -d, or since, until, "
+				  "service, host and against-since, which choose from a database")
+		       : 0;
+}
+
+int window_complete(struct why *why)
+{
+	struct window_choice *a = &window_against;
+
+	if (!window_choice.since_ns)
+		window_choice.since_ns = DEFAULT_SINCE_S * NSEC_PER_SEC;
+	if (window_choice.until_ns >= window_choice.since_ns)
+		return why_fail(
+			why, EINVAL,
+			"until: has to be less long ago than since: --since=1h --until=30m");
+	if (a->until_ns && a->until_ns >= a->since_ns)
+		return why_fail(why, EINVAL,
+				"against-until: has to be less long ago than against-since: "
+				"--against-since=25h --against-until=24h");
+	if (a->since_ns && !a->until_ns) {
+		uint64_t length_ns = window_choice.since_ns - window_choice.until_ns;
+
+		if (a->since_ns < length_ns)
+			return why_fail(why, EINVAL,
+					"against-since: that window would not have ended yet: give "
+					"--against-until as well");
+		a->until_ns = a->since_ns - length_ns;
+	}
+	return 0;
+}
+
+/* ---- queries ---- */
+
+static const char *sql_file(const char *path)
+{
+	for (const struct sql_file *f = sql_files; f->path; f++) {
+		if (!strcmp(f->path, path))
+			return f->text;
+	}
+	return NULL; /* impossible: a test asks every query */
+}
+
+static void uncomment(char *sql, const char *mark)
+{
+	for (char *c = sql; (c = strstr(c, mark));)
+		memset(c, ' ', strlen(mark));
+}
+
+/* Heap. */
+static char *sql_of(const char *path, bool service, bool spans)
+{
+	char *sql = strdup(sql_file(path));
+
+	if (sql && service)
+		uncomment(sql, "--service: ");
+	if (sql && service && spans)
+		uncomment(sql, "--spans: ");
+	return sql;
+}
+
+static bool lacks_spans(const struct clickhouse_reply *reply)
+{
+	return reply->exception_code == EXCEPTION_UNKNOWN_TABLE &&
+	       strstr(reply->message, "otel_span");
+}
+
+static int explain_error(const struct window *w, const struct clickhouse_reply *reply, int err,
+			 struct why *why)
+{
+	int code = reply->exception_code;
+
+	if (code != EXCEPTION_UNKNOWN_TABLE && code != EXCEPTION_UNKNOWN_IDENTIFIER)
+		return err;
+	return why_fail(why, ENOENT,
+			"the table %s is missing here, or of an older version: run "
+			"'underspan schema --apply'",
+			w->table);
+}
+
+int window_ask(struct window *w, const char *path, const struct clickhouse_param *more,
+	       json_t **ret_rows, struct why *why)
+{
+	struct clickhouse_param params[MAX_PARAMS] = { { "param_from", w->from },
+						       { "param_to", w->to },
+						       { "param_host", w->host ?: "" },
+						       { "param_service", w->service ?: "" },
+						       { "param_pids", w->pids } };
+	AUTO_FREE char *sql = sql_of(path, w->service, !w->no_spans);
+	struct clickhouse_reply reply;
+	size_t n = 5;
+	int err;
+
+	if (!sql)
+		return why_fail(why, ENOMEM, "out of memory");
+	for (size_t i = 0; more && more[i].name && n < MAX_PARAMS - 1; i++)
+		params[n++] = more[i];
+	err = clickhouse_query_rows(w->client, sql, "JSON", params, ret_rows, &reply, why);
+	if (err && !w->no_spans && lacks_spans(&reply)) {
+		w->no_spans = true;
+		return window_ask(w, path, more, ret_rows, why);
+	}
+	return err ? explain_error(w, &reply, err, why) : 0;
+}
+
+/* ---- parameters ---- */
+
+/* Uses the database's clock, not this host's. */
+static int ask_time(struct window *w, struct why *why)
+{
+	static const char sql[] = "SELECT toUnixTimestamp64Micro(now64(6, 'UTC')) AS now_us";
+	struct clickhouse_reply reply;
+	json_t *rows = NULL;
+	int err = clickhouse_query_rows(w->client, sql, "JSON", NULL, &rows, &reply, why);
+
+	if (!err)
+		w->now_us = (int64_t)report_number(json_array_get(rows, 0), "now_us");
+	json_decref(rows);
+	return err;
+}
+
+static void print_us(char *text, size_t size, int64_t us)
+{
+	snprintf(text, size, "%lld.%06lld", (long long)(us / 1000000), (long long)(us % 1000000));
+}
+
+void window_set(struct window *w, uint64_t since_ns, uint64_t until_ns)
+{
+	w->from_us = w->now_us - (int64_t)(since_ns / NSEC_PER_USEC);
+	w->to_us = w->now_us - (int64_t)(until_ns / NSEC_PER_USEC);
+	print_us(w->from, sizeof(w->from), w->from_us);
+	print_us(w->to, sizeof(w->to), w->to_us);
+}
+
+static int set_pids(struct window *w, const struct pid_list *pids, struct why *why)
+{
+	size_t size;
+	FILE *out = open_memstream(&w->pids, &size);
+
+	if (!out)
+		return why_fail(why, ENOMEM, "out of memory");
+	fputc('[', out);
+	for (size_t i = 0; i < pids->n; i++)
+		fprintf(out, "%s%u", i ? "," : "", pids->items[i]);
+	fputc(']', out);
+	return fclose(out) ? why_fail(why, ENOMEM, "out of memory") : 0;
+}
+
+int window_open(struct window *w, const char *table, const struct pid_list *pids, struct why *why)
+{
+	int err;
+
+	*w = (struct window){ .host = window_choice.host,
+			      .service = window_choice.service,
+			      .table = table };
+	err = clickhouse_resolve(&clickhouse_config, &w->target, why);
+	if (err)
+		return err;
+	err = clickhouse_client_new(&w->target.endpoints[0], &w->client, why);
+	if (!err)
+		err = set_pids(w, pids, why);
+	if (!err)
+		err = ask_time(w, why);
+	window_set(w, window_choice.since_ns, window_choice.until_ns);
+	return err;
+}
+
+void window_close(struct window *w)
+{
+	free(w->pids);
+	clickhouse_client_free(w->client);
+	if (w->target.n_endpoints)
+		clickhouse_release(&w->target);
+	*w = (struct window){ 0 };
+}
+
+/* ---- coverage ---- */
+
+static void add_losses(json_t *report, const json_t *coverage, const char *events)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (coverage, i, row) {
+		double lost = report_number(row, "lost"), gone = report_number(row, "undelivered");
+
+		if (lost + gone > 0)
+			report_add_note(report,
+					"host %s: %.0f %s have no row for lack of space, %.0f "
+					"rows were not delivered",
+					report_text(row, "host"), lost, events, gone);
+	}
+}
+
+static void add_refusals(json_t *report, const json_t *refused)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (refused, i, row) {
+		const json_t *pids = json_object_get(row, "host_pids");
+		size_t n = json_array_size(pids);
+
+		if (!n)
+			report_add_note(report, "host %s: %s", report_text(row, "host"),
+					report_text(row, "reason"));
+		else
+			report_add_note(report, "host %s, pid %lld%s: %s", report_text(row, "host"),
+					(long long)json_number_value(json_array_get(pids, 0)),
+					n > 1 ? " and others" : "", report_text(row, "reason"));
+	}
+}
+
+int window_coverage(struct window *w, const char *tracker, const char *events, json_t *report,
+		    json_t **ret_coverage, double *ret_measured_s, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "param_tracker", tracker }, { 0 } };
+	json_t *coverage = NULL, *refused = NULL;
+	const json_t *row;
+	size_t i;
+	int err = window_ask(w, "window/coverage.sql", params, &coverage, why);
+
+	*ret_measured_s = 0;
+	if (!err)
+		err = window_ask(w, "window/refused.sql", params, &refused, why);
+	json_array_foreach (coverage, i, row)
+		*ret_measured_s += report_number(row, "measured_s");
+	add_losses(report, coverage, events);
+	add_refusals(report, refused);
+	json_decref(refused);
+	*ret_coverage = coverage;
+	return err;
+}
+
+int window_not_measured(const json_t *report, const char *tracker, struct why *why)
+{
+	const json_t *note = json_array_get(json_object_get(report, "notes"), 0);
+
+	return why_fail(why, ENODATA,
+			"nothing was measured: no agent with the tracker `%s` reported in that "
+			"time%s%s",
+			tracker, note ? "; " : "; see `underspan doctor` on the host",
+			note ? json_string_value(note) : "");
+}
+
+int window_check_known(struct window *w, const char *tracker, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "param_tracker", tracker }, { 0 } };
+	json_t *rows = NULL;
+	double known;
+	int err;
+
+	if (!strcmp(w->pids, "[]"))
+		return 0;
+	err = window_ask(w, "window/known.sql", params, &rows, why);
+	known = report_number(json_array_get(rows, 0), "known");
+	json_decref(rows);
+	if (err || known > 0)
+		return err;
+	return why_fail(why, ENODATA,
+			"nothing was measured: no agent watched a process of %s in that time; see "
+			"`underspan doctor` on the host",
+			w->pids);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A window of a database: options of time, host and service, and the queries of sql/window/ and of
+ * commands about rows that ended in the window.
+ */
+#ifndef UNDERSPAN_COMMANDS_WINDOW_H
+#define UNDERSPAN_COMMANDS_WINDOW_H
+
+#include <jansson.h>
+
+#include "clickhouse/client.h"
+#include "commands/database.h"
+
+/* The choice of rows, filled by window_options. */
+struct window_choice {
+	uint64_t since_ns, until_ns; /* ago; 0: not given */
+	char *host, *service;	     /* NULL: all */
+};
+extern struct window_choice window_choice;
+extern const struct option_table window_options;
+
+/* --against-since, --against-until: a second window for comparison. */
+extern struct window_choice window_against;
+extern const struct option_table window_against_options;
+
+/* A connection and the parameters of all queries. */
+struct window {
+	struct clickhouse_target target;
+	struct clickhouse_client *client;
+	const char *host, *service; /* NULL: all */
+	const char *table;	    /* named if the database lacks the table */
+	int64_t now_us;		    /* of the database's clock */
+	int64_t from_us, to_us;
+	char from[32], to[32];
+	char *pids;    /* heap */
+	bool no_spans; /* the database has no view otel_span */
+};
+
+/* Whether an option chooses rows of a database. */
+bool window_is_chosen(void);
+
+/* Whether a database is given, other than by the host's configuration. */
+bool window_has_database(void);
+
+/*
+ * For a command that measures or asks: whether the database answers (a window is chosen, or a
+ * database is given without -d), and -EINVAL if -d is given as well.
+ */
+bool window_answers(void);
+int window_check_not_timed(struct why *why);
+
+/* Sets defaults of --since and the second window; -EINVAL: an end before its begin. */
+int window_complete(struct why *why);
+
+/* Connects; the window is that of `window_choice`. To be closed also after an error. */
+int window_open(struct window *w, const char *table, const struct pid_list *pids, struct why *why);
+
+/* Changes the time. */
+void window_set(struct window *w, uint64_t since_ns, uint64_t until_ns);
+
+/*
+ * Rows of a file of sql/: an array, released by the caller. Parameters of all files: from, to,
+ * host, service, pids; `more`: others, ends with {0}. Lines behind "--service: " and "--spans: "
+ * apply where a service is asked for, and where the database has spans as well.
+ */
+int window_ask(struct window *w, const char *path, const struct clickhouse_param *more,
+	       json_t **ret_rows, struct why *why);
+
+/*
+ * For how long a tracker was measured, the sum over hosts; adds notes about losses (`events`: what
+ * the tracker counts) and refused processes to report["notes"]. *ret_coverage: rows of
+ * sql/window/coverage.sql, released by the caller.
+ */
+int window_coverage(struct window *w, const char *tracker, const char *events, json_t *report,
+		    json_t **ret_coverage, double *ret_measured_s, struct why *why);
+
+/* -ENODATA: no agent ran the tracker in that time, with the first note. */
+int window_not_measured(const json_t *report, const char *tracker, struct why *why);
+
+/*
+ * For a window without rows: -ENODATA if pids are given and none was measured by the tracker ("":
+ * any).
+ */
+int window_check_known(struct window *w, const char *tracker, struct why *why);
+
+void window_close(struct window *w);
+
+#endif
