@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the built agent for a test: waits until it is ready, collects its rows, stops it and
-checks that it ended as it should and left nothing behind."""
+"""Runs the built agent for a test: waits until the agent is ready, collects rows, stops the agent
+and checks the exit code and that no process is left behind."""
 import collections
 import functools
 import json
@@ -17,8 +17,8 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 UNDERSPAN = os.environ.get("UNDERSPAN", os.path.join(ROOT, "build", "underspan"))
 # where a processor is emulated, all takes long; a sanitizer's work slows the agent down. Waits are so many times longer
 PATIENCE = float(os.environ.get("UNDERSPAN_PATIENCE", 1))
-SANITIZER = os.environ.get("UNDERSPAN_SANITIZER")  # "address", "thread": what the agent is built with, see tests/sanitize.sh
-STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1)  # what the agent promises for SIGTERM, without a sanitizer
+SANITIZER = os.environ.get("UNDERSPAN_SANITIZER")  # "address" or "thread": the sanitizer in the agent, see tests/sanitize.sh
+STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1)  # the agent's promise for SIGTERM, without a sanitizer
 READY_SECONDS = 20 * PATIENCE
 
 
@@ -27,7 +27,7 @@ CRASHES = {-n for n in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SI
 
 
 class BrokenPromise(AssertionError):
-    """Not a matter of time: an end that is late or wrong, a crash, counts that do not add up. Has no other try."""
+    """Independent of the machine's load: a late or wrong end, a crash, wrong sums of counters. Never retried."""
 
 
 def promise(holds, said):
@@ -39,14 +39,14 @@ NO_ENGINE = "libchdb brings a memory allocator of its own into the process"
 
 
 def plain_build(reason):
-    """Marks a test that cannot hold for an agent with a sanitizer in it."""
-    import pytest  # not where a kernel is booted, which imports this file, too
+    """Marks a test that fails by design under an agent built with a sanitizer."""
+    import pytest  # guests of tests/vm import agent.py and have no pytest
 
     return pytest.mark.skipif(bool(SANITIZER), reason=f"not with a sanitizer: {reason}")
 
 
 def processes_with(marker):
-    """Pids of processes that were started with `marker` in their environment."""
+    """Pids of processes with `marker` in the environment."""
     wanted = os.fsencode(marker)
     found = []
     for name in os.listdir("/proc"):
@@ -63,14 +63,14 @@ def processes_with(marker):
 
 @functools.lru_cache(None)
 def known_trackers():
-    """What `underspan run --list` says of each: {name: its line}, in their order."""
+    """The lines of `underspan run --list` by tracker, in the printed order."""
     listed = subprocess.run([UNDERSPAN, "run", "--list"], capture_output=True, text=True, check=True, timeout=30)
     return {t["tracker"]: t for t in map(json.loads, listed.stdout.splitlines())}
 
 
 class Agent:
-    """`underspan run --stdout` with the given options. Rows are dicts with the row's columns in
-    their order (`table` is taken out); self.rows maps a table to its rows so far. Tables in `only_count` have too many
+    """`underspan run --stdout` with the given options. Rows are dicts with the columns in
+    order, without `table`; self.rows maps a table to the rows so far. Tables in `only_count` have too many
     rows to be read: an empty dict stands for each."""
 
     def __init__(self, *options, trackers=(), prefix=(), stdout=True, only_count=()):
@@ -82,7 +82,7 @@ class Agent:
         self._ready = False
         self._marker = f"UNDERSPAN_E2E={uuid.uuid4()}"
         name, value = self._marker.split("=")
-        # UNDERSPAN_SANDBOX=1: every agent of every test runs as deploy/systemd/underspan.service has it run
+        # UNDERSPAN_SANDBOX=1: every agent of every test runs under the restrictions of deploy/systemd/underspan.service
         if os.environ.get("UNDERSPAN_SANDBOX") and not prefix:
             prefix = sandbox.prefix()
         self.argv = [*prefix, UNDERSPAN, "run"]
@@ -90,7 +90,7 @@ class Agent:
             self.argv.append("--stdout")
         if trackers:
             self.argv.append("--trackers=" + ",".join(trackers))
-        # tests count each row; the governor, which would thin them out, has its own
+        # tests count each row: no sampling by the governor, except in test_governor.py
         self.argv += ["--governor.cpu_percent=0", *options]
         self.process = subprocess.Popen(
             self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -152,7 +152,7 @@ class Agent:
         return self
 
     def wait_quiet(self, table, seconds=1.5):
-        """Until no more rows come: those that are underway are there."""
+        """Waits until no more rows come, also no pending rows."""
         n = None
         while n != len(self.rows[table]):
             n = len(self.rows[table])
@@ -163,7 +163,7 @@ class Agent:
             return [row for row in self.rows[table] if predicate(row)]
 
     def wait_rows(self, table, predicate=lambda row: True, n=1, timeout=10):
-        """Returns the matching rows as soon as there are `n`; fails when they do not come."""
+        """Returns the matching rows as soon as there are `n`; fails after the timeout."""
         timeout *= PATIENCE
         deadline = time.monotonic() + timeout
         while True:
@@ -179,7 +179,7 @@ class Agent:
                 self._changed.wait(min(left, 0.2))
 
     def wait_end(self, timeout):
-        """Waits until the agent ends by itself; returns its exit code, all output being read."""
+        """Waits for the agent's end without a signal; returns the exit code. All output is read then."""
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -191,7 +191,7 @@ class Agent:
         return self.process.returncode
 
     def stop(self, seconds=STOP_SECONDS):
-        """SIGTERM: the agent must flush, end with 0 within its promise and leave no process."""
+        """SIGTERM: the agent must flush, end with 0 in STOP_SECONDS and leave no process."""
         if not self._ended():
             self.process.send_signal(signal.SIGTERM)
         code = self.wait_end(seconds)
@@ -199,7 +199,7 @@ class Agent:
         promise(not self.broken_lines, f"lines that are no rows: {self.broken_lines[:3]}")
         until = time.monotonic() + 10 * PATIENCE
         while processes_with(self._marker) and time.monotonic() < until:
-            time.sleep(0.02)  # killed, and still without a CPU to end on; what is forgotten is there for ever
+            time.sleep(0.02)  # a killed process needs a CPU to end; a forgotten process never ends
         left = processes_with(self._marker)
         promise(not left, f"processes left behind: {left}")
         return self
@@ -211,7 +211,7 @@ class Agent:
 
 
 def run_underspan(*args, timeout=10, prefix=()):
-    """Runs one command to its end; returns the CompletedProcess with text output."""
+    """Runs a command to the end; returns the CompletedProcess with text output."""
     result = subprocess.run([*prefix, UNDERSPAN, *args], stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
     promise(result.returncode not in CRASHES, result)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real servers under workloads/answer_app.py, a client that looks at the clock, and what an answer may say of its requests."""
+"""Real servers under workloads/answer_app.py, a client with its own clock, and the permitted answers about each request."""
 import json
 import os
 import selectors
@@ -16,6 +16,7 @@ OTEL = os.path.join(host.ROOT, "deploy", "otel")
 DEMO = os.path.join(host.ROOT, "deploy", "demo")
 BEFORE = ("accept_ms", "client_wait_ms", "handoff_ms")
 INSIDE = [part for part in PARTS if part not in (*BEFORE, "gc_ms", "rest_ms", "cpu_ms")]
+LOOPS = ("uvicorn", "hypercorn")
 REASONS = {"accept_ms": "accept queue: ", "client_wait_ms": ("hand-off: ", "client: "), "handoff_ms": "hand-off: "}
 now = time.time_ns
 
@@ -43,7 +44,7 @@ class Peer:
 
 
 class Service(Server):
-    """answer_app.py under one of `COMMANDS`, one process that answers."""
+    """answer_app.py under one of `COMMANDS`, in one process."""
 
     def __init__(self, kind, directory, sdk, peer, port=None, generation=None):
         self.kind, self.port = kind, port or free_port()
@@ -55,8 +56,10 @@ class Service(Server):
             "PYTHONPATH": ":".join(paths), "SPANS_FILE": self.spans_path, "PEER_PORT": str(peer.port), "HOST_NAME": HOST_NAME})
 
     def command(self, generation):
-        if self.kind == "waitress":
-            return [os.path.join(host.WORKLOADS, "answer_app.py"), str(self.port)]
+        if self.kind in ("waitress", "werkzeug"):
+            return [os.path.join(host.WORKLOADS, "answer_app.py"), self.kind, str(self.port)]
+        if self.kind == "hypercorn":
+            return ["-m", "hypercorn", "answer_app:asgi", f"--bind=127.0.0.1:{self.port}"]
         if self.kind == "uvicorn":
             return ["-m", "uvicorn", "answer_app:asgi", f"--port={self.port}", "--log-level=warning", "--loop=asyncio", "--http=h11"]
         return ["-m", "gunicorn", f"--bind=127.0.0.1:{self.port}", "--workers=1", "--graceful-timeout=2", "answer_app:wsgi",
@@ -64,13 +67,13 @@ class Service(Server):
                 *(["--no-control-socket"] if generation.version >= 25 else [])]
 
     def ask(self, path, **more):
-        """One request, to its end."""
+        """Sends one request and waits for the end."""
         request = self.send(path, **more)
         finish([request])
         return request
 
     def send(self, path, name=None, **more):
-        """name: what counts; others only warm up."""
+        """name: the request counts; requests without a name only warm up."""
         request = Request(self, path, name, **more)
         if name:
             self.requests.append(request)
@@ -90,7 +93,8 @@ class Service(Server):
 
 
 class Request:
-    """One that is sent already. `slow_ms`: after its connect. `follows`: on that one's connection. Stamps are in nanoseconds."""
+    """A request already sent. `slow_ms`: pause after the connect. `follows`: uses the connection of that request. Stamps are
+    in nanoseconds."""
 
     def __init__(self, service, path, name, slow_ms=0, follows=None, keep=False):
         self.service, self.path, self.name, self.follows = service, path, name, follows
@@ -142,10 +146,10 @@ def finish(requests):
 
 
 class Known:
-    """What clocks on both of its ends say of a request, and whether an answer is true of it. Stamps in ns, lengths in ms."""
+    """The times of a request by the clocks of both ends, and whether an answer agrees. Stamps in ns, lengths in ms."""
 
     def __init__(self, request, span, around):
-        """span: its server span's row; around: all requests of its service."""
+        """span: row of the request's server span; around: all requests of the service."""
         self.request, self.kind, truth = request, request.service.kind, request.truth
         self.start, self.end, self.span = span["Timestamp"], span["Timestamp"] + span["Duration"], span["Duration"] / 1e6
         self.collections = {tuple(c) for other in around for c in other.truth["collections"] if c[1]}
@@ -154,21 +158,24 @@ class Known:
         self.parts = {name + "_ms": ns / 1e6 for name, ns in truth["parts"].items()}
         self.unsure = truth["delay"] / 1e6 + self.parts.pop("unsure_ms", 0)
         self.cpu = (truth["cpu"] - sum(c[3] for c in self.own_gc if truth["begin"] < c[0] < truth["end"])) / 1e6
-        # what its thread did beside: it parsed, wrote the answer, waited for a CPU, or for the GIL when others ran
-        self.unexplained = max(0, self.span - sum(self.parts.values()) - self.cpu - self.gc(self.start, self.end)[0])
-        # an event loop's thread had these meanwhile, and did not poll
+        # collections of siblings take precedence: the sleep of a thread is shorter by a collection in the same time
+        self.others_gc = self.gc(self.start, self.end, self.collections - self.own_gc)[1]
+        # work of the thread outside the parts: parsing, writing the answer, waiting for a CPU, or for the GIL
+        # while siblings ran
+        self.unexplained = max(0, self.span - sum(self.parts.values()) - self.cpu - self.gc(self.start, self.end, self.own_gc)[0])
+        # time of further requests of an event loop's thread, during which the loop did not poll
         self.meanwhile = sum(max(0, min(o.truth["end"], truth["end"]) - max(o.truth["begin"], truth["begin"])) for o in others) / 1e6
         self.sent, self.slow = request.sent, (request.sent - request.connected) / 1e6
         self.accept_called, self.accepted = (None, None) if request.follows else truth["accepted"]
-        self.early = (request.sent - request.begin) / 1e6  # it connected, and was slow
+        self.early = (request.sent - request.begin) / 1e6  # from connect to a late first byte
         self.hidden = (self.start - self.sent) / 1e6
-        # until then its thread had another one; an event loop takes connections between two of them
+        # end of the previous request of the thread; an event loop accepts connections between requests
         ends = [o.truth["end"] for o in others if self.sent < o.truth["end"] <= truth["begin"]]
         self.free = max(ends, default=self.sent)
         self.taken = self.free
-        if self.kind == "uvicorn":
+        if self.kind in LOOPS:
             self.taken = self.sent if request.follows else min(ends, default=self.sent)
-        elif self.kind == "waitress":
+        elif self.kind in ("waitress", "werkzeug"):
             self.taken = self.sent
 
     def gc(self, begin, end, some=None):
@@ -190,17 +197,17 @@ class Known:
         for part in INSIDE:
             nominal = self.parts.get(part, 0)
             busy = self.meanwhile if part == "poll_ms" else 0
-            yield from self.says(row, part, nominal - self.unsure - busy, nominal + self.unsure + self.unexplained)
+            yield from self.says(row, part, nominal - self.unsure - busy - self.others_gc, nominal + self.unsure + self.unexplained)
         yield from self.says(row, "cpu_ms", self.cpu - self.unsure, self.cpu + self.unsure + self.unexplained)
         (low, high), (own_low, own_high) = self.gc(row["from_us"] * 1000, row["to_us"] * 1000), self.gc(self.start, self.end, self.own_gc)
         yield from self.says(row, "gc_ms", low, high)
         yield from self.says(row, "gc_others_ms", low - own_high, high - own_low)
-        if self.kind == "uvicorn" and not any("own share" in text for text in row["not_measured"]):
+        if self.kind in LOOPS and not any("own share" in text for text in row["not_measured"]):
             yield "that others may have run meanwhile is not said"
 
     def wrong_before(self, row, ports):
-        """What it waited for its thread lies in the server's queue where there are rows of it, and is not 0 where there are none."""
-        queue = "accept_ms" if self.kind in ("sync", "uvicorn") else "handoff_ms"
+        """The wait for a thread is time in the server's queue where the queue has rows, and NULL, not 0, elsewhere."""
+        queue = "accept_ms" if self.kind in ("sync", *LOOPS) else "handoff_ms"
         unseen = (self.free - self.taken) / 1e6
         for part in BEFORE:
             low, high = 0, self.hidden - (self.free - self.sent) / 1e6 + self.early
@@ -223,7 +230,7 @@ class Known:
                 yield from self.says(row, part, low, high)
 
     def in_accept_queue(self):
-        """At least until accept() was called, at most until it had returned."""
+        """At least until accept() was called, at most until accept() returned."""
         if not self.accepted:
             return 0, 0
         low = max(0, self.accept_called - self.request.connected) / 1e6 - self.gc(self.request.connected, self.accepted)[1]
@@ -243,7 +250,7 @@ class Known:
         elif row["handoff_ms"] is not None and row["accept_ms"] is not None and self.free > self.sent:
             yield from self.says(row, "total_ms", self.span + self.hidden, whole)
         if self.slow > 20 and (callers or (self.kind.startswith("gthread") and row["handoff_ms"] is not None)):
-            # its connection may have been accepted meanwhile
+            # the connection may have been accepted during this time
             slow = (row["accept_ms"] or 0) + (row["client_wait_ms"] or 0) + row["rest_ms"]
             if not self.slow - 2 <= slow <= whole - self.span + 2:
                 yield f"accept queue, client and rest are {slow:.3f}, and the client was slow for {self.slow:.3f}"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans and rows made with SQL, and the two ways to ask what became of a request: the view and `underspan explain --json`."""
+"""Spans and rows made with SQL, and both ways to ask about a request: the view and `underspan explain --json`."""
+import contextlib
 import json
 import os
 import time
 
-from store_fixture import ROOT, underspan
+from store_fixture import ROOT, Store, underspan
 
 # an hour ago and a little more, in microseconds: rows live for a week
 T0 = (int(time.time()) // 600 * 600 - 3600) * 1_000_000
@@ -19,7 +20,8 @@ def trace_id(n):
 
 
 def rounded(row):
-    """To what every form of an answer has: programs print 15 digits, the database more."""
+    """Rounds to the precision common to all forms of an answer: programs print 15 digits, the database
+    more."""
     return {key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()}
 
 
@@ -97,7 +99,8 @@ class Answers:
         return [json.loads(line) for line in text.splitlines()]
 
     def rows_of(self, traces, **more):
-        """The view's only row of each trace, in their order, by one query: planning one takes a second of CPU."""
+        """The view's only row of each trace, in order, by a single query: planning a query takes a second of
+        CPU."""
         rows = self.view(traces, **more)
         assert sorted(row["trace_id"] for row in rows) == sorted(traces), rows
         return sorted(rows, key=lambda row: traces.index(row["trace_id"]))
@@ -108,7 +111,7 @@ class Answers:
         return json.loads(done.stdout)["spans"]
 
     def each(self, *traces, code=0, **window):
-        """Each trace's only request: the same by all ways, its parts adding up. None is what was not measured."""
+        """Each trace's only request: the same by all ways, with parts that add up. None: not measured."""
         rows = self.rows_of(traces, **window)
         shorts = self.rows_of(traces, view="request_time", **window)
         for trace, row, short in zip(traces, rows, shorts):
@@ -125,8 +128,25 @@ class Answers:
 
 
 def parts(row):
-    """What is not zero, rounded to a microsecond; None stays."""
+    """Parts other than zero, rounded to a microsecond; None stays."""
     return {part[:-3]: None if row[part] is None else round(row[part], 3) for part in PARTS if row[part] is None or abs(row[part]) > 1e-6}
 
 
 OTEL = sorted((ROOT / "sql" / "otel").glob("*.sql"))
+
+
+@contextlib.contextmanager
+def store_of_answers(directory):
+    """A store with the collector's tables and the schema."""
+    with Store(directory / "db") as store:
+        for path in OTEL:
+            store.ask(path.read_text())
+        Answers(store).apply()
+        yield store
+
+
+def emptied(store):
+    """The store with empty tables."""
+    for name in store.ask("SELECT name FROM system.tables WHERE database = 'default' AND engine = 'MergeTree' AND name != 'ebpf_schema'").split():
+        store.ask(f"TRUNCATE TABLE {name}")
+    return store

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the BPF maps of one agent, and of no other that runs on this host."""
+"""Reads the BPF maps and programs of a single agent, among several agents on this host."""
+import contextlib
 import ctypes
+import errno
 import json
 import os
 import platform
@@ -11,13 +13,28 @@ import subprocess
 BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 
 
+BPF_CALL = 280 if platform.machine() == "aarch64" else 321
+GET_NEXT_ID = {"prog": 11, "map": 12, "link": 31}
+
+
+def is_in_kernel(kind, number):
+    """Does the kernel have the object: pinned, attached, or held by a process? A system call, where bpftool is a process."""
+    attributes = ctypes.create_string_buffer(struct.pack("<III", int(number) - 1, 0, 0), 12)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(BPF_CALL, GET_NEXT_ID[kind], attributes, 12) != 0:
+        if ctypes.get_errno() == errno.ENOENT:
+            return False  # none has a higher number
+        raise OSError(ctypes.get_errno(), f"next {kind}")
+    return struct.unpack("<III", attributes.raw)[1] == int(number)
+
+
 def _map_id(pid, name):
     for fd in os.listdir(f"/proc/{pid}/fdinfo"):
         try:
             with open(f"/proc/{pid}/fdinfo/{fd}") as f:
                 fields = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed since the listing
         if "map_id" in fields:
             info = json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "show", "id", fields["map_id"]]))
             if info["name"] == name[:15]:
@@ -31,7 +48,7 @@ def _dump(pid, name):
 
 
 def per_cpu_sums(pid, name):
-    """The fields of the one entry of a per-CPU array, each summed over the CPUs."""
+    """The fields of the single entry of a per-CPU array, each summed over the CPUs."""
     values = [cpu["value"] for cpu in _dump(pid, name)[0]["values"]]
     return {key: sum(value[key] for value in values) for key in values[0]}
 
@@ -49,7 +66,6 @@ def places(pid, name):
 class Hash:
     """A map with keys of four bytes and values of `size`, asked without a program between: thousands of times a second."""
     LOOKUP, FD_BY_ID = 1, 14
-    CALL = 280 if platform.machine() == "aarch64" else 321
 
     def __init__(self, pid, name, size):
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -59,7 +75,7 @@ class Hash:
         self._ask = struct.pack("<IIQQQ", self._fd, 0, ctypes.addressof(self._key), ctypes.addressof(self._value), 0)
 
     def _bpf(self, command, attributes):
-        return self._libc.syscall(self.CALL, command, ctypes.c_char_p(attributes), len(attributes))
+        return self._libc.syscall(BPF_CALL, command, ctypes.c_char_p(attributes), len(attributes))
 
     def get(self, key):
         """The value's bytes, None where there is none."""
@@ -68,3 +84,30 @@ class Hash:
 
     def close(self):
         os.close(self._fd)
+
+
+# ---- programs ----
+
+@contextlib.contextmanager
+def run_statistics():
+    """Within the block, the kernel measures every run of a program."""
+    path = "/proc/sys/kernel/bpf_stats_enabled"
+    with open(path) as f:
+        before = f.read()
+    try:
+        with open(path, "w") as f:
+            f.write("1")
+        yield
+    finally:
+        with open(path, "w") as f:
+            f.write(before)
+
+
+def run_ns(pid):
+    """How long the agent's programs have run, by the kernel's statistics."""
+    ids = set()
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/fdinfo/{fd}") as f:
+            ids.update(int(line.split()[1]) for line in f if line.startswith("prog_id:"))
+    every = json.loads(subprocess.check_output([BPFTOOL, "-j", "prog", "show"]))
+    return sum(p.get("run_time_ns", 0) for p in every if p["id"] in ids)

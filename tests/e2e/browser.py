@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's Chromium without a window: opens a report, clicks, and says what the page holds, asked for and complained about."""
+"""Debian's Chromium without a window: opens a report, clicks, and returns contents, requests and errors of the page."""
 import json
 
 from selenium import webdriver
@@ -26,7 +26,7 @@ class Browser:
         self.check_quiet(path)
 
     def check_quiet(self, path):
-        """No error or refused script, and no request but for the file itself."""
+        """No error, no refused script, and no request except for the file."""
         assert self.driver.get_log("browser") == []
         sent = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         urls = {m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"}
@@ -47,7 +47,7 @@ class Browser:
         return button
 
     def table(self, heading):
-        """The first table of the section with this heading."""
+        """The first table of the section with the given heading."""
         [section] = [s for s in self.all("section") if self.all("h2", s)[0].text == heading]
         return self.all("table", section)[0]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups with a CPU quota or a memory limit, of whichever version this host has."""
+"""Control groups with a CPU quota or a memory limit, in the cgroup version of this host."""
 import os
 import subprocess
 import time
@@ -9,7 +9,7 @@ ROOT = "/sys/fs/cgroup"
 
 
 def find_cpu_controller():
-    """(directory, is it version 2), None where no CPU quota can be set."""
+    """(directory, version is 2); None where no CPU quota can be set."""
     try:
         with open(f"{ROOT}/cgroup.controllers") as f:
             return (ROOT, True) if "cpu" in f.read().split() else None
@@ -29,7 +29,7 @@ def write(path, text):
 
 
 def end(path):
-    """Removes a cgroup and whatever is in it."""
+    """Removes a cgroup with all descendants."""
     for _ in range(50):
         with open(f"{path}/cgroup.procs") as f:
             pids = f.read().split()
@@ -41,7 +41,7 @@ def end(path):
 
 
 class QuotaCgroup:
-    """A cgroup below the root or another one; quota and period in microseconds, quota None: no limit of its own."""
+    """A cgroup below the root or below a parent; quota and period in microseconds, quota None: no limit."""
 
     def __init__(self, quota_us, period_us=100_000, parent=None):
         base, self.is_v2 = find_cpu_controller()
@@ -61,7 +61,7 @@ class QuotaCgroup:
             write(f"{self.path}/cpu.cfs_quota_us", str(quota_us or -1))
 
     def enter(self):
-        """For Popen's preexec_fn: the program is in the cgroup from its first instruction on."""
+        """For Popen's preexec_fn: the program is in the cgroup from the first instruction on."""
         write(f"{self.path}/cgroup.procs", "0")
 
     def stat(self):
@@ -72,7 +72,7 @@ class QuotaCgroup:
         return {"nr_periods": int(found["nr_periods"]), "nr_throttled": int(found["nr_throttled"]), "throttled_ns": ns}
 
     def identity(self):
-        """The kernel's number of it, which is its directory's inode."""
+        """The kernel's id of the cgroup: the inode number of the directory."""
         return os.stat(self.path).st_ino
 
     def kill(self):
@@ -80,7 +80,7 @@ class QuotaCgroup:
 
 
 def find_memory_controller():
-    """(directory, is it version 2), None where no limit can be set."""
+    """(directory, version is 2); None where no limit can be set."""
     if os.path.exists(f"{ROOT}/memory/memory.limit_in_bytes"):
         return f"{ROOT}/memory", False
     try:
@@ -91,7 +91,7 @@ def find_memory_controller():
 
 
 class MemoryCgroup:
-    """A cgroup with a memory limit, for one program: `prefix` before its words."""
+    """A cgroup with a memory limit, for one program: `prefix` goes before the program's arguments."""
 
     def __init__(self, limit_bytes):
         base, self.is_v2 = find_memory_controller()

@@ -16,7 +16,7 @@ from agent import Agent, BrokenPromise, UNDERSPAN  # noqa: E402
 from netns import Netns  # noqa: E402
 
 PYTHONS = host.find_pythons()
-# with those of other releases: for the tests that run one program on all at once
+# with Pythons of further releases, for tests that run a program on all Pythons at once
 ALL_PYTHONS = PYTHONS + host.find_rooted_pythons()
 GUNICORNS = host.find_gunicorns()
 
@@ -35,16 +35,17 @@ def pytest_configure(config):
         config.pluginmanager.register(outcomes.Writer(config.getoption("--outcomes")), "outcomes")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    # a shell has its background jobs ignore it, and so would the programs under test
+    # background jobs of a shell ignore SIGINT, and programs under test would inherit this
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 TEST_SECONDS = 300
+STARTED = pytest.StashKey()
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item):
-    """A test that waits for something that never comes fails, and the others go on."""
+    """A test that waits forever fails, and the next tests run."""
     def give_up(*_):
         raise TimeoutError(f"not done in {TEST_SECONDS} s")
 
@@ -54,11 +55,20 @@ def pytest_runtest_call(item):
     signal.alarm(0)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.stash[STARTED] = outcomes.clocks()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
+    if call.when == "teardown" and STARTED in item.stash:
+        report.cost = outcomes.cost_since(item.stash[STARTED], item.get_closest_marker("alone") is not None)
     broken = call.excinfo is not None and call.excinfo.errisinstance(BrokenPromise)
     report.promise = broken or outcomes.is_promise(item)
+    if report.failed:
+        outcomes.bound(report)
 
 
 def pytest_collection_modifyitems(config, items):

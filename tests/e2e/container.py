@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container without a container runtime: container.py ID LOWER BIND... -- COMMAND... runs the command in user, mount,
-PID and cgroup namespaces of its own, in a cgroup named as Docker does, its root an overlay over LOWER that nobody else
-can see. The folders BIND are at the same places inside. Prints nothing; ends as the command does."""
+"""A container without a container runtime: container.py ID LOWER BIND... -- COMMAND... runs the command in new user,
+mount, PID and cgroup namespaces, in a cgroup named as Docker does, with a private overlay over LOWER as root. The
+folders BIND have the same paths inside. Prints nothing; exits as the command does."""
 import ctypes
 import glob
 import os
@@ -26,12 +26,12 @@ def mount(source, target, kind=None, flags=0, data=None):
 
 
 def cgroups(name):
-    """The folder of this name in each hierarchy: version 1 and 2."""
+    """The folder with the given name in each hierarchy: version 1 and 2."""
     found = []
     if os.path.exists("/sys/fs/cgroup/cgroup.procs"):
         return ["/sys/fs/cgroup/" + name]
     for hierarchy in glob.glob("/sys/fs/cgroup/*/cgroup.procs"):
-        if "cpuset" not in hierarchy:  # there a group needs CPUs before anybody can be in it
+        if "cpuset" not in hierarchy:  # in this hierarchy, a group needs CPUs before the first process
             found.append(os.path.join(os.path.dirname(hierarchy), name))
     return found
 
@@ -80,7 +80,8 @@ def main():
     container_id, lower = sys.argv[1:3]
     binds, command = sys.argv[3:sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1:]
     cgroup = f"docker-{container_id}.scope"
-    # on a disk, as a runtime has it: a copy in a tmpfs could be a FUSE's for all that the kernel says, and is refused
+    # on a disk, as with a runtime: the kernel does not distinguish a copy in a tmpfs from a FUSE, and such a copy is
+    # refused
     work = tempfile.mkdtemp(dir="/var/tmp", prefix="underspan-container-")
     go_read, go = os.pipe()
     made_read, made = os.pipe()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's own counts, as ebpf_agent has them, and what must hold of them when it has stopped."""
+"""The agent's counters, as reported in ebpf_agent, and the equations that hold after the end."""
 import collections
 
 from agent import promise
@@ -20,29 +20,29 @@ def totals(agent):
 
 
 def having(rows, text):
-    """How many of these rows have it in a stack."""
+    """Number of rows with the text in a stack."""
     return sum(any(isinstance(value, list) and text in value for value in row.values()) for row in rows)
 
 
 def check_lacking(subject, counts, rows):
     found = {"rows_gone": having(rows, "<gone>"), "rows_unread": having(rows, "<unread>")}
-    if subject == "gc_pause":  # each by a Python thread, and without others
+    if subject == "gc_pause":  # one per collection: by a Python thread, not by siblings
         found["rows_unnamed"] = sum(not row["thread_name"] for row in rows)
     counted = {name: counts[name] for name in found}
     promise(found == counted, (subject, found, counted))
 
 
 def check(agent):
-    """Every event is accounted for, every row that is counted was written or dropped. Returns the totals."""
+    """Every event is accounted for; every counted row was written or dropped. Returns the totals."""
     found = totals(agent)
     promise("do not add up" not in agent.stderr, agent.stderr)
     for subject, counts in found.items():
         promise(counts["pending"] == 0, (subject, counts))
         promise(counts["seen"] == sum(counts[fate] for fate in FATES), (subject, counts))
-        if subject not in ("processes", "agent"):  # the one has no rows, the other's go on
+        if subject not in ("processes", "agent"):  # processes has no rows; the rows of agent continue
             written = sum(len(agent.rows[t]) for t in TABLES.get(subject, ["ebpf_" + subject]))
             promise(counts["rows"] == written + counts["dropped_memory"], (subject, counts, written))
             rows = [row for t in TABLES.get(subject, ["ebpf_" + subject]) for row in agent.rows[t]]
-            if not counts["dropped_memory"] and all(rows):  # empty ones are only counted, see agent.py
+            if not counts["dropped_memory"] and all(rows):  # empty batches are only counted, see agent.py
                 check_lacking(subject, counts, rows)
     return found

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows by number through the agent's pipeline into a real store: what went in is known, what arrived is counted there."""
+"""Numbered rows through the agent's pipeline into a real store: the input is known, the arrivals are counted in the
+store."""
 import json
 import os
 import signal
@@ -86,7 +87,7 @@ class Sender:
         return self
 
     def end(self, code=0, timeout=30):
-        """Waits for its end; its counts must add up. Returns those of the first table."""
+        """Waits for the end; the counters must add up. Returns the counters of the first table."""
         try:
             assert self.process.wait(timeout) == code, self.stderr
         finally:
@@ -97,7 +98,7 @@ class Sender:
         return self.counts[TABLES[0]]
 
     def wait_ended(self, timeout=10):
-        """Whatever it says of itself."""
+        """Ignores the exit status."""
         self.process.wait(timeout)
         self.kill()
 
@@ -113,12 +114,12 @@ class Sender:
             reader.join(5)
 
     def truth(self):
-        """How many rows it handed to the pipeline, as it counted itself, even when it was killed."""
+        """Number of rows handed to the pipeline, by the program's own count, also after a kill."""
         with open(self.truth_path, "rb") as f:
             return struct.unpack("3Q", f.read(24).ljust(24, b"\0"))
 
 
-# ---- fixtures, for the files that import them ----
+# ---- fixtures ----
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
@@ -143,7 +144,7 @@ def proxy(store, cleanup):
 
 @pytest.fixture
 def agent_target(store, proxy, database, tmp_path):
-    """Options of the real agent for the database, through the proxy; the tables of sql/ are in it."""
+    """Options of the real agent for the database, through the proxy; the database has the tables of sql/."""
     options = [f"--clickhouse={proxy.url}", "--clickhouse_password_file=" + str(tmp_path / "password"),
                f"--clickhouse_database={database.name}"]
     (tmp_path / "password").write_text(store.password)
@@ -154,7 +155,7 @@ def agent_target(store, proxy, database, tmp_path):
 
 
 def collections_of(database, hello, truth):
-    """Rows of a program's collections between its two stamps, and one or two of just before; none is there twice."""
+    """Rows of a program's collections between two stamps, and a few from just before; no duplicates."""
     begin, end = ((t + host.realtime_offset_ns()) // 1000 for t in (truth["begin"], truth["end"]))
     rows, different = map(int, database.store.ask(
         f"SELECT count(), uniqExact(tid, start_time) FROM {database.name}.ebpf_gc_pause WHERE host_pid = {hello['pid']} "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are cheap to have and dear to read: sparse files whose segments or tables are large, symbols that share long
-names. Each runs (it waits in pause()) and looks like a Python as far as its maker says."""
+"""Programs that are cheap to create and expensive to read: sparse files with large segments or tables, symbols that share
+long names. Each runs (waits in pause()) and looks like a Python as far as described."""
 import os
 import struct
 
@@ -50,19 +50,20 @@ def write(path, segments, sections, size, content=()):
 
 
 def overlapping_segments(path, n=63, size=64 * MIB):
-    """All read-only, all over the same bytes; `.PyRuntime` says that it is a Python."""
+    """All segments are read-only and cover the same bytes; `.PyRuntime` claims a Python."""
     return write(path, [segment(4, 0, 0x10000000 + i * (size + 16 * PAGE), size) for i in range(n)],
                  [(".PyRuntime", PROGBITS, BASE, 0, 64, 0, 0)], size + PAGE)
 
 
 def many_segments(path, n=63, size=64 * MIB):
-    """The same, each over bytes of its own: a file of gigabytes with two pages on the disk."""
+    """As overlapping_segments(), each segment with separate bytes: a file of gigabytes with two pages on
+    the disk."""
     return write(path, [segment(4, 2 * PAGE + i * size, 0x10000000 + i * (size + 16 * PAGE), size) for i in range(n)],
                  [(".PyRuntime", PROGBITS, BASE, 0, 64, 0, 0)], 2 * PAGE + n * size)
 
 
 def large_tables(path, size=62 * MIB):
-    """No Python at all, with tables of symbols that would have to be read to know."""
+    """Not a Python, with tables of symbols that must be read to decide."""
     size -= size % 24
     tables = [(".dynsym", DYNSYM, 0, 2 * PAGE, size, 2, 24), (".dynstr", STRTAB, 0, 2 * PAGE + size, size, 0, 0),
               (".symtab", SYMTAB, 0, 2 * PAGE, size, 2, 24)]
@@ -70,7 +71,7 @@ def large_tables(path, size=62 * MIB):
 
 
 def long_names(path, symbols=10_000, length=16 * MIB, prefix=b""):
-    """Says that it is CPython 3.13; all its functions have one name, which is that long."""
+    """Claims CPython 3.13; all functions share a single name of the given length."""
     runtime, table = PAGE + 0x800, 2 * PAGE
     names = (table + 24 * symbols + 7) & ~7
     entry = struct.pack("<IBBHQQ", 1, 2, 0, 1, BASE + 0x400, 9)
@@ -79,3 +80,18 @@ def long_names(path, symbols=10_000, length=16 * MIB, prefix=b""):
                             (".strtab", STRTAB, 0, names, length + 2, 0, 0)],
                  0, [(runtime, b"xdebugpy" + struct.pack("<QQ", 3 << 24 | 13 << 16 | 5 << 8 | 0xf0, 0)),
                      (table, entry * symbols), (names, b"\0" + prefix + b"a" * (length - len(prefix)) + b"\0")])
+
+
+def endless_functions(path, symbols=10_000, size=500 * MIB):
+    """Says that it is CPython 3.13; each of the functions that are looked for is there a thousand times, and ends with the file."""
+    runtime, table, code = PAGE + 0x800, 2 * PAGE, 0x10000000
+    wanted = [b"gc_collect_main", b"collect", b"gc_collect_with_callback", b"take_gil", b"drop_gil", b"_PyEval_EvalFrameDefault", b"_PyRuntime_Initialize",
+              b"PyGC_Collect", b"gc_collect_main.constprop.0", b"take_gil.isra.0"]
+    names = b"\0" + b"\0".join(wanted) + b"\0"
+    at = (table + 24 * symbols + 7) & ~7
+    begin = (at + len(names) + PAGE - 1) & ~(PAGE - 1)
+    entries = b"".join(struct.pack("<IBBHQQ", names.index(b"\0" + wanted[i % 10] + b"\0") + 1, 2, 0, 1, code + 16 * i, size - 16 * i) for i in range(symbols))
+    return write(path, [segment(5, begin, code, size)], [(".PyRuntime", PROGBITS, BASE + runtime, runtime, 64, 0, 0),
+                                                         (".symtab", SYMTAB, 0, table, 24 * symbols, 3, 24),
+                                                         (".strtab", STRTAB, 0, at, len(names), 0, 0)],
+                 begin + size, [(runtime, b"xdebugpy" + struct.pack("<QQ", 3 << 24 | 13 << 16 | 5 << 8 | 0xf0, 0)), (table, entries), (at, names)])

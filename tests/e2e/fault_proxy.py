@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands between the agent and a real store, and breaks what it is told to: a proxy for HTTP/1.1 whose every request goes
-through `plan(request)`, which returns what is to happen to it."""
+"""A proxy for HTTP/1.1 between the agent and a real store. `plan(request)` decides the fate of each request."""
 import gzip
 import hashlib
 import http.client
@@ -13,7 +12,7 @@ import urllib.parse
 
 
 class Request:
-    """One request of the agent as it came: `number` counts them, inserts and all."""
+    """One request of the agent as received: `number` counts all requests, inserts included."""
 
     def __init__(self, number, connection, head, rest):
         self.number = number
@@ -30,7 +29,7 @@ class Request:
         return self.query.get("query", "").split(" ")[2] if "query" in self.query else ""
 
     def read(self, upto=None):
-        """Takes in the body, or so many bytes of it."""
+        """Reads the body, or the first `upto` bytes."""
         upto = self.length if upto is None else min(upto, self.length)
         while len(self.body) < upto:
             piece = self.connection.recv(min(65536, upto - len(self.body)))
@@ -41,13 +40,13 @@ class Request:
 
 
 class FaultProxy:
-    """plan(request) returns None to let it pass, or a function (proxy, request) that does what it likes; True from it
-    keeps the connection. The functions below make such."""
+    """plan(request) returns None to pass the request, or a function (proxy, request); True from the function keeps
+    the connection. Ready-made functions follow below."""
 
     def __init__(self, target, plan=lambda request: None, tls=None, host="127.0.0.1", port=0):
         self.target, self.plan, self.tls = target, plan, tls
         self.requests, self.connections = [], 0
-        self.sealed = {}  # token -> hash of the bytes that it stands for
+        self.sealed = {}  # token -> hash of the bytes sealed under the token
         self.failures = []
         self.lock = threading.Lock()
         self.socket = socket.create_server((host, port), backlog=64)
@@ -57,10 +56,10 @@ class FaultProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
-        """As when its machine dies: nobody listens, and what was open is cut."""
+        """As if the machine died: no listener, and open connections are cut."""
         for s in [self.socket, *self.open]:
             try:
-                s.shutdown(socket.SHUT_RDWR)  # wakes the threads that wait on them
+                s.shutdown(socket.SHUT_RDWR)  # wakes the threads waiting on the connections
             except OSError:
                 pass
         self.socket.close()
@@ -84,7 +83,7 @@ class FaultProxy:
             while self._one(connection):
                 pass
         except (OSError, ValueError):
-            pass  # hung up, by one of the two
+            pass  # closed by either end
         except Exception as e:  # of the test's own making: the test looks
             self.failures.append(e)
         finally:
@@ -106,7 +105,7 @@ class FaultProxy:
         return action(self, request)
 
     def ask_store(self, request):
-        """The whole request to the store: status, headers, body of its answer."""
+        """Sends the whole request to the store: status, headers, body of the answer."""
         request.read()
         self.check_sealed(request)
         store = http.client.HTTPConnection(*self.target, timeout=60)
@@ -132,7 +131,7 @@ class FaultProxy:
 
 
 def hang_up(connection):
-    """RST: the other side cannot take it for an orderly end."""
+    """RST: the peer cannot mistake the close for an orderly end."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
@@ -171,7 +170,7 @@ def exception(code, status=500, text="made up by the test", header=True, before=
     return answer(status, f"{before}Code: {code}. DB::Exception: {text}\n", **headers)
 
 
-# as they stand in a body that began well; servers since 25.11 mark them
+# as found in a body with a good beginning; servers since 25.11 mark exceptions
 EXCEPTION = b"Code: 241. DB::Exception: made up by the test\n"
 TAG = "abcdefghijklmnop"
 MARKED = f"\r\n__exception__\r\n{TAG}\r\n{EXCEPTION.decode()}{len(EXCEPTION)} {TAG}\r\n__exception__\r\n".encode()
@@ -179,7 +178,8 @@ YES = "HTTP/1.1 200 OK\r\nX-ClickHouse-Query-Id: q\r\n"
 
 
 def in_chunks(pieces, header="X-Made-Up: yes", trailer="", end=True):
-    """200 in ClickHouse's name without asking it, the body in chunks, with or without an end; then the connection is closed."""
+    """200 in ClickHouse's name without asking the store, the body in chunks, with or without an end; then the connection is
+    closed."""
     def act(proxy, request):
         request.read()
         request.connection.sendall(f"{YES}{header}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
@@ -245,7 +245,7 @@ def cut_off_at(n):
 
 
 def lose_reply(proxy, request):
-    """It is carried out, and nobody hears of it."""
+    """The request is carried out, and the reply is lost."""
     proxy.ask_store(request)
     hang_up(request.connection)
     return False

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system that is a program: one file, served from memory until SIGUSR1 comes; then it says no more, until SIGUSR2.
-fuse.py [--overlay|--detached|--long] FILE NAME COMMAND...: serves the content of FILE as NAME in a folder that only a mount namespace of its own
-has, and runs the command there, "{}" being the path of NAME. Ends with the command, or by a signal.
-The command has to start {} itself ("env {} ..."), for this program waits for what it starts.
---overlay: the path is in an overlay over that folder, as container images that are fetched while they run have it.
---detached: the file is open and its mount gone (umount -l) when the command begins.
---long: the folder's path is longer than a path may be; the file is open when the command begins.
-STALLS_AFTER=SECONDS, STALLS_FOR=PID in the environment: as soon as a reader process of that agent has read the file and closes it,
-nothing of the file is in the kernel's memory any more, and nothing of it is read for so long: what the agent does next with it hangs.
-SAME_NUMBER=PATH in the environment: the inode has the number that makes "device << 40 ^ inode" that of the file PATH.
-SAME_AS=PATH: number, size and times are those of the file PATH; NUL bytes are added to the content or its end is cut off."""
+"""A file system in a program: one file, served from memory until SIGUSR1, then not answered until SIGUSR2.
+fuse.py [--overlay|--detached|--long] FILE NAME COMMAND...: serves the content of FILE as NAME in a folder of a private mount namespace,
+and runs the command there; "{}" is the path of NAME. Ends with the command, or by a signal.
+The command has to start {} in a child ("env {} ..."), because fuse.py waits for direct children.
+--overlay: the path is in an overlay over the folder, as with container images fetched on demand.
+--detached: the file is open and the mount gone (umount -l) when the command begins.
+--long: the folder's path is longer than PATH_MAX; the file is open when the command begins.
+STALLS_AFTER=SECONDS, STALLS_FOR=PID in the environment: as soon as a reader process of the agent PID has read and closed the file,
+the kernel's page cache of the file is dropped, and reads are not answered for so long: the agent's next access hangs.
+SAME_NUMBER=PATH in the environment: the inode number makes "device << 40 ^ inode" equal to the value of the file PATH.
+SAME_AS=PATH: number, size and times are copied from the file PATH; NUL bytes are appended to the content, or the end is cut off."""
 import ctypes
 import os
 import signal
@@ -83,19 +83,19 @@ def is_of_agent(pid):
 
 
 def forget_pages(device):
-    """The kernel has nothing of the file in its memory any more."""
+    """Drops the file from the kernel's page cache."""
     os.write(device, struct.pack("<IiQ", 16 + 24, 2, 0) + struct.pack("<Qqq", 2, 0, -1))
 
 
 def begin_to_stall(seconds, device, *flush):
     global stalled_until
-    forget_pages(device)  # waits for what is being read
+    forget_pages(device)  # waits for pages under read
     stalled_until = time.monotonic() + seconds
     respond(device, *flush)
 
 
 def stall(*request):
-    """Is it answered later?"""
+    """True: the request is answered later."""
     global stalls_after
     _, opcode, _, _, _, _, pid = struct.unpack_from("<2I2Q3I", request[-1])
     if stalls_after and opcode == FLUSH and is_of_agent(pid):
@@ -125,7 +125,7 @@ def same_number(path, folder):
 
 
 def pretend_to_be(path, content):
-    """Returns the content in that file's size."""
+    """Returns the content in the size of the file `path`."""
     global inode_of_file, modified_ns, changed_ns
     st = os.stat(path)
     inode_of_file, modified_ns, changed_ns = st.st_ino, st.st_mtime_ns, st.st_ctime_ns
@@ -138,7 +138,7 @@ def stop_answering(*_):
 
 
 def go_deep():
-    """Into a folder whose path has more bytes than the kernel takes for one."""
+    """Changes into a folder with a path longer than the kernel accepts."""
     os.chdir(tempfile.mkdtemp())
     for _ in range(20):
         os.mkdir("d" * 250)
@@ -188,7 +188,7 @@ def main():
             libc.umount2(folder.encode(), 2)
         path = f"/proc/self/fd/{kept[0]}"
     command = subprocess.Popen([word.replace("{}", path) for word in words], pass_fds=kept, cwd="/" if kind == "--long" else None)
-    for fd in kept:  # or its own end would wait for its own answer
+    for fd in kept:  # otherwise the end would wait for an answer from this program
         os.close(fd)
     print(command.pid, flush=True)
     code = command.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests find on this machine: Pythons, gunicorns, clocks, processes."""
+"""The means of this machine: Pythons, gunicorns, clocks, processes."""
 import glob
 import json
 import os
@@ -14,7 +14,7 @@ CACHE = os.path.join(ROOT, "build", "cache")
 DEBIAN_PYTHON = os.path.realpath("/usr/bin/python3")
 
 
-# Runs the rest of its arguments in the tree $0, where the files of the tests are at the same places.
+# Runs the remaining arguments in the tree $0, where the test files keep the same paths.
 ENTER_ROOT = """set -e
 mount --bind "$0" "$0"
 mount -t proc proc "$0/proc"
@@ -25,49 +25,102 @@ exec chroot "$0" "$@"
 """
 
 
+KNOWN_PYTHONS = os.path.join(CACHE, "pythons.json")
+
+
+def file_id(path):
+    found = os.stat(path)
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
 class Python:
-    """One interpreter: its path (within `root`, where it has one), version and the file that holds the interpreter
-    proper. `start` is what runs a command with its files, `enter` the same for the end of another such prefix."""
+    """One interpreter: path (within `root`, if any), version and the file with the interpreter proper. `start`
+    is the prefix of a command with the files, `enter` the prefix for the end of a further prefix."""
 
     def __init__(self, path, root=None):
         self.path = path
         self.root = root
         self.enter = ["sh", "-c", ENTER_ROOT, root, WORKLOADS, os.path.join(ROOT, "build")] if root else []
         self.start = ["unshare", "--mount", *self.enter] if root else []
+        self._facts = facts = self._known() or self._ask()
+        self.version = tuple(facts["version"])
+        self.image = facts["image"]
+        origin = os.path.basename(root)[5:] if root else "debian" if path == DEBIAN_PYTHON else "pyenv"
+        self.name = f"{origin}-%d.%d" % self.version[:2] + ("-shared" if root and facts["shared"] else "")
+
+    def _files(self, image):
+        return [file_id((self.root or "") + self.path), file_id(image)]
+
+    def _known(self):
+        """What an earlier run has found out: to ask all Pythons is seconds for each pytest. None if a file is another one."""
+        try:
+            with open(KNOWN_PYTHONS) as f:
+                facts = json.load(f)[(self.root or "") + self.path]
+            return facts if facts["files"] == self._files(facts["image"]) else None
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def _ask(self):
         text = subprocess.run(
-            [*self.start, path, "-c", "import sys; print(*sys.version_info[:3]);"
+            [*self.start, self.path, "-c", "import sys; print(*sys.version_info[:3]);"
              "print([l.split()[-1] for l in open('/proc/self/maps') if 'libpython' in l][:1])"],
             stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-        self.version = tuple(map(int, text[0].split()))
         library = re.findall(r"'(.*)'", text[1])
-        self.image = os.path.realpath((root or "") + (library[0] if library else path))
-        origin = os.path.basename(root)[5:] if root else "debian" if path == DEBIAN_PYTHON else "pyenv"
-        self.name = f"{origin}-%d.%d" % self.version[:2] + ("-shared" if root and library else "")
+        image = os.path.realpath((self.root or "") + (library[0] if library else self.path))
+        return {"version": list(map(int, text[0].split())), "image": image, "shared": bool(library), "files": self._files(image)}
+
+    def _fact(self, name, find):
+        if name not in self._facts:
+            self._facts[name] = find()
+            if "files" in self._facts:  # a copy is of one test
+                self._note()
+        return self._facts[name]
 
     @property
     def gc_method(self):
-        """How the agent ought to find the collections, judged by what the file contains."""
-        with open(self.image, "rb") as f:
-            content = f.read()
-        if b"python\0gc__start" in content:
-            return "usdt"
-        sections = subprocess.run(["readelf", "-SW", self.image], stdout=subprocess.PIPE, text=True, check=True).stdout
-        return "symbol" if " SYMTAB " in sections else "scan"
+        """The expected method for collections, judged by the content of the file."""
+        return self._fact("gc_method", lambda: gc_method(self.image))
 
     @property
     def tells_reason(self):
-        """Is the reason an argument of the collecting function, and that function called by its own name?"""
-        if self.version < (3, 13) or self.gc_method != "symbol":
-            return False
-        symbols = subprocess.run(["nm", self.image], stdout=subprocess.PIPE, text=True).stdout
-        return " gc_collect_main\n" in symbols
+        """True: the reason is an argument of the collecting function, and the function is called by name."""
+        return self._fact("tells_reason", lambda: self.version >= (3, 13) and self.gc_method == "symbol"
+                          and has_symbol(self.image, "gc_collect_main"))
+
+    def _note(self):
+        try:
+            with open(KNOWN_PYTHONS) as f:
+                known = json.load(f)
+        except (OSError, ValueError):
+            known = {}
+        known[(self.root or "") + self.path] = self._facts
+        try:
+            with open(f"{KNOWN_PYTHONS}.{os.getpid()}", "w") as f:
+                json.dump(known, f)
+            os.replace(f.name, KNOWN_PYTHONS)
+        except OSError:
+            pass  # a tree that cannot be written to: asked again
 
     def __repr__(self):
         return self.name
 
 
+def gc_method(image):
+    with open(image, "rb") as f:
+        content = f.read()
+    if b"python\0gc__start" in content:
+        return "usdt"
+    sections = subprocess.run(["readelf", "-SW", image], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return "symbol" if " SYMTAB " in sections else "scan"
+
+
+def has_symbol(image, name):
+    symbols = subprocess.run(["nm", image], stdout=subprocess.PIPE, text=True).stdout
+    return f" {name}\n" in symbols
+
+
 def find_pythons():
-    """Debian's Python first, then each CPython 3.8 and newer that pyenv has here."""
+    """Debian's Python first, then each CPython 3.8 and newer installed by pyenv."""
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     found = [Python(DEBIAN_PYTHON)]
     for path in sorted(glob.glob(os.path.join(root, "versions", "3.*", "bin", "python3"))):
@@ -78,17 +131,17 @@ def find_pythons():
 
 
 def find_rooted_pythons():
-    """Those of other releases (roots.sh), each as a static program and as a library."""
+    """Pythons of older and newer releases (roots.sh), each as a static program and as a library."""
     found = []
     for path in sorted(glob.glob(os.path.join(CACHE, "root-*", "usr", "bin", "python3.*"))):
         root, within = re.match(r"(.*/root-\w+)(/usr/bin/python3\.\d+(-shared)?)$", path).group(1, 2)
-        if within.endswith("-shared") or not root.endswith("-bookworm"):  # that one is this machine's own
+        if within.endswith("-shared") or not root.endswith("-bookworm"):  # the release of this machine
             found.append(Python(within, root))
     return found
 
 
 class Generation:
-    """One gunicorn: its major version, and the directory for PYTHONPATH (None: the machine's own)."""
+    """One gunicorn: major version, and the directory for PYTHONPATH (None: installed on the machine)."""
 
     def __init__(self, version, path):
         self.version = version
@@ -120,7 +173,7 @@ def realtime_offset_ns():
 
 
 def monotonic_ns(microseconds):
-    """A row's DateTime64(6) on the clock that the truths are written in."""
+    """A row's DateTime64(6) on the clock of the truths."""
     return microseconds * 1000 - realtime_offset_ns()
 
 
@@ -146,7 +199,7 @@ def threads_of(pid):
 
 
 def threads_of_all():
-    """How many threads this host has."""
+    """Number of threads on this host."""
     with open("/proc/loadavg") as f:
         return int(f.read().split()[3].split("/")[1])
 
@@ -166,7 +219,8 @@ def cpu_seconds(pid):
 
 
 class CpuMeter:
-    """CPU of a process and of its children, of which some come and go: the agent reads other processes in them."""
+    """CPU of a process and of the children, also of short-lived children: the agent reads processes in
+    children."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -176,14 +230,14 @@ class CpuMeter:
         self._begin = dict(self._seen)
 
     def look(self):
-        """Every so often: what a thread takes after the last look before its end is missing."""
+        """Called periodically: the CPU of a child after the last sample before the exit is missing."""
         for process in [self.pid, *children_of(self.pid)]:
             try:
                 for tid in threads_of(process):
                     with open(f"/proc/{process}/task/{tid}/schedstat") as f:
                         self._seen[process, tid] = int(f.read().split()[0])
             except OSError:
-                pass  # ended meanwhile
+                pass  # exited since the listing
         return sum(ns - self._begin.get(thread, 0) for thread, ns in self._seen.items())
 
 
@@ -196,10 +250,10 @@ def children_of(pid):
 
 
 class Workload:
-    """A Python program under watch that talks in lines: it prints JSON, it is told words.
+    """A watched Python program with a protocol of lines: JSON from the program, words to the program.
 
-    Programs begin with workload.py's `Session`, which collects again and again until it is told
-    to go on, so that a test knows that the agent has found the process before anything counts.
+    Programs begin with workload.py's `Session`, which collects repeatedly until told to go on, so that the
+    test knows that the agent has found the process before the counted part.
     """
 
     def __init__(self, python, script, *args, prefix=(), env=None):
@@ -210,7 +264,7 @@ class Workload:
             [*(prefix or python.start), python.path, script, *map(str, args)], text=True, bufsize=1,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": WORKLOADS, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
-        self.pid = self.process.pid  # a prefix such as unshare is another one
+        self.pid = self.process.pid  # differs from the pid of a prefix such as unshare
 
     def read(self):
         line = self.process.stdout.readline()
@@ -222,7 +276,7 @@ class Workload:
         self.process.stdin.flush()
 
     def wait_covered(self, agent, timeout=10):
-        """Reads the program's first line, and waits until its collections are rows."""
+        """Reads the program's first line, and waits until the collections are rows."""
         self.hello = self.read()
         agent.wait_rows("ebpf_gc_pause", lambda r: r["pid"] == self.hello["pid"]
                         and r["tid"] == self.hello["tid"], timeout=timeout)
@@ -241,7 +295,7 @@ class Workload:
 
 
 def run_together(agent, workloads):
-    """Lets all of them be found, then go on at the same time; their reports are in workload.truth."""
+    """Waits until all are found, then lets all go on at the same time; the reports are in workload.truth."""
     for workload in workloads:
         workload.wait_covered(agent)
     for workload in workloads:
@@ -253,7 +307,7 @@ def run_together(agent, workloads):
 
 
 def check_each(workloads, check):
-    """check(workload) for all of them, so that one failure does not hide the others'."""
+    """check(workload) for all workloads, so that a failure does not hide failures of the rest."""
     failures = []
     for workload in workloads:
         try:
@@ -264,7 +318,7 @@ def check_each(workloads, check):
 
 
 class Starts:
-    """Threads and processes that the whole host has started, noted in time."""
+    """Threads and processes started by the whole host, with times."""
 
     def __init__(self):
         self.noted = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests at a steady rate with all that an agent writes of them, made inside the engine: 4 processes of 8 threads on two hosts, each
-request with its caller's span, its hand-off and two waits for the GIL, one in twenty with a wait for accept(), a collection of each
-process every 50 ms, 20 intervals off the CPU a request and as many of other processes as are asked for."""
+"""Requests at a steady rate with all rows of an agent, made inside the engine: 4 processes of 8 threads on two hosts, each request
+with the caller's span, a hand-off and two waits for the GIL, 5 % with a wait for accept(), a collection in each process every 50
+ms, 20 intervals off the CPU per request and a given number from unrelated processes."""
 
 START = 1_795_395_600  # a full hour, in Unix seconds
 PROCESSES, THREADS = 4, 8
@@ -48,7 +48,7 @@ def make_requests(ask, first, n, gap_us):
 
 
 def make(ask, seconds, rate=500, off_cpu_rows=0):
-    """`ask` runs SQL in a database that has the schema."""
+    """`ask` runs SQL in a database with the schema."""
     n = seconds * rate
     for first in range(0, n, CHUNK):
         make_requests(ask, first, min(CHUNK, n - first), 1_000_000 // rate)
@@ -78,7 +78,7 @@ PARTS = {"queue_ns": "waited * 1000", "cpu_ns": "intDiv(took, 4) * 1000", "runq_
 
 
 def make_ledger(ask, seconds, rate=500, by_thread=4):
-    """The requests' rows in ebpf_request: one in `by_thread` carried no traceparent."""
+    """The requests' rows in ebpf_request: every `by_thread`th had no traceparent."""
     n, parts = seconds * rate, {"accept_queue_ns": "0", "client_wait_ns": "0", "gc_own_ns": "0", "gc_sibling_ns": "0", **PARTS}
     for first in range(0, n, CHUNK):
         ask(f"""INSERT INTO ebpf_request ({OF_ROW}, request_id, trace_id, parent_span_id, family, server_port, peer_ip, peer_port, fd, netns, method, path, status,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that imitates Python (workloads/impostor.c), built in variants, told when to lie."""
+"""A program that imitates Python (workloads/impostor.c), built in variants, with lies on demand."""
 import json
 import os
 import subprocess

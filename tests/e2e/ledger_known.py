@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clocks on both of its ends say of a request, and whether the row of `ebpf_request` is true of it.
+"""The times of a request by the clocks of both ends, and whether the row of `ebpf_request` agrees.
 
-A known part is right within 2 ms or 2 %. Beside this, a row may differ by what the same run's own clocks cannot exclude: the time that the
-handler's thread waited for a CPU (schedstat), the client's own wait for one, and what the client measured that no clock of the handler explains."""
+A known part is right within 2 ms or 2 %. In addition, a row may differ by time not excluded by the clocks of the same run: the wait of the
+handler's thread for a CPU (schedstat), the client's wait for a CPU, and time measured by the client without explanation by a clock of the
+handler.
+"""
 PARTS = ("accept_queue client_wait queue pool_wait cpu runq throttled gil gc_own gc_sibling lock net disk fault sleep pipe child other await "
          "loop_busy client_slow").split()
 BEFORE = ("accept_queue", "client_wait", "queue", "pool_wait")
 INSIDE = [part for part in PARTS if part not in (*BEFORE, "cpu", "runq", "gc_own", "loop_busy", "client_slow")]
 NULLABLE = ("accept_queue", "client_wait", "queue", "gil", "gc_own", "gc_sibling")
-# steps of the workload whose part has another name in the row
+# steps of the workload with a different name of the part in the row
 NAMES = {"poll": "await", "gcsibling": "gc_sibling"}
-# gevent turns these waits into waits of its loop
+# gevent turns these waits into waits of the loop
 GREEN = {"sleep": "await", "net": "await"}
 # the aspects of a row, in the order of the table
 ASPECTS = ("one row", "sum", "head", "status", "bytes", "whole", "before", "queue", "parts", "thread", "end")
@@ -26,7 +28,7 @@ class Known:
     """Lengths are in milliseconds."""
 
     def __init__(self, call, around):
-        """around: all calls of its service."""
+        """around: all calls of the service."""
         self.call, self.service, self.truth = call, call.service, call.truth
         self.start = call.begin if call.nth == 1 and not self.service.defers else call.sent
         self.waited = ((call.done or call.left) - self.start) / 1e6
@@ -48,7 +50,7 @@ class Known:
         self.own_gc = sum(c[3] for c in own) / 1e6, sum(c[1] - c[0] for c in own) / 1e6
         self.cpu = truth["cpu"] / 1e6 - self.own_gc[0]
         self.siblings_gc = sum(max(0, min(self.end, c[1]) - max(self.call.begin, c[0])) for c in self.collections if c not in own) / 1e6
-        # an event loop's thread had these meanwhile, or another one before this one
+        # further requests of an event loop's thread in the same time, or before the request
         others = [t for t in truths if t is not truth and t["tid"] == truth["tid"]]
         beside = [(t, (min(t["end"], self.end) - max(t["begin"], self.begin)) / 1e6) for t in others]
         self.meanwhile = sum(ms for _, ms in beside if ms > 0)
@@ -59,7 +61,7 @@ class Known:
         self.unexplained = max(0, self.waited - known)
 
     def wrong(self, row):
-        """(aspect, what is wrong), one after the other."""
+        """Yields (aspect, error) pairs."""
         for aspect in ASPECTS[1:]:
             for text in getattr(self, "wrong_" + aspect)(row):
                 yield aspect, text
@@ -93,7 +95,7 @@ class Known:
         if call.pauses_ms and "head_split" in row["not_measured"]:
             del wanted["trace_id"], wanted["parent_span_id"], wanted["path"]
         if call.through:
-            del wanted["parent_span_id"], wanted["trace_id"]  # the row was found by it
+            del wanted["parent_span_id"], wanted["trace_id"]  # the key by which the row was found
         else:
             wanted["connection_request"] = call.nth
             wanted["peer_port"] = call.peer_port if family != "unix" else 0
@@ -124,13 +126,13 @@ class Known:
         low = self.waited - call.pressure_ms if not call.read_after_ms else (call.read_at - self.start) / 1e6
         high = self.waited + call.server_delay_ms
         if call.nth == 1 and row["accept_queue_ns"] is None:
-            low -= (row["duration_ns"] / 1e6 < low) * ((call.sent - call.begin) / 1e6)  # it begins with accept() or with the read
+            low -= (row["duration_ns"] / 1e6 < low) * ((call.sent - call.begin) / 1e6)  # begins with accept() or with the read
         slack = max(2, 0.02 * high)
         if not low - slack <= ms <= high + slack:
             yield f"duration is {ms:.3f} ms, not {low:.3f} to {high:.3f}"
 
     def wrong_before(self, row):
-        """Where it waited for its thread, and for a client that says nothing."""
+        """The wait for a thread, and for a silent client."""
         if not self.truth or self.call.through:
             return
         call, ms = self.call, {part: (row[part + "_ns"] or 0) / 1e6 for part in BEFORE}
@@ -147,11 +149,11 @@ class Known:
         if self.queued > 5 and queued < self.queued - 2 - call.delay_ms:
             yield f"{' and '.join(self.service.queue)} is {queued:.3f} ms, not {self.queued:.3f}"
         if self.silent > 5 and not call.pauses_ms:
-            # until it was accepted, it waited for the server
+            # before accept, a connection waits for the server
             yield from self.says(row, "client_wait", self.silent - ms["accept_queue"] - call.delay_ms, most)
 
     def wrong_queue(self, row):
-        """How many were there and unread when it came."""
+        """Number of unread connections on arrival."""
         depth = row["queue_depth"]
         if self.service.model == "pool" or self.call.to == "unix" or "work_elsewhere" in row["not_measured"]:
             if depth is not None:
@@ -192,9 +194,9 @@ class Known:
                 yield f"{part} is NULL"
 
     def wrong_shared(self, row):
-        """Requests that an event loop has at once: what it does is loop_busy of each of them, the rest is known."""
+        """Concurrent requests of an event loop: the loop's work is loop_busy of each request, the rest is known."""
         busy = sum(row[part + "_ns"] or 0 for part in PARTS if part not in ("await", "accept_queue", "client_wait")) / 1e6
-        least = max(self.others_busy, self.cpu) - self.unsure  # its thread has run the others, too
+        least = max(self.others_busy, self.cpu) - self.unsure  # the thread has run further requests, too
         if busy < least - 2:
             yield f"the loop was busy for {busy:.3f} ms, not {least:.3f}"
         if row["loop_busy_ns"] / 1e6 < least - 2 - 0.02 * least:
@@ -220,7 +222,7 @@ class Known:
         if call.upgrade:
             wanted = {"end_by": ("upgrade",), "outcome": ("upgraded",)}
         elif call.leaves:
-            # some servers do the work and write into a connection that was closed: no error is seen
+            # some servers do the work and write into a closed connection: no error is visible
             wanted = {"outcome": ("client_aborted", "answered") if row["status"] else ("client_aborted", "no_answer")}
         elif call.status is None:
             wanted = {"end_by": ("close",), "outcome": ("no_answer",)}

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers of the ledger's test, each one process that answers, under workloads/ledger_server_app.py; and a client that does exactly what it says and
-looks at the clock."""
+"""The servers of the ledger's test, each a single process under workloads/ledger_server_app.py, and a client of exact timing with its own clock."""
 import functools
 import glob
 import json
@@ -17,7 +16,7 @@ from servers import Server, free_port
 
 now = time.time_ns
 HEADER = re.compile(rb"^([\w-]+): *(.*?) *\r$", re.M)
-# model: whose thread runs the handler. queue: where a request waits for that thread. defers: TCP_DEFER_ACCEPT, no connection before its data
+# model: the thread that runs the handler. queue: where a request waits for the thread. defers: TCP_DEFER_ACCEPT, no connection before data
 GUNICORN = dict(command="gunicorn", ipv6=True, unix=True)
 KINDS = {
     "gthread-20": dict(GUNICORN, options=["--worker-class=gthread", "--threads=2", "--keep-alive=5"]),
@@ -33,6 +32,8 @@ KINDS = {
     "FastAPI sync endpoints, uvloop": dict(command="uvicorn", options=["--loop=uvloop", "--http=httptools"], app="pool", model="pool",
                                            queue=("pool_wait",)),
     "hypercorn": dict(command="hypercorn", ipv6=True, app="asgi", model="loop", websocket=True, keeps=False),
+    "hypercorn trio": dict(command="hypercorn", options=["--worker-class=trio"], ipv6=True, app="asgi", model="loop", websocket=True, keeps=False),
+    "daphne": dict(command="daphne", ipv6=True, unix=True, app="asgi", model="loop", websocket=True),
     "aiohttp": dict(command="library", ipv6=True, model="loop", websocket=True),
     "tornado": dict(command="library", ipv6=True, model="loop", websocket=True),
     "waitress": dict(command="library", model="pool", queue=("pool_wait",)),
@@ -44,7 +45,7 @@ KINDS = {
     "uWSGI": dict(command="uwsgi", queue=("accept_queue",), keeps=False, no_500=True, no_100=True, defers=True),
 }
 
-# Debian packages of the purpose `servers`, by kind; the other kinds need those of `check`
+# Debian packages of the purpose `servers`, by kind; the remaining kinds need the packages of `check`
 PACKAGES = {
     "gunicorn gevent": ["python3-gevent"],
     "gunicorn uvicorn worker": ["python3-uvloop", "python3-httptools"],
@@ -53,6 +54,8 @@ PACKAGES = {
     "FastAPI sync endpoints": ["python3-fastapi"],
     "FastAPI sync endpoints, uvloop": ["python3-fastapi", "python3-uvloop", "python3-httptools"],
     "hypercorn": ["python3-hypercorn"],
+    "hypercorn trio": ["python3-hypercorn", "python3-trio"],
+    "daphne": ["python3-daphne"],
     "aiohttp": ["python3-aiohttp"],
     "tornado": ["python3-tornado"],
     "werkzeug": ["python3-werkzeug"],
@@ -62,7 +65,7 @@ PACKAGES = {
 
 @functools.lru_cache(None)
 def lacking(kind):
-    """The packages that are not installed here."""
+    """The packages missing here."""
     return [package for package in PACKAGES.get(kind, []) if subprocess.run(
         ["dpkg-query", "-W", "-f", "${db:Status-Status}", package], capture_output=True, text=True).stdout != "installed"]
 
@@ -101,7 +104,11 @@ class Service(Server):
 
     def run_hypercorn(self):
         return [host.DEBIAN_PYTHON, "-m", "hypercorn", f"--bind=127.0.0.1:{self.port}", f"--bind=[::1]:{self.port}", "--graceful-timeout=1",
-                "--log-level=error", "ledger_server_app:asgi"]
+                "--log-level=error", *self.options, "ledger_server_app:asgi"]
+
+    def run_daphne(self):
+        return [host.DEBIAN_PYTHON, "-m", "daphne", "--endpoint", f"tcp:port={self.port}:interface=127.0.0.1", "--endpoint",
+                f"tcp6:port={self.port}:interface=\\:\\:1", "--unix-socket", self.addresses["unix"], "--verbosity=0", "ledger_server_app:asgi"]
 
     def run_library(self):
         return [host.DEBIAN_PYTHON, os.path.join(host.WORKLOADS, "ledger_server_app.py"), self.module, "127.0.0.1", str(self.port)]
@@ -113,7 +120,7 @@ class Service(Server):
                 f"--uwsgi-socket=127.0.0.1:{self.addresses['uwsgi'][1]}", "--module=ledger_server_app:wsgi", "--disable-logging", "--die-on-term"]
 
     def note_delay(self):
-        """How long its threads were ready and had no CPU."""
+        """Notes how long the threads were ready without a CPU."""
         total = 0
         if self.threads is None:
             total = run_delay_of_all()
@@ -121,11 +128,11 @@ class Service(Server):
             try:
                 total += run_delay(folder)
             except OSError:
-                pass  # a thread that ended
+                pass  # the thread has ended
         self.delays.append((now(), total))
 
     def call(self, path, **more):
-        """One request, to its end."""
+        """Makes one request and waits for the end."""
         call = Call(self, path, **more)
         finish([call])
         return call
@@ -141,7 +148,7 @@ class Service(Server):
 
 
 class Pair:
-    """Two requests that are sent at once. `answered`: of how many the server sent an answer."""
+    """Two requests sent at once. `answered`: number of requests answered by the server."""
     name = "pipelined"
 
     def __init__(self, service, path):
@@ -151,7 +158,7 @@ class Pair:
             self.peer_port = s.getsockname()[1]
             s.sendall(b"".join(f"GET {path} HTTP/1.1\r\nHost: test\r\ntraceparent: 00-{trace}-{trace[:16]}-01\r\n\r\n".encode()
                                for trace in self.traces))
-            s.settimeout(0.5)  # some servers wait for more, and forget the second one
+            s.settimeout(0.5)  # some servers wait for more, and drop the second request
             while data.count(b"HTTP/1.1 200") < 2:
                 try:
                     more = s.recv(65536)
@@ -167,7 +174,8 @@ class Pair:
         return row["peer_port"] == self.peer_port and self.begin - 10**7 < row["start_time"] * 1000 < self.end
 
     def wrong(self, rows):
-        """rows: those of the connection. The second one has no head of its own where both came with one read; it is marked then."""
+        """rows: the rows of the connection. The second request has no head if both came with a single read; the row is marked
+        then."""
         first = [row for row in rows if row["trace_id"] == self.traces[0]]
         second = [row for row in rows if row["trace_id"] == self.traces[1] or "pipelined" in row["not_measured"] and not row["trace_id"]]
         if len(first) != 1 or len(second) > 1 or len(second) < self.answered - 1 or len(rows) != len(first) + len(second):
@@ -177,7 +185,7 @@ class Pair:
 
 
 def connect(address, small=False):
-    """small: little of an answer that is not read leaves the server."""
+    """small: only a small part of an unread answer leaves the server."""
     s = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
     s.settimeout(30)
     if small:
@@ -187,11 +195,13 @@ def connect(address, small=False):
 
 
 class Call:
-    """A request that is on its way. Stamps are in nanoseconds: begin (before connect), connected, sent (before its first byte), sent_all, first
-    (byte of the answer), done.
+    """A request on the way. Stamps are in nanoseconds: begin (before connect), connected, sent (before the first byte), sent_all, first (byte
+    of the answer), done.
 
-    name: what counts; others only warm up. connect_ms: so long it says nothing. pieces: sent so, [(bytes, ms before it)], the body by default.
-    to: which address, and who stands between: {"through": nginx's port}. follows: on that one's connection. read_after_ms: not before."""
+    name: the call counts; calls without a name only warm up. connect_ms: silence after connecting. pieces: [(bytes, ms before)], the body by
+    default. to: the address, and the proxy in between: {"through": nginx's port}. follows: uses the connection of the given call.
+    read_after_ms: earliest read.
+    """
 
     def __init__(self, service, path, name=None, method="GET", to="ipv4", through=None, follows=None, keep=False, wait_ms=0, body=b"",
                  pieces=None, expect=False, headers="", read_after_ms=0, leave_after_ms=0, upgrade=False):
@@ -274,12 +284,14 @@ class Call:
 
     @property
     def pressure_ms(self):
-        """How long any thread of this machine was ready and had no CPU, as the one that delivers what was sent."""
+        """Time in which any thread of this machine was ready without a CPU, such as the thread that delivers
+        the data."""
         return max(self.delay, self.pressure) / 1e6
 
     @property
     def server_delay_ms(self):
-        """The same of the server's threads; where these have ended, of all of this machine."""
+        """As pressure_ms() for the server's threads; after the end of the threads, for all of this
+        machine."""
         before = [delay for at, delay in self.service.delays if at <= self.begin]
         after = [delay for at, delay in self.service.delays if at >= (self.done or self.left)]
         return (after[0] - before[-1]) / 1e6
@@ -291,12 +303,12 @@ def run_delay(folder):
 
 
 def run_delay_of_all():
-    """The time in which any thread of this machine was ready and had no CPU."""
+    """Time in which any thread of this machine was ready without a CPU."""
     try:
         with open("/proc/pressure/cpu") as f:
             return int(re.search(r"some .*total=(\d+)", f.read()).group(1)) * 1000
     except OSError:
-        return 0  # a kernel that does not count it
+        return 0  # the kernel does not count run delay
 
 
 def finish(calls):

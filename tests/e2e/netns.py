@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces of a test's own: counters and addresses that nobody else touches."""
+"""Private network namespaces for tests: counters and addresses without foreign influence."""
 import ctypes
 import itertools
 import os
@@ -11,7 +11,7 @@ _numbers = itertools.count()
 
 
 class Netns:
-    """A named network namespace with loopback up. kill() takes it away, its interfaces too."""
+    """A named network namespace with loopback up. kill() removes the namespace with all interfaces."""
 
     def __init__(self):
         self.name = f"us-e2e-{os.getpid()}-{next(_numbers)}"
@@ -41,21 +41,21 @@ class Netns:
 
 
 def tcp_counters(pid="self"):
-    """What nstat shows as TcpExt*, of the network namespace of a process."""
+    """The TcpExt* counters of nstat, of the network namespace of a process."""
     with open(f"/proc/{pid}/net/netstat") as f:
         names, values = [line.split()[1:] for line in f if line.startswith("TcpExt:")]
     return dict(zip(names, map(int, values)))
 
 
 def enter(netns):
-    """The calling thread, and the sockets it makes, belong to the namespace from now on."""
+    """Moves the calling thread, and sockets made from now on, into the namespace."""
     with open(netns.path) as f:
         if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
 
 
 def in_namespace(netns, function):
-    """Runs function() in a thread that belongs to the namespace; returns (its native id, its result)."""
+    """Runs function() in a thread inside the namespace; returns (native id, result)."""
     result = []
 
     def run():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--workers=N`: N processes run the tests, for most of a test is waiting. They are forks of the process that collected the
-tests; each takes the next unit when it has done one. A unit is a test, or the tests of a file that share a fixture. Their
-reports come back over a pipe: what is printed and counted is that of one pytest.
+"""`--workers=N`: N worker processes run the tests, as most of a test is waiting. Workers are forks of the process that
+collected the tests; a worker takes the next unit when the last unit is done. A unit is a test, or the tests of a file that
+share a fixture. Reports come back over a pipe, so output and counts are those of a single pytest.
 
-How many run at a time is a matter of their markers. A test marked `light` compares no times: N of these run at a time. Of the
-others, half as many: three on two processors, as most of each is waiting (N is three times the number of processors, see
-run.sh). One marked `alone` counts, times or hinders what the whole host does: nothing runs beside it."""
+A test's marker decides how many tests run at a time. Tests marked `light` compare no times: N run at a time. Tests without
+a marker: half of N, three on two processors (N is three times the number of processors, see run.sh). A test marked `alone`
+counts, times or hinders the whole host: nothing runs at the same time."""
 import multiprocessing.connection as connection
 import os
 import signal
@@ -18,13 +18,13 @@ import outcomes
 
 
 def weight_of(item, n):
-    """What it takes of n."""
+    """The share of n workers that the test uses."""
     return n if item.get_closest_marker("alone") else 1 if item.get_closest_marker("light") else min(n, 2)
 
 
 def shares_fixture(item):
     definitions = item._fixtureinfo.name2fixturedefs.values()
-    # those of pytest itself hold nothing
+    # fixtures of pytest hold nothing
     return any(d[-1].scope != "function" and "_pytest" not in d[-1].func.__module__ for d in definitions)
 
 
@@ -35,7 +35,7 @@ class Unit:
 
 
 def units_of(items, n):
-    """The light ones first, and of each kind the longest, so that the last one is short."""
+    """Light units first; of equal weight the longest first, so that the last unit is short."""
     found = {}
     for item in items:
         weight = weight_of(item, n)
@@ -54,7 +54,7 @@ def run_each(session, items):
 # ---- a worker ----
 
 class Reporter:
-    """Sends a worker's reports home, in the place of what prints and counts them."""
+    """Sends a worker's reports to the parent, instead of printing and counting."""
 
     def __init__(self, config, pipe):
         self.config = config
@@ -71,7 +71,7 @@ def prepare_worker(config, number, pipe):
             config.pluginmanager.unregister(plugin)
     config.pluginmanager.register(Reporter(config, pipe), "reporter")
     capture = config.pluginmanager.get_plugin("capturemanager")
-    capture.stop_global_capturing()  # the file that is written to is the parent's
+    capture.stop_global_capturing()  # the output file is the parent's
     capture.start_global_capturing()
     capture.suspend_global_capture()
     factory = config._tmp_path_factory
@@ -108,12 +108,12 @@ def start_worker(session, units, number, others):
         traceback.print_exc(file=sys.__stderr__)
     finally:
         try:
-            session._setupstate.teardown_exact(None)  # of a test that was interrupted
+            session._setupstate.teardown_exact(None)  # fixtures of an interrupted test
         finally:
             os._exit(status)
 
 
-# ---- who hands out the work ----
+# ---- the parent ----
 
 class Crew:
     def __init__(self, session, n):
@@ -122,10 +122,10 @@ class Crew:
         self.units = units_of(session.items, n)
         self.next = 0
         self.free = n
-        self.idle = []  # pipes of those who wait for a unit
-        self.taken = {}  # pipe: the unit of its worker, and the tests of it that have not ended
+        self.idle = []  # pipes of workers without a unit
+        self.taken = {}  # pipe: the worker's unit, and the unit's tests that have not ended
         self.pids = {}
-        self.config._tmp_path_factory.getbasetemp()  # one for all
+        self.config._tmp_path_factory.getbasetemp()  # shared by all workers
         for number in range(n):
             pipe, pid = start_worker(session, self.units, number, list(self.pids))
             self.pids[pipe] = pid
@@ -167,7 +167,7 @@ class Crew:
             try:
                 pipe.send(None if over else self.next)
             except ConnectionError:
-                continue  # its end is what comes next from the pipe
+                continue  # the next read of the pipe finds the end
             if not over:
                 unit = self.units[self.next]
                 self.taken[pipe] = unit, list(unit.items)
@@ -180,7 +180,7 @@ class Crew:
         self.config.hook.pytest_runtest_logreport(report=report)
 
     def ended(self, pipe):
-        """Also one that a test has brought down: the tests that it still had have failed."""
+        """A worker ended, perhaps killed by a test: the remaining tests of the unit have failed."""
         _, status = os.waitpid(self.pids.pop(pipe), 0)
         pipe.close()
         lost = self.give_back(pipe)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pod.py MANIFEST VOLUME,... COMMAND...: runs the command as the kubelet and the container runtime would run it for the
-DaemonSet: a mount namespace with a /sys of its own, in which is no tracefs, the hostPath volumes named here, the read-only
-root and the capabilities of the manifest. PID and network namespace are the host's, as the manifest has it. As a module:
+"""pod.py MANIFEST VOLUME,... COMMAND...: runs the command as the kubelet and the container runtime would run the
+DaemonSet: a mount namespace with a separate /sys without tracefs, the hostPath volumes named here, the read-only root
+and the capabilities of the manifest. PID and network namespace are the host's, as in the manifest. As a module:
 prefix(), daemonset()."""
 import ctypes
 import os
@@ -28,7 +28,7 @@ def host_volumes(spec):
 
 
 def prefix(volumes=None, path=MANIFEST):
-    """`volumes`: other than all hostPath volumes of the manifest."""
+    """`volumes`: a choice among the hostPath volumes of the manifest."""
     volumes = host_volumes(daemonset(path)) if volumes is None else volumes
     return ["/usr/bin/python3", os.path.abspath(__file__), path, ",".join(volumes)]
 
@@ -53,7 +53,8 @@ def make_mounts(spec, container, volumes):
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     stage = tempfile.mkdtemp()
     mount("tmpfs", stage, "tmpfs", 0)
-    # what the volumes are on the host, and the cgroups, which every container has, before /sys is another one
+    # opens the volumes' sources on the host, and the cgroups, present in every container, before /sys is
+    # replaced
     for name, source in [*sources.items(), ("cgroup", {"path": "/sys/fs/cgroup"})]:
         if source.get("type") == "DirectoryOrCreate":
             os.makedirs(source["path"], exist_ok=True)

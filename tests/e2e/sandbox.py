@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sandbox.py UNIT COMMAND...: runs the command as systemd would run it for this unit, where there is no systemd: an
-unprivileged user, the capabilities of the unit and no others, its system calls (any other one kills), its socket
-families, a file system that cannot be written to. As a module: prefix()."""
+"""sandbox.py UNIT COMMAND...: runs the command with the unit's restrictions, without systemd: an unprivileged
+user, exactly the capabilities of the unit, a filter of system calls (a violation kills), the socket families, a
+read-only file system. As a module: prefix()."""
 import ctypes
 import os
 import re
@@ -20,7 +20,7 @@ def prefix(unit=UNIT):
 
 
 def read_unit(path):
-    """{key: all its values, split at blanks}"""
+    """{key: list of values, split at blanks}"""
     found = {}
     with open(path) as f:
         for line in f:
@@ -31,7 +31,7 @@ def read_unit(path):
 
 
 def expand(names):
-    """System calls of names and groups (@system-service), as systemd itself has them."""
+    """System calls of names and groups (@system-service), as defined by systemd."""
     calls, groups = set(), list(names)
     while groups:
         name = groups.pop()
@@ -50,7 +50,7 @@ def check(result):
 
 
 def install_filter(unit):
-    """What SystemCallFilter, RestrictAddressFamilies and MemoryDenyWriteExecute do."""
+    """Implements SystemCallFilter, RestrictAddressFamilies and MemoryDenyWriteExecute."""
     class Compare(ctypes.Structure):
         _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
 
@@ -102,7 +102,7 @@ def main():
     program = os.open(command[0], os.O_RDONLY)
     os.set_inheritable(program, True)
     command[0] = f"/proc/self/fd/{program}"
-    # LeakSanitizer stops the other threads by ptrace(), which is none of the unit's system calls
+    # LeakSanitizer stops threads by ptrace(), a system call outside the unit's filter
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     bound = unit["CapabilityBoundingSet"]
     ambient = unit["AmbientCapabilities"]

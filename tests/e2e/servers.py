@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers under watch, each in its own directory with its own port or socket, and clients that do exactly what they say."""
+"""Servers under watch, each in a directory with a port or socket, and clients of exact behaviour."""
 import json
 import os
 import re
@@ -29,7 +29,7 @@ http {{
 
 
 class Server:
-    """A process that logs on stderr; its last lines are shown when something goes wrong."""
+    """A process that logs to stderr; the last lines are shown after a failure."""
 
     def __init__(self, argv, env=None, cwd=None):
         self.log = []
@@ -46,7 +46,7 @@ class Server:
                 self._changed.notify_all()
 
     def wait_log(self, pattern, n=1, timeout=15):
-        """The matches of the first n lines that match, as soon as they are there."""
+        """The matches of the first n matching lines, as soon as present."""
         deadline = time.monotonic() + timeout * PATIENCE
         with self._changed:
             while True:
@@ -58,7 +58,7 @@ class Server:
                 self._changed.wait(min(left, 0.2))
 
     def kill(self):
-        """Unshare dies of nothing but SIGKILL, and takes its child along; a master of workers must be asked."""
+        """Unshare dies only of SIGKILL, and takes the child along; a master of workers needs a request."""
         if self.process.poll() is None and self.process.args[0] != "unshare":
             self.process.terminate()
             try:
@@ -75,12 +75,12 @@ class Gunicorn(Server):
 
     def __init__(self, python, generation, directory, *options, bind="127.0.0.1:0", worker_class="gthread", threads=2,
                  workers=1, prefix=()):
-        self.private_epoll = generation.version >= 24  # each worker thread waits for its first byte itself
+        self.private_epoll = generation.version >= 24  # each worker thread waits for the first byte
         self.truth_path = os.path.join(directory, "truth.jsonl")
         argv = [*prefix, python.path, "-m", "gunicorn", "--bind", bind, "--worker-class", worker_class,
                 "--workers", str(workers), "--graceful-timeout", "5", *options]
         if generation.version >= 25:
-            argv.append("--no-control-socket")  # it would be one file for all gunicorns of a user
+            argv.append("--no-control-socket")  # the socket would be shared by all gunicorns of a user
         if worker_class == "gthread":
             argv += ["--threads", str(threads), "-c", os.path.join(host.WORKLOADS, "handoff_truth.py")]
         argv.append("handoff_truth:app")
@@ -96,7 +96,7 @@ class Gunicorn(Server):
 
     @property
     def worker_pids(self):
-        """As gunicorn says them: in a PID namespace that one's."""
+        """Pids as printed by gunicorn: in a PID namespace, the pids of the namespace."""
         return [int(m.group(1)) for m in (re.search(r"Booting worker with pid: (\d+)", l) for l in self.log) if m]
 
     def stop(self):
@@ -105,12 +105,12 @@ class Gunicorn(Server):
         self.process.wait(15)
 
     def truth(self):
-        """All lines but one that is just being written: whoever reads sees it page by page."""
+        """All lines except a line under construction: readers see the file page by page."""
         with open(self.truth_path) as f:
             return [json.loads(line) for line in f if line.endswith("\n")]
 
     def wait_covered(self, agent):
-        """Asks until the pickup of one such request by each worker so far is a row."""
+        """Sends requests until the pickup of a request by each present worker is a row."""
         asked = []
         for pid in list(self.worker_pids):
             def covered():
@@ -118,7 +118,7 @@ class Gunicorn(Server):
                 asked.append(pid)
                 return agent.select("ebpf_handoff", lambda r: r["host_pid"] == pid)
             host.wait_until(covered, 10, f"a hand-off row of worker {pid}: {agent.stderr}")
-        # a pickup is written down after the answer; what counts must not begin before
+        # a pickup is written down after the answer; the counted part must not begin before
         host.wait_until(lambda: len(self.truth()) == len(asked), 10, "the truth is complete")
         return self
 
@@ -148,7 +148,7 @@ class Nginx(Server):
 
 
 def free_port():
-    """nginx and others cannot listen on port 0; the kernel is asked for one just before."""
+    """nginx and several servers cannot listen on port 0; the kernel provides a port just before."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
@@ -175,7 +175,7 @@ def request(path="/", keepalive=False):
 
 
 def read_response(s):
-    """The JSON body of one response; None when the server closed without one."""
+    """The JSON body of one response; None after a close without a response."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = s.recv(65536)
@@ -193,7 +193,7 @@ def read_response(s):
 
 
 def get(address, path="/", tls=False):
-    """One request on its own connection; returns (body, the connection's local port)."""
+    """One request on a new connection; returns (body, the connection's local port)."""
     with connect(address, tls) as s:
         port = s.getsockname()[1] if isinstance(address, tuple) else 0
         s.sendall(request(path))
@@ -201,7 +201,7 @@ def get(address, path="/", tls=False):
 
 
 def get_at_once(address, path, n, timeout=60):
-    """n requests on n connections, all at the same time; returns their local ports. Each must be answered."""
+    """n concurrent requests on n connections; returns the local ports. Each must be answered."""
     selector = selectors.DefaultSelector()
     data = request(path)
     ports, answered, deadline = [], 0, time.monotonic() + timeout

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of sql/views and sql/explain: how each is asked of the rows of sql_known.py, and what has to come back. VIEWS and
-EXPLAIN: file name -> a question with its parameters, and a function of (rows by table, now) that returns the whole result, as in
-sql_truth.py; None: it is executed, its figures are held elsewhere. A parameter may be a function of now."""
+"""The files of sql/views and sql/explain: the question about the rows of sql_known.py, and the expected answer. VIEWS and
+EXPLAIN: file name -> a question with parameters, and a function of (rows by table, now) that returns the whole result, as in
+sql_truth.py. A parameter may be a function of now."""
 import collections
-import pathlib
 
+import sql_spans
 from sql_known import HOUR, PARTS, SECOND, Maker
 from sql_truth import address, timestamp
-from store_fixture import ROOT
+from store_fixture import sql_text
 
 PROCESS = {"pid": 7, "tid": 7, "host": "web-1", "container_id": "c-1", "from_us": 0, "to_us": 1 << 51}
-
-WINDOW = "(from = now() - INTERVAL 1 HOUR, to = now())"
-
 
 # ---- the request ledger ----
 
@@ -21,7 +18,7 @@ def handled(r):
 
 
 def spans_of_requests(now):
-    """How each request of Maker.requests_with_spans() is found, and its span, by its start and host."""
+    """How each request of Maker.requests_with_spans() is found, and the span, by start and host."""
     for row, spans, how in Maker(now).requests_with_spans():
         yield (row["start_time"], row["host"]), (how, spans[0] if how in ("traceparent", "traceparent alone", "thread") else None)
 
@@ -77,13 +74,22 @@ def meanwhile(known, now):
 
 
 def threads(known, now):
-    rows = [r for r in of_process(known, 7, "web-1") if now - 24 * HOUR - 600 * SECOND < r["start_time"] <= now]
-    later = [r for r in of_process(known, 7, "web-1") if now < r["start_time"] <= now + 600 * SECOND]
-    return [[len({r["tid"] for r in rows}), int(any(r["tid"] == 7 and r["model"] == "loop" for r in rows + later))]]
+    """Threads of a process with a request per second, within 20 seconds."""
+    begin, end = now - 5 * HOUR, now - 5 * HOUR + 20 * SECOND
+    rows = [r for r in of_process(known, 90, "ledger-1") if begin - 600 * SECOND < r["start_time"] <= end + 600 * SECOND]
+    held, sampled = {r["tid"]: 0 for r in rows if r["start_time"] <= end}, False
+    for r in (r for r in rows if r["tid"] in held):
+        overlap = min(r["end_time"], end) - max(handled(r), begin)
+        held[r["tid"]] += r["weight"] * max(overlap, 0)
+        sampled = sampled or (overlap > 0 and r["weight"] > 1)
+    share = sum(held.values()) / (len(held) * (end - begin))
+    assert share > 0
+    return [[len(held), int(any(r["tid"] == 91 and r["model"] == "loop" for r in rows)), share,
+             int(share >= 0.75 if sampled else min(held.values()) >= (end - begin) / 2)]]
 
 
 def kept(known, now):
-    """Waits for the GIL of the process 90, by its first thread, which serves no requests itself."""
+    """Waits for the GIL of process 90, by the first thread, which serves no requests."""
     begin = now - 60 * HOUR - 600 * SECOND
     lines, serving = [], {r["tid"] for r in of_process(known, 90, "ledger-1") if begin < r["start_time"] <= now}
     assert 91 in serving
@@ -97,7 +103,7 @@ def kept(known, now):
 
 
 def holders(known, now):
-    """Who had the GIL, by thread."""
+    """Holders of the GIL, by thread."""
     held, names, places = collections.Counter(), {}, {}
     rows = [r for r in known["ebpf_gil_wait"] if (r["pid"], r["tid"], r["host"], r["container_id"]) == (7, 7, "web-1", "") and now - 60 * HOUR <= r["start_time"] <= now]
     for r in rows:
@@ -131,11 +137,11 @@ def requests_of_trace(known, now):
 
 
 def file(name):
-    return pathlib.Path(ROOT, "sql/explain", name).read_text()
+    return sql_text(f"sql/explain/{name}")
 
 
 def hidden_spans(rows, now):
-    """The ledger's requests that carried a trace id, each followed by its parts, one after the other."""
+    """The ledger's requests with a trace id, each followed by the parts, in sequence."""
     for r in rows["ebpf_request"]:
         if not r["trace_id"]:
             continue
@@ -148,32 +154,114 @@ def hidden_spans(rows, now):
 
 
 def hidden_span(rows, now):
-    """Names of parts are words: they differ, and that is all that is known of them here."""
+    """Names of parts are free text: only presence is compared here."""
     return [[*row[:4], row[4] or "words", *row[5:]] for row in sorted(hidden_spans(rows, now), key=lambda r: (r[0], r[1], r[6] != "", r[5]))]
 
 
+def request_time(known, now):
+    return sql_spans.whole("request_time", Maker(now), timestamp)
+
+
+def request_time_parts(known, now):
+    return sql_spans.whole("request_time_parts", Maker(now), timestamp)
+
+
+# ---- spans and related rows ----
+
+def identity(span):
+    """A span's process, as named by the span, and the remaining columns of otel_span."""
+    resource, own = span["ResourceAttributes"], span["SpanAttributes"]
+    host = resource.get("k8s.node.name") or resource.get("host.name", "")
+    pid = int(own.get("process.pid") or resource.get("process.pid") or 0)
+    boot, pidns = own.get("boot_id", ""), int(own.get("pidns") or 0)
+    container, pod = resource.get("container.id", ""), resource.get("k8s.pod.uid", "")
+    return (boot, pidns, pid) if boot and pidns else (host, container, pod, pid), [host, container, pod, pid, int(own.get("thread.id") or 0), boot, pidns]
+
+
+def otel_span(known, now):
+    lines, firsts = [], {}
+    for span in sorted(known["otel_traces"], key=lambda s: (s["TraceId"], s["SpanId"], s["Timestamp"])):
+        said, ids = identity(span)
+        start = span["Timestamp"] // 1000
+        kind = span["SpanKind"].lower() if span["SpanKind"] in ("Server", "Client") else ""
+        port = next((span["SpanAttributes"][name] for name in ("network.peer.port", "net.sock.peer.port", "net.peer.port") if span["SpanAttributes"].get(name)), 0)
+        firsts[said] = min(firsts.get(said, span["SpanId"]), span["SpanId"])
+        lines.append((said, [span["TraceId"], span["SpanId"], span["ParentSpanId"], span["ServiceName"], span["SpanName"], kind,
+                             f"{timestamp(start)}{span['Timestamp'] % 1000:03d}", start, start + span["Duration"] // 1000, *ids, int(port),
+                             int(span["SpanAttributes"].get("client.port") or 0)]))
+    return [[*line, firsts[said]] for said, line in lines]
+
+
+def place(stack):
+    return "app/".join(next((f for f in stack if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/"))
+
+
+def of_days(known, table, container, now):
+    rows = [r for r in known[table] if (r["pid"], r["host"], r["container_id"]) == (7, "web-1", container) and now - 60 * HOUR <= r["end_time"]]
+    return sorted((r for r in rows if now - 60 * HOUR - 60 * SECOND < r["start_time"] <= now), key=lambda r: r["start_time"])
+
+
+def gc(known, now):
+    return [[r["tid"], r["thread_name"], r["generation"], r["collected"], r["frozen_threads"], place(r["py_stack"]), r["start_time"], r["end_time"]]
+            for r in of_days(known, "ebpf_gc_pause", "", now)]
+
+
+def throttle(known, now):
+    return [[r["cgroup"], r["quota_us"], r["period_us"], r["throttled_ns"] // 1000, r["throttled_periods"], r["start_time"], r["end_time"]]
+            for r in of_days(known, "ebpf_cpu_throttle", "c1" * 32, now)]
+
+
+def waits(known, now):
+    """Of the thread 7, from a millisecond on."""
+    lines = [["gil", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), r["start_time"], r["end_time"], r]
+             for r in of_days(known, "ebpf_gil_wait", "", now)]
+    lines += [[r["cause"], r["waker_tid"], r["waker_thread_name"], place(r["py_stack"]), r["start_time"], r["end_time"], r]
+              for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]
+    lines = [line[:6] for line in lines if line[6]["tid"] == 7 and line[6]["duration_ns"] >= 1_000_000]
+    assert {line[0] for line in lines} > {"gil"}
+    return sorted(lines, key=lambda line: (line[4], line[5]))
+
+
+def spans(known, now):
+    """Delivered twice each."""
+    at = now - 10 * HOUR
+    return [["c1", "", "GET x", "client", "svc", "span-1", "", 0, 0, at, at + 300_000], ["s1", "c1", "GET x", "server", "svc", "span-1", "", SPANS, SPANS + 1, at + 100_000, at + 290_000]]
+
+
+NO_SPANS = {**dict.fromkeys("trace_id span_id parent_id service span_name kind host container_id pod_uid".split(), "String"), "time": "DateTime64(9)",
+            "start_us": "Int64", "end_us": "Int64", "pid": "UInt32", "tid": "UInt32", "said": "UInt64"}
 BEGIN = {"from": "1970-01-02 00:00:00", "to": "2100-01-01 00:00:00"}
 NO_REQUEST = {"trace_id": "", "request_id": "0"}
-# their figures are held in test_answer.py
 VIEWS = {"request.sql": (f"SELECT {REQUEST} FROM request(from = now() - INTERVAL 60 HOUR, to = now() + INTERVAL 1 MINUTE) ORDER BY start_time, request_id",
                          {}, request),
          "hidden_span.sql": ("SELECT toUnixTimestamp64Nano(Timestamp) AS at, leftPad(lower(hex(toUInt64(SpanAttributes['underspan.request_id']))), 16, '0') AS own, "
                              "TraceId, ParentSpanId, if(SpanAttributes['underspan.part'] = '', SpanName, 'words'), Duration, SpanAttributes['underspan.part'] AS part, "
                              "SpanAttributes['underspan.order'], ResourceAttributes['process.pid'] FROM hidden_span ORDER BY at, own, part != '', Duration",
                              {}, hidden_span),
-         "otel_span.sql": ("SELECT * FROM otel_span", {}, None),
-         "request_time.sql": (f"SELECT * FROM request_time{WINDOW}", {}, None),
-         "request_time_parts.sql": (f"SELECT * FROM request_time_parts{WINDOW}", {}, None)}
-EXPLAIN = {name: (None, PROCESS, None) for name in ("gc.sql", "handoff.sql", "throttle.sql", "waits.sql")}
+         "otel_span.sql": ("SELECT * EXCEPT (said), min(span_id) OVER (PARTITION BY said) FROM otel_span ORDER BY trace_id, span_id, start_us, kind", {}, otel_span),
+         "request_time.sql": (sql_spans.question("request_time"), {}, request_time),
+         "request_time_parts.sql": (sql_spans.question("request_time_parts"), {}, request_time_parts)}
+EXPLAIN = {}
 EXPLAIN |= {
-    "no_spans.sql": (None, {}, None), "ledger.sql": (None, {**NO_REQUEST, "trace_id": f"{3002:032x}"}, ledger),
+    "ledger.sql": (None, {**NO_REQUEST, "trace_id": f"{3002:032x}"}, ledger),
     "ledger_threads.sql": (None, {"pids": "[7,90]", "tids": "[7,8,91]", "from_us": lambda now: now - 5 * HOUR, "to_us": lambda now: now - HOUR}, ledger_threads),
     "requests.sql": (f"SELECT request_id, part, part_ms, part_at_ms, part_missing, from_us, handled_us, waited_to_us, span_id FROM ({file('requests.sql')})",
                      {**BEGIN, **NO_REQUEST, "trace_id": f"{3000:032x}"}, requests_of_trace),
     "meanwhile.sql": (None, {**PROCESS, **NO_REQUEST, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, meanwhile),
-    "threads.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, threads),
+    "threads.sql": (None, {**PROCESS, **NO_REQUEST, "pid": 90, "tid": 91, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 5 * HOUR,
+                           "to_us": lambda now: now - 5 * HOUR + 20 * SECOND}, threads),
     "kept.sql": (None, {**PROCESS, "pid": 90, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, kept),
     "stalls.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, stalls),
     "holders.sql": (f"SELECT tid, held_ms, place FROM ({file('holders.sql')})", {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, holders)}
-EXPLAIN["spans.sql"] = (None, {"trace_id": f"{0:032x}", "first": "2026-01-01 00:00:00", "last": "2100-01-01 00:00:00"}, None)
-EXPLAIN["when.sql"] = (None, {"trace_id": f"{0:032x}"}, None)
+OF_DAYS = {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}
+SPANS = sql_spans.SCENARIOS.index(sql_spans.delivered_twice) * 10 + 310
+EXPLAIN |= {
+    # 5007 was refused, and then it was not
+    "refused.sql": (None, {**OF_DAYS, "host_pid": 6000, "from_us": lambda now: now - 10 * SECOND}, lambda known, now: [["gc_pause", "free-threaded"]]),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
+                    lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),
+    "no_spans.sql": (f"SELECT count(), {', '.join(f'toTypeName(any({name}))' for name in NO_SPANS)} FROM ({file('no_spans.sql')})", {},
+                     lambda known, now: [[0, *NO_SPANS.values()]]),
+    "spans.sql": (None, {"trace_id": f"{SPANS:032x}", "first": "1970-01-02 00:00:00", "last": "2100-01-01 00:00:00"}, spans),
+    "when.sql": (None, {"trace_id": f"{SPANS:032x}"}, lambda known, now: [[timestamp(now - 10 * HOUR - SECOND)[:19], timestamp(now - 10 * HOUR + SECOND + 100_000)[:19]]])}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of known composition for every table, to ask each file under sql/ about. Two hosts, containers of one pod, the pid 7
-everywhere, weights, times on both sides of each window's edges, names that are not meant well. Times are microseconds."""
+"""Rows of known composition for every table, as input of each file under sql/. Two hosts, containers of one pod, pid 7
+everywhere, weights, times on both sides of each window's edges, hostile names. Times are microseconds."""
 import random
 import struct
 
@@ -12,13 +12,13 @@ WEIGHTS = [1.0, 1.0, 1.0, 2.5, 4.0, 4 / 3, 512.0]
 STACKS = [[], ["leaf (/app/a.py:1)"], ["<gone>", "b (/app/b.py:2)", "c (/app/c.py:3)", "d (/app/d.py:4)", "e (/app/e.py:5)"],
           ["f' < \\g (/app/f.py:6)", "main (/app/m.py:9)"]]
 
-# (host, container_id, pod_uid, pid, host_pid): one pod's two containers have a process 7 each, and so has the other host
+# (host, container_id, pod_uid, pid, host_pid): both containers of one pod have a process 7, and so has the second host
 PROCESSES = [("web-1", "c1" * 32, "pod-a", 7, 4007), ("web-1", "c2" * 32, "pod-a", 7, 5007), ("web-1", "", "", 7, 7),
              ("web-2", "c1" * 32, "pod-b", 7, 4007), ("web-2", "", "", 4007, 4007)]
 
 
 def names(host, container):
-    """What people call the process of those ids."""
+    """Human-readable names of the process with the given ids."""
     return {"boot_id": f"{host[-1:] * 8}-boot", "pidns": 4026531836 if container == "" else 4026532000 + int(container[1:2]),
             "service": HOSTILE[len(container) % 3], "namespace": "prod" if container else "", "pod": f"pod {container[:2]}" if container else "",
             "container": container[:2]}
@@ -33,16 +33,16 @@ NULLABLE_PARTS = {"accept_queue", "client_wait", "queue", "gil", "gc_own", "gc_s
 
 
 class Maker:
-    """Makes the rows of one moment: `now` is what the queries will call so."""
+    """Makes the rows of one moment: `now` is the value of now() in the queries."""
 
     def __init__(self, now):
         self.now = now
         self.random = random.Random(11)
-        # within the hour, at its edges to the microsecond, and outside
+        # within the hour, at the edges to the microsecond, and outside
         self.starts = [now - HOUR, now - HOUR - 1, now - HOUR + 1, now - 2 * HOUR, now - 50 * HOUR, now, now + 3 * SECOND]
 
     def moments(self, n):
-        """The edges, then n moments of which one in eight lies before the hour."""
+        """The edges, then n moments, every eighth before the hour."""
         yield from self.starts
         for _ in range(n):
             age = self.random.randrange(0, HOUR - 2 * MINUTE) if self.random.random() < 7 / 8 else self.random.randrange(HOUR, 20 * HOUR)
@@ -65,8 +65,9 @@ class Maker:
                 "srtt_us": choose([0, 250, 800]), "snd_cwnd": 10, "total_retrans": choose([0, 0, 1, 3]), "tcp_state": "ESTABLISHED"}
 
     def requests(self):
-        """One a minute at a service of its own host: (thread, start of the span, ms it waited for a thread, ms of it and of its span that
-        another thread's collection took, weight of the hand-off's row, trace). Picked up 1 ms before the span, which lasts 100 ms."""
+        """One per minute at a service of a separate host: (thread, start of the span, ms of waiting for a thread, ms of the wait and
+        of the span taken by a collection of a sibling, weight of the hand-off's row, trace). Picked up 1 ms before the span, which
+        lasts 100 ms."""
         for i in range(40):
             yield 71 + i % 4, self.now - 45 * MINUTE + i * MINUTE // 2, 3 * i + 1, i, 3.0 if i % 3 == 0 else 1.0, f"{1000 + i:032x}"
 
@@ -74,7 +75,7 @@ class Maker:
         return {**self.common(start, ns), "host": "shop-1", "container_id": "", "pod_uid": "", "pid": 70, "host_pid": 70, "tid": thread,
                 "host_tid": thread, "weight": 1.0, **more}
 
-    # ---- one of these a table ----
+    # ---- one function per table ----
 
     def ebpf_gc_pause(self):
         for start in self.moments(300):
@@ -96,7 +97,7 @@ class Maker:
                     "dropper_tid": 0, "dropper_host_tid": 0, "dropper_thread_name": "", "sleeps": 1,
                     "py_stack": self.random.choice(STACKS), "method": "sched"}
             yield row
-            if start % 5 == 0:  # of a thread that accepts, and of one that serves requests
+            if start % 5 == 0:  # of a thread that accepts, and of a thread that serves requests
                 yield {**row, "host": "ledger-1", "container_id": "", "pod_uid": "", "pid": 90, "host_pid": 90, "tid": 90 + start % 2}
 
     def ebpf_gil_wait_profile(self):
@@ -179,7 +180,8 @@ class Maker:
                    "timeouts": 0, "probes": 0, "lost_out": 0, "snd_wnd": 0, "rcv_wnd": 0}
 
     def ebpf_ena(self):
-        """Runs that end before the hour, at its edge, in it; with pauses of just under 5 s and of 5 s; one begins before it."""
+        """Runs that end before the hour, at the edge, within; with pauses of just under 5 s and of 5 s; a run that begins
+        before the hour."""
         names = ["bw_in", "bw_out", "pps", "conntrack", "linklocal"]
         for host, interface, allowance, begin, readings in [
                 ("web-1", "ens5", "bw_in", self.now - HOUR - 30 * SECOND, "1" * 60),
@@ -198,7 +200,8 @@ class Maker:
                 yield row
 
     def ebpf_cpu_throttle(self):
-        """Two containers below one pod's quota: each of their processes has the cgroup's window, one came in the middle of it."""
+        """Two containers below one pod's quota: each process has the cgroup's window, one process came in the middle of the
+        window."""
         def window(process, cgroup, cgroup_id, end, ns, stopped, periods, quota=50_000):
             host, container, pod, pid, host_pid = process
             return {**self.common(end - ns // 1000, ns), "host": host, "container_id": container, "pod_uid": pod, "pid": pid, "tid": 0,
@@ -210,11 +213,11 @@ class Maker:
             stopped, periods = 70 * MS + i * MS, 10 + i
             yield window(PROCESSES[0], "/pod-a", 77, end, 900 * MS, stopped, periods, 50_000 + 100 * i)
             yield window(PROCESSES[1], "/pod-a", 77, end, 500 * MS if i % 2 else 900 * MS, stopped // (1 + i % 2), periods // (1 + i % 2), 50_000 + 100 * i)
-        yield window(PROCESSES[3], "/pod-a", 77, self.now - MINUTE, 300 * MS, 5 * MS, 0)  # the same on another host; no period ended
+        yield window(PROCESSES[3], "/pod-a", 77, self.now - MINUTE, 300 * MS, 5 * MS, 0)  # the same cgroup path on the second host; no period ended
         yield window(PROCESSES[2], HOSTILE[0], 78, self.now - 2 * HOUR, 300 * MS, 5 * MS, 9)
 
     def request(self, common, parts, **more):
-        """A row of the ledger: the parts in nanoseconds, of which None was not measured; as long as their sum."""
+        """A row of the ledger: parts in nanoseconds, None for not measured; the duration is the sum."""
         choose = self.random.choice
         parts = {name: parts.get(name, 0) for name in PARTS}
         ns = sum(value or 0 for value in parts.values())
@@ -229,8 +232,8 @@ class Maker:
                                        for name in ("gil", "gc_own", "queue") if parts[name] is None), **more}
 
     def requests_with_spans(self):
-        """Five hours ago, at a service of its own host, one a second: (row, (trace, span id, parent, start, length in us, thread, resource) of
-        each span, how the span was found or why not)."""
+        """Five hours ago, at a service of a separate host, one per second: (row, (trace, span id, parent, start, length in us, thread,
+        resource) of each span, how the span was found, or the reason why not)."""
         at = self.now - 5 * HOUR
         sent = [(f"{3000 + i:032x}", f"{3000 + i:016x}") for i in range(23)]
 
@@ -254,16 +257,18 @@ class Maker:
         yield row(5, **carried(5)), [span(5, "a", *sent[5])] * 2, "traceparent"  # delivered twice
         yield row(6), [span(6, "a")], "thread"
         yield row(7), [span(7, "a"), span(7, "b", start=9000)], "the request carried no traceparent, and several server spans began on its thread meanwhile"
-        # before the thread took it up, and after its end
+        # before the pickup by the thread, and after the end
         yield row(8), [span(8, "a", start=4000), span(8, "b", start=51_000)], "the request carried no traceparent, and no server span began on its thread meanwhile"
         yield row(9, model="loop"), [span(9, "a")], "the request carried no traceparent, and its thread does not tell (an event loop)"
         yield row(10, model="pool"), [span(10, "a")], "the request carried no traceparent, and its thread does not tell (a pool behind the one that read it)"
         yield row(11, model="loop", **carried(11)), [span(11, "a", *sent[11], thread=99)], "traceparent"
-        # the same pid on another host and in a container: a span that says too little is none's
+        # the same pid on a second host and in a container: a span with too few attributes belongs to no
+        # request
         yield row(12, host="ledger-2"), [span(12, "a", resource={"host.name": "ledger-2"})], "thread"
         yield row(13, host="ledger-2"), [span(13, "a", resource={"service.name": "x"})], "the request carried no traceparent, and no server span began on its thread meanwhile"
         yield row(14, host="ledger-3", container="c3"), [span(14, "a", resource={"k8s.pod.uid": "pod-l"})], "thread"
-        # a proxy that passed on what it got: the span is its server's; what one caller sent to two services; three spans of two processes
+        # a proxy that forwarded the header: the span belongs to the server; one header sent by a caller to two services; three spans of
+        # two processes
         app = span(15, "a", *sent[15], resource={"host.name": "ledger-2"})
         yield row(15, **carried(15)), [], "the server span with its traceparent is of another process"
         yield row(15, host="ledger-2", start=1000, **carried(15)), [app], "traceparent"
@@ -271,7 +276,7 @@ class Maker:
         yield row(16, host="ledger-2", start=1000, **carried(16)), [span(16, "b", *sent[16], resource={"host.name": "ledger-2"})], "traceparent"
         yield row(17, **carried(17)), [span(17, "a", *sent[17]), span(17, "b", *sent[17], start=9000)], "several server spans have its traceparent"
         yield row(17, host="ledger-2", **carried(17)), [span(17, "c", *sent[17], resource={"host.name": "ledger-2"})], "traceparent"
-        # spans that do not name their process, of one request and of two; one with a pid of several processes; Docker's name of a host
+        # spans without a process, of one request and of two; a span with a pid of several processes; Docker's name of a host
         yield row(18, **carried(18)), [span(18, "a", *sent[18], thread=None, resource={"service.name": "x"})], "traceparent alone"
         for host in "ledger-1", "ledger-2":
             yield row(19, host=host, **carried(19)), [span(19, "a", *sent[19], thread=None)] * (host == "ledger-1"), "several requests carried its traceparent"
@@ -299,8 +304,8 @@ class Maker:
             yield row
 
     def ebpf_agent(self):
-        """web-1: an agent that was stopped for ten minutes, began before the hour; web-2: none for two hours; web-3: from the middle on,
-        thinned for a while; web-4: has only a tracker that does not run."""
+        """web-1: an agent stopped for ten minutes, started before the hour; web-2: no agent for two hours; web-3: from the middle on,
+        sampled for a while; web-4: only a tracker that does not run."""
         counters = """seen filtered sampled lost_ring lost_state bad_event rows pending read_fail stack_late stack_state stack_moved stack_room
             stack_share rows_gone rows_unread rows_unnamed recovered inserted dropped_memory dropped_spool dropped_corrupt dropped_refused
             lost_crash queued_rows spooled_rows retries bytes_sent bpf_ns bpf_hits agent_ns sampling_level skip_shift columns_left_out""".split()
@@ -336,7 +341,7 @@ class Maker:
         yield word("web-5", 0, 60 * HOUR, "gc_pause", 0, "nobody has heard of this host for two days")
         for tracker in "gc_pause", "handoff":
             yield word("web-1", 4007, 25 * MINUTE, tracker, 1, "", "/usr/bin/python3.12", "c1" * 32)
-            yield word("web-1", 5007, 25 * MINUTE, tracker, 0, "does not answer", "", "c2" * 32)  # and then it did
+            yield word("web-1", 5007, 25 * MINUTE, tracker, 0, "does not answer", "", "c2" * 32)  # later answered
             yield word("web-1", 5007, 24 * MINUTE, tracker, 1, "", "/usr/bin/python3.12", "c2" * 32)
             yield word("web-1", 6000, 24 * MINUTE, tracker, 0, "free-threaded", "/usr/bin/python3.13t")
             yield word("web-3", 6000, 10 * MINUTE, tracker, int(tracker == "handoff"), HOSTILE[1] * (tracker != "handoff"), "/opt/" + HOSTILE[3])
@@ -365,4 +370,7 @@ class Maker:
 
     def all(self):
         tables = [name for name in vars(Maker) if name.startswith(("ebpf_", "otel_"))]
-        return {table: list(getattr(self, table)()) for table in tables}
+        found = {table: list(getattr(self, table)()) for table in tables}
+        import sql_spans  # imports the times of this file
+        sql_spans.add_to(found, self.now)
+        return found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each file of sql/queries has to answer, computed in Python from the rows of sql_known.py: QUERIES maps a file's name to
-a function of (rows by table, now) that returns the whole result, as lists in the order of the columns."""
+"""The expected answer of each file of sql/queries, computed in Python from the rows of sql_known.py: QUERIES maps a file's
+name to a function of (rows by table, now) that returns the whole result, as lists in the order of the columns."""
 import collections
 import datetime
 import ipaddress
@@ -8,7 +8,7 @@ import math
 
 from sql_known import HOUR, MINUTE, SECOND, float32
 
-# columns that the tables compute of several others, in nanoseconds
+# columns computed by the tables from several columns, in nanoseconds
 COMPUTED = {
     "server_ms": lambda r: r["duration_ns"] - (r["client_wait_ns"] or 0) - r["client_slow_ns"],
     "hidden_ms": lambda r: sum(r[f"{part}_ns"] or 0 for part in ("accept_queue", "queue", "pool_wait", "runq", "throttled", "gil", "gc_sibling", "loop_busy"))}
@@ -21,10 +21,10 @@ def question(function):
     return function
 
 
-# ---- what the answers have in common ----
+# ---- common parts of the answers ----
 
 def rounded(x, digits=0):
-    """To the nearest, as ClickHouse does it: halves to the even one."""
+    """To the nearest, as in ClickHouse: halves to even."""
     return None if x is None else round(x * 10 ** digits) / 10 ** digits
 
 
@@ -42,7 +42,7 @@ def clock(us):
 
 
 def weighted_quantile(level, pairs):
-    """The smallest value up to which that share of the weights lies; None of nothing."""
+    """The smallest value that covers the given share of the weights; None without values."""
     pairs = sorted((value, round(weight * 1000)) for value, weight in pairs)
     wanted, sum_so_far = math.ceil(sum(w for _, w in pairs) * level), 0
     for value, weight in pairs:
@@ -309,7 +309,7 @@ def coverage(known, now):
     return sorted(lines)
 
 
-# ---- of the view request_time: what the requests of sql_known.py consist of ----
+# ---- of the view request_time: composition of the requests of sql_known.py ----
 
 def requests(known, begin):
     """Requests of the window: trace, start, milliseconds waited and collecting, weight."""

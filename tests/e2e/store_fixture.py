@@ -20,7 +20,7 @@ STORE = str(ROOT / "build" / "underspan") if os.environ.get("UNDERSPAN_SANITIZER
 
 
 def sql_text(path):
-    """A file of sql/ as the program carries it: sql/embed.sh replaces the lines `#include "FILE"`."""
+    """A file of sql/ as embedded in the program: sql/embed.sh replaces the lines `#include "FILE"`."""
     return re.sub(r'(?m)^#include "(.*)"\n', lambda match: (ROOT / "sql" / match[1]).read_text(), (ROOT / path).read_text())
 
 
@@ -64,7 +64,7 @@ class Store:
             raise RuntimeError(f"exit {self.process.wait(10)}: {rest}")
         self.url = rest
         self.address = (urllib.parse.urlsplit(rest).hostname, urllib.parse.urlsplit(rest).port)
-        # one in a mount namespace of its own shows its files through /proc
+        # a process in a private mount namespace shows files through /proc
         seen = pathlib.Path(f"/proc/{self.process.pid}/root{self.path}")
         self.password = (seen / "password").read_text().strip()
 
@@ -124,13 +124,14 @@ class Store:
 
 
 def underspan(*arguments, **more):
-    """Runs a command to its end: returncode, stdout, stderr as text."""
+    """Runs a command to the end: returncode, stdout, stderr as text."""
     return subprocess.run([UNDERSPAN, *arguments], capture_output=True, text=True, timeout=60,
                           **more)
 
 
 def tree(path):
-    """All that a command could have changed below a directory: types, modes, owners, times, contents, links."""
+    """Everything below a directory that a command could have changed: types, modes, owners, times, contents,
+    links."""
     found = {}
     for p in [pathlib.Path(path), *pathlib.Path(path).rglob("*")]:
         st = p.lstat()
@@ -140,13 +141,13 @@ def tree(path):
 
 
 def made(path):
-    """A store in a directory of its own, not served by anybody now."""
+    """A store in a separate directory, not being served."""
     with Store(path) as s:
         assert s.stop() == 0
     return path
 
 
-# ---- for tests of the store itself ----
+# ---- for tests of the store ----
 
 TABLE = ("CREATE TABLE {} (a UInt64, s String) ENGINE = MergeTree ORDER BY a "
          "SETTINGS non_replicated_deduplication_window = 100")

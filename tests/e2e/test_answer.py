@@ -1,34 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a request's time went: known spans and rows, whole answers. Each is asked of the view and of `underspan explain`, which
-have to agree, and whose parts have to add up to the total (Answers.one())."""
+"""Where a request's time went: known spans and rows, whole answers. The view and `underspan explain` are both asked and must
+agree, with parts that add up to the total (Answers.one())."""
 import json
 
 import pytest
 
 from agent import NO_ENGINE, plain_build
-from answers import OTEL, Answers, parts, trace_id
+from answers import Answers, emptied, parts, store_of_answers, trace_id
 from store_fixture import Store
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
 NOT_SPLIT = dict.fromkeys("gil lock net disk page_fault sleep poll pipe child other run_queue throttled".split())
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with Store(tmp_path_factory.mktemp("answer") / "db") as store:
-        for path in OTEL:
-            store.ask(path.read_text())
-        Answers(store).apply()
+    with store_of_answers(tmp_path_factory.mktemp("answer")) as store:
         yield store
 
 
 @pytest.fixture
 def ask(shared):
     """The tables empty."""
-    for name in shared.ask("SELECT name FROM system.tables WHERE database = 'default' AND engine = 'MergeTree' "
-                           "AND name != 'ebpf_schema'").split():
-        shared.ask(f"TRUNCATE TABLE {name}")
-    return Answers(shared)
+    return Answers(emptied(shared))
 
 
 def watched(ask, **known):
@@ -44,7 +38,7 @@ CLIENT = "client: no row tells when the request's bytes came: a wait for them is
 
 
 def test_every_part_once(ask):
-    """Queue, client, hand-off, collections of both kinds, GIL, causes, run queue and quota that overlap: swept, each moment once."""
+    """Queue, client, hand-off, collections of both kinds, GIL, causes, run queue and quota overlap: each moment is counted once."""
     trace = trace_id(1)
     watched(ask)
     ask.span(trace, "c1", kind="Client", at=0, ms=1000, resource={"host.name": "h1"})
@@ -52,12 +46,12 @@ def test_every_part_once(ask):
     ask.accept(10, 90, tid=7, remote_port=4001)
     ask.handoff(100, 290, wait=270, peer_port=4001, client_wait_ns=20_000_000)
     ask.row("gc_pause", 200, 50, tid=9, generation=2)  # in the hand-off
-    ask.row("gc_pause", 420, 30, tid=9, generation=2)  # another thread's, while this one waits for the GIL
+    ask.row("gc_pause", 420, 30, tid=9, generation=2)  # of a sibling, while the thread waits for the GIL
     ask.row("gil_wait", 410, 60)
     ask.row("off_cpu", 410, 60, cause="gil")
-    ask.row("gc_pause", 480, 10, tid=8, generation=0)  # its own
+    ask.row("gc_pause", 480, 10, tid=8, generation=0)  # of the span's thread
     ask.row("off_cpu", 500, 100, cause="sleep", runq_ns=20_000_000)
-    ask.row("gc_pause", 550, 5, tid=9)  # while it sleeps
+    ask.row("gc_pause", 550, 5, tid=9)  # while the thread sleeps
     ask.row("off_cpu", 620, 40, cause="lock")
     ask.row("off_cpu", 670, 30, cause="net")
     ask.row("off_cpu", 710, 20, cause="disk")
@@ -70,7 +64,7 @@ def test_every_part_once(ask):
 
 
 def test_accept_queue_of_a_sync_worker(ask):
-    """gunicorn's default: the thread that accepts is the one that handles; its wait is no hand-off."""
+    """gunicorn's default: the accepting thread is also the handling thread; the wait is no hand-off."""
     trace = trace_id(1)
     watched(ask)
     ask.span(trace, "c1", kind="Client", at=0, ms=1804)
@@ -78,14 +72,14 @@ def test_accept_queue_of_a_sync_worker(ask):
     ask.span(trace, "s1", "c1", at=1504, ms=299, tid=8)
     row = ask.one(trace, after=5000)
     assert parts(row) == {"accept": 1502, "client_wait": None, "cpu": 299, "rest": 3} and row["handoff_ms"] == 0
-    # the client may have been slow all the time in which it was served
+    # the client may have been slow during all of the service
     assert row["not_measured"] == [CLIENT] and "client: no row tells" in ask.command("explain", trace).stdout
 
 
 @pytest.mark.parametrize("port", [True, False])
 def test_the_accept_queue_of_a_request_that_came_later(ask, port):
-    """The client connects, waits, and sends: the hand-off begins with its bytes. The wait for accept() is that of the connection's first
-    request; without the peer's port nothing tells whether this is the first one."""
+    """The client connects, waits, and sends: the hand-off begins with the first bytes. The wait for accept() belongs to the first
+    request of the connection; without the peer's port the first request cannot be recognised."""
     watched(ask)
     ask.accept(0, 7, tid=7, remote_port=4001)
     for i in range(2):
@@ -98,7 +92,7 @@ def test_the_accept_queue_of_a_request_that_came_later(ask, port):
 
 
 def test_the_accept_queue_of_a_connection_that_is_not_known(ask):
-    """The thread's last hand-off was another request's: neither wait is known, so neither is 0."""
+    """The thread's last hand-off belonged to an earlier request: neither wait is known, so neither is 0."""
     watched(ask)
     ask.accept(0, 7, tid=7, remote_port=4001)
     ask.handoff(10, 3, tid=8, peer_port=4002)
@@ -110,8 +104,8 @@ def test_the_accept_queue_of_a_connection_that_is_not_known(ask):
 
 
 def test_an_event_loop_and_its_connections(ask):
-    """Three connections are accepted at once: by the peer's port each is told; without it none, and that is said. The second
-    request of a kept connection did not wait for its accept()."""
+    """Three connections are accepted at once: known by the peer's port; without the port, none is known, with a sentence.
+    The second request of a kept connection did not wait for accept()."""
     watched(ask)
     for i in range(3):
         ask.accept(i, 500, tid=7, remote_port=5000 + i)
@@ -127,8 +121,8 @@ def test_an_event_loop_and_its_connections(ask):
 
 
 def test_a_queue_inside_the_server(ask):
-    """waitress, an executor: one thread reads requests, another one serves them. Nothing tells how long they were queued between, so
-    neither wait is 0; of a thread that accepts and reads one connection at a time (a sync worker's select()) it is."""
+    """waitress, an executor: one thread reads requests, a second thread serves. No row tells the time in the queue between, so
+    neither wait is 0; the wait of a thread that accepts and reads one connection at a time (a sync worker's select()) is 0."""
     watched(ask)
     ask.row("off_cpu", 1290, 100, tid=7, cause="poll", idle=1, syscall="pselect6")
     for i, tid in enumerate((8, 7)):
@@ -140,7 +134,7 @@ def test_a_queue_inside_the_server(ask):
     assert "accept queue: the span's thread took no connection in the ten seconds before" in reasons(row)
     assert "hand-off: the span's thread took no connection in the ten seconds before" in reasons(row)
     assert parts(other) == {"client_wait": None, "cpu": 90, "rest": 410} and other["not_measured"] == [CLIENT]
-    # its accept() took long enough for a row: by another thread
+    # accept() took long enough for a row: by a different thread
     ask.accept(2000, 5, tid=7, remote_port=5000)
     ask.span(trace_id(3), "s3", at=2200, ms=90, tid=8, **{"net.peer.port": "5000"})
     row = ask.one(trace_id(3), after=3000)
@@ -152,7 +146,7 @@ def test_a_queue_inside_the_server(ask):
     ("epoll_wait", 30, "the span's thread is an event loop"), ("epoll_pwait", 30, "the span's thread is an event loop"),
     ("epoll_wait", 21_000, "the span's thread accepts by itself and may be an event loop"), ("poll", 30, None)])
 def test_an_event_loop_that_was_busy(ask, syscall, ago, said):
-    """A request's bytes lie there until the loop reads them. No row tells how long, so that is no 0, but where accept() ended just before."""
+    """A request's bytes wait until the loop reads. No row tells how long, so the wait is not 0, except where accept() ended just before."""
     watched(ask)
     ask.row("off_cpu", 600 - ago, 20, tid=7, cause="poll", idle=1, syscall=syscall)
     ask.accept(300, 298, tid=7, remote_port=5001)
@@ -169,8 +163,8 @@ def test_an_event_loop_that_was_busy(ask, syscall, ago, said):
 
 @pytest.mark.parametrize("syscall", ["epoll_wait", "poll"])
 def test_a_slow_client_of_an_event_loop(ask, syscall):
-    """The loop is idle from accept() until the request has come: the connection that waited may be this span's own. A thread that
-    reads one connection at a time would not have been idle."""
+    """The loop is idle from accept() until the request has come: the waiting connection may be the span's. A thread that reads
+    one connection at a time would not have been idle."""
     watched(ask)
     ask.accept(0, 7, tid=7, remote_port=4001)
     ask.row("off_cpu", 8, 50, tid=7, cause="poll", idle=1, syscall=syscall)
@@ -182,7 +176,7 @@ def test_a_slow_client_of_an_event_loop(ask, syscall):
 
 @pytest.mark.parametrize("port, epoll", [("1000", True), ("", True), ("1000", False)])
 def test_a_worker_that_waits_for_the_first_byte_itself(ask, port, epoll):
-    """gunicorn 24 and newer: with an epoll of its own right after it took the connection. By the port it is known to be this request's."""
+    """gunicorn 24 and newer: with an epoll per worker right after accept(). The port identifies the request."""
     watched(ask)
     ask.handoff(100, 50, wait=0, peer_port=1000)
     ask.row("off_cpu", 151 if epoll else 190, 60, cause="poll", idle=1, syscall="epoll_wait")
@@ -211,7 +205,7 @@ def test_a_worker_that_waits_for_the_first_byte_is_no_rest(ask):
 
 
 def test_what_the_governor_left_out(ask):
-    """Of trackers that kept only some of their rows, a row says at least how long, and the lack of one nothing."""
+    """Of sampled trackers, a row is a lower bound, and the lack of a row says nothing."""
     trace = trace_id(1)
     ask.agent(-120_000, 300, sampled=1)
     ask.known()
@@ -228,7 +222,7 @@ def test_what_the_governor_left_out(ask):
 
 
 def test_a_cpu_missing_at_the_end_of_a_wait_for_the_gil(ask):
-    """It is no wait for the GIL, and in the run queue where that was measured."""
+    """Not a wait for the GIL; in the run queue where measured."""
     watched(ask)
     ask.agent(-30_000, 60, host="h2", trackers=("handoff", "tcp_accept", "gc_pause", "gil_wait", "cpu_throttle"))
     for i, host in enumerate(("h1", "h2")):
@@ -262,12 +256,15 @@ def test_spans_delivered_twice(ask):
     row = ask.one(trace)
     assert parts(row) == {**NOT_SPLIT, "accept": None, "handoff": 85, "gc": 60, "cpu": 130, "rest": 25}
     assert len(ask.explain(trace)) == 2
+    # the views' own settings are allowed where a profile has readonly=1
+    for view in "request_time", "request_time_parts":
+        assert ask.store.ask(f"SELECT count() FROM {view}(from = now() - 864000, to = now() + 864000)", readonly=1).strip() == "1"
 
 
 @pytest.mark.parametrize("ago, caller, idle", [(180_000, False, False), (600_000, False, False), (5_000, False, False),
                                                (500, False, False), (80, True, False), (80, False, True)])
 def test_a_hand_off_of_another_request(ask, ago, caller, idle):
-    """The request that it brought has no span (a health check, an unsampled trace): never this span's, however near."""
+    """The request of the hand-off has no span (a health check, an unsampled trace): never assigned to the near span."""
     trace = trace_id(1)
     ask.handoff(-ago - 50, 50)
     if caller:
@@ -275,13 +272,13 @@ def test_a_hand_off_of_another_request(ask, ago, caller, idle):
     if idle:
         ask.row("off_cpu", -60, 50, cause="lock", idle=1)
     ask.span(trace, "s1", "c1" if caller else "", at=0, ms=20)
-    row = ask.one(trace, code=1 if ago == 600_000 else 0)  # that long ago it is no sign of the agent either
+    row = ask.one(trace, code=1 if ago == 600_000 else 0)  # too long ago to show that the agent ran
     assert row["handoff_ms"] is None and row["total_ms"] == (40 if caller else 20), row
     assert "hand-off: " in reasons(row)
 
 
 def test_a_hand_off_by_its_port(ask):
-    """The last connection that the thread took was another one: no hand-off, though it was just before."""
+    """The last connection taken by the thread was a different one: no hand-off, though just before."""
     watched(ask)
     ask.handoff(-60, 50, peer_port=1000)
     ask.span(trace_id(1), "s1", at=0, ms=20, **{"net.peer.port": "1001"})
@@ -293,7 +290,7 @@ def test_a_hand_off_by_its_port(ask):
 
 
 def test_nothing_depends_on_the_window(ask):
-    """Whatever `from` is; adjacent windows have each span once."""
+    """Independent of `from`; adjacent windows have each span once."""
     watched(ask)
     for i, at in enumerate((-30_000, -8_000, -1_000, 0)):
         ask.span(trace_id(i + 1), f"s{i}", at=at, ms=20)
@@ -318,15 +315,39 @@ def test_two_containers_of_one_pod(ask):
     assert row["gc_ms"] is None and "the rows of 2 processes with pid 1 fit" in reasons(row)
 
 
+def test_collections_that_overlap(ask):
+    """Of several threads at once (subinterpreters): each moment counts once, and those of the span's own thread are its own."""
+    for begin, ms, tid in (10, 30, 9), (20, 10, 8), (60, 10, 8), (65, 10, 9):
+        ask.row("gc_pause", begin, ms, tid=tid)
+    # the end of a long one is the begin of the next, with a short one inside
+    for begin, ms, tid in (200, 40, 9), (210, 5, 8), (220, 5, 9), (240, 10, 8):
+        ask.row("gc_pause", begin, ms, tid=tid)
+    of = [(0, 100), (0, 35), (25, 10), (50, 18), (41, 5), (190, 100), (205, 40), (236, 6)]
+    for n, (at, ms) in enumerate(of):
+        ask.span(trace_id(1 + n), f"s{n}", at=at, ms=ms)
+    rows = ask.rows_of([trace_id(1 + n) for n in range(len(of))])
+    assert [(row["gc_ms"], row["gc_others_ms"]) for row in rows] == [(45, 25), (25, 15), (10, 5), (8, 0), (0, 0), (50, 35), (40, 30), (6, 4)]
+
+
+def test_a_host_named_by_docker(ask):
+    """Inside a container without a configured name, the host's name is the first 12 characters of the container's
+    id."""
+    for container, ms in ("0123456789abcdef" * 4, 30), ("fedcba9876543210" * 4, 80):
+        ask.row("gc_pause", 10, ms, pid=1, tid=1, container_id=container)
+    ask.span(trace_id(1), "s1", pid=1, tid=1, resource={"host.name": "0123456789ab"})
+    row = ask.one(trace_id(1))
+    assert (row["gc_ms"], row["host"], row["container_id"]) == (30, "h1", "0123456789abcdef" * 4)
+
+
 def test_hosts_stay_apart(ask):
-    """A span without a host: the only process with its pid, or none. A full name and a short one are not the same."""
+    """A span without a host: the only process with the pid, or none. A full name and a short name differ."""
     ask.row("gc_pause", 10, 30)
     ask.span(trace_id(1), "s1", resource={})
     assert ask.one(trace_id(1))["gc_ms"] == 30
     ask.span(trace_id(2), "s2", resource={"host.name": "h1.example.org"})
     row = ask.one(trace_id(2), code=1)
     assert row["gc_ms"] is None and "no rows of pid 7 on host h1.example.org; there are some under host.name h1" in reasons(row)
-    ask.row("off_cpu", 20, 70, host="h2", cause="sleep")  # whichever table has the other one
+    ask.row("off_cpu", 20, 70, host="h2", cause="sleep")  # whichever table has the second host
     row = ask.one(trace_id(1), code=1)
     assert row["gc_ms"] is None and "the rows of 2 processes" in reasons(row)
 
@@ -335,8 +356,8 @@ BOOTS = [digit * 8 + "-1111-2222-3333-444455556666" for digit in "abc"]
 
 
 def test_boot_id_and_namespace(ask):
-    """The kernel and the PID namespace tell whose pid 7 it is, whatever the span calls its host, or if it names none; where their
-    rows are missing, no other process's are taken."""
+    """The kernel and the PID namespace tell the owner of pid 7, whatever the span's host name, even without a name; where the
+    rows are missing, rows of different processes are not taken."""
     places = {"h1": (BOOTS[0], 1, "", 30), "h2": (BOOTS[1], 1, "", 40), "container": (BOOTS[0], 2, "c1", 50)}
     for host, (boot, pidns, container, ms) in places.items():
         ask.row("gc_pause", 10, ms, host="h1" if container else host, container_id=container, boot_id=boot, pidns=pidns)
@@ -349,13 +370,13 @@ def test_boot_id_and_namespace(ask):
     row = ask.one(trace_id(4), code=1)
     assert row["gc_ms"] is None and f"no rows of pid 7 of the span's kernel (boot id {BOOTS[2][:8]}) and PID namespace" in reasons(row)
     assert "no rows of pid 7 of the span's kernel" in reasons(ask.one(trace_id(5), code=1))
-    row = ask.one(trace_id(6), code=1)  # without ids it is two processes of h1
+    row = ask.one(trace_id(6), code=1)  # without ids, two processes of h1 match
     assert row["gc_ms"] is None and "the rows of 2 processes with pid 7 fit" in reasons(row)
 
 
 def test_clocks_of_one_kernel(ask):
-    """A caller on the same kernel has the same clock, whatever the two call their host: a hand-off that was over when it began is not
-    of its request. Clocks of two kernels may differ by as much."""
+    """A caller on the same kernel has the same clock, whatever the host names: a hand-off that ended before the caller's start
+    belongs to a different request. Clocks of two kernels may differ by as much."""
     for n, caller in (1, BOOTS[0]), (2, BOOTS[1]):
         of = {"tid": 7 + n, "boot_id": BOOTS[0]}
         ask.handoff(-30, 25, pidns=1, **of)
@@ -365,7 +386,7 @@ def test_clocks_of_one_kernel(ask):
 
 
 def test_what_was_not_measured(ask):
-    """Never a 0: no agent, an agent that had not begun or had ended, a tracker that did not run, a process that was refused."""
+    """Never a 0: no agent, an agent that had not begun or had ended, a tracker that did not run, a refused process."""
     ask.span(trace_id(1), "s1")
     row = ask.one(trace_id(1), code=1)
     assert parts(row) == {**NOT_SPLIT, "accept": None, "client_wait": None, "handoff": None, "gc": None, "cpu": 100}
@@ -383,12 +404,18 @@ def test_what_was_not_measured(ask):
     ask.span(trace_id(3), "s3", pid=71, tid=71, at=400)
     row = ask.one(trace_id(3))
     assert row["gc_ms"] is None and row["sleep_ms"] == 0 and "collections: refused: free-threaded build" in reasons(row)
-    # a word of more than a day before does not count: the agent repeats itself twice a day
+    # a report older than a day does not count: the agent repeats reports twice a day
     ask.known(pid=72, live=0, reason="free-threaded build", time=ask.moment(-26 * 3_600_000))
     ask.span(trace_id(5), "s5", pid=72, tid=72, at=500)
     assert "knew no Python with pid 72" in reasons(ask.one(trace_id(5), code=1))
     ask.span(trace_id(4), "s4", tid="")
     assert "native thread.id" in reasons(ask.one(trace_id(4), code=1))
+    ask.agent(620, 20)  # begins within the span
+    ask.known()
+    ask.span(trace_id(6), "s6", at=600)
+    assert "the agent of host h1 did not run all the time" in reasons(ask.one(trace_id(6), code=1))
+    done = ask.command("explain", trace_id(6))
+    assert "nothing was measured: the agent of host h1 did not run all the time" in done.stderr, done.stderr
 
 
 def test_thinned_rows_are_an_estimate(ask):
@@ -404,7 +431,7 @@ def test_thinned_rows_are_an_estimate(ask):
 
 
 def test_json_columns_and_another_table(tmp_path):
-    """The collector's other form of attributes, in a database of its own: the same answer; remembered by the next --apply."""
+    """The collector's second form of attributes, in a separate database: the same answer; remembered by the next --apply."""
     with Store(tmp_path / "db") as store:
         ask = Answers(store)
         said = ask.command("explain", trace_id(1))
@@ -423,7 +450,7 @@ def test_json_columns_and_another_table(tmp_path):
 
 
 def test_hostile_names(ask):
-    """What spans and rows are called steers no terminal."""
+    """Names in spans and rows cannot control a terminal."""
     ask.row("gc_pause", 10, 30, tid=9, thread_name="\x1b]0;owned\x07", py_stack=["f\x1b[2J (a.py:1)"])
     ask.span(trace_id(1), "s1")
     ask.store.ask(f"INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanName, SpanKind) "
@@ -433,7 +460,7 @@ def test_hostile_names(ask):
 
 
 def test_a_trace_of_more_spans_than_are_shown(ask):
-    """It is said that there are more; of exactly as many as are shown nothing is."""
+    """A sentence tells of spans left out; a trace of exactly the limit has no such sentence."""
     for n, spans in (1, 1000), (2, 1001):
         ask.store.ask(f"INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanName, SpanKind) SELECT fromUnixTimestamp64Micro("
                       f"{ask.us(0)} + number), '{trace_id(n)}', toString(number), 'x', 'Internal' FROM numbers({spans})")

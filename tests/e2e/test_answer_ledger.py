@@ -1,37 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`underspan explain` from the request ledger: known rows of ebpf_request and of the tables beside it, whole answers, with spans and
-without any; causes in words only where rows carry them."""
+"""`underspan explain` from the request ledger: known rows of ebpf_request and of related tables, whole answers, with and without
+spans; causes in words only where rows show them."""
 import json
 
 import pytest
 
 from agent import NO_ENGINE, plain_build
-from answers import LEDGER_PARTS, OTEL, Answers, trace_id
+from answers import LEDGER_PARTS, Answers, emptied, store_of_answers, trace_id
 from store_fixture import Store
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with Store(tmp_path_factory.mktemp("ledger") / "db") as store:
-        for path in OTEL:
-            store.ask(path.read_text())
-        Answers(store).apply()
+    with store_of_answers(tmp_path_factory.mktemp("ledger")) as store:
         yield store
 
 
 @pytest.fixture
 def ask(shared):
     """The tables empty."""
-    for name in shared.ask("SELECT name FROM system.tables WHERE database = 'default' AND engine = 'MergeTree' "
-                           "AND name != 'ebpf_schema'").split():
-        shared.ask(f"TRUNCATE TABLE {name}")
-    return Answers(shared)
+    return Answers(emptied(shared))
 
 
 def text(ask, word, columns=80):
-    """What is printed: no line is longer than 80 columns, nothing steers a terminal. Line ends and margins are left out."""
+    """The printed text: no line longer than 80 columns, no control characters. Line ends and margins are left out."""
     done = ask.command("explain", word)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert all(len(line) <= columns for line in done.stdout.splitlines()), done.stdout
@@ -46,7 +40,7 @@ def answer(ask, word, code=0):
 
 
 def causes(ask, word="77"):
-    """Causes of a request by name, largest first; each is in the text as well, with its remedy."""
+    """Causes of a request by name, largest first; each is in the text as well, with the remedy."""
     [request] = answer(ask, word)["requests"]
     printed = "".join(text(ask, word).split())  # a long name is broken anywhere
     for cause in request["causes"]:
@@ -69,7 +63,7 @@ def test_spans_by_kernel_and_namespace(ask):
 
 
 def test_a_request_without_any_span(ask):
-    """By its own id, and by the trace id that only the ledger knows: the same row, every part where it belongs."""
+    """By request id, and by a trace id known only to the ledger: the same row, every part in place."""
     parts = {name: i + 1 for i, name in enumerate(LEDGER_PARTS)}
     ask.request(10, parts, trace_id=trace_id(5), parent_span_id="ab" * 8, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=7_000_000)
     ask.request(900, {"cpu": 5}, request_id=78, tid=9)
@@ -91,7 +85,7 @@ def test_a_request_without_any_span(ask):
 
 
 def test_a_trace_with_spans(ask):
-    """One server span has its request in the ledger, one has none: that one is answered by request_time as ever."""
+    """One server span has a request in the ledger; the second span has none and is answered by request_time."""
     ask.agent(-120_000, 300)
     ask.known()
     trace = trace_id(6)
@@ -109,7 +103,8 @@ def test_a_trace_with_spans(ask):
 
 
 def test_a_request_that_carried_no_trace_id(ask):
-    """Its span is found by thread and time, so the span's trace finds it; two spans there fit neither."""
+    """The span is found by thread and time, so the span's trace finds the request; two spans there fit
+    neither."""
     ask.request(10, {"queue": 200, "cpu": 100})
     ask.request(600, {"queue": 200, "cpu": 100}, request_id=78)
     ask.span(trace_id(7), "s1", at=215, ms=90)
@@ -123,24 +118,51 @@ def test_a_request_that_carried_no_trace_id(ask):
 
 
 def test_threads_missing(ask):
-    """All threads had a request when it came; who had them is told, those alike in one line."""
+    """All threads had requests during the wait; the text lists them, equal requests in one line. busy_threads is of the
+    moment when the request is read: the request's thread is free then, so busy_threads is never all threads."""
     for i in range(8):
         ask.request(0, {"sleep": 950}, request_id=100 + i, tid=10 + i, path="/slow" if i < 6 else "/report")
-    ask.request(10, {"queue": 940, "cpu": 20}, tid=10, busy_threads=8, queue_depth=3)
+    ask.request(10, {"queue": 940, "cpu": 20}, tid=10, busy_threads=7, queue_depth=3)
     [cause] = causes(ask).values()
-    assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "all 8 threads that serve requests here were busy" in cause["said"] and "--threads" in cause["fix"]
+    assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "--threads" in cause["fix"]
+    assert cause["said"].endswith("all 8 threads that serve requests here were busy with other requests (100 % of that time)")
     [request] = answer(ask, "77")["requests"]
     assert [(m["path"], m["requests"], m["threads"], m["held_ms"], m["longest_ms"]) for m in request["meanwhile"]] == [
         ("/slow", 6, 6, 6 * 940, 950), ("/report", 2, 2, 2 * 940, 950)]
     said = text(ask, "77")
-    assert "at the arrival, 8 of 8 threads that serve requests here were busy; 3 requests waited" in said and "5640.0 6 950.0 GET /slow" in said
-    # fewer were busy: no remedy is made up
-    ask.request(2000, {"queue": 300, "cpu": 20}, request_id=79, tid=10, busy_threads=2)
-    assert causes(ask, "79")["queue"]["fix"] == "" and "threads_missing" not in causes(ask, "79")
+    assert "the 8 threads of its process that serve requests were busy with others 100 % of the time; 3 requests waited at its arrival" in said
+    assert "5640.0 6 950.0 GET /slow" in said
+
+
+def test_threads_are_not_missing(ask):
+    """One of two threads was free, or both were for most of the wait: no remedy is invented."""
+    ask.request(0, {"sleep": 900}, request_id=100, tid=10)
+    ask.request(-500, {"sleep": 600}, request_id=101, tid=11)
+    ask.request(10, {"queue": 890, "cpu": 20}, tid=11, busy_threads=1)
+    [cause] = causes(ask).values()
+    assert (cause["cause"], cause["fix"]) == ("queue", "")
+    assert cause["said"].endswith("although the 2 threads that serve requests here were busy with other requests only 55 % of that time: the cause is not known")
+    # requests during the wait in the accept queue are no reason for the wait in the second queue, nor vice
+    # versa
+    ask.request(3000, {"sleep": 500}, request_id=102, tid=10, pid=17)
+    ask.request(3000, {"accept_queue": 480, "queue": 400, "cpu": 20}, request_id=78, tid=10, pid=17)
+    found = causes(ask, "78")
+    assert found["workers_missing"]["said"].endswith("the only thread that serves requests here was busy with other requests (100 % of that time)")
+    assert "only 5 % of that time: the cause is not known" in found["queue"]["said"]
+
+
+def test_threads_missing_by_sampled_requests(ask):
+    """Short sampled requests: the weights tell how busy all threads together were."""
+    for i in range(10):
+        ask.request(10 * i, {"cpu": 1}, request_id=100 + i, tid=10 + i % 2, weight=18)
+    ask.request(0, {"queue": 100, "cpu": 1}, tid=10)
+    [cause] = causes(ask).values()
+    assert cause["cause"] == "threads_missing" and "all 2 threads that serve requests here were busy with other requests (90 % of that time)" in cause["said"]
 
 
 def test_the_thread_that_accepts_waited_for_the_gil(ask):
-    """gthread's first thread accepts and hands over: what it waits for the GIL is the request's wait in both queues."""
+    """gthread's first thread accepts and hands over: a wait of the thread for the GIL is the request's wait in both
+    queues."""
     ask.row("gil_wait", 20, 250, tid=7, thread_name="MainThread", holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"])
     ask.request(-2000, {"cpu": 5}, request_id=76, tid=9)
     ask.request(10, {"accept_queue": 180, "queue": 90, "cpu": 5})
@@ -154,10 +176,10 @@ def test_the_thread_that_accepts_waited_for_the_gil(ask):
     ask.request(1000, {"accept_queue": 180, "cpu": 5}, request_id=78)
     ask.row("gil_wait", 1000, 80, tid=7, holder_tid=9)
     [cause] = causes(ask, "78").values()
-    assert cause["cause"] == "accept_queue" and cause["said"].endswith("were busy: the cause is not known") and cause["fix"] == ""
-    # a thread that serves requests itself had one: that is no wait of who accepts
+    assert cause["cause"] == "accept_queue" and cause["said"].endswith("of that time: the cause is not known") and cause["fix"] == ""
+    # of a thread that serves requests: not a wait of the accepting thread
     ask.row("gil_wait", 2000, 180, tid=7, pid=17, holder_tid=9)
-    ask.request(1900, {"cpu": 10}, request_id=75, pid=17, tid=7)
+    ask.request(1900, {"cpu": 10, "gil": 280}, request_id=75, pid=17, tid=7)
     ask.request(2000, {"accept_queue": 180, "cpu": 5}, request_id=79, pid=17, tid=7)
     assert "one request at a time accepts only" in causes(ask, "79")["workers_missing"]["fix"]
 
@@ -176,18 +198,18 @@ def test_the_gil_held_by(ask):
     ask.request(10, {"cpu": 12, "gil": 120})
     [cause, *_] = causes(ask).values()
     assert cause["cause"] == "gil" and "thread pdf longest (110.0 ms), in render (pdf/draw.py:7)" in cause["said"] and "processes" in cause["fix"]
-    # without a row of it, no holder is named and nothing is advised
+    # without a row, no holder is named and no remedy is given
     ask.request(900, {"cpu": 12, "gil": 120}, request_id=79)
     assert causes(ask, "79")["gil"]["said"] == "other threads held the GIL; the holders are not known" and causes(ask, "79")["gil"]["fix"] == ""
 
 
 def test_a_call_that_blocks_a_loop(ask):
-    """One sleeps in a coroutine, with its line; one lies unread meanwhile."""
+    """One request sleeps in a coroutine, with the line; a second request is unread during the sleep."""
     ask.row("off_cpu", 20, 300, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
     ask.request(10, {"sleep": 300, "cpu": 12}, model="loop")
     found = causes(ask)["loop_blocked"]
     assert "blocked the event loop's thread (a sleep), in wait_for_it (shop/api.py:33)" in found["said"] and "asyncio.to_thread" in found["fix"]
-    # a single request that found the loop idle does not show what thread it was; the other one does
+    # a single request that found the loop idle does not show the kind of thread; the second request does
     ask.request(-400, {"sleep": 60, "cpu": 1}, request_id=76)
     ask.row("off_cpu", -400, 60, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
     assert "blocked the event loop's thread (a sleep)" in causes(ask, "76")["loop_blocked"]["said"] and "event loop 8" in text(ask, "76")
@@ -201,7 +223,7 @@ def test_a_call_that_blocks_a_loop(ask):
 
 
 def test_the_line_that_kept_the_loop(ask):
-    """Of the stalls of its own loop, the one that kept it longest: while it lay unread, and after that. One of another loop is not meant."""
+    """Of the stalls of the request's loop, the longest: before the read, and after. Stalls of a second loop are ignored."""
     def stall(at, ms, place, **more):
         ask.row("loop_stall", at, ms, loop="asyncio", sleep_ns=round(ms * 1e6), py_stack=[place, "main (/srv/app/shop/api.py:1)"], **more)
     stall(0, 250, "report (/srv/app/shop/api.py:12)")
@@ -248,7 +270,8 @@ def test_a_part_that_is_small_is_no_cause(ask):
 
 
 def test_hostile_names(ask):
-    """Paths, methods, names of threads and of code: one line, no control, 80 columns, and no cause is lost by a name that is cut."""
+    """Paths, methods, names of threads and of code: one line, no control characters, 80 columns, and no cause is lost by a
+    truncated name."""
     hostile = "/\x1b]0;owned\x07\n\u202e" + "é" * 200 + "x" * 300
     ask.request(10, {"queue": 300, "cpu": 100, "gil": 100}, path=hostile, method="GET\x1b[2J", thread_name="t\x9b31m\n", busy_threads=1)
     ask.request(0, {"cpu": 330}, request_id=78, path=hostile, tid=8, method="\x07")

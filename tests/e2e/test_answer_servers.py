@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a request's time went, from real servers to the answer: requests of known composition (workloads/answer_app.py), spans of
-OpenTelemetry's SDK, the agent, the store; held against what client and handler measured (answer_requests.py)."""
+"""Where a request's time went, from real servers to the answer: requests of known composition (workloads/answer_app.py), spans
+of OpenTelemetry's SDK, the agent, the store; compared with the measurements of client and handler (answer_requests.py)."""
 import json
 import os
 import subprocess
@@ -10,29 +10,29 @@ import pytest
 
 import host
 from agent import Agent, NO_ENGINE, plain_build
-from answer_requests import HOST_NAME, Known, Peer, Service, finish
+from answer_requests import HOST_NAME, LOOPS, Known, Peer, Service, finish
 from answers import OTEL, Answers, rounded
 from conftest import GUNICORNS
 from store_fixture import Store
 
 pytestmark = plain_build(NO_ENGINE)
 GTHREAD = {f"gthread-{generation.version}": generation for generation in GUNICORNS}
-SERVERS = [*GTHREAD, "sync", "uvicorn", "waitress", "later"]
+SERVERS = [*GTHREAD, "sync", *LOOPS, "waitress", "werkzeug", "later"]
 STEPS = ["sleep-60", "cpu-40", "net-60", "lock-50", "gc", "siblinggc-150", "gil-60", "share-60", "disk-30"]
 EVERYTHING = "/sleep-30/cpu-20/net-30/lock-30/gc/gil-30/disk-10"
-# what the spans tell: whether they have the peer's port, and whether the callers have spans, too, all of them delivered twice
+# contents of the spans: with or without the peer's port, and with or without spans of callers, all delivered twice
 PHASES = {"no ports": {"ports": False, "callers": False}, "ports": {"ports": True, "callers": False},
           "callers": {"ports": True, "callers": True, "times": 2}}
 
 
 def each_step(service):
-    for step in STEPS + ["await-250"] * (service.kind == "uvicorn"):
+    for step in STEPS + ["await-250"] * (service.kind in LOOPS):
         service.ask("/" + step, name=step)
 
 
 def behind_busy_threads(service):
-    """So many requests as the server has threads, and two that wait for them."""
-    threads = 1 if service.kind in ("sync", "uvicorn") else 2
+    """As many requests as the server has threads, and two that wait."""
+    threads = 1 if service.kind in ("sync", *LOOPS) else 2
     requests = [service.send("/sleep-300", name="blocks") for _ in range(threads)]
     time.sleep(0.05)
     requests += [service.send(EVERYTHING, name="waits"), service.send("/sleep-50", name="waits, too")]
@@ -41,11 +41,11 @@ def behind_busy_threads(service):
 
 def kept_alive(service):
     """The second request of a connection comes when all threads are busy."""
-    if service.kind == "sync":
+    if service.kind in ("sync", "werkzeug", "hypercorn"):
         return
     first = service.ask("/cpu-5", name="first of a connection", keep=True)
     time.sleep(0.05)
-    requests = [service.send("/sleep-150", name="blocks") for _ in range(1 if service.kind == "uvicorn" else 2)]
+    requests = [service.send("/sleep-150", name="blocks") for _ in range(1 if service.kind in LOOPS else 2)]
     time.sleep(0.03)
     finish([*requests, service.send("/cpu-20", name="second of a connection", follows=first)])
 
@@ -55,8 +55,8 @@ def slow_client(service):
 
 
 def meanwhile(service):
-    """An event loop serves one while another one waits."""
-    if service.kind == "uvicorn":
+    """An event loop serves one request while a second request waits."""
+    if service.kind in LOOPS:
         requests = [service.send("/await-200", name="awaits")]
         time.sleep(0.05)
         finish([*requests, service.send("/cpu-60", name="computes meanwhile")])
@@ -66,17 +66,17 @@ SCENARIOS = each_step, behind_busy_threads, kept_alive, slow_client, meanwhile
 
 
 class Run:
-    """Everything that happened, and the answers: {phase: {trace: row}}."""
+    """All events, and the answers: {phase: {trace: row}}."""
 
     def __init__(self, ask):
-        self.ask, self.services, self.answers = ask, {}, {}
+        self.ask, self.services, self.answers, self.causes = ask, {}, {}, {}
         self.begin = time.time_ns()
 
     def add(self, name, service):
         self.services[name] = service
 
     def covered(self):
-        """The agent has told that it watches all of them, and their collections are rows."""
+        """The agent has reported to watch all services, and the collections of each are rows."""
         pids = {name: service.ask("/gc").truth["pid"] for name, service in self.services.items()}
 
         def all_known():
@@ -99,8 +99,15 @@ class Run:
         spans = [span for service in self.services.values() for span in service.spans()]
         return requests, [span for span in spans if span["SpanKind"] == "Server"]
 
+    def ask_causes(self):
+        """Why requests waited for a thread, as `explain` says from the ledger: {service: {name of the cause: cause}}."""
+        for name, service in self.services.items():
+            [waited] = [r for r in service.requests if r.name == "waits"]
+            [row] = json.loads(self.ask.command("explain", "--json", waited.trace).stdout)["requests"]
+            self.causes[name] = {cause["cause"]: cause for cause in row["causes"]}
+
     def tell(self, phase, ports, callers, times=1):
-        """The spans are what `phase` says, and the view is asked."""
+        """Inserts the spans of `phase`, and asks the view."""
         requests, spans = self.spans()
         spans = [dict(s, SpanAttributes={k: v for k, v in s["SpanAttributes"].items() if ports or "peer.port" not in k}) for s in spans]
         spans += [r.client_span() for r in requests.values()] * callers
@@ -153,7 +160,7 @@ def make_run(directory, things):
     for service in run.services.values():
         for scenario in SCENARIOS:
             scenario(service)
-    # another server at the same port
+    # a different server takes the port
     run.services["sync"].kill()
     run.add("later", start("waitress", port=run.services["sync"].port))
     run.services["later"].wait_up()
@@ -161,11 +168,25 @@ def make_run(directory, things):
     for service in run.services.values():
         service.kill()
     agent.stop()
-    # `explain` would answer from the ledger: here it has to say what request_time_parts says
+    run.ask_causes()
+    # `explain` would answer from the ledger: here the answer must come from request_time_parts
     run.ask.store.ask("TRUNCATE TABLE ebpf_request")
     for phase, said in PHASES.items():
         run.tell(phase, **said)
     return run
+
+
+CAUSES = {**dict.fromkeys(LOOPS, {"loop_blocked"}), "waitress": {"pool_missing", "threads_missing"}, "later": {"pool_missing", "threads_missing"},
+          "sync": {"workers_missing"}}
+
+
+@pytest.mark.parametrize("name", [name for name in SERVERS if name != "werkzeug"])  # has a thread for each request
+def test_threads_that_were_missing_are_the_cause(run, name):
+    """A request waited for 250 of 300 ms because earlier requests, as many as the server has threads, were
+    being served."""
+    found = run.causes[name]
+    [known] = CAUSES.get(name, {"threads_missing"}) & set(found)
+    assert found[known]["ms"] > 150 and found[known]["fix"] and not {"queue", "accept_queue"} & set(found), found
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -190,10 +211,11 @@ def test_explain_says_the_same(run, name):
 
 
 def test_a_loop_is_said_to_be_one(run):
-    """What its requests wait for in it is no row's: said, and said of no server in which a thread has one request at a time."""
+    """Waits inside a loop have no row: the answer says so for loops, and not for servers with one request per thread at a
+    time."""
     rows = {name: [run.answers["callers"][r.trace] for r in run.services[name].requests] for name in SERVERS}
     for name in SERVERS:
         loops = [row for row in rows[name] if any("is an event loop" in text for text in row["not_measured"])]
-        assert len(loops) == (len(rows[name]) if name == "uvicorn" else 0), (name, loops)
+        assert len(loops) == (len(rows[name]) if name in LOOPS else 0), (name, loops)
     said = run.ask.command("explain", [r for r in run.services["uvicorn"].requests if r.name == "waits, too"][0].trace).stdout
     assert "hand-off: the span's thread is an event loop: no row tells how long a request waits there to be read" in said, said

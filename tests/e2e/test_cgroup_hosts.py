@@ -19,7 +19,7 @@ ENTER = 'for f in "$@"; do echo $$ > $f/cgroup.procs || exit; done; exec "$PYTHO
 
 @pytest.fixture
 def unified(tmp_path):
-    """The unified hierarchy, as containerd's service has it there: one cgroup for all containers."""
+    """The unified hierarchy, as containerd's service has there: one cgroup for all containers."""
     if os.path.exists(f"{cgroups.ROOT}/cgroup.controllers"):
         pytest.skip("this host has version 2 only")
     folder = str(tmp_path / "unified")
@@ -34,7 +34,7 @@ def unified(tmp_path):
 
 @pytest.fixture
 def containers():
-    """Two of them by their cgroups of version 1, named as Docker does."""
+    """Two containers by cgroups of version 1, named as Docker does."""
     ids = [f"{os.getpid():x}".rjust(64, digit) for digit in "ab"]
     parent = f"{cgroups.ROOT}/pids/us-{os.getpid()}-docker"
     os.mkdir(parent)
@@ -52,7 +52,8 @@ def start(groups):
 
 
 def test_containers_that_share_a_cgroup_of_version_2(unified, containers, start_agent):
-    """One that is in none comes first, and one that comes while the agent runs is told apart, too."""
+    """A process outside of containers comes first; a process started while the agent runs is told apart,
+    too."""
     ids = list(containers)
     wanted = {start([unified]): ""}
     time.sleep(0.3)

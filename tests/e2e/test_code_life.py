@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code objects that come where others were: a stack has the name of the one that ran, or says that it is gone."""
+"""Code objects at reused addresses: a stack has the name of the code that ran, or <gone>."""
 import collections
 
 import bpf_maps
@@ -13,7 +13,7 @@ CODE_STABLE_READS = 32
 
 
 def names_of(agent, workload, truth):
-    """(what the row says, what the program says) of each collection."""
+    """(name in the row, name reported by the program) of each collection."""
     rows = agent.select(GC, lambda r: r["host_pid"] == workload.pid
                         and truth["begin"] <= host.monotonic_ns(r["start_time"]) <= truth["end"])
     rows.sort(key=lambda r: r["start_time"])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`underspan gil` and `underspan offcpu`: what they print is the sum of the rows that an agent beside them makes, and
-what the watched programs measured themselves; what cannot be done is said in one sentence."""
+"""`underspan gil` and `underspan offcpu`: the printed sums equal the rows of a concurrent agent and the
+measurements of the watched programs; impossible requests end with one sentence."""
 import collections
 import json
 import os
@@ -25,7 +25,7 @@ N, SECONDS = 101, 0.02
 
 
 class Command:
-    """One of the two with its stderr, or all of its output, on a terminal: there it says that it measures."""
+    """One of the commands with stderr, or all output, on a terminal: progress is shown there."""
 
     def __init__(self, *arguments, terminal_stdout=False):
         self.screen = b""
@@ -41,7 +41,7 @@ class Command:
             try:
                 text = os.read(master, 65536)
             except OSError:
-                break  # nobody has the other end any more
+                break  # the far end is closed
             if not text:
                 break
             self.screen += text
@@ -58,7 +58,7 @@ class Command:
         return self.wait_for(b"stop with Ctrl-C")
 
     def stop(self):
-        """Ctrl-C; returns what it printed."""
+        """Ctrl-C; returns the output."""
         self.process.send_signal(signal.SIGINT)
         out = self.process.communicate(timeout=20)[0]
         self._reader.join(5)
@@ -82,7 +82,7 @@ def start_command(cleanup):
 
 @pytest.fixture
 def start_python(cleanup):
-    """Runs a program from a text; it is up when it has printed a line, which is returned with it."""
+    """Runs a program from a text; returns the program and the first line, printed when ready."""
     def start(program, python=sys.executable):
         process = subprocess.Popen([python, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         cleanup.append(process)
@@ -103,7 +103,7 @@ def stacks_of(text):
 
 @pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=str)
 def test_gil_totals_are_those_of_the_rows(python, start_agent, start_workload, start_command):
-    """By thread, against the rows of `underspan run` and against probes on take_gil() itself."""
+    """By thread, against the rows of `underspan run` and against probes on take_gil()."""
     workload = start_workload(python, "gil_contention.py", "hold", 1.5)
     every = [f"--pid={workload.pid}", "--gil_wait.min_duration_us=0"]
     agent = start_agent(*every, trackers=["gil_wait", "gc_pause"])
@@ -117,7 +117,7 @@ def test_gil_totals_are_those_of_the_rows(python, start_agent, start_workload, s
     agent.stop()
     reference.stop()
     assert (found["host_pid"], found["method"]) == (workload.pid, "sched")
-    assert found["lost"] <= found["waits"] // 50  # virtual machines were met that hide a wake-up now and then
+    assert found["lost"] <= found["waits"] // 50  # some virtual machines hide a wake-up now and then
     threads = {t["tid"]: t for t in found["threads"]}
     assert set(truth["tids"]) <= set(threads), found
 
@@ -139,8 +139,8 @@ def test_gil_totals_are_those_of_the_rows(python, start_agent, start_workload, s
         assert 0.4 * max(of_rows) <= mine["max_ns"] <= 2.5 * max(of_rows)
         assert 0.4 * sorted(of_rows)[int(0.97 * len(of_rows))] <= mine["p99_ns"] <= mine["max_ns"]
         assert mine["share_of_time"] == pytest.approx(mine["wait_ns"] / 1e9 / found["duration_s"])
-    # who held it: the shares of the rows, roughly, for each of the two has its own history of holders; the one that sorts
-    # in C has it most of the time, at one line
+    # the holders: the shares of the rows, roughly, as both programs have separate histories of holders; the thread that
+    # sorts in C holds longest, at one line
     held = collections.Counter()
     for row in rows:
         for holder in row["holders"]:
@@ -192,7 +192,8 @@ def test_gil_of_an_idle_process(start_python):
 
 @pytest.mark.parametrize("kind, function", [("sleep", "Sleep.wait"), ("lock", "Lock.wait"), ("poll", "Poll.wait")])
 def test_offcpu_is_what_the_program_waited(kind, function, debian_python, start_agent, start_workload, start_command):
-    """The time at the line that waits is what the program measured; all of it is what the kernel's sums say."""
+    """The time at the waiting line is the program's measurement; the total is the total of the kernel's
+    sums."""
     workload = start_workload(debian_python, "off_cpu_truth.py", kind, N, SECONDS)
     agent = start_agent(f"--pid={workload.pid}", "--off_cpu.profile_interval=1", trackers=["off_cpu", "gil_wait", "gc_pause"])
     workload.wait_covered(agent)
@@ -202,9 +203,9 @@ def test_offcpu_is_what_the_program_waited(kind, function, debian_python, start_
     stacks = stacks_of(command.stop())
     workload.finish()
     agent.stop()
-    waited = sum(stop - start for start, stop, _ in truth["waits"])
+    waited = sum(stop - start for start, stop, *_ in truth["waits"])
     at_line = sum(us for frames, us in stacks if any(f.startswith(function + " (") for f in frames))
-    # a thread that is preempted on its way back, on a busy machine, has no Python stack
+    # a thread preempted on the way back, on a busy machine, has no Python stack
     native = sum(us for frames, us in stacks if frames[0] == "MainThread" and not any(".py:" in f for f in frames))
     assert 0.7 * waited < at_line * 1000 < 1.01 * waited, stacks
     assert at_line * 1000 + native * 1000 > 0.99 * waited - N * 100_000, stacks
@@ -227,7 +228,7 @@ def test_offcpu_wakers(debian_python, start_workload, start_command):
              and "futex [lock]" in frames]
     woken = sum(us for frames, us in waits if re.match(r"Thread-\d+", frames[-1]))
     assert all("--" in frames for frames, _ in stacks)
-    assert woken * 1000 > 0.9 * sum(stop - start for start, stop, _ in truth["waits"]), waits
+    assert woken * 1000 > 0.9 * sum(stop - start for start, stop, *_ in truth["waits"]), waits
     assert any(frames.index("--") == len(frames) - 3 or len(frames) - frames.index("--") > 2 for frames, _ in waits)
 
 
@@ -244,7 +245,7 @@ HOSTILE = ['</title><script>alert("1")</script>', "a;b & c", "esc\x1b[2J\nline\x
 
 
 def widths_of(svg):
-    """Of the frames at the bottom, by their names."""
+    """Widths of the frames at the bottom, by name."""
     rects = [(float(g.find(SVG + "rect").get("y")), float(g.find(SVG + "rect").get("width")), g.find(SVG + "title").text)
              for g in svg.iter(SVG + "g")]
     bottom = max(y for y, _, _ in rects)
@@ -264,7 +265,7 @@ def test_offcpu_draws_whatever_the_names_are(start_python, tmp_path):
     assert sum(widths.values()) == pytest.approx(1180, rel=0.01)
     for name in '</title><script>alert("1")</script>', "a:b & c", "esc?[2J?line", "größe名前?", "MainThread":
         assert any(have.startswith(name) for have in widths), (name, widths)
-        # all of them sleep all the time
+        # all threads sleep all the time
     assert max(widths.values()) == pytest.approx(1180 / 7, rel=0.15)
     titles = [t.text for t in svg.iter(SVG + "title")]
     assert any(re.match(r"clock_nanosleep \[sleep\] \(\d+\.\d{3} ms, \d+\.\d\d%\)$", t) for t in titles), titles
@@ -303,7 +304,7 @@ def test_offcpu_writes_every_form_everywhere(start_python, tmp_path):
 
 
 def kernel_thread():
-    """A pid of a thread of the kernel that runs all the time, and nothing of the sort where none is seen."""
+    """Pid of a busy kernel thread; skips the test if none is visible."""
     for name in os.listdir("/proc"):
         try:
             with open(f"/proc/{name}/comm") as f:
@@ -316,7 +317,7 @@ def kernel_thread():
 
 @pytest.mark.skipif(kernel_thread() is None, reason="no thread of the kernel is seen from here")
 def test_offcpu_of_a_kernel_thread():
-    """It makes no system call: its registers are all 0, which is read() on x86-64."""
+    """No system call: the registers are all 0, which would be read() on x86-64."""
     stacks = stacks_of(run_underspan("offcpu", "-p", str(kernel_thread()), "-d", "3", "--folded", "--off_cpu.min_duration_us=0",
                                      timeout=60).stdout)
     ends = {frames[-1] for frames, _ in stacks}
@@ -325,7 +326,7 @@ def test_offcpu_of_a_kernel_thread():
 
 
 def test_offcpu_compares(start_python, tmp_path):
-    """Two programs that differ in one thread: the difference is that thread's."""
+    """Two programs that differ in one thread: the difference consists of this thread."""
     first, _ = start_python(NAMED % (0.02, ["same", "goes"]))
     second, _ = start_python(NAMED % (0.02, ["same", "comes"]))
     before = tmp_path / "before.folded"
@@ -383,7 +384,7 @@ def test_offcpu_of_any_program(cleanup):
 
 
 def test_offcpu_names_threads_that_wait_all_the_time(start_python):
-    """Deadlocks are looked for with this: their waits are not over, and so in no sum."""
+    """For the search of deadlocks: unfinished waits are in no sum."""
     process, tid = start_python("""
 import threading, time
 lock = threading.Lock()
@@ -400,14 +401,14 @@ while True: time.sleep(0.02)
 
 
 def test_threads_of_the_kernel_are_in_no_system_call():
-    """Their registers are all 0, which would be read()."""
+    """The registers are all 0, which would be read()."""
     result = run_underspan("offcpu", "-p", "2", "-d", "1", "--folded", timeout=60)
     stacks = stacks_of(result.stdout)
     assert any("kthread" in frames for frames, _ in stacks) and "still waits: " in result.stderr, result
     assert not [frames for frames, _ in stacks if frames[-1].startswith("read")] and " in read" not in result.stderr, result
 
 
-# ---- what cannot be done ----
+# ---- failures ----
 
 def gone_pid():
     process = subprocess.Popen(["true"])
@@ -442,7 +443,7 @@ def test_gil_of_a_program_that_is_no_python(cleanup):
 
 
 def test_a_process_that_ends_meanwhile(start_python, cleanup):
-    """What came until then is printed; also of one whose parent has not asked yet how it ended."""
+    """Results up to the end of the process are printed, also for a zombie not yet reaped."""
     process, _ = start_python("import time; print('up', flush=True)\nwhile True: time.sleep(0.02)")
     command = Command("offcpu", "-p", process.pid, "-d", 60)
     cleanup.append(command)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pythons in containers: namespaces and an overlay of their own, equal pids, programs that an upgrade has deleted, and
-files that would let the agent wait for good."""
+"""Pythons in containers: separate namespaces and overlays, equal pids, programs deleted by an upgrade, and files
+that would block the agent for good."""
 import os
 import shlex
 import signal
@@ -23,7 +23,7 @@ with open("/proc/sys/kernel/random/boot_id") as file:
 
 @pytest.fixture(scope="module", autouse=True)
 def user_namespaces():
-    """Not in a chroot, for one."""
+    """Not available in a chroot, for example."""
     if subprocess.run(["unshare", "--user", "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("nobody may make a user namespace here")
 
@@ -58,7 +58,7 @@ def check_all(agent, workloads):
         for table in GC, HANDOFF, "ebpf_gil_wait", "ebpf_probe_health":
             ids = {r["container_id"] for r in agent.select(table, lambda r: r["host_pid"] == workload.host_pid)}
             assert ids == {container_id}, (table, ids)
-        # and what a span carries, of which the container was told nothing
+        # and the attributes of a span from inside the container
         for table in GC, HANDOFF, "ebpf_gil_wait":
             ids = {(r["boot_id"], r["pidns"]) for r in agent.select(table, lambda r: r["host_pid"] == workload.host_pid)}
             assert ids == {(BOOT_ID, workload.pidns)}, (table, ids)
@@ -71,27 +71,27 @@ def trackers(start_agent):
 
 
 def test_containers_of_one_image_stay_apart(pythons, start_agent, start_workload):
-    """All are pid 1, and run the same files through overlays of their own."""
+    """All are pid 1, and run the same files through separate overlays."""
     agent = trackers(start_agent)
     workloads = [start(start_workload, python, container_id, "every_python.py", COLLECTIONS, HANDOFFS, WAITS)
                  for python, container_id in zip(pythons + pythons, IDS)]
     play(agent, workloads)
     agent.stop()
     check_all(agent, workloads)
-    # each collection came to the agent once, though its code is probed for several containers
+    # each collection reached the agent once, though the code is probed for several containers
     counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gc_pause"]
     assert sum(r["seen"] for r in counts) == sum(r["rows"] + r["filtered"] for r in counts)
 
 
 def kubelet(*files):
-    """Runs the agent where the kubelet has made these files."""
+    """Runs the agent with the given files of a kubelet in place."""
     return ["unshare", "--mount", "sh", "-ec", "mount -t tmpfs none /var/log; mkdir /var/log/containers; cd /var/log/containers;"
             + " ".join(["touch --", *map(shlex.quote, files)]) + "; exec \"$@\"", "sh"]
 
 
 def test_names_instead_of_ids(pythons, start_agent, start_workload):
-    """service, namespace, pod and container of every row: of containers that the kubelet knows, with and without a name in the
-    environment, of one that it does not know, and of a process in no container."""
+    """service, namespace, pod and container of every row: of containers known to the kubelet, with and without a name in
+    the environment, of an unknown container, and of a process in no container."""
     names = [("shop-7d9f", "prod", "web"), ("queue-0", "prod", "worker")]
     files = [f"{pod}_{namespace}_{container}-{container_id}.log" for (pod, namespace, container), container_id in zip(names, IDS)]
     agent = start_agent("--gc_pause.stack_min_us=0", trackers=["gc_pause"], prefix=kubelet(*files, "x_y_z-1.log", "\033[2J_a_b-" + IDS[2] + ".log"))
@@ -104,7 +104,7 @@ def test_names_instead_of_ids(pythons, start_agent, start_workload):
     with open("/proc/self/cgroup") as f:
         units = [part.removesuffix(".service") for part in f.read().replace("\n", "/").split("/") if part.endswith(".service")]
     expected.append((*[u for u in units if not u.startswith("user@")], "python3")[:1] + ("", "", ""))
-    # the first rows may go before the environment is read: they have the name of the program
+    # the first rows may precede the read of the environment: they have the name of the program
     for workload, (service, *_) in zip([*workloads, outside], expected):
         agent.wait_rows(GC, lambda r: r["host_pid"] == workload.host_pid and r["service"] == service, timeout=20)
     since = time.time_ns() // 1000
@@ -116,8 +116,8 @@ def test_names_instead_of_ids(pythons, start_agent, start_workload):
 
 
 def test_17_containers_of_one_image_share_its_probes(pythons, start_agent, start_workload):
-    """The file is one, below 17 overlays: each probe that is in it twice costs everybody twice. One container has a copy
-    of its own, made by chmod."""
+    """A single file below 17 overlays: each probe set twice would cost twice everywhere. One container has a copy of
+    the file, made by chmod."""
     python, n = pythons[0], 17
     copied = [python.path, "-c", "import os, sys; os.chmod(sys.argv[1], 0o700); os.execv(sys.argv[1], sys.argv[1:])"]
     ids = [f"{i:064x}" for i in range(n + 1)]
@@ -161,7 +161,7 @@ def test_programs_that_an_upgrade_has_deleted(pythons, start_agent, start_worklo
 
 @pytest.mark.alone
 def test_a_file_system_that_does_not_answer_holds_nobody_up(start_agent, start_workload, debian_python, tmp_path):
-    """A program has a libpython mapped that lies in a file system which is a program, and that one says no more."""
+    """A program maps a libpython from a file system in a program, which no longer answers."""
     library = tmp_path / "libpython3.13.so.1.0"
     subprocess.run(["sh", "-c", f'echo "int nothing;" | $(command -v clang-19 || echo cc) -shared -x c - -o {library}'],
                    check=True)
@@ -176,7 +176,7 @@ def test_a_file_system_that_does_not_answer_holds_nobody_up(start_agent, start_w
         agent = start_agent(trackers=["gc_pause"])
         workload = start_workload(debian_python, "gc_truth.py", 1, 20, 1).wait_covered(agent)
         workload.kill()
-        # it does hang whoever opens it
+        # the file hangs every reader
         reader = subprocess.Popen(["cat", f"/proc/{pid}/root{mapped_path(maps, library.name)}"], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL)
         time.sleep(0.5)
@@ -184,7 +184,7 @@ def test_a_file_system_that_does_not_answer_holds_nobody_up(start_agent, start_w
         agent.stop()
         os.kill(pid, signal.SIGKILL)
     finally:
-        trap.kill()  # the file system ends with it, and with that all who wait
+        trap.kill()  # the file system ends, and with the end all waiting readers
         trap.wait()
     reader.wait(10)
 

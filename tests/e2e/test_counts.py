@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent says about itself adds up, exactly, for every tracker: no event disappears without a count."""
+"""The agent's reports about the agent add up, exactly, for every tracker: no event disappears without a
+count."""
 import http.client
 import re
 import socket
@@ -53,7 +54,7 @@ def test_all_trackers_add_up(debian_python, start_agent, start_workload, cleanup
 
 
 def test_rings_that_overflow_lose_nothing_uncounted(debian_python, start_agent, start_workload):
-    """The agent is stopped while programs work: rings run full, and each event that found no room is counted."""
+    """The agent is stopped while programs work: ring buffers overflow, and each lost event is counted."""
     agent = start_agent(*EVERYTHING, "--off_cpu.profile_interval=1")
     workload = start_workload(debian_python, "everything.py", 3).wait_covered(agent)
     agent.process.send_signal(19)
@@ -67,7 +68,7 @@ def test_rings_that_overflow_lose_nothing_uncounted(debian_python, start_agent, 
     assert "the ring buffer was full" in agent.stderr
 
 
-# ---- what others are told ----
+# ---- metrics and health over HTTP ----
 
 def get(port, path, method="GET"):
     """(status, headers, body)"""
@@ -82,8 +83,8 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\[\\"n])*)"')
 
 
 def metrics(port, path="/metrics"):
-    """{(name, tracker or ''): value} of a page in Prometheus' text format 0.0.4, and as its naming rules want it: HELP,
-    then TYPE, then all samples of one metric, none twice; counters in _total, gauges not; base units."""
+    """{(name, tracker or ''): value} of a page in Prometheus' text format 0.0.4 by the naming rules: HELP, then
+    TYPE, then all samples of one metric, no duplicates; counters end in _total, gauges do not; base units."""
     status, headers, text = get(port, path)
     assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert text.endswith("\n")
@@ -126,7 +127,7 @@ def test_metrics_and_doctor(debian_python, start_agent, start_workload):
     port = free_port()
     agent = start_agent(*EVERYTHING, f"--metrics.listen=127.0.0.1:{port}")
     workload = start_workload(debian_python, "everything.py", 1).wait_covered(agent)
-    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]  # clients that say nothing
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]  # silent clients
     workload.say()
     workload.read()
     first = metrics(port)
@@ -152,7 +153,7 @@ def test_metrics_and_doctor(debian_python, start_agent, start_workload):
 
 
 def test_health_and_what_is_no_request(start_agent):
-    """/healthz says that all is well, other pages are none, and whoever sends strange or endless things keeps nobody out."""
+    """/healthz reports success, unknown pages are 404, and strange or endless requests do not block further clients."""
     port = free_port()
     start_agent(f"--metrics.listen=127.0.0.1:{port}", trackers=["gc_pause"])
     assert get(port, "/healthz")[::2] == get(port, "/livez")[::2] == (200, "ok\n")
@@ -162,7 +163,7 @@ def test_health_and_what_is_no_request(start_agent):
     for method in "POST", "PUT", "DELETE", "OPTIONS", "FROB":
         status, headers, _ = get(port, "/metrics", method)
         assert (status, headers["Allow"]) == (405, "GET, HEAD"), method
-    # more of them than there are places, each with a byte now and then
+    # more clients than connection slots, each sending a byte now and then
     begin, slow = time.monotonic(), []
     for _ in range(64):
         slow.append(socket.create_connection(("127.0.0.1", port)))
@@ -172,10 +173,10 @@ def test_health_and_what_is_no_request(start_agent):
             try:
                 s.send(b"y")
             except OSError:
-                pass  # it was ended, as it should be
+                pass  # closed by the agent, as expected
         time.sleep(0.5)
     begin = time.monotonic()
-    assert get(port, "/healthz")[0] == 200 and time.monotonic() - begin < 8  # two rounds of 5 s for all of them
+    assert get(port, "/healthz")[0] == 200 and time.monotonic() - begin < 8  # two rounds of 5 s for all clients
     with socket.create_connection(("127.0.0.1", port)) as s:  # a body is not read
         s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")
         with pytest.raises(OSError):
@@ -190,10 +191,10 @@ def test_health_of_a_delivery_that_is_stuck(start_agent):
     port, nobody = free_port(), free_port()
     agent = start_agent(f"--clickhouse=http://127.0.0.1:{nobody}", f"--metrics.listen=127.0.0.1:{port}", "--report_interval=1s",
                         "--flush_interval=1s", "--metrics.stuck_after=4s", trackers=["gc_pause"], stdout=False)
-    assert get(port, "/healthz")[0] == 200  # not yet
+    assert get(port, "/healthz")[0] == 200  # not ready
     host.wait_until(lambda: get(port, "/healthz")[0] == 503, 30, "503")
     assert re.fullmatch(r"delivery is stuck: no insert succeeds, the oldest row waits for \d+ s\n", get(port, "/healthz")[2])
-    assert get(port, "/livez")[0] == 200  # to start it again would not help
+    assert get(port, "/livez")[0] == 200  # a restart would not help
     assert metrics(port)["underspan_delivery_failing", ""] == 1
     agent.kill()
 

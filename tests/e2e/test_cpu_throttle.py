@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a CPU quota takes from a process is a row: in sum cpu.stat's own delta, in time as the process saw it."""
+"""Time taken from a process by a CPU quota is a row: the sum equals cpu.stat's delta, the times equal the
+process's observation."""
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ from store_fixture import ROOT, UNDERSPAN, Store, underspan
 
 TABLE = "ebpf_cpu_throttle"
 MS = 1_000_000
-# burns CPU for so many seconds of wall clock at each word, and tells the holes in which it did not run
+# burns CPU for a number of seconds of wall clock at each word, and reports the gaps without CPU
 BURNER = """if True:
     import json, sys, time
     print("up", flush=True)
@@ -89,7 +90,7 @@ def sums(rows):
 
 
 def deltas(before, after, cgroup):
-    """As sums() has them; version 2 cuts the nanoseconds off."""
+    """In the form of sums(); version 2 truncates the nanoseconds."""
     return {name: after[name] - before[name] for name in ("nr_throttled", "throttled_ns")}
 
 
@@ -101,7 +102,7 @@ def assert_same(rows, before, after, cgroup):
 
 
 def test_throttled_time_is_cpu_stats(start_agent, make_cgroup, start_burner):
-    """20 ms of 100: from the process's first moment to its last, through bursts and rests."""
+    """20 ms of 100: from the process's first moment to the last, through bursts and pauses."""
     cgroup = make_cgroup(20_000, 100_000)
     agent = start_agent(trackers=["cpu_throttle"])
     burner = start_burner(cgroup)
@@ -114,7 +115,7 @@ def test_throttled_time_is_cpu_stats(start_agent, make_cgroup, start_burner):
     time.sleep(1.2)  # the agent asks once a second
     agent.stop()
     rows = rows_of(agent, burner.pid, cgroup)
-    assert after["nr_throttled"] >= 3  # more, where the machine has nothing else to do
+    assert after["nr_throttled"] >= 3  # more on an idle machine
     assert_same(rows, {"nr_throttled": 0, "throttled_ns": 0}, after, cgroup)
     assert rows[-1]["throttled_periods_total"] == after["nr_throttled"]
     assert sum(r["periods"] for r in rows) <= rows[-1]["periods_total"] <= after["nr_periods"]
@@ -128,16 +129,16 @@ def test_throttled_time_is_cpu_stats(start_agent, make_cgroup, start_burner):
 
 
 def check_moments(rows, holes):
-    """The process did not run when the rows say so. (It may not have run at other times either, on a busy machine.)"""
+    """The process did not run at the times in the rows. (On a busy machine, there may be further gaps.)"""
     stood_still = sum(max(0, min(end, monotonic_ns(r["end_time"])) - max(begin, monotonic_ns(r["start_time"])))
                       for begin, end in holes for r in rows)
-    # a program that has moved from one CPU to another may be counted on both
+    # a program migrated between CPUs may be counted on both
     throttled = sum(min(r["throttled_ns"], r["duration_ns"]) for r in rows)
     assert stood_still > 0.6 * throttled, f"{stood_still / MS:.0f} of {throttled / MS:.0f} ms"
 
 
 def test_a_process_that_was_there_before_and_one_that_comes(start_agent, make_cgroup, start_burner):
-    """The agent starts in the middle: what was counted before is not told; two processes of a cgroup have rows alike."""
+    """The agent starts in the middle: earlier throttling is not reported; two processes of a cgroup have equal rows."""
     cgroup = make_cgroup(10_000, 50_000)
     burner = start_burner(cgroup)
     burner.burn(0.5)
@@ -160,7 +161,7 @@ def test_a_process_that_was_there_before_and_one_that_comes(start_agent, make_cg
 
 
 def test_the_quota_of_a_cgroup_above(start_agent, make_cgroup, start_burner):
-    """A pod's limit over a container without one; a process outside has no rows."""
+    """A pod's limit over a container without a limit; a process outside has no rows."""
     pod = make_cgroup(20_000, 100_000)
     container = make_cgroup(None, parent=pod)
     agent = start_agent(trackers=["cpu_throttle"])
@@ -208,7 +209,7 @@ def test_only_the_chosen_process(start_agent, make_cgroup, start_burner):
 
 
 def test_explain_says_so(make_cgroup, start_burner, cleanup, tmp_path):
-    """From the kernel into a database and out again: the windows stand under the span that they stopped, and nowhere else."""
+    """From the kernel into a database and out again: the windows stand under the stopped span, and nowhere else."""
     cgroup = make_cgroup(20_000, 100_000)
     with Store(tmp_path / "db") as store:
         env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": store.password}

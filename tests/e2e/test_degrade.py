@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Without what newer kernels have, every tracker goes on by its fallback, and its counts add up."""
+"""Without features of newer kernels, every tracker uses the fallback, and the counts add up."""
 import re
 
 import pytest
@@ -12,7 +12,7 @@ WATCHED = ["handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_conn
 
 
 def features():
-    """{name: is it there} as doctor says."""
+    """{name: present} as reported by doctor."""
     text = run_underspan("doctor", "-v", timeout=60).stdout
     found = {name: mark == "yes" for mark, name in re.findall(r"^  (yes|no) +(\w+)", text, re.M)}
     assert {"task_storage", "attach_cookie", "sk_data_ready", "sys_exit_accept"} <= set(found), text

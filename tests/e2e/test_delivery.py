@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever breaks between the agent and the database: every row arrives once, or is counted. The store is the real engine;
-a proxy before it breaks what the test says. Rows come by number through the agent's own pipeline."""
+"""Failures between the agent and the database: every row arrives once, or is counted. The store is the real engine; a
+proxy in front breaks as told. Numbered rows come through the agent's pipeline."""
 import gzip
 import re
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.light
 
 
 def first(n, action):
-    """The first n inserts fare so, the others well."""
+    """`action` for the first n inserts, success for the rest."""
     return lambda request: action if request.number < n else None
 
 
@@ -118,7 +118,7 @@ def test_server_down_for_long(proxy, sender, database, tmp_path):
 
 @pytest.mark.parametrize("when", ["in the middle of an insert", "after it"])
 def test_store_killed(when, tmp_path, cleanup):
-    """kill -9 of the database while, or just after, it works on an insert; and started again."""
+    """kill -9 of the database during, or just after, an insert; and a new start."""
     stores = [Store(tmp_path / "store")]
     proxy = fault.FaultProxy(stores[0].address)
     cleanup += [stores[0], proxy]
@@ -179,7 +179,8 @@ def kill_after_reply(process, proxy, request):
 
 @pytest.mark.parametrize("phase", [kill_before, kill_in_body, kill_before_store, kill_before_reply, kill_after_reply])
 def test_agent_killed(phase, proxy, sender, database, tmp_path):
-    """kill -9 in every phase of a batch; the next run delivers what is in the spool, and knows what was not."""
+    """kill -9 in every phase of a batch; the next run delivers the spool, and counts rows that were only in
+    memory."""
     killed = []
 
     def act(p, request):
@@ -198,7 +199,7 @@ def test_agent_killed(phase, proxy, sender, database, tmp_path):
     assert rows == different, "rows are there twice"
     # the kill may come between the test's own count and the pipeline's
     assert rows + counts["lost_crash"] in (handed, handed - 1), counts
-    # a batch, and those that the writer had not come to: some, on a busy machine
+    # a batch, and rows not reached by the writer: some, on a busy machine
     assert counts["recovered"] == counts["inserted"] and counts["lost_crash"] <= 4000
 
 
@@ -207,7 +208,7 @@ def told_lost(s):
 
 
 def test_agent_killed_at_random(proxy, sender, database, tmp_path):
-    """Ten times, somewhere; each run goes on with new numbers, and tells what the one before lost."""
+    """Ten times, at random; each run goes on with new numbers, and reports the loss of the previous run."""
     lost = handed = 0
     for i in range(10):
         s = sender("--rows=1000003", f"--first={handed}", "--rate=20000", "--batch_rows=331", "--hold",
@@ -255,7 +256,7 @@ def small_disk(tmp_path):
 
 
 def test_disk_full(small_disk, proxy, sender, database):
-    """The spool takes what the disk takes, memory the rest; when rows leave the disk, those in memory go there."""
+    """The spool fills the disk, memory takes the rest; as rows leave the disk, rows from memory follow."""
     proxy.plan = lambda request: fault.answer(503)
     s = sender("--rows=20011", "--batch_rows=500", "--hold", spool=small_disk / "spool").wait_added()
     wait_until(lambda: "kept in memory" in s.stderr, 10, "the warning")
@@ -267,7 +268,8 @@ def test_disk_full(small_disk, proxy, sender, database):
 
 
 def test_read_only_disk(small_disk, proxy, sender, database):
-    """Rows stay in memory; as soon as the disk can be written they are there, and outlive a kill -9."""
+    """Rows stay in memory; as soon as the disk is writable the rows are on the disk, and survive a kill
+    -9."""
     spool = small_disk / "spool"
     spool.mkdir()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
@@ -294,7 +296,7 @@ def test_two_agents_do_not_share_a_spool(proxy, sender, tmp_path):
 
 
 def test_rows_that_are_refused(sender, database, tmp_path):
-    """27: each bad row is found and put aside, with the reason; all others arrive."""
+    """27: each bad row is found and set aside, with the reason; all good rows arrive."""
     s = sender("--rows=5003", "--batch_rows=1000", "--bad_every=997", spool=tmp_path / "spool")
     counts = s.end(code=1)
     database.check(4998, gaps=5)
@@ -305,7 +307,7 @@ def test_rows_that_are_refused(sender, database, tmp_path):
 
 @pytest.mark.parametrize("code", [6, 25, 26, 27, 117, 130, 131, 407, 676])
 def test_codes_of_single_rows(code, proxy, sender, database, tmp_path):
-    """What a server says of one row does not hold up the others, nor take one of them along."""
+    """A server's error about one row neither delays nor removes good rows."""
     def plan(request):
         return fault.exception(code, status=400) if b'{"n":499,' in gzip.decompress(request.read()) else None
     proxy.plan = plan
@@ -316,7 +318,7 @@ def test_codes_of_single_rows(code, proxy, sender, database, tmp_path):
 
 
 def test_killed_while_a_bad_row_is_looked_for(proxy, sender, database, tmp_path):
-    """A batch that is being cut is cut again, and what of it arrived is not doubled."""
+    """A batch being split is split again; rows that had arrived are not doubled."""
     for number in 3, 9:
         killed = []
 
@@ -337,7 +339,7 @@ def test_killed_while_a_bad_row_is_looked_for(proxy, sender, database, tmp_path)
 
 
 def test_too_many_days_for_one_insert(sender, database):
-    """252 for its partitions: cut by days, into what one INSERT may have."""
+    """252 because of the partitions: split by days, within the limit of one INSERT."""
     s = sender("--rows=1009", "--days=250")
     counts = s.end()
     database.check(1009)
@@ -390,7 +392,7 @@ def test_async_insert(proxy, sender, database):
 
 
 def foreign(engine=None, version="25.3.2.39"):
-    """The store as a server that gathers INSERTs, which it does not; with `engine`, which the embedded engine cannot have."""
+    """The store posing as a server that gathers INSERTs; with `engine`, posing as an engine unavailable in the store."""
     def act(p, request):
         status, headers, body = p.ask_store(request)
         if engine is not None and b"system.tables" in request.body:
@@ -402,7 +404,7 @@ def foreign(engine=None, version="25.3.2.39"):
 
 @pytest.mark.parametrize("engine", [None, "Distributed", "ReplacingMergeTree", "\\N"])
 def test_async_insert_into_what_would_double(engine, proxy, sender, database):
-    """The rows arrive, one by one INSERT, and it is said why."""
+    """The rows arrive, one by one INSERT, and the reason is logged."""
     def plan(request):
         lost = len(proxy.inserts()) == 1 and request.table
         return fault.lose_reply if lost else foreign(engine)
@@ -434,7 +436,7 @@ def test_async_insert_of_whom_system_tables_is_hidden(proxy, sender, database):
 
 
 def test_busy_table_does_not_hurry_the_others(proxy, sender, database):
-    """handoff fills batches of 100, the other two tables wait for their own rows or age."""
+    """handoff fills batches of 100; the remaining two tables wait for rows or age."""
     s = sender("--rows=3000", "--batch_rows=100", "--flush_interval=30", "--hold").wait_added()
     wait_until(lambda: database.numbers()[0] == 3000, 10, "the full batches")
     assert {r.table for r in proxy.inserts()} == {TABLES[0]} and len(proxy.inserts()) == 30
@@ -463,6 +465,6 @@ def test_real_agent_while_the_server_is_down(end, agent_target, start_agent, pro
     wait_until(lambda: collections_of(database, workload.hello, truth) >= len(truth["collections"]), 20, "all rows")
     agent.stop()
     assert len(truth["collections"]) <= collections_of(database, workload.hello, truth) <= len(truth["collections"]) + 2
-    # what became of them is in the agent's own table
+    # the fate of the rows is in the agent's table
     sums = database.store.ask(f"SELECT sum(recovered) > 0, sum(lost_crash) FROM {database.name}.ebpf_agent FORMAT TSV")
     assert sums.split()[0] == "1" and (end == "kill -9" or sums.split()[1] == "0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server, how it is reached, and whether it is the one that is meant: connections, fail-over, names, TLS."""
+"""Choice and identity of the server: connections, fail-over, names, TLS."""
 import random
 import re
 import socket
@@ -42,7 +42,7 @@ def test_next_server_when_one_fails(store, proxy, sender, database, cleanup):
 
 @pytest.mark.parametrize("fault_there", [fault.exception(60, status=404), fault.exception(516, status=403), fault.answer(404)])
 def test_next_server_when_one_is_not_set_up(fault_there, store, proxy, sender, database, cleanup):
-    """No such table, user or path at the first: somebody has to mend that, and the second one has all of them."""
+    """No such table, user or path at the first server, to be mended by an operator; the second server has all."""
     other = fault.FaultProxy(store.address)
     cleanup.append(other)
     proxy.plan = lambda request: fault_there
@@ -66,7 +66,7 @@ def test_servers_that_come_and_go(store, proxy, sender, database, cleanup):
 
 
 def test_name_that_moves(store, database, tmp_path, cleanup):
-    """DNS: the old server goes away, the name means another address."""
+    """DNS: the old server goes away, the name gets a new address."""
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.2 clickhouse.test\n")
     old = fault.FaultProxy(store.address, host="127.0.0.2")
@@ -84,7 +84,7 @@ def test_name_that_moves(store, database, tmp_path, cleanup):
 
 
 def test_name_server_that_is_silent(database, tmp_path, cleanup):
-    """A look-up that hangs for a minute holds up neither the next attempt nor the end."""
+    """A look-up that hangs for a minute delays neither the next attempt nor the end."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         try:
             silent.bind(("127.9.9.9", 53))
@@ -101,7 +101,7 @@ def test_name_server_that_is_silent(database, tmp_path, cleanup):
         wait_until(lambda: "will try again" in s.stderr, 10, "a first failure")
         assert re.search("[Rr]esolv|time", s.stderr), s.stderr
         silent.settimeout(5)
-        silent.recv(512)  # it was this one that was asked
+        silent.recv(512)  # the query came to this name server
         begin = time.monotonic()
         counts = s.terminate().end()
         assert time.monotonic() - begin < 5 and counts["spooled"] == 1009
@@ -115,7 +115,7 @@ def openssl(*arguments, cwd):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """An authority, a server certificate of it that is good and one that has expired, a client's."""
+    """An authority with a good and an expired server certificate, and a client's certificate."""
     d = tmp_path_factory.mktemp("tls")
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
             "-days", "2", "-subj", "/CN=test authority", cwd=d)
@@ -144,9 +144,9 @@ def test_tls(store, database, certificates, cleanup):
 
 @pytest.mark.parametrize("what, said", [("expired", "expired|certificate"), ("unknown", "certificate"), ("no client", "will try again")])
 def test_tls_refused(what, said, store, database, certificates, tmp_path, cleanup):
-    """Nothing is sent to whom it is not meant for; the rows wait for a good certificate."""
+    """Nothing is sent to a wrong server; the rows wait for a good certificate."""
     d = certificates
-    time.sleep(1.1 if what == "expired" else 0)  # one of zero days ends in the second in which it was made
+    time.sleep(1.1 if what == "expired" else 0)  # a certificate of zero days ends within the second of the creation
     bad = "expired" if what == "expired" else "server"
     p = fault.FaultProxy(store.address, tls=fault.tls_context(d / f"{bad}.pem", d / f"{bad}.key", d / "ca.pem" if what == "no client" else None))
     cleanup.append(p)
@@ -163,8 +163,8 @@ def test_tls_refused(what, said, store, database, certificates, tmp_path, cleanu
 
 
 def test_certificates_that_are_renewed(store, database, certificates, tmp_path, cleanup):
-    """The server's runs out and it gets one of another authority: rows wait until the agent's file has that, too, and no restart or
-    signal is needed."""
+    """The server's certificate expires and is replaced, signed by a new authority: rows wait until the agent's file contains the
+    new authority; no restart or signal is needed."""
     d, new = certificates, tmp_path
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "new.key", "-out", "new.pem",
             "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", cwd=new)
@@ -176,7 +176,7 @@ def test_certificates_that_are_renewed(store, database, certificates, tmp_path, 
                spool=new / "spool")
     cleanup.append(s)
     wait_until(lambda: len(p.inserts()) > 3, 10, "some inserts")
-    time.sleep(1.1)  # one of zero days ends in the second in which it was made
+    time.sleep(1.1)  # a certificate of zero days ends within the second of the creation
     p.tls = fault.tls_context(d / "expired.pem", d / "expired.key")
     for connection in list(p.open):
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding processes holds nobody up: what has to be read of one that does not answer is waited for by nobody else."""
+"""Discovery delays nobody: an unresponsive process delays only the reads of its files."""
 import os
 import signal
 import sys
@@ -13,7 +13,7 @@ from cgroups import MemoryCgroup
 from agent import PATIENCE, STOP_SECONDS, processes_with
 from test_gc_pause import copy_python, match, rows_of
 
-pytestmark = pytest.mark.alone  # what hangs keeps every agent of the host waiting for a while
+pytestmark = pytest.mark.alone  # a hung read makes every agent of the host wait for a while
 
 GC = "ebpf_gc_pause"
 FUSE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fuse.py")
@@ -21,8 +21,8 @@ COLLECTIONS = 499
 
 
 class Trapped:
-    """A Python whose file lies in an overlay over a file system that is a program (as images that are fetched lazily have
-    it), and which forks a child when told to."""
+    """A Python on a file in an overlay over a file system in a program (as images fetched lazily), which forks a child
+    when told to."""
 
     def __init__(self, python, start_workload, how="--overlay", run=("env",), env=None, mounter=()):
         in_trap = host.Python.__new__(host.Python)
@@ -30,7 +30,7 @@ class Trapped:
         name = os.path.basename(os.path.realpath(python.path))
         self.workload = start_workload(in_trap, "forks_later.py", env={"PYTHONHOME": "/usr", **(env or {})},
                                        prefix=[*mounter, sys.executable, FUSE, how, python.path, name, *run])
-        self.pid = self.workload.read()  # what the file system says
+        self.pid = self.workload.read()  # printed by the file system
         assert self.workload.read()["pid"] == self.pid
         self.program = f"/proc/{self.pid}/exe"
 
@@ -47,7 +47,7 @@ class Trapped:
 
     def end(self):
         os.kill(self.pid, signal.SIGKILL)
-        self.workload.kill()  # the file system ends with it, and with that all who wait
+        self.workload.kill()  # the file system ends, and with the end all waiting readers
 
 
 def health(agent, pid):
@@ -66,13 +66,13 @@ def test_a_program_that_cannot_be_read_holds_nobody_up(debian_python, start_agen
         one.hang()
     agent = start_agent(trackers=["gc_pause", "gil_wait", "off_cpu"])
     try:
-        # it does hang whoever reads it
+        # the file hangs every reader
         readers = [os.posix_spawn("/bin/cat", ["cat", one.program], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", 1, 0)])
                    for one in trapped]
         healthy.wait_covered(agent)
         healthy.say()
         copy, env = copy_python(debian_python, tmp_path / "new")
-        newcomer = start_workload(copy, "gc_truth.py", 1, 3, 1, env=env).wait_covered(agent)  # a file nobody has seen
+        newcomer = start_workload(copy, "gc_truth.py", 1, 3, 1, env=env).wait_covered(agent)  # an unknown file
         truth = healthy.read()
         agent.wait_rows(GC, lambda r: r["pid"] == healthy.hello["pid"] and host.monotonic_ns(r["start_time"]) >= truth["begin"],
                         n=len(truth["collections"]), timeout=60)
@@ -82,8 +82,8 @@ def test_a_program_that_cannot_be_read_holds_nobody_up(debian_python, start_agen
         assert all(os.waitpid(reader, os.WNOHANG)[0] == 0 for reader in readers)
         newcomer.kill()
     finally:
-        # a request that a program has taken and does not answer cannot be taken back, not by SIGKILL either: the agent's
-        # threads, like those of cat, end when the program does
+        # a request taken by a FUSE server and not answered cannot be cancelled, not even by SIGKILL: the threads of the
+        # agent and of cat end with the server
         for one in trapped:
             one.end()
     for reader in readers:
@@ -92,7 +92,7 @@ def test_a_program_that_cannot_be_read_holds_nobody_up(debian_python, start_agen
 
 
 def test_it_is_watched_as_soon_as_it_answers(debian_python, start_agent, start_workload):
-    """With all that it has forked meanwhile."""
+    """With all children forked in the time."""
     trapped = Trapped(debian_python, start_workload)
     trapped.hang()
     agent = start_agent(trackers=["gc_pause"])
@@ -114,7 +114,7 @@ NOBODY = "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-c
 
 
 def test_a_served_files_number_is_not_anothers(debian_python, start_agent, start_workload, tmp_path):
-    """Whoever serves a file chooses its inode's number, so that device and inode together make that of somebody's Python."""
+    """A FUSE server chooses the inode's number, so that device and inode together equal those of a foreign Python."""
     copy, env = copy_python(debian_python, tmp_path / "new")
     trapped = [Trapped(debian_python, start_workload, "--detached", NOBODY, {"SAME_NUMBER": os.path.realpath(copy.path)})
                for _ in range(20)]
@@ -122,7 +122,7 @@ def test_a_served_files_number_is_not_anothers(debian_python, start_agent, start
         one.hang()
     agent = start_agent(trackers=["gc_pause"])
     try:
-        time.sleep(2 * PATIENCE)  # some of them have been given up, since others of the same user wait
+        time.sleep(2 * PATIENCE)  # some were given up because of waiting reads of the same user
         begun = time.monotonic()
         start_workload(copy, "gc_truth.py", 1, 3, 1, env=env).wait_covered(agent)
         assert time.monotonic() - begun < 2 * PATIENCE, "it was taken for a file that does not answer"
@@ -141,8 +141,8 @@ def identity(path):
 
 
 def test_a_file_that_pretends_to_be_another_in_an_overlay(debian_python, start_agent, start_workload, tmp_path):
-    """Over FUSE, with the inode, size, times and build id of somebody else's file in an overlay. While it does not answer, the
-    other one does not wait; then each has its own probes."""
+    """Over FUSE, with the inode, size, times and build id of a foreign file in an overlay. While the FUSE file does not
+    answer, the foreign file does not wait; then each has separate probes."""
     copy, env = copy_python(debian_python, tmp_path / "new")
     trapped = Trapped(debian_python, start_workload, run=NOBODY, env={"SAME_AS": copy.path})
     try:
@@ -166,7 +166,7 @@ def test_a_file_that_pretends_to_be_another_in_an_overlay(debian_python, start_a
 
 
 def test_files_of_many_users_that_hang(debian_python, start_agent, start_workload, tmp_path):
-    """Five users, each of whom would take as many readers as there are for one."""
+    """Five users, each with enough files to use up the readers of one user."""
     copy, env = copy_python(debian_python, tmp_path / "new")
     trapped = []
     for i in range(40):
@@ -191,7 +191,7 @@ READER = "underspan:read"
 
 
 def state_of(pid):
-    """Its name, D where nobody can end its wait, and its parent."""
+    """Name, state (D: uninterruptible), and parent."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
@@ -218,9 +218,9 @@ def hung_readers(agent):
 
 
 def leave_behind(agent, start_agent):
-    """The agent is killed; what hangs remains, and the next one adds nothing to it."""
+    """Kills the agent; hung readers remain, and the next agent adds none."""
     host.wait_until(lambda: len(hung_readers(agent)) >= OF_ONE_USER, 20, "readers that hang")
-    time.sleep(2 * PATIENCE)  # that is all
+    time.sleep(2 * PATIENCE)  # no further readers
     left = hung_readers(agent)
     assert len(left) == OF_ONE_USER
     agent.kill()
@@ -240,8 +240,8 @@ def tenant(cleanup):
 
 @pytest.mark.parametrize("how, n", [("--overlay", 8), ("--overlay", 16), ("--detached", 8), ("--long", 8)])
 def test_files_that_hang_use_up_nobody_elses_turn(how, n, debian_python, start_agent, start_workload, tmp_path, tenant):
-    """One user's files, each in a file system of its own that does not answer: in an overlay, in a mount that was detached, in
-    one of a path that is longer than paths may be."""
+    """Files of a single user, each in a separate file system that hangs: in an overlay, in a detached mount, in a mount
+    with a path longer than PATH_MAX."""
     healthy = start_workload(debian_python, "gc_truth.py", 1, COLLECTIONS, 1)
     trapped = [Trapped(debian_python, start_workload, how, NOBODY) for _ in range(n)]
     for one in trapped:
@@ -252,7 +252,7 @@ def test_files_that_hang_use_up_nobody_elses_turn(how, n, debian_python, start_a
         if n > 8:
             agent = leave_behind(agent, start_agent)
             agent.wait_rows(GC, lambda r: r["pid"] == healthy.hello["pid"])
-            begun = time.monotonic()  # the same user in another container
+            begun = time.monotonic()  # the same user in a second container
             start_workload(debian_python, "gc_truth.py", 1, 3, 1, prefix=[*tenant.prefix, *NOBODY]).wait_covered(agent)
             assert time.monotonic() - begun < 3 * PATIENCE, "its turn was another container's"
         for i in range(3):
@@ -270,7 +270,7 @@ def test_files_that_hang_use_up_nobody_elses_turn(how, n, debian_python, start_a
             for one in trapped:
                 rows = host.wait_until(lambda: health(agent, one.pid), 40, f"a word about process {one.pid}")
                 assert not rows[0]["live"] and "stall" in rows[0]["reason"], rows
-        elif how == "--detached":  # asked by its file's name, it is said at once
+        elif how == "--detached":  # refused at once, by the name of the file
             for one in trapped:
                 rows = host.wait_until(lambda: health(agent, one.pid), 40, f"a word about process {one.pid}")
                 assert not rows[0]["live"], rows
@@ -285,7 +285,7 @@ def test_files_that_hang_use_up_nobody_elses_turn(how, n, debian_python, start_a
 
 
 class Forks:
-    """How long it takes to start a process, again and again: the kernel lets nobody fork while it sets a probe."""
+    """Measures the time to start a process, repeatedly: the kernel blocks fork() while a probe is set."""
 
     def __init__(self):
         self.longest = 0
@@ -311,8 +311,8 @@ STALL = 4
 
 
 def test_probes_wait_for_no_file(debian_python, start_agent, start_workload, cleanup):
-    """The file is read, and then, as its probes are set, it does not answer any more. The kernel would read it with the whole
-    host's fork() locked. A file that root has mounted is probed when it answers again, anybody else's overlay never."""
+    """The file is read, and hangs when the probes are set. The kernel would read the file with fork() of the whole host
+    blocked. A file mounted by root is probed when the file answers again, an overlay of a user never."""
     agent = start_agent(trackers=["gc_pause", "gil_wait"])
     stalls = {"STALLS_AFTER": str(STALL), "STALLS_FOR": str(agent.pid)}
     forks = Forks()

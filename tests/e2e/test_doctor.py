@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of a process: its interpreter, how each thing was found, and why something is missing. A program that
-only looks like Python is no Python, to doctor and to the agent."""
+"""The report about a process: the interpreter, how each part was found, and why a part is missing. A program that
+only looks like Python is not a Python for doctor and agent."""
 import json
 import re
 import signal
@@ -16,7 +16,7 @@ from test_gc_pause import copy_python
 
 pytestmark = pytest.mark.light
 
-# exports what Python 3.9 exports, with its texts, and keeps garbage where the state would be
+# exports the symbols of Python 3.9, with the texts, and has garbage in place of the state
 IMITATION = r"""
 #include <stdio.h>
 #include <unistd.h>
@@ -55,14 +55,14 @@ REASON = "the interpreter's state is not where expected for this build"
 
 
 def lines_of(output, pid):
-    """{what: (ok, detail)} of one process."""
+    """{label: (ok, detail)} of one process."""
     section = output.split(f"process {pid}\n", 1)[1].split("\n\n", 1)[0]
     return {line[7:21].strip(): (line[2:4] == "ok", line[22:].strip()) for line in section.splitlines() if line}
 
 
 @pytest.mark.parametrize("probed", [False, True], ids=["alone", "beside an agent"])
 def test_doctor_knows_every_python(probed, start_on_all, start_agent):
-    """Also where an agent has its probes in these files: what is read is the file, not the breakpoints."""
+    """Also while an agent has probes in these files: doctor reads the file, not the breakpoints."""
     if probed:
         start_agent("--gil_wait.method=uprobe", trackers=["gc_pause", "gil_wait"])
     workloads = start_on_all("gc_truth.py", 3, 10, 1, pythons=ALL_PYTHONS)
@@ -114,7 +114,7 @@ def test_a_program_that_imitates_python_is_refused(imitations, start_agent):
         assert not rows[0]["live"] and rows[0]["reason"] == reason, (what, rows, reason)
         agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == process.pid and r["tracker"] == "gc_pause"
                         and not r["live"] and r["reason"] == reason)
-    # it calls itself a collector once a second, but no row is made of that any more
+    # the process calls itself a collector once a second, but without further rows
     before = {table: len(agent.rows[table]) for table in ("ebpf_gc_pause", "ebpf_gil_wait")}
     time.sleep(3)
     agent.stop()
@@ -123,7 +123,7 @@ def test_a_program_that_imitates_python_is_refused(imitations, start_agent):
     assert sum(r["filtered"] for r in counts) >= 2 * len(imitations), counts
 
 
-# two copies of itself, and a process for each command
+# two copies of the process, and a process for each command
 MASTER = """if True:
     import json, os, sys, time
     for command in None, None, *json.loads(sys.argv[1]):
@@ -138,7 +138,7 @@ MASTER = """if True:
 
 @pytest.mark.parametrize("start", [[], ["sh", "-c", '"$@"; true', "sh"]], ids=["master", "its shell"])
 def test_doctor_sums_up_descendants(start, debian_python, cleanup, tmp_path):
-    """Of a master its workers are what counts; what cannot be watched is named, and what runs no Python is no fault."""
+    """Of a master, the workers count; refused workers are named; a child without Python is not a fault."""
     copy, env = copy_python(next(p for p in ALL_PYTHONS if p.version >= (3, 13) and not p.root), tmp_path)
     call_it_free_threaded(copy.image)
     for others, watched in ([], "2 of 2"), ([[copy.path, "-c", "print(2, flush=True); import time; time.sleep(30)"]], "2 of 3"):
@@ -150,7 +150,7 @@ def test_doctor_sums_up_descendants(start, debian_python, cleanup, tmp_path):
         result = run_underspan("doctor", "-p", str(process.pid), timeout=30)
         host.os.killpg(process.pid, signal.SIGKILL)
         lines = lines_of(result.stdout, process.pid)
-        if start:  # the master itself is one of them
+        if start:  # the master is included
             watched = watched.replace("2 of 2", "3 of 3").replace("2 of 3", "3 of 4")
             assert lines["Python"] == (True, "no interpreter in this process, but in descendants"), lines
         assert lines["descendants"] == (not others, f"{watched} Python processes can be watched; 1 run no Python"), lines
@@ -159,7 +159,7 @@ def test_doctor_sums_up_descendants(start, debian_python, cleanup, tmp_path):
 
 
 def call_it_free_threaded(path):
-    """Sets the flag in what the program says of itself."""
+    """Sets the flag in the build's self-description."""
     with open(path, "rb+") as f:
         content = f.read()
         for match in re.finditer(rb"xdebugpy...\x03", content, re.DOTALL):
@@ -168,7 +168,7 @@ def call_it_free_threaded(path):
 
 
 def test_free_threaded_builds_are_refused(start_workload, tmp_path):
-    """None can be had here: these are ordinary ones that say that they are."""
+    """Free-threaded builds are unavailable here: ordinary builds with the flag set."""
     workloads = []
     for python in ALL_PYTHONS:
         if python.version >= (3, 13):
@@ -182,3 +182,12 @@ def test_free_threaded_builds_are_refused(start_workload, tmp_path):
     for workload in workloads:
         assert lines_of(result.stdout, workload.pid)["Python"] == (
             False, "free-threaded Python 3.%d is not supported" % workload.python.version[1]), result.stdout
+
+
+def test_pids_that_do_not_exist():
+    """One sentence, without the host's features; beside a process that exists, a finding."""
+    done = run_underspan("doctor", "-p", str(0x3ffffff))
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("\n") == 1, done
+    assert f"there is no process {0x3ffffff} on this host" in done.stderr, done
+    done = run_underspan("doctor", "-p", f"{0x3ffffff},1")
+    assert done.returncode == 1 and "there is no such process on this host" in done.stdout, done

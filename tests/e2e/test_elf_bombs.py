@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are cheap to have and dear to read, run by a user without any rights: the agent reads them within its memory and
-time, or says why not, and all others are watched as before."""
+"""Files that are cheap to create and expensive to read, run by a user without rights: the agent reads within bounds of
+memory and time, or reports the reason, and all further processes are watched as before."""
 import os
 import shutil
 import subprocess
@@ -49,13 +49,13 @@ def run_as_nobody(cleanup):
 
 
 def processes_of(agent):
-    """The agent, its fork server, and what that has forked."""
+    """The agent, the fork server, and the children of the fork server."""
     servers = host.children_of(agent.pid)
     return [agent.pid, *servers, *(reader for server in servers for reader in host.children_of(server))]
 
 
 def own_memory(pid):
-    """Bytes that the process has for itself; a file that it maps is the kernel's to take back."""
+    """Private memory of the process; pages of mapped files belong to the kernel."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as f:
             fields = dict(line.split(":", 1) for line in f.read().splitlines()[1:])
@@ -66,6 +66,7 @@ def own_memory(pid):
 
 BOMBS = {"overlapping": [elf_bombs.overlapping_segments], "many": [elf_bombs.many_segments],
          "tables": [elf_bombs.large_tables] * 4, "names": [elf_bombs.long_names] * 2,
+         "functions": [elf_bombs.endless_functions] * 2,
          "all": [elf_bombs.overlapping_segments, elf_bombs.many_segments, *[elf_bombs.large_tables] * 4, elf_bombs.long_names]}
 
 
@@ -87,7 +88,7 @@ def test_files_that_are_larger_than_memory(kind, limit, folder, run_as_nobody, c
         most = max(most, sum(own_memory(pid) for pid in processes_of(agent)))
         time.sleep(0.02)
     copy, env = copy_python(debian_python, tmp_path / "new")
-    newcomer = start_workload(copy, "gc_truth.py", 1, 3, 1, env=env).wait_covered(agent)  # a file that nobody has seen
+    newcomer = start_workload(copy, "gc_truth.py", 1, 3, 1, env=env).wait_covered(agent)  # an unknown file
     truth = healthy.read()
     agent.wait_rows(GC, lambda r: r["pid"] == healthy.hello["pid"] and host.monotonic_ns(r["start_time"]) >= truth["begin"],
                     n=len(truth["collections"]), timeout=60)
@@ -96,21 +97,21 @@ def test_files_that_are_larger_than_memory(kind, limit, folder, run_as_nobody, c
     agent.stop()
     assert cgroup.oom_kills() == 0
     assert most < min(limit, 96) * MIB, f"{most / MIB:.0f} MiB"
-    if kind in ("overlapping", "many"):  # a Python by its own words: it is said why it is not watched
+    if kind in ("overlapping", "many"):  # claims to be a Python: a reason is reported
         rows = agent.select("ebpf_probe_health", lambda r: r["host_pid"] in pids)
         assert rows and all("segments" in r["reason"] for r in rows), [(r["tracker"], r["reason"]) for r in rows]
-        # sleeps can be seen without reading its file, collections cannot
+        # sleeps are visible without reading the file, collections are not
         assert {(r["tracker"], bool(r["live"])) for r in rows} == {("gc_pause", False), ("off_cpu", True)}
 
 
-@pytest.mark.parametrize("prefix", [b"", b"collect.", b"gc_collect_main.", b"take_gil."])
+@pytest.mark.parametrize("prefix", [b"", b"collect.", b"gc_collect_main.", b"take_gil.", None])
 def test_names_that_have_no_end_take_bounded_time(prefix, folder, run_as_nobody, start_agent):
-    """10,000 symbols that share one name of 16 MB."""
-    program = elf_bombs.long_names(f"{folder}/python3.13", prefix=prefix)
+    """10,000 symbols share one name of 16 MB; without a prefix: 10,000 functions share 500 MB of code."""
+    program = elf_bombs.endless_functions(f"{folder}/python3.13") if prefix is None else elf_bombs.long_names(f"{folder}/python3.13", prefix=prefix)
     agent = start_agent("--gil_wait.method=uprobe", trackers=["gc_pause", "gil_wait"])
     begun = time.monotonic()
     pid = run_as_nobody(program).pid
-    # what is found in the file, or not; that it has not answered yet would be said, too
+    # found in the file, or not; "does not answer" would be reported, too
     rows = agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == pid and r["tracker"] == "gc_pause"
                            and not r["live"] and "stall" not in r["reason"], timeout=2)
     print(f" {time.monotonic() - begun:.2f} s: {rows[0]['reason']}", end=" ")

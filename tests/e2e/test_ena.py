@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allowance counters, on veth: its XDP counters move by exactly what the test sends, and stand in for ENA's."""
+"""The allowance counters, on veth: the XDP counters of veth move by exactly the sent packets, and stand in for
+ENA's."""
 import os
 import socket
 import subprocess
@@ -31,7 +32,7 @@ def of(interface):
 
 def test_every_interface_has_its_own_deltas(start_agent, make_pair):
     pairs = make_pair("use0"), make_pair("use1")
-    pairs[0].send(5)  # before anybody looked: in the totals, not in the deltas
+    pairs[0].send(5)  # before the start: in the totals, not in the deltas
     agent = start_agent(*OPTIONS, trackers=["ena"])
     for pair in pairs:
         for end in pair.names:
@@ -97,7 +98,8 @@ def test_a_wrong_counter_choice_is_bad_usage():
 
 
 def test_an_interface_that_goes_into_a_namespace_and_comes_back(start_agent, make_pair, cleanup):
-    """It is the host's interfaces that are read: gone is said, and what was counted meanwhile is no delta."""
+    """The host's interfaces are read: the absence is reported, and packets counted during the absence are
+    no delta."""
     pair, netns = make_pair("use4"), Netns()
     cleanup.append(netns)
     agent = start_agent(*OPTIONS, trackers=["ena"])
@@ -117,7 +119,7 @@ def test_an_interface_that_goes_into_a_namespace_and_comes_back(start_agent, mak
 
 
 def test_an_agent_of_its_own_for_a_namespace(start_agent, make_pair, cleanup):
-    """For an interface that is a container's own: the host's agent does not go there."""
+    """For an interface of a container: the host's agent does not enter the namespace."""
     make_pair("use5")
     netns = Netns()
     cleanup.append(netns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong is said in one clear sentence that names the thing, with the right exit code; what goes well ends in 0."""
+"""A failure is one clear sentence that names the object, with the right exit code; success is 0."""
 import fcntl
 import json
 import os
@@ -91,16 +91,16 @@ def test_kernel_without_btf():
 
 def test_clickhouse_that_cannot_be_reached():
     with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused, and nobody else gets the port
+        s.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused, and the port stays reserved
         port = s.getsockname()[1]
         result = run_underspan("run", f"--clickhouse=http://127.0.0.1:{port}", "--duration=1", timeout=20)
     check_undelivered(result, f"http://127.0.0.1:{port}")
 
 
 def check_undelivered(result, *words):
-    """A warning with the words as soon as it is known, and in the end what became of the rows."""
+    """A warning with the words as soon as known, and the fate of the rows at the end."""
     assert result.returncode == FAILED and result.stdout == ""
-    lines = result.stderr.splitlines()  # and of other programs of this host
+    lines = result.stderr.splitlines()  # messages of several programs of this host
     warning = next((line for line in lines if "will try again" in line), result.stderr)
     last = [line for line in lines if "error:" in line][-1]
     for word in (*words, "will try again"):
@@ -152,19 +152,19 @@ def test_signals_end_it_in_time(number, start_agent):
 
 @pytest.mark.promise
 def test_signal_during_the_start(cleanup):
-    """Whatever it is doing at that moment, SIGTERM is an end with 0 and within the promise."""
+    """At any moment of the start, SIGTERM leads to exit code 0 within the promised time."""
     for pause in 0.01, 0.05, 0.1, 0.2, 0.4:
         agent = Agent()
         cleanup.append(agent)
         time.sleep(pause)
         agent.process.send_signal(signal.SIGTERM)
         code = agent.wait_end(STOP_SECONDS)
-        # before its handlers stand, when it has not said or done anything yet, the signal itself ends it
+        # before the handlers are installed, and before any output, the signal ends the process
         assert code == 0 or (code == -signal.SIGTERM and agent.stderr == ""), (pause, code, agent.stderr)
 
 
 def test_reader_of_stdout_that_goes_away(start_workload, debian_python):
-    """`underspan run --stdout | head -1`: an end, not a crash, not a loop that goes on for ever."""
+    """`underspan run --stdout | head -1`: an end, not a crash, not an endless loop."""
     workload = start_workload(debian_python, "gc_truth.py", 1, 1, 1)
     process = subprocess.Popen([UNDERSPAN, "run", "--stdout", "--trackers=gc_pause", "--duration=20"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -183,8 +183,8 @@ def test_reader_of_stdout_that_goes_away(start_workload, debian_python):
 
 @pytest.mark.parametrize("stderr", ["read", "not read either"])
 def test_reader_of_stdout_that_stops_reading(stderr, start_workload, debian_python):
-    """`underspan run --stdout | less`: the end is in time, what is not written is told, what is written is whole. With
-    `2>&1 | less` nobody can be told but by the exit code."""
+    """`underspan run --stdout | less`: the end is in time, the loss is reported, written lines are whole. With
+    `2>&1 | less`, only the exit code can report."""
     workload = start_workload(debian_python, "gc_truth.py", 1, 997, 1)
     workload.hello = workload.read()
     read, write = os.pipe()
@@ -194,7 +194,7 @@ def test_reader_of_stdout_that_stops_reading(stderr, start_workload, debian_pyth
                                 "--governor.cpu_percent=0", f"--pid={workload.pid}"], stdin=subprocess.DEVNULL,
                                stdout=write, stderr=write if together else subprocess.PIPE, text=True)
     try:
-        # full: no further write of even one byte would get through
+        # full: a write of even one byte would block
         host.wait_until(lambda: not select.select([], [write], [], 0)[1], READY_SECONDS, "the pipe is full")
         workload.say()
         collections = workload.read()["collections"]
@@ -225,7 +225,7 @@ def test_help_and_version_go_to_stdout():
 
 
 def test_second_agent_beside_the_first(start_agent, start_workload, debian_python):
-    """Two agents watch the same process without taking anything from each other."""
+    """Two agents watch the same process without taking events from each other."""
     first, second = start_agent(trackers=["gc_pause"]), start_agent(trackers=["gc_pause"])
     workload = start_workload(debian_python, "gc_truth.py", 1, 100, 1).wait_covered(first)
     second.wait_rows("ebpf_gc_pause", lambda r: r["pid"] == workload.pid)

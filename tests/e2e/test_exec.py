@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that is not the first of its process becomes another program: it takes over the first one's id, and what the
-kernel's side keeps of threads has to find it all the same."""
+"""A thread other than the first of the process calls exec(): the thread takes over the first thread's id, and the
+kernel side's state of threads is found all the same."""
 import signal
 
 import pytest
@@ -11,14 +11,15 @@ import host
 
 TABLE = "ebpf_off_cpu"
 CLOCK_NS = 1_000_000  # of stamps and rows of the same sleep; two sleeps are 12 ms apart
-N = 600  # more than any map of threads that wait for something has places
+N = 600  # more than the capacity of any map of waiting threads
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("fate", ["runs", "dies"])
+@pytest.mark.parametrize("fate", ["runs", "leads no more", "dies"])
 @pytest.mark.parametrize("without", ["sched_exit_tp", "sched_exit_tp,task_storage"])
 def test_exec_of_another_thread_leaves_no_place_taken(without, fate, debian_python, start_agent, start_workload):
-    """Without sched_exit_tp: as on kernels up to 6.17. 600 threads that exec(), or die of it."""
+    """Without sched_exit_tp: as on kernels up to 6.17. 600 threads that exec(), or die of an exec() in a
+    sibling."""
     agent = start_agent(f"--degrade={without}", "--off_cpu.min_duration_us=0", "--off_cpu.ring_kib=32768",
                         "--off_cpu.max_threads=4096", trackers=["off_cpu", "gil_wait", "gc_pause"])
     workload = start_workload(debian_python, "exec_threads.py", N, fate).wait_covered(agent)
@@ -27,12 +28,12 @@ def test_exec_of_another_thread_leaves_no_place_taken(without, fate, debian_pyth
     before = {name: bpf_maps.occupied(agent.pid, name) for name in maps}
     workload.say()
     truth = workload.read()
-    assert truth["states"] == [0 if fate == "runs" else signal.SIGSEGV], truth
+    assert truth["states"] == [signal.SIGSEGV if fate == "dies" else 0], truth
 
     def left():
         now = {name: bpf_maps.occupied(agent.pid, name) for name in maps}
         usual = before | {"sched_thread_hash": max(before.get("sched_thread_hash", 0), host.threads_of_all())}
-        return {name: n - usual[name] for name, n in now.items() if n - usual[name] > 20}  # others' come and go
+        return {name: n - usual[name] for name, n in now.items() if n - usual[name] > 20}  # entries of unrelated processes come and go
     try:
         host.wait_until(lambda: not left(), 3, "no place is taken any more")
     except AssertionError:

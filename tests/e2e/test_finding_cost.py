@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What finding processes and threads costs is bounded, however many are started; what lives is found all the same."""
+"""The cost of finding processes and threads is bounded, however many are started; long-lived processes are found
+all the same."""
 import os
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from agent import ROOT, plain_build
 
 pytestmark = pytest.mark.alone
 SECONDS, ROUNDS = 1, 3
-FEW = 300  # a second: more than are looked at, one by one
-# of either way of starting them: as many as there is time for, or RATE a second
+FEW = 300  # per second: more than the limit of individual examinations
+# one loop per way of starting: as fast as possible, or RATE per second
 STORM = """
 import os, sys, threading, time
 seconds, rate, kind = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
@@ -33,7 +34,8 @@ EXEC_STORM = os.path.join(ROOT, "build", "tests", "e2e", "process_storm")
 
 
 def run_storm(agent, kind, rate):
-    """Returns how many were started, the agent's CPU meanwhile, and after how many seconds a Python among them was found."""
+    """Returns the number of starts, the agent's CPU in the time, and the seconds until a Python among the processes was
+    found."""
     cpu = host.CpuMeter(agent.pid)
     storm = subprocess.Popen([*([EXEC_STORM] if kind == "exec" else [sys.executable, "-c", STORM]), str(SECONDS), str(rate), kind],
                              stdout=subprocess.PIPE)
@@ -60,7 +62,7 @@ def test_storms(kind, start_agent):
     agent = start_agent(trackers=["tcp_loss", "gc_pause"])
     rounds = [(run_storm(agent, kind, FEW), run_storm(agent, kind, 0)) for _ in range(ROUNDS)]
     agent.stop()
-    # what others start on this host meanwhile costs the agent, too: the cheapest of each has least of that
+    # unrelated starts on this host cost the agent CPU, too: the cheapest run of each kind has least of this
     few_ns, many_ns = (min(spent for _, spent, _ in runs) for runs in zip(*rounds))
     assert max(found_after for runs in rounds for _, _, found_after in runs) < 3 and many_ns < 2 * few_ns, rounds
-    assert kind != "exec" or "programs start per second" in agent.stderr  # that it is thinned is said
+    assert kind != "exec" or "programs start per second" in agent.stderr  # thinning is logged

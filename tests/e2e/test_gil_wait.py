@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for the GIL against what probes on take_gil() itself see in the same run, by a second agent with the reference
-method. That truth is wall time inside the function: on a busy machine it has time in it in which the thread was
-runnable, awake and without a CPU, which is no wait for the GIL; the kernel's own count of that is the row's runq_ns."""
+"""Waits for the GIL compared with probes on take_gil() in the same run, by a second agent with the reference method.
+The reference is wall time inside the function: on a busy machine with time in which the thread was runnable, awake
+and without a CPU, which is not a wait for the GIL; the kernel's count of such time is the row's runq_ns."""
 import collections
 import time
 
@@ -14,11 +14,11 @@ TABLE = "ebpf_gil_wait"
 PROFILE = "ebpf_gil_wait_profile"
 LONG_NS = 1_000_000
 PROBE_NS = 100_000  # of the probes themselves, and of cold caches
-KINDS = ("cpu4", "hold")  # on every Python; each of these on one:
+KINDS = ("cpu4", "hold")  # on every Python; the remaining kinds on one
 MORE_KINDS = ("gc", "convoy", "often", "seldom", "many", "churn", "digest", "spawn", "signals", "pinned")
-REFERENCE_STOP_SECONDS = 60  # it takes its probes out of every busy Python of the machine
-PROBED_TOO_OFTEN = ("often", "convoy")  # threads that come for the GIL 100,000 times a second lose their CPU in the probe
-FIND_SECONDS = 1.2  # interpreters that were not up yet when their process was found are looked at every second
+REFERENCE_STOP_SECONDS = 60  # the agent removes the probes from every busy Python of the machine
+PROBED_TOO_OFTEN = ("often", "convoy")  # threads that take the GIL 100,000 times a second lose the CPU in the probe
+FIND_SECONDS = 1.2  # interpreters not ready when the process was found are examined again every second
 
 
 def begin(start_workload, agent, python, kind, seconds):
@@ -48,7 +48,7 @@ def begin_of(row):
 
 
 def rows_of(agent, truth):
-    """Of the threads that the workload has made, and of those that these have made."""
+    """Rows of the threads made by the workload, and of descendants."""
     return agent.select(TABLE, lambda r: r["host_pid"] == truth["pid"] and r["tid"] != truth["tid"]
                         and (r["tid"] in truth["tids"] or truth["kind"] == "spawn"))
 
@@ -58,24 +58,24 @@ def overlap(a, b):
 
 
 def partner(rows_by_tid, row):
-    """The row of the same thread that has most time in common."""
+    """The row of the same thread with the longest overlap."""
     best = max(rows_by_tid[row["tid"]], key=lambda other: overlap(row, other), default=None)
     return best if best and overlap(row, best) > 0 else None
 
 
 def equal(row, truth):
-    """Within 1 %, when what the thread lacked a CPU may count or not."""
+    """Equal within 1 %; lack of a CPU may or may not be included."""
     return (0.99 * truth["duration_ns"] - truth["runq_ns"] - PROBE_NS <= row["duration_ns"]
             <= 1.01 * truth["duration_ns"] + PROBE_NS)
 
 
 def compare(rows, reference, truth):
-    """Totals, each wait and, where the reference knows it, its holder at the beginning."""
+    """Totals, each wait and, where known to the reference, the holder at the beginning."""
     total, right, no_cpu = (sum(r[what] for r in x) for x, what in
                             ((rows, "duration_ns"), (reference, "duration_ns"), (reference, "runq_ns")))
     what = (truth["python"], truth["kind"], total, right, no_cpu, len(rows), len(reference))
-    # each wait costs the reference some microseconds more, and it has what its own probes add: a thread that comes by
-    # often loses its CPU in them, which then looks like a wait
+    # each wait takes the reference some microseconds longer, by the cost of the probes: a frequent taker loses the
+    # CPU in the probes, which then looks like a wait
     assert right and 0.99 * right - no_cpu - 20_000 * len(reference) <= total <= 1.01 * right, what
     by_tid = collections.defaultdict(list)
     for row in rows:
@@ -83,8 +83,8 @@ def compare(rows, reference, truth):
     long = [r for r in reference if r["duration_ns"] - r["runq_ns"] >= LONG_NS]
     pairs = [(row, partner(by_tid, row)) for row in long]
     alike = sum(other is not None and equal(other, row) for row, other in pairs)
-    # nobody else can have had it from take_gil()'s first look until the row begins: it may change hands in between, and
-    # who gets it does so some time before the reference's probe sees that
+    # the only possible holder from take_gil()'s first check until the row begins: the GIL may change hands in between,
+    # and the new holder has the GIL some time before the reference's probe fires
     holders = [(row, other) for row, other in pairs if other and row["holder_tid"] and
                row["holders"][0]["ns"] > begin_of(other) - begin_of(row) + PROBE_NS]
     same = sum(row["holder_tid"] == other["holder_tid"] for row, other in holders)
@@ -92,7 +92,7 @@ def compare(rows, reference, truth):
 
 
 def check_row(row, truth, method="sched"):
-    """What must hold of every row."""
+    """Invariants of every row."""
     assert row["method"] == method and row["sleeps"] >= 1 and row["pid"] == truth["pid"]
     shares = sum(h["ns"] for h in row["holders"])
     assert shares <= row["duration_ns"] and row["runq_ns"] <= row["duration_ns"]
@@ -155,8 +155,7 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
 
 
 def test_waits_are_what_calls_take(start_agent, start_workload):
-    """Without a probe in the process: calls that only give the GIL away and take it again, by the program's own
-    clocks."""
+    """Without a probe in the process: calls that only release and take the GIL, by the program's clocks."""
     agent = start_agent("--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
     truths = []
     for python in PYTHONS:
@@ -183,7 +182,7 @@ def test_waits_are_what_calls_take(start_agent, start_workload):
 
 @pytest.mark.parametrize("python", PYTHONS, ids=str)
 def test_short_waits_are_summed(python, start_agent, start_workload):
-    """Rows over the threshold, and a profile that has them all."""
+    """Rows over the threshold, and a profile of all."""
     agent = start_agent("--gil_wait.min_duration_us=20000", trackers=["gil_wait", "gc_pause"])
     every = start_agent("--gil_wait.min_duration_us=0", trackers=["gil_wait"])
     truth = run(start_workload, agent, python, "hold", 1, also=[every])
@@ -208,7 +207,7 @@ def test_short_waits_are_summed(python, start_agent, start_workload):
 
 @pytest.mark.parametrize("degrade", [(), ("--degrade=task_storage",)], ids=["task_storage", "hash"])
 def test_open_waits_are_reported_at_the_end(degrade, debian_python, start_agent, start_workload):
-    """Four threads, of which one has the GIL for 100 ms at a time: the others wait when the agent stops."""
+    """Four threads, each holding the GIL for 100 ms at a time: three wait when the agent stops."""
     agent = start_agent(*degrade, "--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
     workload = begin(start_workload, agent, debian_python, "seldom", 4)
     time.sleep(FIND_SECONDS)
@@ -217,7 +216,7 @@ def test_open_waits_are_reported_at_the_end(degrade, debian_python, start_agent,
     agent.stop()
     rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid)
     end = max(r["end_time"] for r in rows)
-    # one that was woken and found another quicker has a dropper, and waits on
+    # a thread woken in vain has a dropper, and waits on
     assert len({r["tid"] for r in rows if end - r["end_time"] < 5000}) >= 2
     counts = [r for r in agent.rows["ebpf_agent"] if r["tracker"] == "gil_wait"]
     assert sum(r["seen"] for r in counts) == sum(r["filtered"] + r["rows"] for r in counts) >= len(rows)
@@ -225,7 +224,7 @@ def test_open_waits_are_reported_at_the_end(degrade, debian_python, start_agent,
 
 @pytest.mark.parametrize("degrade", [(), ("--degrade=task_storage",)], ids=["task_storage", "hash"])
 def test_forked_children_are_covered_at_once(degrade, debian_python, start_agent, start_workload):
-    """A pre-fork server's workers: same addresses, another process."""
+    """A pre-fork server's workers: same addresses, new processes."""
     agent = start_agent(*degrade, "--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
     workload = start_workload(debian_python, "gil_children.py", 3).wait_covered(agent)
     workload.say()
@@ -236,14 +235,15 @@ def test_forked_children_are_covered_at_once(degrade, debian_python, start_agent
     for child in children:
         rows = agent.select(TABLE, lambda r: r["host_pid"] == child["pid"])
         waited = sum(r["duration_ns"] for r in rows)
-        # two threads that compute for a second: one of them waits at any time, but when both lack a CPU
+        # two threads compute for a second: a thread waits at any time, except when both lack a CPU
         assert 0.8 * child["wall_ns"] - child["run_delay_ns"] < waited < 1.05 * child["wall_ns"], child
         assert {r["tid"] for r in rows} <= set(child["tids"])
 
 
 @pytest.mark.parametrize("python", [p for p in PYTHONS if p.version >= (3, 12)], ids=str)
 def test_subinterpreters_have_their_own(python, start_agent, start_workload):
-    """Two threads compute in one isolated interpreter, one in the main one: only the two wait, for each other."""
+    """Two threads compute in an isolated interpreter, one thread in the main interpreter: only the two threads
+    wait, for each other."""
     agent = start_agent("--gil_wait.min_duration_us=0", trackers=["gil_wait", "gc_pause"])
     workload = start_workload(python, "gil_subinterpreter.py", 2).wait_covered(agent)
     workload.say()
@@ -251,11 +251,11 @@ def test_subinterpreters_have_their_own(python, start_agent, start_workload):
     workload.finish()
     agent.stop()
     rows = [r for r in agent.select(TABLE, lambda r: r["host_pid"] == workload.hello["pid"])
-            # its thread begins and ends in the main interpreter
+            # the thread begins and ends in the main interpreter
             if truth["begin"] + 100 * LONG_NS <= host.monotonic_ns(r["start_time"])
             and host.monotonic_ns(r["end_time"]) <= truth["begin"] + truth["wall_ns"] and r["duration_ns"] >= LONG_NS]
     waits = collections.Counter()
-    # 3.12 runs the code with the thread state that the creating thread was given, and keeps its id in it
+    # 3.12 runs the code with the thread state of the creating thread, including the id
     holders = set(truth["inside"]) | ({workload.hello["tid"]} if python.version < (3, 13) else set())
     for row in rows:
         waits[row["tid"]] += row["duration_ns"]
@@ -263,15 +263,15 @@ def test_subinterpreters_have_their_own(python, start_agent, start_workload):
             assert {h["tid"] for h in row["holders"]} <= holders, row
             assert row["dropper_tid"] in (*truth["inside"], 0)
     assert set(waits) >= set(truth["inside"])
-    # what the two waited, together, is the time that they ran
+    # the waits of both threads add up to the run time
     assert abs(sum(waits[t] for t in truth["inside"]) - truth["wall_ns"]) < 0.1 * truth["wall_ns"] + truth["run_delay_ns"]
 
 
 @pytest.mark.alone  # a row for every wait: the agent's output has to be read as fast
 @pytest.mark.parametrize("kind", ["hold", "many"])
 def test_probes_at_the_calls(kind, debian_python, start_agent, start_workload):
-    """The method for C libraries that do not show the scheduler what a thread waits for: the same waits, and who had
-    the GIL and who dropped it."""
+    """The method for C libraries that hide the waited-for object from the scheduler: the same waits, holders and
+    droppers."""
     agent = start_agent("--gil_wait.min_duration_us=0", "--gil_wait.method=callsite", trackers=["gil_wait", "gc_pause"])
     reference = start_agent("--gil_wait.min_duration_us=0", "--gil_wait.method=uprobe", trackers=["gil_wait"])
     pythons = [debian_python, PYTHONS[-1]]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under a storm of events the agent takes fewer of them, says so, and its rows' weights still add up to the truth."""
+"""Under a storm of events the agent samples and logs the fact, and the rows' weights add up to the truth. If sampling is not
+enough, the agent takes trackers out and reports when nothing was measured; the remaining trackers have right counts and
+times."""
 import json
 import math
 import os
@@ -9,6 +11,7 @@ import time
 
 import pytest
 
+import bpf_maps
 import counts
 import host
 from agent import ROOT, plain_build
@@ -31,21 +34,21 @@ def cpu_now(pid):
 
 
 def share(begin, end):
-    """Of one CPU, between two of these, however long that was."""
+    """Share of one CPU between two samples of any distance."""
     return (end[1] - begin[1]) / (end[0] - begin[0])
 
 
 def check_estimate(weights, truth, lost, what):
-    """Horvitz and Thompson: the sum of weights is unbiased, and the kept ones tell its variance. Six sigmas are once
-    in 500 million; 1 % is for what two clocks and a machine that hides single events may differ in."""
+    """Horvitz and Thompson: the sum of weights is unbiased, and the kept events give the variance. Six sigmas are
+    one in 500 million; 1 % allows for two clocks and a machine that hides single events."""
     estimate = sum(weights)
     sigma = math.sqrt(sum(w * (w - 1) for w in weights))
     assert abs(estimate - truth) <= 6 * sigma + 0.01 * truth + lost, (what, estimate, truth, sigma, lost)
-    assert sigma < truth / 4, (what, sigma, truth)  # else nothing would have been tested
+    assert sigma < truth / 4, (what, sigma, truth)  # otherwise nothing would have been tested
 
 
 def check_questions(tmp_path, connects, truth, lost):
-    """sql/queries/tcp_connect.sql says of the thinned rows what happened."""
+    """sql/queries/tcp_connect.sql answers correctly from the sampled rows."""
     with Store(tmp_path / "db") as store:
         store.ask(sql_text("sql/tables/ebpf_tcp_connect.sql"))
         store.ask(sql_text("sql/tables/ebpf_tcp_connect_closed.sql"))
@@ -62,9 +65,9 @@ def check_questions(tmp_path, connects, truth, lost):
 @plain_build("what the agent costs itself is compared")
 def test_a_storm(debian_python, start_agent, start_workload, tmp_path):
     workload = start_workload(debian_python, "storm.py", 12, SECONDS)
-    # it alone: other Pythons of the host shall not keep it from stepping back
+    # only this process: further Pythons of the host must not keep the governor from stepping back
     agent = start_agent(f"--governor.cpu_percent={LIMIT * 100:g}", "--governor.tracker_cpu_percent=0.5", "--governor.interval=1",
-                        "--off_cpu.min_duration_us=0", f"--pid={workload.pid}",
+                        "--governor.take_out=false", "--off_cpu.min_duration_us=0", f"--pid={workload.pid}",
                         trackers=["off_cpu", "tcp_connect", "gc_pause"])
     workload.wait_covered(agent)
     at = [cpu_now(agent.pid)]
@@ -75,7 +78,7 @@ def test_a_storm(debian_python, start_agent, start_workload, tmp_path):
     at.append(cpu_now(agent.pid))
     truth = workload.read()
     at.append(cpu_now(agent.pid))
-    # off_cpu's program runs at each switch of everybody: a busy host alone may keep it where it is
+    # off_cpu's program runs at each switch of the host: a busy host alone may keep the sampling up
     host.wait_until(lambda: re.search("(off_cpu|tcp_connect) costs.*all, sampling is off", agent.stderr), 40,
                     "the governor steps back")
     workload.finish()
@@ -101,16 +104,16 @@ def test_a_storm(debian_python, start_agent, start_workload, tmp_path):
                                                    r["cause"] == "sleep"))
     assert 0.7 * truth["slept"] <= profile <= 1.3 * truth["slept"]
     check_questions(tmp_path, connects, truth["connected"], lost["tcp_connect"])
-    # it told what it did and why, and it helped: the agent's own CPU in the last seconds is half of that in the first, or
-    # near its limit already, where other programs leave the storm little CPU to begin with
-    assert "governor: off_cpu costs" in agent.stderr
+    # the log has action and reason, and the sampling helped: the agent's CPU in the last seconds is half of the first, or
+    # near the limit already, where unrelated programs leave the storm little CPU to begin with
+    assert "governor: off_cpu costs" in agent.stderr and not re.search(r"one in 1\b", agent.stderr)
     first, last = share(at[0], at[1]), share(at[2], at[3])
     assert last < max(first / 2, 2 * LIMIT * os.cpu_count()), (at, agent.stderr)
     assert found["off_cpu"]["bpf_ns"] > 0 and found["off_cpu"]["bpf_hits"] > truth["slept"]
 
 
 def test_without_a_storm_every_event_is_a_row(debian_python, start_agent, start_workload):
-    """With its usual limits, all trackers and a program that does something now and then."""
+    """With default limits, all trackers and a program with rare events."""
     agent = start_agent("--governor.cpu_percent=1", "--governor.tracker_cpu_percent=0.5", "--governor.interval=1")
     workload = start_workload(debian_python, "gc_truth.py", 1, 101, 1).wait_covered(agent)
     workload.say()
@@ -120,3 +123,123 @@ def test_without_a_storm_every_event_is_a_row(debian_python, start_agent, start_
     found = counts.check(agent)
     assert not any(c["sampled"] for c in found.values()), found
     assert all(r["weight"] == 1 for r in agent.rows["ebpf_gc_pause"])
+
+
+# ---- trackers taken out ----
+
+KERNEL_LIMIT = 2  # percent of all CPUs: a fraction of the storm's cost, on a busy machine as well
+SETTLED = 15  # seconds after which the limit holds
+EDGE_NS = 30_000_000  # between the time written and the last or first event
+
+
+def kernel_percent(agent, seconds):
+    """The share of all CPUs taken by the agent's programs, by the kernel's statistics."""
+    with bpf_maps.run_statistics():
+        before, begin = bpf_maps.run_ns(agent.pid), time.monotonic_ns()
+        time.sleep(seconds)
+        ran, wall = bpf_maps.run_ns(agent.pid) - before, time.monotonic_ns() - begin
+    return 100 * ran / wall / os.cpu_count()
+
+
+def outages(agent, tracker):
+    """[(from, to)] in ns: gaps between the reports of a tracker, up to now."""
+    reports = sorted((r["start_time"], r["end_time"]) for r in agent.rows["ebpf_agent"] if r["tracker"] == tracker)
+    return [(host.monotonic_ns(one[1]), host.monotonic_ns(other[0]))
+            for one, other in zip(reports, reports[1:]) if other[0] > one[1]]
+
+
+def is_back(agent, tracker):
+    return f"governor: {tracker} is put back" in agent.stderr
+
+
+def check_health(agent, tracker, gaps):
+    """Each gap is reported: a row at the begin, and a row at the end with both times."""
+    rows = [r for r in agent.rows["ebpf_probe_health"] if r["tracker"] == tracker and "taken out" in r["reason"]]
+    gone, back = ([r for r in rows if r["live"] == live] for live in (0, 1))
+    assert len(gone) >= len(gaps) and len(back) == len(gaps), (tracker, rows, gaps)
+    for (begin, end), row in zip(gaps, back):
+        assert row["reason"].startswith("not measured from ") and abs(host.monotonic_ns(row["time"]) - end) < 1e9, (row, end)
+        assert any(abs(host.monotonic_ns(r["time"]) - begin) < 1e9 for r in gone), (gone, begin)
+
+
+def inside(begin, end, gaps):
+    return any(begin > gap[0] + EDGE_NS and end < gap[1] - EDGE_NS for gap in gaps)
+
+
+def outside(begin, end, gaps):
+    return all(end < gap[0] - EDGE_NS or begin > gap[1] + EDGE_NS for gap in gaps)
+
+
+def check_requests(agent, pid, truth, gaps, lost):
+    """Every request outside of the gaps is a row, none inside is; requests across an edge are rows, or counted, or
+    neither."""
+    rows = [(host.monotonic_ns(r["start_time"]), host.monotonic_ns(r["end_time"])) for r in agent.rows["ebpf_request"]
+            if r["host_pid"] == pid and r["path"] == "/"]
+    measured = [t for t in truth if outside(*t, gaps)]
+    straddle = [t for t in truth if not outside(*t, gaps) and not inside(*t, gaps)]
+    missing = [t for t in measured if not any(t[0] - 1e6 <= row[0] and row[1] <= t[1] + 1e6 for row in rows)]
+    assert not missing, (len(missing), missing[:3], len(measured), gaps)
+    assert len(measured) <= len(rows) <= len(measured) + len(straddle), (len(measured), len(straddle), len(rows), gaps)
+    assert len(rows) + lost <= len(measured) + len(straddle), (len(rows), lost)
+    # a request from before the gap with an end behind the gap would be as long as the gap
+    within = [row for row in rows if not any(t[0] - 1e6 <= row[0] and row[1] <= t[1] + 1e6 for t in truth)]
+    assert not within, (within[:3], gaps)
+    assert sum(inside(*t, gaps) for t in truth) > 10 and len(measured) > 10, (len(truth), len(measured), gaps)
+
+
+def check_sleeps(agent, truth, gaps):
+    """The governor has sampled the sleeps: the rows have the right length."""
+    rows = [(host.monotonic_ns(r["start_time"]), host.monotonic_ns(r["end_time"])) for r in agent.rows["ebpf_off_cpu"]
+            if r["host_tid"] == truth["sleeper"] and r["cause"] == "sleep"]
+    for row in rows:
+        assert any(t[0] - 1e6 <= row[0] and row[1] <= t[1] + 1e6 for t in truth["sleeps"]), (row, gaps)
+        assert not inside(*row, gaps), (row, gaps)
+    assert len(rows) > 3, (rows, len(truth["sleeps"]))
+
+
+@pytest.mark.alone
+@plain_build("what the agent's programs cost is compared")
+def test_trackers_are_taken_out_and_put_back(debian_python, start_agent, start_workload):
+    """`request` is first here, so that the rows can be compared with the truth; then all users of context switches."""
+    workload = start_workload(debian_python, "outage.py")
+    agent = start_agent(f"--governor.cpu_percent={KERNEL_LIMIT}", "--governor.tracker_cpu_percent=0", "--governor.interval=2", "--governor.retry=25",
+                        "--shed_first=request,off_cpu", "--off_cpu.min_duration_us=100000", "--request.min_duration_us=0",
+                        "--report_interval=1", f"--pid={workload.pid}")
+    workload.wait_covered(agent)
+    assert "taken out" not in agent.stderr, agent.stderr
+    workload.say()
+    before = kernel_percent(agent, 2)
+    assert before > 2 * KERNEL_LIMIT, before  # otherwise there is nothing to limit
+    time.sleep(SETTLED - 2)
+    held = kernel_percent(agent, 4)
+    assert held <= 1.2 * KERNEL_LIMIT, (before, held, agent.stderr)
+    assert "governor: request is taken out" in agent.stderr and "governor: off_cpu is taken out" in agent.stderr
+    workload.say()
+    host.wait_until(lambda: is_back(agent, "request") and is_back(agent, "off_cpu"), 60, "the trackers come back")
+    time.sleep(3)
+    workload.say()
+    truth = workload.read()
+    workload.finish()
+    agent.stop()
+    found = counts.check(agent)
+    for tracker in ("request", "off_cpu"):
+        gaps = outages(agent, tracker)
+        assert gaps and sum(end - begin for begin, end in gaps) > 5e9, (tracker, gaps)
+        check_health(agent, tracker, gaps)
+    assert not outages(agent, "ena"), "a tracker without programs measures on"
+    lost = found["request"]["lost_state"]
+    check_requests(agent, workload.pid, truth["requests"], outages(agent, "request"), lost)
+    check_sleeps(agent, truth, outages(agent, "off_cpu"))
+
+
+def test_within_the_limit_nothing_is_taken_out(debian_python, start_agent, start_workload):
+    agent = start_agent("--governor.cpu_percent=20", "--governor.tracker_cpu_percent=0", "--governor.interval=1",
+                        "--report_interval=1")
+    workload = start_workload(debian_python, "gc_truth.py", 1, 101, 5).wait_covered(agent)
+    workload.say()
+    workload.read()
+    workload.finish()
+    agent.stop()
+    counts.check(agent)
+    assert "taken out" not in agent.stderr, agent.stderr
+    assert not [t for t in {r["tracker"] for r in agent.rows["ebpf_agent"]} if outages(agent, t)]

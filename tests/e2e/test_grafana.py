@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/grafana: the dashboards are what build.py makes of sql/, Grafana can load them, every panel's SQL runs, and says of known rows what
-Python says of them. `expand` does what Grafana and the plugin do to the text of a query. UNDERSPAN_GRAFANA_ROWS=20000000 measures."""
+"""deploy/grafana: the dashboards equal the output of build.py from sql/, Grafana can load the dashboards, every panel's SQL runs, and the
+answers about known rows equal Python's. `expand` imitates Grafana and the plugin. UNDERSPAN_GRAFANA_ROWS=20000000 measures."""
 import json
 import math
 import os
@@ -21,7 +21,7 @@ from sql_known import HOSTILE, HOUR, MS, SECOND
 from store_fixture import ROOT, Store, sql_text
 from test_sql_files import Known
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
 GRAFANA = pathlib.Path(ROOT) / "deploy" / "grafana"
 BUILD = runpy.run_path(str(GRAFANA / "build.py"))
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}
@@ -32,14 +32,14 @@ STEP = 60
 UNKIND = [*HOSTILE, "%27", "a,b", "{x}", "' OR 1 = 1 OR '", "\\' OR 1 = 1 OR \\'"]
 
 
-# ---- as Grafana and the plugin do it ----
+# ---- as in Grafana and the plugin ----
 
 def strict(text):
     return urllib.parse.quote(text, safe="-_.~")
 
 
 def expand(sql, begin, end, **variables):
-    """A variable is one value, or several as a list, in braces as Grafana's `percentencode` has these; "*" is what it puts for All."""
+    """A variable is a value, or a list of values, in braces as in Grafana's `percentencode`; "*" stands for All."""
     def value(found):
         given = variables.get(found[1], "*" if found[1] in ("service", "host", "pod") else "")
         assert found[2] == "percentencode", found[0]
@@ -56,7 +56,7 @@ def expand(sql, begin, end, **variables):
 
 
 def choice(names):
-    """What a variable's value is where these names are chosen: those of the first column of its query."""
+    """A variable's value when these names are chosen: names of the first column of the variable's query."""
     return [strict(name) for name in names]
 
 
@@ -94,7 +94,7 @@ def test_grafana_can_load(name):
             assert v["datasource"]["uid"] == "${datasource}" and v["allValue"] == "*" and v["multi"] and v["includeAll"]
     used = set(re.findall(r"\$\{(\w+)", text)) - {"__data", "__value", "__url_time_range"}
     assert used <= set(variables), "each variable is defined"
-    # none without the format that makes it safe
+    # none without the format that makes the value safe
     assert {f for n, f in re.findall(r"\$\{(\w+):?(\w*)\}", text) if n in ("service", "host", "pod", "request_id", "trace_id")} <= {"percentencode"}
     assert not re.search(r"\$(?!\{|__)\w", text)
     panels = board["panels"]
@@ -111,7 +111,7 @@ def test_grafana_can_load(name):
         assert "--" not in sql and "#include" not in sql and not sql.endswith(";")
         assert set(re.findall(r"\$__(\w+)", sql)) <= {"timeFilter", "timeInterval", "fromTime", "toTime", "interval_s"}, "macros of the plugin"
         assert all(re.fullmatch(r"\w+", a) for a in re.findall(r"\$__time\w+\(([^)]*)\)", sql)), "plain arguments: some versions cut at the first )"
-    # links lead to dashboards that exist, with variables that these have
+    # links lead to existing dashboards, with variables of the dashboard
     for url in re.findall(r'"url": "(/d/[^"]*)"', text):
         target = re.match(r"/d/underspan-(\w+)\?", url)[1]
         theirs = {v["name"] for v in BOARDS[target]["templating"]["list"]}
@@ -152,7 +152,7 @@ def known(tmp_path_factory):
 
 @pytest.mark.parametrize("key", SQL, ids=lambda key: f"{key[0]}: {key[1]}")
 def test_panel(known, key):
-    """Each panel answers of the known rows, for all services and for one with a name that is not meant well."""
+    """Each panel answers about the known rows, for all services and for a service with a hostile name."""
     request = next(r for r in known.of_hour["ebpf_request"])
     ids = {"request_id": str(request["request_id"])} if key[0] == "request" else {}
     begin = None
@@ -167,7 +167,7 @@ def test_panel(known, key):
     variables = set(re.findall(r"\$\{(service|host|pod):", SQL[key]))
     for variable in variables:
         assert known.panel(*key, **{variable: choice(["no such name"])}) == [], variable
-    for names in choice(UNKIND), UNKIND:  # chosen from the list, and as somebody's link may have it
+    for names in choice(UNKIND), UNKIND:  # chosen from the list, and from a hostile link
         known.panel(*key, **{variable: names for variable in variables})
     for name in UNKIND[-2:]:
         if variables:
@@ -175,7 +175,7 @@ def test_panel(known, key):
 
 
 def known_requests_with_spans(known):
-    """The rows by their traces; sql_known.py knows how each was found."""
+    """The rows by trace; sql_known.py knows how each was found."""
     from sql_known import Maker
     made = {r["trace_id"]: r for r in known.rows["ebpf_request"] if r["trace_id"]}
     for row, spans, how in Maker(known.now).requests_with_spans():
@@ -210,13 +210,13 @@ def test_services_are_true(known):
         assert row["per_second"] == pytest.approx(count / 3600, abs=0.001)
         assert row["hidden_percent"] == pytest.approx(100 * hidden / server, abs=0.06)
         assert row["hidden_ms_per_request"] == pytest.approx(hidden / count / 1e6, abs=0.06)
-        # the known rows' longest is below their bucket
+        # the longest of the known rows is below the bucket's limit
         assert row["p50_ms"] == row["p99_ms"] == row["longest_ms"] == max(r["max_ns"] for r in rows) / 1e6
         assert row["lower_bound_percent"] == 100 and row["service_key"] == strict(name)  # all known rows lack the GIL of some request
 
 
 def test_parts_add_up(known):
-    """The stack over the hour is the sum of the parts; of the chosen service alone if there is one."""
+    """The stack over the hour is the sum of the parts; of the chosen service alone, if any."""
     for services in None, {HOSTILE[1]}, {HOSTILE[0], HOSTILE[1]}:
         chosen = {} if services is None else {"service": choice(services)}
         rows = profile(known, services)
@@ -229,7 +229,7 @@ def test_parts_add_up(known):
 
 
 def test_not_measured_is_no_zero(known):
-    """Of a service whose GIL was never watched there is no figure for it, not 0: in the stack, the table, and the ledger of a request."""
+    """A service with an unwatched GIL has no value for the GIL, not 0: in the stack, the table, and the ledger of a request."""
     begin = known.begin
     made = {"host": "h-null", "pid": 1, "host_pid": 1, "service": "unwatched gil", "count": 4, "duration_sum_ns": 400 * MS, "cpu_ns": 400 * MS,
             "histogram": [0] * 17 + [4] + [0] * 14, "max_ns": 130 * MS, "not_measured": ["gil"], "start_time": known.now - 600 * SECOND,
@@ -277,7 +277,8 @@ def test_requests_and_endpoints(known):
 
 
 def test_quantiles(known):
-    """Of 3,000 requests between 1 us and 20 s each quantile lies in its bucket, whatever rows these are in and however weighted."""
+    """Of 3,000 requests between 1 us and 20 s, each quantile lies in the right bucket, in any distribution over rows and
+    weights."""
     chance = random.Random(3)
     us = sorted(int(math.exp(chance.uniform(0, 16.8))) for _ in range(3000))
     rows = []
@@ -304,7 +305,7 @@ def test_quantiles(known):
 
 
 def test_threads(known):
-    """Busy threads and those missing, of rows made for it: 20 requests in one second, each 500 ms of one of 4 threads."""
+    """Busy and missing threads, of rows made for the test: 20 requests in one second, each 500 ms of one of 4 threads."""
     at = (known.end - 900) * SECOND
     rows = [{"host": "h-threads", "service": "threads", "pid": 1, "host_pid": 1, "tid": 1 + i % 4, "host_tid": 1 + i % 4, "server_port": 80, "fd": 9,
              "peer_port": 1000 + i, "model": "thread", "family": "ipv4", "comm": "gunicorn", "start_time": at, "end_time": at + 600_000,
@@ -341,16 +342,16 @@ def test_spans_beside(known):
     assert known.panel("request", "The spans of its trace") == []
 
 
-# ---- what it costs ----
+# ---- cost ----
 
 ROWS = int(os.environ.get("UNDERSPAN_GRAFANA_ROWS", 0))
 WEEK, BATCH = 7 * 86400, 400_000
-SHARES = {"ebpf_request": 0.4, "ebpf_request_profile": 0.2, "ebpf_off_cpu_profile": 0.2}  # the others share the rest
+SHARES = {"ebpf_request": 0.4, "ebpf_request_profile": 0.2, "ebpf_off_cpu_profile": 0.2}  # the remaining tables share the rest
 SERVICE = """concat('service-', toString(number % 40)) AS service, concat('pod-', toString(number % 200)) AS pod, 'prod' AS namespace"""
 
 
 def scale_tables():
-    """Columns of each table's generated rows: those of test_sql_scale.py, with names, and the two of the ledger."""
+    """Columns of each table's generated rows: from test_sql_scale.py, with names, and the two of the ledger."""
     tables = {table: [*columns, *([SERVICE] if columns[0] == scale.COMMON else [])] for table, columns in scale.TABLES.items()}
     ns = ", ".join(f"toUInt64(rand({30 + i}) % 30000000) AS {part}_ns" for i, part in enumerate(("queue", "cpu", "net", "runq")))
     lacks = "if(number % 50 = 0, ['gil'], []) AS not_measured"
@@ -368,7 +369,7 @@ def scale_tables():
 
 @pytest.fixture(scope="module")
 def week(tmp_path_factory):
-    """ROWS rows of all tables over a week, which is how long they are kept, in batches that an hour's partition may get."""
+    """ROWS rows of all tables over a week (the TTL), in batches of the size in an hour's partition."""
     tables = scale_tables()
     rest = (1 - sum(SHARES.values())) / (len(tables) - len(SHARES))
     with pytest.MonkeyPatch.context() as patch, Store(tmp_path_factory.mktemp("grafana-scale") / "db", "--max_memory_mb=6GiB") as store:
@@ -389,7 +390,7 @@ def week(tmp_path_factory):
 
 @pytest.mark.skipif(not ROWS, reason="make grafana-scale")
 def test_scale(week):
-    """Each panel in the window that its dashboard opens with, an hour: less than 2 s. A day may take as long as a person waits."""
+    """Each panel in the dashboard's default window, an hour: less than 2 s. A day may take as long as a person waits."""
     request = scale.ask(week, "SELECT request_id FROM ebpf_request WHERE start_time > now() - INTERVAL 1 HOUR LIMIT 1 FORMAT TSV").strip()
     late = []
     for hours in 1, 24:

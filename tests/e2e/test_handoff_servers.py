@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other servers than gthread: where no connection waits for a thread there is no row."""
+"""Servers besides gthread: where no connection waits for a thread there is no row."""
 import time
 
 import pytest
@@ -45,7 +45,7 @@ def test_servers_that_read_where_they_accept_have_no_rows(server, start_agent, s
     ("threading", None), ("threading", "sys_enter_recvfrom"), ("duplicating", None), ("forking", None), ("passing", None),
     ("passing", "sock_recv_length")])
 def test_a_connection_that_another_thread_or_process_serves_is_a_handoff(server, degrade, start_agent, start_on_all):
-    """Also where it has another descriptor, or is another process's; and on kernels that show less."""
+    """Also with a different descriptor, or in a different process; and on kernels with fewer hooks."""
     agent = start_agent(*([f"--degrade={degrade}"] if degrade else []), trackers=["handoff", "gc_pause"])
     workloads = start_on_all("other_servers.py", server)
     for workload in workloads:
@@ -68,8 +68,8 @@ def test_a_connection_that_another_thread_or_process_serves_is_a_handoff(server,
 
 @pytest.mark.parametrize("server, hands_over", [("cheroot", True), ("waitress", False), ("uvicorn", False)])
 def test_servers_that_people_use(server, hands_over, debian_python, start_agent, start_workload):
-    """Three requests on each connection: each of cheroot's is read by a worker thread; waitress and uvicorn read where
-    they accept."""
+    """Three requests on each connection: each of cheroot's is read by a worker thread; waitress and uvicorn read in
+    the accepting thread."""
     agent = start_agent(trackers=["handoff", "gc_pause"])
     workload = start_workload(debian_python, "other_servers.py", server).wait_covered(agent)
     workload.say()
@@ -91,7 +91,7 @@ def test_servers_that_people_use(server, hands_over, debian_python, start_agent,
 
 
 def answers(address):
-    """The workload's own listener may be there still, and reset what it got."""
+    """The workload's listener may still exist, and reset connections."""
     try:
         return get(address)[0] is not None
     except OSError:

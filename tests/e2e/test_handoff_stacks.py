@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python stack of a worker thread that picks a connection up is the one that it notes itself with the call; it is
-taken where a request waited long enough, at a bounded cost, and a row that lacks it is counted. On every Python:
+"""The Python stack of a worker thread at a pickup equals the stack noted by the thread with the call; taken where
+a request waited long enough, at a bounded cost; a row without a stack is counted. On every Python:
 test_pythons.py."""
 import collections
 import os
@@ -23,7 +23,7 @@ TABLE = "ebpf_handoff"
 MS = 1_000_000
 CONNECTIONS, SILENT, KEPT = 211, 7, 13
 PAIRS = [(PYTHONS[0], generation) for generation in GUNICORNS] + list(zip(PYTHONS[:0:-1], GUNICORNS[:0:-1]))
-# stacks of those that are for nothing but being compared
+# stacks also for waits below the threshold, to compare
 ALL_STACKS = ["--handoff.stack_min_us=0", "--handoff.stack_cpu_percent=0"]
 
 
@@ -33,7 +33,7 @@ def texts(stack):
 
 @pytest.fixture
 def start_both(tmp_path, cleanup, start_agent):
-    """An agent that watches the worker of a gunicorn, and nobody else on this host."""
+    """An agent that watches the worker of a gunicorn, and nothing else on this host."""
     def start(python, generation, *options):
         gunicorn = Gunicorn(python, generation, str(tmp_path), "--keep-alive", "10")
         cleanup.append(gunicorn)
@@ -43,7 +43,7 @@ def start_both(tmp_path, cleanup, start_agent):
 
 
 def paired(agent, gunicorn, begin):
-    """Each pickup since `begin` with its row, by the order on each connection."""
+    """Each pickup since `begin` with the row, by the order on each connection."""
     truth = collections.defaultdict(list)
     for pickup in gunicorn.truth():
         if pickup["handle"] > begin:
@@ -67,7 +67,7 @@ def ask_on_one_connection(address, n):
 
 
 def connect_and_wait(address, n):
-    """The newest gunicorns give a thread also what has not sent anything yet."""
+    """The newest gunicorns hand silent connections to a thread, too."""
     silent = [connect(address) for _ in range(n)]
     for s in silent:
         time.sleep(0.05)
@@ -98,19 +98,19 @@ def test_stacks_are_those_of_the_workers(python, generation, start_both, capsys)
     # taken long before there was a row to stand in, where the generation has threads wait for bytes
     held = [row for row, _ in pairs if row["client_wait_ns"] > row["duration_ns"]]
     assert not held if generation.version == 23 else len(held) >= SILENT - 1, held
-    # the first ones may come before it is known where the interpreter lies
+    # the first pickups may precede the discovery of the interpreter's address
     assert missing(agent) == sum(not r["py_stack"] for r in agent.rows[TABLE]) <= 3
 
 
 def missing(agent):
-    """As the agent counts it, by all causes."""
+    """By the agent's count, over all causes."""
     seen = counts.check(agent)["handoff"]
     return sum(n for cause, n in seen.items() if cause.startswith("stack_"))
 
 
 @pytest.mark.parametrize("threshold_us", [1_000, 600_000_000], ids=["1 ms", "10 minutes"])
 def test_no_stack_is_taken_below_the_threshold(threshold_us, start_both):
-    """As the programs count them themselves."""
+    """By the programs' counts."""
     agent, gunicorn = start_both(*PAIRS[0], f"--handoff.stack_min_us={threshold_us}", "--handoff.stack_cpu_percent=0")
     for _ in range(31):  # a thread is free
         ask_on_one_connection(gunicorn.address, 1)
@@ -127,7 +127,7 @@ def test_no_stack_is_taken_below_the_threshold(threshold_us, start_both):
 
 
 def test_stacks_have_a_share_of_the_time(start_both, capsys):
-    """A starved server has them for some of its requests; each that is missing is counted."""
+    """A starved server has stacks for some requests; each missing stack is counted."""
     begin = time.monotonic()
     agent, gunicorn = start_both(*PAIRS[0], "--handoff.stack_cpu_percent=0.001")
     get_at_once(gunicorn.address, "/sleep/0.002", 401)
@@ -144,7 +144,7 @@ def test_stacks_have_a_share_of_the_time(start_both, capsys):
     seen = counts.check(agent)["handoff"]
     assert seen["stack_share"] + seen["stack_state"] == len(without) == seen["read_fail"], seen
     assert cost["takes"] == len(starved) - seen["stack_share"]
-    # five seconds' worth at once, and what was earned since; the last one may be dear, on a machine without time
+    # a burst of five seconds, and the rate since; the last stack may be expensive on a slow machine
     assert cost["ns"] < (time.monotonic() - begin + 5) * 1e9 * 1e-5 + 200_000, cost
 
 
@@ -172,7 +172,7 @@ def test_explain_says_where_it_was_taken(cleanup, tmp_path):
         gunicorn.stop()
         agent.terminate()
         assert agent.wait(10) == 0
-        last = max(gunicorn.truth(), key=lambda t: t["handle"])  # it waited four times 50 ms
+        last = max(gunicorn.truth(), key=lambda t: t["handle"])  # waited four times 50 ms
         begin = last["touch"][1] + host.realtime_offset_ns() + MS
         trace, pid, tid = f"{1:032x}", last["pid"], last["tid"]
         ask("sql", f"""INSERT INTO otel_traces

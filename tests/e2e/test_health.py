@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of ebpf_probe_health are of processes that live: as many as there are trackers and one for the interpreter's state,
-once for each process, whatever else it starts."""
+"""Rows of ebpf_probe_health are of live processes: one per tracker and one for the interpreter's state, once for each
+process, whatever the process starts."""
 import collections
 import os
 import subprocess
@@ -14,6 +14,30 @@ OF_PROCESSES = {"handoff", "gc_pause", "gil_wait", "off_cpu", "loop_stall", "tcp
 STARTS = """
 import os, subprocess, sys, time
 for _ in range({n}): subprocess.run({command}, close_fds={close})
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+# the other ways: posix_spawn, a shell's pipelines, fork() without exec(), one that forks again, threads that fork
+FORKS = """
+import multiprocessing, os, sys, threading, time
+def many(what, n=40):
+    for _ in range(n): what()
+def fork():
+    pid = os.fork()
+    if not pid:
+        if os.fork(): os._exit(0)
+        os._exit(0)
+    os.waitpid(pid, 0)
+def work():
+    p = multiprocessing.get_context("fork").Process(target=int)
+    p.start(); p.join()
+def in_thread():
+    t = threading.Thread(target=fork)
+    t.start(); t.join()
+many(lambda: os.waitpid(os.posix_spawn("/bin/true", ["true"], {{}}), 0))
+many(lambda: os.system("echo x | cat | wc -c >/dev/null; (exec sh -c :) & wait"), 20)
+many(fork); many(work); many(in_thread)
+many(lambda: os.waitpid(os.posix_spawn(sys.executable, ["p", "-SEc", "import os; os.fork() or os.execv('/bin/true', ['true'])"], {{}}), 0), 10)
 print(os.getpid(), flush=True)
 time.sleep(60)
 """
@@ -48,11 +72,12 @@ def check_once_each(agent, pid):
 
 @pytest.mark.alone
 def test_subprocesses_have_none(start_agent):
-    """Both ways of subprocess: fork() and vfork(), programs that are Pythons themselves, and others."""
+    """Both ways of subprocess: fork() and vfork(), with Pythons and with different programs; and without subprocess."""
     agent = start_agent()
     before = set(rows_by_process(agent)) | {os.getpid()}
     started = [start(STARTS.format(n=n, command=command, close=close)) for n, command, close in (
         (200, ["/bin/true"], True), (200, ["/bin/true"], False), (20, [sys.executable, "-S", "-E", "-c", "pass"], True))]
+    started.append(start(FORKS.format()))
     for p, pid in started:
         check_once_each(agent, pid)
     for p, pid in started:
@@ -87,7 +112,7 @@ def test_one_that_still_runs_at_the_end_has_them(start_agent):
 
 
 def test_rows_are_repeated_before_they_expire(start_agent):
-    """Of what runs for longer than rows are kept there must be some still: of trackers and of processes."""
+    """After the TTL of rows, long-lived trackers and processes still have a row."""
     p, pid = start("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
     agent = start_agent("--health_interval=1s")
     for tracker in sorted(OF_PROCESSES | {"python"}):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that imitate Python (workloads/impostor.c): those that pass for one and then lie, and what they start."""
+"""Programs that imitate Python (workloads/impostor.c): accepted as Python, with lies in memory; and children of
+such programs."""
 import json
 import os
 import re
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="lies as 
 GC = "ebpf_gc_pause"
 TABLES = GC, "ebpf_gil_wait", "ebpf_off_cpu"
 LIES = ["circle", "dict", "wide", "name", "file", "negative", "fault", "garbage", "flood"]
-# what there is in its memory
+# contents of the program's memory
 NAMES = re.compile("|impostor (main|waiter|sleeper)|A{511}")
 PLACES = re.compile(r"<unread>|<gone>|<cut>|impostor (main|waiter|sleeper)_function \(impostor/inner\.py(:\d+)?\)"
                     r"|outer \(impostor/outer\.py:7\)|A+…? \(A+…?(:\d+)?\)"
@@ -44,7 +45,7 @@ def python_rows(agent, pid, timeout=10):
 
 
 def test_a_forked_child_is_looked_at_itself(program, start, start_agent):
-    """It has its parent's state; what it does with it is its own."""
+    """A forked child has the parent's state, and develops separately."""
     agent = start_agent(trackers=["gc_pause"])
     parent = start(program)
     assert python_rows(agent, parent.pid)[0]["live"]
@@ -54,7 +55,7 @@ def test_a_forked_child_is_looked_at_itself(program, start, start_agent):
     assert not rows[0]["live"] and rows[0]["reason"].startswith(REASON), rows
     agent.wait_rows(GC, lambda r: r["host_pid"] == honest, n=50)
     before = len(agent.select(GC, lambda r: r["host_pid"] == liar))
-    agent.wait_rows(GC, lambda r: r["host_pid"] == honest, n=500)  # meanwhile the liar calls its collector as often
+    agent.wait_rows(GC, lambda r: r["host_pid"] == honest, n=500)  # during these collections the liar calls the collector as often
     assert len(agent.select(GC, lambda r: r["host_pid"] == liar)) == before
     assert not agent.select("ebpf_probe_health", lambda r: r["host_pid"] in (parent.pid, honest) and not r["live"])
     agent.stop()
@@ -96,14 +97,14 @@ def cpu_seconds(pid):
 
 
 def rss_kb(pid):
-    """Of its own: pages of its program and libraries come and go as their code runs."""
+    """Private memory: pages of program and libraries come and go as the code runs."""
     return int(host.status_field(pid, "RssAnon")[0])
 
 
 def check_is_in_memory(row):
     for column, value in row.items():
         if column == "waker_thread_name" and row["waker_comm"] != row["comm"]:
-            continue  # whoever was interrupted by the timer, another process
+            continue  # an unrelated process, interrupted by the timer
         if column.endswith("thread_name"):
             assert NAMES.fullmatch(value), (column, row)
         elif column.endswith("py_stack"):
@@ -113,13 +114,15 @@ def check_is_in_memory(row):
         assert NAMES.fullmatch(holder["thread_name"]), row
 
 
-# nothing else that runs on this host
+# watches nothing else on this host
 OPTIONS = [f"--pid={os.getpid()}", "--gil_wait.min_duration_us=500", "--gc_pause.stack_min_us=0", "--off_cpu.min_duration_us=500"]
 
 
+@pytest.mark.alone  # rows of lies are ten times as long, and a busy machine lets rows queue up: 25 MB were seen
 @pytest.mark.parametrize("lie", LIES)
 def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, start_workload, debian_python):
-    """Its rows have nothing that is not in its memory, and cost no more than they did; others lose nothing."""
+    """The rows contain nothing from outside the program's memory, and cost no more than before; honest
+    programs lose nothing."""
     agent = start_agent(*OPTIONS, trackers=["gc_pause", "gil_wait", "off_cpu"])
     liar = start(program)
     assert python_rows(agent, liar.pid)[0]["live"]
@@ -146,13 +149,13 @@ def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, 
     assert len(rows) > 100
     for row in rows:
         check_is_in_memory(row)
-    # rows of 24 kB each are to be written where names are that long
+    # with such long names, rows of 24 kB each are written
     assert SANITIZER or lied < 3 * honest + (0.5 if lie in ("file", "flood") else 0.25), (lied, honest)
-    # rows of long names are long, and wait in memory_bytes: there is another test of that
+    # rows of long names are long, and wait within memory_bytes: tested separately
     assert SANITIZER or lie in ("file", "flood") or grown < 8192, f"{grown} kB"
 
 
-@pytest.mark.alone  # the rows that a busy machine leaves waiting are memory, too
+@pytest.mark.alone  # rows queued up by a busy machine are memory, too
 @plain_build("what it keeps in memory is counted")
 @pytest.mark.parametrize("lie", ["file", "flood"])
 def test_endless_code_and_names_cost_bounded_memory(lie, program, start, start_agent):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTML reports in a real browser: figures are those of --json and of the rows that were made, clicks do what they say, hostile names are
-text, nothing is fetched, and a page fits a wide and a narrow window."""
+"""HTML reports in a real browser: figures equal --json and the made rows, clicks work, hostile names are text, nothing is fetched,
+and a page fits a wide and a narrow window."""
 import json
 import re
 import subprocess
@@ -27,7 +27,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
-    """Requests of known parts, one of them behind the GIL and a collection, and one with names that attack."""
+    """Requests of known parts, one behind the GIL and a collection, and one with hostile names."""
     with Store(tmp_path_factory.mktemp("html") / "db") as store:
         for path in OTEL:
             store.ask(path.read_text())
@@ -72,7 +72,7 @@ def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path)
     assert [l.split(":")[0] for l in lanes] == ["request", "waits of its thread", "had the GIL", "collected"] and "pdf: 1 events" in lanes[2]
     browser.all("article canvas")[3].send_keys(Keys.ARROW_RIGHT)
     assert "generation 2" in browser.all("article .status")[0].text and "160.0 ms, from 570.0 ms on" in browser.all("article .status")[0].text
-    assert "at the arrival, 8 of 9 threads that serve requests here were busy; 3 requests waited" in text
+    assert "the 9 threads of its process that serve requests were busy with others 89 % of the time; 3 requests waited at its arrival" in text
     assert ["GET /slow", "8", "3,200", "410.0"] in browser.rows(browser.all("article .table table")[0])
     browser.all(".timeline button")[1].click()
     assert browser.all(".axis span")[0].text == "187.5 ms"  # the middle half of 750 ms

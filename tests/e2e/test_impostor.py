@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no Python here has, from a program that imitates one (workloads/impostor.c) and says what it does: clones of the
-collecting function, and musl's condition variables."""
+"""Properties of no Python available here, from an imitation (workloads/impostor.c) that reports the truth: clones of
+the collecting function, and musl's condition variables."""
 import os
 import shutil
 import subprocess
@@ -12,13 +12,14 @@ import host
 import impostor
 
 GC, GIL = "ebpf_gc_pause", "ebpf_gil_wait"
-EDGE = 3  # what happens while it says how much has happened
+EDGE = 3  # events while the program prints the counts
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="imitates Python as x86-64 has it")
 
 
 def watch(program, cleanup, start_agent, *options, seconds=2):
-    """Returns the agent, the process, and what it said at the beginning and at the end of these seconds."""
+    """Returns the agent, the process, and the process's reports at the beginning and at the end of the
+    given seconds."""
     imitation = impostor.Impostor(program)
     cleanup.append(imitation)
     agent = start_agent(f"--pid={imitation.pid}", *options, trackers=["gc_pause", "gil_wait"])
@@ -38,7 +39,8 @@ def between(agent, table, before, after):
 
 @pytest.mark.parametrize("minor", [11, 13])
 def test_every_clone_of_the_collector_is_probed(minor, cleanup, start_agent, tmp_path):
-    """As compilers name them. A cold part is none: what jumps there has been seen at its beginning."""
+    """With the names given by compilers. A cold part is no clone: jumps into a cold part were seen at the
+    function's beginning."""
     program = impostor.build(tmp_path, f"-DMINOR={minor}", "-DCLONES")
     symbols = subprocess.run(["nm", program], stdout=subprocess.PIPE, text=True, check=True).stdout
     assert symbols.count(" gc_collect_main") == 6
@@ -52,8 +54,8 @@ def test_every_clone_of_the_collector_is_probed(minor, cleanup, start_agent, tmp
 @pytest.mark.parametrize("linked", ["-static", "-no-pie"])
 @pytest.mark.parametrize("minor", [11, 13])
 def test_waits_for_the_gil_with_musl(minor, linked, cleanup, start_agent, tmp_path):
-    """musl's condition variables sleep on the waiter's stack, where the scheduler shows nothing: the calls are probed,
-    without being told to, and the waits are those that the program counts."""
+    """musl's condition variables sleep on the waiter's stack, where the scheduler shows nothing: the calls are
+    probed automatically, and the waits equal the program's counts."""
     program = impostor.build(tmp_path, f"-DMINOR={minor}", linked, compiler="musl-gcc")
     agent, before, after = watch(program, cleanup, start_agent, "--gil_wait.min_duration_us=0")
     rows = between(agent, GIL, before, after)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python whose interpreter is not read, a free-threaded one or what only passes for Python: whatever needs nothing of the
-interpreter is watched all the same, and what does is refused with the reason."""
+"""A Python with an unread interpreter (a free-threaded build, or an imitation): trackers without need of the interpreter
+watch the process all the same, and the rest is refused with the reason."""
 import pytest
 
 import counts
@@ -52,13 +52,14 @@ def test_a_free_threaded_python_keeps_what_needs_no_interpreter(python, start_ag
     for tracker in set(WATCHED) - {"tcp_loss"}:
         rows = agent.select("ebpf_" + tracker, lambda r: r["host_pid"] == pid)
         assert rows, (tracker, found[tracker])
-        # before its exec() it was the test itself, which is a Python like any other
+        # before exec() the process was the test, an ordinary Python
         assert not any(r.get(column) for r in rows for column in STACKS if r["start_time"] >= told), tracker
     assert not [r for t in REFUSED for r in agent.rows["ebpf_" + t] if r["host_pid"] == pid]
 
 
 def test_what_passes_for_python_gets_no_more_than_a_python(imitations, start_agent):  # noqa: F811
-    """Its sleeps are rows, for anybody may start a Python; of its memory nothing is read, however often it collects."""
+    """The sleeps are rows, as any user may start a Python; the memory is never read, however often the program
+    collects."""
     agent = start_agent("--off_cpu.min_duration_us=0", trackers=["off_cpu", "gc_pause", "gil_wait"])
     for what, process in imitations:
         agent.wait_rows("ebpf_off_cpu", lambda r, pid=process.pid: r["host_pid"] == pid and r["cause"] == "sleep", 3)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of deploy/k8s: the fields that Kubernetes has, what an upgrade applies and what it leaves alone, and the agent
-as the kubelet runs it."""
+"""The manifest of deploy/k8s: fields valid in Kubernetes, effects of an upgrade, and the agent as run by the kubelet."""
 import glob
 import json
 import os
@@ -23,8 +22,8 @@ BASE = os.path.dirname(pod.MANIFEST)
 FOLDER = os.path.dirname(BASE)
 VERSION = re.search(r'UNDERSPAN_VERSION "(.*)"', open(f"{ROOT}/src/base/version.h").read())[1]
 
-# Fields of the objects that are used, as the API's reference has them; "!" are required. A dict: of one object; a list: of
-# each of a list; None: a value of its own.
+# Fields of the used objects, by the API's reference; "!" are required. A dict: of one object; a list: of each of a list;
+# None: any value.
 METADATA = {"!name": None, "namespace": None, "labels": None, "annotations": None}
 PROBE = {"httpGet": {"path": None, "!port": None, "host": None, "scheme": None, "httpHeaders": None}, "initialDelaySeconds": None,
          "periodSeconds": None, "timeoutSeconds": None, "successThreshold": None, "failureThreshold": None}
@@ -59,7 +58,7 @@ KINDS = {
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """A key that is there twice is a mistake, of which YAML takes the last."""
+    """A duplicate key is a mistake; YAML would take the last."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key) for key, _ in node.value]
@@ -90,7 +89,7 @@ def check_fields(value, schema, where):
 
 
 def documents():
-    """Objects of the cluster: all files but those that say how Kustomize puts them together."""
+    """Objects of the cluster: all files except the kustomizations."""
     for path in glob.glob(f"{FOLDER}/**/*.yaml", recursive=True):
         for d in load(path):
             if os.path.basename(path) != "kustomization.yaml":
@@ -132,7 +131,7 @@ def test_references_hold():
 
 
 def test_an_upgrade_changes_nothing_that_is_the_users():
-    """`kubectl apply -k`: no kustomization names what is created once, or makes such objects itself."""
+    """`kubectl apply -k`: no kustomization names an object that is created once, or makes such an object."""
     paths = glob.glob(f"{FOLDER}/**/kustomization.yaml", recursive=True)
     assert len(paths) == 3
     for path in paths:
@@ -147,10 +146,10 @@ def test_an_upgrade_changes_nothing_that_is_the_users():
     assert pod.daemonset()["priorityClassName"]
 
 
-# ---- what Kustomize makes of it ----
+# ---- output of Kustomize ----
 
 def kustomize(folder):
-    """{(kind, name): object}, as `kubectl apply -k` would send them."""
+    """{(kind, name): object}, as sent by `kubectl apply -k`."""
     program = shutil.which("kubectl") or pytest.skip("no kubectl here")
     done = subprocess.run([program, "kustomize", folder], capture_output=True, text=True)
     if "Component" in done.stderr and "kind" in done.stderr:
@@ -164,7 +163,7 @@ def test_the_base_is_the_manifest():
 
 
 def test_the_example_changes_what_it_says():
-    """Image, nodes, memory and the operator's scraping; everything else, above all the rights, is the base's."""
+    """Image, nodes, memory and the operator's scraping; the rest, above all the rights, comes from the base."""
     base, found = kustomize(BASE), kustomize(f"{FOLDER}/example")
     monitor = found.pop(("PodMonitor", "underspan"))
     assert [monitor] == load(f"{FOLDER}/pod-monitor/pod-monitor.yaml")
@@ -179,10 +178,10 @@ def test_the_example_changes_what_it_says():
     assert found == base
 
 
-# ---- the agent, as the kubelet runs it ----
+# ---- the agent, as run by the kubelet ----
 
 def programs_of_all_system_calls():
-    """As the kernel calls them, which knows 15 characters of a name."""
+    """Names in the kernel, truncated to 15 characters."""
     found = set()
     for path in glob.glob(f"{ROOT}/bpf/**/*.[ch]", recursive=True):
         with open(path) as f:
@@ -193,7 +192,7 @@ def programs_of_all_system_calls():
 
 
 def attached(pid):
-    """Names of the programs that the process has links to."""
+    """Names of the programs with links held by the process."""
     names = set()
     for fd in os.listdir(f"/proc/{pid}/fdinfo"):
         try:

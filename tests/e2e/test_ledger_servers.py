@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request ledger on real servers: requests of known composition (workloads/ledger_server_app.py) on each kind of server at once, under one agent.
-Each request is one row, and the row is true of it (ledger_known.py); no row is invented. What does not hold for a server is in LIMITS, with its
-reason, and in the table that users read."""
+"""The request ledger on real servers: requests of known composition (workloads/ledger_server_app.py) on each kind of server at once, under one
+agent. Each request is one true row (ledger_known.py); no row is invented. Exceptions of a server are in LIMITS, with the reason, and in the table
+for users."""
 import collections
 import os
 import re
@@ -21,11 +21,12 @@ STEPS = ["sleep-60", "cpu-40", "net-60", "gc", "disk-30"]
 STEPS_OF_THREADS = ["lock-50", "siblingwait", "gil-60", "share-60", "child-50", "pipe-40"]
 EVERYTHING = "/sleep-30/cpu-20/net-30/disk-10"
 UPGRADE = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-NGINX = ["gthread-26", "uvicorn uvloop", "waitress", "uWSGI"]
+NGINX = ["gthread-26", "gunicorn gevent", "uvicorn uvloop", "hypercorn", "aiohttp", "tornado", "waitress", "cheroot", "Django runserver", "wsgiref", "uWSGI"]
 
 
 class Limit:
-    """What a row cannot say: the table says it to users. sometimes: not in every run. All but the reason are regular expressions."""
+    """A limit of the rows, stated in the users' table. sometimes: not in every run. All fields but the reason are regular
+    expressions."""
 
     def __init__(self, kinds, scenario, aspect, text, reason, sometimes=False):
         self.kinds, self.wrong, self.reason, self.sometimes = kinds, (scenario, aspect, text), reason, sometimes
@@ -45,8 +46,9 @@ LIMITS = [
     Limit("FastAPI.*", "blocks|waits|streamed|aborted|.* of a connection|raises", "thread|parts|before|queue", ".*work_elsewhere", UNKNOWN_THREAD),
     Limit("waitress", "slow sender|100 KB", "parts", "client_wait", "pauses of the client within a request are `pool_wait_ns`"),
     Limit("waitress", "", "", ".*work_elsewhere", "a request that no pool thread was seen to take is marked `work_elsewhere`", sometimes=True),
+    Limit("daphne", "slow reader", "end|parts", "client_slow|await", "a client that does not take a long answer is `await_ns` where each write "
+          "was taken whole", sometimes=True),
     Limit("waitress", "slow reader", "end", "client_slow", "what the main thread sends of a long answer is not `client_slow_ns`", sometimes=True),
-    Limit("waitress", "pipelined", "one row", "2 were answered: 1 and 0 rows", "the second one of two pipelined requests has no row"),
 ]
 TABLE_AT = os.path.join(host.ROOT, "deploy", "README.md")
 TABLE_BEGINS, TABLE_ENDS = "| server | requests of it |\n|---|---|\n", "\n\n"
@@ -60,7 +62,7 @@ def each_step(service):
 
 
 def behind_busy_threads(service):
-    """As many requests as the server has threads, and more that wait for them."""
+    """As many requests as the server has threads, and more that wait."""
     if service.threads is None:
         return
     block = "/cpu-200" if service.green else "/sleep-200"
@@ -90,7 +92,7 @@ def kept_alive(service):
 
 
 def meanwhile(service):
-    """An event loop serves one while another one waits."""
+    """An event loop serves one request while a second request waits."""
     if service.model == "loop":
         calls = [Call(service, "/sleep-150" if service.green else "/await-150", name="awaits")]
         time.sleep(0.04)
@@ -150,14 +152,14 @@ def behind_nginx(service):
         service.call("/sleep-20?n=%d" % n, name="nginx", to="uwsgi" if "uwsgi" in service.addresses else "ipv4", through=service.nginx)
 
 
-# What a shared machine may hold up, and what no hook sees there: some hypervisors run no tracepoints while a thread of theirs is current, and a
-# wait then counts as CPU time. It is asked again.
+# Aspects subject to delays on a shared machine without a hook to observe: some hypervisors run no tracepoints while a hypervisor's thread is
+# current, and a wait then counts as CPU time. Such aspects are measured again.
 TIMES = ("whole", "before", "queue", "parts", "thread")
 SCENARIOS = (each_step, behind_busy_threads, kept_alive, meanwhile, slow_clients, bodies, answers, aborts, addresses, websocket, pipelined, behind_nginx)
 
 
 class Nginx(Server):
-    """A port for each of some services; connections to them are kept."""
+    """A port for each of some services; connections to the services are kept."""
 
     def __init__(self, directory, services):
         conf, blocks = os.path.join(directory, "nginx.conf"), []
@@ -176,11 +178,11 @@ class Nginx(Server):
 
 
 class Run:
-    """Everything that happened. wrong: {kind: [(scenario, aspect, what is wrong)]}, limits: {kind: what it cannot, and is said}."""
+    """All events. wrong: {kind: [(scenario, aspect, error)]}, limits: {kind: stated limits}."""
 
     def __init__(self, services, agent):
         self.services, self.agent, self.wrong, self.limits = services, agent, {}, {}
-        self.samples = []  # (what is known, the row) of a request of each server
+        self.samples = []  # (truth, row) of a request of each server
         self.asked_again = []
 
     def covered(self):
@@ -272,7 +274,7 @@ class Run:
 
 
 def brief(row):
-    """Its parts in milliseconds, and what they depend on."""
+    """The parts in milliseconds, and the columns that decide the parts."""
     parts = {column[:-3]: round(ns / 1e6, 3) for column, ns in row.items() if column.endswith("_ns") and ns}
     some = ("tid", "model", "link", "end_by", "outcome", "open_requests", "busy_threads", "queue_depth", "not_measured")
     return f"{parts} {({column: row[column] for column in some})}"
@@ -333,7 +335,7 @@ def test_each_request_is_one_true_row(run, kind):
     ("end", lambda row: {"end_by": "close"}),
 ])
 def test_what_is_not_true_is_found(run, aspect, change):
-    """Of rows that are true: the reference itself is held to account. On a machine without a CPU to spare, the clocks leave room at some."""
+    """Changed rows must be found wrong: a test of the reference. On a machine without spare CPU, the clocks leave room for some changes."""
     true = [(known, row) for known, row in run.samples if not list(known.wrong(row))]
     if not true:
         pytest.skip("no row is true")
@@ -342,7 +344,7 @@ def test_what_is_not_true_is_found(run, aspect, change):
 
 
 def test_the_table_that_users_read_is_what_was_seen(run):
-    """UNDERSPAN_WRITE_TABLE=1 writes it."""
+    """UNDERSPAN_WRITE_TABLE=1 writes the table."""
     missing = {package for kind in KINDS for package in lacking(kind)}
     assert not missing, f"{', '.join(sorted(missing))} could not be installed: run 'deploy/dependencies.sh servers'"
     if len(run.wrong) < len(KINDS):

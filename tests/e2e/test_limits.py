@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More than the agent was made for: what it cannot take is counted, and afterwards it is as right as before."""
+"""More load than the agent is designed for: refused events are counted, and afterwards the agent is as right
+as before."""
 import os
 import random
 import shutil
@@ -19,12 +20,13 @@ from test_processes import held_by
 
 PROGRAMS = os.environ.get("UNDERSPAN_E2E_PROGRAMS", os.path.join(ROOT, "build", "tests", "e2e"))
 STORM_SECONDS = float(os.environ.get("UNDERSPAN_STORM_SECONDS", 10))  # `make storm`: a minute
-NAME = '"},{"table":"ebpf_agent\n\x1b[31m\ufffd' + "x" * 300  # of a tenant that wants to write others' rows
+NAME = '"},{"table":"ebpf_agent\n\x1b[31m\ufffd' + "x" * 300  # of a tenant that tries to forge rows
 
 
 @pytest.mark.alone
 def test_processes_whose_start_was_lost_are_found(debian_python, start_agent, start_workload):
-    """A tenant floods the agent while it has no CPU; a program that starts then is watched all the same."""
+    """A tenant floods the agent while the agent has no CPU; a program started in the time is watched all
+    the same."""
     agent = start_agent(trackers=["gc_pause"])
     flood = start_workload(debian_python, "thread_storm.py", 30011, NAME).wait_covered(agent)
     agent.process.send_signal(signal.SIGSTOP)
@@ -46,7 +48,7 @@ def test_processes_whose_start_was_lost_are_found(debian_python, start_agent, st
     assert not agent.broken_lines and set(agent.rows) <= {"ebpf_gc_pause", "ebpf_agent", "ebpf_probe_health"}
 
 
-# a Python that gives every tracker something to look at, from its first moment on
+# a Python with events for every tracker, from the first moment on
 BUSY = """if True:
     import gc, socket, threading
     listener = socket.create_server(("127.0.0.1", 0))
@@ -68,7 +70,7 @@ KILLED = 211
 
 
 def kill_some(python, n, seed):
-    """Starts n of them, four at a time, and kills each at a moment of its first 300 ms."""
+    """Starts n processes, four at a time, and kills each at a moment of the first 300 ms."""
     rng, alive = random.Random(seed), []
     for _ in range(n):
         if len(alive) == 4:
@@ -86,7 +88,8 @@ def kill_some(python, n, seed):
 
 @pytest.mark.alone
 def test_targets_that_are_killed_while_they_are_probed(debian_python, start_agent, start_workload):
-    """SIGKILL at any moment of a Python's first 300 ms: the agent lives and holds nothing of the dead; others lose nothing."""
+    """SIGKILL at any moment of a Python's first 300 ms: the agent lives and keeps nothing of the dead; surviving processes
+    lose nothing."""
     agent = start_agent("--off_cpu.min_duration_us=0", "--gil_wait.min_duration_us=0", f"--pid={os.getpid()}")
     other = start_workload(debian_python, "gc_truth.py", 2, 997, 1).wait_covered(agent)
     kill_some(debian_python, 20, 1)
@@ -110,15 +113,15 @@ def test_targets_that_are_killed_while_they_are_probed(debian_python, start_agen
     for workload, t in (other, truth), (last, last_truth):
         rows = agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == workload.pid)
         assert len(rows) >= len(t["collections"]), found["gc_pause"]
-    # the agent is this process's child, too: rows of its own would make it write more rows
+    # the agent is a child of this process, too: rows about the agent would lead to more rows
     assert not [r for r in agent.rows["ebpf_off_cpu"] if r["host_pid"] in own]
 
 
 @pytest.mark.alone
 def test_process_storm(debian_python, start_agent, start_workload, cleanup, capsys):
-    """As many processes as the machine can start, that end at once, with and without an exec: each is counted, a Python beside
-    them loses nothing, and the agent neither grows nor takes a core."""
-    agent = start_agent(f"--pid={os.getpid()}")  # and its children: other tests' Pythons come and go, too
+    """As many short-lived processes as the machine can start, with and without an exec: each is counted, a concurrent
+    Python loses nothing, and the agent neither grows nor uses up a core."""
+    agent = start_agent(f"--pid={os.getpid()}")  # and the children: Pythons of further tests come and go
     other = start_workload(debian_python, "gc_truth.py", 2, 997, 1).wait_covered(agent)
     (held, rss), cpu = held_by(agent.pid), host.cpu_seconds(agent.pid)
     begin = time.monotonic()
@@ -151,7 +154,7 @@ MAX_BINARIES = 256  # src/process/binaries.h
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="imitates Python as x86-64 has it")
 def test_more_binaries_than_can_be_probed(start_agent, cleanup, tmp_path):
-    """Those that come too late are told of, one row each, and are watched as soon as there is room for them."""
+    """Binaries over the limit are reported, one row each, and are watched as soon as there is room."""
     program = impostor.build(tmp_path, "-DMINOR=13")
     agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause"])
     running = []
@@ -164,7 +167,7 @@ def test_more_binaries_than_can_be_probed(start_agent, cleanup, tmp_path):
                                and r["python_version"] in ("3.13.2", ""), n=len(running), timeout=60):
         first[row["host_pid"]] = row
     late = [p for p in running if not first[p.pid]["live"]]
-    assert 5 <= len(late) <= 6 and late == running[-len(late):]  # this very process is one, too
+    assert 5 <= len(late) <= 6 and late == running[-len(late):]  # this process is a Python, too
     assert {first[p.pid]["reason"] for p in late} == {f"more than {MAX_BINARIES} Python binaries in use at once"}
     for p in late:
         p.tell("collect")
@@ -181,7 +184,7 @@ def test_more_binaries_than_can_be_probed(start_agent, cleanup, tmp_path):
     assert sum("not traced" in line for line in agent.log) == len(late), agent.stderr
 
 
-# 15 bytes are a thread's name to the kernel, and any of them may be in it
+# a thread's name has 15 bytes in the kernel, of any value
 FORGED = [b'"},{"table":"e', b"a\nb\r{\"x\":1}", b"\x1b[2J\x1b[31mred", b"'; DROP TABLE x", b"back\\slash\\\\\"", b"\xff\xfe\xc3\x28\xe2\x82",
           b"\xed\xa0\x80\xf5\x80\xc0\xaf", b"\x01\x02\x7f\x1f\t\x08", "\u2028\u202e\ufeff".encode(), b"{{p:String}}%s%n", b" "]
 COLLECTIONS = 11
@@ -189,7 +192,7 @@ COLLECTIONS = 11
 
 @pytest.mark.parametrize("where", ["stdout", "server"])
 def test_forged_names(where, debian_python, start_agent, start_workload, agent_target, database):  # noqa: F811
-    """Names with quotes, line ends, terminal sequences, and what is no UTF-8: each row stands, under a name that does no harm."""
+    """Names with quotes, line ends, terminal sequences, and invalid UTF-8: each row arrives, under a harmless name."""
     options = agent_target if where == "server" else []
     agent = start_agent(*options, f"--pid={os.getpid()}", trackers=["gc_pause"], stdout=where == "stdout")
     workload = start_workload(debian_python, "forged_names.py", COLLECTIONS, *(name.hex() for name in FORGED))
@@ -215,7 +218,7 @@ def test_forged_names(where, debian_python, start_agent, start_workload, agent_t
     assert sorted(map(len, forged)) == [COLLECTIONS] * len(FORGED), names
     assert all(len(set(comms)) == 1 for comms in forged)
     shown = {comms[0] for comms in forged}
-    for name in FORGED:  # what is text and none to a terminal is as it was
+    for name in FORGED:  # text without terminal controls is unchanged
         if name.isascii() and name.decode().isprintable():
             assert name.decode()[:15] in shown, shown
     assert len(shown) == len(FORGED), shown
@@ -232,7 +235,8 @@ MANY_MODULES = 5003
 
 @pytest.mark.alone
 def test_a_process_of_5003_modules(start_agent, start_workload, capsys):
-    """threading is found behind all others, once: names are right, and it costs little more than without them."""
+    """threading is found behind all modules, once: names are right, and the cost is little above the cost
+    without the modules."""
     agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause"])
     cost = {}
     for n in 0, MANY_MODULES:
@@ -245,7 +249,7 @@ def test_a_process_of_5003_modules(start_agent, start_workload, capsys):
             assert truth["modules"] > n
             rows = agent.wait_rows("ebpf_gc_pause", lambda r: r["host_pid"] == workload.pid and r["tid"] == truth["tid"], n=20)
             names = [r["thread_name"] for r in rows]
-            # it may be found a moment after the first ones
+            # threading may be found a moment after the first rows
             assert set(names) <= {"", "wörker of many"} and names.count("") <= 5, (str(workload.python), names)
             workload.finish()
         cost[n] = (cpu_seconds(agent.pid) - before) / len(workloads)

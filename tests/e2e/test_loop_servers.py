@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers on event loops, as Debian has them: a handler that blocks is a stall with its place and with the requests that
-waited; the same handler in a server with threads is none."""
+"""Servers on event loops, from Debian's packages: a blocking handler is a stall with the place and the waiting
+requests; the same handler in a server with threads is no stall."""
 import os
 import time
 
@@ -50,8 +50,8 @@ def wait_watched(agent, server):
 
 
 def block_and_wait(server):
-    """A request that blocks; meanwhile KEPT others on idle connections, and NEW connections. The truth of the first, or None
-    where the host let it end before the others were there."""
+    """A request that blocks; during the block KEPT requests on idle connections, and NEW connections. Returns the truth
+    of the first request, or None where the host let the block end before the rest had arrived."""
     kept = [connect(server.address) for _ in range(KEPT)]
     for s in kept:
         s.sendall(request("/", keepalive=True))
@@ -59,7 +59,7 @@ def block_and_wait(server):
     with connect(server.address) as first:
         first.sendall(request("/", keepalive=True))
         read_response(first)
-        time.sleep(0.2)  # nothing else is on its way
+        time.sleep(0.2)  # nothing is in flight
         first.sendall(request(f"/block/{SECONDS}", keepalive=True))
         time.sleep(SECONDS / 3)
         begun = time.perf_counter_ns()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocking calls in coroutines against what the coroutines themselves measured around each (workloads/loop_truth.py)."""
+"""Blocking calls in coroutines compared with the coroutines' measurements around each call (workloads/loop_truth.py)."""
 import pytest
 
 import host
@@ -41,7 +41,7 @@ def of_truth(agent, workload):
 
 
 def wait_watched(agent, workload):
-    """A program that stalls from its start on: until its rows are split by cause."""
+    """For a program that stalls from the start: waits until the rows are split by cause."""
     agent.wait_rows(TABLE, lambda r: r["host_pid"] == workload.hello["pid"] and r["sleep_ns"] is not None and r["py_stack"], timeout=20)
 
 
@@ -71,7 +71,7 @@ def was_sampled_within(row, stall):
 
 
 def check_stall(row, stall, loop):
-    """What must hold on however busy a host. Returns whether the times are right to 2 ms or 2 %."""
+    """Invariants on any busy host. Returns whether the times are right to 2 ms or 2 %."""
     kind, wall = stall["kind"], stall["stop"] - stall["start"]
     assert row["loop"] == loop and row["duration_ns"] >= wall - CLOCK_NS
     assert None not in (row["gil_ns"], row["stack_at_ns"], row["waiting"]), row
@@ -80,7 +80,7 @@ def check_stall(row, stall, loop):
     if kind != "cpu" or was_sampled_within(row, stall):
         assert row["py_stack"][0] == f"{name} ({file}:{line})", (row["py_stack"], stall["place"])
     assert row["stack_at_ns"] <= row["duration_ns"]
-    # what the loop did beside the call is short, unless the thread waited for a CPU
+    # work of the loop besides the call is short, unless the thread waited for a CPU
     excess = row["duration_ns"] - wall - max(0, row["runq_ns"] - stall["delay"])
     if kind == "cpu":
         error = stall["cpu"] - row["cpu_ns"]  # interrupts are part of the row's
@@ -101,7 +101,7 @@ def check_stalls(agent, workload, loop):
         sampled += stall["kind"] == "cpu" and was_sampled_within(own[0], stall)
     assert right >= 0.9 * len(stalls), f"{right} of {len(stalls)}"
     assert sampled, "no stall on a CPU has a place within it"
-    # a loop that the host kept from a CPU stalled, too, and so did one that waited for a thread without a CPU
+    # a loop kept from a CPU by the host stalled, too, as did a loop that waited for a thread without a CPU
     assert not [r for r in rows if r["duration_ns"] - r["runq_ns"] - part(r, "gil") >= THRESHOLD_NS], rows
 
 
@@ -124,7 +124,7 @@ def test_other_loops(loop, agent, debian_python, start_workload):
 
 
 def test_a_loop_beside_a_thread_that_holds_the_gil(agent, debian_python, start_workload):
-    """The poll returns, and the thread cannot go on: it waits for the GIL, with the stack of the poll."""
+    """The poll returns, and the thread cannot go on: a wait for the GIL, with the stack of the poll."""
     workload = start_workload(debian_python, "loop_truth.py", "gil", N, SECONDS)
     run(agent, [workload])
     rows = of_truth(agent, workload)
@@ -134,7 +134,7 @@ def test_a_loop_beside_a_thread_that_holds_the_gil(agent, debian_python, start_w
         assert len(own) == 1, (start, stop, own)
         row = own[0]
         assert max(PARTS, key=lambda name: part(row, name)) == "gil", row
-        # the loop came 10 ms late at most, and what it waited for ended with the hold
+        # the loop came 10 ms late at most, and the wait ended with the hold
         both = min(stop, end_ns(row)) - max(start, begin_ns(row))
         assert both - row["runq_ns"] - row["cpu_ns"] - close_to(stop - start) <= row["gil_ns"], (row, start, stop)
         assert row["gil_ns"] <= stop - begin_ns(row) + close_to(stop - start) + part(row, "runq")
@@ -142,7 +142,8 @@ def test_a_loop_beside_a_thread_that_holds_the_gil(agent, debian_python, start_w
 
 
 def test_what_is_no_loop_has_no_rows(agent, debian_python, start_workload):
-    """The same calls in a thread that polls as asyncio does, beside a loop that proves that the agent looks."""
+    """The same calls in a thread that polls as asyncio does, beside a loop that proves that the agent
+    watches."""
     loop = start_workload(debian_python, "loop_truth.py", "asyncio", 1, SECONDS)
     thread = start_workload(debian_python, "loop_truth.py", "thread", N, SECONDS)
     for workload in loop, thread:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process with thousands of threads that all wait for the GIL: each row's stacks and names are right, or their lack is
-counted with its cause."""
+"""A process with thousands of threads, all waiting for the GIL: each row's stacks and names are right, or the lack is
+counted with the cause."""
 import collections
 
 import pytest
@@ -21,7 +21,7 @@ def texts(stack):
 
 
 def outer(stack):
-    """What is below the function that sleeps: nothing moves there."""
+    """The frames below the sleeping function: constant."""
     at = next((i for i, text in enumerate(stack) if text.startswith("stay ")), None)
     return stack[at + 1:] if at is not None else None
 
@@ -30,7 +30,7 @@ def outer(stack):
 @pytest.mark.parametrize("python", [PYTHONS[0], *[p for p in ALL_PYTHONS if p.version >= (3, 15)][:1]], ids=str)
 def test_thousands_of_threads_wait_for_the_gil(python, start_agent, start_workload, capsys):
     workload = start_workload(python, "many_waiters.py", THREADS, ROUNDS)
-    # not the short waits of thousands of threads that begin
+    # without the short waits of thousands of starting threads
     agent = start_agent("--gil_wait.min_duration_us=100000", f"--pid={workload.pid}", trackers=["gil_wait", "gc_pause"])
     workload.wait_covered(agent, timeout=30)
     workload.say()
@@ -63,10 +63,10 @@ def test_thousands_of_threads_wait_for_the_gil(python, start_agent, start_worklo
         print("", dict(counts), f"{len(rows)} rows in all, {early} while it ran; missing {missing}; {resident} kB", end=" ")
     assert counts["rows"] > 200 and counts["compared"] >= 0.9 * counts["rows"], counts
     assert counts["without"] <= 0.01 * counts["rows"] and counts["named"] >= 0.9 * counts["rows"], counts
-    # each stack that is not there is counted, and no other
+    # each missing stack is counted, and no more
     lost = sum(r["lost_ring"] for r in own)
     without = sum((not r["py_stack"]) + (not r["holder_py_stack"]) for r in rows)
     assert without <= sum(missing.values()) <= without + 2 * lost, (without, missing, lost)
     assert sum(r["seen"] - r["filtered"] - r["lost_ring"] - r["lost_state"] - r["rows"] for r in own) == 0, own
     assert early > len(rows) // 2, "rows came late"
-    assert SANITIZER or resident < 64 << 10, resident  # a busy machine reads rows late: then they wait in memory
+    assert SANITIZER or resident < 64 << 10, resident  # a busy machine reads rows late: queued rows are memory

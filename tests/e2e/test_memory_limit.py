@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent in a memory cgroup of 64 MiB, in which its BPF maps count: it is never killed, and what it has no room for is
-counted."""
+"""The agent in a memory cgroup of 64 MiB, including the BPF maps: never killed; events without room are counted."""
 import os
 import socket
 import time
@@ -35,7 +34,7 @@ def limited(cleanup):
 
 
 def sums(database):
-    """What ebpf_agent has of each tracker: {tracker: {column: sum}}"""
+    """Sums of ebpf_agent for each tracker: {tracker: {column: sum}}"""
     columns = ["seen", "rows", *(f for f in counts.FATES if f != "rows")]
     text = database.store.ask(f"SELECT tracker, {', '.join(f'sum({c})' for c in columns)}, argMax(pending, end_time) "
                               f"FROM {database.name}.ebpf_agent GROUP BY tracker FORMAT TSV")
@@ -43,18 +42,18 @@ def sums(database):
 
 
 def stop(agent, cgroup):
-    """Nobody has killed it; its counts, which add up."""
+    """The agent was not killed; returns the counts, which add up."""
     agent.process.terminate()
     code = agent.wait_end(20)
     assert cgroup.oom_kills() == 0 and code >= 0, (code, agent.stderr)
     found = counts.check(agent)
-    # it says so when rows found no room
+    # the exit code tells whether rows found no room
     assert code == any(c["dropped_memory"] for c in found.values()), (code, found)
     return found
 
 
 def test_start_takes_less(limited, start_agent):
-    """Checking the programs, reading symbols: with room to spare for what comes then."""
+    """Loading the programs, reading symbols: with room to spare for later work."""
     cgroup = limited(LIMIT)
     agent = start_agent(*EVERYTHING, prefix=cgroup.prefix)
     time.sleep(2)
@@ -65,7 +64,7 @@ def test_start_takes_less(limited, start_agent):
 
 
 def test_flood(limited, start_agent, start_workload, debian_python):
-    """Every event of every tracker is a row, without a threshold: those that find no room are counted."""
+    """Every event of every tracker is a row, without a threshold: events without room are counted."""
     cgroup = limited(LIMIT)
     agent = start_agent(*EVERYTHING, "--off_cpu.profile_interval=1", "--gil_wait.profile_interval=1", prefix=cgroup.prefix)
     busy = [start_workload(debian_python, "everything.py", 5).wait_covered(agent) for _ in range(4)]
@@ -80,7 +79,7 @@ def test_flood(limited, start_agent, start_workload, debian_python):
 
 
 def test_load_while_the_server_is_down(limited, agent_target, start_agent, start_workload, proxy, database, debian_python):
-    """All trackers, rows into the spool and out of it: all of a program's collections arrive."""
+    """All trackers, rows into the spool and out: all of a program's collections arrive."""
     cgroup = limited(LIMIT)
     agent = start_agent(*agent_target, prefix=cgroup.prefix, stdout=False)
     busy = [start_workload(debian_python, "everything.py", 12) for _ in range(3)]
@@ -113,7 +112,7 @@ HELD, HOLDERS = 7001, 3  # connections of each; both ends are the holder's
 
 
 def connect_and_serve(n):
-    """n connections of this process with itself, one after the other."""
+    """n connections of this process with the same process, in sequence."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         for _ in range(n):
             with socket.create_connection(listener.getsockname()), listener.accept()[0]:
@@ -121,7 +120,8 @@ def connect_and_serve(n):
 
 
 def test_a_tenant_that_holds_sockets(limited, start_agent, start_workload, debian_python):
-    """More connections than the maps have room for stay open: what that costs others is counted, and is over when they close."""
+    """More connections than the maps can hold stay open: the loss for further connections is counted, and ends when the
+    connections close."""
     cgroup = limited(LIMIT)
     agent = start_agent("--tcp_connect.min_duration_us=0", f"--pid={os.getpid()}", prefix=cgroup.prefix,
                         trackers=["handoff", "gc_pause", "tcp_accept", "tcp_connect", "tcp_loss"], only_count=["ebpf_tcp_accept"])
@@ -148,7 +148,7 @@ def test_a_tenant_that_holds_sockets(limited, start_agent, start_workload, debia
     assert cgroup.oom_kills() == 0
     found = counts.check(agent)
     lost = found["tcp_connect"]["lost_state"]
-    # a connection is two events, its beginning and its end
+    # a connection is two events, beginning and end
     assert found["tcp_connect"]["rows"] + lost == 2 * (HELD * HOLDERS + 7 + 101 + 101), (found["tcp_connect"], meanwhile)
     assert lost > 0 and 101 - meanwhile <= lost
     assert len(agent.select("ebpf_gc_pause", lambda r: r["host_pid"] == other.pid)) >= len(truth["collections"])
@@ -158,7 +158,7 @@ THREADS = 5003
 
 
 def test_5000_threads(limited, start_agent, start_workload, debian_python, capsys):
-    """Of one process, that end all at once: what of their waits is no row is counted, and the agent keeps nothing of them."""
+    """Of one process, ending all at once: waits without a row are counted, and the agent keeps no state."""
     cgroup = limited(LIMIT)
     agent = start_agent("--off_cpu.min_duration_us=0", "--gil_wait.min_duration_us=0", f"--pid={os.getpid()}", prefix=cgroup.prefix)
     other = start_workload(debian_python, "gc_truth.py", 1, 211, 1).wait_covered(agent)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request ledger at /metrics: counts and sums are those of ebpf_request_profile and of the clients, what is open is what clients have
-open, and Prometheus' own programs read the page and the alert rules."""
+"""The request ledger at /metrics: counts and sums equal ebpf_request_profile and the clients' counts, open requests equal the clients'
+open requests, and Prometheus' programs read the page and the alert rules."""
 import collections
 import contextlib
 import decimal
@@ -55,7 +55,7 @@ def total(samples, name, **labels):
 
 
 def exact(text, name, **labels):
-    """The sum of these samples as it is written: a float would round it."""
+    """The sum of the samples, exact: a float would be rounded."""
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
     return sum(decimal.Decimal(line.split("# {")[0].split()[-1]) for line in text.splitlines()
                if line.startswith(f"underspan_{name}{{") and all(w in line for w in wanted))
@@ -73,7 +73,7 @@ def watch(start_agent, *options, trackers=TRACKERS):
 
 
 def greet(agent, server):
-    """The server's port is known from its first request on."""
+    """The server's port is known from the first request on."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as c:
         first = ask(c, "/", 1)
     agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port)
@@ -105,7 +105,7 @@ def check_durations(text, samples, profile, port):
 
 
 def check_parts(text, samples, profile, rows, port):
-    """Bounds of parts are those of rows: all requests beyond request.min_duration_us."""
+    """Bounds from the rows: all requests beyond request.min_duration_us."""
     for part in PARTS:
         name = part.removesuffix("_ns")
         labels = {"port": port, "part": name}
@@ -133,7 +133,7 @@ def test_counts_and_sums_are_the_ledgers_and_the_clients(name, slow, start_agent
     assert total(samples, "request_duration_seconds_count", port=port) == len(truths) == sum(r["count"] for r in profile)
     check_durations(text, samples, profile, port)
     check_parts(text, samples, profile, rows, port)
-    # the clients' clocks: each waited for its answer, and the handlers worked within it
+    # the clients' clocks: each client waited for the answer, and the handlers worked within the wait
     spent = ns(exact(text, "request_duration_seconds_sum", port=port))
     before = sum(ns(exact(text, "request_part_seconds_sum", port=port, part=p)) for p in ("accept_queue", "client_wait"))
     assert spent - before <= sum(t["client"] for t in truths) + len(truths) * MS
@@ -156,7 +156,7 @@ def test_counts_and_sums_are_the_ledgers_and_the_clients(name, slow, start_agent
 
 @pytest.mark.parametrize("name, path, busy, waiting", [("gunicorn_gthread", "/sleep-2500", 3, 2), ("uvicorn_h11", "/await-2500", 1, 0)])
 def test_what_is_served_at_the_moment(name, path, busy, waiting, start_agent, cleanup, debian_python):
-    """Five clients: three threads serve three of them and two wait; one loop serves all."""
+    """Five clients: three threads serve three clients and two wait; one loop serves all."""
     server = start(cleanup, debian_python, name)
     agent = watch(start_agent)
     greet(agent, server)
@@ -182,7 +182,7 @@ def test_what_is_served_at_the_moment(name, path, busy, waiting, start_agent, cl
 
 
 def test_hostile_names_and_what_is_not_measured(start_agent, cleanup, debian_python):
-    """A process names itself; without gc_pause and gil_wait their parts have no series; without the tracker there is none at all."""
+    """A process chooses a name; without gc_pause and gil_wait the parts have no series; without the tracker there is none at all."""
     code = ("import ctypes, runpy, sys; ctypes.CDLL(None).prctl(15, bytes.fromhex(sys.argv[1]), 0, 0, 0); "
             "runpy.run_path(sys.argv[2], run_name='__main__')")
     server = servers.Server([debian_python.path, "-c", code, HOSTILE.hex(), os.path.join(host.WORKLOADS, "request_app.py")])
@@ -204,7 +204,7 @@ def test_hostile_names_and_what_is_not_measured(start_agent, cleanup, debian_pyt
     assert not [name for name in scrape(other.metrics)[0] if "request" in name]
 
 
-# ---- what is in the repository ----
+# ---- files of the repository ----
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 RULES = os.path.join(ROOT, "deploy", "prometheus", "underspan.rules.yaml")
@@ -217,7 +217,7 @@ def literal(strings):
 
 
 def families():
-    """{name: (type, labels)} as the sources have them."""
+    """{name: (type, labels)} in the sources."""
     found = {}
     for directory, _, names in os.walk(os.path.join(ROOT, "src")):
         for name in names:

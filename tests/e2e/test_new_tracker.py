@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One more tracker is new files and one line: sample_tracker/ is added to a copy of the tree, built, counted, taken out."""
+"""A new tracker consists of new files and one line: sample_tracker/ is added to a copy of the tree, built, counted,
+removed."""
 import ctypes
 import json
 import os
@@ -25,7 +26,7 @@ def make(tree, *targets):
 
 
 def copy_tree(to):
-    """The sources, and what was built of them: only what the new tracker changes is compiled."""
+    """The sources with the build: only files affected by the new tracker are compiled."""
     subprocess.run(["cp", "-a", "--parents", "Makefile", "src", "bpf", "include", "sql", "vmlinux", "tests/unit",
                     "build/src", "build/bpf", "build/include", "build/sql_files.S", "build/sql_files.o", "build/underspan",
                     to], cwd=ROOT, check=True)
@@ -57,10 +58,10 @@ def rename_often(n, ids):
 @plain_build("it is not the program that is built here")
 def test_a_tracker_is_new_files_and_one_line(tmp_path, start_agent, monkeypatch):
     tree = copy_tree(tmp_path)
-    make(tree)  # nothing is left to do, whatever the clocks of the copies say
+    make(tree)  # nothing is left to do for any clocks of the copies
     before = listed(tree)
     assert before == list(known_trackers())
-    shutil.copytree(SAMPLE, tree, dirs_exist_ok=True, copy_function=shutil.copy)  # files of now, as an author has them
+    shutil.copytree(SAMPLE, tree, dirs_exist_ok=True, copy_function=shutil.copy)  # with the current time, as for an author
     edit_list(tree, LAST, LAST.rstrip("\n") + " \\\n	X(thread_rename)\n")
     compiled = {words[1] for words in make(tree) if words[0] in ("CC", "BPF")}
     assert compiled == {"src/trackers/trackers.c", "src/trackers/thread_rename.c", "bpf/thread_rename.bpf.c"}

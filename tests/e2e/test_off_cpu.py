@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals off the CPU against what the programs themselves measured around each wait, and against the kernel's own
-counters (schedstat)."""
+"""Intervals off the CPU compared with the programs' measurements around each wait, and with the kernel's counters
+(schedstat)."""
 import collections
 import os
 import shutil
@@ -17,6 +17,7 @@ PROFILE = "ebpf_off_cpu_profile"
 CLOCK_NS = 50_000
 N = 101
 SECONDS = 0.02
+BUSY_NS = 5_000_000  # of a wait; a quiet machine takes some 50 us
 EVERY = "--off_cpu.min_duration_us=0"
 
 # kind: cause, system calls, idle
@@ -44,23 +45,40 @@ def rows_of(agent, hello, truth, table=TABLE):
     return sorted(rows, key=lambda r: r["start_time"])
 
 
+def waits_of(rows, waits):
+    """(row, wait) of each row; no wait twice. A row without a wait is possible only after a wake-up without a CPU, past the end of
+    the wait."""
+    pairs, left = [], list(rows)
+    for start, stop, child, busy in waits:
+        if left and start - CLOCK_NS <= begin_ns(left[0]) <= stop:
+            pairs.append((left.pop(0), (start, stop, child, busy)))
+        else:
+            assert busy > BUSY_NS, f"no row of a wait of {(stop - start) / 1e6} ms, {busy / 1e6} ms with or without a CPU"
+    assert not left, left[0]
+    return pairs
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_wait_is_a_row(kind, debian_python, start_agent, start_workload):
-    agent = start_agent(trackers=["off_cpu", "gc_pause"])
-    workload = start_workload(debian_python, "off_cpu_truth.py", kind, N, SECONDS).wait_covered(agent)
+    workload = start_workload(debian_python, "off_cpu_truth.py", kind, N, SECONDS)
+    # only the workload: a busy host's waits may fill the ring buffer
+    agent = start_agent(f"--pid={workload.pid}", trackers=["off_cpu", "gc_pause"])
+    workload.wait_covered(agent)
     workload.say()
     truth = workload.read()
     workload.finish()
     agent.stop()
+    lost = counts.check(agent)["off_cpu"]
+    assert lost["lost_ring"] == lost["lost_state"] == 0, lost
     cause, calls, idle = KINDS[kind]
     rows = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] == cause]
-    assert len(rows) == N == len(truth["waits"])
-    for row, (start, stop, child) in zip(rows, truth["waits"]):
-        assert start - CLOCK_NS <= begin_ns(row) <= stop
-        # it came back before the clock was read again; a busy machine may have taken the CPU away in between
+    pairs = waits_of(rows, truth["waits"])
+    for row, (start, stop, child, busy) in pairs:
+        # the wait ended before the second read of the clock; a busy machine may have taken the CPU away in
+        # between
         assert row["duration_ns"] <= stop - start
-        # who ends the wait may have begun to count before it began
-        assert row["duration_ns"] >= SECONDS * (0.99e9 if kind == "sleep" else 0.5e9)
+        # the thread that ends the wait may have begun to count before the wait began
+        assert row["duration_ns"] >= SECONDS * (0.99e9 if kind == "sleep" else 0.5e9) or busy > BUSY_NS and kind != "sleep"
         assert (row["state"], row["idle"]) == ("S", idle) and row["syscall"] in calls
         assert row["user_stack"]
         assert row["runq_ns"] <= row["duration_ns"]
@@ -68,12 +86,12 @@ def test_each_wait_is_a_row(kind, debian_python, start_agent, start_workload):
             assert (row["waker_tid"], row["waker_pid"]) == (truth["waker"], workload.hello["pid"])
         else:
             assert row["waker_tid"] == (child or 0), row
-    # a return that the kernel did not trace has no kernel stack
+    # a wake-up without a tracepoint has no kernel stack
     assert sum(bool(r["kernel_stack"]) for r in rows) >= 0.9 * N
-    # each to a hundredth, but for those that were preempted before or after the wait
-    right = sum(abs(r["duration_ns"] - (stop - start)) <= max(200_000, (stop - start) // 100)
-                for r, (start, stop, _) in zip(rows, truth["waits"]))
-    assert right >= 0.9 * N or kind == "child"
+    # each to a hundredth, except for waits with a preemption just before or after
+    quiet = [(row["duration_ns"], stop - start) for row, (start, stop, _, busy) in pairs if busy <= BUSY_NS]
+    right = sum(abs(ns - waited) <= max(200_000, waited // 100) for ns, waited in quiet)
+    assert right >= 0.9 * len(quiet) or kind == "child"
 
 
 def sums_of(agent, hello):
@@ -115,7 +133,7 @@ def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
     workload.finish()
     agent.stop()
     waits = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] in ("lock", "gil")]
-    # some virtual machines show no tracepoint for a wake-up now and then: then nobody is named, never somebody else
+    # some virtual machines hide the tracepoint of a wake-up now and then: the waker is missing then, never wrong
     named = [r for r in waits if r["waker_tid"]]
     assert len(named) >= 0.99 * len(waits) > 0
     assert {r["waker_tid"] for r in named} == {truth["other"]}
@@ -123,8 +141,8 @@ def test_pingpong_names_the_waker(debian_python, start_agent, start_workload):
 
 
 def test_who_is_at_another_lock_wakes_nobody(debian_python, start_agent, cleanup):
-    """A wait for a lock that times out is ended by an interrupt, in whose place other threads are at locks of theirs, of
-    the same process and of another."""
+    """A wait for a lock that times out is ended by an interrupt, which runs on top of threads at different locks, of
+    the same process and of a second process."""
     program = """
 import _thread, threading, time
 lock = threading.Lock()
@@ -152,7 +170,7 @@ while True: lock.acquire(timeout=0.003)
 
 
 def test_idle_threads_are_told_from_those_kept_waiting(start_agent, start_on_all):
-    """All of them sleep on locks; what they wait for is in their Python stacks."""
+    """All threads sleep on locks; the Python stacks tell the difference."""
     agent = start_agent(trackers=["off_cpu", "gc_pause"])
     workloads = start_on_all("off_cpu_idle.py", 31)
     host.run_together(agent, workloads)
@@ -171,8 +189,8 @@ def test_idle_threads_are_told_from_those_kept_waiting(start_agent, start_on_all
 
 @pytest.mark.parametrize("fate", ["stays", "replaced", "stripped"])
 def test_user_stacks_are_the_chain_of_calls(fate, tmp_path, start_agent, cleanup):
-    """Of a program with frame pointers, to the name, also when another file has taken its place meanwhile; without
-    symbols the file is named, never a function that is not there."""
+    """Of a program with frame pointers, by name, also after the file was replaced; without symbols the file is
+    named, never a wrong function."""
     program = tmp_path / "frames"
     shutil.copy(os.path.join(ROOT, "build", "tests", "e2e", "frames"), program)
     if fate == "stripped":
@@ -201,15 +219,15 @@ def test_user_stacks_are_the_chain_of_calls(fate, tmp_path, start_agent, cleanup
 
 @pytest.mark.alone
 def test_stacks_of_processes_that_are_gone_have_names(debian_python, start_agent, start_workload):
-    """Children that live for a moment, and sums that are written after their end."""
+    """Short-lived children, and sums written after the end of the children."""
     agent = start_agent("--off_cpu.profile_interval=3600", trackers=["off_cpu", "gc_pause"])
     workload = start_workload(debian_python, "off_cpu_truth.py", "child", 31, SECONDS).wait_covered(agent)
     workload.say()
     truth = workload.read()
     workload.finish()
     agent.stop()
-    children = {child for _, _, child in truth["waits"]}
-    # of a thread that ends right after a return that the kernel did not trace, nothing is known but that
+    children = {wait[2] for wait in truth["waits"]}
+    # of a thread that ends right after an untraced wake-up, only this loss is known
     lost = counts.check(agent)["off_cpu"]["lost_state"]
     sleeps = agent.select(TABLE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
     sums = agent.select(PROFILE, lambda r: r["host_pid"] in children and r["cause"] == "sleep")
@@ -229,7 +247,7 @@ def test_preempted_is_told_from_blocked(debian_python, start_agent, start_worklo
     preempted = [r for r in rows if r["cause"] == "preempt"]
     assert {r["state"] for r in preempted} == {"R"}
     assert all(r["runq_ns"] == r["duration_ns"] and r["waker_tid"] == 0 for r in preempted)
-    # half of the two seconds, at least, belonged to somebody else
+    # at least half of the two seconds belonged to further threads
     assert sum(r["duration_ns"] for r in preempted) > 0.8e9
     assert sum(r["runq_ns"] for r in rows) == pytest.approx(truth["run_delay_ns"], rel=0.02)
     wall = truth["end"] - truth["begin"]
@@ -247,10 +265,10 @@ def test_disk(debian_python, start_agent, start_workload):
     rows = rows_of(agent, workload.hello, truth)
     synced = [r for r in rows if r["syscall"] in ("fsync", "fdatasync") and r["cause"] != "preempt"]
     assert len(synced) >= 53 and {r["cause"] for r in synced} == {"disk"}
-    # the thread did nothing else: what it was not on a CPU, it waited for the disk, or for a CPU
+    # the thread did nothing besides: time off the CPU was a wait for the disk, or for a CPU
     wall = truth["end"] - truth["begin"]
     off = sum(r["duration_ns"] for r in rows if r["cause"] in ("disk", "preempt"))
-    # the scheduler's clock stops and starts a few microseconds before the tracepoint: that is much for a fast disk
+    # the scheduler's clock stops and starts a few microseconds before the tracepoint: much for a fast disk
     assert off + truth["on_cpu_ns"] == pytest.approx(wall, abs=0.03 * wall + 10_000 * len(rows))
 
 
@@ -265,12 +283,12 @@ def test_page_faults(debian_python, start_agent, start_workload):
         pytest.skip(f"{truth['major_faults']} major faults: the file stays in memory here")
     faults = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] == "page_fault"]
     assert {(r["state"], r["syscall"]) for r in faults} == {("D", "")}
-    # a fault whose page arrives at once does not sleep, one may sleep twice
+    # a fault with an immediate page does not sleep, a fault may also sleep twice
     assert 0.5 * truth["major_faults"] <= len(faults) <= 2 * truth["major_faults"]
 
 
 def test_a_cgroup_is_followed(tmp_path, debian_python, start_agent, cleanup):
-    """Any program in it, Python or not."""
+    """Any program in the cgroup, Python or not."""
     with open("/proc/mounts") as f:
         mounts = [line.split()[1] for line in f if line.split()[2] == "cgroup2"]
     if not mounts:

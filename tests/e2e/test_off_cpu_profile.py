@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sums of all intervals off the CPU, however short: by Python stack, idle threads told from busy ones, and not one
-interval more or less than there were."""
+"""The sums of all intervals off the CPU, however short: by Python stack, idle threads apart from busy threads, with
+the exact number of intervals."""
 import host
 from conftest import PYTHONS
 
@@ -35,10 +35,10 @@ def test_sums_tell_idle_threads_from_those_kept_waiting(start_agent, start_on_al
 
 
 def test_short_intervals_have_sampled_stacks_and_exact_sums(start_agent, start_on_all):
-    """None is long enough for a row. What the kernel itself counts is how often each thread left its CPU."""
+    """No interval is long enough for a row. The kernel counts how often each thread left the CPU."""
     agent = start_agent("--off_cpu.min_duration_us=3600000000", "--off_cpu.profile_interval=10",
                         trackers=["off_cpu", "gc_pause"])
-    workloads = start_on_all("off_cpu_short.py", 3, pythons=PYTHONS[::3])  # all that there are share the samples
+    workloads = start_on_all("off_cpu_short.py", 3, pythons=PYTHONS[::3])  # all processes share the samples
     for workload in workloads:
         workload.wait_covered(agent)
     for workload in workloads:
@@ -54,7 +54,7 @@ def test_short_intervals_have_sampled_stacks_and_exact_sums(start_agent, start_o
         assert not agent.select(TABLE, lambda r: r["host_pid"] == workload.hello["pid"])
         for name, (tid, switches) in workload.truth["threads"].items():
             sums = agent.select(PROFILE, lambda r: (r["host_pid"], r["host_tid"]) == (workload.hello["pid"], tid))
-            # its last ones come after it has told, and some virtual machines show no return now and then
+            # the last switches come after the report, and some virtual machines hide a switch now and then
             assert abs(sum(r["count"] for r in sums) - switches) <= 10, (name, switches, sums)
             cause, place = places[name]
             waits = [r for r in sums if r["cause"] == cause and r["state"] == "S"]

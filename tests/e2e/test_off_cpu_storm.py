@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As many context switches as the machine can make: each one is counted, none disturbs another tracker, nothing grows.
-UNDERSPAN_STORM=N (`make storm`) makes N switches of it."""
+"""As many context switches as the machine can make: each is counted, no tracker is disturbed, nothing grows.
+UNDERSPAN_STORM=N (`make storm`) makes N switches."""
 import os
 import subprocess
 
@@ -22,7 +22,7 @@ ALL_OF_THEM = ["--governor.cpu_percent=0", "--governor.tracker_cpu_percent=0"]
 
 
 def start_storm(start_workload, yielders, switches=SWITCHES):
-    each = switches // CPUS // (yielders + 1)  # the pair makes about as many as one
+    each = switches // CPUS // (yielders + 1)  # the pair makes about as many as a single yielder
     workload = start_workload(PYTHONS[0], "off_cpu_storm.py", yielders, each)
     workload.hello = workload.read()
     return workload
@@ -48,7 +48,7 @@ def resident_kib(agent):
 
 
 def map_bytes(agent):
-    """What the kernel keeps for the agent's maps."""
+    """The kernel's memory for the agent's maps."""
     total = 0
     for fd in os.listdir(f"/proc/{agent.pid}/fdinfo"):
         with open(f"/proc/{agent.pid}/fdinfo/{fd}") as f:
@@ -61,7 +61,7 @@ def map_bytes(agent):
     (13, ["--off_cpu.profile_entries=16", "--off_cpu.profile_interval=1"]),
 ], ids=["rows", "small_maps"])
 def test_each_switch_of_a_storm_is_counted(yielders, options, start_workload, start_agent, capsys):
-    """seen + counted lost = happened, by the kernel's own count of the switches of every thread that was watched."""
+    """seen + counted lost = truth, the kernel's count of the switches of every watched thread."""
     switches = SWITCHES if yielders > 2 else min(SWITCHES, 2_000_000)
     storm = start_storm(start_workload, yielders, switches)
     before = wait_asleep(storm.pid)
@@ -74,7 +74,7 @@ def test_each_switch_of_a_storm_is_counted(yielders, options, start_workload, st
     agent.wait_quiet(ROWS)
     agent.stop()
     storm.finish()
-    # the last sleep of each has not ended; the first of the program itself had begun before the agent came
+    # the last sleep of each has not ended; the first sleep of the program had begun before the agent came
     happened = {int(pid): n - 1 for pid, n in truth["children"].items()}
     happened[storm.pid] = after - before - 1
     total = sum(happened.values())
@@ -94,18 +94,18 @@ def test_each_switch_of_a_storm_is_counted(yielders, options, start_workload, st
         missing = {pid: n - profile[pid] for pid, n in happened.items() if n != profile[pid]}
         assert sum(missing.values()) == found["lost_state"], missing
     assert sum(r["count"] for r in agent.rows[PROFILE]) + found["lost_state"] == total
-    assert grown[1] < 256 * 1024  # entries are allocated as they come: of these few threads, not of all that happened
-    assert SANITIZER or grown[0] < 16 * 1024  # a sanitizer keeps what was freed
+    assert grown[1] < 256 * 1024  # entries are allocated on demand: for these few threads, not for all events
+    assert SANITIZER or grown[0] < 16 * 1024  # a sanitizer keeps freed memory
 
 
 def test_a_storm_takes_nothing_from_the_others(tmp_path, start_agent, start_workload, cleanup):
-    """Collections and hand-offs, all of them, while the off_cpu ring buffer overflows."""
+    """All collections and hand-offs arrive while the off_cpu ring buffer overflows."""
     storm = start_storm(start_workload, 2, min(SWITCHES, 2_000_000))
     collector = start_workload(PYTHONS[0], "gc_truth.py", 1, COLLECTIONS, 7)
     gunicorn = Gunicorn(PYTHONS[0], GUNICORNS[0], str(tmp_path))
     cleanup.append(gunicorn)
     workers = host.wait_until(lambda: host.children_of(gunicorn.pid), 10, "there is a worker")
-    # not the test itself, whose reading of rows would make more of them
+    # not the test: reading of rows would make more rows
     agent = start_agent(*(f"--pid={pid}" for pid in (storm.pid, collector.pid, gunicorn.pid, *workers)),
                         *ALL_OF_THEM, "--off_cpu.min_duration_us=0",
                         trackers=["handoff", "gc_pause", "gil_wait", "off_cpu"], only_count=[ROWS])
@@ -155,7 +155,7 @@ class YieldStorm:
 
 @pytest.mark.parametrize("options", [[], ["--off_cpu.min_duration_us=0"]], ids=["threshold", "rows"])
 def test_a_storm_of_all_that_processors_can_do(options, start_agent, start_workload, cleanup, tmp_path, capsys):
-    """Processes that do nothing but give way: each interval is counted, and collections and hand-offs meanwhile are rows."""
+    """Processes that only yield: each interval is counted, and concurrent collections and hand-offs are rows."""
     storm = YieldStorm(2)
     cleanup.append(storm)
     collector = start_workload(PYTHONS[0], "gc_truth.py", 1, COLLECTIONS, 7)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`underspan offcpu` in other tools' formats: each file is read by its own reader, pprof's by protoc with pprof's own definition and by
-speedscope, speedscope's by its schema and by speedscope, and the sums are those of the sleeps that the program counted."""
+"""`underspan offcpu` in formats of further tools: each file is read by the tool's reader, pprof's by protoc with pprof's definition
+and by speedscope, speedscope's by the schema and by speedscope; the sums equal the sleeps counted by the program."""
 import gzip
 import json
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of offsets of 3.8 to 3.12 is what the headers of each version say, compiled for x86-64 and for arm64; arm64
-interpreters, as files, have all that is needed. What the agent takes for the numbers of code objects are such."""
+"""The table of offsets of 3.8 to 3.12 equals the headers of each version, compiled for x86-64 and for arm64; arm64
+interpreters, as files, have all required parts. The agent's numbers of code objects are right."""
 import glob
 import os
 import re
@@ -93,7 +93,7 @@ def test_the_table_is_what_the_headers_say(machine, tmp_path):
         result = subprocess.run([CLANG, f"--target={machine}-linux-gnu", "-w", "-fsyntax-only", source, "-I", folders[0],
                                  "-I", folders[0] + "/internal", *sysroot], stderr=subprocess.PIPE, text=True)
         assert result.returncode == 0, f"3.{minor}: {result.stderr[:2000]}"
-        # what is not compared is no offset
+        # not offsets
         constants = {"frame_owner_internal"}
         assert set(values) - constants - set(members(minor)) - set(SIZES) == set(), minor
         compared.append(minor)
@@ -101,7 +101,7 @@ def test_the_table_is_what_the_headers_say(machine, tmp_path):
         pytest.skip("no headers of CPython 3.8 to 3.12 here (pyenv's are looked at)")
 
 
-# what stands 20 bytes before the name of its file, in every code object there is and in some that die at once
+# the value 20 bytes before the name of the file, in every code object, some short-lived
 NUMBERS = """
 import ctypes, gc, types
 def words(address, n, kind):
@@ -116,7 +116,7 @@ print(len(codes), len({number(code) for code in codes.values()} - {0}), len(set(
 
 
 def test_code_objects_are_numbered():
-    """Since 3.12 a number tells code objects apart that come to lie at the same address: no two have the same."""
+    """Since 3.12 a number distinguishes code objects at the same address: no duplicates."""
     pythons = [p for p in host.find_pythons() + host.find_rooted_pythons() if p.version >= (3, 12)]
     if not pythons:
         pytest.skip("no CPython 3.12 or later here")
@@ -127,7 +127,7 @@ def test_code_objects_are_numbered():
 
 
 def test_arm64_interpreters_can_be_read():
-    """The unit test of that name, now that the files are here."""
+    """The unit test of the same name, with the downloaded files."""
     program = os.path.join(host.ROOT, "build", "tests", "unit", "test_arm64")
     if not os.path.exists(program):
         pytest.skip("the unit tests are not built: make unit")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options are the same everywhere: as flags, in the environment and in one file for all commands; what is mistyped is
-answered with what was meant, and help fits a terminal."""
+"""Options are the same everywhere: as flags, in the environment and in one file for all commands; a typo is
+answered with the nearest name, and help fits a terminal."""
 import json
 import os
 import re
@@ -13,12 +13,12 @@ from test_errors import FAILED, USAGE, check_sentence
 
 pytestmark = pytest.mark.light
 
-COMMANDS = ["run", "store", "sql", "schema", "explain", "requests", "gil", "offcpu", "doctor"]
-NO_SERVER = "--clickhouse=http://127.0.0.1:1"  # nobody listens there
-# each command with arguments of its own that end it with FAILED as soon as its options are read
+COMMANDS = ["run", "store", "sql", "schema", "explain", "requests", "gil", "offcpu", "top", "doctor"]
+NO_SERVER = "--clickhouse=http://127.0.0.1:1"  # no listener
+# arguments of each command that lead to FAILED as soon as the options are read
 ARGUMENTS = {"run": ["--stdout", "--pid=2147483647", "--duration=1"], "sql": [NO_SERVER, "SELECT 1"],
              "schema": [NO_SERVER, "--apply"], "explain": [NO_SERVER, "0" * 32], "requests": [NO_SERVER], "gil": ["-p", "2147483647"],
-             "offcpu": ["-p", "2147483647"], "store": ["--path=/dev/null/store"], "doctor": ["-p", "2147483647"]}
+             "offcpu": ["-p", "2147483647"], "top": ["--once", "-p", "2147483647"], "store": ["--path=/dev/null/store"], "doctor": ["-p", "2147483647"]}
 
 
 def with_environment(*arguments, prefix=(), **variables):
@@ -55,7 +55,7 @@ def test_a_flag_replaces_the_file_s_place_for_rows(tmp_path):
 
 
 def in_a_host_with(file_text, tmp_path):
-    """A prefix for commands: their /etc/underspan/underspan.json is this one."""
+    """A prefix for commands: replaces /etc/underspan/underspan.json."""
     etc = tmp_path / "etc"
     subprocess.run(["cp", "-a", "/etc", str(etc)], check=True)
     (etc / "underspan").mkdir(exist_ok=True)
@@ -69,19 +69,19 @@ def test_the_host_s_file_says_where_the_database_is(tmp_path):
         check_sentence(run_underspan(command, *arguments, prefix=prefix), FAILED, "http://127.0.0.1:1")
         check_sentence(run_underspan(command, *arguments, "--no-config", prefix=prefix), USAGE, "--clickhouse=URL")
         check_sentence(run_underspan(command, *arguments, "-c", "none", prefix=prefix), USAGE, "--clickhouse=URL")
-    # a flag goes before it
+    # a flag takes precedence
     check_sentence(run_underspan("sql", "--clickhouse=http://127.0.0.1:2", "SELECT 1", prefix=prefix), FAILED, "127.0.0.1:2")
-    # the password that lies beside it is for that server, and for no other
+    # the password in the same folder is for the file's server only
     (tmp_path / "etc" / "underspan" / "clickhouse-password").mkdir()
     check_sentence(run_underspan("sql", "SELECT 1", prefix=prefix), FAILED, "clickhouse-password", "directory")
     check_sentence(run_underspan("sql", "--clickhouse=http://127.0.0.1:2", "SELECT 1", prefix=prefix), FAILED, "127.0.0.1:2")
-    # a measurement takes nothing of the service's: this duration would end it at once
+    # a measurement ignores the service's options: this duration would end the measurement at once
     said = run_underspan("gil", "-p", "2147483647", prefix=prefix)
     assert said.returncode == FAILED and "underspan.json" not in said.stderr
 
 
 def test_run_and_store_take_the_host_s_file(tmp_path):
-    """All of its keys, also those of lists."""
+    """All keys of the file, also lists."""
     config = {"stdout": True, "trackers": ["gc_pause"], "duration": 1, "host": "of-the-file", "path": "/dev/null/store"}
     prefix = in_a_host_with(json.dumps(config), tmp_path)
     result = run_underspan("run", prefix=prefix, timeout=30)
@@ -147,13 +147,13 @@ def test_a_variable_that_is_no_option_is_told():
     first, second = result.stderr.splitlines()
     assert re.search(r"warning: .*UNDERSPAN_CLICKHUOSE.* did you mean UNDERSPAN_CLICKHOUSE\?", first)
     assert "127.0.0.1:1" in second and "secret" not in result.stderr
-    # what Kubernetes sets for a Service of this name is not ours
+    # variables set by Kubernetes for a Service of the name underspan are ignored
     result = with_environment("sql", NO_SERVER, "SELECT 1", UNDERSPAN_SERVICE_HOST="10.0.0.1", UNDERSPAN_PORT="tcp://10.0.0.1:80",
                               UNDERSPAN_PORT_80_TCP_ADDR="10.0.0.1", UNDERSPAN_METRICS_SERVICE_PORT="80")
     assert len(result.stderr.splitlines()) == 1, result
 
 
-# ---- what is mistyped ----
+# ---- typos ----
 
 @pytest.mark.parametrize("arguments, meant", [
     (["offcp"], "offcpu"), (["shcema"], "schema"), (["versoin"], "version"), (["help", "configs"], "config"),
@@ -194,7 +194,7 @@ def test_help_fits_a_terminal(arguments):
 
 
 def test_help_shows_the_defaults_that_hold():
-    """A command's own default of a tracker's option is the one that is shown."""
+    """A command's default of a tracker's option is shown."""
     def default_of(command, key):
         text = " ".join(run_underspan(command, "--help").stdout.split())
         return re.search(rf"--{re.escape(key)}=.*?\(default: (.*?)\)", text)[1]
@@ -206,8 +206,8 @@ def test_help_shows_the_defaults_that_hold():
 
 
 def test_every_option_of_a_command_is_known_to_all(tmp_path):
-    """What one command has in its help, the file of another one may have."""
-    keys = {key for command in COMMANDS for key in re.findall(r"^  (?:-\w, )?--([\w.]+)", run_underspan(command, "--help").stdout, re.M)}
+    """Every option in the help of a command is accepted in the file of every command."""
+    keys = {key for command in COMMANDS for key in re.findall(r"^  (?:-\w, )?--([\w.-]+)", run_underspan(command, "--help").stdout, re.M)}
     assert {"trackers", "max_body_mb", "cluster", "gil_wait.method", "agent", "metrics.listen", "wakers"} <= keys
     path = tmp_path / "underspan.json"
     for key in keys - {"config"}:
@@ -228,7 +228,7 @@ def reference(tmp_path_factory):
 
 def test_the_reference_has_every_option(reference):
     helps = {c: run_underspan(c, "--help").stdout for c in COMMANDS}
-    options = {(c, key) for c in COMMANDS for key in re.findall(r"^  (?:-\w, )?--([\w.]+)", helps[c], re.M)}
+    options = {(c, key) for c in COMMANDS for key in re.findall(r"^  (?:-\w, )?--([\w.-]+)", helps[c], re.M)}
     assert len(options) > 100
     manual = reference["underspan.1"].replace("\\-", "-") + reference["underspan.json.5"]
     for command, key in options:

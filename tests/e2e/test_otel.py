@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/otel under OpenTelemetry's own SDK: spans carry the kernel's ids of the thread that started them, rows of an agent have
-the same, and no service is kept from starting."""
+"""deploy/otel under OpenTelemetry's SDK: spans carry the kernel's ids of the starting thread, rows of an agent have the same
+ids, and every service still starts."""
 import base64
 import collections
 import concurrent.futures
@@ -25,13 +25,13 @@ ALL = {"server", "child", "other thread", "forked", "collect"}
 
 @pytest.fixture(scope="module")
 def sdk():
-    """The SDK's directory; the demo's script fetches it."""
+    """The SDK's directory; fetched by the demo's script."""
     done = subprocess.run([os.path.join(host.ROOT, "deploy/demo/fetch_otel.sh")], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.strip()
 
 
 class Service(Server):
-    """workloads/spans.py under a server of two workers; `launcher`: what starts it."""
+    """workloads/spans.py under a server of two workers; `launcher`: the starting command."""
 
     def __init__(self, argv, directory, *paths, ready, prefix=(), launcher=(host.DEBIAN_PYTHON, "-m"), otel=OTEL, **env):
         self.spans_path = os.path.join(directory, "spans.jsonl")
@@ -60,7 +60,7 @@ class Service(Server):
 
 @pytest.fixture(scope="module")
 def wheel(sdk, tmp_path_factory):
-    """Directories for PYTHONPATH: the wheel, installed; and a distribution's configurator, by its entry point."""
+    """Directories for PYTHONPATH: the installed wheel; and a distribution's configurator, by the entry point."""
     built = tmp_path_factory.mktemp("wheel")
     path = subprocess.check_output([f"{OTEL}/wheel.sh", str(built)], text=True).strip()
     installed = built / "installed"
@@ -74,7 +74,7 @@ def wheel(sdk, tmp_path_factory):
 
 
 def gunicorn(directory, *paths, worker_class="gthread", preload=False, hook=True, **more):
-    """`hook`: README's snippet for a service without opentelemetry-instrument, as it stands there."""
+    """`hook`: README's snippet, verbatim, for a service without opentelemetry-instrument."""
     readme = open(os.path.join(OTEL, "README.md")).read()
     config = os.path.join(directory, "conf.py")
     with open(config, "w") as f:
@@ -90,13 +90,13 @@ def uvicorn(directory, *paths, **more):
 
 
 def instrumented(sdk, wheel):
-    """How a service is started whose code knows nothing of underspan: the wheel is installed, that is all."""
+    """Command to start a service without code for underspan: only the wheel is installed."""
     return {"launcher": [host.DEBIAN_PYTHON, os.path.join(sdk, "../../../bin/opentelemetry-instrument"), host.DEBIAN_PYTHON, "-m"], "otel": wheel[1],
             "SPANS_INSTALL": "entry point"}
 
 
 def check_ids(spans):
-    """Every span has the ids that the kernel had for the thread when it started it; returns (pid, tid) by span name."""
+    """Every span has the kernel's ids of the thread at the start of the span; returns (pid, tid) by span name."""
     assert spans
     with open("/proc/sys/kernel/random/boot_id") as f:
         boot_id = f.read().strip()
@@ -115,13 +115,13 @@ def check_gunicorn(service, workers_threads):
         service.get_many("/", 20)
         return len({s["attributes"]["kernel"][0] for s in service.spans()}) == 2
     host.wait_until(both_served, 20, "both workers served")
-    for _ in range(10):  # one at a time: the exporter's lock may not be held by another thread at a fork
+    for _ in range(10):  # in sequence: the exporter's lock must be free at a fork
         service.get("/fork")
     ids = check_ids(service.spans())
     assert set(ids) == ALL
     workers = {pid for pid, _ in ids["server"]}
     assert len(workers) == 2 and ids["child"] == ids["collect"] == ids["server"]
-    # one worker's main thread, or the threads of its pool
+    # one worker's main thread, or the threads of the worker's pool
     assert all((pid == tid) == (workers_threads == 1) for pid, tid in ids["server"])
     assert not ids["other thread"] & ids["server"] and {pid for pid, _ in ids["other thread"]} == workers
     assert all(pid == tid for pid, tid in ids["forked"]) and len(ids["forked"]) == 10 and not {p for p, _ in ids["forked"]} & workers
@@ -140,7 +140,7 @@ def test_in_a_pid_namespace(sdk, tmp_path, cleanup):
     service = gunicorn(tmp_path, sdk, prefix=NAMESPACE)
     cleanup.append(service)
     ids = check_gunicorn(service, 4)
-    assert max(tid for _, tid in ids["server"]) < 100  # it has a namespace of its own: it counts from 1
+    assert max(tid for _, tid in ids["server"]) < 100  # a separate PID namespace: counts from 1
 
 
 def check_uvicorn(service):
@@ -176,7 +176,7 @@ def test_gunicorn_instrumented(sdk, wheel, preload, prefix, tmp_path, cleanup):
 
 
 def test_gunicorn_instrumented_sets_its_own(sdk, wheel, tmp_path, cleanup):
-    """No distribution configures a provider; the application sets one while it is loaded, in each worker."""
+    """No distribution configures a provider; the application sets a provider during load, in each worker."""
     service = gunicorn(tmp_path, sdk, hook=False, **instrumented(sdk, wheel))
     cleanup.append(service)
     check_gunicorn(service, 4)
@@ -199,7 +199,8 @@ def test_an_instrumented_service_starts_without_a_provider(sdk, wheel, tmp_path,
 
 @pytest.mark.light
 def test_the_wheel(wheel):
-    """Its version is underspan's; the same source gives the same bytes; what it installs is listed with the right hashes."""
+    """The version is underspan's; the same source gives the same bytes; the installed files are listed with the right
+    hashes."""
     path, installed, _ = wheel
     version = re.search(r'UNDERSPAN_VERSION "(.*)"', open(f"{host.ROOT}/src/base/version.h").read())[1]
     assert os.path.basename(path) == f"underspan_otel-{version}-py3-none-any.whl"
@@ -219,7 +220,8 @@ def test_the_wheel(wheel):
 
 @pytest.mark.parametrize("prefix", [[], NAMESPACE], ids=["host", "namespace"])
 def test_rows_have_the_spans_ids(sdk, prefix, start_agent, tmp_path, cleanup):
-    """Each collection in a span is the row of that pid and tid, and lies in the span: what the views join by."""
+    """Each collection in a span is the row with the same pid and tid, and lies in the span: the join of the
+    views."""
     agent = start_agent(trackers=["gc_pause"])
     service = gunicorn(tmp_path, sdk, prefix=prefix)
     cleanup.append(service)
@@ -247,7 +249,7 @@ def test_rows_have_the_spans_ids(sdk, prefix, start_agent, tmp_path, cleanup):
 
 @pytest.mark.parametrize("with_sdk", [True, False], ids=["no provider", "no SDK"])
 def test_a_service_starts_without_a_provider(sdk, with_sdk, tmp_path, cleanup):
-    """The hook of README finds nothing to add itself to: a word in the log, and the service runs."""
+    """The hook of README finds no provider: a message in the log, and the service runs."""
     service = gunicorn(tmp_path, *[sdk] * with_sdk, SPANS_PROVIDER="none")
     cleanup.append(service)
     service.get_many("/", 20)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table is of another version than the agent: older, newer, or changed while rows are sent. Every row is there once, with
-all columns that the table has, and what is left out is said once."""
+"""A table of a different version than the agent: older, newer, or changed while rows are sent. Every row arrives once,
+with all columns of the table; omitted columns are logged once."""
 import gzip
 import pathlib
 import shutil
@@ -31,7 +31,7 @@ def asks(proxy):  # noqa: F811
 
 
 def silent(request):
-    """A server that shows system.columns to nobody."""
+    """A server that hides system.columns."""
     if request.table:
         return None
     return fault.exception(497, status=403) if b"system.columns" in request.read() else None
@@ -48,14 +48,14 @@ def test_older_table(tells, columns, proxy, sender, database):  # noqa: F811
     assert counts["inserted"] == 2003 and counts["dropped_refused"] == counts["dropped_spool"] == 0
     assert s.stderr.count(LACKS) == (1 if tells else len(columns)) and "schema --apply" in s.stderr
     assert f"lacks {len(columns)} columns" in s.stderr and ", ".join(columns) in s.stderr
-    # it learns once, not with each batch
+    # columns are learned once, not with each batch
     assert len(proxy.inserts()) <= 11 + len(columns) + 1 and len(asks(proxy)) <= 2
     if columns == ["note"]:
         assert count(database, "length(text) = 32") == 2003
 
 
 def test_newer_table(sender, database):  # noqa: F811
-    """Columns that the agent has never heard of: their defaults."""
+    """Columns unknown to the agent get the default."""
     alter(database, "ADD COLUMN of_tomorrow UInt8 DEFAULT 3 AFTER n, ADD COLUMN other String FIRST")
     s = sender("--rows=2003", "--batch_rows=200")
     s.end()
@@ -75,7 +75,7 @@ def test_column_that_the_table_computes(kind, sender, database):  # noqa: F811
 @pytest.mark.parametrize("action", [fault.lose_reply, fault.half_a_reply, fault.exception(241), fault.cut_off_at(-1)],
                          ids=["reply lost", "half a reply", "241", "cut off"])
 def test_nothing_is_doubled(action, proxy, sender, database):  # noqa: F811
-    """Faults on INSERTs with the shorter list, and between a list and the next: one token, one batch."""
+    """Faults on INSERTs with the shorter list, and between one list and the next: one token, one batch."""
     alter(database, "DROP COLUMN note")
     proxy.plan = lambda request: action if request.table and request.number % 3 == 2 else None
     sender("--rows=2003", "--batch_rows=200", "--wait=40").end(timeout=50)
@@ -95,7 +95,8 @@ def test_committed_with_all_columns_and_sent_again_without(proxy, sender, databa
 
 
 def test_upgrade_and_downgrade_under_load(proxy, sender, database):  # noqa: F811
-    """A column comes, goes and comes back while rows are sent; whenever it is there for some time, they have it."""
+    """A column comes, goes and comes back while rows are sent; whenever present for some time, the rows have
+    values."""
     alter(database, "DROP COLUMN text")
     s = sender("--rows=1000003", "--rate=1000", "--batch_rows=100", "--hold")
     wait_until(lambda: database.numbers()[0] > 500, 10, "rows without the column")
@@ -112,7 +113,7 @@ def test_upgrade_and_downgrade_under_load(proxy, sender, database):  # noqa: F81
 
 
 def test_a_server_that_goes_away_says_nothing_of_columns(proxy, sender, database):  # noqa: F811
-    """Down for longer than columns are known for: they are left out before and after it, which is said once."""
+    """Down for longer than the cache of columns lives: omitted before and after the outage, logged once."""
     alter(database, "DROP COLUMN text, DROP COLUMN note")
     s = sender("--rows=1000003", "--rate=500", "--batch_rows=100", "--hold")
     wait_until(lambda: database.numbers()[0] > 200, 10, "rows without the column")
@@ -140,7 +141,8 @@ def test_a_table_that_tells_of_columns_that_another_behind_it_lacks(proxy, sende
 
 
 def test_spool_of_the_first_version(proxy, sender, database, tmp_path):  # noqa: F811
-    """Batches that the released agent left, in its own format: into its table, an older and a newer one."""
+    """Batches left by the released agent, in the old format: into the old table, an older and a newer
+    table."""
     files = sorted((pathlib.Path(__file__).parent / "spools" / "v1").glob("*.ebpf_*"))
     assert len(files) == 4
     for i, change in enumerate(["ADD COLUMN more UInt8 FIRST", "DROP COLUMN note"]):
@@ -148,13 +150,13 @@ def test_spool_of_the_first_version(proxy, sender, database, tmp_path):  # noqa:
         shutil.copytree(files[0].parent, tmp_path / f"spool{i}", copy_function=shutil.copy)  # as old as the test
         counts = sender("--rows=0", spool=tmp_path / f"spool{i}").end()
         assert counts["recovered"] == counts["inserted"] == 1003
-        database.check(1003)  # the second time by their tokens
+        database.check(1003)  # the second time, deduplicated by token
         assert count(database, "length(text) = 32") == 1003
     database.store.ask(f"TRUNCATE TABLE {database.name}.{T}")
 
 
 def test_a_spool_that_the_first_version_reads(proxy, sender, database, tmp_path):  # noqa: F811
-    """Downgrade: names and headers are those that the released agent wrote, and the statement lists all columns."""
+    """Downgrade: names and headers equal the released agent's, and the statement lists all columns."""
     alter(database, "DROP COLUMN note")
     proxy.plan = lambda request: fault.answer(503) if request.number > 2 else None
     s = sender("--rows=1003", "--batch_rows=300", "--hold", spool=tmp_path / "spool").wait_added()
@@ -169,7 +171,7 @@ def test_a_spool_that_the_first_version_reads(proxy, sender, database, tmp_path)
 
 
 def test_the_real_agent_before_an_older_table(agent_target, start_agent, start_workload, debian_python, database):  # noqa: F811
-    """Its own rows arrive without the column, and ebpf_agent tells how many are left out."""
+    """The agent's rows arrive without the column, and ebpf_agent reports the number of omitted values."""
     for table, column in (("ebpf_gc_pause", "frozen_threads"), ("ebpf_gc_pause", "method"), ("ebpf_agent", "seen")):
         alter(database, f"DROP COLUMN {column}", table)
     agent = start_agent(*agent_target, trackers=["gc_pause"], stdout=False)

@@ -2,10 +2,12 @@
 """run.sh itself: what fails first and passes alone is named in the last line, a broken promise has no other try, and the
 counts are in a line of their own. Tests run beside each other, those that may not run by themselves."""
 import os
+import pathlib
 import subprocess
 
 import pytest
 
+import outcomes
 from agent import ROOT
 
 pytestmark = pytest.mark.light
@@ -51,6 +53,7 @@ def run_sh(tmp_path):
         (tmp_path / "conftest.py").write_text(HOOKS.format(e2e=f"{ROOT}/tests/e2e"))
         # a pytest takes the rights to its temporary directory from all others, those of a test beside it too
         env = {**os.environ, "E2E_TESTS": str(tmp_path), "E2E_WORKERS": str(workers), "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
+        env["E2E_OUTCOMES"] = str(tmp_path / "kept")
         result = subprocess.run([f"{ROOT}/tests/e2e/run.sh", "-p", "no:cacheprovider"], stdin=subprocess.DEVNULL, text=True,
                                 stdout=subprocess.PIPE, env=env, timeout=60)
         return result.returncode, result.stdout.splitlines()
@@ -71,8 +74,9 @@ def test_what_the_second_try_passes_is_named_last(run_sh, tmp_path):
 
 def test_what_fails_at_each_try_is_broken(run_sh, tmp_path):
     code, lines = run_sh(GOOD, BAD, ONCE.format(name="late", path=f"{tmp_path}/late"), TWICE.format(path=f"{tmp_path}/last"))
-    assert code == 1 and lines[-3:] == [
-        "e2e: failed: test_bad", "e2e: 3 passed, 1 failed, 1 skipped",
+    assert code == 1 and lines[-5:] == [
+        "e2e: passed late: test_late: assert False", "e2e: passed late: test_last: assert 1 == 3", "e2e: failed: test_bad: assert False",
+        "e2e: 3 passed, 1 failed, 1 skipped",
         "e2e: 3 passed, 1 of them only at the second try: test_late; 1 of them only at the third try: test_last; 1 failed"]
     assert sum("test_bad FAILED" in line for line in lines) == 3
 
@@ -80,7 +84,7 @@ def test_what_fails_at_each_try_is_broken(run_sh, tmp_path):
 def test_a_promise_that_is_broken_at_the_second_try_has_no_third(run_sh, tmp_path):
     code, lines = run_sh(GOOD, BREAKS_LATER.format(path=f"{tmp_path}/seen"))
     assert code == 1
-    assert lines[-2:] == ["e2e: failed: test_breaks (a promise: no other try)", "e2e: 1 passed, 1 failed, 1 skipped"]
+    assert lines[-2:] == ["e2e: failed: test_breaks: agent.BrokenPromise: late (a promise: no other try)", "e2e: 1 passed, 1 failed, 1 skipped"]
 
 
 @pytest.mark.parametrize("how", ["@pytest.mark.promise", "raises"])
@@ -89,7 +93,41 @@ def test_a_promise_has_no_other_try(how, run_sh, tmp_path):
     once = once.replace("assert seen", "promise(seen, 'late')") if how == "raises" else f"{how}\n{once.lstrip()}"
     code, lines = run_sh(GOOD, once)
     assert code == 1
-    assert lines[-2:] == ["e2e: failed: test_kept (a promise: no other try)", "e2e: 1 passed, 1 failed, 1 skipped"]
+    reason = "agent.BrokenPromise: late" if how == "raises" else "assert False"
+    assert lines[-2:] == [f"e2e: failed: test_kept: {reason} (a promise: no other try)", "e2e: 1 passed, 1 failed, 1 skipped"]
+
+
+LONG = """
+def test_long():
+    rows = ["row %d" % i for i in range(20_000)]
+    print("\\n".join(rows))
+    assert not rows, "\\n".join(["first of " + " ".join(rows), *rows])
+"""
+
+
+def test_the_text_of_a_failure_is_short(run_sh, tmp_path):
+    """A failure that has all rows in its message is 200 lines of a log otherwise; the whole text is a file."""
+    code, lines = run_sh(GOOD, LONG, "@pytest.mark.promise\n" + BAD.replace("False", "[0] == ['x' * 1000] * 1000"))
+    begin, end = (next(i for i, line in enumerate(lines) if word in line) for word in ("= FAILURES", "short test summary"))
+    assert code == 1 and sum(map(len, lines[begin:end])) < 7000, lines[begin:end]
+    [path] = [line.split(": ")[1] for line in lines[begin:end] if "the whole text" in line and "test_long" in line]
+    text = (pathlib.Path(ROOT) / path).read_text()
+    assert "E   AssertionError: first of row 0 row 1 " in text and text.count("row 19999") >= 3
+    [reason] = [line for line in lines if line.startswith("e2e: failed: test_long: ")]
+    assert "test_long: first of row 0 row 1 row 2" in reason and 190 < len(reason) < 240
+
+
+BUSY = """
+@pytest.mark.alone
+def test_busy(): os.system("/usr/bin/python3 -c 'import time; [0 for _ in iter(lambda: time.process_time() < 0.7, False)]'")
+"""
+
+
+def test_costs_of_a_file(run_sh, tmp_path):
+    """CPU of a test's children counts."""
+    run_sh(GOOD, BUSY)
+    [(name, (n, seconds, cpu, alone))] = outcomes.costs(tmp_path / "kept").items()
+    assert (name, n) == ("test_x.py", 3) and 0.7 <= cpu < 3 and 0.7 <= alone <= seconds
 
 
 # each waits for the word of the other, so neither can pass before the other has begun

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent in another PID namespace than the host's, or with another one's /proc: the kernel's events name processes by
-the host's numbers, which are other processes' there. It says so and how to start it, and makes no row."""
+"""The agent in a PID namespace below the host's, or with the /proc of a different namespace: the kernel's events name
+processes by the host's numbers, which mean different processes there. The agent logs the reason and the right way to
+start, and makes no row."""
 import json
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_doctor_says_it(prefix):
 
 
 def test_namespaces_that_do_no_harm():
-    """Namespaces of its own of all other kinds; the PID namespace entered by name."""
+    """Private namespaces of all remaining kinds; the PID namespace entered by name."""
     for prefix in (["unshare", "--mount", "--net", "--uts", "--ipc"], ["nsenter", "--pid=/proc/self/ns/pid", "--"]):
         result = run_underspan("run", "--stdout", "--duration=0.1", "--trackers=gc_pause", prefix=prefix, timeout=30)
         assert result.returncode == 0, result.stderr

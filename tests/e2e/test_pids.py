@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that are named by -p: their descendants count, those that run already and those that come later; what was not
-measured is said, and is no zero."""
+"""Processes named by -p: descendants count, present and future; unmeasured values are named, and are not zero."""
 import collections
 import json
 import os
@@ -18,14 +17,14 @@ from test_commands import start_command, start_python, stacks_of  # noqa: F401: 
 from test_errors import FAILED, USAGE
 
 GIL = "ebpf_gil_wait"
-# two threads compete for one GIL, until they are killed
+# two threads compete for one GIL, until killed
 BUSY = """
 import threading
 def spin():
     while True: sum(range(1000))
 for _ in range(2): threading.Thread(target=spin, daemon=True).start()
 """
-# the tree is named by its root, which is a shell; the grandchild is two forks away
+# the tree is named by the root, a shell; the grandchild is two forks away
 TREE = f"""
 import os, sys, time
 {BUSY}
@@ -56,7 +55,7 @@ def gunicorn(tmp_path, cleanup):
 
 
 def test_a_masters_total_is_the_sum_of_its_workers(gunicorn, start_agent, start_command):
-    """Against an agent that was told of no pid, and one that is told of the workers', with probes in take_gil()."""
+    """Compared with an agent without pids, and an agent with the workers' pids, with probes in take_gil()."""
     workers = gunicorn.worker_pids
     master = gunicorn.process.pid
     assert set(host.children_of(master)) == set(workers)
@@ -109,7 +108,7 @@ def test_tables_say_whose_thread_it_is(start_python):
 
 
 def test_descendants_of_what_is_no_python(cleanup):
-    """A shell, its child and its grandchild, which runs another program than its parent."""
+    """A shell, a child and a grandchild, which runs a different program than the parent."""
     shell = subprocess.Popen(["sh", "-c", f'{sys.executable} -c "$TREE"; true'], env={**os.environ, "TREE": TREE},
                              stdout=subprocess.PIPE)
     cleanup.append(shell)
@@ -142,7 +141,7 @@ def test_children_that_come_later(start_python, start_command):
 
 
 def test_several_pids(start_python):
-    """In each way to write them; once each, however often they are named."""
+    """In each way to write pids; once each, however often named."""
     a, b = (start_python(BUSY + "print('up', flush=True); import time; time.sleep(60)")[0].pid for _ in range(2))
     for words in (["-p", a, "-p", b], ["-p", f"{a},{b}"], [a, b], [f"{a},{b}", "-p", a]):
         result = run_underspan("gil", *map(str, words), "-d", "0.5", "--json", timeout=30)
@@ -156,7 +155,7 @@ def test_several_pids(start_python):
 
 
 def test_what_was_not_measured_is_said(start_python, cleanup):
-    """Beside one that is; and alone: then there is no sum at all."""
+    """Beside a measured process; and alone: without any sum."""
     python = start_python(BUSY + "print('up', flush=True); import time; time.sleep(60)")[0].pid
     sleep = subprocess.Popen(["sleep", "60"])
     cleanup.append(sleep)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever strangers call their programs, threads and files, no command lets it steer a terminal: what is printed has no
-control but the ends of its lines, and is UTF-8. In JSON the names are the same after parsing."""
+"""Hostile names of programs, threads and files: no command prints terminal controls. Output has no control characters
+except line ends, and is UTF-8. In JSON the names are unchanged after parsing."""
 import concurrent.futures
 import http.server
 import json
@@ -37,7 +37,7 @@ while True: time.sleep(0.05)
 
 
 def check_printable(output, what):
-    """What came out of a command, as bytes."""
+    """The output of a command, as bytes."""
     text = output.decode()  # is UTF-8
     for line in text.split("\n"):
         bad = [c for c in line if ord(c) < 0x20 and c != "\t" or 0x7f <= ord(c) < 0xa0 or 0x2028 <= ord(c) <= 0x202e
@@ -55,7 +55,7 @@ def run(*arguments, code=(0,), **kwargs):
 
 @pytest.fixture
 def evil(tmp_path, cleanup):
-    """A Python whose path, argv[0], comm, thread, functions and files are called like that."""
+    """A Python with hostile names: path, argv[0], comm, thread, functions and files."""
     directory = os.path.join(os.fsencode(tmp_path), EVIL)
     os.mkdir(directory)
     path = os.path.join(directory, b"python3\x1b[8m")
@@ -78,7 +78,7 @@ def test_rows_and_the_log(evil):
     out, err = run("run", "--stdout", f"--pid={evil.pid}", "--duration=3", "--log_level=debug", "--off_cpu.min_duration_us=0",
                    "--gil_wait.min_duration_us=0", "--flush_interval=1")
     rows = [json.loads(line) for line in out.splitlines()]
-    # the same as the thread is called, once it is parsed
+    # equal to the thread's name, after parsing
     assert any(THREAD in (row.get("thread_name") or "") for row in rows), out[:2000]
     assert any(THREAD in frame for row in rows for frame in row.get("py_stack", [])), out[:2000]
 
@@ -93,7 +93,7 @@ def test_measuring(evil, arguments):
 
 
 def test_a_terminal_that_obeys_nothing(evil):
-    """No progress that is written over, no cleared screen."""
+    """No overwritten progress, no cleared screen."""
     plain, dumb = {"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb"}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         said = [pool.submit(on_terminal, *command, "-p", str(evil.pid), "-d", "2", env=env) for command, env in (
@@ -126,7 +126,7 @@ def test_a_configuration_file(tmp_path):
 # ---- from a database, on a terminal ----
 
 NAME = EVIL.decode(errors="replace")
-ROW_NAME = "\t\\" + NAME + "\nand\v2\u2066"  # also what would end a value in a request
+ROW_NAME = "\t\\" + NAME + "\nand\v2\u2066"  # also characters that would end a value in a request
 TRACE = f"{7:032x}"
 
 
@@ -135,7 +135,7 @@ def quoted(text, quote="'"):
 
 
 def on_terminal(*arguments, code=(0,), env=None):
-    """What a terminal that obeys nothing gets to see, stderr in it."""
+    """The output on a terminal without capabilities, stderr included."""
     leader, follower = pty.openpty()
     process = subprocess.Popen([UNDERSPAN, *arguments], stdin=subprocess.DEVNULL, stdout=follower, stderr=follower,
                                env={**os.environ, "TERM": "dumb", **(env or {})})
@@ -144,7 +144,7 @@ def on_terminal(*arguments, code=(0,), env=None):
     while True:
         try:
             output += os.read(leader, 1 << 16)
-        except OSError:  # nobody writes any more
+        except OSError:  # the writer has closed
             break
     os.close(leader)
     assert process.wait(60) in code, (arguments, output)
@@ -153,7 +153,7 @@ def on_terminal(*arguments, code=(0,), env=None):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """With a trace and a request in which every name is one of these."""
+    """With a trace and a request in which every name is hostile."""
     with Store(tmp_path_factory.mktemp("printable") / "db") as store:
         env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": store.password}
         store.env, store.url = env, f"--clickhouse={store.url}"
@@ -180,7 +180,7 @@ def store(tmp_path_factory):
 
 @plain_build(NO_ENGINE)
 def test_spans_and_rows_of_a_trace(store):
-    """What `explain` reads was written by whoever may write to the database."""
+    """The input of `explain` comes from any writer of the database."""
     for output in run("explain", store.url, TRACE, env=store.env, code=(0, 1))[0], on_terminal("explain", store.url, TRACE, env=store.env):
         assert "?]0;owned?" in output
 
@@ -208,7 +208,7 @@ def test_a_value_arrives_as_it_is(store):
 
 @plain_build(NO_ENGINE)
 def test_what_differs_in_a_database(store):
-    """The text of --check is given to clickhouse-client: a name does not end its comment, either."""
+    """The text of --check is given to clickhouse-client: a name does not end the comment, either."""
     store.ask("CREATE DATABASE other")
     where = store.url, "--clickhouse_database=other"
     run("schema", *where, "--apply", env=store.env)
@@ -222,7 +222,7 @@ def test_what_differs_in_a_database(store):
 @pytest.mark.parametrize("arguments", [[], ["--clickhouse=http://127.0.0.1:1", "--clickhouse_database=x", "--apply"],
                                        ["--clickhouse_database=x"]], ids=" ".join)
 def test_a_cluster_of_no_name(arguments):
-    """It is part of statements: not one of them is printed or sent."""
+    """The name is part of statements: none is printed or sent."""
     out, err = run("schema", "--cluster=" + NAME + "'", *arguments, code=(2,))
     assert out == "" and "no cluster's name" in err
 
@@ -263,7 +263,7 @@ def test_answers_of_a_server(kind, hostile_server):
 
 
 def test_what_answers_is_no_agent(hostile_server):
-    """A doctor who learns nothing about the agent says so."""
+    """Doctor tells when the answer does not come from an agent."""
     hostile_server.answer = ANSWERS["counts"]
     address = "127.0.0.1:%d" % hostile_server.server_port
     assert f"NO   counts         what answers at {address} is no agent" in on_terminal("doctor", f"--agent={address}", code=(1,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No root at run time: the agent works as its systemd unit has it run, and keeps no power that it does not need."""
+"""No root at run time: the agent works under the systemd unit, and drops unneeded privileges."""
 import base64
 import http.server
 import os
@@ -33,10 +33,10 @@ def check_threads(pid, allowed, bounding=()):
 def test_as_the_unit_runs_it(debian_python, start_agent, start_workload):
     agent = start_agent("--handoff.min_duration_us=0", "--tcp_accept.min_duration_us=0", "--off_cpu.min_duration_us=0",
                         "--gil_wait.min_duration_us=0", prefix=sandbox.prefix())
-    assert os.stat(f"/proc/{agent.pid}").st_uid in (0, sandbox.USER)  # root's when it cannot be dumped
+    assert os.stat(f"/proc/{agent.pid}").st_uid in (0, sandbox.USER)  # root's if not dumpable
     with open(f"/proc/{agent.pid}/status") as f:
         assert f"Uid:\t{sandbox.USER}\t{sandbox.USER}" in f.read()
-    # without CAP_SETPCAP the bounding set stays; with no new privileges nothing comes out of it
+    # without CAP_SETPCAP the bounding set stays; no new privileges can be gained
     check_threads(agent.pid, {SYS_PTRACE, SYS_ADMIN, DAC_READ_SEARCH}, bounding={SYSLOG})
     workload = start_workload(debian_python, "everything.py", 2).wait_covered(agent)
     workload.say()
@@ -47,7 +47,7 @@ def test_as_the_unit_runs_it(debian_python, start_agent, start_workload):
     for table in "handoff", "gc_pause", "gil_wait", "off_cpu", "tcp_accept", "tcp_connect":
         assert agent.select("ebpf_" + table, lambda r: r["host_pid"] == workload.pid), table
     sleeps = agent.select("ebpf_off_cpu", lambda r: r["host_pid"] == workload.pid and r["cause"] == "sleep")
-    assert any("nanosleep" in frame for r in sleeps for frame in r["kernel_stack"])  # CAP_SYSLOG did its work
+    assert any("nanosleep" in frame for r in sleeps for frame in r["kernel_stack"])  # shows that CAP_SYSLOG is effective
     assert any(frame != "[unknown]" for r in sleeps for frame in r["user_stack"])
 
 
@@ -64,12 +64,12 @@ def test_trackers_without_uprobes_need_no_sys_admin(start_agent):
 
 
 def test_sys_admin_in_place_of_others_stays(start_agent):
-    """The unit has no CAP_BPF: then it cannot do without, not even to attach to tracepoints."""
+    """The unit has no CAP_BPF: SYS_ADMIN is required then, even to attach to tracepoints."""
     start_agent(trackers=["handoff", "tcp_connect"], prefix=sandbox.prefix()).stop()
 
 
 def test_the_password_comes_as_a_credential(tmp_path, start_agent, monkeypatch):
-    """LoadCredential= of systemd; nobody sees it in the arguments or the environment."""
+    """LoadCredential= of systemd; neither arguments nor environment contain the password."""
     seen = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes come, change and go: they are covered early, seen under the right ids, and leave nothing in the agent."""
+"""Processes come, change and go: covered early, with the right ids, and without residue in the agent."""
 import os
 import subprocess
 import time
@@ -19,7 +19,7 @@ COLLECT_ONCE = "import gc; gc.collect(); gc.disable()"
 
 
 def held_by(pid):
-    """What the agent holds: descriptors, BPF maps, links and programs, memory."""
+    """Resources of the agent: descriptors, BPF maps, links and programs, memory."""
     kinds = {"fds": 0, "maps": 0, "links": 0, "programs": 0}
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -39,7 +39,7 @@ def collect_in_new_process(python):
 
 
 def test_200_short_lived_processes_are_all_rows_and_leave_nothing(start_agent, start_workload):
-    # only what this test starts: others on the host may start Pythons that are new to the agent, which then holds more
+    # only processes started here: unrelated Pythons, new to the agent, would add resources
     agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause", "handoff"])
     pythons = [PYTHONS[0], PYTHONS[-1]]
     for python in pythons:  # so that the agent knows both binaries
@@ -49,20 +49,20 @@ def test_200_short_lived_processes_are_all_rows_and_leave_nothing(start_agent, s
         pids = [collect_in_new_process(pythons[i % 2]) for i in range(n)]
         for pid in pids:
             agent.wait_rows(GC, lambda r: r["host_pid"] == pid and r["generation"] == 2)
-        time.sleep(0.5)  # the last one's end is handled, too
+        time.sleep(0.5)  # the end of the last process is handled, too
 
     run(50)
     held, rss = held_by(agent.pid)
     run(SHORT_LIVED - 50)
     host.wait_until(lambda: held_by(agent.pid)[0] == held, 5, f"{held} again, not {held_by(agent.pid)[0]}")
     rss_after = held_by(agent.pid)[1]
-    # a sanitizer keeps what was freed, to see who uses it; the allocator's own granularity: one arena's top pad of 128 KiB a thread, and stdio's buffers
+    # a sanitizer keeps freed memory, to find uses; the allocator's granularity: one arena's top pad of 128 KiB a thread, and stdio's buffers
     assert SANITIZER or rss_after - rss <= 512, f"{rss} kB became {rss_after} kB"
     agent.stop()
 
 
 def test_gunicorn_workers_are_covered_from_their_first_second(start_agent, debian_python, tmp_path, cleanup):
-    """Killed again and again, each new worker collects at once when asked, and that is a row."""
+    """After each kill, the new worker collects at once on request, and the collection is a row."""
     agent = start_agent(trackers=["gc_pause"])
     gunicorn = Gunicorn(debian_python, GUNICORNS[-1], str(tmp_path))
     cleanup.append(gunicorn)
@@ -82,7 +82,7 @@ def test_gunicorn_workers_are_covered_from_their_first_second(start_agent, debia
 
 
 def test_binaries_never_seen_are_covered_within_their_first_second(start_agent, start_workload, tmp_path):
-    """Pythons of their own files start after the agent; every collection after their first second is a row."""
+    """Pythons of copied files start after the agent; every collection after the first second is a row."""
     agent = start_agent(trackers=["gc_pause"])
     workloads = []
     for python in PYTHONS:
@@ -119,7 +119,7 @@ def test_only_the_given_pids_are_watched(debian_python, start_agent, start_workl
 
 
 def test_what_a_given_process_starts_is_watched_too(start_agent, start_on_all):
-    """This very process starts other Pythons than its own."""
+    """This process starts Pythons with different files."""
     agent = start_agent(f"--pid={os.getpid()}", trackers=["gc_pause"])
     workloads = start_on_all("gc_truth.py", 1, 20, 1)
     host.run_together(agent, workloads)
@@ -128,7 +128,7 @@ def test_what_a_given_process_starts_is_watched_too(start_agent, start_on_all):
 
 
 def python_child_of(pid):
-    """The host's pid of the only child of a process that unshare made."""
+    """The host's pid of the only child of a process made by unshare."""
     return host.wait_until(lambda: host.children_of(pid), 5, f"{pid} has a child")[0]
 
 
@@ -145,7 +145,7 @@ def test_ids_of_a_pid_namespace_and_of_the_host(python, start_agent, start_workl
     host_tids = {}
     workload.say()
     truth = workload.read()
-    for tid in host.threads_of(host_pid):  # those that are left: the main thread
+    for tid in host.threads_of(host_pid):  # the remaining thread: the main thread
         host_tids[int(host.status_field(f"{host_pid}/task/{tid}", "NSpid")[-1])] = tid
     workload.process.stdin.close()
     workload.process.wait(10)
@@ -167,7 +167,7 @@ def test_handoff_in_a_pid_namespace(debian_python, start_agent, tmp_path, cleanu
 
     replies = {}
 
-    def covered():  # a row comes some time after its request
+    def covered():  # a row comes some time after the request
         reply, port = get(gunicorn.address)
         replies[port] = reply
         return [(replies[r["peer_port"]], r) for r in agent.select("ebpf_handoff", lambda r: r["host_pid"] == host_worker)]
@@ -182,7 +182,7 @@ def test_handoff_in_a_pid_namespace(debian_python, start_agent, tmp_path, cleanu
 
 @pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=str)
 def test_files_of_another_mount_namespace(python, tmp_path, start_agent, start_workload):
-    """The interpreter lies on a tmpfs that only its own mount namespace has."""
+    """The interpreter lies on a tmpfs that exists only in a private mount namespace."""
     copy, env = copy_python(python, tmp_path)
     hidden = tmp_path / "hidden"
     hidden.mkdir()
@@ -219,13 +219,13 @@ def test_processes_that_vanish_while_being_looked_at(start_agent):
     starts.note()
     agent.stop()
     complaints = [line for line in agent.log if "warning" in line or "error" in line]
-    if starts.most_per_second() > 200:  # the whole host's: a build beside this test
+    if starts.most_per_second() > 200:  # of the whole host: a build beside this test
         complaints = [line for line in complaints if "more than 200 programs start per second" not in line]
     assert complaints == []
 
 
 def test_python_of_another_user_that_is_not_dumpable(debian_python, start_agent, start_workload):
-    """/proc/PID belongs to root then; the agent has what it takes."""
+    """/proc/PID belongs to root then; the agent has the required capabilities."""
     agent = start_agent(trackers=["gc_pause"])
     workload = start_workload(debian_python, "gc_truth.py", 2, 100, 1, env={"BECOME_USER": "65534"})
     workload.wait_covered(agent)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One program on every CPython that can be had, as a static program and as a library, as it comes and stripped of all
-symbols in a PID namespace, all at once: collections, hand-offs, waits for the GIL, names and stacks are what the program
-says."""
+"""One program on every available CPython, as a static program and as a library, unchanged and stripped of all symbols
+in a PID namespace, all at once: collections, hand-offs, waits for the GIL, names and stacks equal the program's
+reports."""
 import os
 import time
 
@@ -16,7 +16,7 @@ HANDOFFS = 53
 WAITS = 43
 SLEEP_NS = 3_000_000
 CLOCK_NS = 50_000
-# take_gil() is entered a little after the sleep's end, and time.sleep() returns a little after it has got the GIL
+# take_gil() is entered a little after the sleep's end, and time.sleep() returns a little after taking the GIL
 SLACK_NS = 1_500_000
 GC, HANDOFF, GIL = "ebpf_gc_pause", "ebpf_handoff", "ebpf_gil_wait"
 IN_PID_NAMESPACE = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
@@ -33,7 +33,8 @@ def between(rows, begin, end):
 
 
 def check_stack(stack, wanted):
-    """The agent reads so many new places a second and no more: what it left out it says, and it is not the leaf."""
+    """The agent reads a bounded number of new places per second: omitted places are marked, and the leaf is
+    never omitted."""
     assert len(stack) == len(wanted) and stack[0] == wanted[0], (stack, wanted)
     wrong = [(s, w) for s, w in zip(stack, wanted) if s not in (w, "<unread>")]
     assert not wrong, (stack, wanted)
@@ -41,7 +42,7 @@ def check_stack(stack, wanted):
 
 
 def check_collections(rows, truth):
-    """Every one, with its figures, its thread's name and its stack."""
+    """Every collection, with values, thread's name and stack."""
     records = sorted(truth["collections"], key=lambda t: t["begin"])
     rows = between(rows, truth["begin"], truth["middle"])
     assert len(rows) == len(records), f"{len(rows)} rows for {len(records)} collections"
@@ -58,7 +59,7 @@ def check_collections(rows, truth):
 
 
 def check_handoffs(rows, truth):
-    """Each one, with both threads' names and the stack with which the worker read."""
+    """Each hand-off, with both threads' names and the reading worker's stack."""
     records = {t["port"]: t for t in truth["handoffs"]}
     rows = [r for r in rows if r["peer_port"] in records]
     assert len(rows) == len(records) == HANDOFFS, f"{len(rows)} rows for {len(records)} of {HANDOFFS} hand-offs"
@@ -74,14 +75,15 @@ def check_handoffs(rows, truth):
 
 
 def place(function, text):
-    """The place in the workload where this stands, as stacks name it."""
+    """The place of the text in the workload, in the form of stacks."""
     path = os.path.join(host.WORKLOADS, "every_python.py")
     with open(path) as f:
         return f"{function} ({path}:{next(n for n, line in enumerate(f, 1) if text in line)})"
 
 
 def check_wait_stacks(row):
-    """The waiter wakes from its sleep, the holder sorts, or has just done so; true when one could not be read."""
+    """The waiter wakes from a sleep, the holder sorts, or has just done so; true when a stack could not be
+    read."""
     waiter, holder = row["py_stack"][:1], row["holder_py_stack"][:1]
     assert waiter in ([], ["<unread>"], [place("wait", "time.sleep(SLEEP)")]), row
     assert holder in ([], ["<unread>"], *([place("hold", text)] for text in (
@@ -90,8 +92,8 @@ def check_wait_stacks(row):
 
 
 def check_waits(rows, truth):
-    """What a sleep took longer than it should, apart from the lack of a CPU, is the row's duration, and the thread that
-    had the GIL meanwhile its holder."""
+    """The row's duration equals the excess of a sleep, apart from the lack of a CPU, and the row's holder is the
+    thread that had the GIL in the time."""
     holder, waiter = truth["tids"]
     rows = [r for r in rows if r["tid"] == waiter]
     compared = blamed = unread = lacked_cpu = 0
@@ -100,7 +102,7 @@ def check_waits(rows, truth):
         waited = after - before - SLEEP_NS
         held = sum(min(after, end) - max(before + SLEEP_NS, begin) for begin, end in truth["calls"]
                    if end > before + SLEEP_NS and begin < after)
-        # only where the other thread was in one of its calls for long: else it may be anybody's delay
+        # only where the second thread was in a call for long: otherwise the delay may have any cause
         if held < 4_000_000 or delay > held // 2:
             lacked_cpu += held >= 4_000_000
             continue
@@ -135,7 +137,7 @@ def run(agent, workloads, pids):
         agent.wait_rows(GC, lambda r: r["host_pid"] == pid, timeout=30)
     for workload in workloads:
         workload.say()
-        time.sleep(0.1)  # so that they do not all come to new places in the code in the same moment
+        time.sleep(0.1)  # so that the programs do not all reach new places in the code at the same moment
     for workload in workloads:
         workload.truth = workload.read()
     for workload in workloads:
@@ -166,7 +168,7 @@ def test_everything_on_every_python(variant, group, start_agent, start_workload,
     for workload in workloads:
         workload.hello = workload.read()
     pids = [w.pid if variant == "as they come" else child_of(w.pid) for w in workloads]
-    if variant != "as they come":  # all with the same ids, and yet each with its own rows
+    if variant != "as they come":  # all with the same ids, but each with separate rows
         assert {w.hello["pid"] for w in workloads} == {1}
     run(agent, workloads, pids)
     agent.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be read of other processes holds nobody up, and what could not be read is said and counted."""
+"""Reads of a process delay nothing else in the agent; failed reads are marked and counted."""
 import os
 import signal
 import sys
@@ -28,8 +28,8 @@ def kernel_stack(pid):
 @pytest.mark.alone
 @pytest.mark.parametrize("how, kernel_waits_in", [("served", None), ("overlay", "request_wait_answer"), ("userfaultfd", "handle_userfault")])
 def test_memory_that_hangs_holds_nobody_up(how, kernel_waits_in, debian_python, start_agent, start_workload, tmp_path):
-    """In a file system that is seen to be a program's; in an overlay over one, and where a program answers its own page faults
-    (after /proc/PID/pagemap has been looked at), which nobody can see before it hangs."""
+    """In a file system recognised as a FUSE; in an overlay over a FUSE; and with a program that answers page faults by
+    userfaultfd (after a check of /proc/PID/pagemap), which cannot be recognised before the hang."""
     (tmp_path / "content").write_bytes(bytes(4 << 20))
     healthy = start_workload(debian_python, "gc_truth.py", 1, 199, 1)
     if how == "userfaultfd":
@@ -38,8 +38,8 @@ def test_memory_that_hangs_holds_nobody_up(how, kernel_waits_in, debian_python, 
     else:
         served = [sys.executable, FUSE, *["--overlay"] * (how == "overlay"), tmp_path / "content", "trap"]
         hung = start_workload(debian_python, "hung_memory.py", "{}", 31, prefix=served)
-        pid = hung.read()  # what the file system says
-    # all others of the host have a share in what is read a second, too
+        pid = hung.read()  # printed by the file system
+    # all processes of the host share the limit of reads per second
     agent = start_agent(STACKS, f"--pid={healthy.pid}", f"--pid={pid}", trackers=["gc_pause"])
     healthy.wait_covered(agent)
     hung.wait_covered(agent)
@@ -49,12 +49,12 @@ def test_memory_that_hangs_holds_nobody_up(how, kernel_waits_in, debian_python, 
     lost = hung.read()
     healthy.say()
     truth = healthy.read()
-    # all there is to be said of the one that is healthy, while nothing is read of the other one
+    # complete rows of the healthy process, while reads of the hung process wait
     agent.wait_rows(GC, lambda r: r["pid"] == healthy.hello["pid"] and host.monotonic_ns(r["start_time"]) >= truth["begin"],
                     n=len(truth["collections"]), timeout=60)
     rows = rows_of(agent, healthy.hello, truth["begin"], truth["end"])
     match(rows, truth["collections"])
-    # a machine that is busy may not get round to it in two seconds
+    # a busy machine may not finish the reads within two seconds
     assert counts.having(rows, "<unread>") + sum(not r["thread_name"] for r in rows) <= len(rows) // 10
     rows = agent.wait_rows(GC, lambda r: r["tid"] == lost["tid"] and host.monotonic_ns(r["start_time"]) >= lost["begin"], n=31,
                            timeout=60)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table refuses: rows for their own fault are found and put aside; a table that is wrong keeps all of them waiting; and
-a batch that may have arrived is never cut into rows that arrive again."""
+"""Rows refused by a table: bad rows are found and set aside; a wrong table makes all rows wait; and a batch that may have
+arrived is never split into rows that arrive again."""
 import gzip
 import time
 
@@ -19,10 +19,11 @@ def alter(database, what):  # noqa: F811
     database.store.ask(f"ALTER TABLE {database.name}.{T} {what}")
 
 
-@pytest.mark.parametrize("kind", ["DateTime", "Array(UInt8)", "IPv4"])
+@pytest.mark.parametrize("kind", ["DateTime", "Array(UInt8)", "IPv4", "Enum8('a' = 1)", "FixedString(2)", "Bool", "Date", "Decimal(3, 1)",
+                                  "Tuple(UInt8)", "Map(String, UInt8)", "IPv6", "Float64", "JSON"])
 @pytest.mark.parametrize("when", ["from the start", "under load"])
 def test_a_column_of_another_type(when, kind, proxy, sender, database, tmp_path):  # noqa: F811
-    """Every row is refused: all of them wait, few INSERTs are tried, and when it is mended all arrive."""
+    """Every row is refused: all rows wait, few INSERTs are tried, and after the repair all arrive."""
     if when == "from the start":
         alter(database, "DROP COLUMN text")
         alter(database, f"ADD COLUMN text {kind}")
@@ -65,7 +66,8 @@ REFUSALS = {"27": fault.exception(27, status=400), "413": fault.answer(413, "too
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
 @pytest.mark.parametrize("lost", [fault.lose_reply, fault.half_a_reply, fault.never_answer], ids=["lost", "half", "none"])
 def test_committed_and_refused_elsewhere(lost, refusal, store, proxy, sender, database, cleanup):  # noqa: F811
-    """The first server has it and its answer is lost; the second refuses the whole: it is not cut, for its halves are new ones."""
+    """The first server has the batch, and the answer is lost; the second server refuses the batch: no split, as the halves
+    would be new batches."""
     other = fault.FaultProxy(store.address)
     cleanup.append(other)
     proxy.plan = lambda request: lost if request.number < 1 else None
@@ -79,7 +81,7 @@ def test_committed_and_refused_elsewhere(lost, refusal, store, proxy, sender, da
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_committed_killed_and_refused(servers, store, proxy, sender, database, tmp_path, cleanup):  # noqa: F811
-    """The run that sent it was killed before it had the answer: the next one cannot know, and does not cut it either."""
+    """The sending run was killed before the answer: the next run cannot know, and does not split the batch either."""
     other = fault.FaultProxy(store.address)
     cleanup.append(other)
     proxy.plan = lambda request: fault.never_answer
@@ -97,8 +99,8 @@ def test_committed_killed_and_refused(servers, store, proxy, sender, database, t
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
 def test_committed_and_sent_again_by_the_library(refusal, proxy, sender, database):  # noqa: F811
-    """A connection that was open already breaks before its answer's first byte: libcurl sends the request once more, unasked. What
-    the second one is answered says nothing of the first."""
+    """A kept connection breaks before the answer's first byte: libcurl sends the request once more, by default. The answer to
+    the second request says nothing about the first."""
     actions = [fault.deliver, fault.lose_reply, refusal, fault.deliver]
     proxy.plan = lambda request: actions[request.number] if request.number < len(actions) else None
     s = sender("--rows=1009", "--rate=100000", "--batch_rows=200")
@@ -109,7 +111,7 @@ def test_committed_and_sent_again_by_the_library(refusal, proxy, sender, databas
 
 
 def test_committed_and_refused_by_the_same(proxy, sender, database):  # noqa: F811
-    """A proxy before it changes its mind."""
+    """A proxy in front changes the answer."""
     actions = [fault.lose_reply, REFUSALS["27"], REFUSALS["413"]]
     proxy.plan = lambda request: actions[request.number] if request.number < 3 else None
     sender("--rows=1009", "--rate=100000", "--batch_rows=2000").end()
@@ -117,7 +119,7 @@ def test_committed_and_refused_by_the_same(proxy, sender, database):  # noqa: F8
 
 
 def test_too_many_parts_in_total(proxy, sender, database):  # noqa: F811
-    """252 with the word partitions in it: merges cure it, nothing is cut, nothing is dropped."""
+    """252 with the word partitions in the text: merges are the cure, nothing is split, nothing is dropped."""
     text = ("Too many parts (100025) in all partitions in total in table 'otel.ebpf_handoff'. This indicates wrong choice of partition "
             "key. The threshold can be modified with 'max_parts_in_total' setting in <merge_tree> element in config.xml")
     proxy.plan = lambda request: fault.exception(252, text=text) if request.number < 4 else None

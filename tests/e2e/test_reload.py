@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGHUP while rows are delivered: a new password, other servers, other limits, and what is wrong with them. The store is
-the real engine behind a proxy that decides whose password is right; each row arrives once."""
+"""SIGHUP while rows are delivered: a new password, new servers, new limits, and mistakes in each. The store is the
+real engine behind a proxy that checks the password; each row arrives once."""
 import gc
 import json
 import os
@@ -18,7 +18,8 @@ FAST = ["--flush_interval=0.2", "--report_interval=1", "--spool.min_free=0", "--
 
 
 class Door:
-    """Before the store: lets in who has this password, as a server would whose administrator changes it."""
+    """In front of the store: admits the current password, as a server would while an administrator changes
+    the password."""
 
     def __init__(self, store, proxy, password):
         self.store, self.password, self.came_with = store, password, []
@@ -34,14 +35,14 @@ class Door:
 
 @pytest.fixture
 def collections():
-    """collections(n): so many collections of this process, and no others; .n is how many it were."""
+    """collections(n): n collections of this process, and no further collections; .n is the total."""
     class Collections:
         n = 0
 
         def __call__(self, n):
             for _ in range(n):
                 gc.collect(0)
-                time.sleep(0.0001)  # none begins in the same microsecond as another
+                time.sleep(0.0001)  # no two begin in the same microsecond
             self.n += n
 
     gc.disable()
@@ -51,7 +52,7 @@ def collections():
 
 @pytest.fixture
 def rows(store, database):
-    """How many rows of these there are, none of them twice; but not of before `.begin`."""
+    """Number of rows of the collections, without duplicates, and without rows from before `.begin`."""
     class Rows:
         begin = 0
 
@@ -74,7 +75,7 @@ def rows(store, database):
 
 
 def wait_covered(rows):
-    """This process is watched; counted is what comes after."""
+    """Waits until this process is watched; later rows are counted."""
     def is_seen():
         gc.collect(0)
         time.sleep(0.3)
@@ -92,8 +93,8 @@ def hang_up(agent, word):
 
 @pytest.mark.parametrize("how", ["file", "credential", "memory"])
 def test_a_password_is_changed(how, tmp_path, store, proxy, database, rows, collections, start_agent, monkeypatch):
-    """At the server first, as it must be: what comes meanwhile waits, in the spool or in memory. A wrong one or none that can
-    be read loses nothing either, and the old one is used until the new one is read."""
+    """At the server first: rows in between wait, in the spool or in memory. A wrong or unreadable password loses nothing,
+    and the old password is used until the new password is read."""
     door = Door(store, proxy, "old")
     password = tmp_path / "clickhouse-password"
     password.write_text("old\n")
@@ -108,7 +109,7 @@ def test_a_password_is_changed(how, tmp_path, store, proxy, database, rows, coll
     wait_covered(rows)
     collections(199)
     rows.wait(199)
-    # the file changes, and nothing is said to the agent: it goes on with what it has
+    # the file changes without a signal: the agent continues with the old password
     password.write_text("new\n")
     collections(199)
     rows.wait(398)
@@ -138,7 +139,8 @@ def test_a_password_is_changed(how, tmp_path, store, proxy, database, rows, coll
 
 
 def test_another_server(tmp_path, store, proxy, database, rows, collections, start_agent, cleanup, monkeypatch):
-    """The first server has carried an insert out and its reply is lost when the configuration names another one."""
+    """The first server has carried out an insert, and the reply is lost when the configuration names a second
+    server."""
     other = fault.FaultProxy(store.address)
     cleanup.append(other)
     monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
@@ -152,7 +154,7 @@ def test_another_server(tmp_path, store, proxy, database, rows, collections, sta
     assert not other.requests
     proxy.plan = lambda request: fault.lose_reply
     collections(101)
-    rows.wait(102)  # the first batch of them
+    rows.wait(102)  # the first batch of the rows
     config.write_text(json.dumps({"clickhouse": "http://user:secret@127.0.0.1:1"}))
     hang_up(agent, "nothing has changed: clickhouse: the URL must not hold a user or password")
     config.write_text("{}")
@@ -166,12 +168,12 @@ def test_another_server(tmp_path, store, proxy, database, rows, collections, sta
     rows.wait(233)
     agent.stop()
     assert rows() == collections.n == 233
-    assert len(proxy.requests) <= n + 1  # one may have been under way
+    assert len(proxy.requests) <= n + 1  # a request may have been under way
     assert not other.failures
 
 
 def test_limits_that_change(tmp_path, store, proxy, database, rows, collections, start_agent, monkeypatch):
-    """Batches become smaller when the file says so, and as they were when it says so no more."""
+    """Batches become smaller with the option in the file, and return to the default without the option."""
     monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
     config = tmp_path / "underspan.json"
     config.write_text("{}")

@@ -44,7 +44,7 @@ def trace_of(i):
 
 
 def ask(connection, path, i, method="GET", body=None):
-    """The answer's truth, with what the client knows."""
+    """The answer's truth, with the client's clock."""
     sent = time.monotonic_ns()
     connection.request(method, path, body=body, headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
     answer = connection.getresponse()
@@ -70,7 +70,7 @@ def check(row, truth):
     assert total(row) == row["duration_ns"], why
     assert row["weight"] == 1 and row["outcome"] == "answered", why
     assert row["tid"] == truth["tid"], why
-    # the client's clock starts before the first byte arrives and ends after the last one was written
+    # the client's clock starts before the first byte arrives and ends after the last byte was written
     assert row["duration_ns"] - row["client_wait_ns"] - row["accept_queue_ns"] <= truth["client"] + 1 * MS, why
 
 
@@ -79,9 +79,9 @@ def asked(truth, *steps):
 
 
 def check_parts(row, truth):
-    """The handler's clocks see a part of the thread's time between read and last write: what is outside is allowed in any part. So
-    is what neither of them has: a thread's CPU time is without the hypervisor's and interrupts, its delay without the way of a wake-up
-    to the CPU. What the agent itself does at a switch is CPU time of the thread to the kernel, and of the wait to the agent."""
+    """The handler's clocks see a part of the thread's time between read and last write: time outside is allowed in any part, as is
+    time missing in both: a thread's CPU time excludes the hypervisor's and interrupts, the run delay excludes the way from a
+    wake-up to the CPU. The agent's work at a switch is CPU time of the thread for the kernel, and of the wait for the agent."""
     why = (row, truth)
     outside = row["duration_ns"] - sum(row[p] for p in ("accept_queue_ns", "client_wait_ns", "queue_ns")) - truth["handler"]
     nobodys = max(0, truth["handler"] - truth["cpu"] - truth["runq"] - asked(truth, "sleep", "await"))
@@ -122,7 +122,7 @@ def test_each_request_is_a_row_of_its_parts(name, start_agent, cleanup, debian_p
 
 
 def test_only_chosen_ports_have_rows(start_agent, cleanup, debian_python):
-    """Of three servers, one with a connection from before the agent's start; a chosen port is known before its first request."""
+    """Of three servers, one with a connection from before the agent's start; a chosen port is known before the first request."""
     kept, chosen, other = (start(cleanup, debian_python, name) for name in ("http_server", "gunicorn_gthread", "http_server"))
     connection = http.client.HTTPConnection("127.0.0.1", kept.port)
     ask(connection, "/", 1)
@@ -142,7 +142,7 @@ def test_only_chosen_ports_have_rows(start_agent, cleanup, debian_python):
 
 @pytest.mark.parametrize("name", ["uvicorn_h11", "uvicorn_httptools"])
 def test_an_event_loop_awaits_and_is_busy(name, start_agent, cleanup, debian_python):
-    """Alone, a request has its own parts; beside others it has the time that the loop was busy, and the time that it awaited."""
+    """Alone, a request has undivided parts; beside further requests, the time of the busy loop, and the awaited time."""
     server = start(cleanup, debian_python, name)
     agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
     ask(http.client.HTTPConnection("127.0.0.1", server.port), "/", 1)
@@ -176,14 +176,15 @@ def test_an_event_loop_awaits_and_is_busy(name, start_agent, cleanup, debian_pyt
     row = rows[trace_of(i)]
     assert row["open_requests"] >= 2, row
     assert computed["cpu"] * 0.98 - 1 * MS <= row["loop_busy_ns"] <= row["duration_ns"] - row["await_ns"], (row, computed)
-    # the loop may have awaited all the time but that in which it computed
+    # the loop may have awaited all the time except for computations
     assert row["await_ns"] >= 399 * MS - row["loop_busy_ns"] - row["runq_ns"] - row["cpu_ns"], (row, truths)
     agent.stop()
     counts.check(agent)
 
 
 def exchange(port, *pieces, pause=0.03, until=None):
-    """Sends the pieces and returns all that comes back until the server closes, or `until` is in it."""
+    """Sends the pieces and returns all received bytes until the server closes, or until `until` is
+    included."""
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         s.settimeout(10)
@@ -201,7 +202,7 @@ def exchange(port, *pieces, pause=0.03, until=None):
 
 
 def waited_for_client(row, paused):
-    """The bytes were so long apart. A thread that comes late waits less for the client, and so much longer for what held it up."""
+    """The pauses between the bytes. A late thread waits less for the client, and longer for the cause of the delay."""
     held_up = sum(row[p] or 0 for p in ("accept_queue_ns", "queue_ns", "runq_ns", "cpu_ns", "gil_ns", "lock_ns"))
     assert paused - held_up <= row["client_wait_ns"] and row["duration_ns"] >= paused, row
 
@@ -263,11 +264,11 @@ def test_short_requests_are_sampled_and_their_weights_add_up(start_agent, cleanu
     rows = [r for r in agent.rows["ebpf_request"] if r["server_port"] == server.port]
     profile = [r for r in agent.rows["ebpf_request_profile"] if r["server_port"] == server.port]
     assert sum(r["count"] for r in profile) == n + 1
-    slow = sum(t["client"] >= 20 * MS for t in truths)  # each of these may be a row by its duration
+    slow = sum(t["client"] >= 20 * MS for t in truths)  # each slow request may be a row by duration
     short = [r for r in rows if r["path"] == "/" and r["duration_ns"] < 20 * MS]
     assert 1 <= len(short) <= 5 * (elapsed + 1) + 2, (len(short), elapsed)
     every = sum(r["weight"] for r in rows if r["path"] == "/")
-    # what was skipped since the last sampled row is in the profile only
+    # requests skipped since the last sampled row are in the profile only
     assert len(short) <= every <= n, (every, slow)
     if elapsed > 4:
         assert every >= n / 2, (every, elapsed)

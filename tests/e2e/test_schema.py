@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows have exactly the columns of the DDL, in its order and of its types."""
+"""Rows have exactly the columns of the DDL, in order, with the right types."""
 import re
 
 import pytest
@@ -15,7 +15,7 @@ INTEGERS = {f"{sign}Int{bits}": ((-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if 
 
 
 def split_columns(body):
-    """Splits at the commas that are not inside parentheses or quotes."""
+    """Splits at commas outside of parentheses and quotes."""
     parts, depth, quoted, current = [], 0, False, ""
     for c in body:
         quoted ^= c == "'"
@@ -29,7 +29,7 @@ def split_columns(body):
 
 
 def read_type(text):
-    """The type at the beginning of what follows a column's name."""
+    """The type at the beginning of the text behind a column's name."""
     depth = 0
     for i, c in enumerate(text):
         depth += (c == "(") - (c == ")")
@@ -39,7 +39,7 @@ def read_type(text):
 
 
 def stored_columns(ddl):
-    """{table: [(column, type)]} of the CREATE TABLE statements, without the columns that are computed."""
+    """{table: [(column, type)]} of the CREATE TABLE statements, without computed columns."""
     ddl = re.sub(r"--.*", "", ddl)
     tables = {}
     for match in re.finditer(r"CREATE TABLE (?:IF NOT EXISTS )?(?:\w+\.)?`?(\w+)`?\s*\(", ddl):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database of any older version, or half of one, becomes one of this version; what it has of rows, limits and views of its
-own stays. The old statements are those of schemas/v1.sql, as the first released version created them."""
+"""A database of any older version, complete or partial, becomes a database of the current version; rows, TTLs and
+operators' views stay. The old statements are in schemas/v1.sql, as created by the first released version."""
 import os
 import pathlib
 import re
@@ -13,6 +13,7 @@ from agent import run_underspan
 from delivery import store  # noqa: F401: fixture
 from store_fixture import Store
 
+pytestmark = pytest.mark.light
 V1 = (pathlib.Path(__file__).parent / "schemas" / "v1.sql").read_text()
 
 
@@ -47,7 +48,7 @@ class Database:
         return result.stderr
 
     def columns(self):
-        """{table: [(name, type, default kind)]}, in their order"""
+        """{table: [(name, type, default kind)]}, in order"""
         tables = {}
         for line in self.ask("SELECT table, name, type, default_kind FROM system.columns WHERE database = currentDatabase() "
                              "AND startsWith(table, 'ebpf_') ORDER BY table, position FORMAT TSV").splitlines():
@@ -69,7 +70,7 @@ def database(store, tmp_path):  # noqa: F811
 
 @pytest.fixture
 def fresh(store, database, tmp_path):  # noqa: F811
-    """What this version makes of nothing."""
+    """The schema made by this version from nothing."""
     d = Database(store, tmp_path)
     traces(d)
     d.apply()
@@ -78,13 +79,13 @@ def fresh(store, database, tmp_path):  # noqa: F811
 
 
 def traces(database):
-    """The view reads it: a table as the collector makes it, of the program's own text."""
+    """Needed by the view: a table as made by the collector, from the program's text."""
     folder = pathlib.Path(__file__).resolve().parents[2] / "sql" / "otel"
     database.ask((folder / "otel_traces.sql").read_text())
 
 
 def older(text, table, column):
-    """The statements without a column, as if the version before had not had it."""
+    """The statements without a column, as in an imagined earlier version."""
     head, _, rest = text.partition(f"CREATE TABLE IF NOT EXISTS {table}\n")
     body, _, tail = rest.partition(";\n")
     without = re.sub(rf"\n    {column} [^\n]*", "", body)
@@ -93,7 +94,8 @@ def older(text, table, column):
 
 
 def test_the_first_version(database, fresh):
-    """The released DDL, rows in it, an operator's own TTL and column: all columns come to their places, and nothing goes."""
+    """The released DDL with rows, an operator's TTL and column: all columns get the right positions, and nothing is
+    removed."""
     traces(database)
     database.make(V1)
     database.ask("INSERT INTO ebpf_handoff (host, pid, start_time, handoff_ns) SELECT 'h', number, now64(6), 7 FROM numbers(1000)")
@@ -117,7 +119,8 @@ def test_the_first_version(database, fresh):
     ("ebpf_off_cpu", "waker_stack"), ("ebpf_gil_wait", "holders"), ("ebpf_handoff", "host"), ("ebpf_handoff", "weight"),
     ("ebpf_handoff", "handoff_ms"), ("ebpf_ena", "driver"), ("ebpf_tcp_loss", "kind")])
 def test_a_column_that_is_not_there(table, column, database, fresh):
-    """First, in the middle, last, computed, with a default, a nested type: in its place, of its type."""
+    """First, in the middle, last, computed, with a default, a nested type: added at the right position,
+    with the right type."""
     database.make(older(V1, table, column))
     traces(database)
     database.apply()
@@ -126,7 +129,8 @@ def test_a_column_that_is_not_there(table, column, database, fresh):
 
 
 def test_types_and_windows(database, fresh):
-    """Narrower numbers grow and keep their values; a short window grows, a long one stays; wider types are the operator's own."""
+    """Narrower numbers grow and keep the values; a short window grows, a long window stays; wider types belong to the
+    operator."""
     traces(database)
     text = V1.replace("    fd UInt32 CODEC(ZSTD),", "    fd UInt16 CODEC(ZSTD),").replace(
         "    local_port UInt16 CODEC(ZSTD),\n    peer_ip IPv6 CODEC(ZSTD),\n    peer_port UInt16 CODEC(ZSTD),\n    py_stack",
@@ -158,14 +162,14 @@ def test_a_type_that_nothing_changes_for_sure(database):
 
 
 def test_windows_for_many_agents(database):
-    """A thousand agents, each a batch every five seconds: ten minutes of them are remembered."""
+    """A thousand agents, each with a batch every five seconds: ten minutes of batches are remembered."""
     traces(database)
     database.apply()
     assert database.schema("--check").returncode == 0
     check = database.schema("--check", "--agents=1000")
     assert check.returncode == 1
     assert "ALTER TABLE ebpf_off_cpu MODIFY SETTING non_replicated_deduplication_window = 120000;" in check.stdout
-    # as many as write there, when nobody says
+    # the default number of writers
     database.ask("INSERT INTO ebpf_agent (host, start_time) SELECT toString(number), now64(6) FROM numbers(500)")
     assert "non_replicated_deduplication_window = 60000;" in database.schema("--check").stdout
     database.apply()
@@ -173,7 +177,8 @@ def test_windows_for_many_agents(database):
 
 
 def test_views(database):
-    """An old one is replaced, with its text in the log; one of the operator's own stays and is named; without spans, it waits."""
+    """An old view is replaced, with the old text in the log; an operator's view stays and is named; without spans, the view
+    waits."""
     database.make(V1.split("CREATE VIEW")[0])
     assert "request_time is left out: there is no table otel_traces" in database.apply()
     assert database.schema("--check").returncode == 0, "what waits for the collector is no difference"
@@ -219,7 +224,7 @@ def test_nothing_is_changed_by_a_check(database):
 
 
 def test_what_a_check_prints_is_what_apply_does(database, fresh):
-    """Its statements, given to the server by hand."""
+    """The printed statements, given to the server by hand."""
     traces(database)
     database.make(older(older(V1, "ebpf_handoff", "fd"), "ebpf_off_cpu", "idle"))
     printed = database.schema("--check").stdout
@@ -228,7 +233,7 @@ def test_what_a_check_prints_is_what_apply_does(database, fresh):
 
 
 def test_many_at_once(database, fresh):
-    """As the pods of a DaemonSet would: all of them say that it is done, and it is done once."""
+    """As the pods of a DaemonSet would: all report success, and the upgrade is done once."""
     traces(database)
     database.make(older(V1, "ebpf_handoff", "fd"))
     results = []
@@ -242,11 +247,11 @@ def test_many_at_once(database, fresh):
 
 
 def test_halfway(store, database, fresh, cleanup):  # noqa: F811
-    """A statement that fails ends it, with the reason; the next run goes on from there."""
+    """A failing statement ends the upgrade, with the reason; the next run continues from there."""
     traces(database)
     database.make(older(older(older(V1, "ebpf_agent", "seen"), "ebpf_gil_wait", "holders"), "ebpf_tcp_loss", "kind"))
     database.ask("ALTER TABLE ebpf_tcp_loss ADD CONSTRAINT of_somebody CHECK 1")
-    # no right to change one of the tables
+    # no right to change one table
     p = fault.FaultProxy(store.address, lambda request: fault.exception(497, status=403)
                          if b"ALTER TABLE ebpf_gil_wait ADD COLUMN IF NOT EXISTS `holders`" in request.read() else None)
     cleanup.append(p)
@@ -272,7 +277,7 @@ MOVED = "RENAME TABLE ebpf_handoff TO behind"
     ("MaterializedView", [MOVED, "CREATE MATERIALIZED VIEW ebpf_handoff ENGINE = MergeTree ORDER BY host AS SELECT * FROM behind"]),
 ], ids=lambda v: v if isinstance(v, str) else "")
 def test_a_table_of_another_engine(engine, statements, database):
-    """It is the operator's own and stays; what it lacks is said, and the others are brought up to date all the same."""
+    """An operator's table stays; missing columns are named, and the remaining tables are upgraded all the same."""
     traces(database)
     database.make(older(older(V1, "ebpf_handoff", "fd"), "ebpf_tcp_loss", "kind"))
     for statement in statements:
@@ -288,7 +293,7 @@ def test_a_table_of_another_engine(engine, statements, database):
 
 
 def test_doctor_before_an_older_database(database):
-    """It has not all the counts: said in a sentence, with what to do, and no figure is made up for what is not there."""
+    """The database lacks some counts: a sentence with the remedy, and no value for missing counts."""
     database.make(V1.split("CREATE VIEW")[0])
     database.ask(f"INSERT INTO ebpf_agent (host, tracker, start_time, end_time, seen) VALUES ('{os.uname().nodename}', 'gc_pause', "
                  "now64(6), now64(6), 7)")
@@ -305,7 +310,7 @@ def test_usage(database):
 
 
 def test_an_embedded_store_of_the_first_version(tmp_path):
-    """`run --store` brings its own store up to date, and what was in it stays."""
+    """`run --store` upgrades the store, and the contents stay."""
     with Store(tmp_path / "store") as s:
         for statement in statements(older(V1, "ebpf_handoff", "fd").split("CREATE VIEW")[0]):
             s.ask(statement)

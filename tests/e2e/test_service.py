@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent as a service that runs for years: what it tells its manager, SIGHUP, and clocks that are stepped."""
+"""The agent as a service that runs for years: messages to the manager, SIGHUP, and stepped clocks."""
 import gc
 import json
 import os
@@ -21,7 +21,7 @@ import host
 
 @pytest.fixture
 def manager(tmp_path, monkeypatch):
-    """A manager's notify socket; messages() are the fields told so far, in their order."""
+    """A manager's notify socket; messages() are the received fields, in order."""
     class Manager:
         def __init__(self):
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -65,7 +65,7 @@ def test_the_watchdog_notices_a_stuck_collector(manager, start_agent, monkeypatc
     agent = start_agent(trackers=["gc_pause"])
     manager.wait("WATCHDOG", 3)
     agent.process.send_signal(signal.SIGSTOP)
-    time.sleep(0.3)  # what was under way
+    time.sleep(0.3)  # for messages under way
     n = len(manager.times("WATCHDOG"))
     time.sleep(1.5)
     assert len(manager.times("WATCHDOG")) == n
@@ -123,7 +123,7 @@ def test_what_a_reload_changes(tmp_path, start_agent):
         host.wait_until(lambda: any(word in line for line in agent.log[n:]), 10, word)
 
     def collect():
-        """Whether a collection becomes a row; a second one, which always is, says when to look."""
+        """Whether a collection becomes a row; a second collection, always reported, tells when to check."""
         before = len(collections_of(agent, me))
         gc.collect()
         time.sleep(0.5)
@@ -146,7 +146,7 @@ def test_what_a_reload_changes(tmp_path, start_agent):
 
 @pytest.fixture
 def step_clock(tmp_path, monkeypatch):
-    """step_clock(seconds): how far the agent's wall clock is ahead of everybody else's from now on."""
+    """step_clock(seconds): from now on, the agent's wall clock is ahead of the system's by so much."""
     here = os.path.dirname(os.path.abspath(__file__))
     library, path = tmp_path / "clock_step.so", tmp_path / "step"
     compiler = next(c for c in ("clang-19", "clang", "cc") if shutil.which(c))
@@ -162,7 +162,7 @@ def step_clock(tmp_path, monkeypatch):
 
 
 def test_rows_across_a_step(start_agent, step_clock):
-    """Steps of an hour, forth and back: each row has the time that the wall clock showed when it happened."""
+    """Steps of an hour, forth and back: each row has the wall clock's time of the event."""
     agent = start_agent("--trackers=gc_pause", "--flush_interval=3")
     truth = []
     for step in 0, 3600, 0, -3600:
@@ -173,7 +173,7 @@ def test_rows_across_a_step(start_agent, step_clock):
         for _ in range(7):
             gc.collect()
         truth.append((begin, host.monotonic_ns(time.time_ns() // 1000), step))
-        # at once: these are still in the kernel, or not converted, when the clock is stepped
+        # at once: the rows are still in the kernel, or not converted, when the clock is stepped
     agent.stop()
     rows = sorted((host.monotonic_ns(r["start_time"]), host.monotonic_ns(r["end_time"]), r["duration_ns"])
                   for r in collections_of(agent, os.getpid()) if r["generation"] == 2)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can happen to a spool's directory, its files and its disk, and to all who use it: what is whole arrives once, what is not
-is counted."""
+"""Damage to a spool's directory, files and disk, and to all users of the spool: intact batches arrive once, damaged batches
+are counted."""
 import os
 import random
 import re
@@ -35,7 +35,7 @@ def batches(directory):
 
 @pytest.mark.parametrize("how", ["cut off", "changed"])
 def test_at_every_byte(how, tmp_path, proxy, sender, database):  # noqa: F811
-    """One file ends behind its first byte, the next behind its second, and so on; or has one bit that is another."""
+    """The first file ends behind the first byte, the second behind the second, and so on; or has one flipped bit."""
     down(proxy)
     sender("--rows=401", "--batch_rows=1", "--wait=1", spool=tmp_path / "spool").end()
     files = batches(tmp_path / "spool")
@@ -56,8 +56,8 @@ def test_at_every_byte(how, tmp_path, proxy, sender, database):  # noqa: F811
 
 
 def test_what_others_put_there(tmp_path, proxy, sender, database):  # noqa: F811
-    """Files of other versions and of nobody, links, FIFOs and directories under the names that it uses: none is followed, waited
-    for or removed unless it was a batch."""
+    """Foreign and future files, links, FIFOs and directories under the spool's names: none is followed, waited for or
+    removed, except batches."""
     spool, victim = tmp_path / "spool", tmp_path / "victim"
     spool.mkdir()
     victim.write_text("precious")
@@ -78,7 +78,8 @@ def test_what_others_put_there(tmp_path, proxy, sender, database):  # noqa: F811
 
 @pytest.mark.parametrize("end", ["SIGTERM", "kill -9"])
 def test_directory_that_is_removed(end, tmp_path, proxy, sender, database):  # noqa: F811
-    """What was in it is gone and counted; it is made again for what comes, and outlives a kill as before."""
+    """Removed batches are counted; the directory is made again for new batches, and survives a kill as
+    before."""
     spool = tmp_path / "spool"
     s = sender("--rows=4001", "--batch_rows=100", "--hold", spool=spool)
     s.wait_added()
@@ -104,13 +105,13 @@ def test_directory_that_is_removed(end, tmp_path, proxy, sender, database):  # n
     assert rows == different == 4001 + counts["recovered"]
     removed = s.counts[TABLES[0]]["dropped_corrupt"] if end == "SIGTERM" else 0
     missing = handed - counts["recovered"] - removed - told_lost(last)
-    # who was killed had nobody to tell of the removed ones, but for those that he had sent already
+    # a killed agent cannot report the removed batches, except for batches sent before
     assert missing == 0 if end == "SIGTERM" else 700 < missing < 5000, (handed, counts, removed)
 
 
 @pytest.mark.parametrize("why", ["read-only", "full"])
 def test_no_disk_at_the_start(why, small_disk, proxy, sender, database):  # noqa: F811
-    """Rows are in memory until the disk takes the directory; from then on they outlive a kill, and what does not is counted."""
+    """Rows are in memory until the disk takes the directory; from then on the rows survive a kill, and losses are counted."""
     down(proxy)
     if why == "read-only":
         subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
@@ -119,7 +120,7 @@ def test_no_disk_at_the_start(why, small_disk, proxy, sender, database):  # noqa
     spool = small_disk / "a" / "spool"
     s = sender("--rows=2003", "--batch_rows=100", "--hold", spool=spool).wait_added()
     wait_until(lambda: "rows are kept in memory" in s.stderr, 10, "the warning")
-    assert not batches(spool) and spool.exists() == (why == "full")  # a tmpfs takes empty ones always
+    assert not batches(spool) and spool.exists() == (why == "full")  # a tmpfs always takes empty files
     if why == "read-only":
         subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     else:
@@ -133,7 +134,7 @@ def test_no_disk_at_the_start(why, small_disk, proxy, sender, database):  # noqa
 
 
 def test_limit_on_the_size_of_files(tmp_path, proxy, sender, database):  # noqa: F811
-    """A disk that is full, in other words; it is not what ends the program."""
+    """Equivalent to a full disk; the signal does not end the program."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     s = sender("--rows=2003", "--batch_rows=500", "--hold", spool=tmp_path / "spool", prefix=["prlimit", "--fsize=10000"])
     s.wait_added()
@@ -144,8 +145,8 @@ def test_limit_on_the_size_of_files(tmp_path, proxy, sender, database):  # noqa:
 
 
 def test_both_killed_at_random(tmp_path, cleanup):
-    """31 times the agent, some of them the database as well, while replies are lost and inserts cut off: what was handed over is
-    in the table once, set aside, or told to be lost, to the row."""
+    """31 kills of the agent, some together with the database, while replies are lost and inserts cut off: every row handed
+    over is in the table once, set aside, or reported as lost, to the row."""
     rng, lost, handed = random.Random(31), 0, 0
     stores = [Store(tmp_path / "store")]
     address = stores[0].address
@@ -187,13 +188,13 @@ def test_both_killed_at_random(tmp_path, cleanup):
 
 
 def test_a_clock_that_is_stepped(step_clock, proxy, sender, database, tmp_path):  # noqa: F811
-    """Two hours forth and back while rows wait that may do so for one: they are as old as they are."""
+    """Two hours forth and back while rows wait, with a limit of one hour: the age of the rows stays right."""
     down(proxy)
     s = sender("--rows=2003", "--batch_rows=100", "--hold", "--spool.max_age=3600", spool=tmp_path / "spool").wait_added()
     wait_until(lambda: len(batches(tmp_path / "spool")) == 21, 10, "the spool's files")
     for seconds in 7200, -7200, 0:
         step_clock(seconds)
-        time.sleep(1.5)  # it looks every second
+        time.sleep(1.5)  # the agent checks every second
     up(proxy)
     wait_until(lambda: database.numbers()[0] == 2003, 30, "all rows")
     assert s.terminate().end()["dropped_spool"] == 0
@@ -203,7 +204,8 @@ def test_a_clock_that_is_stepped(step_clock, proxy, sender, database, tmp_path):
 @pytest.mark.parametrize("before, after", [(0, 10 * 86400), (-1_700_000_000, 0), (0, -86400), (86400 * 4000, 0)],
                          ids=["ten days on", "started in 1970", "a day back", "years back"])
 def test_a_clock_that_is_stepped_between_runs(before, after, step_clock, proxy, sender, database, tmp_path):  # noqa: F811
-    """What one run left is as old as it is for the next one, whatever their clocks said; what is really too old goes."""
+    """The age of a previous run's batches is right in the next run, whatever the clocks; batches over the limit are
+    dropped."""
     down(proxy)
     step_clock(before)
     s = sender("--rows=2003", "--batch_rows=100", "--hold", spool=tmp_path / "spool").wait_added()
@@ -211,7 +213,7 @@ def test_a_clock_that_is_stepped_between_runs(before, after, step_clock, proxy, 
     s.kill()
     step_clock(after)
     s = sender("--rows=0", "--hold", spool=tmp_path / "spool").wait_added()
-    time.sleep(1.5)  # it looks every second
+    time.sleep(1.5)  # the agent checks every second
     up(proxy)
     wait_until(lambda: database.numbers()[0] == 2003, 30, "all rows")
     counts = s.terminate().end()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`underspan sql` and the store as its child: whose it is, what it may, how it ends."""
+"""`underspan sql` and the store as a child: ownership, rights, end."""
 import http.server
 import os
 import pathlib
@@ -18,7 +18,7 @@ import pytest
 from agent import NO_ENGINE, plain_build
 from store_fixture import UNDERSPAN, Store, made, tree, underspan
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
 
 
 def test_a_store_for_one_question(tmp_path):
@@ -30,10 +30,10 @@ def test_a_store_for_one_question(tmp_path):
     assert underspan("sql", f"--store={db}", "INSERT INTO t VALUES (1), (2)").returncode == 0
     done = underspan("sql", f"--store={db}", "--format=JSONEachRow", "-", input="SELECT sum(a) AS s FROM t")
     assert (done.returncode, done.stdout) == (0, '{"s":3}\n')
-    # a file of questions, which begins with what it is for
+    # a file of questions that begins with a comment
     done = underspan("sql", f"--store={db}", "-- how many?\nSELECT count() AS n FROM t")
     assert (done.returncode, done.stdout, done.stderr) == (0, "n\n2\n", "")
-    # nothing is left of it
+    # no residue
     assert not (db / "endpoint").exists()
     pid = int((db / "lock").read_text())
     assert not pathlib.Path(f"/proc/{pid}").exists()
@@ -89,7 +89,7 @@ def test_a_server_with_password(tmp_path):
         assert done.returncode == 0
         done = underspan("sql", f"--clickhouse={s.url}", "--clickhouse_database=no_such", "SELECT 1", env=env)
         assert done.returncode == 1 and "Code: 81" in done.stderr
-        # a directory that is served already is joined, not served twice
+        # a directory with a running store is joined, not served twice
         done = underspan("sql", f"--store={tmp_path}/db", "SELECT 2 AS a")
         assert done.stdout == "a\n2\n"
         assert s.ask("SELECT 1") == "1\n"
@@ -111,7 +111,7 @@ def wait_for(what, seconds=20):
 
 @pytest.fixture
 def long_question(tmp_path):
-    """`underspan sql` amid a question without end; yields it and its store's pid."""
+    """`underspan sql` amid a question without end; yields the command and the store's pid."""
     db = made(tmp_path / "db")
     p = subprocess.Popen([UNDERSPAN, "sql", f"--store={db}", "SELECT count() FROM system.numbers"],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -138,15 +138,15 @@ def test_child_has_no_privileges(long_question, tmp_path):
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status[name], 16) == 0, name
     assert status["NoNewPrivs"] == "1" and status["Name"] == "underspan-store"
-    # of its parent's files it has stdio and the engine; of the store's directory, the lock and the descriptors that
-    # were there before it gave up root; the rest is the engine's part, which it sees at /mnt, because pytest's own
-    # directories are closed to others
+    # from the parent the child has stdio and the engine; of the store's directory, the lock and the descriptors
+    # opened before root was dropped; the rest belongs to the engine, visible at /mnt, because pytest's directories
+    # are closed to foreign users
     db = str(tmp_path / "db")
     for fd in pathlib.Path(f"/proc/{child}/fd").iterdir():
         target = os.readlink(fd)
         assert target.startswith(("/dev/", "/proc/", "/sys/", "/mnt/", "socket:", "pipe:", "anon_inode:")) or \
             target.endswith("libchdb.so") or target in (db, db + "/lock", db + "/engine"), target
-    # the engine's user can change nothing that root reads
+    # the engine's user cannot change files read by root
     for path in [tmp_path / "db", *(tmp_path / "db").rglob("*")]:
         inside = path.is_relative_to(tmp_path / "db/engine")
         assert path.lstat().st_uid == (uid if inside else os.getuid()), path
@@ -201,7 +201,7 @@ def test_as_an_ordinary_user(tmp_path):
     done = underspan("sql", f"--store={home}/db", "SELECT 1 AS a", preexec_fn=become)
     assert (done.returncode, done.stdout) == (0, "a\n1\n"), done.stderr
     assert {p.lstat().st_uid for p in [home / "db", *(home / "db").rglob("*")]} == {daemon.pw_uid}
-    # it is that user's: root neither takes it over nor trusts what is in it
+    # owned by the user: root neither takes the directory over nor trusts the contents
     before = tree(home)
     for command in (["sql", "SELECT 1"], ["run", "--duration=1"]):
         done = underspan(command[0], f"--store={home}/db", *command[1:])
@@ -210,7 +210,7 @@ def test_as_an_ordinary_user(tmp_path):
 
 
 def test_tls_is_verified(tmp_path):
-    """A server with a certificate of its own making is refused, until its maker is named."""
+    """A self-signed server certificate is refused, until the authority is given."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
                     "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", tmp_path / "key.pem",
                     "-out", tmp_path / "cert.pem"], check=True, capture_output=True)
@@ -244,10 +244,10 @@ def test_tls_is_verified(tmp_path):
         server.shutdown()
 
 
-# ---- questions that take long, and terminals ----
+# ---- long questions, and terminals ----
 
 def test_a_question_may_be_silent_for_longer_than_any_limit_of_the_agent(tmp_path):
-    """45 s without a byte, over TCP: the agent gives up after 30, a question does not, unless it is told to."""
+    """45 s without a byte, over TCP: the agent gives up after 30 s, a question only with a time limit."""
     with Store(tmp_path / "db") as s:
         ask = ["sql", f"--clickhouse={s.url}", f"--clickhouse_password_file={tmp_path}/db/password"]
         silent = "SELECT sum(sleepEachRow(1)) AS s FROM numbers({}) SETTINGS max_block_size = 1"
@@ -268,7 +268,8 @@ def test_killed_asker_of_its_own_store(long_question):
 
 
 def test_a_user_who_may_change_no_settings(tmp_path):
-    """A server's profile with readonly=1 refuses every setting with code 164: the question is asked without them."""
+    """A server's profile with readonly=1 refuses every setting with code 164: the question is repeated without
+    settings."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -300,11 +301,11 @@ def test_a_user_who_may_change_no_settings(tmp_path):
         assert underspan("sql", where, "SELECT 7").stdout == "7\n"
         assert [p.get("cancel_http_readonly_queries_on_client_close") for _, p in asked] == ["1", None]
         assert len({p["query_id"] for _, p in asked}) == 1
-        # what may write is asked as it is
+        # writing statements are sent unchanged
         asked.clear()
         underspan("sql", where, "INSERT INTO t VALUES (1)")
         assert len(asked) == 1 and "readonly" not in asked[0][1]
-        # given up: killed by its id, for this server sees no connection
+        # after a time-out: killed by id, as this server does not see closed connections
         asked.clear()
         p = subprocess.Popen([UNDERSPAN, "sql", where, "SELECT 'slow'"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         wait_for(lambda: len(asked) == 2)
@@ -318,7 +319,7 @@ def test_a_user_who_may_change_no_settings(tmp_path):
 
 
 def on_terminal(arguments, term="xterm", interrupt_after=None, stdout=True):
-    """What a command sends to a terminal as its stdout and stderr, or stderr only."""
+    """The output of a command to a terminal as stdout and stderr, or stderr only."""
     ours, theirs = pty.openpty()
     p = subprocess.Popen([UNDERSPAN, *arguments], stdin=subprocess.DEVNULL, stdout=theirs if stdout else subprocess.DEVNULL,
                          stderr=theirs, env={**os.environ, "TERM": term})
@@ -354,7 +355,7 @@ def test_rows_do_not_steer_a_terminal(tmp_path):
             got = on_terminal([*ask, f"--format={form}", sql], term="dumb").replace(b"\r\n", b"\n")
             for bad in (b"\x1b", b"\x07", b"\r", b"\x08", b"\x7f", b"\x9b2J", b"\xc2\x9b", b"\xe2\x80\xae", b"\xe2\x80\xa8", b"\xe2\x81\xa6", b"\0"):
                 assert bad not in got, (form, bad)
-            # a character that two pieces of the answer share is one all the same
+            # a character split between two pieces of the answer stays whole
             assert form in ("Native", "PrettyCompact") or got.decode().count("\u6f22") >= 200000, form
         assert "\u00e9\u6f22\U0001f600 fine" in on_terminal([*ask, "SELECT s FROM n WHERE i = 10"], term="dumb").decode()
         # a pipe gets the bytes
@@ -368,9 +369,9 @@ def test_progress_on_a_terminal(tmp_path):
         got = on_terminal(ask, interrupt_after=3.5).decode()
         seen = re.findall(r"\r\x1b\[K(\d+) s, ([\d.]+) million rows read, ([\d.]+ \w+); stop with Ctrl-C", got)
         assert len(seen) >= 2 and float(seen[-1][1]) > float(seen[0][1]) > 0, got
-        # nothing that is no progress is left of it
+        # the progress line is erased
         assert got.endswith("\r\x1b[K")
-        # none where the terminal has no use for it, or where there is none
+        # no progress on a dumb terminal, or without a terminal
         assert b"\x1b" not in on_terminal(ask, term="dumb", interrupt_after=2.5)
         p = subprocess.run(["timeout", "-s", "INT", "2.5", UNDERSPAN, *ask], capture_output=True, env={**os.environ, "TERM": "xterm"})
         assert (p.stdout, p.stderr) == (b"", b"")

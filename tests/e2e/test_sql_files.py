@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every file under sql/ is executed on known rows, and its whole result is what Python computes of the same rows."""
+"""Every file under sql/ is executed on known rows, and the whole result equals Python's computation from the same
+rows."""
 import json
 import pathlib
 import re
@@ -12,8 +13,10 @@ import sql_truth
 from sql_known import SECOND, Maker, float32
 from store_fixture import ROOT, Store, sql_text
 
+pytestmark = pytest.mark.light
 SQL = pathlib.Path(ROOT) / "sql"
-FOLDERS = ["doctor", "explain", "otel", "queries", "requests", "schema", "tables", "views"]  # doctor: test_doctor_spans.py, requests: test_requests.py
+# doctor: test_doctor_spans.py, requests: test_requests.py, gil, offcpu, window: test_window.py
+FOLDERS = ["doctor", "explain", "gil", "offcpu", "otel", "queries", "requests", "schema", "tables", "views", "window"]
 
 
 def files(folder):
@@ -31,7 +34,7 @@ class Known:
         self.store = store
         self.now = time.time_ns() // 1000
         for folder in "otel", "schema", "tables", "views":
-            # a materialized view needs its table: files come in the order of their names
+            # a materialized view needs the source table: files come in the order of names
             for path in files(folder):
                 store.ask(sql_text(path))
         self.rows = Maker(self.now).all()
@@ -41,7 +44,7 @@ class Known:
 
     def ask(self, sql, **parameters):
         """(columns, rows) of a question."""
-        text = self.store.ask(sql, default_format="JSONCompact", output_format_json_quote_64bit_integers=0,
+        text = self.store.ask(sql, connection=self.store.connect(120), default_format="JSONCompact", output_format_json_quote_64bit_integers=0,
                               **{f"param_{name}": value for name, value in parameters.items()})
         answer = json.loads(text)
         return [column["name"] for column in answer["meta"]], answer["data"]
@@ -54,7 +57,7 @@ def known(tmp_path_factory):
 
 
 def at(sql, now):
-    """The question as it was asked at that moment."""
+    """The question as asked at the given moment."""
     moment = f"fromUnixTimestamp64Micro({now}, 'UTC')"
     return sql.replace("now64(6, 'UTC')", moment).replace("now()", moment)
 
@@ -75,7 +78,7 @@ def check(got, expected, what):
 
 
 def test_a_statement_ends_at_its_end():
-    """Who pastes a view into a client may have it cut at each ; that ends a line: no comment inside of a statement has one there."""
+    """A pasted view may be split by a client at each ; at the end of a line: no comment inside a statement has such a ;."""
     for path in [*files("views"), *files("queries")]:
         assert not re.search(r"^ +--.*;$", path.read_text(), re.M), path
 
@@ -97,10 +100,10 @@ def test_query(known, path):
     text = path.read_text()
     assert text.startswith("-- ") and "?" in re.sub(r"\n-- ", " ", text).split("\nSELECT")[0].split("\nWITH")[0], "begins with its question"
     truth = sql_truth.QUERIES[path.name]
-    # at that moment: rows lie on the window's edges to the microsecond
+    # at the known moment: rows lie on the window's edges to the microsecond
     _, rows = known.ask(at(text, known.now))
     check(rows, truth(known.rows, known.now), path.name)
-    # and as a user pastes it, with the engine's clock, of which now() shows whole seconds
+    # and as pasted by a user, with the engine's clock; now() has whole seconds
     for _ in range(3):
         before = time.time_ns() // 1000
         _, rows = known.ask(text)
@@ -112,7 +115,7 @@ def test_query(known, path):
 
 @pytest.mark.parametrize("path", files("tables"), ids=name_of)
 def test_table(known, path):
-    """Every column gives back what was inserted, and the computed columns are what their names say."""
+    """Every column returns the inserted value, and computed columns match the names."""
     table, inserted = path.stem, known.rows[path.stem]
     columns, rows = known.ask(f"SELECT * FROM {table} SETTINGS asterisk_include_alias_columns = 1")
     computed = {name: sql_truth.COMPUTED.get(name, lambda row, of={"off_cpu_ms": "duration_ns"}.get(name, name.removesuffix("_ms") + "_ns"): row[of])
@@ -129,19 +132,18 @@ def test_table(known, path):
 
 @pytest.mark.parametrize("path", files("views") + files("explain"), ids=name_of)
 def test_answer(known, path):
-    """The views, and what `underspan explain` asks."""
+    """The views, and the questions of `underspan explain`."""
     question, parameters, truth = (sql_answers.VIEWS if path.parent.name == "views" else sql_answers.EXPLAIN)[path.name]
     parameters = {name: value(known.now) if callable(value) else value for name, value in parameters.items()}
-    columns, rows = known.ask(at(question or path.read_text(), known.now), **parameters)
+    columns, rows = known.ask(at(question or sql_text(path), known.now), **parameters)
     assert columns
-    if truth:
-        check(rows, truth(known.rows, known.now), path.name)
+    check(rows, truth(known.rows, known.now), path.name)
 
 
 def test_otel_tables(known):
-    """Spans come back as they went in, and otel_traces_trace_id_ts finds each trace's time."""
-    spans = known.rows["otel_traces"]
-    columns, rows = known.ask("SELECT * FROM otel_traces ORDER BY SpanId")
+    """Spans return unchanged, and otel_traces_trace_id_ts has each trace's time."""
+    spans = sorted(known.rows["otel_traces"], key=lambda s: (s["TraceId"], s["SpanId"], s["Timestamp"]))
+    columns, rows = known.ask("SELECT * FROM otel_traces ORDER BY TraceId, SpanId, Timestamp")
     nanoseconds = [f"{sql_truth.timestamp(s['Timestamp'] // 1000)}{s['Timestamp'] % 1000:03d}" for s in spans]
     expected = [[time if name == "Timestamp" else span.get(name, []) for name in columns] for span, time in zip(spans, nanoseconds)]
     check(rows, expected, "otel_traces")
@@ -153,7 +155,7 @@ def test_otel_tables(known):
 
 
 def test_a_trace_viewer_sees_hidden_time(known):
-    """The view over both tables that deploy/README.md names: every column of each, whatever its type, and the sum of both."""
+    """The view over both tables named in deploy/README.md: every column of each, of any type, and the sum of both."""
     text = (ROOT / "deploy/README.md").read_text()
     [statement] = [line.strip() for line in text.splitlines() if line.strip().startswith("CREATE VIEW otel_traces_hidden")]
     known.store.ask(statement)

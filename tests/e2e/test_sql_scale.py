@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sql/queries costs: a question about the last hour reads the days of that hour, and takes time in proportion to its rows.
-UNDERSPAN_SQL_ROWS=10000000 is a minute of each table (300,000 by default)."""
+"""The cost of sql/queries: a question about the last hour reads only the days of this hour, and takes time in proportion to
+the rows. UNDERSPAN_SQL_ROWS=10000000 is a minute of each table (300,000 by default)."""
 import json
 import os
 import pathlib
@@ -12,7 +12,7 @@ import pytest
 from store_fixture import ROOT, Store, sql_text
 
 ROWS = int(os.environ.get("UNDERSPAN_SQL_ROWS", 300_000))
-SECONDS_A_ROW = 10e-6  # met: 0.05 to 2 us with two processors to itself
+SECONDS_A_ROW = 10e-6  # measured: 0.05 to 2 us on two idle processors
 DAY = 86400
 
 # 20 hosts of 50 processes of 8 threads
@@ -55,7 +55,7 @@ QUESTIONS = {"gc_pause.sql": ["ebpf_gc_pause"], "gil_wait.sql": ["ebpf_gil_wait"
              "tcp_connect.sql": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"], "tcp_loss.sql": ["ebpf_tcp_loss"],
              "cpu_throttle.sql": ["ebpf_cpu_throttle"], "ena.sql": ["ebpf_ena"], "unwatched.sql": ["ebpf_probe_health"],
              "coverage.sql": ["ebpf_agent", "ebpf_probe_health"]}
-OF_VIEWS = {"gc_victims.sql", "handoff.sql", "slowest_requests.sql", "slowest_spans.sql"}  # what they cost is the view's
+OF_VIEWS = {"gc_victims.sql", "handoff.sql", "slowest_requests.sql", "slowest_spans.sql"}  # the cost is the view's
 
 
 def ask(store, sql):
@@ -75,7 +75,7 @@ def store(tmp_path_factory):
 
 
 def insert(store, table, rows, age_seconds, span_seconds):
-    """Rows of these ages, a million at a time as agents' batches would come."""
+    """Rows of the given ages, a million at a time, like agents' batches."""
     for first in range(0, rows, 1_000_000):
         of = f"FROM numbers({first}, {min(rows - first, 1_000_000)})"
         columns = ", ".join(TABLES[table]).replace("{age}", str(age_seconds * 10**6)).replace("{span}", str(span_seconds * 10**6))
@@ -92,7 +92,7 @@ def test_what_a_question_reads(store, question):
     of_a_day = question in ("ena.sql", "unwatched.sql", "coverage.sql")
     for table in QUESTIONS[question]:
         ask(store, f"TRUNCATE TABLE {table}")
-        # what is older than the day before the window is of no account, though there is as much of it
+        # rows older than the day before the window do not matter, though equally many
         insert(store, table, ROWS, 49 * 3600, 72 * 3600)
         insert(store, table, ROWS, 0, DAY if of_a_day else 3600 - 60)
     text = pathlib.Path(ROOT, "sql/queries", question).read_text()
@@ -102,7 +102,8 @@ def test_what_a_question_reads(store, question):
     read = answer["statistics"]["rows_read"]
     print(f"\n{question}: {read} rows read of {2 * ROWS * len(QUESTIONS[question])}, {took:.2f} s, {1e6 * took / ROWS:.2f} us a row", end=" ")
     assert answer["rows"] > 0
-    # gc_pause reads granules of its twenty lines twice; coverage asks its two tables several times: of that the time counts
+    # gc_pause reads granules of the twenty lines twice; coverage asks the two tables several times: only the time is
+    # compared
     if question != "coverage.sql":
         assert read <= 1.9 * ROWS * len(QUESTIONS[question]), f"{read} rows read: the days before are read, too"
     assert took <= 2 + SECONDS_A_ROW * ROWS

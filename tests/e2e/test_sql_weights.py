@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The law of weights: of a known population the kernel's rule keeps a sample, and what sql/queries says of the sample is true of the
-population, within what chance allows (Horvitz and Thompson); without the weights it would not be."""
+"""The law of weights: from a known population, the kernel's rule keeps a sample, and the answers of sql/queries about the sample
+are true of the population, within chance (Horvitz and Thompson); without the weights the answers would be wrong."""
 import json
 import math
 import pathlib
@@ -12,6 +12,7 @@ import pytest
 from sql_known import MS, Maker, float32
 from store_fixture import ROOT, Store, sql_text
 
+pytestmark = pytest.mark.light
 N = 120_000
 SIGMAS = 5  # once in two million
 
@@ -23,7 +24,7 @@ def probability(ns, level, skip_shift):
 
 
 class Population:
-    """Durations around 4 ms with a long tail, seen while the governor turned down more and more; `rows` are those kept."""
+    """Durations around 4 ms with a long tail, while the governor samples more and more; `rows` are the kept rows."""
 
     def __init__(self):
         chance = random.Random(7)
@@ -50,7 +51,7 @@ class Population:
         low, high = (sum(i["ns"] <= (got_ms + d) * 1e6 for i in items) / len(items) for d in (-0.051, 0.051))
         assert low - SIGMAS * sigma <= level <= high + SIGMAS * sigma, (what, got_ms, low, high, sigma)
         kept = [row for row in self.rows if of(row)]
-        if level == 0.5:  # the longest are all kept: the last hundredth hardly shows it
+        if level == 0.5:  # the longest are all kept: the last percentile hardly shows the difference
             naive = sum(row["ns"] <= got_ms * 1e6 for row in kept) / len(kept)
             assert abs(naive - level) > SIGMAS * sigma, (what, "proves nothing", naive, sigma)
 
@@ -69,7 +70,7 @@ def population():
 
 
 def answer(store, population, query, table, make):
-    """The one line that the query has for the sample, as a dict."""
+    """The query's only line for the sample, as a dict."""
     now = time.time_ns() // 1000 // 60_000_000 * 60_000_000 - 600_000_000  # the beginning of a minute
     maker = Maker(now)
     rows = []

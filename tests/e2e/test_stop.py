@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM at any moment of the start: while the kernel verifies the programs, while they are attached, while processes are
-looked at, while the embedded store opens and gets its tables, with a server that never answers, on a machine that has other
-things to do. It ends with 0 within 5 s, and leaves nothing."""
+"""SIGTERM at any moment of the start: while the kernel verifies the programs, while programs are attached, while processes
+are examined, while the embedded store opens and creates tables, with a server that never answers, on a busy machine. The
+agent ends with 0 within 5 s, and leaves nothing."""
 import fcntl
 import os
 import signal
@@ -12,25 +12,25 @@ import time
 import pytest
 
 from agent import Agent, NO_ENGINE, STOP_SECONDS, UNDERSPAN, plain_build, processes_with
-from bpf_maps import BPFTOOL
+from bpf_maps import is_in_kernel
 from host import children_of, wait_until
 from test_discovery import Trapped
 
-pytestmark = [pytest.mark.promise, pytest.mark.alone]  # the end is in time, or it is not
+pytestmark = pytest.mark.promise  # a late end is a broken promise
 
 TERM = 1 << (signal.SIGTERM - 1)
 KINDS = {"map_id": "map", "prog_id": "prog", "link_id": "link"}
 
 
 def handles_signals(pid):
-    """Does it do with SIGTERM what it wants? Before main() nobody can."""
+    """Does the process block or catch SIGTERM? Not before main()."""
     with open(f"/proc/{pid}/status") as f:
         fields = dict(line.split(":", 1) for line in f.read().splitlines())
     return (int(fields["SigBlk"], 16) | int(fields["SigCgt"], 16)) & TERM
 
 
 def bpf_objects(pid):
-    """{(kind, id)} of what the process has in the kernel."""
+    """{(kind, id)} of the process's BPF objects in the kernel."""
     found = set()
     for fd in os.listdir(f"/proc/{pid}/fdinfo"):
         try:
@@ -43,15 +43,13 @@ def bpf_objects(pid):
 
 
 def attached(pid):
-    """What it has that it can give back: rings are memory of the process, too, and there as long as it is."""
+    """BPF objects without maps: ring buffers are memory of the process and last as long."""
     return {(kind, number) for kind, number in bpf_objects(pid) if kind != "map"}
 
 
 def still_there(objects):
-    """Which of them the kernel has yet: pinned, attached, or held by somebody."""
-    return {(kind, number) for kind, number in objects
-            if subprocess.run([BPFTOOL, kind, "show", "id", number], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL).returncode == 0}
+    """The objects that the kernel still has: pinned, attached, or held by a process."""
+    return {(kind, number) for kind, number in objects if is_in_kernel(kind, number)}
 
 
 def lock_is_free(directory):
@@ -73,7 +71,7 @@ def start(*options):
 
 
 def stop_after(seconds, options, directory):
-    """Stops an agent so long after it began; returns whether it was ready, and in how many seconds it ended."""
+    """Stops an agent `seconds` after main(); returns whether the agent was ready, and the seconds until the end."""
     agent, begun = start(*options)
     try:
         time.sleep(max(0, begun + seconds - time.monotonic()))
@@ -84,10 +82,10 @@ def stop_after(seconds, options, directory):
         code = agent.wait_end(20)
         took = time.monotonic() - told
         assert (code, took < STOP_SECONDS) == (0, True), (seconds, code, took, agent.stderr)
-        left = processes_with(agent._marker)
-        assert not left, (seconds, left)
+        # a reader that is killed at the agent's end may take a moment
+        wait_until(lambda: not processes_with(agent._marker), 1, f"the end of all processes of an agent told after {seconds} s")
         assert lock_is_free(directory), seconds
-        # the kernel frees them when all its processors have been elsewhere
+        # the kernel frees the objects after an RCU grace period
         wait_until(lambda: not still_there(objects), 10, f"the end of {objects}")
         assert "could not be delivered" not in agent.stderr, agent.stderr
         return agent._ready, took
@@ -110,17 +108,19 @@ def sweep(n, options, directory, capsys):
     """SIGTERM at n moments from main() to a little after ready."""
     whole = seconds_to_ready(*options)
     results = [stop_after(whole * 1.1 * i / (n - 1), options, directory) for i in range(n)]
+    if not any(ready for ready, _ in results):  # the measured start was quicker than each later one
+        results.append(stop_after(3 * whole, options, directory))
     early = [took for ready, took in results if not ready]
     with capsys.disabled():
         print(f" start {whole:.2f} s; {len(early)} of {n} before it was ready; the slowest took "
               f"{max(took for _, took in results):.2f} s", end=" ")
-    assert len(early) >= n // 3, results  # it is the start that is tested
+    assert len(early) >= n // 3, results  # the start is tested
     return results
 
 
 @pytest.fixture
 def silent_server(cleanup):
-    """A URL where somebody listens, and never says a word."""
+    """A URL of a listener that never answers."""
     server = socket.create_server(("127.0.0.1", 0), backlog=97)
     yield f"http://127.0.0.1:{server.getsockname()[1]}"
     server.close()
@@ -128,7 +128,7 @@ def silent_server(cleanup):
 
 @pytest.fixture
 def options(silent_server, tmp_path, start_on_all):
-    """Of an agent with Pythons to find and a server that does not answer; its spool is tmp_path/spool."""
+    """Options of an agent with Pythons to find, a server that does not answer, and the spool tmp_path/spool."""
     for workload in start_on_all("gc_truth.py", 1, 20, 1):
         workload.read()
     return [f"--clickhouse={silent_server}", f"--spool.directory={tmp_path}/spool", "--spool.min_free=0"]
@@ -139,6 +139,7 @@ def test_at_any_moment_of_the_start(options, tmp_path, capsys):
     assert any(ready for ready, _ in results), results
 
 
+@pytest.mark.alone
 def test_on_a_busy_machine(options, tmp_path, cleanup, capsys):
     for _ in range(8):
         cleanup.append(subprocess.Popen(["sh", "-c", "while :; do :; done"]))
@@ -147,7 +148,7 @@ def test_on_a_busy_machine(options, tmp_path, cleanup, capsys):
 
 @plain_build(NO_ENGINE)
 def test_while_the_store_starts(tmp_path, capsys):
-    """A new directory each time: the engine is opened, its tables are made. The next one can use what an earlier one left."""
+    """A new directory each time: the engine opens and tables are created. The next agent can use the directory of an earlier one."""
     first = tmp_path / "first"
     whole = seconds_to_ready(f"--store={first}")
     slowest = 0
@@ -167,12 +168,12 @@ def test_while_the_store_starts(tmp_path, capsys):
 
 
 def reading_processes(pid):
-    """The agent's processes that read what may never answer: its fork server's children."""
+    """The agent's reader processes: children of the fork server."""
     return [reader for server in children_of(pid) for reader in children_of(server)]
 
 
 def waiting_reader(pid):
-    """The one that waits for an answer of a file system that is a program; 0: none does."""
+    """The reader that waits for an answer of a FUSE file system; 0: none."""
     for reader in reading_processes(pid):
         try:
             with open(f"/proc/{reader}/wchan") as f:
@@ -184,7 +185,7 @@ def waiting_reader(pid):
 
 
 def check_holds_nothing(reader, trapped):
-    """It was killed and cannot end before it has its answer; all it has is a socket, which leads nowhere, and /dev/null."""
+    """A killed reader cannot end before the answer arrives; the reader holds only a socket without a peer, and /dev/null."""
     files = {os.path.basename(os.readlink(f"/proc/{reader}/fd/{fd}")).split(":")[0] for fd in os.listdir(f"/proc/{reader}/fd")}
     assert files <= {"null", "socket", os.path.basename(os.readlink(trapped.program))}, files
     assert not bpf_objects(reader)
@@ -192,8 +193,8 @@ def check_holds_nothing(reader, trapped):
 
 def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python, silent_server, start_agent, start_workload,
                                                                    tmp_path):
-    """A process of the agent waits for a program that was taken at its word to be a file system, and SIGKILL does not end
-    that. The agent ends all the same, and what is left holds nothing that the next one needs."""
+    """A reader of the agent waits for a FUSE file system that never answers, and SIGKILL does not end the wait. The agent
+    ends in time, and the remaining reader holds nothing that the next agent needs."""
     options = f"--clickhouse={silent_server}", f"--spool.directory={tmp_path}/spool", "--spool.min_free=0"
     trapped = Trapped(debian_python, start_workload)
     trapped.hang()
@@ -211,7 +212,7 @@ def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python
             assert time.monotonic() - told < STOP_SECONDS
             check_holds_nothing(reader, trapped)
     finally:
-        trapped.end()  # they have their answers
+        trapped.end()  # the readers get answers
     wait_until(lambda: not os.path.exists(f"/proc/{reader}"), 10, "the end of what read")
     assert not processes_with(agent._marker)
 

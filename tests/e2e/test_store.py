@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded store over HTTP, with a real engine: stock clients, who may ask, and what is asked and answered."""
+"""The embedded store over HTTP, with a real engine: stock clients, authorization, questions and answers."""
 import concurrent.futures
 import gzip
 import json
@@ -53,7 +53,7 @@ def test_curl(store, table):
     assert plain == packed and plain.count(b"\n") == 60010
 
 
-# ---- who asks ----
+# ---- authorization ----
 
 def test_authentication(store):
     ok = dict(auth=False, query="SELECT currentUser()")
@@ -75,13 +75,13 @@ def test_authentication(store):
     nobody = store.request(**ok)
     assert (nobody.status, nobody.code) == (401, 194)
     assert nobody.headers["WWW-Authenticate"].startswith("Basic")
-    # nothing of a stranger's body is kept, however large it says it is
+    # nothing of a stranger's body is kept, whatever the claimed size
     answer = store.request(auth=False, query="INSERT INTO t FORMAT TSV", body=b"1\tx\n" * 1000)
     assert answer.code == 194
     assert store.request("GET", "/ping", auth=False).text == "Ok.\n"
 
 
-# ---- what is asked and answered ----
+# ---- questions and answers ----
 
 def test_answer_headers(store):
     answer = store.request("GET", query="SELECT number FROM numbers(5)", query_id="my id")
@@ -91,7 +91,7 @@ def test_answer_headers(store):
     assert answer.headers["X-ClickHouse-Timezone"] == store.ask("SELECT timezone()").strip()
     assert answer.headers["X-ClickHouse-Server-Display-Name"] == socket.gethostname()
     assert json.loads(answer.headers["X-ClickHouse-Summary"])["read_rows"] == "5"
-    # a header is no place for another header
+    # a header cannot contain a second header
     evil = store.request("GET", query="SELECT 1", query_id="a\r\nX-Evil: 1")
     assert evil.status == 200 and "X-Evil" not in evil.headers
     for clause, default, name, content in (
@@ -219,7 +219,8 @@ def test_get_changes_nothing_however_readonly_is_spelt(store, table, spelling, t
 
 
 def test_get_only_reads(store):
-    """What the engine's readonly lets through, too: it writes files, stops merges and ends others' queries."""
+    """Statements allowed by the engine's readonly are refused, too: writing files, stopping merges, ending
+    foreign queries."""
     for sql in ("KILL QUERY WHERE 1", "SYSTEM STOP MERGES", "CREATE TEMPORARY TABLE q (a UInt8)", "SET max_threads = 1",
                 "BACKUP TABLE t TO File('/tmp/x')", "PARALLEL WITH INSERT INTO t VALUES (1, 'x')", "OPTIMIZE TABLE t"):
         assert store.request("GET", query=sql).code == 164, sql
@@ -239,12 +240,12 @@ def test_nothing_leaks_between_requests(store):
         assert got.text == f"system\t1\t{1000 + i}\n"
         assert store.ask(ask) == plain
 
-    # the same connection, one after the other
+    # the same connection, in sequence
     assert store.request(query=ask, database="system", max_threads=1, connection=c).text != plain
     assert store.request(query=ask, connection=c).text == plain
     store.request(body=b"SET max_threads = 1", connection=c)
     store.request(body=b"USE system", connection=c)
-    # a query that fails with half an answer behind it
+    # a query that fails after half an answer
     assert store.request(query="SELECT throwIf(number = 900) FROM numbers(1000) FORMAT JSON",
                          max_block_size=100, connection=c).code == 395
     assert store.request(query=ask, connection=c).text == plain
@@ -261,7 +262,7 @@ def test_query_parameters(store):
                            param_n="41", param_s=evil.replace("\\", "\\\\"), param_l="['a','b']", param_t="d")
     assert json.loads(answer.text) == [42, evil, ["a", "b"], "default"]
     assert store.request(query="SELECT {n:UInt8}", param_n="1; DROP TABLE t").code == 457
-    # they work in INSERTs, too
+    # parameters work in INSERTs, too
     store.ask(TABLE.format("p"))
     assert store.insert("INSERT INTO {x:Identifier} FORMAT TSV", "1\tx\n", param_x="p").status == 200
     assert store.ask("SELECT * FROM p") == "1\tx\n"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store's directory: it touches only what it made, asking changes nothing, and root trusts nothing of its engine's user."""
+"""The store's directory: the store touches only own files, questions change nothing, and root trusts nothing of the engine's
+user."""
 import http.server
 import os
 import pathlib
@@ -141,7 +142,7 @@ def test_asking_makes_nothing(tmp_path):
         for command in (["sql", f"--store={given}", "SELECT 1"], ["explain", f"--store={given}", "0" * 32],
                         ["doctor", f"--store={given}"], ["schema", f"--store={given}"]):
             done = underspan(*command)
-            if command[0] != "schema":  # it prints the statements, and asks nobody
+            if command[0] != "schema":  # prints the statements without a database
                 assert done.returncode == 1, done.stdout
                 said = done.stdout + done.stderr
                 assert f"no store at {given}" in said and f"--store={given}" in said
@@ -149,7 +150,8 @@ def test_asking_makes_nothing(tmp_path):
 
 
 def test_an_empty_directory_of_ours_is_taken(tmp_path):
-    """As it is: neither its mode nor its owner changes. Another user's, or one that others write to, is not."""
+    """Unchanged: neither mode nor owner differ. A directory of a different user, or writable by different
+    users, is refused."""
     mine, others, open_one = tmp_path / "mine", tmp_path / "others", tmp_path / "open"
     for p, mode in ((mine, 0o755), (others, 0o700), (open_one, 0o777)):
         p.mkdir()
@@ -167,11 +169,11 @@ def test_an_empty_directory_of_ours_is_taken(tmp_path):
 
 
 def as_before(path, owner=ENGINE_USER):
-    """What version 0.1 has left of this store: no marker, the engine's files in the directory itself, all of one user."""
+    """As left by version 0.1: no marker, the engine's files in the directory proper, all owned by a single user."""
     for p in [*(path / "engine").iterdir()]:
         p.rename(path / p.name)
     (path / "engine").rmdir()
-    (path / "status").write_text("PID: 1\n")  # it was killed
+    (path / "status").write_text("PID: 1\n")  # was killed
     (path / MARKER).unlink()
     (path / "socket").unlink(missing_ok=True)
     for p in [path, *path.rglob("*")]:
@@ -191,7 +193,7 @@ def test_a_store_of_an_earlier_version_opens(tmp_path, owner):
         s.kill() if owner == "killed" else s.stop()
     as_before(tmp_path / "db", ENGINE_USER if owner != "root" else pwd.getpwuid(0))
     if owner != "root":
-        # one of that version's is running still: it holds the lock
+        # a store of version 0.1 is running and holds the lock
         with open(tmp_path / "db/lock", "r+") as lock:
             holder = subprocess.Popen(["/usr/bin/python3", "-c", "import fcntl,sys,time; fcntl.lockf(0, fcntl.LOCK_EX);"
                                        "print('held', flush=True); time.sleep(60)"], stdin=lock, stdout=subprocess.PIPE)
@@ -212,8 +214,8 @@ def test_a_store_of_an_earlier_version_opens(tmp_path, owner):
 
 
 def test_an_earlier_version_ran_on_it(tmp_path):
-    """Version 0.1 gives all of it to the engine's user and begins an engine beside engine/: nobody's rows are passed over in
-    silence, and the sentence has the way out."""
+    """Version 0.1 gives all files to the engine's user and begins an engine beside engine/: no rows are ignored in
+    silence, and the sentence has the remedy."""
     with Store(tmp_path / "older") as s:
         s.ask("CREATE TABLE older ENGINE = MergeTree ORDER BY a AS SELECT 1 AS a")
         s.kill()
@@ -238,7 +240,7 @@ def test_an_earlier_version_ran_on_it(tmp_path):
 @pytest.mark.parametrize("name", ["lock", "password", "endpoint"])
 @pytest.mark.parametrize("what", ["fifo", "link", "hard link", "another user's"])
 def test_files_that_are_not_the_stores(tmp_path, name, what):
-    """Neither followed nor waited for, nor believed: nothing comes of them but a sentence, and soon."""
+    """Neither followed, nor waited for, nor trusted: the result is one sentence, soon."""
     file = made(tmp_path / "db") / name
     secret = tmp_path / "secret"
     secret.write_text("x" * 32 + "\n")
@@ -256,7 +258,7 @@ def test_files_that_are_not_the_stores(tmp_path, name, what):
     start = time.monotonic()
     done = underspan("sql", f"--store={tmp_path}/db", "SELECT 1 AS a")
     assert time.monotonic() - start < 20
-    if name == "endpoint":  # only what a running store has written counts
+    if name == "endpoint":  # only files written by a running store count
         assert done.stdout == "a\n1\n", done.stderr
     else:
         assert done.returncode != 0 and f"db/{name}" in done.stderr and done.stdout == ""
@@ -264,7 +266,8 @@ def test_files_that_are_not_the_stores(tmp_path, name, what):
 
 
 def test_the_password_goes_to_the_store_only(tmp_path):
-    """The endpoint's address was taken over by another program: the store that holds the lock is asked all the same."""
+    """The endpoint's address was taken over by a different program: the store that holds the lock is asked all the
+    same."""
     seen = []
 
     class Thief(http.server.BaseHTTPRequestHandler):

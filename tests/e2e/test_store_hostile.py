@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients without the password, hundreds of them: they keep neither the agent nor a user out. And clients that go."""
+"""Hundreds of clients without the password do not lock out agent or users. And clients that disconnect."""
 import concurrent.futures
 import os
 import selectors
@@ -16,11 +16,13 @@ from store_fixture import TABLE, UNDERSPAN, Store, rows, store, table, underspan
 
 pytestmark = plain_build(NO_ENGINE)
 
+PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 LONG_HEAD = b"GET /?query=SELECT+1 HTTP/1.1\r\nHost: x\r\nX-Filler: "
 
 
 class Crowd:
-    """So many connections that send `first` and then `then` each second; one that is closed is opened again."""
+    """So many connections that send `first` and then `then` each second; a closed connection is opened
+    again."""
 
     def __init__(self, address, n, first, then):
         self.address, self.n, self.first, self.then = address, n, first, then
@@ -70,10 +72,13 @@ class Crowd:
 
 
 @pytest.mark.parametrize("first, then", [
-    (b"P", b"O"), (LONG_HEAD, b"x"), (b"", b""), (b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n", b""),
+    (b"P", b"O"), (LONG_HEAD, b"x"), (b"", b""), (PING, b""),
     (b"POST /?query=INSERT+INTO+t+FORMAT+TSV HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n", b"1"),
     (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX-ClickHouse-Key: wrong\r\n\r\n", b"1\r\nx\r\n"),
-], ids=["one byte", "a head without end", "nothing", "ping and wait", "a body without password", "a wrong password"])
+    (PING, PING), (b"POST /?user=default HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n", b""),
+    (PING * 4000, PING), (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32), bytes(1)),
+], ids=["one byte", "a head without end", "nothing", "ping and wait", "a body without password", "a wrong password", "a ping each second",
+        "leave to send", "pings without end", "a TLS hello"])
 def test_crowds_keep_nobody_out(tmp_path, first, then):
     with Store(tmp_path / "db") as s:
         s.ask(TABLE.format("t"))
@@ -83,7 +88,7 @@ def test_crowds_keep_nobody_out(tmp_path, first, then):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             for i in range(10):
-                # over TCP, a connection of its own each time; through the directory; and an INSERT
+                # over TCP, on a new connection each time; through the directory; and an INSERT
                 start = time.monotonic()
                 assert s.request("GET", query="SELECT 1", connection=None).text == "1\n"
                 assert time.monotonic() - start < 2
@@ -104,7 +109,7 @@ def test_crowds_keep_nobody_out(tmp_path, first, then):
     (b"POST / HTTP/1.1\r\nHost: x\r\nX-ClickHouse-Key: %s\r\nContent-Length: 100000\r\n\r\n", b"x", 4),
 ], ids=["line", "head", "body without password", "body"])
 def test_a_byte_now_and_then(tmp_path, first, then, seconds):
-    """What does not become a request in time is closed, though something comes all the time."""
+    """An incomplete request is closed in time, in spite of continuous bytes."""
     arguments = [] if seconds == 10 else ["--client_timeout=3"]
     with Store(tmp_path / "db", *arguments) as s, socket.create_connection(s.address, timeout=0.3) as c:
         c.sendall(first.replace(b"%s", s.password.encode()))
@@ -121,7 +126,7 @@ def test_a_byte_now_and_then(tmp_path, first, then, seconds):
                 break
 
 
-# ---- clients that go while a query runs ----
+# ---- disconnects while a query runs ----
 
 ENDLESS = ["SELECT count() FROM system.numbers", "SELECT count() FROM system.numbers FORMAT JSON",
            "SELECT sum(cityHash64(number)) FROM system.numbers GROUP BY number % 10 FORMAT TSV"]
@@ -177,7 +182,8 @@ def test_connection_that_breaks(store):
 
 
 def test_only_the_query_of_the_one_that_went(store, table):
-    """The others' go on: with ids of their own, the same ones, and beside an INSERT whose client goes."""
+    """The remaining queries continue: with distinct ids, with equal ids, and beside an INSERT with a
+    disconnected client."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         slow = pool.submit(store.ask, "SELECT count() FROM numbers(6000000000)", query_id="kept")
         with socket.create_connection(store.address) as c:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded store from its start to its end: restarts, kills, two at a time, and what it refuses."""
+"""The embedded store from start to end: restarts, kills, two at a time, and refusals."""
 import concurrent.futures
 import os
 import pathlib
@@ -16,7 +16,7 @@ from store_fixture import TABLE, Store, rows
 pytestmark = [pytest.mark.light, plain_build(NO_ENGINE)]
 
 
-# ---- its life ----
+# ---- life ----
 
 def test_restart_keeps_the_data(tmp_path):
     with Store(tmp_path / "db") as s:
@@ -39,7 +39,8 @@ def test_restart_keeps_the_data(tmp_path):
 
 
 def test_kill_and_restart(tmp_path):
-    """SIGKILL amid inserts: what was acknowledged is there, what was not is there whole or not at all."""
+    """SIGKILL amid inserts: acknowledged rows are there; an unacknowledged insert is there as a whole or
+    not at all."""
     acknowledged = []
     with Store(tmp_path / "db") as s:
         s.ask(TABLE.format("t"))
@@ -69,7 +70,7 @@ def test_kill_and_restart(tmp_path):
 
 
 def test_stop_with_queries_running(tmp_path):
-    """One that can finish does; one that would not is cancelled; the exit is clean and in time."""
+    """A short query finishes; an endless query is cancelled; the exit is clean and in time."""
     with Store(tmp_path / "db") as s, concurrent.futures.ThreadPoolExecutor(3) as pool:
         short = pool.submit(s.request, body=b"SELECT sleep(1)")
         endless = pool.submit(s.request, body=b"SELECT count() FROM system.numbers")
@@ -130,7 +131,7 @@ def test_more_refusals(tmp_path):
 
 
 def test_without_the_engine(tmp_path):
-    """A program that stands alone, with no libchdb in any usual place: one sentence, how to get it."""
+    """A lone program, without libchdb in the usual places: one sentence with the way to get libchdb."""
     from store_fixture import UNDERSPAN
     alone = tmp_path / "underspan"
     alone.write_bytes(pathlib.Path(UNDERSPAN).read_bytes())
@@ -143,7 +144,7 @@ def test_without_the_engine(tmp_path):
 
 
 def test_full_disk(tmp_path):
-    """On a file system of its own that fills up: an exception a client can read, and life goes on."""
+    """On a small file system that fills up: an exception readable by clients, and the store continues."""
     (tmp_path / "small").mkdir()
     mount = f"mount -t tmpfs -o size=24m tmpfs {tmp_path}/small && exec \"$@\""
     with Store(tmp_path / "small/db", prefix=["unshare", "-m", "sh", "-c", mount, "sh"]) as s:
@@ -155,7 +156,7 @@ def test_full_disk(tmp_path):
                 break
         assert i > 0 and answer.status == 500 and answer.code in (74, 75, 76, 243, 1001), answer.text
         assert "space" in answer.text.lower()
-        # what was acknowledged is there, and it goes on once there is room
+        # acknowledged rows are there, and the store continues once there is room
         assert s.ask("SELECT count() FROM t") == f"{2000 * i}\n"
         s.ask("DROP TABLE t SYNC")
         s.ask(TABLE.format("t"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded store with large answers, with many clients at a time, and with hostile ones."""
+"""The embedded store with large answers, with many concurrent clients, and with hostile clients."""
 import concurrent.futures
 import gzip
 import json
@@ -22,7 +22,7 @@ pytestmark = plain_build(NO_ENGINE)
 @pytest.mark.parametrize("gz", [False, True])
 @pytest.mark.parametrize("form", ["TSV", "JSONEachRow", "RowBinary", "JSON", "CSVWithNames", "Parquet"])
 def test_large_answers_are_whole(store, form, gz):
-    """In pieces or at once, packed or not: the bytes that the engine makes in one go."""
+    """In pieces or at once, compressed or not: equal to the engine's bytes."""
     sql = f"SELECT number, toString(number) AS s FROM numbers(300000) FORMAT {form}"
     params = {"enable_http_compression": 1} if gz else {}
     headers = {"Accept-Encoding": "gzip"} if gz else {}
@@ -48,7 +48,7 @@ def test_large_answers_are_whole(store, form, gz):
 def test_late_error(store):
     sql = "SELECT number, throwIf(number = 2000000) FROM system.numbers LIMIT 3000000"
     answer = store.request(query=sql)
-    # the status was out before; the text says it, and the connection breaks
+    # the status was already sent; the text has the error, and the connection breaks
     assert answer.status == 200 and answer.broken
     tag = answer.headers["X-ClickHouse-Exception-Tag"]
     assert f"\r\n__exception__\r\n{tag}\r\nCode: 395. DB::Exception: " in answer.text
@@ -59,7 +59,7 @@ def test_late_error(store):
 
 
 def test_reader_that_goes_away(store):
-    """Its query is cancelled: it would run for ever."""
+    """The reader's query is cancelled: otherwise endless."""
     c = store.connect()
     c.request("POST", "/?query=SELECT+number+FROM+system.numbers", headers=store.basic())
     c.getresponse().read(1000)
@@ -95,7 +95,7 @@ def test_slow_query_holds_up_nobody(store, table):
 
 
 def test_readers_beside_inserts(store, table):
-    """50 clients read while another inserts: nobody fails, nobody sees half a batch."""
+    """50 clients read during inserts: no failure, and no partial batch is visible."""
     done = threading.Event()
     seen = []
 
@@ -149,7 +149,7 @@ def test_connection_limit(tmp_path):
 # ---- hostile clients ----
 
 def raw(store, data, half_close=False):
-    """Sends bytes, returns what comes back until the end of the connection or 2 s of silence."""
+    """Sends bytes, returns the received bytes until the end of the connection or 2 s of silence."""
     with socket.create_connection(store.address, timeout=2) as s:
         got = b""
         try:
@@ -188,7 +188,7 @@ def test_hostile_requests(store, table):
         assert store.request(body=body).status >= 400
         assert store.insert(f"INSERT INTO {table} FORMAT Native", body).status >= 400
     assert b" 404 " in raw(store, b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    # a body that was cut is no insert
+    # a truncated body inserts nothing
     assert store.ask(f"SELECT count() FROM {table}") == "0\n"
 
 
@@ -202,7 +202,7 @@ def test_body_limits(tmp_path):
             answer = s.insert("INSERT INTO t FORMAT TSV", bomb, headers={"Content-Encoding": "gzip"})
             assert (answer.status, answer.code) == (413, 229), answer.text
         assert rss(s.process.pid) - before < 32 << 20
-        # plain: refused by its Content-Length, or while it comes
+        # plain: refused by Content-Length, or during the transfer
         answer = s.insert("INSERT INTO t FORMAT TSV", b"1\tx\n" * (1 << 20) + b"1")
         assert (answer.status, answer.code) == (413, 229)
         data = b"1\tx\n" * (1 << 20)
@@ -219,14 +219,14 @@ def rss(pid):
 
 def test_clients_that_stall(tmp_path):
     with Store(tmp_path / "db", "--client_timeout=1") as s:
-        # a header that does not end, a body that does not come: closed
+        # an endless header, a missing body: closed
         for data in (b"GET /ping HTTP/1.1\r\nX: ", b"POST /?query=INSERT+INTO+t+FORMAT+TSV HTTP/1.1\r\n"
                      b"Host: x\r\nContent-Length: 100\r\n\r\n1"):
             with socket.create_connection(s.address, timeout=10) as c:
                 c.sendall(data)
                 while c.recv(4096):
                     pass
-        # but the engine may take longer than that, before and between its answers
+        # but the engine may take longer, before and within answers
         assert s.ask("SELECT sleep(2.5)") == "0\n"
         slow = s.ask("SELECT number, sleepEachRow(0.8), repeat('x', 700000) FROM numbers(4) FORMAT TSV",
                      max_block_size=1)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits in an accept queue, and what does not get into one, is a row, right to the millisecond and to the packet."""
+"""Connections that wait in an accept queue, and connections refused by a full queue, are rows, right to the
+millisecond and to the packet."""
 import json
 import os
 import socket
@@ -24,7 +25,7 @@ ADDRESSES = {"ipv4": ("127.0.0.1", socket.AF_INET, "127.0.0.1"), "ipv6": ("::1",
 
 
 def listen(kind="ipv4", backlog=128, **kwargs):
-    """A listener, and the address for its clients."""
+    """A listener, and the address for clients."""
     ip, family, client_ip = ADDRESSES[kind]
     listener = socket.create_server((ip, 0), family=family, backlog=backlog, dualstack_ipv6=kind == "v4-mapped", **kwargs)
     return listener, (client_ip, listener.getsockname()[1])
@@ -79,14 +80,14 @@ def test_the_wait_is_the_servers_sleep(kind, start_agent):
         assert (row["tcp_state"], row["queue_len"], row["queue_max"]) == ("ESTABLISHED", 1, 128)
         assert 0 < row["handshake_rtt_us"] <= (connected - before) / 1000 + 1
         assert row["netns"] == os.stat("/proc/self/ns/net").st_ino
-    assert right >= len(rows) * 0.9  # else somebody was preempted between two stamps
+    assert right >= len(rows) * 0.9  # the rest was preempted between two stamps
 
 
 def test_queue_length_is_what_ss_shows(start_agent):
     agent = start_agent(ALL, trackers=["tcp_accept"])
     listener, address = listen(backlog=7)
     clients, truth = [], {}
-    for _ in range(8):  # one more than the limit: only then it is full
+    for _ in range(8):  # one more than the limit: full only then
         clients.append(socket.create_connection(address))
         truth[clients[-1].getsockname()[1]] = ss_queue(address[1])
         assert truth[clients[-1].getsockname()[1]] == queue_of(listener)
@@ -166,7 +167,7 @@ def run_overflow(netns, *args):
 
 
 def finish_overflow(process):
-    """The namespace's counters, once the agent has had the time to ask for its own."""
+    """The namespace's counters, after the agent has read the same."""
     truth = json.loads(process.stdout.readline())
     time.sleep(1.2)
     process.communicate(timeout=20)
@@ -206,7 +207,7 @@ def test_a_listener_that_was_there_before(start_agent, cleanup):
     cleanup.append(process)
     ports = json.loads(process.stdout.readline())["ports"]
     agent = start_agent(trackers=["tcp_accept"])
-    time.sleep(0.5)  # it has looked for listeners when it is ready, or is about to
+    time.sleep(0.5)  # the agent looks for listeners around the message "ready"
     process.stdin.write("\n")
     process.stdin.flush()
     truth = finish_overflow(process)
@@ -307,9 +308,9 @@ def test_only_the_chosen_process(start_agent, cleanup):
 
 
 @pytest.mark.alone
-@again  # what else the host accepts in the meantime takes room, and is lost, too
+@again  # further accepts of the host take room, and are lost, too
 def test_what_finds_no_room_is_counted(start_agent, cleanup):
-    """rows + lost = what happened, exactly."""
+    """rows + lost = truth, exactly."""
     netns = Netns()
     cleanup.append(netns)
     agent = start_agent(ALL, "--tcp_accept.max_waiting=11", trackers=["tcp_accept"])
@@ -322,7 +323,7 @@ def test_what_finds_no_room_is_counted(start_agent, cleanup):
         for client in clients[:50]:
             listener.accept()[0].close()
             client.close()
-        listener.close()  # the others are never accepted
+        listener.close()  # the remaining connections are never accepted
         ports.append(address[1])
         for client in clients:
             client.close()

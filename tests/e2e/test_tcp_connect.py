@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each outbound connection is one row with the outcome that connect() told its caller."""
+"""Each outbound connection is one row with the outcome of connect()."""
 import collections
 import errno
 import ipaddress
@@ -33,7 +33,8 @@ def plain(ip):
 
 @pytest.fixture
 def two_namespaces(cleanup):
-    """One whose neighbour swallows, and whose routes refuse; the neighbour is also a router without routes."""
+    """A namespace with a neighbour that drops packets, and with refusing routes; the neighbour is also a
+    router without routes."""
     here, there = Netns(), Netns()
     cleanup.extend([there, here])
     here.connect_to(there)
@@ -61,7 +62,7 @@ def run_connects(netns, n, n_slow):
 
 
 def key_of_row(row):
-    """A port of this side is known once the kernel has chosen one; where it has not there may be several alike."""
+    """A local port is known once chosen by the kernel; without a port, several rows may be alike."""
     return row["tid"], plain(row["remote_ip"]), row["remote_port"], row["local_port"]
 
 
@@ -76,7 +77,7 @@ def test_997_connects_are_997_rows(start_agent, two_namespaces):
     errors = collections.Counter((t["kind"], t["errno"]) for t in truth)
     assert {kind for kind, _ in errors} == {"listening", "refusing", "black_hole", "no_route", "unreachable",
                                             "prohibited", "router"}, errors
-    # as multisets: everything that connect() knew is in the row
+    # as multisets: every value known to connect() is in the row
     expected = collections.Counter((t["tid"], t["family"], t["ip"], t["port"], t["errno"], OUTCOMES[t["errno"]])
                                    for t in truth)
     seen = collections.Counter((r["tid"], r["family"], plain(r["remote_ip"]), r["remote_port"], r["errno"],
@@ -92,7 +93,8 @@ def test_997_connects_are_997_rows(start_agent, two_namespaces):
 
 
 def check_ports_and_times(truth, rows):
-    """connect() gives the port back when it fails at once; else the caller could read it, and a row has it."""
+    """connect() gives the port back after an immediate failure; otherwise the caller can read the port, and
+    a row has the same port."""
     by_port = collections.defaultdict(list)
     for row in rows:
         by_port[key_of_row(row)].append(row)
@@ -161,7 +163,7 @@ def test_asking_again_is_no_second_attempt(start_agent):
             select.select([], [s], [], 5)
         assert [good.connect_ex(server.getsockname()) for _ in range(2)] == [0, errno.EISCONN]
         assert bad.connect_ex(refusing.getsockname()) == errno.ECONNREFUSED
-        # and a true second attempt on the same socket, a blocking one
+        # and a true second attempt on the same socket, blocking
         bad.setblocking(True)
         assert bad.connect_ex(refusing.getsockname()) in (errno.ECONNREFUSED, errno.ECONNABORTED)
         assert bad.connect_ex(server.getsockname()) in (0, errno.ECONNABORTED)
@@ -174,7 +176,7 @@ def test_asking_again_is_no_second_attempt(start_agent):
 
 
 def exchange(server, sent, received, end):
-    """One connection: `sent` bytes there, `received` back, ended by whom `end` names. Returns its port and its life."""
+    """One connection: `sent` bytes there, `received` back, closed by the side `end`. Returns port and lifetime."""
     client = socket.create_connection(server.getsockname())
     begin = time.monotonic_ns()
     port = client.getsockname()[1]
@@ -267,7 +269,7 @@ def test_without_the_calls_own_tracepoint(start_agent, two_namespaces):
 
 
 def test_what_finds_no_room_is_counted(start_agent, two_namespaces):
-    """rows + lost = what happened, exactly: an outcome for each connect(), an end for each connection."""
+    """rows + lost = truth, exactly: an outcome for each connect(), an end for each connection."""
     here, _ = two_namespaces
 
     def connect_many():
@@ -277,7 +279,7 @@ def test_what_finds_no_room_is_counted(start_agent, two_namespaces):
             for i in range(101):
                 address = server.getsockname() if i % 3 else refusing.getsockname()
                 if i % 10 == 0:
-                    address = "198.51.100.1", 80  # no route: fails before it begins
+                    address = "198.51.100.1", 80  # no route: fails at once
                 s = socket.socket()
                 errors.append(s.connect_ex(address))
                 kept.append(s)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listeners as servers really have them: shared by workers that were forked or of each worker its own, of both
-families, handed over by another process. Who accepted is right, and what each drops is what nstat shows."""
+"""Listeners as in real servers: shared by forked workers or one per worker, of both families, handed over
+by another process. The accepting process is right, and the drops of each equal nstat's."""
 import json
 import os
 import signal
@@ -39,7 +39,8 @@ def children_of(pid):
 
 
 def flood(netns, addresses, n):
-    """More clients than queues hold, in a namespace where nobody accepts; their SYNs and last ACKs come again."""
+    """More clients than the queues hold, in a namespace without accept(); the SYNs and last ACKs are sent
+    again."""
     def run():
         clients = []
         for _ in range(n):
@@ -56,7 +57,7 @@ def flood(netns, addresses, n):
 
 
 def overflow(agent, netns, server, workers, addresses):
-    """Workers that are stopped while clients come: rows of kind 'dropped' add up to the namespace's own counters."""
+    """Workers are stopped while clients come: rows of kind 'dropped' add up to the namespace's counters."""
     before = tcp_counters(server.pid)
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)

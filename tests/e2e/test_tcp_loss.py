@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a wire loses on purpose becomes rows: by kind as the kernel's own counters of the namespace, in time as the
-wire and the programs saw it, with the thread that used the socket."""
+"""Deliberate losses on a wire become rows: by kind equal to the kernel's counters of the namespace, in time
+equal to the observations of wire and programs, with the thread that used the socket."""
 import functools
 import random
 import socket
@@ -34,7 +34,7 @@ SUMS = {
 
 
 class Scene:
-    """A wire, a program at each end, and an agent; connections between them."""
+    """A wire, a program at each end, and an agent; connections between the programs."""
 
     def __init__(self, start_agent, cleanup, family, options=(), settings=None):
         self.family = family
@@ -58,18 +58,18 @@ class Scene:
         self.port = self.b.do("main", "listen", "l", self.family, ADDRESSES[self.family][1], *args)["result"]
 
     def connect(self, name="c", thread="main", *args):
-        """a's program connects to b's, which accepts in its thread `main`; returns a's answer."""
+        """a's program connects to b's, which accepts in thread `main`; returns a's answer."""
         accepting = self.b.start("main", "accept", name, "l")
         answer = self.a.do(thread, "connect", name, self.family, ADDRESSES[self.family][1], self.port, *args)
         self.b.answer(accepting)
         return answer
 
     def finish(self):
-        """Ends the agent; its rows are complete then."""
+        """Stops the agent; the rows are complete then."""
         for peer in self.peers:
             peer.kill()
         self.after = [self.wire.counters(side) for side in (0, 1)]
-        time.sleep(1.5)  # what is summed up waits for a second's tick
+        time.sleep(1.5)  # sums wait for the tick of a second
         self.agent.stop()
 
     def rows(self, side, kind=None):
@@ -95,8 +95,8 @@ class Scene:
 
 
 def again(test):
-    """Some hosts run no BPF program, of anybody, while a process of the platform is current. A soft interrupt that
-    comes there goes unseen, one in some hundred on a busy machine: a test that fails gets a second and a third chance."""
+    """Some hosts run no BPF program of any process while a process of the platform is current. A soft interrupt at
+    such a time goes unseen, about 1 % on a busy machine: a failing test gets a second and a third attempt."""
     @functools.wraps(test)
     def run(*args, **kwargs):
         for i in range(2):
@@ -109,7 +109,7 @@ def again(test):
 
 
 def assert_near(row, begin, end, *answers):
-    """The programs whose stamps begin or end is may have waited for a processor: so much may be between."""
+    """The programs that stamp begin or end may have waited for a processor: tolerance."""
     near = NEAR + sum(answer["delay"] for answer in answers)
     start_time, end_time = monotonic_ns(row["start_time"]), monotonic_ns(row["end_time"])
     assert abs(start_time - begin) < near, f"starts {(start_time - begin) / MS:.2f} ms off"
@@ -132,7 +132,7 @@ def scene(start_agent, cleanup):
 
 @pytest.fixture
 def noise(cleanup):
-    """Other programs, always busy, on both processors: soft interrupts run in their names."""
+    """Unrelated, always busy programs on both processors: soft interrupts run on top of these."""
     for _ in range(2):
         process = subprocess.Popen([DEBIAN_PYTHON, "-c", "import os\nos.nice(5)\nwhile 1: pass"])
         cleanup.append(process)
@@ -152,7 +152,7 @@ def lose_copies(wire, copies):
 
 
 def wait_ack(wire, lost):
-    """The first ACK that covers what was lost."""
+    """The first ACK that covers the lost bytes."""
     end = lost.seq + lost.length & 0xffffffff
     return wait_until(lambda: next((p for p in wire.packets if p.side == 1 and p.ack == end), None), 5, "an ACK")
 
@@ -166,7 +166,7 @@ def test_rto_stall(scene, noise, family):
     s.connect()
     truths = []
     for copies in 1, 2, 3:
-        s.a.do("worker", "send", "c", 100)  # so that the last user of the socket is the worker
+        s.a.do("worker", "send", "c", 100)  # makes the worker the last user of the socket
         s.b.do("main", "recv", "c", 100)
         lost = lose_copies(s.wire, copies)
         sent = s.a.do("worker", "send", "c", 1000)
@@ -204,7 +204,7 @@ def test_tail_loss_probe(scene, family):
         s.b.do("main", "recv", "c", 1000)
         ack = wait_ack(s.wire, lost[-1])
         truths.append((sent, ack.time))
-        # a probe is only sent when the last one's success is known, which the next ACK says
+        # a probe is only sent after the success of the previous probe, known from the next ACK
         s.a.do("main", "send", "c", 1000)
         s.b.do("main", "recv", "c", 1000)
     s.finish()
@@ -219,7 +219,7 @@ def test_tail_loss_probe(scene, family):
 @pytest.mark.parametrize("family", FAMILIES)
 @again
 def test_syn(scene, family):
-    """Lost SYNs, a lost SYN-ACK, and nobody there at all."""
+    """Lost SYNs, a lost SYN-ACK, and no listener at all."""
     s = scene(family)
     s.listen()
     s.watch()
@@ -250,7 +250,7 @@ def test_syn(scene, family):
 
 
 def closed_windows(wire, side):
-    """[(begin, end)] of the times in which that side advertised no window, as its packets say."""
+    """[(begin, end)] of the times in which the side advertised no window, by the packets."""
     found, begin = [], None
     for packet in wire.packets:
         if packet.side != side or packet.flags & (SYN | RST):
@@ -271,14 +271,14 @@ def test_zero_window(scene, noise, family):
     s.watch()
     s.connect()
     s.a.do("sender", "send", "c", 1)
-    s.b.do("reader", "recv", "c", 1)  # the thread that accepted it is no longer its last user
+    s.b.do("reader", "recv", "c", 1)  # the accepting thread is no longer the last user
     truths = []
     for pause in 0.3, 1.3, 0.7:
         sending = s.a.start("sender", "send", "c", 1 << 18)
         time.sleep(pause)
         received = s.b.do("reader", "recv", "c", 1 << 18)
         truths.append((pause, received, s.a.answer(sending)))
-        time.sleep(0.2)  # so that the next one is another row
+        time.sleep(0.2)  # so that the next stall is a new row
     s.finish()
     deltas = s.check_sums()
     opened = s.after[1]["TcpExtTCPFromZeroWindowAdv"] - s.before[1]["TcpExtTCPFromZeroWindowAdv"]
@@ -288,7 +288,7 @@ def test_zero_window(scene, noise, family):
     for side, kind, user in (1, "zero_window_sent", 1), (0, "zero_window_received", 2):
         for truth in truths:
             pause, received = truth[:2]
-            # the long one, in which nobody read; reading may have closed the window again a few times
+            # the long stall, without reads; reads may have closed the window again a few times
             begin, end = next(c for c in closed if abs(c[1] - received["begin"]) < NEAR + received["delay"])
             assert end - begin > pause * 1e9 / 3
             near = [(monotonic_ns(r["start_time"]) - begin, r) for r in s.rows(side, kind)]
@@ -339,7 +339,7 @@ def test_resets(scene):
 @pytest.mark.parametrize("family", FAMILIES)
 @again
 def test_lossy_transfer(scene, noise, family):
-    """Random loss in both directions and blackouts: whatever the kernel did about it, the sums are right."""
+    """Random loss in both directions and blackouts: the sums are right for any reaction of the kernel."""
     s = scene(family)
     s.listen()
     s.wire.delay = 0.005
@@ -368,8 +368,8 @@ def test_lossy_transfer(scene, noise, family):
 
 @again
 def test_owner_of_old_sockets(scene):
-    """Connected before the agent started: the process is known at once, the thread when it is seen to use the socket.
-    One that was in the middle of sending may not be: rather no thread than another one."""
+    """Connected before the agent started: the process is known at once, the thread after the next use of the
+    socket. In the middle of a send the thread may be unknown: rather no thread than a wrong thread."""
     s = scene()
     s.listen(16384)
     s.connect("idle")
@@ -379,12 +379,12 @@ def test_owner_of_old_sockets(scene):
     s.watch()
     watched = time.monotonic_ns()
     time.sleep(2)
-    # a stall that is under way is seen when its next probe is sent: the longer it lasts, the longer that takes
+    # a stall under way is seen at the next probe: the longer the stall, the later
     wait_until(lambda: sum(p.side == 0 and p.time > watched for p in s.wire.packets) >= 2, 25, "two probes")
     received = s.b.do("reader", "recv", "stuck", 1 << 18)
     sent = s.a.answer(sending)
     s.b.do("main", "abort", "idle")
-    time.sleep(0.3)  # everything is acknowledged: what is sent now starts the socket's timer
+    time.sleep(0.3)  # everything is acknowledged: the next bytes start the socket's timer
     lost = lose_copies(s.wire, 1)
     s.a.do("sender", "send", "stuck", 1)
     s.b.do("reader", "recv", "stuck", 1)
@@ -404,7 +404,7 @@ def test_owner_of_old_sockets(scene):
 
 @again
 def test_only_chosen(scene):
-    """--pid: rows of that process alone, though each loses something."""
+    """--pid: rows of the chosen process only, though each process loses packets."""
     s = scene()
     s.options = [f"--pid={s.b.pid}"]
     s.listen()
@@ -443,7 +443,7 @@ def test_without_congestion_states(scene):
 
 @again
 def test_missing_tracepoints(scene):
-    """What the kernel lacks is left out, said, and takes nothing else with it."""
+    """A missing tracepoint is skipped, logged, and affects nothing beyond."""
     missing = ["tcp_retransmit_synack", "tcp_receive_reset", "tcp_send_reset", "tcp_rcv_space_adjust", "timer_start",
                "timer_expire_exit"]
     s = scene(options=["--degrade=" + ",".join(missing)], tcp_early_retrans=0)
@@ -484,8 +484,8 @@ def test_what_finds_no_room_is_counted(scene, option):
     found = counts.check(s.agent)["tcp_loss"]
     delta = s.after[0]["TcpRetransSegs"] - s.before[0]["TcpRetransSegs"]
     rows = s.rows(0)
-    # other programs of this host may have taken all the room for sockets
+    # unrelated programs of this host may have taken all the room for sockets
     assert {r["kind"] for r in rows} <= {"rto", "loss_recovery"} and len(rows) < 5
     assert delta - sum(r["segments"] for r in rows) >= 3
-    # what else of the host was lost in the meantime is counted too
+    # concurrent losses of the host are counted too
     assert sum(r["segments"] for r in rows) + found["lost_state"] == delta

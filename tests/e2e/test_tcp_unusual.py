@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that come about in less usual ways: rows are right or there are none, and what is left out is counted."""
+"""Unusual kinds of connections: rows are right or absent, and omissions are counted."""
 import ctypes
 import errno
 import mmap
@@ -27,7 +27,7 @@ def rows_of(agent, table, netns, **wanted):
 
 @pytest.mark.parametrize("client_protocol", [IPPROTO_MPTCP, socket.IPPROTO_TCP])
 def test_mptcp(start_agent, netns, client_protocol):
-    """The connection is a TCP one below; a client without MPTCP is served all the same."""
+    """The connection is TCP below; a client without MPTCP is served all the same."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP).close()
     except OSError as e:
@@ -110,7 +110,7 @@ def test_fast_open(start_agent, netns):
 
 
 class Uring:
-    """Just enough of io_uring for one request at a time."""
+    """The minimum of io_uring for one request at a time."""
     SETUP, ENTER, GETEVENTS = 425, 426, 1
     ACCEPT, CONNECT = 13, 16
 
@@ -129,7 +129,7 @@ class Uring:
         return struct.unpack_from("I", self.ring, offset)[0]
 
     def do(self, opcode, fd, addr2=0, addr=0):
-        """The result, as the system call would return it."""
+        """The result, in the form of the system call's."""
         tail = self._word(self.sq[1])
         struct.pack_into("BBHiQQIIQ", self.entries, 0, opcode, 0, 0, fd, addr2, addr, 0, 0, 1)
         struct.pack_into("I", self.ring, self.sq[6] + 4 * (tail & self._word(self.sq[2])), 0)
@@ -142,7 +142,7 @@ class Uring:
 
 
 def test_io_uring(start_agent, netns):
-    """What connects and accepts so has its rows."""
+    """Connects and accepts by io_uring have rows."""
     agent = start_agent(ALL, trackers=["tcp_accept", "tcp_connect"])
 
     def connect(uring, port):
@@ -181,7 +181,7 @@ def test_io_uring(start_agent, netns):
     counts.check(agent)
 
 
-# accepts so many connections of its descriptor 3, or of one that it is sent, and says its pid
+# accepts a number of connections of descriptor 3, or of a received descriptor, and prints the pid
 ACCEPTOR = """if True:
     import os, socket, sys
     if sys.argv[2:] == ["sent"]:
@@ -198,8 +198,8 @@ ACCEPTOR = """if True:
 
 @pytest.mark.parametrize("how", ["activation", "sent", "forked"])
 def test_a_listener_of_another_process(start_agent, netns, cleanup, how):
-    """A listener that systemd made, or that came through a unix socket, or that children share: who accepts is the
-    owner, also of what is dropped later, and also when the maker is gone."""
+    """A listener made by systemd, received through a unix socket, or shared by children: the accepting process
+    is the owner, also of later drops, and also after the exit of the maker."""
     agent = start_agent(ALL, trackers=["tcp_accept"])
     n_children = 3 if how == "forked" else 1
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the views and `underspan explain` cost in the engine, in CPU time of its process, related to other questions of the same run."""
+"""The cost of the views and of `underspan explain` in the engine, in CPU time of the engine's process, relative to different
+questions of the same run."""
 import json
 import os
 import pathlib
@@ -50,7 +51,7 @@ def rows_read(store):
 
 
 def plan_of_a_question(store):
-    """CPU seconds of planning what every view begins with: the spans."""
+    """CPU seconds for planning the common beginning of all views: the spans."""
     before = cpu(store)
     for _ in range(100):
         store.ask("EXPLAIN SELECT * FROM otel_span WHERE kind = 'server' AND time > now()")
@@ -58,7 +59,7 @@ def plan_of_a_question(store):
 
 
 def test_planning_and_explain(store):
-    """Questions about nothing: what the engine needs until it begins to read."""
+    """Questions about nothing: the engine's time until the read begins."""
     simple = plan_of_a_question(store)
     plan = cost(store, "EXPLAIN SELECT * FROM request_time" + hour.window(1))
     # a trace of the half without rows in the ledger
@@ -73,7 +74,7 @@ def test_planning_and_explain(store):
 
 
 def test_four_times_the_spans(store):
-    """In proportion, not in the square: neither spans nor collections meet all the others of their process."""
+    """Linear, not quadratic: neither spans nor collections are joined with all rows of the process."""
     columns = "SELECT count(), sum(total_ms), sum(gc_ms), sum(handoff_ms) FROM request_time"
     nothing = cost(store, columns + hour.window(1, -3600))
     few, many = (cost(store, columns + hour.window(s)) - nothing for s in (SECONDS // 4, SECONDS))
@@ -82,7 +83,7 @@ def test_four_times_the_spans(store):
 
 
 def test_a_request_of_the_ledger(store):
-    """Found by either id without reading the others; the view is planned as fast as others are."""
+    """Found by either id without reading further requests; the view is planned as fast as further views."""
     simple = plan_of_a_question(store)
     plan = cost(store, "EXPLAIN SELECT * FROM request" + hour.window(1))
     number, trace = store.ask("SELECT request_id, trace_id FROM ebpf_request WHERE trace_id != '' ORDER BY start_time LIMIT 1 OFFSET 9000").split()
@@ -100,7 +101,7 @@ def test_a_request_of_the_ledger(store):
 
 
 def test_the_ledger_with_its_spans(store):
-    """In proportion to the requests, each with its span, however it is found."""
+    """Linear in the requests, each with a span, by every way to find the span."""
     columns = "SELECT count(), sum(duration_ms), countIf(span_by = 'thread'), countIf(span_by = 'traceparent') FROM request"
     half = SECONDS // 2
     assert store.ask(columns + hour.window(half)).split()[::2] == [str(500 * half), str(125 * half)]
@@ -111,7 +112,8 @@ def test_the_ledger_with_its_spans(store):
 
 
 def test_rows_of_other_processes(store):
-    """`explain` of a span without a row in the ledger reads those of the trace's processes, however many others there are. Last: its rows stay."""
+    """`explain` of a span without a row in the ledger reads the rows of the trace's processes, independent of the number of further processes.
+    Last: the rows stay."""
     trace = store.ask(f"SELECT TraceId FROM otel_traces WHERE SpanKind = 'Server' ORDER BY Timestamp LIMIT 1 OFFSET {SECONDS * 400}").strip()
 
     def explained():
@@ -126,5 +128,5 @@ def test_rows_of_other_processes(store):
     among, many = explained()
     print(f"\n{few} rows read, {many} with 1,500,000 of other processes", end=" ")
     assert among == alone and [s["request"]["gc_ms"] is not None for s in among if "request" in s] == [True]
-    # a granule of each table for each time that the views read it
+    # a granule of each table for each read by the view
     assert many < few + 30 * 8192

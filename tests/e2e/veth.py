@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network interfaces whose driver's counters move by exactly what a test sends."""
+"""Network interfaces with driver counters that move by exactly the sent packets."""
 import ctypes
 import os
 import socket
@@ -18,16 +18,16 @@ def bpf(command, attributes):
 
 
 class DroppingPair:
-    """Two veth ends; what is sent out of one is dropped by an XDP program at the other, which counts it."""
+    """Two veth ends; packets sent from one end are dropped by an XDP program at the far end, which counts."""
 
     def __init__(self, name):
         self.names = name + "a", name + "b"
         self._fds = []
-        subprocess.run(["ip", "link", "del", self.names[0]], stderr=subprocess.DEVNULL)  # of a run that was killed
+        subprocess.run(["ip", "link", "del", self.names[0]], stderr=subprocess.DEVNULL)  # left by a killed run
         subprocess.run(["ip", "link", "add", self.names[0], "type", "veth", "peer", "name", self.names[1]],
                        check=True)
         for end in self.names:
-            # no IPv6: its router solicitations would be counted too
+            # no IPv6: router solicitations would be counted too
             path = f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6"
             if os.path.exists(path):
                 with open(path, "w") as f:

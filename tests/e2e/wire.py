@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two network namespaces joined by a wire that loses exactly the packets it is told to, and programs in them."""
+"""Two network namespaces joined by a wire that drops exactly the chosen packets, and programs inside."""
 import collections
 import ctypes
 import fcntl
@@ -26,7 +26,7 @@ ADDRESSES = {socket.AF_INET: ("10.91.0.1", "10.91.0.2"), socket.AF_INET6: ("fd91
 
 
 class Packet:
-    """A TCP packet as it comes off the wire."""
+    """A TCP packet on the wire."""
 
     def __init__(self, data, side):
         self.side = side  # 0: sent by a, 1: by b
@@ -45,7 +45,7 @@ class Packet:
 
 
 def in_namespace(name, what):
-    """Runs what() in a thread that has entered the network namespace; returns its result."""
+    """Runs what() in a thread inside the network namespace; returns the result."""
     result = []
 
     def run():
@@ -74,7 +74,7 @@ def ip(*args):
 
 
 class Wire:
-    """drop(packet) decides about each TCP packet; what was sent and dropped is remembered."""
+    """drop(packet) decides about each TCP packet; sent and dropped packets are recorded."""
 
     SETTINGS = {"tcp_congestion_control": "reno", "tcp_early_retrans": 3, "tcp_syn_retries": 6,
                 "tcp_synack_retries": 5, "tcp_retries2": 15, "tcp_no_metrics_save": 1}
@@ -109,7 +109,7 @@ class Wire:
         return os.stat(f"/run/netns/{self.names[side]}").st_ino
 
     def _forward(self):
-        # its stamps are the truth: it should not wait for a processor
+        # the stamps are the truth: no wait for a processor
         os.sched_setscheduler(threading.get_native_id(), os.SCHED_FIFO, os.sched_param(1))
         waiting = collections.deque()  # (due, side, data)
         while not self._stop.is_set():
@@ -129,7 +129,7 @@ class Wire:
                 os.write(self._tuns[1 - side], data)
 
     def counters(self, side):
-        """What nstat shows of this namespace: {"TcpRetransSegs": 1, ...}."""
+        """The counters of nstat in the namespace: {"TcpRetransSegs": 1, ...}."""
         def read():
             found = {}
             for name in "snmp", "netstat":
@@ -151,7 +151,8 @@ class Wire:
 
 
 class Peer:
-    """workloads/tcp_peer.py in one of the wire's namespaces: peer.do(thread, word, ...) has that thread do it."""
+    """workloads/tcp_peer.py in one of the wire's namespaces: peer.do(thread, word, ...) executes the word in
+    the thread."""
 
     def __init__(self, python, wire, side):
         self.process = subprocess.Popen(
@@ -171,7 +172,7 @@ class Peer:
                 self._changed.notify_all()
 
     def start(self, thread, word, *args):
-        """Has the thread begin; answer() of what this returns waits for the end."""
+        """Starts the word in the thread; answer() of the returned value waits for the end."""
         self._next += 1
         self.process.stdin.write(json.dumps({"id": self._next, "thread": thread, "do": word, "args": args}) + "\n")
         self.process.stdin.flush()

@@ -18,7 +18,7 @@
 
 struct numbered_row {
 	uint64_t n, start_us;
-	const char *note; /* a number column in the table: other text is refused */
+	const char *note; /* a number column in the table: any text is refused */
 	char text[33];	  /* incompressible */
 };
 
@@ -161,7 +161,7 @@ static void print_counts(struct pipeline *p, uint64_t memory_max)
 	}
 }
 
-/* As the agent does for the trackers of these names. */
+/* Ranks as set by the agent for the trackers of the same names. */
 static void rank_tables(struct pipeline *p)
 {
 	for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * frames N: sleeps N times for 20 ms at the end of a chain of calls with frame pointers, so that
- * the native stack is known. Prints its pid, waits for a byte, sleeps, waits again.
+ * the native stack is known. Prints the pid, waits for a byte, sleeps, waits again.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-/* not libc's function: its code has no frame pointers */
+/* not libc's function, which has no frame pointers */
 #if defined(__x86_64__)
 __attribute__((noinline)) static long sleep_20_ms(void)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http_flood PORT CONNECTIONS REQUESTS: as many kept-alive connections, each with as many requests
- * one after the other, each for a path of its own. A connection that the server closes is opened
- * again. Prints the number of answers, their time in nanoseconds from before the request is sent to
- * after the answer, the longest, and the seconds in all.
+ * http_flood PORT CONNECTIONS REQUESTS [SECONDS]: kept-alive connections, each with the given
+ * number of sequential requests for distinct paths; no new ones after SECONDS. A connection closed
+ * by the server is opened again. Prints the number of answers, the sum of nanoseconds from before
+ * the send to after the answer, the longest, and the seconds in all.
  */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -28,7 +28,7 @@ struct connection {
 static struct connection connections[CONNECTIONS_MAX];
 static struct pollfd fds[CONNECTIONS_MAX];
 static struct sockaddr_in address = { .sin_family = AF_INET };
-static uint64_t answers, sum_ns, longest_ns;
+static uint64_t answers, sum_ns, longest_ns, until_ns = UINT64_MAX;
 
 static uint64_t now_ns(void)
 {
@@ -70,7 +70,7 @@ static void ask(long i)
 		fail("send");
 }
 
-/* Is the answer there, by its Content-Length? */
+/* Is the answer complete, by Content-Length? */
 static int answered(struct connection *c)
 {
 	char *body, *length;
@@ -99,7 +99,7 @@ static void take(long i)
 	if (ns > longest_ns)
 		longest_ns = ns;
 	closes = strcasestr(c->answer, "\r\nconnection: close") != NULL;
-	if (!--c->left) {
+	if (!--c->left || now_ns() > until_ns) {
 		close(fds[i].fd);
 		fds[i].fd = -1;
 		return;
@@ -114,8 +114,10 @@ int main(int argc, char **argv)
 	long n = argc > 2 ? atol(argv[2]) : 0, open = n;
 	uint64_t begin = now_ns();
 
-	if (argc != 4 || n < 1 || n > CONNECTIONS_MAX)
+	if (argc < 4 || argc > 5 || n < 1 || n > CONNECTIONS_MAX)
 		return 2;
+	if (argc == 5)
+		until_ns = begin + strtoull(argv[4], NULL, 10) * 1000000000U;
 	address.sin_port = htons((uint16_t)atoi(argv[1]));
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	for (long i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service whose requests are composed of known steps (request_steps.py), as WSGI (`wsgi`) and ASGI (`asgi`) application, with
-OpenTelemetry's SDK: spans are lines of SPANS_FILE, in the form of the collector's table. `answer_app.py PORT`: under waitress."""
+"""A service with requests composed of known steps (request_steps.py), as WSGI (`wsgi`) and ASGI (`asgi`) application, with OpenTelemetry's SDK:
+spans are lines of SPANS_FILE, in the form of the collector's table. `answer_app.py waitress|werkzeug PORT`: under the named server."""
 import asyncio
 import json
 import os
@@ -26,7 +26,7 @@ def handle(environ, start_response):
 
 
 async def asgi(scope, receive, send):
-    """Its span is begun and ended, and has the peer's port, as in OpenTelemetry's middleware for ASGI."""
+    """The span begins and ends, and has the peer's port, as in OpenTelemetry's middleware for ASGI."""
     if scope["type"] != "http":
         return
     headers = {name.decode(): value.decode() for name, value in scope["headers"]}
@@ -55,5 +55,9 @@ tracer = provider.get_tracer("answers")
 wsgi = OpenTelemetryMiddleware(handle, tracer_provider=provider)
 
 if __name__ == "__main__":
-    import waitress
-    waitress.serve(wsgi, host="127.0.0.1", port=int(sys.argv[1]), threads=2)
+    if sys.argv[1] == "waitress":
+        import waitress
+        waitress.serve(wsgi, host="127.0.0.1", port=int(sys.argv[2]), threads=2)
+    else:
+        import werkzeug.serving
+        werkzeug.serving.run_simple("127.0.0.1", int(sys.argv[2]), wsgi, threaded=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread keeps the GIL in calls that do not give it away, at all kinds of places; others sleep for a moment again
-and again and have to wait for it. blame.py SECONDS: each reports where it was from when to when, as traceback would
-say it, innermost first."""
+"""One thread keeps the GIL in calls without a release, at all kinds of places; further threads sleep for moments
+and have to wait for the GIL. blame.py SECONDS: each thread reports the places with begin and end, in the form of
+traceback, innermost first."""
 import asyncio
 import functools
 import gc
@@ -92,7 +92,7 @@ def play(call, first, until):
 
 
 def enough():
-    """On a busy machine it takes longer."""
+    """Longer on a busy machine."""
     return len(marks) > 300 or now() > latest
 
 
@@ -103,7 +103,7 @@ def collect(until):
 
 
 def length():
-    """So long that keeping the GIL takes some 30 ms."""
+    """A length at which keeping the GIL takes some 30 ms."""
     begin = now()
     sum(range(200000))
     return range(int(200000 * 30e6 / (now() - begin)))
@@ -128,7 +128,7 @@ def main():
         thread.join()
     del kept
     end = now()
-    time.sleep(0.4)  # all of it has been looked at
+    time.sleep(0.4)  # all places have been read
     tell(begin=begin, end=end, names=names, marks=marks, places=[p[1] for p in places.values()])
     listen()
 

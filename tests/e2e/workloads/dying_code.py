@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that collects and is freed right after, its memory being the next one's. dying_code.py N"""
+"""Code that collects and is freed right after; the memory is reused for the next code. dying_code.py N"""
 import gc
 import sys
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collections, hand-offs and waits for the GIL of named threads, at known places in the code, and what the program itself
-knows of each: generation, figures, name, stack, who had the GIL. every_python.py COLLECTIONS HANDOFFS WAITS."""
+"""Collections, hand-offs and waits for the GIL of named threads, at known places in the code, and the program's
+knowledge of each: generation, values, name, stack, holder of the GIL. every_python.py COLLECTIONS HANDOFFS WAITS."""
 import gc
 import os
 import queue
@@ -37,7 +37,7 @@ class Node:
 
 
 def collect(n, pause=1.2):
-    time.sleep(pause)  # a thread's name is read some milliseconds after it began, on a busy machine later
+    time.sleep(pause)  # a thread's name is read some milliseconds after the start, on a busy machine later
     for i in range(n):
         Node().again(i % 5, i % 3)
         for x in (lambda: list(map(gc.collect, [0])), lambda: sorted([2, 1], key=lambda v: gc.collect(1) or v)):
@@ -72,7 +72,7 @@ class Worker:
 
 
 def hand_over(n, tasks):
-    """The main thread accepts; it is also who connects, so that no byte is late. Returns the clients' ends."""
+    """The main thread accepts and also connects, so that no byte is late. Returns the clients' ends."""
     clients = []
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -86,7 +86,7 @@ def hand_over(n, tasks):
 
 
 def hold(n, calls, done):
-    """Has the GIL for milliseconds on end: sorting does not let go of it."""
+    """Holds the GIL for milliseconds: sorting does not release the GIL."""
     data = [float(i * 7919 % 300007) for i in range(300007)]
     for _ in range(n):
         begin = now()
@@ -97,7 +97,7 @@ def hold(n, calls, done):
 
 
 def wait(waits, done):
-    """Wakes again and again; where that takes longer than it should, the GIL was another thread's."""
+    """Wakes periodically; a late wake-up means that the second thread had the GIL."""
     delay = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
     while not done:
         delay_before = int(os.pread(delay, 100, 0).split()[1])
@@ -115,7 +115,7 @@ def main():
     tasks, handoffs = queue.Queue(), []
     workers = [threading.Thread(target=Worker(tasks, handoffs).run, name=name) for name in WORKER_NAMES]
     for worker in workers:
-        worker.start()  # this early, so that their names are known when it counts
+        worker.start()  # early, so that the names are known in the counted part
     begin = now()
     gc.disable()
     gc.callbacks.append(callback)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""everything.py SECONDS: threads that contend for the GIL, sleep, collect garbage, send each other requests, and block an event
-loop, all the time. Gives every tracker that watches a process something to count."""
+"""everything.py SECONDS: threads that continuously contend for the GIL, sleep, collect garbage, send requests to siblings,
+and block an event loop: events for every tracker of processes."""
 import asyncio
 import gc
 import os
@@ -36,7 +36,7 @@ def connect(until, address):
 
 
 def serve(listener):
-    """One thread accepts, others read and answer: hand-offs and requests."""
+    """One thread accepts, further threads read and answer: hand-offs and requests."""
     def answer(connection):
         with connection:
             connection.recv(100)

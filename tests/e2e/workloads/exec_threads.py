@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""exec_threads.py N FATE: N children, one after the other, in which a thread that is not the first becomes another
-program ("runs"), or dies of trying when the kernel has ended the other threads already ("dies"). Then sleeps 20 times."""
+"""exec_threads.py N FATE: N children in sequence; in each a thread other than the first calls exec() with success
+("runs"), also after the end of the first thread ("leads no more"), or dies of a failure after the kernel has ended the
+sibling threads ("dies"). Then sleeps 20 times."""
+import ctypes
 import os
 import resource
 import struct
@@ -14,9 +16,17 @@ from workload import listen, now, tell, warm_up
 N, FATE = int(sys.argv[1]), sys.argv[2]
 
 
+libc = ctypes.CDLL(None)
+
+
+def execs_later(program):
+    time.sleep(0.002)
+    os.execv(program, [program])
+
+
 def make_program(broken):
-    """Ends at once with 0; a broken one has its one segment outside of what a process can have, which the kernel finds out
-    after its point of no return."""
+    """Ends at once with 0; the only segment of a broken program is outside of a process's address range, noticed by the
+    kernel after the point of no return."""
     machine, code = {"x86_64": (62, "b83c000000 31ff 0f05"), "aarch64": (183, "000080d2 a80b80d2 010000d4")}[os.uname().machine]
     code = bytes.fromhex(code)
     address, size = 0xffff000000000000 if broken else 0x400000, 120 + len(code)
@@ -31,6 +41,9 @@ def make_program(broken):
 
 
 def child(program):
+    if FATE == "leads no more":  # the first thread has ended by itself, the others go on
+        threading.Thread(target=execs_later, args=(program,)).start()
+        libc.syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)  # exit(), of this thread
     lock = threading.Lock()
     lock.acquire()
     for _ in range(2):
@@ -39,12 +52,12 @@ def child(program):
     thread = threading.Thread(target=os.execv, args=(program, [program]))
     thread.start()
     thread.join()
-    os._exit(3)  # exec() failed while it still could
+    os._exit(3)  # exec() failed before the point of no return
 
 
 def sleeps():
-    """A sleep ends at a set time: off the CPU it is shorter than asked for where its beginning was delayed, and none at all
-    (no voluntary switch) where the delay was longer than the sleep."""
+    """A sleep ends at a set time: off the CPU the sleep is shorter than requested after a delayed beginning, and none at
+    all (no voluntary switch) after a delay longer than the sleep."""
     for _ in range(20):
         before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         begin = now()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""forged_names.py N HEX...: a thread for each name, which gives itself that as the kernel's name, byte for byte, collects N
-times and ends."""
+"""forged_names.py N HEX...: a thread for each name, which sets the kernel's name, byte for byte, collects N times and
+ends."""
 import gc
 import os
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects for a minute; told to, it forks a child that does so, too. Its program is in memory, all of it,
-unless it is in a file system that STALLS_AFTER seconds (fuse.py): that one takes it away."""
+"""Collects for a minute; on request, forks a child that does the same. The whole program is in memory,
+unless on a file system that STALLS_AFTER seconds (fuse.py), which drops the pages."""
 import ctypes
 import gc
 import os

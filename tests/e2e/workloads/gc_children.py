@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""N children, made the way HOW says, that collect TIMES each at once. gc_children.py HOW N TIMES."""
+"""N children, made by the method HOW, with TIMES collections each at once. gc_children.py HOW N TIMES."""
 import gc
 import multiprocessing
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full collections over OBJECTS while SPINNING threads want the GIL and SLEEPING ones do not.
+"""Full collections over OBJECTS while SPINNING threads want the GIL and SLEEPING threads do not.
 gc_frozen.py SPINNING SLEEPING OBJECTS TIMES."""
 import gc
 import os
@@ -20,7 +20,7 @@ def main():
     n_spinning, n_sleeping, n_objects, times = map(int, sys.argv[1:])
     stop, forever, started = [], threading.Event(), threading.Semaphore(0)
     old = [[] for _ in range(n_objects)]
-    gc.disable()  # the spinning threads allocate nothing, and nothing else shall collect
+    gc.disable()  # the spinning threads allocate nothing; no automatic collections
     if not warm_up():
         return
     for _ in range(n_spinning):
@@ -30,7 +30,7 @@ def main():
     for _ in range(n_spinning + n_sleeping):
         started.acquire()
     time.sleep(0.05)
-    # no gc.callbacks: from 3.13 on they run inside the collection, and give the GIL away there
+    # no gc.callbacks: from 3.13 on, callbacks run inside the collection and release the GIL there
     collections, begin = [], now()
     for _ in range(times):
         start = now()

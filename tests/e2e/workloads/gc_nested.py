@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of gc.collect() that do nothing, because a collection is going on, between ones that do."""
+"""Calls of gc.collect() without effect, made during a collection, between effective calls."""
 import gc
 import os
 
@@ -37,7 +37,7 @@ def main():
         cycle.own = cycle
         del cycle
         gc.collect()
-    kept = [[] for _ in range(100_000)]  # more than any threshold, yet nothing collects
+    kept = [[] for _ in range(100_000)]  # above any threshold, but no collection follows
     gc.freeze()
     gc.collect()
     gc.unfreeze()

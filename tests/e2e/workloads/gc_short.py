@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gc_short.py SPINNING SLEEPING: collections that take a microsecond, among threads that want the GIL and others that do
-not. Tells how long one took when none of them ran, the best of many."""
+"""gc_short.py SPINNING SLEEPING: collections of a microsecond, among threads that want the GIL and threads that do
+not. Reports the duration of a collection without running threads, the best of many."""
 import gc
 import sys
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collections inside an isolated and a legacy subinterpreter. Reports their generations and what they found."""
+"""Collections inside an isolated and a legacy subinterpreter. Reports generations and results."""
 import gc
 import os
 
@@ -8,7 +8,7 @@ from workload import listen, now, tell, warm_up
 
 
 def main():
-    # what importing collects inside the new interpreters is not counted: begin is taken when they stand
+    # collections during imports inside the new interpreters are not counted: begin is taken after the imports
     if not warm_up():
         return
     gc.disable()

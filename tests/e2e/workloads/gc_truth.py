@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collections of every kind in several threads: exactly FORCED by gc.collect(), of mixed generations, and the
-automatic ones that allocation brings. gc_truth.py THREADS FORCED SEED; reports what gc.callbacks saw."""
+"""Collections of every kind in several threads: exactly FORCED by gc.collect(), of mixed generations, and
+automatic collections caused by allocation. gc_truth.py THREADS FORCED SEED; reports the records of
+gc.callbacks."""
 import gc
 import os
 import random
@@ -11,7 +12,7 @@ import time
 from workload import Collections, listen, warm_up
 
 try:
-    from _testcapi import with_tp_del  # the only way left to make garbage that is uncollectable
+    from _testcapi import with_tp_del  # the last remaining way to make uncollectable garbage
 except ImportError:
     with_tp_del = None
 
@@ -40,7 +41,7 @@ def collect_with_uncollectable(generation):
     a.other, b.other = b, a
     del a, b
     gc.collect(generation)
-    while gc.garbage:  # open the cycles so that they are not found again
+    while gc.garbage:  # opens the cycles so that the next collection does not find them again
         gc.garbage.pop().__dict__.clear()
 
 
@@ -49,7 +50,7 @@ def worker(forced, seed):
     kept = []
     for i in range(forced):
         make_garbage(rng)
-        # every tenth time enough for automatic collections, of which every tenth is one of generation 1
+        # every tenth time enough for automatic collections, of which every tenth is of generation 1
         kept.append([[] for _ in range(rng.randrange(9000 if i % 10 == 0 else 300))])
         if len(kept) > 10:
             kept.clear()
@@ -58,15 +59,15 @@ def worker(forced, seed):
             collect_with_uncollectable(generation)
         else:
             gc.collect(generation)
-        time.sleep(0)  # the only place where the GIL goes to another thread, see below
+        time.sleep(0)  # the only place where the GIL goes to a sibling, see below
 
 
 def main():
     n_threads, forced, seed = map(int, sys.argv[1:])
-    # a switch of threads inside the callback would be time that is none of the collection's
+    # a switch of threads inside the callback would add foreign time to the collection
     sys.setswitchinterval(1000)
     truth = Collections()
-    old = [[] for _ in range(30000)]  # so that a full collection takes its milliseconds
+    old = [[] for _ in range(30000)]  # so that a full collection takes milliseconds
     if not warm_up():
         return
     shares = [forced // n_threads + (i < forced % n_threads) for i in range(n_threads)]

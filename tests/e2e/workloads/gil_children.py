@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children by fork, each with two threads that compute for a second. gil_children.py N; reports what each lived."""
+"""Children by fork, each with two threads that compute for a second. gil_children.py N; reports the life of
+each."""
 import json
 import os
 import sys
@@ -31,7 +32,7 @@ def main():
     if not warm_up():
         return
     children = []
-    for _ in range(int(sys.argv[1])):  # one after the other: no more threads than CPUs
+    for _ in range(int(sys.argv[1])):  # in sequence: no more threads than CPUs
         read, write = os.pipe()
         if os.fork() == 0:
             child(write)

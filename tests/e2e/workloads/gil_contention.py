@@ -34,7 +34,7 @@ held = []  # when the first thread certainly had the GIL: begin, end, begin, end
 
 
 def hold(function, *args):
-    """Calls it between two looks at the clock, all of it in C: the GIL cannot be given away in between."""
+    """Calls the function between two reads of the clock, all in C: the GIL cannot be released in between."""
     begin, _, end = list(map(operator.methodcaller("__call__"), (now, functools.partial(function, *args), now)))
     held.extend((begin, end))
 
@@ -54,7 +54,7 @@ def collect(until):
 
 
 def convoy(until):
-    """Sends itself bytes: gives the GIL away at each call, and must queue for it again."""
+    """Sends bytes to the same thread: releases the GIL at each call, and must queue again."""
     a, b = socket.socketpair()
     while now() < until:
         a.send(b"x")
@@ -76,7 +76,7 @@ def digest(until):
 
 
 def spawn(until):
-    """Threads that end while others wait."""
+    """Threads that end while siblings wait."""
     while now() < until:
         threads = [threading.Thread(target=sum, args=(range(20000),)) for _ in range(4)]
         for thread in threads:
@@ -86,7 +86,7 @@ def spawn(until):
 
 
 def interrupt(until):
-    """Signals at each of the process's threads in turn: they interrupt the sleep on the futex."""
+    """Signals at each of the process's threads in turn: the signals interrupt the sleep on the futex."""
     others = [t.ident for t in threading.enumerate() if t.ident != threading.get_ident()]
     while now() < until:
         for ident in others:
@@ -109,10 +109,10 @@ def one_cpu():
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-# what the threads do, and what comes before
+# functions of the threads, and the preparation
 KINDS = {
     "cpu4": ([compute] * 4,),
-    "hold": ([sort, read, wake, wake],),  # one keeps the GIL in long calls
+    "hold": ([sort, read, wake, wake],),  # one thread keeps the GIL in long calls
     "gc": ([collect, wake, wake],),
     "convoy": ([compute, convoy, convoy, convoy],),
     "often": ([compute] * 3 + [convoy], switch_often),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two threads that compute in one isolated subinterpreter. gil_subinterpreter.py SECONDS; reports their ids."""
+"""Two threads that compute in an isolated subinterpreter. gil_subinterpreter.py SECONDS; reports the ids."""
 import os
 import sys
 import threading

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that gives the GIL away in calls that do nothing else, and notes how long each took: that is the wait to
-have it back, but for what it was on a CPU, and where it lost that against its will. gil_timed.py SECONDS"""
+"""A thread that releases the GIL in otherwise empty calls, and notes the duration of each: the wait for the GIL,
+except for time on a CPU, and time after an involuntary preemption. gil_timed.py SECONDS"""
 import functools
 import operator
 import os
@@ -20,7 +20,7 @@ def compute(until):
 
 
 def timed(until, calls):
-    # all of it in C: the GIL cannot be given away but in the call
+    # all in C: the GIL cannot be released except in the call
     zero = os.open("/dev/zero", os.O_RDONLY)
     usage = functools.partial(resource.getrusage, resource.RUSAGE_THREAD)
     steps = (usage, now, time.thread_time_ns, functools.partial(os.read, zero, 1), time.thread_time_ns, now, usage)
@@ -35,7 +35,7 @@ def main():
     seconds = float(sys.argv[1])
     if not warm_up():
         return
-    # nothing else on the machine takes their CPU, nor makes one wait for another that has none
+    # no process of the machine takes the CPU, and no thread waits for a holder without a CPU
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     until = now() + int(seconds * 1e9)
     calls = []

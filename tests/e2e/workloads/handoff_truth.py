@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gunicorn configuration and WSGI application that measure the hand-off themselves, for all three generations of
-gthread. Each line of the file $HANDOFF_TRUTH is one pickup: when the main thread had accepted the connection, and when a
-worker thread first touched it, and with which Python stack. A system call lies between two stamps, so both are noted; all are
+"""A gunicorn configuration and WSGI application that measure the hand-off, for all three generations of gthread. Each line
+of the file $HANDOFF_TRUTH is one pickup: when the main thread had accepted the connection, and when a worker thread first
+touched the connection, and with which Python stack. A system call lies between two stamps, so both are noted; all are
 CLOCK_MONOTONIC."""
 import gc
 import json
@@ -18,7 +18,7 @@ assert time.get_clock_info("perf_counter").implementation == "clock_gettime(CLOC
 now = time.perf_counter_ns
 
 thread = threading.local()
-accepted = {}  # fd of a connection -> its stamps; an fd is used again only after its close
+accepted = {}  # fd of a connection -> stamps; an fd is reused only after the close
 
 
 def peer_port(address):
@@ -61,7 +61,7 @@ def note_stack():
 
 
 def noting(function):
-    """Notes with which stack a worker thread's first such call of a pickup is made: on the line of the call itself."""
+    """Notes the stack of a worker thread's first such call of a pickup: on the line of the call."""
     def noted(*args):
         return (note_stack(), function(*args))[1]
     return noted
@@ -85,7 +85,7 @@ def wrap_calls():
 
 
 def wrap_touches():
-    """A worker's first touch is the private epoll of newer generations, else the first read."""
+    """A worker's first touch is the private epoll of newer generations, or the first read."""
     import selectors
     from gunicorn.http import unreader
 
@@ -124,7 +124,7 @@ def post_worker_init(worker):
 
 
 def app(environ, start_response):
-    """/sleep/SECONDS answers after that long; /gc collects; anything else answers at once."""
+    """/sleep/SECONDS answers after the time; /gc collects; unknown paths answer at once."""
     words = environ["PATH_INFO"].split("/")
     if words[1] == "sleep":
         time.sleep(float(words[2]))

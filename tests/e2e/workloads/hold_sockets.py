@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hold_sockets.py N CHILDREN: children that connect to themselves and accept, N times each, all of them open at once; tells,
-waits for a word, and lets go."""
+"""hold_sockets.py N CHILDREN: children that connect and accept within the same process, N times each, all open at once;
+reports, waits for a word, and closes."""
 import os
 import resource
 import socket

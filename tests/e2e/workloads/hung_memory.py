@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that nobody gets: a thread's name, and the file's name of its code, lie in a file of a file system that does not
-answer any more; with "userfaultfd" as PATH, in memory whose page faults this program ought to answer and does not.
-hung_memory.py PATH N: the thread collects N times. What hangs must not be touched here, either."""
+"""Unreadable memory: a thread's name, and the file's name of the thread's code, lie in a file of a hung file system;
+with "userfaultfd" as PATH, in memory with page faults left unanswered by this program. hung_memory.py PATH N: the
+thread collects N times. The program must not touch the hung memory, either."""
 import ctypes
 import gc
 import mmap
@@ -22,7 +22,8 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 
 
 def put_into_file(address, fd):
-    """The memory from this text's first page on is the file's; it is large enough to have its pages for itself."""
+    """Maps the file over the memory from this text's first page on; the text is large enough to have separate
+    pages."""
     begin = address // PAGE * PAGE
     if libc.mmap(begin, SIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | MAP_FIXED, fd, 0) != begin:
         sys.exit("mmap: " + os.strerror(ctypes.get_errno()))
@@ -38,7 +39,7 @@ def ioctl(fd, request, *numbers):
 
 
 def answer_no_faults(addresses):
-    """The memory is a file's of the kernel (memfd), of which no page is there: it is seen to be absent only by its own faults."""
+    """The memory is a file of the kernel (memfd) without pages: the absence is visible only by page faults."""
     number = {"x86_64": 323, "aarch64": 282}[platform.machine()]
     faults = libc.syscall(number, os.O_CLOEXEC | os.O_NONBLOCK)
     ioctl(faults, UFFDIO_API, 0xaa, 0, 0)
@@ -65,7 +66,7 @@ def run(fd, n):
     threading.current_thread()._name = "n" * SIZE
     addresses = [id(threading.current_thread()._name), id(collect.__code__.co_filename)]
     gc.collect()
-    gc.freeze()  # a collection looks at what is in the thread's attributes
+    gc.freeze()  # a collection visits the thread's attributes
     for address in addresses:
         put_into_file(address, fd)
     if sys.argv[1] == "userfaultfd":

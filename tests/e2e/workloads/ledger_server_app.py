@@ -75,6 +75,10 @@ def wsgi(environ, start_response):
 async def asgi(scope, receive, send):
     if scope["type"] == "websocket":
         return await asgi_websocket(receive, send)
+    if scope["type"] == "lifespan":  # to return without an answer ends hypercorn's trio worker
+        while (await receive())["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        return await send({"type": "lifespan.shutdown.complete"})
     if scope["type"] != "http":
         return
 
@@ -206,7 +210,7 @@ def run_werkzeug(host, port):
 
 
 def run_django(host, port):
-    """The server of runserver, with an application of its own behind it."""
+    """The server of runserver, with the application of this file."""
     import django.conf
     import django.core.management
     sys.modules["ledger_server_app"] = types.SimpleNamespace(wsgi=wsgi, urlpatterns=[])  # this module, which must not be loaded twice
@@ -226,7 +230,7 @@ def run_wsgiref(host, port):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # head and body are two writes; the second one would wait for the client's ACK
+    disable_nagle_algorithm = True  # head and body are two writes; the second write would wait for the client's ACK
 
     def do_GET(self):
         plan = Plan(self.path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applications whose handler blocks its thread for a time of the path (/block/0.2) and answers with when and where: ASGI
-(`asgi`), WSGI (`wsgi`), and aiohttp's own server, when run as a program."""
+"""Applications with a handler that blocks the thread for a time given in the path (/block/0.2) and answers with time
+and place: ASGI (`asgi`), WSGI (`wsgi`), and aiohttp's server, when run as a program."""
 import json
 import os
 import sys
@@ -8,7 +8,7 @@ import time
 
 
 def unpatched_sleep():
-    """gunicorn's gevent worker replaces time.sleep() by one that does not block."""
+    """gunicorn's gevent worker replaces time.sleep() by a function that does not block."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey.get_original("time", "sleep") if monkey else time.sleep
 

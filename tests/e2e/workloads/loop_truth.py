@@ -43,7 +43,7 @@ class Waker(threading.Thread):
 
 
 class Lock:
-    """Another thread releases it."""
+    """Released by a second thread."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -56,7 +56,7 @@ class Lock:
 
 
 class Net:
-    """A socket of a blocking client; the answer comes from another thread."""
+    """A socket of a blocking client; the answer comes from a second thread."""
 
     def __init__(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -82,7 +82,7 @@ KINDS = {"sleep": Sleep, "cpu": Cpu, "lock": Lock, "net": Net, "other": Child}
 
 
 def here(line=0):
-    """The caller's place, as a row names it."""
+    """The caller's place, as named in a row."""
     frame = sys._getframe(1)
     code = frame.f_code
     return [getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno + line]
@@ -95,7 +95,7 @@ def run_delay():
 
 
 def clocks():
-    """This thread's waits for a CPU, its CPU time, the time: of one moment, for no wait lies between."""
+    """This thread's waits for a CPU, CPU time, time: of one moment, as no wait lies between."""
     while True:
         found = run_delay(), time.thread_time_ns(), now()
         if run_delay() == found[0]:
@@ -103,7 +103,7 @@ def clocks():
 
 
 def block(kind, things):
-    """One blocking call, and its truth."""
+    """One blocking call with the truth."""
     delay, cpu, start = clocks()
     place = things[kind].block()
     delay_now, cpu_now, stop = clocks()
@@ -111,14 +111,14 @@ def block(kind, things):
 
 
 def plan():
-    """Which kind comes when: all of them, in turn."""
+    """The order of the kinds: all, in turn."""
     return [kind for _ in range(N) for kind in KINDS]
 
 
 def hold_the_gil(begun, holds):
-    """In C code, which does not give it up."""
+    """In C code, which does not release the GIL."""
     n = 1_000_000
-    while True:  # how many numbers take that long here
+    while True:  # the count of numbers that takes so long here
         start = time.thread_time()
         sum(range(n))
         took = time.thread_time() - start
@@ -136,7 +136,7 @@ def hold_the_gil(begun, holds):
 
 async def main(ready):
     things = {kind: make() for kind, make in KINDS.items()}
-    while not ready.is_set():  # until the test has seen what a watched loop's row has
+    while not ready.is_set():  # until the test has seen the rows of a watched loop
         time.sleep(0.12)
         await asyncio.sleep(0.2)
     begin, stalls = now(), []
@@ -145,7 +145,7 @@ async def main(ready):
         stalls.append(block(kind, things))
         for _ in range(5):  # busy turns, which are no stalls
             await asyncio.sleep(0)
-        await asyncio.sleep(SECONDS * 1.5)  # nor is this
+        await asyncio.sleep(SECONDS * 1.5)  # not blocking either
     tell(begin=begin, end=now(), stalls=stalls)
     while ready.is_set():
         await asyncio.sleep(0.05)
@@ -187,7 +187,8 @@ def with_gevent(ready):
 
 
 def without_a_loop(ready):
-    """A server whose main thread polls as asyncio does, and is no event loop: gunicorn's gthread does so."""
+    """A server with a main thread that polls as asyncio does without being an event loop, like gunicorn's
+    gthread."""
     import selectors
     things = {kind: make() for kind, make in KINDS.items()}
     quiet, other = socket.socketpair()
@@ -207,7 +208,7 @@ def without_a_loop(ready):
 
 
 def converse(ready, done):
-    """The test's words come in on another thread: the loop turns meanwhile."""
+    """The test's words come in on a second thread, so the loop turns while waiting."""
     warm_up()
     ready.set()
     os.read(0, 100)

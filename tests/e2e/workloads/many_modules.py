@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""many_modules.py N: so many modules in sys.modules, threading the last of them; then a thread with a name collects."""
+"""many_modules.py N: N modules in sys.modules, threading the last; then a named thread collects."""
 import gc
 import sys
 import threading

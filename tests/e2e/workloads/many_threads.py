@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""many_threads.py N COLLECTIONS: N threads that sleep, take the GIL and sleep again, until one word ends them all at once;
-before that, collections, with all of them there."""
+"""many_threads.py N COLLECTIONS: N threads that sleep, take the GIL and sleep again, until a word ends all at once;
+before the word, collections among all threads."""
 import gc
 import os
 import sys

@@ -25,7 +25,7 @@ def stay(k):
 
 
 def place(k, bits):
-    """Which of the two it calls is the next bit of k: no two stacks are the same."""
+    """The next bit of k selects the callee: no two stacks are the same."""
     return (left if bits & 1 else right)(k, bits >> 1) if bits > 1 else stay(k)
 
 
@@ -47,7 +47,7 @@ def keep_gil(data):
 
 
 def enough(seconds):
-    """So many numbers that sorting them takes so long, at least."""
+    """A count of numbers with at least the given sorting time."""
     data = [float(i * 7919 % 1000003) for i in range(200_000)]
     begin = time.thread_time()
     keep_gil(data)
@@ -65,7 +65,7 @@ def main():
     threads = [threading.Thread(target=run, args=(i % PLACES,), name=f"one of many {i}") for i in range(n)]
     for thread in threads:
         thread.start()
-        time.sleep(0.0005)  # so that they do not all wake in the same moment for good
+        time.sleep(0.0005)  # avoids a permanently common wake-up
     begin = now()
     for _ in range(rounds):
         keep_gil(data)

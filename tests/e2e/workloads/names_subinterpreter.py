@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that an isolated and a legacy interpreter have started collect; reports what threading calls them there."""
+"""Threads started by an isolated and a legacy interpreter collect; reports threading's names there."""
 import json
 import os
 

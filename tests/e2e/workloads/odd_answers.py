@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of one thread per connection that answers GET /NAME with exactly known writes: what no server should send, then the connection is closed
-(ANSWERS), or what is unusual and right, and the connection goes on (KEPT). On stderr: the port."""
+"""A server of one thread per connection that answers GET /NAME with exactly known writes: invalid answers followed by a close (ANSWERS), or
+unusual but valid answers on a connection that continues (KEPT). On stderr: the port."""
 import re
 import socket
 import sys
@@ -13,7 +13,7 @@ def each(data):
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-# name: what is written, and the status that it has; None: none that can be told
+# name: written bytes, and the status; None: no readable status
 ANSWERS = {
     "plain": ([HEAD + b"Content-Length: 5\r\n\r\nhello"], 200),
     "no_length": ([HEAD + b"\r\nhello"], 200),
@@ -47,7 +47,7 @@ INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a.c
 MADE = b"HTTP/1.1 201 Made\r\nContent-Length: 5\r\n\r\nhello"
 CODED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 LATE = b"\r\nServer: " + b"s" * 3000 + b"\r\nContent-Length: 5\r\n\r\nhello"
-# name: what is written, the status, the bytes of the final answer, what ends it; None: all bytes; a tuple in place of a list: written at once
+# name: written bytes, status, bytes of the final answer, the end; None: all bytes; a tuple in place of a list: written at once
 KEPT = {
     "interim_before": ([INTERIM + MADE], 201, len(MADE), "length"),
     "interim_apart": ([INTERIM, MADE], 201, len(MADE), "length"),
@@ -97,7 +97,7 @@ class Reader:
         self.got = self.got[n:]
 
     def request(self):
-        """The words of a request's first line; its body, too, is read."""
+        """The words of a request's first line; reads the body, too."""
         head = b""
         while not head:
             head = self.until(b"\r\n\r\n").lstrip(b"\r\n")
@@ -122,8 +122,9 @@ def serve(connection):
         except (EOFError, ConnectionError):
             return connection.close()
         names = [path[1:].decode("latin") for _, path, *_ in requests]
-        if len(names) > 1:
-            connection.sendall(b"".join(b"".join(KEPT[name][0]) for name in names))
+        if len(names) > 1 or requests[0][0] == b"HEAD":
+            answers = [b"".join(KEPT.get(name, ([MADE],))[0]) for name in names]
+            connection.sendall(b"".join(answer.partition(b"hello")[0] if request[0] == b"HEAD" else answer for request, answer in zip(requests, answers)))
             continue
         tunnel = TUNNELS.get(requests[0][0])
         pieces = [tunnel] if tunnel else (ANSWERS.get(names[0]) or KEPT.get(names[0]) or ([MADE],))[0]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that sleep on locks: some wait for work, some are kept waiting. off_cpu_idle.py N; each waits at least N times
-for 20 ms, always for the same reason, which is its name's first word."""
+"""Threads that sleep on locks: some wait for work, some are kept waiting. off_cpu_idle.py N; each waits at least N
+times for 20 ms, always for the same reason, the first word of the thread's name."""
 import concurrent.futures
 import os
 import queue

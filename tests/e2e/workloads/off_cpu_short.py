@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""off_cpu_short.py SECONDS: threads whose waits are all shorter than a row's: one waits for work, one is kept waiting by a
-lock, one sleeps. Tells how often each has left its CPU."""
+"""off_cpu_short.py SECONDS: threads with waits shorter than a row's: the first waits for work, the second is kept
+waiting by a lock, the third sleeps. Reports the number of switches of each."""
 import queue
 import sys
 import threading

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As many context switches as the machine can make. off_cpu_storm.py YIELDERS SWITCHES: on each CPU so many processes, at
-least two, that do nothing but give way to each other SWITCHES times, and one pair that passes a byte to and fro. They stay
-asleep when they are done, so that the kernel's count of each one's switches is final; those are reported."""
+"""As many context switches as the machine can make. off_cpu_storm.py YIELDERS SWITCHES: on each CPU YIELDERS processes,
+at least two, that only yield SWITCHES times, and a pair that passes a byte to and fro. The processes sleep when done,
+so that the kernel's counts of switches are final; the counts are reported."""
 import os
 import re
 import sys
@@ -11,7 +11,7 @@ from workload import listen, tell
 
 
 def status(pid):
-    """State, and how often it was switched out."""
+    """State, and number of switches."""
     with open(f"/proc/{pid}/status") as f:
         text = f.read()
     return (re.search(r"State:\s+(\w)", text)[1],
@@ -36,7 +36,7 @@ def player(read_end, write_end, begins):
 def start(cpu, work, *args):
     pid = os.fork()
     if pid == 0:
-        os.close(parents_end)  # once nobody holds it, `forever` is over
+        os.close(parents_end)  # after the last close, `forever` ends
         os.sched_setaffinity(0, {cpu})
         work(*args)
         os.write(done[1], b"x")
@@ -46,7 +46,7 @@ def start(cpu, work, *args):
 
 
 def asleep(pid):
-    """The count of one that sleeps for good."""
+    """The count of a process that sleeps for good."""
     before = None
     while True:
         now = status(pid)

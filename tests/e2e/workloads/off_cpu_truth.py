@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main thread waits N times for SECONDS, always in the same way, and notes how long that was.
-off_cpu_truth.py KIND N SECONDS; another thread, or a child, ends each wait."""
+"""The main thread waits N times for SECONDS, always in the same way, and notes the durations.
+off_cpu_truth.py KIND N SECONDS; a second thread, or a child, ends each wait."""
 import json
 import os
 import select
@@ -34,7 +34,7 @@ class Lock:
 
 
 class Pair:
-    """Two ends, of which one is read and the other written."""
+    """Two ends, for reading and for writing."""
     waker = True
 
     def __init__(self):
@@ -55,7 +55,7 @@ class Tcp(Pair):
 
 
 class Poll(Tcp):
-    """How a client library waits for its server: poll() of the one descriptor."""
+    """Like a client library's wait for a server: poll() of a single descriptor."""
 
     def wait(self):
         self.read_end.settimeout(10)
@@ -116,6 +116,12 @@ class Waker(threading.Thread):
             self.kind.wake()
 
 
+def on_cpu_or_ready():
+    """Time in which this thread ran or waited for a CPU, in nanoseconds."""
+    with open("/proc/thread-self/schedstat") as f:
+        return sum(map(int, f.read().split()[:2]))
+
+
 def main():
     kind = KINDS[sys.argv[1]]()
     if not warm_up():
@@ -126,9 +132,10 @@ def main():
     for _ in range(N):
         if waker:
             os.write(waker.told, b"x")
-        start = now()
+        before, start = on_cpu_or_ready(), now()
         kind.wait()
-        waits.append((start, now(), getattr(kind, "pid", None)))
+        stop = now()
+        waits.append((start, stop, getattr(kind, "pid", None), on_cpu_or_ready() - before))
     end = now()
     tell(begin=begin, end=end, waits=waits, waker=waker.native_id if waker else None)
     listen()

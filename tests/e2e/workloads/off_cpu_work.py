@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits that nobody can time beforehand. off_cpu_work.py KIND: compute (two processes on one CPU), disk (written and
-synced, read past the cache), fault (a mapped file that is not in memory), pingpong (two threads, one lock each).
-Reports what the kernel's own counters say about the main thread."""
+"""Waits of unpredictable duration. off_cpu_work.py KIND: compute (two processes on one CPU), disk (written and
+synced, read past the cache), fault (a mapped file absent from memory), pingpong (two threads, one lock each).
+Reports the kernel's counters of the main thread."""
 import mmap
 import os
 import resource
@@ -12,13 +12,13 @@ import time
 
 from workload import listen, now, tell, warm_up
 
-DIRECTORY = "/var/tmp"  # /tmp may have no disk under it
+DIRECTORY = "/var/tmp"  # /tmp may have no disk below
 
 
 def schedstat():
     with open("/proc/thread-self/schedstat") as f:
         _, run_delay, switches = map(int, f.read().split())
-    # the first number is as old as the last tick of the clock for a thread that runs
+    # the first number is as old as the last tick of the clock for a running thread
     return time.thread_time_ns(), run_delay, switches
 
 

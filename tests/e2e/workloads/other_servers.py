@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers in which no connection waits for a thread, though some have threads (asyncio, reader, accepting); and some in
-which each is picked up by another one: a new thread (threading), a thread that has only a dup()ed descriptor
-(duplicating), a child made for it (forking), a child that gets it by SCM_RIGHTS (passing). And servers that people use: cheroot, waitress, uvicorn.
+"""Servers in which no connection waits for a thread, though some have threads (asyncio, reader, accepting); and servers in which each connection
+is picked up by a different thread: a new thread (threading), a thread with only a dup()ed descriptor (duplicating), a child made for the
+connection (forking), a child that receives the connection by SCM_RIGHTS (passing). And popular servers: cheroot, waitress, uvicorn.
 other_servers.py NAME; answers each request with one line of JSON."""
 import array
 import asyncio
@@ -73,7 +73,7 @@ def answer_with_ids(connection):
 
 
 def run_accepting(s):
-    """As uWSGI does: each thread accepts for itself."""
+    """Like uWSGI: each thread accepts."""
     def serve():
         while True:
             answer_with_ids(s.accept()[0])

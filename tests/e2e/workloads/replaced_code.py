@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that collect, each made of the same source but for its name, where the one before was freed: one that lives
-long and its successor, then many of short life. replaced_code.py SECONDS"""
+"""Functions that collect, made of the same source except for the name, at the address of the freed predecessor: a
+long-lived function and a successor, then many short-lived functions. replaced_code.py SECONDS"""
 import gc
 import sys
 import time

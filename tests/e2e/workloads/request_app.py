@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service whose answers say what a request consisted of, by clocks of its own: WSGI (`wsgi`), ASGI (`asgi`), and as a program
-`request_app.py PORT` a ThreadingHTTPServer. /sleep-40/cpu-20/await-30: that many milliseconds of each. The answer is JSON: nanoseconds of CPU,
-of waiting for a CPU, asleep, the whole handler with its moments, and the thread's switches; `tid`: the thread that ran it."""
+"""A service with answers that report the composition of the request, by clocks of the service: WSGI (`wsgi`), ASGI (`asgi`), and as a
+program `request_app.py PORT` a ThreadingHTTPServer. /sleep-40/cpu-20/await-30: that many milliseconds of each. The answer is JSON:
+nanoseconds of CPU, of waiting for a CPU, asleep, the whole handler with begin and end, and the thread's switches; `tid`: the thread of the
+handler."""
 import asyncio
 import http.server
 import json
@@ -37,7 +38,7 @@ def steps(path):
 
 
 class Handler:
-    """Measures a handler from its construction to done()."""
+    """Measures a handler from the construction to done()."""
 
     def __init__(self):
         self.asleep = 0

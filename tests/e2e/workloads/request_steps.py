@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests composed of known steps: /sleep-60/cpu-40 sleeps 60 ms, then computes for 40 ms. Each step says for how long it waited for what, by
-clocks that the agent does not read; `Truth` puts that together for the answer's body."""
+"""Requests composed of known steps: /sleep-60/cpu-40 sleeps 60 ms, then computes for 40 ms. Each step reports the kind and duration of
+waits, by clocks not read by the agent; `Truth` joins the reports for the answer's body."""
 import asyncio
 import ctypes
 import gc
@@ -10,18 +10,19 @@ import queue
 import resource
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
 MS = 1_000_000
 SHORT_NS = 100_000  # a sleep may be so short, and too short for a row of off_cpu
-holding = ctypes.PyDLL(None)  # a call by it keeps the GIL
-ballast = [[] for _ in range(400_000)]  # what a full collection has to visit
+holding = ctypes.PyDLL(None)  # a call by PyDLL keeps the GIL
+ballast = [[] for _ in range(400_000)]  # objects for a full collection to visit
 accepts = {}  # by the client's port: [accept() was called, accept() had returned], of the newest connection
-collections = []  # [begin, end, tid, CPU time] of each full one, its end 0 while it lasts
+collections = []  # [begin, end, tid, CPU time] of each full collection, end 0 during the collection
 lock = threading.Lock()
-scratch = tempfile.TemporaryFile(dir="/var/tmp")  # /tmp may have no disk under it
+scratch = tempfile.TemporaryFile(dir="/var/tmp")  # /tmp may have no disk below
 now = time.time_ns
 
 
@@ -62,7 +63,7 @@ def spin(ms):
 
 
 class Sibling:
-    """Another thread of the process. ask() returns an event that is set when it is done."""
+    """A second thread of the process. ask() returns an event that is set when done."""
 
     def __init__(self):
         self.todo = queue.SimpleQueue()
@@ -80,8 +81,8 @@ class Sibling:
         return done
 
 
-# Each step returns for how long, in nanoseconds, it waited for what; "unsure": so much of that may have been
-# the hypervisor's, or waits too short for a row.
+# Each step returns {kind: nanoseconds of waiting}; "unsure": upper bound of time taken by the hypervisor, or
+# of waits too short for a row.
 
 def step_sleep(ms):
     time.sleep(ms / 1000)
@@ -94,7 +95,7 @@ def step_cpu(ms):
 
 
 def step_net(ms):
-    """A peer that takes so long to answer, and says when it did."""
+    """A peer that answers after the given time, and reports the time of the answer."""
     with socket.create_connection(("127.0.0.1", int(os.environ["PEER_PORT"]))) as s:
         s.sendall(b"%d\n" % ms)
         begin = now()
@@ -122,7 +123,7 @@ def step_gc(_):
 
 
 def step_siblinggc(ms):
-    """Another thread collects while this one sleeps."""
+    """A second thread collects while this thread sleeps."""
     done = sibling.ask(gc.collect)
     begin = now()
     time.sleep(ms / 1000)
@@ -131,7 +132,7 @@ def step_siblinggc(ms):
 
 
 def step_gil(ms):
-    """Another thread enters C code that keeps the GIL, 20 ms before this one wants it back."""
+    """A second thread enters C code that keeps the GIL, 20 ms before this thread needs the GIL again."""
     begins = []
 
     def hold():
@@ -145,7 +146,7 @@ def step_gil(ms):
 
 
 def step_share(ms):
-    """Both compute: what this thread neither ran nor was ready to run, it waited for the GIL."""
+    """Both compute: time in which this thread was neither running nor runnable was a wait for the GIL."""
     done = sibling.ask(lambda: spin(ms))
     begin, cpu, delay = now(), time.thread_time_ns(), run_delay()
     spin(ms)
@@ -168,18 +169,18 @@ def step_disk(ms):
 
 
 def step_siblingwait(_):
-    """Another thread collects, and this one wants the GIL before that is over."""
+    """A second thread collects, and this thread wants the GIL before the end of the collection."""
     done = sibling.ask(gc.collect)
     begin = now()
     time.sleep(0.002)
     woken = now()
-    done.wait()  # the end of the collection is noted, perhaps late: it lasted at least as long as it computed
+    done.wait()  # the end of the collection is noted, perhaps late: the duration is at least the computing time
     waited = collected(begin + 2 * MS, woken)
     return {"sleep": 2 * MS, "gcsibling": waited, "unsure": max(0, waited - (collections[-1][3] - 2 * MS))}
 
 
 def step_child(ms):
-    """A child that ends so much later."""
+    """A child that ends after the given time."""
     child = subprocess.Popen(["/bin/sleep", str(ms / 1000)])
     begin = now()
     child.wait()
@@ -187,7 +188,7 @@ def step_child(ms):
 
 
 def step_pipe(ms):
-    """Another thread writes so much later."""
+    """A second thread writes after the given time."""
     here, there = os.pipe()
     wrote = []
 
@@ -204,12 +205,12 @@ def step_pipe(ms):
 
 
 async def step_await(ms):
-    await asyncio.sleep(ms / 1000)
+    await (sys.modules.get("trio") or asyncio).sleep(ms / 1000)
     return {"poll": ms * MS}
 
 
 class Truth:
-    """What a request is made of, as far as it is known when its answer is written."""
+    """The composition of a request, as far as known when the answer is written."""
 
     def __init__(self, port=None):
         """port: the client's, where accept() is called in Python (not uvloop's, uWSGI's)."""

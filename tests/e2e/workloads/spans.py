@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service with OpenTelemetry's own SDK, as WSGI (`wsgi`) and ASGI (`asgi`) application. Each span has the kernel's word on the
-thread that started it in its attribute `kernel`; spans are lines of SPANS_FILE, by the SDK's own exporter."""
+"""A service with OpenTelemetry's SDK, as WSGI (`wsgi`) and ASGI (`asgi`) application. Each span has the kernel's ids of the
+starting thread in the attribute `kernel`; spans are lines of SPANS_FILE, by the SDK's exporter."""
 import asyncio
 import contextvars
 import gc
@@ -12,8 +12,9 @@ tracer = None
 
 
 def set_up():
-    """As an application does while it is loaded. SPANS_PROVIDER=none: there is no SDK, or no provider is set; "configured": the
-    service was started by opentelemetry-instrument, which has set one. SPANS_INSTALL: who adds underspan's processor."""
+    """As an application does during load. SPANS_PROVIDER=none: there is no SDK, or no provider is set; "configured": the
+    service was started by opentelemetry-instrument, which has set a provider. SPANS_INSTALL: the place that adds underspan's
+    processor."""
     global tracer
     how = os.environ.get("SPANS_PROVIDER")
     if how == "none":
@@ -26,7 +27,7 @@ def set_up():
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
     provider = trace.get_tracer_provider() if how == "configured" else TracerProvider()
-    out = open(os.environ["SPANS_FILE"], "a")  # appends: workers share it
+    out = open(os.environ["SPANS_FILE"], "a")  # appends: workers share the file
     provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\n")))
     if how != "configured":
         trace.set_tracer_provider(provider)
@@ -37,20 +38,22 @@ def set_up():
 
 
 def kernel():
-    """[pid, tid] as the kernel calls this thread, in its own PID namespace and in that of /proc."""
+    """[pid, tid] of this thread in the kernel, in the process's PID namespace and in the namespace of
+    /proc."""
     with open("/proc/thread-self/status") as f:
         fields = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
     return [int(fields["NStgid"].split()[-1]), int(fields["NSpid"].split()[-1])]
 
 
 def span(name):
-    """Started by whoever calls this."""
+    """Started by the calling thread."""
     return tracer.start_as_current_span(name, attributes={
         "kernel": kernel(), "namespace": os.readlink("/proc/thread-self/ns/pid"), "name": threading.current_thread().name})
 
 
 def work(path):
-    """What a request does inside its server span: a child, one of another thread, one of a forked process, a collection."""
+    """A request's work inside the server span: a child, a span of a second thread, a span of a forked process, a
+    collection."""
     with span("child"):
         pass
     context = contextvars.copy_context()

@@ -130,8 +130,8 @@ def code_made_at_run_time():
     names = {"gc": gc}
     exec("def made():\n\n    gc.collect(0)\n", names)
     names["made"]()
-    truth.append(names)  # it stays alive
-    exec(compile("\n\ngc.collect(0)", "größe.py", "exec"), names)  # it does not
+    truth.append(names)  # keeps the code alive
+    exec(compile("\n\ngc.collect(0)", "größe.py", "exec"), names)  # the code is freed
 
 
 def code_of_short_life():
@@ -152,7 +152,7 @@ def coroutine():
 
 
 def long_function():
-    """Tables of lines longer than any step they can take at once."""
+    """Tables of lines longer than a single step of a reader."""
     names = {"gc": gc}
     source = "def long():\n" + "\n".join(
         "    x = %d%s" % (i, "\n" * (300 if i % 50 == 0 else 1) + "    gc.collect(0)" if i % 100 == 7 else "")
@@ -163,19 +163,19 @@ def long_function():
 
 
 def frozen_modules():
-    """Their code is part of the program since 3.11."""
+    """The code is part of the program since 3.11."""
     for call in range(2):
         for _ in os.walk("/does not exist", onerror=lambda error: collect()):
             pass
 
 
 def popular_code():
-    """A closure made again and again: each has a reference to its code."""
+    """A closure made repeatedly: each has a reference to the same code."""
     def made():
         gc.collect(0)
     references = [made.__code__] * 1_300_000
     made()
-    time.sleep(0.3)  # it has been looked at
+    time.sleep(0.3)  # the place has been read
     del references
 
 
@@ -188,7 +188,7 @@ def long_names():
 
 
 def traced():
-    """A call is traced before its first instruction."""
+    """A call is traced before the first instruction."""
     def trace(frame, event, argument):
         if frame.f_code is called.__code__:
             sys.settrace(None)
@@ -224,7 +224,7 @@ def main():
     thread.join()
     gc.callbacks.remove(callback)
     end = now()
-    time.sleep(0.3)  # all of it has been looked at
+    time.sleep(0.3)  # all places have been read
     tell(begin=begin, end=end, truth=[t for t in truth if "stack" in t])
     listen()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""storm.py THREADS SECONDS: threads that sleep a little, again and again, and one that connects, again and again.
+"""storm.py THREADS SECONDS: threads with many short sleeps, and a thread with many connects.
 Counts both."""
 import os
 import socket

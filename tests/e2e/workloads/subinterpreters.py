@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module with which CPython makes interpreters, by the name that this version has for it: `interpreters`."""
+"""CPython's module for making interpreters, by the name of this version: `interpreters`."""
 try:
     import _interpreters as interpreters
 except ImportError:

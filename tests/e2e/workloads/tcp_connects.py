@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects to what listens, refuses, swallows and cannot be reached, IPv4 and IPv6, blocking and not, in several threads.
-Prints what connect() itself said of each: one JSON line. Arguments: number of connects, how many of them are slow."""
+"""Connections to listening, refusing, silent and unreachable addresses, IPv4 and IPv6, blocking and not, in several
+threads. Prints the result of each connect(): one JSON line. Arguments: number of connects, number of slow connects."""
 import errno
 import json
 import select
@@ -11,7 +11,7 @@ import time
 
 FAMILIES = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 LOCAL = {"ipv4": "127.0.0.1", "ipv6": "::1"}
-# set up by the test: a neighbour that does not answer, no route, routes that say no, a router that says no
+# set up by the test: a neighbour that does not answer, no route, refusing routes, a refusing router
 SLOW = {"black_hole": {"ipv4": "10.99.0.9", "ipv6": "fd99::9"},
         "router": {"ipv4": "10.98.0.1", "ipv6": "fd98::1"}}
 NOWHERE = {"no_route": {"ipv4": "198.51.100.1", "ipv6": "2001:db8:1::1"},

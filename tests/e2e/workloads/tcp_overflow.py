@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listeners that do not accept while more clients come than their queues hold; then some are accepted and all is closed.
-Prints the network namespace's own count of what happened. To be run in one that nobody else uses.
-Arguments: how many listeners, how many clients each; with "wait", each step waits for a line."""
+"""Listeners that do not accept while more clients come than the queues hold; then some are accepted and all are
+closed. Prints the network namespace's counters. To be run in a private namespace. Arguments: number of listeners,
+clients of each; with "wait", each step waits for a line."""
 import json
 import socket
 import sys

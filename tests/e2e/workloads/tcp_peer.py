@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One end of TCP connections, told what to do: each line is a word for one of its threads (wire.Peer). Every answer
-has the thread's ids and when it began and ended, on the clock that the kernel stamps events with, and for how long
-of that it had no processor."""
+"""One end of TCP connections under remote control: each line is a word for a thread of the program (wire.Peer).
+Every answer has the thread's ids, begin and end, on the clock of the kernel's events, and the time without a
+processor in between."""
 import json
 import os
 import queue
@@ -102,7 +102,7 @@ WORDS = {f.__name__: f for f in
 
 
 def run_delay():
-    """How long this thread has waited for a processor so far."""
+    """Total time of this thread's waits for a processor."""
     with open("/proc/thread-self/schedstat") as f:
         return int(f.read().split()[1])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""thread_storm.py N NAME: starts N threads one after the other, each named NAME; then stays."""
+"""thread_storm.py N NAME: starts N threads in sequence, each named NAME; then stays."""
 import os
 import sys
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a program under watch talks with its test (host.Workload). Runs on CPython 3.8 and newer."""
+"""The protocol between a watched program and the test (host.Workload). Runs on CPython 3.8 and newer."""
 import gc
 import json
 import os
@@ -9,7 +9,7 @@ import threading
 import time
 
 assert time.get_clock_info("perf_counter").implementation == "clock_gettime(CLOCK_MONOTONIC)"
-now = time.perf_counter_ns  # the clock that the kernel stamps events with
+now = time.perf_counter_ns  # the clock of the kernel's events
 
 
 def tell(**what):
@@ -18,13 +18,13 @@ def tell(**what):
 
 
 def listen():
-    """Waits for the test's next word; False when it has closed the pipe."""
+    """Waits for the test's next word; False when the test has closed the pipe."""
     return bool(os.read(0, 100))
 
 
 def warm_up(**more):
-    """Says who this is and collects until the test, which waits for such a row, says go on."""
-    if "BECOME_USER" in os.environ:  # this late, for the files of the test may be another user's
+    """Identifies the program and collects until the test has seen such a row and sends "go on"."""
+    if "BECOME_USER" in os.environ:  # late, as the files of the test may belong to a different user
         os.setgroups([])
         os.setgid(int(os.environ["BECOME_USER"]))
         os.setuid(int(os.environ["BECOME_USER"]))
@@ -35,14 +35,14 @@ def warm_up(**more):
 
 
 def run_delay_ns():
-    """How long this process's threads, also those that ended, were runnable without a CPU."""
+    """Time in which this process's threads, ended threads included, were runnable without a CPU."""
     total = _ended_delay
     for tid in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{tid}/schedstat") as f:
                 total += int(f.read().split()[1])
         except (FileNotFoundError, ProcessLookupError):
-            pass  # it said so as its last act
+            pass  # reported by thread_ends()
     return total
 
 
@@ -50,14 +50,14 @@ _ended_delay = 0
 
 
 def thread_ends():
-    """For run_delay_ns(): called by a thread as its last act."""
+    """For run_delay_ns(): called by a thread as the last action."""
     global _ended_delay
     with open("/proc/thread-self/schedstat") as f:
         _ended_delay += int(f.read().split()[1])
 
 
 def frames(frame):
-    """The stack as Python itself tells it: qualified name, file, line, the innermost first."""
+    """The stack from Python's frames: qualified name, file, line, innermost first."""
     found = []
     while frame:
         code = frame.f_code
@@ -69,9 +69,9 @@ def frames(frame):
 class Collections:
     """The truth about this process's collections, from gc.callbacks, between start() and stop().
 
-    Stamps are the callback's last act at the start and its first at the end, next to the collection.
-    A switch of threads or a preemption can still come in between, so the thread's CPU time and its
-    involuntary context switches are noted too.
+    Stamps are the callback's last action at the start and the first at the end, next to the collection. A
+    switch of threads or a preemption can still come in between, so the thread's CPU time and involuntary
+    context switches are noted too.
     """
 
     FIELDS = ("start", "stop", "start_cpu", "stop_cpu", "start_switches", "stop_switches",
@@ -97,7 +97,7 @@ class Collections:
                 self._numbers.append(number)
 
     def start(self):
-        time.sleep(0.02)  # what came before is told apart by clocks that differ
+        time.sleep(0.02)  # separates earlier collections by more than the difference of clocks
         gc.callbacks.append(self._callback)
         self.begin = now()
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests handed by a loop to a thread of the pool: a row names the thread that ran the endpoint, or tells that the work was elsewhere.
+Never a wrong thread, never the pool's work as an unexplained wait. The answer's head is the truth, with the thread's id."""
+import concurrent.futures
+import http.client
+import os
+import time
+
+import pytest
+
+import host
+import servers
+from ledger_services import lacking
+from test_request import MS, TRACKERS, total, trace_of
+
+SERVERS = {"asyncio": ["--loop=asyncio", "--http=h11"], "uvloop": ["--loop=uvloop", "--http=httptools"]}
+# concurrent clients, requests of each, threads of the pool, the paths
+LOADS = {
+    "alone": (1, 40, 4, ["/pool/5"]),
+    "as many as threads": (4, 60, 4, ["/pool/3"]),
+    "more than threads": (8, 60, 4, ["/pool/3", "/pool/1"]),
+    "very short": (6, 150, 4, ["/pool/0"]),
+    "beside coroutines": (6, 60, 4, ["/pool/4", "/loop/3", "/loop/0"]),
+    "twice": (4, 40, 4, ["/twice/3", "/pool/2"]),
+}
+
+
+def client(port, n, first, paths):
+    """{trace: (path, tid, ns)} of n requests on one connection."""
+    truths, connection = {}, http.client.HTTPConnection("127.0.0.1", port)
+    for i in range(first, first + n):
+        path = paths[i % len(paths)]
+        connection.request("GET", path, headers={"traceparent": f"00-{trace_of(i)}-{i + 1:016x}-01"})
+        answer = connection.getresponse()
+        answer.read()
+        truths[trace_of(i)] = path, int(answer.headers["X-Tid"]), int(answer.headers["X-Ns"])
+    connection.close()
+    return truths
+
+
+def start(cleanup, python, name, threads):
+    port = servers.free_port()
+    server = servers.Server([python.path, "-m", "uvicorn", f"--port={port}", "--log-level=error", *SERVERS[name], "pool_app:app"], cwd="/tmp",
+                            env={"PYTHONPATH": host.WORKLOADS, "POOL_THREADS": str(threads)})
+    cleanup.append(server)
+    server.port = port
+
+    def up():
+        try:
+            return client(port, 1, 10**6, ["/loop/0"])
+        except ConnectionRefusedError:
+            assert server.process.poll() is None, "\n".join(server.log)
+    host.wait_until(up, 30, "uvicorn answers")
+    return server
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, cleanup, debian_python):
+    missing = lacking("FastAPI sync endpoints, uvloop")
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
+    clients, each, threads, paths = LOADS[load]
+    server = start(cleanup, debian_python, name, threads)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
+    time.sleep(0.3)
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        parts = [pool.submit(client, server.port, each, 1 + n * 10_000, paths) for n in range(clients)]
+        truths = {trace: truth for part in parts for trace, truth in part.result().items()}
+    rows = agent.wait_rows("ebpf_request", lambda r: r["host_pid"] == server.pid and r["trace_id"] in truths, n=len(truths))
+    assert len(rows) == len(truths), f"{len(rows)} rows of {len(truths)} requests"
+    linked, wrong, silent = 0, [], []
+    for row in rows:
+        path, tid, ns = truths[row["trace_id"]]
+        assert total(row) == row["duration_ns"] and row["path"] == path, row
+        if path.startswith("/loop"):
+            wrong += [row] * (row["link"] != "same" or row["tid"] != tid)
+        elif row["link"] == "wake":
+            linked += 1
+            wrong += [(row, truths[row["trace_id"]])] * (row["tid"] != tid)
+        elif row["await_ns"] > MS and "work_elsewhere" not in row["not_measured"]:
+            silent.append((row, ns))
+    asked = sum(not path.startswith("/loop") for path, _, _ in truths.values())
+    print(f"{name}, {load}: {asked} of the pool, {linked} linked, {len(wrong)} to a wrong thread, {len(silent)} neither linked nor marked")
+    if os.environ.get("POOLS_SHOW"):
+        print(wrong[:2], silent[:2])
+    assert not wrong, (len(wrong), wrong[0])
+    assert not silent, (len(silent), silent[0])
+    if load == "alone":
+        assert linked >= 0.9 * asked
+
+
+PARTS = {
+    "asyncio": ["-m", "uvicorn", "--loop=asyncio", "--http=h11", "--log-level=error", "--port={port}", "pool_part_app:asgi"],
+    "uvloop": ["-m", "uvicorn", "--loop=uvloop", "--http=httptools", "--log-level=error", "--port={port}", "pool_part_app:asgi"],
+    "gevent": ["-m", "gunicorn", "--worker-class=gevent", "--log-level=warning", "--bind=127.0.0.1:{port}", "pool_part_app:wsgi"],
+}
+PATHS = ["/sleep-20/cpu-10/pool-5", "/cpu-20/pool-3", "/cpu-10/name-0/sleep-10", "/sleep-30/cpu-20/name-0", "/pool-5/sleep-20", "/pool-5"]
+
+
+def ask_parts(port, n, first, paths):
+    """{trace: (path, tid, waited, worked)} of n requests on one connection."""
+    truths, connection = {}, http.client.HTTPConnection("127.0.0.1", port)
+    for i in range(first, first + n):
+        path = paths[i % len(paths)]
+        connection.request("GET", path, headers={"traceparent": f"00-{trace_of(i)}-{i + 1:016x}-01"})
+        answer = connection.getresponse()
+        answer.read()
+        truths[trace_of(i)] = path, *(int(answer.headers[name]) for name in ("X-Tid", "X-Waited", "X-Worked"))
+    connection.close()
+    return truths
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_in_the_pool_is_no_wait_for_the_pool(name, clients, start_agent, cleanup, debian_python):
+    """A handler on the loop has a name resolved, or a file read, by a thread of the pool: what the handler did before is not `pool_wait`."""
+    port = servers.free_port()
+    argv = [argument.format(port=port) for argument in PARTS[name]]
+    server = servers.Server([debian_python.path, *argv], cwd="/tmp", env={"PYTHONPATH": host.WORKLOADS})
+    cleanup.append(server)
+
+    def up():
+        try:
+            return ask_parts(port, len(PATHS), 10**6, PATHS)
+        except ConnectionRefusedError:
+            assert server.process.poll() is None, "\n".join(server.log)
+    host.wait_until(up, 30, f"{name} answers")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    host.wait_until(lambda: ask_parts(port, 1, 2 * 10**6, PATHS) and agent.select("ebpf_request", lambda r: r["server_port"] == port
+                                                                                   and not {"gil", "gc"} & set(r["not_measured"])), 20, "rows")
+    time.sleep(0.3)
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        parts = [pool.submit(ask_parts, port, 24, 1 + n * 10_000, PATHS) for n in range(clients)]
+        truths = {trace: truth for part in parts for trace, truth in part.result().items()}
+    rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] == port and r["trace_id"] in truths, n=len(truths))
+    assert len(rows) == len(truths)
+    wrong = []
+    for row in rows:
+        path, tid, waited, worked = truths[row["trace_id"]]
+        assert total(row) == row["duration_ns"] and row["path"] == path, row
+        said = {part: row[part + "_ns"] / MS for part in ("pool_wait", "await", "cpu", "runq", "gil", "loop_busy") if row[part + "_ns"]}
+        if row["link"] == "same" and row["tid"] != tid or row["link"] != "same" and path != "/pool-5":
+            wrong.append((path, "thread", row["link"], said))
+        if row["pool_wait_ns"] > waited + 2 * MS:
+            wrong.append((path, "pool_wait", waited / MS, said))
+        if worked > 2 * MS and row["link"] == "same" and "work_elsewhere" not in row["not_measured"]:
+            wrong.append((path, "silent", worked / MS, said, row["model"], row["not_measured"]))
+    print(f"{name}, {clients}: {len(rows)} rows, {sum(r['link'] == 'wake' for r in rows)} linked, {len(wrong)} wrong")
+    assert not wrong, (len(wrong), wrong[:8])

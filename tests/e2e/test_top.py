@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan top`: --once against a program of known waits, and the real screen in tmux."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from agent import UNDERSPAN, run_underspan
+from test_errors import USAGE, check_sentence
+
+PROGRAM = """
+import gc, json, sys, threading, time
+lock, told = threading.Lock(), {}
+def timed(name, what):
+    begin = time.monotonic_ns(); what(); told[name] = told.get(name, 0) + time.monotonic_ns() - begin
+def nap(): time.sleep(0.02)
+def naps():
+    name = threading.current_thread().name
+    for _ in range(150): timed(name, nap)
+def holder():
+    for _ in range(40):
+        with lock: time.sleep(0.05)
+        time.sleep(0.025)
+def wait_for_lock(): lock.acquire()
+def waiter():
+    for _ in range(40):
+        timed("waiter", wait_for_lock); lock.release(); time.sleep(0.005)
+pauses = []
+gc.disable()
+gc.callbacks.append(lambda phase, info: pauses.append(time.monotonic_ns()))
+print("ready", flush=True)
+input()
+threads = [threading.Thread(target=naps, name=f"napper-{i}") for i in range(3)]
+threads += [threading.Thread(target=f, name=f.__name__) for f in (holder, waiter)]
+for t in threads: t.start()
+for t in threads: t.join()
+objects = [[i] for i in range(300_000)]
+del pauses[:]
+for _ in range(20): gc.collect()
+told["gc"] = sum(b - a for a, b in zip(pauses[::2], pauses[1::2]))
+print(json.dumps(told), flush=True)
+input()
+"""
+
+
+def program(cleanup, text=PROGRAM, *arguments):
+    process = subprocess.Popen(["/usr/bin/python3", "-c", text, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    cleanup.append(process)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def until_attached(pid):
+    """All trackers are: no more BPF links for a second and a half."""
+    links, since = 0, time.monotonic()
+    while not links or time.monotonic() - since < 1.5:
+        now = subprocess.run(["ls", "-l", f"/proc/{pid}/fd"], capture_output=True, text=True).stdout.count("bpf_link")
+        if now != links:
+            links, since = now, time.monotonic()
+        time.sleep(0.1)
+
+
+def test_once_is_what_the_threads_did(cleanup):
+    process = program(cleanup)
+    top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "--threads", "-d0", f"-p{process.pid}"], stdout=subprocess.PIPE, text=True)
+    cleanup.append(top)
+    until_attached(top.pid)
+    print(file=process.stdin, flush=True)
+    told = json.loads(process.stdout.readline())
+    time.sleep(1)
+    top.send_signal(signal.SIGINT)
+    report = json.loads(top.communicate(timeout=30)[0])
+    [found] = report["processes"]
+    assert (found["host_pid"], found["gil_measured"], found["busy_max"], report["left_out"]) == (process.pid, True, None, 0)
+    threads = {t["name"]: {part: (share or 0) * report["duration_s"] * 1e9 for part, share in t["shares"].items()} for t in found["threads"]}
+    for name in "napper-0", "napper-1", "napper-2":
+        waited = sum(threads[name][part] for part in ("sleep", "runq", "gil", "lock", "other"))
+        assert waited == pytest.approx(told[name], rel=0.02), (name, threads[name], told)
+        assert threads[name]["sleep"] >= 150 * 20e6 * 0.99
+    waited = threads["waiter"]["lock"]
+    # the run queue includes the thread's returns from sleep
+    assert waited <= told["waiter"] * 1.02 and waited + threads["waiter"]["runq"] + threads["waiter"]["gil"] > told["waiter"] * 0.98, (threads["waiter"], told)
+    assert threads["MainThread"]["gc"] == pytest.approx(told["gc"], rel=0.02)
+    lines = {line["line"].split(" (")[0]: line["shares"] for line in found["lines"]}
+    naps = sum(threads[f"napper-{i}"]["sleep"] for i in range(3)) / 1e9 / report["duration_s"]
+    assert 0.9 * naps < lines["nap"]["sleep"] <= naps * 1.001, (lines, naps)
+    assert abs(sum(t["shares"]["sleep"] for t in found["threads"]) - found["shares"]["sleep"]) < 0.001
+    assert abs(sum(line["shares"]["sleep"] for line in found["lines"]) - found["shares"]["sleep"]) < 0.02
+
+
+def test_once_as_text(cleanup):
+    process = program(cleanup, HOSTILE)
+    done = run_underspan("top", "--once", "-d2", "-p", str(process.pid), timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert re.search(r"^ +PID NAME .*HID% +CPU% +GIL%", done.stdout, re.M) and re.search(r"PID THREAD .*WAIT%", done.stdout)
+    assert re.search(rf"^ *{process.pid} worker-\* +3 ", done.stdout, re.M), done.stdout
+    assert "nap (<string>:4)" in done.stdout
+
+
+STORM = """
+import threading, time
+a, b = threading.Semaphore(0), threading.Semaphore(0)
+def one():
+    while True: a.acquire(); b.release()
+def two():
+    while True: a.release(); b.acquire()
+for f in one, two: threading.Thread(target=f, daemon=True).start()
+print("ready", flush=True)
+time.sleep(300)
+"""
+
+
+def test_what_the_governor_takes_out_is_not_0(cleanup):
+    """Two threads hand a lock back and forth; no tracker of it is allowed its price for all the time."""
+    process = program(cleanup, STORM)
+    done = run_underspan("top", "--once", "--json", "-d12", "-p", str(process.pid), timeout=60)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and "off_cpu is taken out" in done.stderr and "off_cpu" in report["not_measured"], done
+    [found] = report["processes"]
+    for entry in found, *found["threads"]:
+        assert {entry["shares"][part] for part in ("gil", "lock", "net", "runq", "idle")} == {None} and entry["shares"]["cpu"] > 0.1, found
+    text = run_underspan("top", "--once", "-d12", "-p", str(process.pid), timeout=60).stdout
+    assert re.search(r"^not measured all the time \(-\): off_cpu", text, re.M) and re.search(r"Thread-\* .* -  ", text), text
+
+
+def test_bad_input():
+    check_sentence(run_underspan("top"), 1, "have to be a terminal: use --once")
+    check_sentence(run_underspan("top", "--json"), USAGE, "needs --once")
+    check_sentence(run_underspan("top", "--once", "--sort=x"), USAGE, "sort")
+    check_sentence(run_underspan("top", "--once", "-p", "x"), USAGE, "process id|no pid")
+
+
+# ---- the screen ----
+
+HOSTILE = """
+import threading, time
+name = "e\\x1b[31mvil\\x07\\u202e-1"
+def nap(): time.sleep(0.01)
+def work():
+    while True: nap()
+threads = [threading.Thread(target=work, name=name if i == 0 else f"worker-{i}", daemon=True) for i in range(4)]
+print("ready", flush=True)
+for t in threads: t.start()
+threading.Event().wait()
+"""
+
+
+class Tmux:
+    def __init__(self, directory, *command, size=(80, 24)):
+        self.socket = str(directory / "tmux")
+        self.run("-f/dev/null", "new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "/bin/sh")
+        time.sleep(0.3)
+        self.type("PS1='$ '; clear", "Enter")
+        self.type(" ".join(command) + "; stty -a | grep -o -- '-\\?echo ' ; echo ended=$?", "Enter")
+
+    def run(self, *arguments):
+        return subprocess.run(["tmux", "-S", self.socket, *arguments], capture_output=True, text=True, check=True, timeout=20).stdout
+
+    def type(self, *keys):
+        self.run("send-keys", *keys)
+
+    def screen(self):
+        return self.run("capture-pane", "-p")
+
+    def until(self, wanted, seconds=40):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            text = self.screen()
+            if re.search(wanted, text, re.M):
+                return text
+            time.sleep(0.2)
+        raise AssertionError(f"no {wanted!r} in:\n{self.screen()}")
+
+    def kill(self):
+        subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True)
+
+
+@pytest.fixture
+def terminal(tmp_path, cleanup):
+    def start(*arguments, **more):
+        tmux = Tmux(tmp_path, UNDERSPAN, "top", *arguments, **more)
+        cleanup.append(tmux)
+        return tmux
+    return start
+
+
+def test_the_screen(terminal, cleanup):
+    process = program(cleanup, HOSTILE)
+    tmux = terminal(f"-p{process.pid}")
+    text = tmux.until(rf"^ *{process.pid} python")
+    lines = text.splitlines()
+    assert lines[0].startswith("underspan top ") and "by waits" in lines[0] and max(map(len, lines)) <= 80
+    assert lines[1].split() == "PID NAME REQ/s BUSY QUE HID% CPU% GIL% GC% LOCK% NET% RUNQ% LAGms".split()
+    tmux.type("t")
+    text = tmux.until(r"worker-\* +3 +\d+")
+    assert "evil" not in text and "\x1b" not in text and re.search(r"e.*vil", text), text
+    tmux.type("l")
+    tmux.until(rf"{process.pid} nap \(<string>:4\) +\d+")
+    tmux.type(">")
+    tmux.until("by hidden")
+    tmux.type("?")
+    tmux.until("threads of a pool as one line")
+    tmux.type("t")
+    tmux.run("resize-window", "-x", "40", "-y", "10")
+    text = tmux.until(r"PID THREAD.*GIL%")
+    assert max(map(len, text.splitlines())) <= 40 and len(text.splitlines()) <= 10 and re.search(r"worker-\* ", text)
+    tmux.run("resize-window", "-x", "120", "-y", "30")
+    tmux.until("DISK%.*OTH%")
+    tmux.type("q")
+    text = tmux.until("ended=0")
+    assert re.search(r"^echo *$", text, re.M), text  # the terminal echoes again
+    assert "underspan top 1" not in text and "underspan: error" not in text
+
+
+@pytest.mark.parametrize("how", ["TERM", "INT", "key", "gone"])
+def test_the_terminal_is_given_back(how, terminal, cleanup):
+    process = program(cleanup, HOSTILE)
+    tmux = terminal(f"-p{process.pid}", size=(40, 12))
+    tmux.until(rf"^ *{process.pid} python")
+    if how == "key":
+        tmux.type("C-c")
+    elif how == "gone":
+        process.kill()
+        process.wait()
+    else:
+        [top] = subprocess.run(["pgrep", "-o", "-f", f"underspan top -p{process.pid}$"], capture_output=True, text=True).stdout.split()
+        os.kill(int(top), getattr(signal, "SIG" + how))
+    text = tmux.until("ended=0")
+    assert "echo" in text and "-echo" not in text

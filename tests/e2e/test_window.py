@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan offcpu` and `gil` of a window of a database: known rows in, exact numbers out; and the same seconds live and stored."""
+import gzip
+import json
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from agent import NO_ENGINE, UNDERSPAN, plain_build, run_underspan
+from answers import Answers, emptied, store_of_answers
+from store_fixture import Store
+from test_errors import FAILED, USAGE, check_sentence
+
+pytestmark = plain_build(NO_ENGINE)
+T0 = (int(time.time()) - 1800) * 1_000_000  # half an hour ago
+LONG = "--since=2h"
+NAP = ["nap (/srv/app.py:3)", "work (/srv/app.py:5)"]
+READ = ["read (/srv/db.py:7)", "work (/srv/app.py:5)"]
+
+
+class Window(Answers):
+    def __init__(self, store):
+        super().__init__(store, T0)
+
+    def off(self, at, ms, cause="sleep", stack=NAP, name="worker", seconds=10, **more):
+        """An interval of the sums that began at `at` seconds."""
+        self.insert("ebpf_off_cpu_profile", {
+            "host": "h1", "pid": 7, "tid": 8, "host_pid": 107, "host_tid": 108, "comm": "python", "thread_name": name, "service": "shop",
+            "start_time": self.moment(at * 1000), "end_time": self.moment((at + seconds) * 1000), "duration_ns": seconds * 10**9,
+            "count": 1, "off_ns": round(ms * 1e6), "cause": cause, "state": "S", "syscall": "clock_nanosleep", "py_stack": stack, **more})
+
+    def waits(self, at, ms, name="worker", waits=3, **more):
+        self.insert("ebpf_gil_wait_profile", {
+            "host": "h1", "pid": 7, "tid": 8, "host_pid": 107, "host_tid": 108, "comm": "python", "thread_name": name, "service": "shop",
+            "start_time": self.moment(at * 1000), "end_time": self.moment(at * 1000 + 10_000), "waits": waits, "wait_ns": round(ms * 1e6),
+            "max_ns": round(ms * 1e6 / waits), **more})
+
+    def wait(self, at, ms, holders, line="spin (/srv/app.py:9)", weight=1, **more):
+        self.insert("ebpf_gil_wait", {
+            "host": "h1", "pid": 7, "tid": 8, "host_pid": 107, "host_tid": 108, "thread_name": "worker", "service": "shop", "weight": weight,
+            "start_time": self.moment(at * 1000 - ms), "end_time": self.moment(at * 1000), "duration_ns": round(ms * 1e6), "method": "sched",
+            "holders": [{"tid": tid, "ns": round(part * 1e6), "thread_name": name} for tid, part, name in holders],
+            "holder_py_stack": [line] if line else [], **more})
+
+    def json(self, *arguments):
+        done = self.command(*arguments, "--json")
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return json.loads(done.stdout)
+
+    def stacks(self, *arguments):
+        """{(frames): microseconds}"""
+        return {tuple(s["frames"]): s["us"] for s in self.json("offcpu", *arguments)["stacks"]}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with store_of_answers(tmp_path_factory.mktemp("window")) as store:
+        yield store
+
+
+@pytest.fixture
+def ask(shared):
+    return Window(emptied(shared))
+
+
+def ago(ms):
+    """An option's value for a moment after T0, on a second or two: rows lie five seconds apart from edges."""
+    return f"{round(time.time() - T0 / 1e6 - ms / 1000)}s"
+
+
+@pytest.fixture
+def known(ask):
+    """Two windows of 100 s, from -200 and from 0; an interval belongs to the window of its end."""
+    ask.agent(-200_000, 300, trackers=["off_cpu_profile", "gil_wait_profile"])
+    ask.off(-5, 10)              # ends at 5: of the second window
+    ask.off(-15, 7)              # ends at -5: of the first
+    ask.off(20, 27, weight=2)
+    ask.off(40, 5, stack=READ, cause="net", syscall="recvfrom")
+    ask.off(50, 2, tid=9, host_tid=109, host_pid=207, pid=17)  # the same thread name in a second process
+    ask.off(60, 3, service="other", host="h2", name="MainThread")
+    ask.off(0, 6, name="", comm="x")  # before the name was read
+    ask.off(70, 4, tid=99, stack=[], kernel_stack=["futex_wait"], user_stack=["take", "main"], cause="lock", syscall="futex", name="")
+    ask.off(85, 1, host_pid=0, pid=0, tid=0, service="", name="", stack=[], cause="disk", syscall="")
+    ask.off(95, 999)             # ends later
+    return ask
+
+
+def window(since=0, until=100_000):
+    return f"--since={ago(since)}", f"--until={ago(until)}"
+
+
+NAPS = ("worker (shop)", *reversed(NAP), "clock_nanosleep [sleep]")
+
+
+def test_stacks_of_a_window(known):
+    assert known.stacks(*window()) == {
+        NAPS: 72_000, ("worker (shop)", *reversed(READ), "recvfrom [net]"): 5_000, ("python (shop)", "main", "take", "futex_wait", "futex [lock]"): 4_000,
+        ("MainThread (other)", *reversed(NAP), "clock_nanosleep [sleep]"): 3_000, ("[found no room in the kernel]", "[disk]"): 1_000}
+    assert known.stacks(*window(-200_000, 0)) == {("worker", *reversed(NAP), "clock_nanosleep [sleep]"): 7_000}
+    shop = {("worker", *NAPS[1:]): 72_000, ("worker", *reversed(READ), "recvfrom [net]"): 5_000, ("python", "main", "take", "futex_wait", "futex [lock]"): 4_000}
+    assert known.stacks("--service=shop", *window()) == shop == known.stacks("--service=shop", "--host=h1", *window())
+    assert known.stacks("-p107", *window()) == known.stacks("-p7", *window()) != shop
+    assert known.stacks("-p107,207", *window())[("worker (h1, pid 207)", *NAPS[1:])] == 2_000
+    assert known.stacks("--host=h2", *window()) == {("MainThread", *NAPS[1:]): 3_000}
+    report = known.json("offcpu", "--service=shop", *window())
+    assert (report["off_cpu_us"], report["service"], report["pids"], report["notes"]) == (81_000, "shop", [], [])
+    assert (report["begin_us"], report["end_us"]) == (T0 - 5_000_000, T0 + 80_000_000)
+    assert round(report["measured_s"]) == 100 and abs(report["duration_s"] - 100) < 2
+    woken = known.stacks("--wakers", "--host=h2", *window())
+    assert woken == {("MainThread", *NAPS[1:], "--", "[no thread: a timer or a device]"): 3_000}
+
+
+def test_two_windows(known):
+    arguments = [*window(), f"--against-since={ago(-200_000)}", f"--against-until={ago(0)}", "--service=shop"]
+    report = known.json("offcpu", *arguments)
+    changes = {tuple(s["frames"]): (s["before_us"], s["us"]) for s in report["stacks"]}
+    assert changes[("worker", *NAPS[1:])] == (7_000, 72_000) and len(changes) == 3
+    assert report["against"]["to_us"] < report["to_us"] and round(report["against"]["measured_s"]) == 200
+    text = known.command("offcpu", *arguments).stdout
+    assert re.search(r"81\.000 ms off the CPU, before 7\.000 ms \(", text) and re.search(r"\+65\.000 +7\.000 +72\.000 +worker", text), text
+    # as long a window, which ends so long ago
+    shorter = known.json("offcpu", *window(), f"--against-since={ago(-100_000)}")
+    assert abs(shorter["against"]["to_us"] - T0) < 2_500_000
+    waits = known.json("gil", *window(), f"--against-since={ago(-100_000)}")
+    assert (waits["wait_ns"], waits["before_ns"]) == (0, 0)
+
+
+def test_all_forms(known, tmp_path):
+    def written(name):
+        done = known.command("offcpu", "--service=shop", *window(), "-o", str(tmp_path / name))
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return (tmp_path / name).read_bytes()
+    folded = known.command("offcpu", "--service=shop", *window(), "--folded").stdout.splitlines()
+    assert f"{';'.join(('worker', *NAPS[1:]))} 72000" in folded and len(folded) == 3
+    assert b"work (/srv/app.py:5) (77.000 ms" in written("x.svg") and b"service shop" in written("x.svg")
+    assert b"service shop" in written("x.html")
+    assert sum(json.loads(written("x.speedscope.json"))["profiles"][0]["weights"]) == 81_000
+    assert len(gzip.decompress(written("x.pb.gz"))) > 100
+    text = known.command("offcpu", "--service=shop", *window()).stdout
+    assert re.match(r"service shop, .* UTC, measured for [\d.]+ s: 81\.000 ms off the CPU\n", text), text
+    assert re.search(r"72\.000 +88\.9%  worker: clock_nanosleep \[sleep\]; nap \(app.py:3\) < work", text), text
+
+
+def test_gil_of_a_window(known):
+    known.waits(10, 40, waits=4)
+    known.waits(20, 10, waits=1, tid=9, host_tid=109)
+    known.waits(30, 2, name="MainThread", weight=3)
+    known.waits(30, 77, host="h2", service="other", name="x")
+    known.waits(95, 99)  # ends later
+    known.wait(15, 30, [(9, 20, "spinner"), (10, 8, "MainThread")], weight=2)
+    known.wait(16, 10, [(9, 10, "spinner")], line="")
+    report = known.json("gil", "--service=shop", *window())
+    assert (report["waits"], report["wait_ns"], report["method"]) == (14, 56_000_000, "sched")
+    assert [(t["thread_name"], t["threads"], t["waits"], t["wait_ns"], t["max_ns"], t["p99_ns"]) for t in report["threads"]] == [
+        ("worker", 2, 5, 50_000_000, 10_000_000, None), ("MainThread", 1, 9, 6_000_000, 666_667, None)]
+    assert [(h["thread_name"], h["waits"], h["wait_ns"], h["share"]) for h in report["holders"]] == [
+        ("spinner", 3, 50_000_000, pytest.approx(5 / 7)), ("MainThread", 2, 16_000_000, pytest.approx(16 / 70))]
+    assert report["holders"][0]["lines"] == [{"line": "spin (/srv/app.py:9)", "waits": 2, "wait_ns": 40_000_000}]
+    assert report["holder_unknown_ns"] == 4_000_000
+    text = known.command("gil", "--service=shop", *window()).stdout
+    assert re.search(r"service shop, .*: 14 waits for the GIL, 56\.000 ms", text) and re.search(r" 2 x  worker +5 +50\.000", text), text
+    apart = known.json("gil", *window(), "--host=h1", "-p107,999")
+    assert apart["threads"][0]["thread_name"] == "worker (h1, pid 107)"
+    page = known.command("gil", "--service=shop", *window(), "--html").stdout
+    assert "spinner" in page and "service shop" in page
+
+
+def test_smaller_stacks_are_summed(known):
+    """More than an answer holds: nothing is missing from the total."""
+    known.store.ask(
+        "INSERT INTO ebpf_off_cpu_profile (host, pid, host_pid, thread_name, start_time, end_time, off_ns, cause, state, py_stack) "
+        f"SELECT 'h3', 1, 1, 't', fromUnixTimestamp64Micro({T0} + 20000000), fromUnixTimestamp64Micro({T0} + 30000000), 1000 * (number + 1), "
+        "if(number % 2, 'lock', 'net'), 'S', arrayMap(i -> concat('function_', toString(number), '_', toString(i), ' (/srv/a/long/path/file.py:1)'), range(100)) "
+        "FROM numbers(12000)")
+    known.agent(-200_000, 300, host="h3", trackers=["off_cpu_profile"])
+    report = known.json("offcpu", "--host=h3", *window())
+    assert report["off_cpu_us"] == sum(range(1, 12001))
+    rest = [s for s in report["stacks"] if s["frames"][0] == "[smaller stacks]"]
+    assert len(rest) == 2 and 100 < len(report["stacks"]) < 12000
+
+
+def test_not_measured(ask):
+    check_sentence(ask.command("offcpu", LONG), FAILED, "nothing was measured: no agent with the tracker `off_cpu` reported")
+    check_sentence(ask.command("gil", LONG), FAILED, "nothing was measured: no agent with the tracker `gil_wait` reported")
+    ask.insert("ebpf_probe_health", {"host": "h1", "host_pid": 0, "time": ask.moment(0), "tracker": "gil_wait_profile", "live": 0, "reason": "x"})
+    ask.agent(0, 100, trackers=["off_cpu_profile", "gil_wait_profile"])
+    assert ask.stacks(LONG) == {}  # watched, and nothing waited
+    assert ask.json("gil", LONG)["waits"] == 0
+    check_sentence(ask.command("offcpu", LONG, "-p55"), FAILED, r"no agent watched a process of \[55\]")
+    check_sentence(ask.command("gil", LONG, "-p55"), FAILED, r"no agent watched a process of \[55\]")
+    ask.known(pid=55, tracker="gil_wait", live=0, reason="a free-threaded build")
+    assert ask.stacks(LONG, "-p55") == {}
+    check_sentence(ask.command("gil", LONG, "-p55"), FAILED, r"no agent watched a process of \[55\]")
+    check_sentence(ask.command("offcpu", "--since=1h", "--against-since=5h"), FAILED, "nothing was measured")  # of the first
+
+
+def test_bad_input(ask, tmp_path):
+    for name in "offcpu", "gil":
+        check_sentence(run_underspan(name), USAGE, "pid", "-p PID")
+        check_sentence(run_underspan(name, "--since=5m"), USAGE, "no database given")
+        check_sentence(ask.command(name, "--since=5m", "-d1"), USAGE, "leave out -d")
+        check_sentence(ask.command(name, "--since=5m", "--until=6m"), USAGE, "until")
+        check_sentence(ask.command(name, "--since=5m", "--against-since=2m"), USAGE, "against-until")
+        check_sentence(ask.command(name, "--against-since=5m", "--against-until=6m"), USAGE, "against-until")
+    check_sentence(ask.command("offcpu", "--top", "--since=5m"), USAGE, "top")
+    with Store(tmp_path / "empty") as store:
+        check_sentence(Answers(store).command("offcpu"), FAILED, "underspan schema --apply")
+
+
+PROGRAM = """
+import threading, time
+def nap(): time.sleep(0.02)
+def work():
+    for _ in range(150): nap()
+threads = [threading.Thread(target=work, name=f"napper-{i}") for i in range(3)]
+print("ready", flush=True)
+input()
+begin = time.monotonic_ns()
+for t in threads: t.start()
+for t in threads: t.join()
+print("done", flush=True)
+input()
+"""
+
+
+def naps_of(report):
+    return {f: s["us"] for s in report["stacks"] if any(f.startswith("nap (") for f in s["frames"]) for f in s["frames"][:1]}
+
+
+def test_live_and_stored_agree(ask, tmp_path, cleanup):
+    """Three threads sleep 150 times 20 ms: an agent with a database and a live measurement see the same seconds."""
+    process = subprocess.Popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    cleanup.append(process)
+    process.stdout.readline()
+    agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={ask.store.url}", f"--pid={process.pid}", "--trackers=off_cpu,gil_wait",
+                              "--off_cpu.profile_interval=1", f"--spool.directory={tmp_path}", "--report_interval=1"], env=ask.env, stderr=subprocess.PIPE, text=True)
+    cleanup.append(agent)
+    time.sleep(3)
+    live = subprocess.Popen([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d0", "--json"], stdout=subprocess.PIPE, text=True)
+    cleanup.append(live)
+    time.sleep(5)  # started
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    time.sleep(0.5)
+    live.send_signal(signal.SIGINT)
+    seen = naps_of(json.loads(live.communicate(timeout=60)[0]))
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.wait()
+    agent.terminate()
+    assert agent.wait(20) == 0, agent.stderr.read()
+    stored = naps_of(ask.json("offcpu", "--since=60s", f"-p{process.pid}"))
+    assert set(seen) == set(stored) == {f"napper-{i}" for i in range(3)}, (seen, stored)
+    for name, us in stored.items():
+        assert 3_000_000 <= us < 4_500_000, (name, us)  # 150 sleeps of 20 ms, each a little longer
+        assert abs(us - seen[name]) < 0.02 * us, (name, us, seen[name])

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoints handed by a loop to a pool of four threads. Each answer has the id of the thread that ran the endpoint, and the
+duration."""
+import os
+import threading
+import time
+
+import anyio
+from fastapi import Depends, FastAPI, Response
+
+app = FastAPI()
+
+
+@app.on_event("startup")
+async def limit():
+    anyio.to_thread.current_default_thread_limiter().total_tokens = int(os.environ.get("POOL_THREADS", "4"))
+
+
+def work(ms):
+    begin = time.monotonic_ns()
+    time.sleep(ms / 1000)
+    until = time.thread_time_ns() + ms * 100_000
+    while time.thread_time_ns() < until:
+        pass
+    return Response(headers={"X-Tid": str(threading.get_native_id()), "X-Ns": str(time.monotonic_ns() - begin)})
+
+
+@app.get("/pool/{ms}")
+def pool(ms: int):
+    return work(ms)
+
+
+def dependency():
+    time.sleep(0.002)
+
+
+@app.get("/twice/{ms}")
+def twice(ms: int, _=Depends(dependency)):
+    """Two hand-overs."""
+    return work(ms)
+
+
+@app.get("/loop/{ms}")
+async def loop(ms: int):
+    await anyio.sleep(ms / 1000)
+    return Response(headers={"X-Tid": str(threading.get_native_id()), "X-Ns": str(ms * 1_000_000)})
