@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Fetches the embedded ClickHouse engine (libchdb.so, from its npm package) to build/cache/libchdb/.
+# Fetches the embedded ClickHouse engine (libchdb.so, from its npm package): `libchdb.sh [DIR]`. DIR is build/cache/libchdb in the
+# source tree, /usr/local/lib/underspan for a package's copy of this script: underspan looks in both.
 # The version and the package's SHA-512 are pinned; a mismatch is deleted.
 # Does nothing when the verified library is there.
 set -euo pipefail
@@ -18,7 +19,9 @@ x86_64)
     ;;
 esac
 
-directory=build/cache/libchdb
+installer=deploy/dependencies.sh directory=build/cache/libchdb
+[ -x $installer ] || { installer=''; directory=/usr/local/lib/underspan; }
+directory=${1:-$directory}
 library=$directory/libchdb.so
 verified=$directory/verified
 
@@ -30,13 +33,13 @@ fingerprint() { printf '%s %s\n' "$sha512" "$(stat -c '%s %Y' "$library")"; }
 is_verified() { [ -f "$library" ] && [ -f "$verified" ] && [ "$(fingerprint)" = "$(cat "$verified")" ]; }
 
 is_verified && exit 0
-mkdir -p "$directory"
+mkdir -p "$directory" || fail "cannot write $directory: run this as root, or name a directory and give --libchdb=DIRECTORY/libchdb.so"
 # two builds at once: the second waits and finds the library there
 exec 9>"$directory/.lock"
 flock 9
 is_verified && exit 0
 
-command -v npm >/dev/null || deploy/dependencies.sh npm
+[ -z "$installer" ] || command -v npm >/dev/null || $installer npm
 command -v npm >/dev/null || fail "npm is needed to fetch the embedded ClickHouse engine; install npm, or use a ClickHouse server"
 
 work=$(mktemp -d "$directory/.fetch.XXXXXX")

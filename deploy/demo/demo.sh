@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make demo`: runs underspan with its embedded store beside a real nginx -> gunicorn -> Django service, drives
 # the service into a full hand-off queue and long garbage collections, shows where the requests' time went, then
-# applies two fixes and shows the same load again; then two services without spans, by the request ledger alone. Two minutes. Everything lives in one temporary directory
-# and in processes of this script; both are removed at any end of the script. Only underspan runs as root.
+# applies two fixes and shows the same load again; then two services without spans, by the request ledger alone. Two minutes.
+# `make demo KEEP=1` then leaves the service, the agent and the store running until Ctrl-C and prints commands to try.
+# Everything lives in one temporary directory and in processes of this script; both are removed at any end of the script. Only
+# underspan runs as root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -23,8 +25,10 @@ fail() {
 as_root=() # prefix of commands that need root
 [ "$(id -u)" = 0 ] || as_root=(sudo)
 
-# No child outlives ten minutes, or a stop by more than eight seconds, in any case.
-limited() { exec timeout --foreground -k 8 600 "$@" 9>&- < /dev/null; }
+# No child outlives ten minutes (a day with KEEP), or a stop by more than eight seconds, in any case.
+lifetime=600
+[ -z "${KEEP:-}" ] || lifetime=86400
+limited() { exec timeout --foreground -k 8 $lifetime "$@" 9>&- < /dev/null; }
 
 stop() { # a child's pid, or nothing
     [ -n "$1" ] || return 0
@@ -81,7 +85,7 @@ start_agent() {
     # shellcheck disable=SC2016
     local keeper='trap : INT TERM HUP
         exec 3<&0
-        timeout --foreground -k 8 600 "$@" < /dev/null &
+        timeout --foreground -k 8 '$lifetime' "$@" < /dev/null &
         agent=$!
         { cat <&3; kill $agent; } > /dev/null 2>&1 &
         while kill -0 $agent 2> /dev/null; do wait $agent; done'
@@ -170,9 +174,12 @@ drive() { # PHASE: the same load each time
 }
 
 tell() { # STORY: the slowest requests, and the slowest in detail
+    local slowest
     run /usr/bin/python3 deploy/demo/report.py story before "$1" 3> "$dir/slowest"
+    read -r -a slowest < "$dir/slowest" || true # without a newline
     printf '\n'
-    run "$underspan" explain --clickhouse="$DEMO_CLICKHOUSE" "$(cat "$dir/slowest")"
+    run "$underspan" explain --clickhouse="$DEMO_CLICKHOUSE" "${slowest[0]}"
+    run /usr/bin/python3 deploy/demo/agree.py "${slowest[@]:0:3}" || fail "two answers to one question"
 }
 
 # A service without OpenTelemetry, at a free port; a load, and the ledger's answer.
@@ -194,6 +201,26 @@ service_ready() {
     kill -0 "$service" 2>/dev/null || fail "the service ended while starting"
     fetch /warm || return 1
     [ "$(sql --format=TabSeparated "SELECT count() > 0 FROM ebpf_request WHERE server_port = $port AND start_time >= '$DEMO_SINCE'")" = 1 ]
+}
+
+# Leaves everything running until Ctrl-C, with the shop as it was at first: what to try.
+keep() {
+    trap 'exit 0' INT
+    start_shop 2 0
+    local as='' on=" --store=$dir/store"
+    [ "$(id -u)" = 0 ] || as='sudo '
+    cat << END
+
+Everything runs until Ctrl-C, then it is removed. In a second terminal, in $PWD:
+  curl http://127.0.0.1:$port/orders                              a request
+  /usr/bin/python3 -c 'import concurrent.futures as c, urllib.request as u; list(c.ThreadPoolExecutor(8).map(u.urlopen, ["http://127.0.0.1:$port/orders"] * 40))'
+                                                                  40 requests, 8 at a time: more than 2 threads serve
+  ${as}build/underspan requests$on --since=10m        the slowest requests, with their ids
+  ${as}build/underspan explain$on ID                  one of them, part by part
+  ${as}build/underspan gil -p $(pgrep -P $gunicorn -n || echo $gunicorn)                              who waited for the GIL
+  ${as}build/underspan sql$on 'SELECT method, path, status, duration_ms FROM ebpf_request ORDER BY duration_ns DESC LIMIT 5'
+END
+    run sleep $lifetime
 }
 
 underspan=$PWD/build/underspan
@@ -234,4 +261,5 @@ stop_shop
 stage "the same questions to services without spans"
 tell_ledger sync /usr/bin/gunicorn --bind=127.0.0.1:@PORT@ --workers=2 small_app:wsgi
 tell_ledger loop /usr/bin/python3 -m uvicorn --port=@PORT@ --log-level=warning small_app:asgi
+[ -z "${KEEP:-}" ] || keep
 stage "done"

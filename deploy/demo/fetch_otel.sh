@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Unpacks the OpenTelemetry SDK for Python and its Django instrumentation into build/cache/otel and prints
+# Unpacks the OpenTelemetry SDK for Python, its OTLP/HTTP exporter and its Django instrumentation into build/cache/otel and prints
 # the directory for PYTHONPATH. Stable Debian does not package them: they come from unstable's .debs (pure
 # Python), from the mirror this machine's apt uses, checked by apt's signatures. The host is not touched.
 set -euo pipefail
@@ -9,8 +9,11 @@ cd "$(dirname "$0")/../.."
 dir=build/cache/otel
 suite=sid
 from_suite=(python3-opentelemetry-{api,sdk,semantic-conventions,util-http}
-    python3-opentelemetry-instrumentation{,-wsgi,-django} python3-typing-extensions)
-from_host=(python3-wrapt python3-packaging) # wrapt is compiled: it must fit this machine's Python
+    python3-opentelemetry-instrumentation{,-wsgi,-django} python3-typing-extensions
+    python3-opentelemetry-{proto,exporter-otlp-common,exporter-otlp-proto-common,exporter-otlp-proto-http,exporter-http-transport}
+    python3-googleapis-common-protos)
+# wrapt and protobuf are compiled: they must fit this machine's Python
+from_host=(python3-wrapt python3-packaging python3-protobuf python3-requests python3-urllib3 python3-idna python3-certifi python3-chardet)
 
 path=$PWD/$dir/usr/lib/python3/dist-packages
 recipe=$(sha256sum < "$0")
@@ -48,7 +51,7 @@ for deb in "$work"/*.deb; do
     dpkg-deb -x "$deb" "$work/tree"
 done
 PYTHONPATH="$work/tree/usr/lib/python3/dist-packages" /usr/bin/python3 -c '
-import opentelemetry.sdk.trace, opentelemetry.instrumentation.django' ||
+import opentelemetry.sdk.trace, opentelemetry.instrumentation.django, opentelemetry.exporter.otlp.proto.http.trace_exporter' ||
     fail "'$suite' now has OpenTelemetry packages that do not run on $(/usr/bin/python3 --version)"
 
 echo "$recipe" > "$work/tree/recipe"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's stories without spans: ledger.py STORY PORT sends a load, waits until the requests are rows of ebpf_request, and shows the
-slowest: the client's measurement beside the kernel's. Client and row are joined by the client's port."""
+slowest: the client's measurement beside the kernel's. Client and row are joined by the client's port and the time: ports are used
+again."""
 import asyncio
 import sys
 import time
@@ -8,7 +9,7 @@ import time
 from report import ask, heading, ms
 
 story, port = sys.argv[1], int(sys.argv[2])
-waited = {}  # by the client's port: (path, nanoseconds)
+waited = []  # by the client: (its port, begin and end in microseconds since 1970, nanoseconds between)
 
 PARTS = ("accept_queue client_wait queue pool_wait cpu runq throttled gil gc_own gc_sibling lock net disk fault sleep pipe child other await "
          "loop_busy client_slow").split()
@@ -35,12 +36,13 @@ STORIES = {
 
 async def request(path, delay):
     await asyncio.sleep(delay)
-    begin = time.perf_counter_ns()
+    begin_us, begin = time.time_ns() // 1000, time.perf_counter_ns()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     own_port = writer.get_extra_info("sockname")[1]
     writer.write(f"GET {path} HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n".encode())
     reply = await reader.read()
-    waited[own_port] = (path, time.perf_counter_ns() - begin)
+    ns = time.perf_counter_ns() - begin
+    waited.append((own_port, begin_us, begin_us + ns // 1000, ns))
     writer.close()
     if not reply.startswith(b"HTTP/1.1 200 "):
         sys.exit(f"the service answered {path} with {reply[:60]!r}")
@@ -53,12 +55,18 @@ async def load():
     await asyncio.gather(*orders, *prices)
 
 
+def client_ns(row):
+    """What the client measured; None: not a request of the load."""
+    return next((ns for own_port, begin_us, end_us, ns in waited
+                 if own_port == row["peer_port"] and begin_us - 1000 <= int(row["start_us"]) <= end_us), None)
+
+
 def rows(since):
     """All of the load, or fewer after 15 s: the table then says so."""
     deadline = time.monotonic() + 15
     while True:
-        found = [row for row in ask(f"SELECT * FROM ebpf_request WHERE server_port = {port} AND start_time >= '{since}'")
-                 if row["peer_port"] in waited]
+        found = [row for row in ask(f"SELECT *, toUnixTimestamp64Micro(start_time) AS start_us FROM ebpf_request "
+                                    f"WHERE server_port = {port} AND start_time >= '{since}'") if client_ns(row) is not None]
         if len(found) >= len(waited) or time.monotonic() > deadline:
             return found
         time.sleep(0.3)
@@ -77,9 +85,9 @@ def tell(found):
     victims = sorted((row for row in found if row["path"] == told["victim"]), key=lambda row: -int(row["duration_ns"]))
     print(f"{'slowest ' + told['victim']:<16} {'client':>9} {'ledger':>9} = its parts")
     for row in victims[:5]:
-        client = waited[row["peer_port"]][1] / 1e6
+        client = client_ns(row) / 1e6
         print(f"{row['method'] + ' ' + row['path']:<16} {ms(client):>9} {ms(int(row['duration_ns']) / 1e6):>9} = {places(row)}")
-    gaps = [abs(waited[row["peer_port"]][1] - int(row["duration_ns"])) / 1e6 for row in found]
+    gaps = [abs(client_ns(row) - int(row["duration_ns"])) / 1e6 for row in found]
     off = sum(sum(int(row[f"{part}_ns"] or 0) for part in PARTS) != int(row["duration_ns"]) for row in found)
     print(f"\n{len(found)} of {len(waited)} requests are rows; the parts of {len(found) - off} add up to the nanosecond; the client measured "
           f"{ms(max(gaps, default=0))} more at most.")

@@ -3,7 +3,7 @@
 and the view request_time (sql/views/request_time.sql); this file only queries and prints.
 
 report.py settled PHASE STORY       wait until the spans of a load and their hand-offs are in the store
-report.py story PHASE STORY         the slowest requests; the slowest trace id goes to file descriptor 3
+report.py story PHASE STORY         the slowest requests; their trace ids go to file descriptor 3
 report.py compare                   the same load before and after
 """
 
@@ -129,7 +129,7 @@ def story(phase, name):
     ):
         by = f", the longest set off by {gc['set_off_by']}" if gc["set_off_by"] else ""
         print(f"Full collections: {gc['n']}, {ms(gc['shortest'])} to {ms(gc['longest'])} each{by}.")
-    os.write(3, rows[0]["trace_id"].encode())
+    os.write(3, " ".join(row["trace_id"] for row in rows).encode())
 
 
 def compare():

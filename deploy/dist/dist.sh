@@ -64,10 +64,11 @@ tree() {
     install -m644 LICENSE "$doc/LICENSE"
     # without the tests' expanded lines: the files in the program
     (cd "build/release-$machine" && find sql -name '*.sql' -exec install -Dm644 {} "$share/underspan/{}" \;)
-    cp -r deploy/k8s deploy/prometheus "$share/underspan/"
+    cp -r deploy/k8s deploy/prometheus deploy/grafana "$share/underspan/"
+    install -m755 deploy/libchdb.sh "$share/underspan/"
     install -m644 "$work"/wheel/*.whl "$share/underspan/"
     find "$1" -type d -exec chmod 755 {} +
-    find "$1" -type f ! -name underspan -exec chmod 644 {} +
+    find "$1" -type f ! -name underspan ! -name '*.sh' -exec chmod 644 {} +
     find "$1" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 }
 

@@ -8,5 +8,5 @@ set -euo pipefail
 rm -rf "$2.part"
 mmdebstrap --quiet --arch="$1" --variant=extract --mode=root --skip=check/qemu --aptopt='Acquire::Check-Valid-Until "false"' \
     --include=libc6-dev,libgcc-12-dev,libbpf-dev,libelf-dev,zlib1g-dev,libcurl4-openssl-dev,libjansson-dev,libmicrohttpd-dev \
-    --include=libcapstone-dev,libcap-dev,liblzma-dev,libgnutls28-dev,uthash-dev bookworm "$2.part" "${MIRROR:-http://deb.debian.org/debian}"
+    --include=libprotobuf-c-dev,libcapstone-dev,libcap-dev,liblzma-dev,libgnutls28-dev,uthash-dev bookworm "$2.part" "${MIRROR:-http://deb.debian.org/debian}"
 mv "$2.part" "$2"

@@ -37,7 +37,7 @@ class Program:
 
 
 def read_option(lines):
-    head = re.match(r"  (?:-(\w), )?--([\w.]+)(?:=(\S+))?(?: +(.*))?$", lines[0])
+    head = re.match(r"  (?:-(\w), )?--([\w.-]+)(?:=(\S+))?(?: +(.*))?$", lines[0])
     text = " ".join([head[4] or "", *(line.strip() for line in lines[1:])]).strip()
     default = re.search(r" \(default: ([^()]*(?:\([^()]*\)[^()]*)*)\)$", text)
     return Option(head[1], head[2], head[3], text[:default.start()] if default else text, default[1] if default else None)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Assembles the dashboards from sql/: `build.py` writes dashboards/*.json, `build.py --check` fails where they are not up to date,
-`build.py --trace-url=URL --out=DIR` writes them with another viewer of traces. A file of sql/DASHBOARD/ is one panel, its first line the
-panel's question; `#include "FILE"` puts in a file of this folder (*.inc) or one of the project's own sql/, with its window and its
-parameters replaced by what the dashboard chose."""
+"""Assembles the dashboards from sql/: `build.py` writes dashboards/*.json, `build.py --check` fails where these are out of date,
+`build.py --trace-url=URL --out=DIR` writes dashboards for a different viewer of traces. A file of sql/DASHBOARD/ is one panel, the
+first line is the panel's question; `#include "FILE"` inserts a file of this folder (*.inc) or of the project's sql/, with window and
+parameters replaced by the dashboard's choice."""
 import argparse
 import dataclasses
 import json
@@ -20,7 +20,7 @@ TIME_SERIES, TABLE = 0, 1  # the plugin's `format`
 
 # ---- SQL ----
 
-# What the project's files say of their window, and what a panel says instead. A DateTime64 where the file computes with one.
+# The window in the project's files, and the replacement in a panel. A DateTime64 where the file computes with the window.
 END = "toDateTime64(least(now(), $__toTime), 6, 'UTC')"
 WINDOW = {
     "now64(6, 'UTC') AS until": f"{END} AS until",
@@ -37,9 +37,9 @@ WINDOW = {
     "{from:DateTime64(6, 'UTC')}": "$__fromTime",
     "{to:DateTime64(6, 'UTC')}": "$__toTime",
 }
-# likewise the questions of `underspan requests`: (which file, parameter, its value)
+# the parameters of `underspan requests`: (file, parameter, value)
 PARAMETERS = [
-    # a count by second and thread: of an hour at most, whatever the window
+    # a count by second and thread: of an hour at most, for any window
     ("requests/listeners.sql", r"\$__fromTime", "greatest($__fromTime, $__toTime - INTERVAL 1 HOUR)"),
     ("requests/", r"\n *AND \(\{path:String\} = ''.*", ""),
     ("requests/", r"\n *AND \(empty\(\{pids:Array\(UInt32\)\}\).*", ""),
@@ -47,7 +47,7 @@ PARAMETERS = [
     ("requests/endpoints.sql", r"r\.\{by:Identifier\}", "r.hidden_ms"),
     ("requests/slowest.sql", r"\{by:Identifier\}", "server_ms"),
 ]
-# where the choice of services, hosts and pods goes: behind this condition
+# the choice of services, hosts and pods goes behind this condition
 CHOSEN_AFTER = [
     ("queries/coverage.sql", r"WHERE start_time >= since - INTERVAL 1 HOUR|WHERE host_pid = 0|WHERE time >= \$__toTime[^\n]*?\$__toTime|"
      r"WHERE time >= until - INTERVAL 1 DAY|WHERE start_time >= until - INTERVAL 1 DAY", "chosen_host.inc"),
@@ -65,7 +65,7 @@ def without_comments(text):
 
 
 def of_the_project(name):
-    """A question of the project's own sql/, of this dashboard's window and choice."""
+    """A question of the project's sql/, with the dashboard's window and choice."""
     text = without_comments((HERE.parents[1] / "sql" / name).read_text()).strip().rstrip(";")
     for old, new in WINDOW.items():
         text = text.replace(old, new)
@@ -220,7 +220,7 @@ def textbox(name, label, value="", url=True):
 
 
 def variable(name, trace_url):
-    if name == "trace_url":  # not from the address of the page: a link that somebody sends decides nothing
+    if name == "trace_url":  # not from the address of the page: a foreign link decides nothing
         return textbox(name, "trace viewer (the trace id follows)", trace_url, url=False)
     return textbox(name, name) if name in ("request_id", "trace_id") else query_variable(name)
 
