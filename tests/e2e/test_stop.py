@@ -64,6 +64,22 @@ def lock_is_free(directory):
     return True
 
 
+def name_and_state(pid):
+    try:
+        with open(f"/proc/{pid}/status") as f:
+            return pid, [line.split(":\t")[1].strip() for line in f if line.startswith(("Name:", "State:", "PPid:"))]
+    except OSError:
+        return pid, "ended"
+
+
+def check_nothing_runs(agent, when):
+    """A killed process needs a CPU to end: a second for it."""
+    until = time.monotonic() + 1
+    while (left := processes_with(agent._marker)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not left, (when, [name_and_state(pid) for pid in left], agent.stderr)
+
+
 def start(*options):
     agent = Agent(*options, stdout=False)
     wait_until(lambda: handles_signals(agent.pid), 20, "main()")
@@ -82,8 +98,7 @@ def stop_after(seconds, options, directory):
         code = agent.wait_end(20)
         took = time.monotonic() - told
         assert (code, took < STOP_SECONDS) == (0, True), (seconds, code, took, agent.stderr)
-        # a reader that is killed at the agent's end may take a moment
-        wait_until(lambda: not processes_with(agent._marker), 1, f"the end of all processes of an agent told after {seconds} s")
+        check_nothing_runs(agent, f"told after {seconds} s")
         assert lock_is_free(directory), seconds
         # the kernel frees the objects after an RCU grace period
         wait_until(lambda: not still_there(objects), 10, f"the end of {objects}")
