@@ -2,7 +2,8 @@
 """The outcome of each test at each try; run.sh prints the summary last, where readers look.
     outcomes.py again TRY             exit code 0: a test failed at this try and may be retried
     outcomes.py summary FIRST [TRY].. the last lines, with each failed test and its reason; exit code 1: a test failed
-    outcomes.py costs TRY             each file's seconds, CPU seconds and seconds alone; `E2E_OUTCOMES=TRY run.sh` writes TRY"""
+    outcomes.py costs TRY             each file's seconds, CPU seconds and seconds alone; `E2E_OUTCOMES=TRY run.sh` writes TRY
+    outcomes.py table TRY             each unit's seconds and share of a processor: costs.tsv for parallel.py"""
 import json
 import os
 import re
@@ -92,7 +93,7 @@ class Writer:
         with open(self.path, "a") as f:
             json.dump({"test": report.nodeid, "outcome": report.outcome, "promise": getattr(report, "promise", False),
                        **({"reason": reason_of(report.longreprtext)} if report.failed else {}),
-                       **({"cost": report.cost} if hasattr(report, "cost") else {})}, f)
+                       **({"cost": report.cost, "unit": getattr(report, "unit", "")} if hasattr(report, "cost") else {})}, f)
             f.write("\n")
 
 
@@ -127,6 +128,22 @@ def print_costs(path):
     print(f"{'tests':>6}{'s':>8}{'CPU s':>8}{'alone s':>8}")
     for name, (n, seconds, cpu, alone) in [*found.items(), ("all", map(sum, zip(*found.values())))]:
         print(f"{n:6}{seconds:8.1f}{cpu:8.1f}{alone:8.1f}  {name}")
+
+
+TABLE_SECONDS = 2  # shorter units are as long as any
+
+
+def print_table(path):
+    """The longest unit first. The order of equal lines is fixed, so that two tables can be compared."""
+    found = {}
+    with open(path) as f:
+        for row in map(json.loads, f):
+            if row.get("unit"):
+                unit = found.setdefault(row["unit"], [0, 0])
+                unit[:] = [unit[0] + row["cost"][0], unit[1] + row["cost"][1]]
+    for name, (seconds, cpu) in sorted(found.items(), key=lambda item: (-round(item[1][0]), item[0])):
+        if seconds >= TABLE_SECONDS:
+            print(f"{seconds:.0f}\t{cpu / seconds:.2f}\t{name}")
 
 
 def failed(outcomes):
@@ -180,6 +197,8 @@ def summary(first, later):
 def main(what, first, *later):
     if what == "costs":
         return print_costs(first)
+    if what == "table":
+        return print_table(first)
     if what == "again":
         return 0 if other_chances(read(first)) else 1
     lines, well = summary(read(first), [read(tried) for tried in later])

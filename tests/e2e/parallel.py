@@ -4,8 +4,12 @@ collected the tests; a worker takes the next unit when the last unit is done. A 
 share a fixture. Reports come back over a pipe, so output and counts are those of a single pytest.
 
 A test's marker decides how many tests run at a time. Tests marked `light` compare no times: N run at a time. Tests without
-a marker: half of N, three on two processors (N is three times the number of processors, see run.sh). A test marked `alone`
-counts, times or hinders the whole host: nothing runs at the same time."""
+a marker: half of N, three on two processors (N is three times the number of processors, see run.sh); N if they mostly wait. A
+test marked `pair` needs a quiet machine: one other may run, a `pair` of a different file. A test marked `alone` counts, times or
+hinders the whole host: nothing runs at the same time.
+
+The seconds and the processor time of each unit in an earlier run are in costs.tsv (`outcomes.py table`): the longest unit starts
+first, so that no long unit is left at the end."""
 import multiprocessing.connection as connection
 import os
 import signal
@@ -17,9 +21,23 @@ from _pytest.reports import TestReport
 import outcomes
 
 
-def weight_of(item, n):
-    """The share of n workers that the test uses."""
-    return n if item.get_closest_marker("alone") else 1 if item.get_closest_marker("light") else min(n, 2)
+COSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "costs.tsv")
+UNKNOWN_SECONDS = 2.0  # a test with less is not in the table
+WAITS = 0.25  # of a processor: a unit that used less mostly waited
+
+
+def read_costs(path=COSTS):
+    """{unit: (seconds, share of a processor)} of an earlier run."""
+    with open(path) as f:
+        rows = [line.rstrip("\n").split("\t") for line in f]
+    return {name: (float(seconds), float(share)) for seconds, share, name in rows}
+
+
+KINDS = "light", "", "pair", "alone"  # in the order of the run
+
+
+def kind_of(item):
+    return next((kind for kind in KINDS if kind and item.get_closest_marker(kind)), "")
 
 
 def shares_fixture(item):
@@ -29,19 +47,38 @@ def shares_fixture(item):
 
 
 class Unit:
-    def __init__(self, weight):
-        self.weight = weight
+    """Tests that one worker runs in sequence."""
+
+    def __init__(self, name, kind):
+        self.name, self.kind = name, kind
         self.items = []
+
+    def plan(self, n, costs):
+        """weight: the share of n workers that the unit uses."""
+        self.seconds, share = costs.get(self.name, (UNKNOWN_SECONDS * len(self.items), 1))
+        waits = n > 2 and share < WAITS
+        self.weight = {"light": 1, "": 1 if waits else min(n, 2), "pair": (n + 1) // 2, "alone": n}[self.kind]
+
+
+def name_of(item):
+    """`FILE::TEST`, or `FILE KIND` for the tests of a file that share a fixture or may not run beside each other."""
+    name, kind = item.path.name, kind_of(item)
+    return f"{name} {kind}".strip() if kind == "pair" or shares_fixture(item) else f"{name}::{item.nodeid.split('::', 1)[1]}"
+
+
+def order(unit):
+    """One kind after the other; of a kind the longest first."""
+    return KINDS.index(unit.kind), -unit.seconds
 
 
 def units_of(items, n):
-    """Light units first; of equal weight the longest first, so that the last unit is short."""
-    found = {}
+    found, costs = {}, read_costs()
     for item in items:
-        weight = weight_of(item, n)
-        unit = found.setdefault((item.path if shares_fixture(item) else item.nodeid, weight), Unit(weight))
-        unit.items.append(item)
-    return sorted(found.values(), key=lambda unit: (unit.weight, -len(unit.items)))
+        name = name_of(item)
+        found.setdefault(name, Unit(name, kind_of(item))).items.append(item)
+    for unit in found.values():
+        unit.plan(n, costs)
+    return sorted(found.values(), key=order)
 
 
 def run_each(session, items):
@@ -158,10 +195,14 @@ class Crew:
         self.free += unit.weight if unit else 0
         return left
 
+    def has_room(self, unit):
+        beside = {other.kind for other, _ in self.taken.values()}
+        return unit.weight <= self.free and (unit.kind != "pair" or beside <= {"pair"})
+
     def hand_out(self):
         while self.idle:
             over = self.next == len(self.units) or self.session.shouldfail
-            if not over and self.units[self.next].weight > self.free:
+            if not over and not self.has_room(self.units[self.next]):
                 return
             pipe = self.idle.pop()
             try:
@@ -175,6 +216,7 @@ class Crew:
                 self.next += 1
 
     def report(self, pipe, report):
+        report.unit = self.taken[pipe][0].name
         if report.when == "teardown":
             self.taken[pipe][1][:] = [item for item in self.taken[pipe][1] if item.nodeid != report.nodeid]
         self.config.hook.pytest_runtest_logreport(report=report)

@@ -118,7 +118,7 @@ def check_is_in_memory(row):
 OPTIONS = [f"--pid={os.getpid()}", "--gil_wait.min_duration_us=500", "--gc_pause.stack_min_us=0", "--off_cpu.min_duration_us=500"]
 
 
-@pytest.mark.alone  # rows of lies are ten times as long, and a busy machine lets rows queue up: 25 MB were seen
+@pytest.mark.pair  # rows of lies are ten times as long, and a busy machine lets rows queue up: 25 MB were seen
 @pytest.mark.parametrize("lie", LIES)
 def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, start_workload, debian_python):
     """The rows contain nothing from outside the program's memory, and cost no more than before; honest
@@ -155,7 +155,7 @@ def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, 
     assert SANITIZER or lie in ("file", "flood") or grown < 8192, f"{grown} kB"
 
 
-@pytest.mark.alone  # rows queued up by a busy machine are memory, too
+@pytest.mark.pair  # rows queued up by a busy machine are memory, too
 @plain_build("what it keeps in memory is counted")
 @pytest.mark.parametrize("lie", ["file", "flood"])
 def test_endless_code_and_names_cost_bounded_memory(lie, program, start, start_agent):

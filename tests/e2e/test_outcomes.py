@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import outcomes
+import parallel
 from agent import ROOT
 
 pytestmark = pytest.mark.light
@@ -127,7 +128,7 @@ def test_costs_of_a_file(run_sh, tmp_path):
     """CPU of a test's children counts."""
     run_sh(GOOD, BUSY)
     [(name, (n, seconds, cpu, alone))] = outcomes.costs(tmp_path / "kept").items()
-    assert (name, n) == ("test_x.py", 3) and 0.7 <= cpu < 3 and 0.7 <= alone <= seconds
+    assert (name, n) == ("test_x.py", 3) and 0.65 <= cpu < 3 and 0.65 <= alone <= seconds
 
 
 # each waits for the word of the other, so neither can pass before the other has begun
@@ -147,6 +148,18 @@ ALONE = """
 def test_alone():
     assert not os.path.exists({path!r} + "a") and not os.path.exists({path!r} + "b")
 """
+PAIRS = """
+@pytest.mark.pair
+def test_quiet():
+    beside = {path!r} + "pair-" + os.path.basename(__file__)
+    open(beside, "w").close()
+    time.sleep(0.5)
+    assert not os.path.exists({path!r} + "a") and not os.path.exists({path!r} + "b")
+    os.unlink(beside)
+
+@pytest.mark.pair
+def test_quiet_of_the_same_file(): assert not os.path.exists({path!r} + "pair-" + os.path.basename(__file__))
+"""
 DEADLY = """
 @pytest.mark.promise
 def test_deadly(): os.kill(os.getpid(), 9)
@@ -156,6 +169,27 @@ def test_deadly(): os.kill(os.getpid(), 9)
 def test_two_at_a_time_and_one_alone(run_sh, tmp_path):
     code, lines = run_sh(ALONE.format(path=f"{tmp_path}/"), PAIR.format(path=f"{tmp_path}/"))
     assert (code, lines[-1]) == (0, "e2e: 3 passed, 0 failed, 0 skipped")
+
+
+def test_tests_of_a_file_that_are_a_pair_run_in_sequence(run_sh, tmp_path):
+    code, lines = run_sh(PAIRS.format(path=f"{tmp_path}/"), PAIR.format(path=f"{tmp_path}/"))
+    assert (code, lines[-1]) == (0, "e2e: 4 passed, 0 failed, 0 skipped")
+
+
+def test_the_longest_starts_first():
+    """By an earlier run; tests that mostly waited have more neighbours."""
+    made = [parallel.Unit(name, kind) for name, kind in (("a", ""), ("b", ""), ("c", "alone"), ("d light", "light"))]
+    for unit in made:
+        unit.items.append(None)
+        unit.plan(6, {"b": (30.0, 0.1), "d light": (5.0, 0.9)})
+    assert [(unit.name, unit.weight) for unit in sorted(made, key=parallel.order)] == [("d light", 1), ("b", 1), ("a", 2), ("c", 6)]
+
+
+def test_the_table_is_that_of_the_run(run_sh, tmp_path, capsys):
+    run_sh("def test_long(): time.sleep(2.1)\n\ndef test_short(): pass\n")
+    outcomes.print_table(tmp_path / "kept")
+    seconds, share, name = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert (seconds, name) == ("2", "test_x.py::test_long") and float(share) < 0.5
 
 
 def test_a_test_that_ends_its_process_has_failed(run_sh):
