@@ -4,6 +4,7 @@ is refused."""
 import http.client
 import json
 import os
+import random
 import time
 
 import pytest
@@ -21,6 +22,12 @@ pytestmark = plain_build(NO_ENGINE)
 MS = 1_000_000
 HOST = "nested"
 SERVERS = {"thread": ["nested_app.py"], "loop": ["-m", "uvicorn", "--port", "0", "--http", "h11", "--loop", "asyncio", "nested_app:asgi"]}
+
+
+@pytest.fixture
+def first():
+    """The first parent of spans, and the trace. No other test has these: an agent sees the servers of all tests that run."""
+    return random.getrandbits(40) << 16
 
 
 @pytest.fixture
@@ -74,15 +81,15 @@ def levels(truth):
 
 
 @pytest.mark.parametrize("model", SERVERS)
-def test_a_handler_that_calls_its_own_server(model, agent_and_store, cleanup, debian_python):
+def test_a_handler_that_calls_its_own_server(model, first, agent_and_store, cleanup, debian_python):
     """Three levels in one trace and one process: each wait belongs to the one that waited, in the ledger, in `explain` and in the view."""
     agent, ask = agent_and_store
     server = start(cleanup, debian_python, SERVERS[model])
     wait_seen(ask, server)
     pid = server.pid
     wait = "sleep" if model == "thread" else "await"
-    trace, own = trace_id(0x7000), {0x7000: 40, 0x7001: 20, 0x7002: 80}  # milliseconds of each one's own wait, by its parent
-    truth = get(http.client.HTTPConnection("127.0.0.1", server.port), f"/{wait}-40/deep-80", 0x7000)
+    trace, own = trace_id(first), {first: 40, first + 1: 20, first + 2: 80}  # milliseconds of each one's own wait, by its parent
+    truth = get(http.client.HTTPConnection("127.0.0.1", server.port), f"/{wait}-40/deep-80", first)
     truths = dict(zip(own, levels(truth)))
     rows = ledger(ask, trace, 3)
     assert set(rows) == set(own)
@@ -130,17 +137,17 @@ def ask_explain(ask, trace, code=0):
 
 @pytest.mark.parametrize("python", [p for p in ALL_PYTHONS if p.version >= (3, 13)][:1], ids=str)
 @pytest.mark.parametrize("by", ["ledger", "spans"])
-def test_a_refused_python_names_the_reason(by, python, agent_and_store, cleanup, tmp_path):
+def test_a_refused_python_names_the_reason(by, python, first, agent_and_store, cleanup, tmp_path):
     """What needs its interpreter has no figure but the reason; its sleep is measured all the same."""
     agent, ask = agent_and_store
     copy, env = copy_python(python, tmp_path / "copy")
     call_it_free_threaded(copy.image)
     server = start(cleanup, copy, ["nested_app.py"], env)
     wait_seen(ask, server)
-    trace, reason = trace_id(0x8000), f"free-threaded Python 3.{python.version[1]} is not supported"
-    truth = get(http.client.HTTPConnection("127.0.0.1", server.port), "/sleep-70", 0x8000)
+    trace, reason = trace_id(first), f"free-threaded Python 3.{python.version[1]} is not supported"
+    truth = get(http.client.HTTPConnection("127.0.0.1", server.port), "/sleep-70", first)
     [row] = ledger(ask, trace, 1).values()
-    insert_span(ask, trace, 0x8100, 0x8000, truth, server.pid)
+    insert_span(ask, trace, first + 0x100, first, truth, server.pid)
     host.wait_until(lambda: reason in ask.store.ask(f"SELECT reason FROM ebpf_probe_health WHERE host_pid = {server.pid}"), 20, "the reason")
     if by == "ledger":
         [request] = ask_explain(ask, trace)["requests"]
