@@ -7,7 +7,7 @@ import time
 import pytest
 
 import fault_proxy as fault
-from delivery import TABLES, database, proxy, sender, store  # noqa: F401: fixtures
+from delivery import Database, Sender, TABLES, database, proxy, sender, store  # noqa: F401: fixtures
 from host import wait_until
 
 pytestmark = pytest.mark.light
@@ -15,34 +15,71 @@ pytestmark = pytest.mark.light
 T = TABLES[0]
 
 
-def alter(database, what):  # noqa: F811
-    database.store.ask(f"ALTER TABLE {database.name}.{T} {what}")
+KINDS = ["DateTime", "Array(UInt8)", "IPv4", "Enum8('a' = 1)", "FixedString(2)", "Bool", "Date", "Decimal(3, 1)", "Tuple(UInt8)",
+         "Map(String, UInt8)", "IPv6", "Float64", "JSON"]
+RATE = 500  # rows a second of each
 
 
-@pytest.mark.parametrize("kind", ["DateTime", "Array(UInt8)", "IPv4", "Enum8('a' = 1)", "FixedString(2)", "Bool", "Date", "Decimal(3, 1)",
-                                  "Tuple(UInt8)", "Map(String, UInt8)", "IPv6", "Float64", "JSON"])
+class Refusing:
+    """A database whose table has a column of another type, with its own proxy and its own rows."""
+
+    def __init__(self, store, kind, cleanup):  # noqa: F811
+        self.kind, self.database, self.proxy = kind, Database(store), fault.FaultProxy(store.address)
+        cleanup += [self.proxy, self]
+
+    def alter(self, kind):
+        for what in "DROP COLUMN text", f"ADD COLUMN text {kind}":
+            self.database.store.ask(f"ALTER TABLE {self.database.name}.{T} {what}")
+
+    def start(self, directory, cleanup):
+        directory.mkdir()
+        options = "--rows=1000003", f"--rate={RATE}", f"--batch_rows={RATE // 4}", "--hold"
+        self.spool = directory / "spool"
+        self.sender = Sender(self.proxy.url, self.database, *options, spool=self.spool, truth=directory / "truth")
+        cleanup.append(self.sender)
+
+    def deliver_rest(self):
+        """The rows that were in the spool or on the way at the end of the sender."""
+        return Sender(self.proxy.url, self.database, "--rows=0", "--wait=30", spool=self.spool).end(timeout=40)
+
+    def rows(self):
+        return self.database.numbers()[0]
+
+    def kill(self):
+        self.database.store.ask(f"DROP DATABASE {self.database.name}")
+
+
 @pytest.mark.parametrize("when", ["from the start", "under load"])
-def test_a_column_of_another_type(when, kind, proxy, sender, database, tmp_path):  # noqa: F811
-    """Every row is refused: all rows wait, few INSERTs are tried, and after the repair all arrive."""
-    if when == "from the start":
-        alter(database, "DROP COLUMN text")
-        alter(database, f"ADD COLUMN text {kind}")
-    s = sender("--rows=1000003", "--rate=2000", "--batch_rows=500", "--hold", spool=tmp_path / "spool", truth=tmp_path / "truth")
+def test_a_column_of_another_type(when, store, tmp_path, cleanup):  # noqa: F811
+    """Every row is refused: all rows wait, few INSERTs are tried, and after the repair all arrive. Each kind has its own table."""
+    all_kinds = [Refusing(store, kind, cleanup) for kind in KINDS]
+    for i, one in enumerate(all_kinds):
+        if when == "from the start":
+            one.alter(one.kind)
+        one.start(tmp_path / str(i), cleanup)
     if when == "under load":
-        wait_until(lambda: database.numbers()[0] > 1000, 10, "rows")
-        alter(database, "DROP COLUMN text")
-        alter(database, f"ADD COLUMN text {kind}")
-    wait_until(lambda: "will try again" in s.stderr, 15, "the word of it")
-    tried = len(proxy.inserts())
+        for one in all_kinds:
+            wait_until(lambda: one.rows() > RATE, 20, f"rows, {one.kind}")
+            one.alter(one.kind)
+    for one in all_kinds:
+        wait_until(lambda: "will try again" in one.sender.stderr, 30, f"the word of {one.kind}")
+    tried = [len(one.proxy.inserts()) for one in all_kinds]
     time.sleep(3)
-    assert len(proxy.inserts()) - tried < 20 and "dropping" not in s.stderr
-    alter(database, "DROP COLUMN text")
-    alter(database, "ADD COLUMN text String")
-    rows = database.numbers()[0]
-    wait_until(lambda: database.numbers()[0] > rows + 4000, 30, "rows again")
-    counts = s.terminate().end()
-    database.check(counts["inserted"])
-    assert counts["dropped_refused"] == counts["dropped_spool"] == 0 and counts["rows"] == counts["inserted"] + counts["queued"]
+    for one, before in zip(all_kinds, tried):
+        assert len(one.proxy.inserts()) - before < 20 and "dropping" not in one.sender.stderr, one.kind
+    for one in all_kinds:
+        one.alter("String")
+    repaired = [one.rows() for one in all_kinds]
+    for one, rows in zip(all_kinds, repaired):
+        wait_until(lambda: one.rows() > rows + 2 * RATE, 30, f"rows again, {one.kind}")
+    for one in all_kinds:
+        one.sender.terminate()
+    for one in all_kinds:
+        counts = one.sender.end()
+        assert counts["dropped_refused"] == counts["dropped_spool"] == 0 and counts["rows"] == counts["inserted"] + counts["queued"], one.kind
+        assert one.deliver_rest()["recovered"] == counts["queued"], one.kind
+        one.database.check(counts["rows"])
+        assert not one.proxy.failures, one.proxy.failures
 
 
 @pytest.mark.parametrize("bad", [{0}, {1008}, {502, 503}, set(range(200, 260))], ids=["first", "last", "at a cut", "sixty in a row"])
