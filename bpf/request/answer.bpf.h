@@ -276,44 +276,39 @@ static __always_inline bool request_is_tunnel(const struct request_connection *c
 				       conn->status >= 200 && conn->status < 300);
 }
 
-/* The unread remainder of a write. */
-struct request_rest {
-	struct user_iovec piece; /* first piece of the remainder */
-	__u32 left;		 /* bytes, of all pieces */
-};
-
-/* The present piece is empty. False: no further piece. */
+/* The present piece of the write is empty. False: no further piece. */
 static __always_inline bool request_next_piece(struct request_connection *conn,
-					       const struct request_buffer *buffer,
-					       struct request_rest *rest)
+					       const struct request_buffer *buffer)
 {
-	/* kept in the connection, since the verifier follows a number on the stack */
 	__u64 at = ++conn->pieces;
+	struct user_iovec piece;
 
-	return buffer->vec && at < buffer->n &&
-	       !bpf_probe_read_user(&rest->piece, sizeof(rest->piece),
-				    (void *)buffer->vec + at * sizeof(rest->piece));
+	if (!buffer->vec || at >= buffer->n ||
+	    bpf_probe_read_user(&piece, sizeof(piece), (void *)buffer->vec + at * sizeof(piece)))
+		return false;
+	conn->rest_base = piece.base;
+	conn->rest_len = piece.len;
+	return true;
 }
 
 /* Takes a step in the rest of a write. Returns whether an answer ends there. */
 static __always_inline bool request_answer_goes_on(__u64 key, struct request_connection *conn,
-						   const struct request_buffer *buffer,
-						   struct request_rest *rest)
+						   const struct request_buffer *buffer)
 {
 	__u64 n;
 
-	if (!rest->piece.len && conn->answer != ANSWER_LENGTH && conn->answer != ANSWER_UNFRAMED) {
-		if (!request_next_piece(conn, buffer, rest))
+	if (!conn->rest_len && conn->answer != ANSWER_LENGTH && conn->answer != ANSWER_UNFRAMED) {
+		if (!request_next_piece(conn, buffer))
 			conn->answer = ANSWER_UNFRAMED;
 		return false;
 	}
-	n = rest->left < rest->piece.len ? rest->left : rest->piece.len;
-	n = (__u32)request_answer_step(key, rest->piece.base, n, rest->left);
-	rest->left -= n < rest->left ? n : rest->left;
+	n = conn->rest < conn->rest_len ? conn->rest : conn->rest_len;
+	n = (__u32)request_answer_step(key, conn->rest_base, n, conn->rest);
+	conn->rest -= n < conn->rest ? n : conn->rest;
 	/* the step may have taken more than the present piece, which is then empty */
-	n = n < rest->piece.len ? n : rest->piece.len;
-	rest->piece.base += n;
-	rest->piece.len -= n;
+	n = n < conn->rest_len ? n : conn->rest_len;
+	conn->rest_base += n;
+	conn->rest_len -= n;
 	return conn->answer >= ANSWER_ENDED || request_is_tunnel(conn);
 }
 
@@ -378,7 +373,6 @@ __noinline int request_wrote(__u64 key, int ret)
 	enum { STEPS = 16 };
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
-	struct request_rest rest = {};
 	struct thread *t;
 
 	if (!conn)
@@ -388,9 +382,9 @@ __noinline int request_wrote(__u64 key, int ret)
 		request_write_failed(conn, &buffer, ret);
 		return 0;
 	}
-	rest.piece.base = buffer.base;
-	rest.piece.len = buffer.len;
-	rest.left = ret;
+	conn->rest_base = buffer.base;
+	conn->rest_len = buffer.len;
+	conn->rest = ret;
 	conn->pieces = 0;
 	if (!conn->worker && !request_open_pipelined(key, buffer.base, ret, buffer.fd))
 		return 0;
@@ -414,16 +408,16 @@ __noinline int request_wrote(__u64 key, int ret)
 	else if (conn->answer == ANSWER_NONE && conn->link == REQUEST_LINK_same &&
 		 t->request.gifts && conn->begin.at_ns)
 		request_link_work(conn, t);
-	for (int i = 0; i < STEPS && rest.left; i++) {
-		if (!request_answer_goes_on(key, conn, &buffer, &rest))
+	for (int i = 0; i < STEPS && conn->rest; i++) {
+		if (!request_answer_goes_on(key, conn, &buffer))
 			continue;
 		request_answered(key, conn);
 		/* does the next answer follow in the same write? */
-		if (!rest.left ||
-		    !request_open_pipelined(key, rest.piece.base, rest.left, buffer.fd))
+		if (!conn->rest ||
+		    !request_open_pipelined(key, conn->rest_base, conn->rest, buffer.fd))
 			return 0;
 	}
-	if (request_answer_skips(conn, &buffer, ret, rest.left)) {
+	if (request_answer_skips(conn, &buffer, ret, conn->rest)) {
 		request_answered(key, conn);
 		return 0;
 	}

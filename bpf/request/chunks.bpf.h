@@ -47,28 +47,28 @@ static __always_inline void request_chunk_byte(struct request_chunks *chunks, ch
 __noinline int request_chunk_line(__u64 key, __u32 direction, __u64 base, __u32 n)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
-	struct request_chunks chunks;
+	struct request_chunks
+		*chunks; /* in the map: on the stack the verifier follows each state */
 	__u64 words[2] = {};
 	__u32 i;
 
 	if (!conn)
 		return 0;
-	chunks = conn->chunks[direction & 1];
+	chunks = &conn->chunks[direction & 1];
 	if (n > sizeof(words))
 		n = sizeof(words);
 	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
 	if (n > sizeof(words) || bpf_probe_read_user(words, n, (void *)base)) {
-		conn->chunks[direction & 1].state = CHUNK_BAD;
+		chunks->state = CHUNK_BAD;
 		return 0;
 	}
 	for (i = 0; i < sizeof(words) && i < n; i++) {
-		if (chunks.state == CHUNK_DATA || chunks.state >= CHUNK_ENDED)
+		if (chunks->state == CHUNK_DATA || chunks->state >= CHUNK_ENDED)
 			break;
-		request_chunk_byte(&chunks, words[0]);
+		request_chunk_byte(chunks, words[0]);
 		words[0] = words[0] >> 8 | words[1] << 56;
 		words[1] >>= 8;
 	}
-	conn->chunks[direction & 1] = chunks;
 	return i;
 }
 

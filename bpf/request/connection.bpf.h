@@ -73,7 +73,10 @@ struct request_connection {
 	__u32 nth; /* requests that the reader has read since its last idle moment */
 	__u16 server_port, peer_port;
 	__u16 status, not_measured;
-	__u32 pieces; /* of a write of several, looked at */
+	/* a write's rest: in the connection, since the verifier follows numbers on the stack */
+	__u32 pieces;		   /* of a write of several, looked at */
+	__u32 rest;		   /* bytes, of all pieces */
+	__u64 rest_base, rest_len; /* of the first piece */
 	__u8 peer_ip[16];
 	__u8 family, method, model, link;
 	__u8 answer;  /* enum request_answer */
