@@ -18,6 +18,7 @@ CLOCK_NS = 50_000
 N = 101
 SECONDS = 0.02
 BUSY_NS = 5_000_000  # of a wait; a quiet machine takes some 50 us
+LONG_NS = 10_000_000  # off_cpu.min_duration_us: shorter waits have no row
 EVERY = "--off_cpu.min_duration_us=0"
 
 # kind: cause, system calls, idle
@@ -47,14 +48,15 @@ def rows_of(agent, hello, truth, table=TABLE):
 
 def waits_of(rows, waits):
     """(row, wait) of each row; no wait twice. A row without a wait is possible only after a wake-up without a CPU, past the end of
-    the wait."""
+    the wait. The waker's time runs before the wait begins: where the thread loses its CPU in between, the wait is short."""
     pairs, left = [], list(rows)
     for start, stop, child, busy in waits:
         if left and start - CLOCK_NS <= begin_ns(left[0]) <= stop:
             pairs.append((left.pop(0), (start, stop, child, busy)))
-        else:
+        elif stop - start >= LONG_NS:
             assert busy > BUSY_NS, f"no row of a wait of {(stop - start) / 1e6} ms, {busy / 1e6} ms with or without a CPU"
     assert not left, left[0]
+    assert len(pairs) > len(waits) / 2, [(stop - start) / 1e6 for start, stop, _, _ in waits]
     return pairs
 
 
@@ -87,7 +89,7 @@ def test_each_wait_is_a_row(kind, debian_python, start_agent, start_workload):
         else:
             assert row["waker_tid"] == (child or 0), row
     # a wake-up without a tracepoint has no kernel stack
-    assert sum(bool(r["kernel_stack"]) for r in rows) >= 0.9 * N
+    assert sum(bool(r["kernel_stack"]) for r in rows) >= 0.9 * len(rows)
     # each to a hundredth, except for waits with a preemption just before or after
     quiet = [(row["duration_ns"], stop - start) for row, (start, stop, _, busy) in pairs if busy <= BUSY_NS]
     right = sum(abs(ns - waited) <= max(200_000, waited // 100) for ns, waited in quiet)
