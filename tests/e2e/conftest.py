@@ -30,7 +30,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "promise: what fails here is not tried a second time (see README.md)")
     config.addinivalue_line("markers", "light: compares no times, may have many neighbours (see parallel.py)")
-    config.addinivalue_line("markers", "pair: only one other may run beside it, of a different file (see parallel.py)")
+    config.addinivalue_line("markers", "pair: only one other pair may run beside it (see parallel.py)")
     config.addinivalue_line("markers", "alone: no other test may run beside it (see parallel.py)")
     if config.getoption("--outcomes"):
         config.pluginmanager.register(outcomes.Writer(config.getoption("--outcomes")), "outcomes")

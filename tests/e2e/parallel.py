@@ -4,9 +4,9 @@ collected the tests; a worker takes the next unit when the last unit is done. A 
 share a fixture. Reports come back over a pipe, so output and counts are those of a single pytest.
 
 A test's marker decides how many tests run at a time. Tests marked `light` compare no times: N run at a time. Tests without
-a marker: half of N, three on two processors (N is three times the number of processors, see run.sh); N if they mostly wait. A
-test marked `pair` needs a quiet machine: one other may run, a `pair` of a different file. A test marked `alone` counts, times or
-hinders the whole host: nothing runs at the same time.
+a marker: half of N, three on two processors (N is three times the number of processors, see run.sh); N if they mostly wait.
+Tests marked `pair` need a quiet machine: two of these at a time, and nothing else. A test marked `alone` counts, times or hinders
+the whole host: nothing runs at the same time.
 
 The seconds and the processor time of each unit in an earlier run are in costs.tsv (`outcomes.py table`): the longest unit starts
 first, so that no long unit is left at the end."""
@@ -61,9 +61,9 @@ class Unit:
 
 
 def name_of(item):
-    """`FILE::TEST`, or `FILE KIND` for the tests of a file that share a fixture or may not run beside each other."""
-    name, kind = item.path.name, kind_of(item)
-    return f"{name} {kind}".strip() if kind == "pair" or shares_fixture(item) else f"{name}::{item.nodeid.split('::', 1)[1]}"
+    """`FILE::TEST`, or `FILE KIND` for the tests of a file that share a fixture."""
+    name = item.path.name
+    return f"{name} {kind_of(item)}".strip() if shares_fixture(item) else f"{name}::{item.nodeid.split('::', 1)[1]}"
 
 
 def order(unit):

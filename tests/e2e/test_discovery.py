@@ -13,7 +13,7 @@ from cgroups import MemoryCgroup
 from agent import PATIENCE, STOP_SECONDS, processes_with
 from test_gc_pause import copy_python, match, rows_of
 
-pytestmark = pytest.mark.pair  # a hung read makes every agent of the host wait for a while, except agents with --pid
+pytestmark = pytest.mark.alone  # a hung read makes every agent of the host wait for a while, and its readers cannot end
 
 GC = "ebpf_gc_pause"
 FUSE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fuse.py")

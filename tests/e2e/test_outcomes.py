@@ -148,17 +148,12 @@ ALONE = """
 def test_alone():
     assert not os.path.exists({path!r} + "a") and not os.path.exists({path!r} + "b")
 """
-PAIRS = """
+QUIET = """
 @pytest.mark.pair
-def test_quiet():
-    beside = {path!r} + "pair-" + os.path.basename(__file__)
-    open(beside, "w").close()
-    time.sleep(0.5)
+@pytest.mark.parametrize("own, other", ["cd", "dc"])
+def test_quiet(own, other):
+    test_pair(own, other)
     assert not os.path.exists({path!r} + "a") and not os.path.exists({path!r} + "b")
-    os.unlink(beside)
-
-@pytest.mark.pair
-def test_quiet_of_the_same_file(): assert not os.path.exists({path!r} + "pair-" + os.path.basename(__file__))
 """
 DEADLY = """
 @pytest.mark.promise
@@ -171,8 +166,8 @@ def test_two_at_a_time_and_one_alone(run_sh, tmp_path):
     assert (code, lines[-1]) == (0, "e2e: 3 passed, 0 failed, 0 skipped")
 
 
-def test_tests_of_a_file_that_are_a_pair_run_in_sequence(run_sh, tmp_path):
-    code, lines = run_sh(PAIRS.format(path=f"{tmp_path}/"), PAIR.format(path=f"{tmp_path}/"))
+def test_a_pair_has_no_other_neighbours(run_sh, tmp_path):
+    code, lines = run_sh(PAIR.format(path=f"{tmp_path}/"), QUIET.format(path=f"{tmp_path}/"))
     assert (code, lines[-1]) == (0, "e2e: 4 passed, 0 failed, 0 skipped")
 
 
