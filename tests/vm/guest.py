@@ -8,15 +8,23 @@ import time
 import traceback
 
 import checks
+import checks_alone
 from agent import Agent, run_underspan
 
 
 WANTED = os.environ.get("CHECKS", "").split(",")  # of the kernel's command line; empty: all
-ALONE = ("names_and_stacks", "exec", "alone", "clock_step", "ena_module")  # checks with separate agents
 
 
 def say(*words):
     print(*words, flush=True)
+
+
+def checks_of(module):
+    return {name[len("check_"):]: check for name, check in vars(module).items() if name.startswith("check_")}
+
+
+def is_wanted(name):
+    return WANTED == [""] or name in WANTED
 
 
 def explain_refusal(tracker):
@@ -71,18 +79,16 @@ def main():
     say("RESULT agent ok", f"ready after {time.monotonic() - begin:.1f} s")
     refused = {line.split(": ")[2] if line.startswith("underspan: error: ") else "": line for line in agent.log
                if "does not run" in line}
-    for name, check in sorted(vars(checks).items()):
-        tracker = name[len("check_"):]
-        if not name.startswith("check_") or tracker in ALONE:
-            continue
+    for tracker, check in sorted(checks_of(checks).items()):
         if tracker in refused:
             say("RESULT", tracker, "FAIL", refused[tracker])
             explain_refusal(tracker)
-        elif WANTED == [""] or tracker in WANTED:
+        elif is_wanted(tracker):
             report(tracker, check, agent)
     report("end", check_end, agent)
-    for name in ALONE if WANTED == [""] else set(ALONE) & set(WANTED):
-        report(name, getattr(checks, f"check_{name}"))
+    for name, check in checks_of(checks_alone).items():
+        if is_wanted(name):
+            report(name, check)
     if any(l.startswith("underspan: error") or l.startswith("underspan: warning") for l in agent.log):
         say(*(f"# {line}\n" for line in agent.log[-20:]))
     say("DONE")
