@@ -97,8 +97,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		now = bpf_ktime_get_ns();
 		switch_out(prev, preempt, now);
 	}
-	/* asked here: known before, the verifier explores all of switch_out() once for each answer
-	 */
+	/* after switch_out(): asked before it, the verifier would explore switch_out() twice */
 	if (thread_may_be_followed(next)) {
 		now = now ?: bpf_ktime_get_ns();
 		t = thread_find(next);

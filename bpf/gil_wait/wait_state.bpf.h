@@ -8,7 +8,7 @@
 
 /* A thread's wait for a GIL, composed of sleeps of up to 5 ms. */
 struct gil_wait {
-	/* what each switch and each wake-up reads: together */
+	/* read at each switch and each wake-up, so adjacent */
 	__u64 start_ns; /* of the first sleep; 0: no wait is open */
 	__u64 end_ns;	/* of the last sleep; 0: asleep */
 	__u64 gap_ns;	/* on a CPU since the last sleep ended */
@@ -17,9 +17,8 @@ struct gil_wait {
 	__u8 woken;	/* the last sleep ended with a drop of the GIL */
 	__u8 taken;	/* the GIL is taken: the thread has woken the forced dropper */
 	__u8 n_holders;
-	__u8 holder; /* index of the present holder in holders[] */
-	/* keys of the Python stacks, see gil_wait/stacks.bpf.h; 0: none, cause in `missed` */
-	__u8 missed, holder_missed; /* enum event_stat; 0: no attempt so far */
+	__u8 holder;		    /* index of the present holder in holders[] */
+	__u8 missed, holder_missed; /* why no stack: enum event_stat; 0: no attempt so far */
 	__u8 samples;		    /* number of attempts to walk the stacks */
 	__u64 switch_number;	    /* of the GIL: when the last sleep began or, woken, ended */
 	__u64 runq_ns;		    /* of the last sleep */
@@ -30,8 +29,8 @@ struct gil_wait {
 	struct gil_holder holders[GIL_MAX_HOLDERS];
 	__u32 sleeps;
 	__u32 pad;
-	__u64 holder_tstate; /* thread state of holders[0] */
-	__u64 stack, holder_stack;
+	__u64 holder_tstate;		  /* thread state of holders[0] */
+	__u64 stack, holder_stack;	  /* keys of gil_stacks; 0: none */
 	struct python_frame holder_frame; /* innermost, of holder_stack */
 };
 

@@ -178,7 +178,9 @@ static __always_inline void header_set_task(struct event_header *header, struct 
 /* Fills everything but the times with the current thread. */
 static __always_inline void header_set_current(struct event_header *header)
 {
-	/* 5.10 forgets a constant on the stack: it would look at the typed loads of later kernels
+	/*
+	 * Not current_task(): 5.10 forgets the constant has_typed_current() once it is on the
+	 * stack, and would then verify the typed loads of later kernels.
 	 */
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The parts of a context switch that belong to neither tracker: the choice of followed threads, and
- * switches in without a tracepoint.
+ * The parts of a context switch that belong to no single tracker: the choice of followed threads,
+ * and switches in without a tracepoint.
  */
 #ifndef UNDERSPAN_SCHED_SWITCH_BPF_H
 #define UNDERSPAN_SCHED_SWITCH_BPF_H
@@ -90,6 +90,7 @@ static __always_inline void off_cpu_open_lost(struct thread *t)
 	t->off.left_out = OFF_CPU_EXAMINED;
 }
 
+/* The parts of gil_wait and request. */
 static __noinline void gil_close_unseen(struct task_struct *task, struct thread *t, __u64 now)
 {
 	__u64 end;

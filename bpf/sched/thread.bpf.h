@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The record of a thread between two context switches, shared by both trackers and looked up once
- * per switch. Kept in task storage, freed with the thread, on kernels that can allocate task
- * storage under the run queue's lock; on older kernels in a preallocated hash.
+ * The record of a thread between two context switches, shared by the trackers of sched.bpf.c and
+ * looked up once per switch. Kept in task storage, freed with the thread, on kernels that can
+ * allocate task storage under the run queue's lock; on older kernels in a preallocated hash.
  */
 #ifndef UNDERSPAN_SCHED_THREAD_BPF_H
 #define UNDERSPAN_SCHED_THREAD_BPF_H
@@ -97,11 +97,13 @@ static __always_inline void thread_delete(struct task_struct *task)
 		bpf_map_delete_elem(&sched_thread_hash, &key);
 }
 
+/* A wake-up may be traced just before the switch out; an older wake-up is an earlier sleep's. */
+#define WAKE_BEFORE_SWITCH_NS 10000
+
 /* At a switch, for the thread that leaves the CPU. */
 static __always_inline void thread_leaves(struct task_struct *task, struct thread *t, __u64 now)
 {
-	/* a wake-up may be traced just before the switch; an older wake-up belongs to the past */
-	if (now - t->wake_ns > 10000)
+	if (now - t->wake_ns > WAKE_BEFORE_SWITCH_NS)
 		t->wake_ns = 0;
 	if (t->on_ns)
 		t->gil.gap_ns += now - t->on_ns;

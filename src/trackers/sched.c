@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The object shared by gil_wait and off_cpu. See sched.h. */
+/* The object shared by gil_wait, off_cpu and request. See sched.h. */
 #include "trackers/sched.h"
 
 #include <bpf/bpf.h>
@@ -20,7 +20,7 @@ int sched_open(struct sched_bpf **ret_skeleton, struct why *why)
 
 	if (skeleton && bpf_program__fd(skeleton->progs.sched_exit) >= 0)
 		return why_fail(why, EBUSY,
-				"the shared BPF object is already loaded for the other tracker");
+				"the shared BPF object is already loaded without the tracker");
 	if (!skeleton) {
 		skeleton = sched_bpf__open();
 		if (!skeleton)

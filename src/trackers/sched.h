@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The BPF object shared by gil_wait and off_cpu (bpf/sched.bpf.c), and the sums of each tracker:
- * double-buffered maps.
+ * The BPF object shared by gil_wait, off_cpu and request (bpf/sched.bpf.c), and the sums of each
+ * tracker: double-buffered maps.
  */
 #ifndef UNDERSPAN_TRACKERS_SCHED_H
 #define UNDERSPAN_TRACKERS_SCHED_H
@@ -10,8 +10,8 @@
 #include "trackers/tracker.h"
 
 /*
- * The first call opens the object with both trackers off; later calls take a reference. -EBUSY:
- * loaded for the other tracker only, since the kernel refused both together.
+ * The first call opens the object with all trackers off; later calls take a reference. -EBUSY:
+ * loaded without the caller's tracker, since the kernel refused all together.
  */
 int sched_open(struct sched_bpf **ret_skeleton, struct why *why);
 void sched_close(void);

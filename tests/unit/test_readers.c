@@ -100,7 +100,7 @@ static void test_in_order(void **state)
 	assert_int_equal(most_running_of_one, 1);
 }
 
-static void wait_until_held_up(uint32_t host_pid)
+static void wait_until_stalled(uint32_t host_pid)
 {
 	const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
 
@@ -110,7 +110,7 @@ static void wait_until_held_up(uint32_t host_pid)
 	}
 }
 
-static void test_one_that_is_held_up(void **state)
+static void test_a_stalled_job(void **state)
 {
 	struct row_context context = { 0 };
 	sem_t hold;
@@ -121,19 +121,19 @@ static void test_one_that_is_held_up(void **state)
 	assert_true(give(1, 1, NULL));
 	for (int i = 0; i < MANY; i++)
 		assert_true(give(2, 10 + i, NULL));
-	take_until(MANY); /* on another thread */
+	take_until(MANY); /* process 2, on a second thread */
 	assert_int_equal(n_run, MANY);
-	nanosleep(&(struct timespec){ .tv_sec = 3 },
-		  NULL); /* no thread looked meanwhile: does not count */
+	/* without a round in these seconds, the job is not stalled */
+	nanosleep(&(struct timespec){ .tv_sec = 3 }, NULL);
 	assert_false(readers_stalled_by(1));
-	wait_until_held_up(1);
+	wait_until_stalled(1);
 	assert_false(readers_stalled_by(2));
 	assert_false(give(1, 2, NULL));
 	assert_true(give(2, 3, NULL));
 	assert_true(readers_busy());
 	take_until(MANY + 1);
 	assert_false(readers_busy());
-	row_waits_for(&context, 1); /* has no effect */
+	row_waits_for(&context, 1); /* stalled: the row does not wait */
 	assert_int_equal(context.waits_for, 0);
 	row_waits_for(&context, 2);
 	assert_int_equal(context.waits_for, 2);
@@ -155,7 +155,7 @@ static void test_stopping(void **state)
 	assert_int_equal(n_done, MANY); /* executed or not */
 }
 
-/* A process with a slot of its own takes so many bytes and keeps them; 0: refused. */
+/* Starts a process with the given slot that takes and keeps `bytes`; 0: refused. */
 static pid_t reader_with(uint32_t slot, size_t bytes)
 {
 	int answer[2], err = pipe(answer);
@@ -179,7 +179,7 @@ static pid_t reader_with(uint32_t slot, size_t bytes)
 	return taken ? pid : 0;
 }
 
-/* One budget of all processes that read files; no file has more than its part. */
+/* All readers of files share a budget; a file has a limit, too. */
 static void test_budget(void **state)
 {
 	const size_t mib = 1 << 20;
@@ -215,7 +215,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_in_order, start_anew),
-		cmocka_unit_test_setup(test_one_that_is_held_up, start_anew),
+		cmocka_unit_test_setup(test_a_stalled_job, start_anew),
 		cmocka_unit_test_setup(test_stopping, start_anew),
 		cmocka_unit_test(test_budget),
 	};
