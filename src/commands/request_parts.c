@@ -77,8 +77,9 @@ static const struct {
 	  "in the parts" },
 	{ "head_split",
 	  "not all of the head was looked at: method, path and trace id may be missing" },
-	{ "pipelined", "sent before the answer to the request before: its wait has parts of that "
-		       "one" },
+	{ "pipelined",
+	  "sent before the previous request was answered: the wait includes parts of the "
+	  "previous request" },
 };
 
 const char *request_reason_words(const char *reason)

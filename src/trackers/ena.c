@@ -244,7 +244,7 @@ static void report_host(const struct tracker_output *output, size_t n_wanted)
 		return;
 	why_fail(&why, ENODEV, "no interface of driver %s here%s", wanted_drivers()->items[0],
 		 wanted_drivers()->n > 1 ? " or the others" : "");
-	log_info("ena: %s (yet)", why.text);
+	log_info("ena: %s so far", why.text);
 	output->health(output,
 		       &(struct tracker_health){ .method = "", .what = "", .reason = why.text });
 }

@@ -337,9 +337,9 @@ static void report_unfollowed(const struct tracker_output *output, uint64_t now_
 		  skeleton->bss->request_pipelined },
 		{ "CONNECT", "tunnels (CONNECT); their rows end where the tunnel begins",
 		  skeleton->bss->request_tunnels },
-		{ "others", "connections of other protocols to servers; they have no rows",
+		{ "others", "connections to servers in further protocols; no rows",
 		  skeleton->bss->request_odd },
-		{ "bodies", "requests behind a body whose end cannot be told; they have no rows",
+		{ "bodies", "requests behind a body without a known end; no rows",
 		  skeleton->bss->request_unbounded },
 	};
 	struct why why;

@@ -3,6 +3,7 @@
 #include "commands/explain/ask.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "clickhouse/exceptions.h"
@@ -36,6 +37,27 @@ void explain_enable_conditions(char *sql)
 
 	for (char *c = sql; (c = strstr(c, only_explain));)
 		memset(c, ' ', strlen(only_explain));
+}
+
+char *explain_numbers(const json_t *rows, const char *column, const char *kind)
+{
+	const json_t *row;
+	char *text = NULL;
+	size_t i, size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	fputs("[0", out);
+	json_array_foreach (rows, i, row) {
+		if (!kind || !strcmp(explain_text(row, "kind"), kind))
+			fprintf(out, ",%lld", (long long)explain_number(row, column));
+	}
+	fputc(']', out);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
 }
 
 int explain_ask_text(struct clickhouse_client *client, const char *sql,

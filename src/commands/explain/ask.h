@@ -20,6 +20,12 @@ int explain_view_question(const char *path, const char **ret_text);
 /* Enables the conditions that the views contain as comments. */
 void explain_enable_conditions(char *sql);
 
+/*
+ * Numbers of a column as a ClickHouse array, 0 first: of the rows of a kind, or of all (NULL).
+ * Heap; NULL: out of memory.
+ */
+char *explain_numbers(const json_t *rows, const char *column, const char *kind);
+
 /* Rows of a question: an array of objects, freed by the caller. */
 int explain_ask_text(struct clickhouse_client *client, const char *sql,
 		     const struct clickhouse_param *params, json_t **ret_rows, struct why *why);

@@ -16,26 +16,6 @@
 
 /* ---- where to look ---- */
 
-/* Numbers of a column as a ClickHouse array, 0 first. Heap; NULL: out of memory. */
-static char *numbers_of(const json_t *rows, const char *column)
-{
-	const json_t *row;
-	char *text = NULL;
-	size_t i, size;
-	FILE *out = open_memstream(&text, &size);
-
-	if (!out)
-		return NULL;
-	fputs("[0", out);
-	json_array_foreach (rows, i, row)
-		fprintf(out, ",%lld", (long long)explain_number(row, column));
-	fputc(']', out);
-	if (!fclose(out))
-		return text;
-	free(text);
-	return NULL;
-}
-
 static int by_ids(struct clickhouse_client *client, const struct ledger_wanted *wanted,
 		  json_t **ret_rows, struct why *why)
 {
@@ -67,8 +47,8 @@ static int add_by_threads(struct clickhouse_client *client, const json_t *spans,
 		from_us = start_us < from_us ? start_us : from_us;
 		to_us = start_us > to_us ? start_us : to_us;
 	}
-	pids = numbers_of(servers, "pid");
-	tids = numbers_of(servers, "tid");
+	pids = explain_numbers(servers, "pid", NULL);
+	tids = explain_numbers(servers, "tid", NULL);
 	i = json_array_size(servers);
 	json_decref(servers);
 	if (!i)
@@ -168,7 +148,7 @@ static int find_requests(struct clickhouse_client *client, const struct ledger_w
 	const char *trace_id = *wanted->trace_id
 				       ? wanted->trace_id
 				       : explain_text(json_array_get(places, 0), "trace_id");
-	AUTO_FREE char *pids = numbers_of(places, "pid");
+	AUTO_FREE char *pids = explain_numbers(places, "pid", NULL);
 	int64_t from_us = INT64_MAX, to_us = 0;
 	char from[32], to[32];
 	const struct clickhouse_param params[] = { { "param_trace_id", wanted->trace_id },

@@ -83,28 +83,6 @@ static bool server_window(const json_t *spans, int64_t *ret_from, int64_t *ret_t
 	return found;
 }
 
-/* Pids of the trace's server spans as a ClickHouse array. Heap; NULL: out of memory. */
-static char *server_pids(const json_t *spans)
-{
-	const json_t *span;
-	char *text = NULL;
-	size_t i, size;
-	FILE *out = open_memstream(&text, &size);
-
-	if (!out)
-		return NULL;
-	fputs("[0", out);
-	json_array_foreach (spans, i, span) {
-		if (!strcmp(explain_text(span, "kind"), "server"))
-			fprintf(out, ",%lld", (long long)explain_number(span, "pid"));
-	}
-	fputc(']', out);
-	if (!fclose(out))
-		return text;
-	free(text);
-	return NULL;
-}
-
 static json_t *span_by_id(const json_t *spans, const char *id)
 {
 	json_t *span;
@@ -124,7 +102,8 @@ static int find_parts(struct clickhouse_client *client, const char *trace_id, js
 {
 	int64_t from_us = 0, to_us = 0;
 	char from[32], to[32];
-	AUTO_FREE char *question = parts_question(), *pids = server_pids(spans);
+	AUTO_FREE char *question = parts_question();
+	AUTO_FREE char *pids = explain_numbers(spans, "pid", "server");
 	const struct clickhouse_param params[] = { { "param_trace_id", trace_id },
 						   { "param_pids", pids },
 						   { "param_from", from },
