@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The kernel's types as far as underspan's probes read them, kept by hand. Every struct carries
- * preserve_access_index: libbpf relocates each access against the BTF of the kernel it runs on
- * (CO-RE), so only names matter here, not offsets, order or what is left out.
- * A type whose shape differs between kernels has one flavour a shape, ___ and the version behind
- * its name (research: kernel commits are named where the flavour is used, in bpf/lib/compat.bpf.h).
+ * The kernel's types, as far as the probes read them; kept by hand. A new probe adds the structs
+ * and members it reads. Every struct has preserve_access_index: libbpf relocates each access
+ * against the BTF of the running kernel (CO-RE), so names matter here, and neither offsets, order
+ * nor missing members. A type whose members differ between kernels has a flavour for each form: ___
+ * and a version behind the name. bpf/lib/compat.bpf.h uses the flavours and names the kernel's
+ * commits.
  */
 #ifndef __VMLINUX_H__
 #define __VMLINUX_H__
