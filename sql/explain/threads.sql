@@ -1,8 +1,8 @@
--- Threads of a process that serve requests, and how busy other requests kept them between two times, for `underspan explain`.
--- busy_share: of the time of all these threads. all_busy: each one had other requests for half of that time or longer; where short
--- requests are sampled, a thread's share is not known, and three quarters of all count. NULL: no time to measure.
--- on_loop: the given thread is an event loop. A single request on an idle loop does not show that (model 'thread'); further
--- requests of the thread do.
+-- Threads of a process that serve requests, and how busy further requests kept these threads between two times, for `underspan explain`.
+-- busy_share: of the time of all these threads. all_busy: each thread had further requests for half of the time or longer; where short
+-- requests are sampled, a thread's share is unknown, and the condition is three quarters of the time of all. NULL: no time to measure.
+-- on_loop: the given thread is an event loop. A single request on an idle loop has model 'thread'; further requests of the thread
+-- show the loop.
 WITH {to_us:Int64} - {from_us:Int64} AS window_us
 SELECT
     count() AS threads, max(is_loop) AS on_loop,

@@ -1,5 +1,5 @@
--- Which version of these tables and views the database has: a row for each time `underspan schema --apply` brought it to
--- one; the largest counts. Without this table it is version 1, or there is nothing yet.
+-- Version of the tables and views in the database: a row per upgrade by `underspan schema --apply`; the largest version counts.
+-- Without this table the version is 1, or the database has no tables.
 CREATE TABLE IF NOT EXISTS ebpf_schema
 (
     version UInt32,

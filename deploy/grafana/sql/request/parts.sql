@@ -1,5 +1,5 @@
--- Where did the time of this request go? A bar per part, in the order of the request: before the handler, its thread or event loop, the client.
--- hidden: no span shows it. A part that was not measured says so and has no figure.
+-- Where did the time of the request go? A bar per part, in the order of the request: before the handler, thread or event loop, client.
+-- hidden: no span shows the part. A part that was not measured has no figure.
 SELECT
     toString(ebpf_request.request_id) AS request,
     concat(toString(method), ' ', path) AS what,

@@ -1,5 +1,5 @@
--- What do the spans of its trace say, beside what they do not show? The spans as they were sent, and the parts of the request (service
--- underspan) as spans of the same form. offset_ms: after the first of all. Needs the table of spans and its views (schema with traces).
+-- What do the spans of the trace show, beside the time that no span shows? Spans as sent, and the parts of the request (service
+-- underspan) as spans of the same form. offset_ms: after the first span. Needs the table of spans and its views (schema with traces).
 SELECT
     (toUnixTimestamp64Nano(Timestamp) - min(toUnixTimestamp64Nano(Timestamp)) OVER (PARTITION BY TraceId)) / 1e6 AS offset_ms,
     Duration / 1e6 AS ms, SpanName AS span, ServiceName AS service, kind, TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id

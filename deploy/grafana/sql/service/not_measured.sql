@@ -1,5 +1,5 @@
--- What was not measured, for which share of the requests, and why? Exact, by weight, from the single requests; a part that is not measured
--- has its time in another one, or before the first byte that was seen.
+-- Which parts were not measured, for which share of the requests, and why? Exact, by weight, from single requests. The time of such a
+-- part is in a different part, or before the first seen byte.
 SELECT of.1 AS not_measured, round(of.2, 1) AS requests, round(100 * of.2 / all_requests, 1) AS percent
 FROM
 (

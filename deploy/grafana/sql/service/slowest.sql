@@ -1,5 +1,5 @@
--- Which requests were slowest? By the server's time (without waits for the client). Click request_id for its parts, trace_id for its trace;
--- explain: the command that says causes and fixes.
+-- Which requests were slowest? By the server's time (without waits for the client). Click request_id for the parts, trace_id for the trace;
+-- explain: the command that prints causes and fixes.
 SELECT
     fromUnixTimestamp64Micro(start_us, 'UTC') AS time, request_id, trace_id, host, pid, method, path, status,
     round((duration_ns - ifNull(client_wait_ns, 0) - client_slow_ns) / 1e6, 1) AS server_ms,
