@@ -55,7 +55,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	thread_leaves(task, t, now);
 	task_user_call(task, &call);
 	if (gil_wait_runs)
-		gil = gil_switched_out(task, t, &call, state, now);
+		gil = gil_switch_out(task, t, &call, state, now);
 	examined = off_cpu_runs && !off_cpu_leave_out(&t->off);
 	if (!examined && !request_measures())
 		return;

@@ -146,8 +146,8 @@ static __always_inline void gil_lock_sleep(struct task_struct *task, struct thre
 }
 
 /* The thread blocks. Returns whether the thread waits for a GIL. */
-static __always_inline bool gil_switch_out(struct task_struct *task, struct thread *t,
-					   struct user_call *call, __u64 now)
+static __always_inline bool gil_blocked(struct task_struct *task, struct thread *t,
+					struct user_call *call, __u64 now)
 {
 	__u32 tgid = task->tgid, word = GIL_NONE;
 	struct gil_process *process = NULL;
@@ -210,8 +210,8 @@ static __always_inline void gil_preempted(struct task_struct *task, struct threa
 }
 
 /* `state`: TASK_* bits, 0 for a preempted thread. Returns whether the thread waits for a GIL. */
-static __always_inline bool gil_switched_out(struct task_struct *task, struct thread *t,
-					     struct user_call *call, __u32 state, __u64 now)
+static __always_inline bool gil_switch_out(struct task_struct *task, struct thread *t,
+					   struct user_call *call, __u32 state, __u64 now)
 {
 	if (gil_wait_out && !t->gil.start_ns) /* an open wait goes on to its end */
 		return false;
@@ -219,7 +219,7 @@ static __always_inline bool gil_switched_out(struct task_struct *task, struct th
 		gil_publish_thread(task, t);
 	gil_process_ran(task->tgid);
 	if (state)
-		return gil_switch_out(task, t, call, now);
+		return gil_blocked(task, t, call, now);
 	gil_preempted(task, t, call);
 	return false;
 }
