@@ -59,7 +59,6 @@ static struct native *natives;
 static struct rest *rests;
 static struct offcpu_thread *threads;
 static struct offcpu_process *processes;
-static uint64_t total_ns;
 
 /* ---- sums ---- */
 
@@ -212,7 +211,6 @@ static int add_sum(const struct stack_columns *c, const void *row, struct buffer
 	char cause[32];
 	int err;
 
-	total_ns += ns;
 	if (thread)
 		thread->off_ns += ns;
 	if (!column_uint(c->host_pid, row)) {
@@ -412,11 +410,6 @@ int offcpu_stacks_fold(struct folded *ret)
 		err = add_rests(ret);
 	folded_round(ret);
 	return err;
-}
-
-uint64_t offcpu_stacks_total_ns(void)
-{
-	return total_ns;
 }
 
 uint64_t offcpu_stacks_waited_ns(uint32_t host_tid)

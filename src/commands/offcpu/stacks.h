@@ -22,8 +22,7 @@ void offcpu_stacks_name_processes(uint32_t but_host_pid);
 /* Adds rows of both tables; ignores other tables. */
 void offcpu_stacks_row(const struct table *table, const void *row);
 
-/* Sums so far: of all threads; of a thread (a huge value if no longer known). */
-uint64_t offcpu_stacks_total_ns(void);
+/* The time of a thread so far; a huge value if no longer known. */
 uint64_t offcpu_stacks_waited_ns(uint32_t host_tid);
 
 /* Adds the stacks so far, in microseconds (`value`). -ENOMEM. */
