@@ -169,8 +169,8 @@ __noinline int gc_count_gil_waiters(__u32 binary_id, __u64 gil)
  * Counting takes about 70 ns per thread of the process, idle or not, which is more than most
  * collections take. With few threads every collection gets its own count. With some, collections
  * shorter than GC_COUNT_WORTH times the price share a cached count, refreshed at 1 % of the
- * process's time. With many, only collections of GC_LONG_NS are counted for: a shorter one stops
- * nobody for a time that matters, and a cached count would have to be old to be cheap.
+ * process's time. With many, only collections of GC_LONG_NS are counted for: a shorter collection
+ * stops no thread for long, and only an old cached count would be cheap.
  */
 enum { GC_COUNT_WORTH = 16, GC_COUNT_SHARE = 100, GC_FEW_THREADS = 8, GC_MANY_THREADS = 40 };
 enum { GC_LONG_NS = 1000000 };

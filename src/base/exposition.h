@@ -29,7 +29,7 @@ struct metric_value {
 #define METRIC_NUMBER(n_) ((struct metric_value){ .n = (n_) })
 #define METRIC_TIME(ns_)  ((struct metric_value){ .n = (ns_), .is_ns = true })
 
-/* A request that stands for the others of its bucket. */
+/* A request as an example of its bucket. */
 struct metric_exemplar {
 	const char
 		*labels; /* as by exposition_label(), at most 128 characters of names and values */
@@ -37,7 +37,7 @@ struct metric_exemplar {
 	uint64_t real_ns; /* CLOCK_REALTIME */
 };
 
-/* Whether there is a page: set at the start; without a page nothing need be kept for it. */
+/* Whether there is a page: set at the start. Without a page, nothing needs to be kept. */
 extern bool exposition_served;
 
 struct exposition {

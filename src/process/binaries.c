@@ -290,8 +290,8 @@ static bool find_cached(struct binary_request *request)
 }
 
 /*
- * `of_first`: result for the first asker if the result is not cached. Other askers may have another
- * file, or still run this file: they ask again, unless `all`.
+ * `of_first`: result for the first asker if the result is not cached. Further askers may run a
+ * different file by now, and ask again, unless `all`.
  */
 static void answer_askers(struct binary_request *askers, enum binary_kind of_first,
 			  const struct why *why, bool all)
@@ -364,7 +364,7 @@ static bool is_stuck(const struct examine_job *e)
 	return readers_stalled_by(e->job.host_pid) || readers_owner_is_full(e->job.host_pid);
 }
 
-/* Askers that wait for another process's examination start their own. */
+/* Each asker beyond the first starts a separate examination. */
 static void separate_askers(struct examine_job *e)
 {
 	struct binary_request *request, *next, *others = e->askers ? e->askers->next : NULL;

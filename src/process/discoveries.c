@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Discoveries of all processes: running ones, later ones, stalled ones. See discoveries.h. */
+/* Discoveries of all processes: running, scheduled and stalled. See discoveries.h. */
 #include "process/discoveries.h"
 
 #include "base/clock.h"

@@ -243,7 +243,7 @@ static void report_host(const struct tracker_output *output, size_t n_wanted)
 	if (n_wanted)
 		return;
 	why_fail(&why, ENODEV, "no interface of driver %s here%s", wanted_drivers()->items[0],
-		 wanted_drivers()->n > 1 ? " or the others" : "");
+		 wanted_drivers()->n > 1 ? " or the further drivers" : "");
 	log_info("ena: %s so far", why.text);
 	output->health(output,
 		       &(struct tracker_health){ .method = "", .what = "", .reason = why.text });

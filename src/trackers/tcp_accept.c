@@ -255,8 +255,8 @@ static int start_asking(void)
 	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
 	int err = find_listeners();
 
-	/* an initializer leaves the rest of a union undefined; older kernels refuse what they do
-	 * not know unless it is 0 (5.10: E2BIG) */
+	/* an initializer leaves the rest of a union undefined, and older kernels refuse unknown
+	 * bytes other than 0 (5.10: E2BIG) */
 	memset(&info, 0, sizeof(info));
 	info.map.map_fd = (__u32)bpf_map__fd(skeleton->maps.accept_listeners);
 

@@ -10,7 +10,7 @@
 
 static const struct text replacement = { "\\ufffd", 6 };
 
-/* Escapes one character that is not plain ASCII; returns its length. */
+/* Escapes a character beyond plain ASCII; returns the number of bytes read. */
 static size_t append_odd(struct buffer *b, const unsigned char *s, size_t len, int *err)
 {
 	size_t n = utf8_sequence(s, len);
