@@ -15,6 +15,8 @@
 
 /* Limits: a hostile process can have 65,530 mappings; a Python has a few hundred. */
 enum { MAX_LINES = 20000, LINE_MAX_BYTES = 4096 + 128 };
+/* A path longer than PATH_MAX: only its last component is known. */
+#define CUT_FOLDER "/<cut>"
 
 ssize_t proc_read(uint32_t pid, const char *name, char *buf, size_t size)
 {
@@ -143,21 +145,29 @@ int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *pat
 	return path_fd < 0 ? path_fd : open_regular(path_fd, pid);
 }
 
+/* The kernel does not show the target of a link that is longer than PATH_MAX. */
+static int read_path(const char *link, char *ret_path, size_t path_size)
+{
+	ssize_t n = readlink(link, ret_path, path_size - 1);
+	int err = n < 0 ? -errno : 0;
+
+	ret_path[n < 0 ? 0 : n] = 0;
+	if (err == -ENAMETOOLONG)
+		snprintf(ret_path, path_size, CUT_FOLDER);
+	cut_deleted(ret_path);
+	return err == -ENAMETOOLONG ? 0 : err;
+}
+
 int proc_find_exe(uint32_t pid, char *ret_path, size_t path_size)
 {
 	char link[64];
-	ssize_t n;
 	int fd;
 
 	snprintf(link, sizeof(link), "/proc/%u/exe", pid);
 	fd = open(link, O_PATH | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	n = readlink(link, ret_path, path_size - 1);
-	if (n < 0)
-		n = 0;
-	ret_path[n] = 0;
-	cut_deleted(ret_path);
+	read_path(link, ret_path, path_size);
 	return fd;
 }
 
@@ -200,18 +210,57 @@ bool proc_parse_mapping(char *line, struct proc_mapping *ret)
 	return true;
 }
 
+/* Appends, and keeps the last `max` bytes. */
+static void append_last(char *end, size_t max, const char *text)
+{
+	size_t n = strlen(text), have = strlen(end);
+	size_t drop = have + n > max ? have + n - max : 0;
+
+	if (drop > have) {
+		text += drop - have;
+		drop = have;
+	}
+	memmove(end, end + drop, have - drop);
+	strcpy(end + have - drop, text);
+}
+
+/*
+ * A line of maps. The kernel also shows paths longer than PATH_MAX: their last component, below
+ * CUT_FOLDER. Returns the number of reads; 0: end.
+ */
+static size_t read_line(FILE *maps, char line[LINE_MAX_BYTES], size_t max_reads)
+{
+	enum { COMPONENT_MAX = 4 * 255 + 32 }; /* a newline is \012; " (deleted)" */
+	char more[LINE_MAX_BYTES], end[COMPONENT_MAX + 1] = "", *name;
+	size_t reads = 1;
+
+	if (!fgets(line, LINE_MAX_BYTES, maps))
+		return 0;
+	if (strchr(line, '\n'))
+		return 1;
+	append_last(end, COMPONENT_MAX, line);
+	for (; !strchr(end, '\n') && reads < max_reads && fgets(more, sizeof(more), maps); reads++)
+		append_last(end, COMPONENT_MAX, more);
+	name = strrchr(end, '/');
+	line[LINE_MAX_BYTES / 2] = 0; /* the rest has room */
+	snprintf(skip_words(line, 5), LINE_MAX_BYTES / 2, CUT_FOLDER "%s", name ? name : "/");
+	return reads;
+}
+
 int proc_walk_mappings(uint32_t pid, size_t max_lines, proc_each_mapping each, void *context)
 {
 	char line[LINE_MAX_BYTES], name[64];
 	AUTO_FCLOSE FILE *maps = NULL;
 	struct proc_mapping m;
+	size_t left = max_lines, reads;
 	int found = 0;
 
 	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
 	maps = fopen(name, "re");
 	if (!maps)
 		return -errno;
-	for (size_t i = 0; !found && i < max_lines && fgets(line, sizeof(line), maps); i++) {
+	while (!found && left && (reads = read_line(maps, line, left))) {
+		left -= reads;
 		if (proc_parse_mapping(line, &m))
 			found = each(&m, context);
 	}
@@ -219,6 +268,12 @@ int proc_walk_mappings(uint32_t pid, size_t max_lines, proc_each_mapping each, v
 }
 
 /* ---- search in the mappings ---- */
+
+/* No file has this path. */
+static bool is_cut(const char *path)
+{
+	return !strncmp(path, CUT_FOLDER "/", sizeof(CUT_FOLDER));
+}
 
 struct wanted_address {
 	uint64_t address;
@@ -263,6 +318,8 @@ static int is_libpython(const struct proc_mapping *m, void *context)
 	if (!m->path || !is_libpython_name(m->path))
 		return 0;
 	wanted->fd = find_mapping_file(wanted->pid, m->low, m->high, m->path);
+	if (wanted->fd == -ENOENT && is_cut(m->path))
+		wanted->fd = -ENAMETOOLONG;
 	if (wanted->fd >= 0)
 		snprintf(wanted->ret_path, wanted->path_size, "%s", m->path);
 	return 1;
@@ -298,7 +355,8 @@ static int is_file_base(const struct proc_mapping *m, void *context)
 
 	if (!m->path || m->offset)
 		return 0;
-	if ((strcmp(m->path, wanted->exe) && !is_libpython_name(m->path)) || !mapping_is(m, wanted))
+	if ((strcmp(m->path, wanted->exe) && !is_cut(m->path) && !is_libpython_name(m->path)) ||
+	    !mapping_is(m, wanted))
 		return 0;
 	wanted->base = m->low;
 	return 1;
@@ -308,15 +366,12 @@ int proc_file_base(uint32_t pid, uint64_t dev, uint64_t ino, uint64_t *ret_addre
 {
 	char name[64], exe[4096];
 	struct wanted_file wanted = { .pid = pid, .exe = exe, .dev = dev, .ino = ino };
-	ssize_t n;
 	int found;
 
 	snprintf(name, sizeof(name), "/proc/%u/exe", pid);
-	n = readlink(name, exe, sizeof(exe) - 1);
-	if (n < 0)
-		return -errno;
-	exe[n] = 0;
-	cut_deleted(exe);
+	found = read_path(name, exe, sizeof(exe));
+	if (found)
+		return found;
 	found = proc_walk_mappings(pid, MAX_LINES, is_file_base, &wanted);
 	if (found <= 0)
 		return found < 0 ? found : -ENOENT;

@@ -39,7 +39,8 @@ int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *pat
 /*
  * The libpython mapped by the process, like proc_find_exe(): through map_files (correct for deleted
  * files and other mount namespaces) or, without permission, through the process's root. -ENOENT:
- * none mapped now. May block on the process.
+ * none mapped now; -ENAMETOOLONG: only the path leads to it, and is longer than PATH_MAX. May block
+ * on the process.
  */
 int proc_find_libpython(uint32_t pid, char *ret_path, size_t path_size);
 
@@ -55,7 +56,7 @@ struct proc_mapping {
 	uint32_t major, minor; /* of the file's device, as shown in maps */
 	bool executable, deleted;
 	const char *name; /* without " (deleted)"; "": none */
-	const char *path; /* path of the file; NULL: no file */
+	const char *path; /* path of the file; NULL: no file. Longer than PATH_MAX: "/<cut>/NAME" */
 };
 bool proc_parse_mapping(char *line, struct proc_mapping *ret);
 

@@ -2,6 +2,7 @@
 /* Discovery of a single process. See discovery.h. */
 #include "process/discovery.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "host/proc.h"
@@ -51,6 +52,12 @@ static void find_file(struct job *job)
 	request->identity = s.identity;
 	if (discovery->err == -ENOTSUP && proc_names_python(s.path))
 		why_fail(&discovery->why, 0, "%.300s: " FILE_IS_SERVED, s.path);
+	if (discovery->err == -ENAMETOOLONG)
+		why_fail(
+			&discovery->why, 0,
+			"the path of its libpython is longer than %d bytes, and without CAP_CHECKPOINT_RESTORE "
+			"(before Linux 5.9: CAP_SYS_ADMIN) only the path leads to the file",
+			PATH_MAX);
 }
 
 /* ---- collector thread ---- */
