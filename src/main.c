@@ -64,12 +64,31 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
+/* Words for what the service manager does. */
+static bool is_of_the_service(const char *word)
+{
+	static const char *const words[] = { "start",  "stop",	 "restart", "reload",
+					     "status", "enable", "disable" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (!strcmp(word, words[i]))
+			return true;
+	}
+	return false;
+}
+
 /* `what`: "command" or "topic". */
 static int refuse(const char *what, const char *name)
 {
 	struct nearest nearest;
 	char hint[64];
 
+	if (is_of_the_service(name)) {
+		log_error("there is no %s '%s': the service is systemd's, `systemctl %s "
+			  "underspan`; without it, `underspan run` in a terminal, Ctrl-C to end",
+			  what, name, name);
+		return EXIT_USAGE;
+	}
 	nearest_begin(&nearest, name, strlen(name));
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		nearest_try(&nearest, commands[i].name);
@@ -131,7 +150,7 @@ int main(int argc, char **argv)
 	if (is_one_of(word, "help", "--help", "-h"))
 		return argc > 2 && argv[2][0] != '-' ? help(argv[2])
 						     : print_usage(stdout, EXIT_DONE);
-	if (is_one_of(word, "version", "--version", "-V")) {
+	if (is_one_of(word, "version", "--version", "-V") || !strcmp(word, "-v")) {
 		puts("underspan " UNDERSPAN_VERSION);
 		return EXIT_DONE;
 	}

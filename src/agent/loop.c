@@ -159,6 +159,10 @@ static void say_ready(const struct agent *agent)
 	snprintf(words, sizeof(words), "watching %zu Python processes with %zu trackers",
 		 processes_count(), agent->set.n);
 	log_info("ready: %s", words);
+	if (agent->options.pids.n && !processes_count())
+		log_info("--pid: process %u runs no Python so far, nor does a descendant: see "
+			 "`underspan doctor -p %u`",
+			 agent->options.pids.items[0], agent->options.pids.items[0]);
 	notify_ready(words);
 }
 

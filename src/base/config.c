@@ -243,7 +243,8 @@ static int read_stream(struct parse *p, const char *path, FILE *f)
 		return why_fail(why, ENOMEM, "out of memory");
 	len = fread(text, 1, CONFIG_FILE_MAX_BYTES + 1, f);
 	if (ferror(f))
-		return why_fail(why, EINVAL, "cannot read the configuration file %s", path);
+		return why_fail(why, EINVAL, "cannot read the configuration file %s: %s", path,
+				strerror(errno));
 	if (len > CONFIG_FILE_MAX_BYTES)
 		return why_fail(why, EINVAL, "%s: larger than 1 MiB, not a configuration file",
 				path);
@@ -427,6 +428,14 @@ static bool is_comment(const char *word)
 	return word[0] == '-' && word[1] == '-' && (word[2] == ' ' || word[2] == '\n');
 }
 
+static int refuse_word(const struct option_table *tables, const char *word, struct why *why)
+{
+	const struct option *o = config_find_option(tables, word, strcspn(word, "="));
+
+	return why_fail(why, EINVAL, "unexpected argument '%.200s'%s%s%s", word,
+			o ? "; did you mean --" : "", o ? o->key : "", o ? "?" : "");
+}
+
 int config_parse(const struct option_table *tables, int argc, char **argv, char **ret_words,
 		 size_t *n_words, struct why *why)
 {
@@ -458,7 +467,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 		} else if (flags && argv[i][0] == '-' && argv[i][1] && argv[i][1] != '-') {
 			err = parse_letter(&p, argc, argv, &i);
 		} else if (n == capacity) {
-			err = why_fail(why, EINVAL, "unexpected argument '%.200s'", argv[i]);
+			err = refuse_word(tables, argv[i], why);
 		} else {
 			ret_words[n++] = argv[i];
 		}

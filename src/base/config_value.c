@@ -157,8 +157,8 @@ static int parse_uint(const struct option *o, const char *s, struct why *why)
 	v = strtoull(s, &end, 10);
 	if (end == s || s[0] < '0' || s[0] > '9' || *end) {
 		if (!scale.units)
-			return why_fail(why, EINVAL, "%s: '%.64s' is not a whole number", o->key,
-					s);
+			return why_fail(why, EINVAL,
+					"%s: '%.64s' is not a whole number, as in 1000", o->key, s);
 		if (!parse_scaled(&scale, s, &scaled))
 			return refuse_scaled(o, &scale, s, why);
 		if (scaled >= 0x1p63)
@@ -181,7 +181,8 @@ static int parse_number(const struct option *o, const char *s, struct why *why)
 
 	v = strtod(s, &end);
 	if (end == s || *end || !isfinite(v))
-		return why_fail(why, EINVAL, "%s: '%.64s' is not a number", o->key, s);
+		return why_fail(why, EINVAL, "%s: '%.64s' is not a number, as in 1 or 0.5", o->key,
+				s);
 	if (v < (double)o->min || (o->max && v > (double)o->max))
 		return refuse_range(o, s, o->max ? o->max : UINT64_MAX, why);
 	*(double *)o->target = v;

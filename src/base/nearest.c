@@ -65,15 +65,17 @@ void nearest_begin(struct nearest *n, const char *typed, size_t len)
 void nearest_try(struct nearest *n, const char *name)
 {
 	size_t len = strlen(name), limit = n->len < 4 ? 1 : n->len < 8 ? 2 : 3, distance;
+	size_t common = least(n->len, len, SIZE_MAX);
 
 	if (!n->len || n->len > MAX_LEN || len > MAX_LEN)
 		return;
 	distance = distance_of(n->typed, n->len, name, len);
-	/* a prefix of a name matches, and a name that is a prefix of the word */
-	if (distance > limit && least(n->len, len, SIZE_MAX) >= 3 &&
-	    begins_with(name, n->typed, least(n->len, len, SIZE_MAX)))
+	/* a prefix of a name matches, and a name that is a prefix of the word; the longer one is
+	 * nearer */
+	if (distance > limit && common >= 3 && begins_with(name, n->typed, common))
 		distance = limit;
-	if (distance > limit || distance >= n->distance)
+	if (distance > limit || distance > n->distance ||
+	    (distance == n->distance && common <= least(n->len, strlen(n->name), SIZE_MAX)))
 		return;
 	n->distance = distance;
 	n->name = name;

@@ -187,6 +187,25 @@ static bool find_unmarked_exception(struct exchange *x, const char *bytes, size_
 	return true;
 }
 
+/* What a wrong port or scheme looks like, with the fix. */
+static const char *advice_for(CURLcode code, const char *url)
+{
+	bool tls = !strncmp(url, "https:", 6);
+
+	switch (code) {
+	case CURLE_COULDNT_CONNECT:
+		return tls ? ": is ClickHouse running there? Its HTTPS port is 8443 by default"
+			   : ": is ClickHouse running there? Its HTTP port is 8123 by default";
+	case CURLE_SSL_CONNECT_ERROR:
+		return ": does that port speak TLS? Without TLS it is http://";
+	case CURLE_UNSUPPORTED_PROTOCOL:
+	case CURLE_GOT_NOTHING:
+		return tls ? "" : ": is that an HTTP port? With TLS it is https://";
+	default:
+		return "";
+	}
+}
+
 static int transport_error(CURLcode code, struct exchange *x, long sent, const char *said,
 			   struct why *why)
 {
@@ -222,7 +241,8 @@ static int transport_error(CURLcode code, struct exchange *x, long sent, const c
 	if (!said || !*said)
 		said = curl_easy_strerror(code);
 	keep_sentence(x->reply, said, strlen(said));
-	return why_fail(why, err, "ClickHouse at %.120s: %.300s", c->url, said);
+	return why_fail(why, err, "ClickHouse at %.120s: %.300s%s", c->url, said,
+			advice_for(code, c->url));
 }
 
 static int conclude(CURLcode code, struct exchange *x, long sent, const char *said, struct why *why)

@@ -2,12 +2,14 @@
 /* `underspan run --check`. See run_check.h. */
 #include "commands/run_check.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/metrics.h"
 #include "commands/database.h"
 #include "pipeline/options.h"
+#include "store/engine.h"
 #include "trackers/trackers.h"
 
 static void print_server(const struct clickhouse_target *target)
@@ -22,6 +24,7 @@ static void print_server(const struct clickhouse_target *target)
 static int check_place(bool to_stdout, struct why *why)
 {
 	struct clickhouse_target target;
+	char library[PATH_MAX];
 	int err;
 
 	if (to_stdout) {
@@ -29,6 +32,9 @@ static int check_place(bool to_stdout, struct why *why)
 		return 0;
 	}
 	if (clickhouse_config.store) {
+		err = engine_find_library(clickhouse_config.libchdb, library, sizeof(library), why);
+		if (err)
+			return err;
 		printf("rows        to an embedded store in %s\n", clickhouse_config.store);
 		return 0;
 	}

@@ -309,6 +309,11 @@ int command_store(int argc, char **argv)
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
+	if (!err && n_words && !config.path && word[0] != '-')
+		err = why_fail(&why, EINVAL,
+			       "unexpected argument '%.200s': for the directory, underspan store "
+			       "--path=%.200s",
+			       word, word);
 	if (!err && n_words)
 		err = why_fail(&why, EINVAL,
 			       "unexpected argument '%.200s'; an option's value follows '=': "

@@ -49,6 +49,12 @@ static bool is_file(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+/* A server of its own is worth a word, not a second engine to support. */
+static bool has_clickhouse_program(void)
+{
+	return is_file("/usr/bin/clickhouse") || is_file("/usr/local/bin/clickhouse");
+}
+
 int engine_find_library(const char *asked, char *ret_path, size_t size, struct why *why)
 {
 	static const char *const beside[] = { "../lib/underspan", "cache/libchdb",
@@ -84,7 +90,11 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 		why, ENOENT,
 		"the embedded ClickHouse engine (libchdb.so) is missing: run deploy/libchdb.sh "
 		"in the source tree, /usr/share/underspan/libchdb.sh of a package, or give the "
-		"path with --libchdb=FILE");
+		"path with --libchdb=FILE%s",
+		has_clickhouse_program()
+			? ". The installed clickhouse program is not started by underspan: start a "
+			  "server yourself and give --clickhouse=http://127.0.0.1:8123"
+			: "");
 }
 
 static int load(struct engine *e, const char *path, const char *name, struct why *why)

@@ -117,6 +117,11 @@ static int ask_agent(struct findings *all, struct why *why)
 
 	if (!curl)
 		return why_fail(why, ENOMEM, "out of memory");
+	if (!strchr(agent, ':') || strstr(agent, "://")) {
+		curl_easy_cleanup(curl);
+		return why_fail(why, EINVAL,
+				"agent: '%.100s' is not HOST:PORT, as in 127.0.0.1:9464", agent);
+	}
 	snprintf(url, sizeof(url), "http://%s/metrics", agent);
 	curl_easy_setopt(curl, CURLOPT_URL, url);
 	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");

@@ -89,6 +89,11 @@ static int check(struct why *why)
 {
 	int err = is_live() ? check_live(why) : window_complete(why);
 
+	if (!err && !is_live() && !clickhouse_config.clickhouse && !clickhouse_config.store)
+		err = why_fail(
+			why, EINVAL,
+			"no database given: use --clickhouse=URL for a server, --store=DIR for "
+			"the embedded store, or -p PID to measure now");
 	if (err)
 		return err;
 	err = html_output_check(as_html, as_json, why);

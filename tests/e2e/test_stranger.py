@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands as somebody types them who has read no page: each is answered by one sentence with the thing and the fix."""
+import http.server
+import os
+import subprocess
+import threading
+
+import pytest
+
+from agent import UNDERSPAN, run_underspan
+from test_errors import FAILED, USAGE, check_sentence
+
+pytestmark = pytest.mark.light
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+SERVER = "--clickhouse=http://127.0.0.1:1"  # no listener
+NO_PROCESS = "no process 2147483647"
+
+TYPED = [
+    # the command
+    ("rnu", USAGE, "did you mean run"),
+    ("Explain", USAGE, "did you mean explain"),
+    ("start", USAGE, "systemctl start underspan"),
+    ("stop", USAGE, "systemctl stop underspan"),
+    ("status", USAGE, "systemctl status underspan"),
+    ("restart", USAGE, "systemctl restart underspan"),
+    ("install", USAGE, "underspan help"),
+    ("help rnu", USAGE, "did you mean run"),
+    ("--stdout run", USAGE, "the command comes first"),
+    # no place, or a wrong one
+    ("run", USAGE, "--clickhouse=URL, --store=DIR .* or --stdout"),
+    ("run --store", USAGE, "--store=DIR"),
+    ("run --store=", USAGE, "--store=DIR"),
+    ("run --store=/etc", USAGE, "not an underspan store.*nothing was changed.*new or empty"),
+    ("run --clickhouse=localhost:8123", USAGE, "such as http://127.0.0.1:8123"),
+    ("run --clickhouse=ftp://x", USAGE, "neither http:// nor https://"),
+    ("run --clickhouse=http://user:secret@127.0.0.1:1", USAGE, "clickhouse_password_file"),
+    ("run --stdout --clickhouse_password=x", USAGE, "did you mean --clickhouse_password_file"),
+    ("run --stdout --store=/tmp/no-such-store", USAGE, "several places"),
+    ("sql", USAGE, "which query"),
+    ("sql SELECT", USAGE, "no database given.*--clickhouse=URL.*--store=DIR"),
+    ("sql --store=/no/such/store SELECT", FAILED, "no store at /no/such/store; start a store with"),
+    (f"sql {SERVER} SELECT 1", USAGE, "unexpected argument '1'"),
+    (f"sql {SERVER} SELECT", FAILED, "127.0.0.1:1.*is ClickHouse running there.*8123"),
+    ("sql --clickhouse=https://127.0.0.1:1 SELECT", FAILED, "is ClickHouse running there.*8443"),
+    ("sql --clickhouse=http://no-such-host.invalid:8123 SELECT", FAILED, "no-such-host.invalid"),
+    ("explain", USAGE, "TRACE_ID, or REQUEST_ID"),
+    (f"explain {SERVER} xyz", USAGE, "32 hex digits"),
+    (f"explain {SERVER} 0123456789abcdef0123456789abcdef", FAILED, "is ClickHouse running there"),
+    ("requests", USAGE, "no database given.*or -p PID"),
+    ("requests --since=10m", USAGE, "no database given"),
+    (f"requests {SERVER} --since=yesterday", USAGE, "not a duration.*1h, 7d"),
+    (f"requests {SERVER} --by=foo", USAGE, "no part of a request"),
+    ("schema --apply", USAGE, "no database given"),
+    ("schema --cluster", USAGE, "--cluster=NAME"),
+    # files, units, numbers
+    ("run -c /no/such/file.json", USAGE, "No such file"),
+    ("run -c /tmp", USAGE, "/tmp: Is a directory"),
+    ("run -c", USAGE, "needs a file name"),
+    ("run -c /etc/passwd", USAGE, "/etc/passwd:1: not valid JSON"),
+    ("run stdout", USAGE, "did you mean --stdout"),
+    ("run trackers=gc_pause", USAGE, "did you mean --trackers"),
+    ("run --stdout --trackers=gcpause", USAGE, "did you mean gc_pause"),
+    ("run --stdout --trackers=", USAGE, "--trackers=A,B"),
+    ("run --stdout --duration=5x", USAGE, "250ms, 10s, 2m"),
+    ("run --stdout --duration=-1", USAGE, "not a duration"),
+    ("run --stdout --memory_bytes=10k", USAGE, "use 1MiB or more"),
+    ("run --stdout --batch_rows=10k", USAGE, "whole number, as in 1000"),
+    ("run --stdout --governor.cpu_percent=1%", USAGE, "not a number, as in 1 or 0.5"),
+    ("run --stdout --metrics.listen=9464", USAGE, "127.0.0.1:9464"),
+    ("run --stdout --gc_pause.min_duraton_us=1ms", USAGE, "did you mean --gc_pause.min_duration_us"),
+    # processes
+    ("run --stdout --pid=abc", USAGE, "not a process id"),
+    ("run --stdout --pid=2147483647", FAILED, NO_PROCESS),
+    ("gil", USAGE, "-p PID"),
+    ("gil -p python", USAGE, "not a process id"),
+    ("gil -p 2147483647", FAILED, NO_PROCESS),
+    ("offcpu", USAGE, "-p PID"),
+    ("offcpu -p 1 -o x.png", USAGE, "FILE.html or FILE.svg"),
+    ("offcpu -p 1 --diff=/no/such/file", USAGE, "/no/such/file"),
+    ("top", FAILED, "--once"),
+    # the store
+    ("store", USAGE, "store --path=DIR"),
+    ("store /tmp/mine", USAGE, "underspan store --path=/tmp/mine"),
+    ("store --path=/tmp/mine --listen=8123", USAGE, "HOST:PORT, as in 127.0.0.1:8123"),
+    ("store --path=/tmp/mine --listen=0.0.0.0:8123", USAGE, "--listen_anywhere"),
+    ("store --path=/tmp/mine --libchdb=/no/such/file", FAILED, "/no/such/file: No such file"),
+    ("store --path=/etc/passwd", FAILED, "needs a directory"),
+]
+
+
+@pytest.mark.parametrize("typed, code, words", TYPED, ids=[typed for typed, _, _ in TYPED])
+def test_typed(typed, code, words):
+    check_sentence(run_underspan(*typed.split(), timeout=60), code, words)
+
+
+@pytest.mark.parametrize("typed", ["run --stdout", "gil -p 1", "offcpu -p 1", "requests -p 1", "top --once"])
+def test_without_root(typed):
+    check_sentence(run_underspan(*typed.split(), prefix=NOBODY, timeout=60), FAILED, "CAP_BPF.*run as root")
+
+
+@pytest.fixture(scope="module")
+def web_server():
+    """The port of a server that is no ClickHouse."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_error(404, "welcome")
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+
+
+def test_wrong_servers(web_server):
+    check_sentence(run_underspan("sql", f"--clickhouse=https://127.0.0.1:{web_server}", "SELECT 1"), FAILED, "does that port speak TLS.*http://")
+    result = run_underspan("sql", f"--clickhouse=http://127.0.0.1:{web_server}", "SELECT 1")
+    assert result.returncode == FAILED and "answered HTTP 404" in result.stderr, result
+
+
+def test_a_process_that_is_no_python():
+    """run goes on: a child may become one."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            result = run_underspan("run", "--stdout", "--trackers=gc_pause", f"--pid={process.pid}", "--duration=1", timeout=30)
+            assert result.returncode == 0 and f"process {process.pid} runs no Python so far" in result.stderr, result.stderr
+            for command in "gil", "requests":
+                check_sentence(run_underspan(command, "-p", str(process.pid), "-d1", timeout=30), FAILED, f"{process.pid} \\(sleep\\) runs no Python")
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("name, words", [("UNDERSPAN_BATCH_ROW", "did you mean UNDERSPAN_BATCH_ROWS"), ("UNDERSPAN_FOO", "help config")])
+def test_the_environment(name, words):
+    result = subprocess.run([UNDERSPAN, "run", "--check", "--stdout"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, name: "1"}, timeout=30)
+    assert result.returncode == 0 and words in result.stderr, result
+
+
+def test_short_words_for_the_version():
+    assert {run_underspan(word).stdout for word in ("version", "--version", "-V", "-v")} == {run_underspan("version").stdout}
