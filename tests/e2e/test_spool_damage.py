@@ -215,9 +215,12 @@ def test_a_clock_that_is_stepped_between_runs(before, after, step_clock, proxy, 
     s = sender("--rows=0", "--hold", spool=tmp_path / "spool").wait_added()
     time.sleep(1.5)  # the agent checks every second
     up(proxy)
-    wait_until(lambda: database.numbers()[0] == 2003, 30, "all rows")
-    counts = s.terminate().end()
-    assert counts["dropped_spool"] == 0 and counts["recovered"] == 2003
+    deadline = time.monotonic() + 30
+    while database.numbers()[0] < 2003 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    told = s.terminate().stderr
+    counts = s.end()
+    assert (database.numbers()[0], counts["dropped_spool"], counts["recovered"]) == (2003, 0, 2003), (counts, told)
     database.check(2003)
 
 
