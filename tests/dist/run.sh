@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye]`. In each
-# the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C library, apt must
-# refuse. Finally everything is built again in a different directory: the bytes must be equal. Nothing is installed on this
-# host; the roots are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine, a booted systemd.
+# Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye rpm quick
+# systemd again]`. In each the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C
+# library, apt must refuse. quick: the README's commands to a first answer. systemd: the unit in a booted machine. Finally
+# everything is built again in a different directory: the bytes must be equal. Nothing is installed on this host; the roots
+# are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 roots=$PWD/build/dist-roots
@@ -29,9 +30,10 @@ fetch_root() {
     mv "$roots/$suite.part.tar" "$roots/$suite.tar"
 }
 
-# In the root, with this host's /proc and /sys: the agent watches the host. The mounts end with the command.
+# In the root, a mount of its own like every host's, with this host's /proc and /sys: the agent watches the host. The mounts end
+# with the command.
 inside() {
-    unshare --mount bash -c 'mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' \
+    unshare --mount bash -c 'mount --bind "$0" "$0" && mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' \
         "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
 }
 
@@ -49,18 +51,24 @@ runs() {
     inside python3 /tmp/real_run.py || fail "a real run"
 }
 
+# $1: file; the same package, of a newer version
+make_newer() {
+    local tree=$roots/newer
+    rm -rf "$tree"
+    dpkg-deb -R "$deb" "$tree"
+    sed -i "s/^Version: .*/Version: $version+1/" "$tree/DEBIAN/control"
+    dpkg-deb -Znone --build "$tree" "$1" >/dev/null
+    rm -rf "$tree"
+}
+
 check_deb() {
-    local newer=$version+1 tree=$root.newer
+    local newer=$version+1
     cp "$deb" "$root/tmp/underspan.deb"
     inside apt-get -qq install -y /tmp/underspan.deb >"$root.log" 2>&1 || fail "install: $(tail -n 5 "$root.log")"
     runs "$version" /usr
     install -m644 deploy/underspan.json "$root/etc/underspan/"
     inside underspan run --check | grep -q 'clickhouse = https://clickhouse.example.com:8443 (/etc/underspan/underspan.json)' || fail "the host's file"
-    rm -rf "$tree"
-    dpkg-deb -R "$deb" "$tree"
-    sed -i "s/^Version: .*/Version: $newer/" "$tree/DEBIAN/control"
-    dpkg-deb -Znone --build "$tree" "$root/tmp/newer.deb" >/dev/null
-    rm -rf "$tree"
+    make_newer "$root/tmp/newer.deb"
     inside apt-get -qq install -y /tmp/newer.deb >"$root.log" 2>&1 || fail "upgrade: $(tail -n 5 "$root.log")"
     [ "$(inside dpkg-query -W -f '${Version}' underspan)" = "$newer" ] || fail "upgrade"
     [ -f "$root/etc/underspan/underspan.json" ] || fail "the upgrade took the configuration"
@@ -87,17 +95,44 @@ check_too_old() {
     say "refused for libc6 < 2.34, as it must be"
 }
 
-check_root() {
+# $1: suite; a clean root in $root
+open_root() {
+    local suite=$1
     root=$roots/$suite
     fetch_root
     rm -rf --one-file-system "$root"
     mkdir -p "$root"
     tar -C "$root" -xf "$roots/$suite.tar" --exclude='./dev/*'
     cp /etc/resolv.conf "$root/etc/resolv.conf"
-    install -m644 tests/dist/real_run.py "$root/tmp/"
+    install -m644 tests/dist/real_run.py tests/dist/quick_start.py deploy/README.md "$root/tmp/"
     inside apt-get -qq update >"$root.log" 2>&1 || fail "apt-get update: $(tail -n 3 "$root.log")"
+}
+
+check_root() {
+    open_root "$suite"
     if [ "$suite" = bullseye ]; then check_too_old; else check_deb; check_tarball; fi
     rm -rf --one-file-system "$root" "$root.log"
+}
+
+# The services are there before; the engine, 178 MB from npm, is this tree's: the script that fetches it finds it.
+check_quick() {
+    deploy/libchdb.sh
+    open_root bookworm
+    inside apt-get -qq install -y --no-install-recommends gunicorn python3-uvicorn >"$root.log" 2>&1 || fail "$(tail -n 3 "$root.log")"
+    echo 'Apt::Get::Assume-Yes "true";' >"$root/etc/apt/apt.conf.d/yes"
+    install -Dm755 -t "$root/usr/local/lib/underspan" build/cache/libchdb/libchdb.so
+    cp -p build/cache/libchdb/{libchdb.so,verified} "$root/usr/local/lib/underspan/"
+    cp "$deb" "$root/tmp/"
+    inside python3 /tmp/quick_start.py /tmp/README.md >"$root.said" || fail "the commands of deploy/README.md"
+    say "$(cat "$root.said")"
+    rm "$root.said"
+    rm -rf --one-file-system "$root" "$root.log"
+}
+
+check_systemd() {
+    make_newer "$roots/newer.deb"
+    tests/dist/systemd.sh "$deb" "$roots/newer.deb"
+    rm "$roots/newer.deb"
 }
 
 # the .rpm needs an rpm distribution: checks files and dependencies
@@ -109,7 +144,7 @@ check_rpm() {
     dpkg-deb -x "$deb" "$tree/deb"
     diff -r "$tree/rpm" "$tree/deb" >/dev/null || fail "the .rpm has other files than the .deb"
     local wrong
-    wrong=$(command rpm -qpR "$rpm" | grep -v '^/bin/sh$\|^/usr/bin/kill$\|^lib\(c\|m\)\.so\.6(\|^libz\.so\.1(\|^lib\(curl\.so\.4\|gnutls\.so\.30\)(\|^rpmlib(\|^rtld(' || true)
+    wrong=$(command rpm -qpR "$rpm" | grep -v '^/bin/\(ba\)\?sh$\|^/usr/bin/kill$\|^lib\(c\|m\)\.so\.6(\|^libz\.so\.1(\|^lib\(curl\.so\.4\|gnutls\.so\.30\)(\|^rpmlib(\|^rtld(' || true)
     [ -z "$wrong" ] || fail "the .rpm requires $wrong"
     rm -rf "$tree"
     say "the files of the .deb, no requirement that differs between distributions"
@@ -128,7 +163,7 @@ check_again() {
     say "a second build in another directory has the same bytes"
 }
 
-[ $# -gt 0 ] || set -- bookworm trixie sid bullseye rpm again
+[ $# -gt 0 ] || set -- bookworm trixie sid bullseye rpm quick systemd again
 for suite in "$@"; do
-    case $suite in rpm|again) "check_$suite" ;; *) check_root ;; esac
+    case $suite in rpm|quick|systemd|again) "check_$suite" ;; *) check_root ;; esac
 done
