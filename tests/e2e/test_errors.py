@@ -72,7 +72,7 @@ def test_unknown_command():
 def test_pid_that_does_not_exist_is_no_reason_to_stay_silent():
     process = subprocess.Popen(["true"])
     process.wait()
-    check_sentence(run_underspan("run", "--stdout", f"--pid={process.pid}", "--duration=1"), FAILED, str(process.pid))
+    check_sentence(run_underspan("run", "--stdout", f"--pid={process.pid}", "--trackers=gc_pause", "--duration=1"), FAILED, str(process.pid))
 
 
 @pytest.mark.parametrize("dropped, named", [("cap_bpf,cap_perfmon,cap_sys_admin", "CAP_BPF"),
@@ -93,7 +93,7 @@ def test_clickhouse_that_cannot_be_reached():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused, and the port stays reserved
         port = s.getsockname()[1]
-        result = run_underspan("run", f"--clickhouse=http://127.0.0.1:{port}", "--duration=1", timeout=20)
+        result = run_underspan("run", f"--clickhouse=http://127.0.0.1:{port}", "--trackers=gc_pause", "--duration=1", timeout=20)
     check_undelivered(result, f"http://127.0.0.1:{port}")
 
 
@@ -121,7 +121,7 @@ def test_store_port_in_use(tmp_path):
 @plain_build(NO_ENGINE)
 def test_store_on_a_full_disk(tmp_path):
     """A file system of 64 KiB holds no database."""
-    result = run_underspan("run", f"--store={tmp_path}/disk/store", "--duration=1", timeout=30, prefix=[
+    result = run_underspan("run", f"--store={tmp_path}/disk/store", "--trackers=gc_pause", "--duration=1", timeout=30, prefix=[
         "unshare", "--mount", "sh", "-c",
         'mkdir -p "$0" && mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"', f"{tmp_path}/disk"])
     check_undelivered(result, "not enough space")
@@ -129,12 +129,12 @@ def test_store_on_a_full_disk(tmp_path):
 
 def test_store_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    result = run_underspan("run", f"--store={tmp_path}/file/store", "--duration=1", timeout=30)
+    result = run_underspan("run", f"--store={tmp_path}/file/store", "--trackers=gc_pause", "--duration=1", timeout=30)
     check_sentence(result, FAILED, f"{tmp_path}/file")
 
 
 def test_duration_ends_by_itself(start_agent):
-    agent = start_agent("--duration=1")
+    agent = start_agent("--duration=1", trackers=["gc_pause"])
     ready = time.monotonic()
     assert agent.wait_end(1 + STOP_SECONDS + 1) == 0
     assert 0.8 < time.monotonic() - ready < 1 + STOP_SECONDS
