@@ -268,10 +268,12 @@ def short_collections(agent, start_workload, python, *args):
 @plain_build("it takes longer")
 def test_short_collections_do_not_pay_for_idle_threads(debian_python, start_agent, start_workload):
     agent = start_agent(trackers=["gc_pause"])
-    alone = short_collections(agent, start_workload, debian_python, 0, 0)[1]["best_ns"]
-    workload, truth = short_collections(agent, start_workload, debian_python, 0, 400)
-    among = truth["best_ns"]
+    best = {0: [], 400: []}
+    for idle in 0, 400, 0, 400:  # in turn: a neighbour's load passes, and the least of each has none
+        workload, truth = short_collections(agent, start_workload, debian_python, 0, idle)
+        best[idle].append(truth["best_ns"])
     agent.stop()
+    alone, among = min(best[0]), min(best[400])
     assert among - alone < 3000, f"{alone:.0f} ns alone, {among:.0f} ns with 400 idle threads"
     rows = agent.select(TABLE, lambda r: r["host_pid"] == workload.pid and r["sibling_threads"] == 400)
     known = [r for r in rows if r["frozen_threads"] is not None]
