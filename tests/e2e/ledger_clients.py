@@ -59,8 +59,9 @@ def head(path, i, method=b"GET", more=b"", end=b"\r\n", version=b"HTTP/1.1"):
 
 
 def send(port, pieces):
-    """The client's port, and all bytes received until the server closed or was silent for a while."""
-    got = b""
+    """The client's port, all bytes received until the server closed or was silent for a while, and whether it closed: a server
+    that closes with unread bytes resets the connection, and the answer may be lost on the way."""
+    got, closed = b"", False
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         s.settimeout(0.4)
@@ -71,9 +72,10 @@ def send(port, pieces):
             s.shutdown(socket.SHUT_WR)
             while more := s.recv(65536):
                 got += more
+            closed = True
         except OSError:
             pass
-    return own, got
+    return own, got, closed
 
 
 def receive(s, n):
