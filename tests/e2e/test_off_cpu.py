@@ -71,7 +71,8 @@ def test_each_wait_is_a_row(kind, debian_python, start_agent, start_workload):
     workload.finish()
     agent.stop()
     lost = counts.check(agent)["off_cpu"]
-    assert lost["lost_ring"] == lost["lost_state"] == 0, lost
+    # a child may end right after an untraced wake-up; a loss of the waiting thread would be a missing row
+    assert lost["lost_ring"] == 0 and (kind == "child" or lost["lost_state"] == 0), lost
     cause, calls, idle = KINDS[kind]
     rows = [r for r in rows_of(agent, workload.hello, truth) if r["cause"] == cause]
     pairs = waits_of(rows, truth["waits"])
@@ -80,7 +81,10 @@ def test_each_wait_is_a_row(kind, debian_python, start_agent, start_workload):
         # between
         assert row["duration_ns"] <= stop - start
         # the thread that ends the wait may have begun to count before the wait began
-        assert row["duration_ns"] >= SECONDS * (0.99e9 if kind == "sleep" else 0.5e9) or busy > BUSY_NS and kind != "sleep"
+        if kind == "sleep":  # to a moment: a CPU that was missing before the sleep makes the sleep shorter
+            assert row["duration_ns"] + busy >= SECONDS * 0.99e9, (row, busy)
+        else:
+            assert row["duration_ns"] >= SECONDS * 0.5e9 or busy > BUSY_NS, (row, busy)
         assert (row["state"], row["idle"]) == ("S", idle) and row["syscall"] in calls
         assert row["user_stack"]
         assert row["runq_ns"] <= row["duration_ns"]
