@@ -87,8 +87,11 @@ static void keep_only(cap_t now, cap_value_t *kept, size_t n)
 
 	shrink_bounding_set(kept, n);
 	n = keep_what_there_is(now, kept, n);
-	if (!wanted || cap_set_flag(wanted, CAP_PERMITTED, (int)n, kept, CAP_SET) ||
-	    cap_set_flag(wanted, CAP_EFFECTIVE, (int)n, kept, CAP_SET) || cap_set_proc(wanted))
+	/* libcap refuses an empty list */
+	if (!wanted ||
+	    (n && (cap_set_flag(wanted, CAP_PERMITTED, (int)n, kept, CAP_SET) ||
+		   cap_set_flag(wanted, CAP_EFFECTIVE, (int)n, kept, CAP_SET))) ||
+	    cap_set_proc(wanted))
 		log_warn("cannot give up capabilities: %s", strerror(errno));
 	else
 		log_kept(kept, n);

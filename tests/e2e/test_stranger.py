@@ -98,6 +98,11 @@ def test_without_root(typed):
     check_sentence(run_underspan(*typed.split(), prefix=NOBODY, timeout=60), FAILED, "CAP_BPF.*run as root")
 
 
+def test_doctor_without_root():
+    result = run_underspan("doctor", prefix=NOBODY, timeout=60)
+    assert (result.returncode, result.stderr) == (FAILED, "") and "CAP_BPF (to load BPF programs): run as root" in result.stdout, result
+
+
 @pytest.fixture(scope="module")
 def web_server():
     """The port of a server that is no ClickHouse."""
