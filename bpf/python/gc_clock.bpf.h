@@ -28,19 +28,24 @@ struct {
 } gc_own SEC(".maps");
 
 /*
- * Running collections, by the lower bits of the process id: a context switch decides with one load
- * whether to look up a collection. A process killed inside a collection leaves the count, which
- * costs the processes of the slot the look-up.
+ * Collections by the lower bits of the process id: one load decides whether to look up a running
+ * collection at a context switch, and the thread's own collections at a request's begin and end. A
+ * process killed inside a collection leaves `running`, which costs the processes of the slot the
+ * look-up.
  */
 enum { GC_SLOTS = 4096 };
+struct gc_slot {
+	__u64 running;
+	__u64 ended; /* grows after each change of gc_own */
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, GC_SLOTS);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct gc_slot);
 } gc_running SEC(".maps");
 
-static __always_inline __u64 *gc_running_in(__u32 tgid)
+static __always_inline struct gc_slot *gc_slot_of(__u32 tgid)
 {
 	__u32 slot = tgid & (GC_SLOTS - 1);
 
@@ -49,17 +54,17 @@ static __always_inline __u64 *gc_running_in(__u32 tgid)
 
 static __always_inline bool gc_may_run(__u32 tgid)
 {
-	const __u64 *running = gc_running_in(tgid);
+	const struct gc_slot *slot = gc_slot_of(tgid);
 
-	return running && *running;
+	return slot && slot->running;
 }
 
 static __always_inline void gc_running_add(__u32 tgid, __s64 n)
 {
-	__u64 *running = gc_running_in(tgid);
+	struct gc_slot *slot = gc_slot_of(tgid);
 
-	if (running)
-		__sync_fetch_and_add(running, n);
+	if (slot)
+		__sync_fetch_and_add(&slot->running, n);
 }
 
 /* A collection of the current thread begins. */
@@ -82,6 +87,7 @@ static __always_inline void gc_clock_start(__u64 now)
 static __always_inline void gc_clock_stop(__u64 now)
 {
 	__u64 thread = bpf_get_current_pid_tgid(), ns, own, *known;
+	struct gc_slot *slot;
 	__u32 tgid = thread >> 32;
 	struct gc_clock *clock = bpf_map_lookup_elem(&gc_clocks, &tgid);
 
@@ -97,6 +103,9 @@ static __always_inline void gc_clock_stop(__u64 now)
 		*known += own;
 	else
 		bpf_map_update_elem(&gc_own, &thread, &own, BPF_ANY);
+	slot = gc_slot_of(tgid);
+	if (slot)
+		__sync_fetch_and_add(&slot->ended, 1);
 }
 
 /* The process's clock as seen by a sibling of the collecting thread. */

@@ -17,7 +17,7 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 	conn->worker = bpf_get_current_task();
 	conn->model = REQUEST_MODEL_pool;
 	conn->link = REQUEST_LINK_write;
-	request_header_set(t, &conn->header);
+	request_header_set(t, &conn->header, bpf_ktime_get_ns());
 	if (t->request.answered.at_ns >= conn->read_ns)
 		begin = &t->request.answered;
 	else if (t->request.woken[0].at_ns >= conn->read_ns)
@@ -312,6 +312,25 @@ static __always_inline bool request_answer_goes_on(__u64 key, struct request_con
 	return conn->answer >= ANSWER_ENDED || request_is_tunnel(conn);
 }
 
+/*
+ * Most writes of a body with a Content-Length go no further than that: taken without a step.
+ * Returns whether the answer ends there.
+ */
+static __always_inline bool request_length_goes_on(struct request_connection *conn)
+{
+	struct request_chunks *body = &conn->chunks[DIRECTION_OUT];
+
+	if (conn->answer != ANSWER_LENGTH || conn->rest > body->left)
+		return false;
+	body->left -= conn->rest;
+	conn->bytes_out += conn->rest;
+	conn->answer_body = 1;
+	conn->rest = 0;
+	if (!body->left)
+		conn->answer = ANSWER_ENDED;
+	return !body->left;
+}
+
 /* A write has more pieces than the limit. Returns whether the write ends the answer. */
 static __always_inline bool request_answer_skips(struct request_connection *conn,
 						 const struct request_buffer *buffer, __u32 ret,
@@ -328,16 +347,15 @@ static __always_inline bool request_answer_skips(struct request_connection *conn
 }
 
 static __always_inline void request_write_taken(struct request_connection *conn,
-						const struct request_buffer *buffer, int ret,
-						__u64 now)
+						const struct request_buffer *buffer, int ret)
 {
 	if (conn->slow_since_ns && ret > 0) {
-		conn->slow_ns += now - conn->slow_since_ns;
+		conn->slow_ns += bpf_ktime_get_ns() - conn->slow_since_ns;
 		conn->slow_since_ns = 0;
 	}
 	/* the rest is written when the socket has room again */
 	if (!conn->slow_since_ns && !buffer->vec && (ret < 0 || (__u32)ret < buffer->len))
-		conn->slow_since_ns = now;
+		conn->slow_since_ns = bpf_ktime_get_ns();
 }
 
 enum { REQUEST_EAGAIN = 11 };
@@ -348,7 +366,7 @@ static __always_inline void request_write_failed(struct request_connection *conn
 	if (!conn->worker)
 		return;
 	if (ret == -REQUEST_EAGAIN)
-		request_write_taken(conn, buffer, ret, bpf_ktime_get_ns());
+		request_write_taken(conn, buffer, ret);
 	else
 		conn->gone = GONE_WRITE;
 }
@@ -396,7 +414,7 @@ __noinline int request_wrote(__u64 key, int ret)
 		request_not_begun(key, START_NONE, 0);
 		return 0;
 	}
-	request_write_taken(conn, &buffer, ret, bpf_ktime_get_ns());
+	request_write_taken(conn, &buffer, ret);
 	if (!conn->head_ended && conn->answer == ANSWER_NONE) {
 		/* the remaining head and body are not parsed */
 		conn->framing = conn->line_n = 0;
@@ -408,6 +426,10 @@ __noinline int request_wrote(__u64 key, int ret)
 	else if (conn->answer == ANSWER_NONE && conn->link == REQUEST_LINK_same &&
 		 t->request.gifts && conn->begin.at_ns)
 		request_link_work(conn, t);
+	if (request_length_goes_on(conn)) {
+		request_answered(key, conn);
+		return 0;
+	}
 	for (int i = 0; i < STEPS && conn->rest; i++) {
 		if (!request_answer_goes_on(key, conn, &buffer))
 			continue;

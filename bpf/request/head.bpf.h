@@ -107,7 +107,7 @@ static __always_inline __u32 request_head_keep(__u64 key, struct request_connect
 {
 	struct request_scan *scan = request_scan_begin();
 	__u32 whole = got < buffer->len ? got : buffer->len, n = whole, tail_n;
-	bool ended;
+	bool ended, in_slot;
 
 	conn->head = HEAD_SPLIT;
 	if (!scan)
@@ -135,8 +135,9 @@ static __always_inline __u32 request_head_keep(__u64 key, struct request_connect
 		    !bpf_map_update_elem(&request_tails, &key, &scan->tail, BPF_ANY))
 			scan->head.tail_n = tail_n;
 	}
-	if (bpf_map_update_elem(&request_heads, &key, &scan->head, BPF_ANY))
+	if (!request_head_put(key, &scan->head, n, &in_slot))
 		goto out;
+	conn->head_in_slot = in_slot;
 	conn->head = HEAD_OPEN;
 	if (!n || !scan->head.bytes[0]) { /* uwsgi */
 		conn->head = HEAD_DONE;
@@ -169,7 +170,7 @@ static __always_inline void request_head_append(__u64 key, struct request_connec
 						const struct request_buffer *buffer, __u32 got)
 {
 	enum { PIECE = 256, PIECES = 4 };
-	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
+	struct request_head *head = request_head_find(key, conn->head_in_slot);
 	__u32 left = got < buffer->len ? got : buffer->len, at, n;
 	__u64 from = buffer->base;
 
@@ -200,6 +201,7 @@ split:
  */
 __noinline int request_start_of(__u64 key, __u64 base, __u32 n)
 {
+	struct request_connection *conn;
 	struct request_head *head = NULL;
 	char b[32] = {};
 	__u32 i;
@@ -207,7 +209,9 @@ __noinline int request_start_of(__u64 key, __u64 base, __u32 n)
 	if (n > REQUEST_LONGEST_METHOD + 2)
 		n = REQUEST_LONGEST_METHOD + 2;
 	if (!base) {
-		head = bpf_map_lookup_elem(&request_heads, &key);
+		conn = bpf_map_lookup_elem(&request_connections, &key);
+		if (conn)
+			head = request_head_find(key, conn->head_in_slot);
 		if (!head)
 			return START_NONE;
 		__builtin_memcpy(b, head->bytes, sizeof(b));
@@ -235,7 +239,7 @@ __noinline int request_start_of(__u64 key, __u64 base, __u32 n)
 /* Classifies a head again after too few first bytes. False: not a request. */
 static __always_inline bool request_head_begins(__u64 key, struct request_connection *conn)
 {
-	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
+	struct request_head *head = request_head_find(key, conn->head_in_slot);
 	__u32 start;
 
 	if (!head)

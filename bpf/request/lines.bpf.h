@@ -3,27 +3,12 @@
 #ifndef UNDERSPAN_REQUEST_LINES_BPF_H
 #define UNDERSPAN_REQUEST_LINES_BPF_H
 
+#include "request/heads.bpf.h"
 #include "request/http.bpf.h"
-
-struct request_head {
-	__u16 n;      /* bytes, up to REQUEST_HEAD_BYTES */
-	__u16 tail_n; /* bytes of the entry in request_tails */
-	__u32 gap;    /* bytes omitted before the tail */
-	char bytes[REQUEST_HEAD_BYTES];
-};
 
 struct request_tail {
 	char bytes[REQUEST_TAIL_BYTES];
 };
-
-/* Heads of open requests. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64); /* struct sock * */
-	__type(value, struct request_head);
-} request_heads SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

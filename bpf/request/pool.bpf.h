@@ -48,11 +48,11 @@ struct {
 static const struct request_work empty_request_work;
 
 /* Identity of the current thread, read again once a second, since a name may change. */
-static __always_inline void request_header_set(struct thread *t, struct event_header *ret)
+static __always_inline void request_header_set(struct thread *t, struct event_header *ret,
+					       __u64 now)
 {
 	enum { HEADER_KEEP_NS = 1000000000 };
 	struct event_header *known = &t->request.header;
-	__u64 now = bpf_ktime_get_ns();
 
 	if (now - known->start_ns > HEADER_KEEP_NS) {
 		header_set_current(known);
@@ -178,7 +178,7 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 			 request_ready_ns(begin->parts);
 	work->begin.busy_ns = request_asleep_busy(loop, now);
 	work->begin.at_ns = begin->at_ns;
-	request_header_set(t, &work->header);
+	request_header_set(t, &work->header, now);
 	work->end_ns = now;
 	return 0;
 }

@@ -106,17 +106,24 @@ static __always_inline void request_listener_unsure(__u32 netns, __u16 port)
 		listener->unsure_ns = bpf_ktime_get_ns();
 }
 
-/* Number of waiting requests at this arrival. False: unknown. */
-static __always_inline bool request_depth_known(const struct request_arrival *arrival,
-						__u32 *ret_depth)
+/*
+ * The request was read: the number of waiting requests at its arrival. False: unknown. The same as
+ * request_waits_no_more(), with one look-up.
+ */
+static __always_inline bool request_depth_known(struct request_arrival *arrival, __u32 *ret_depth)
 {
-	const struct request_listener *listener;
+	struct request_listener *listener;
 
 	if (!arrival->waits)
 		return false;
-	listener = request_listener_find(arrival);
+	arrival->waits = 0;
 	*ret_depth = arrival->depth;
-	return listener && arrival->first_byte_ns > listener->unsure_ns;
+	listener = request_listener_find(arrival);
+	if (!listener)
+		return false;
+	if (listener->since_ns <= arrival->first_byte_ns)
+		__sync_fetch_and_add(&listener->waiting, -1);
+	return arrival->first_byte_ns > listener->unsure_ns;
 }
 
 #endif

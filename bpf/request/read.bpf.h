@@ -119,15 +119,17 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 {
 	__u64 task = bpf_get_current_task();
 	struct request_process *process = request_process_of(current_tgid());
-	__u32 open = request_thread_opens(t, bpf_ktime_get_ns());
+	__u32 open;
 
+	/* before the thread counts the request: what is shared begins now */
+	if (!at_last_end)
+		request_snapshot_take(t, &conn->begin);
+	conn->read_ns = conn->begin.at_ns;
+	open = request_thread_opens(t, at_last_end ? bpf_ktime_get_ns() : conn->read_ns);
 	t->request.fd = fd;
 	conn->nth = t->request.reads;
 	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
 							       : REQUEST_MODEL_thread;
-	if (!at_last_end)
-		request_snapshot_take(t, &conn->begin);
-	conn->read_ns = conn->begin.at_ns;
 	conn->worker = conn->reader = task;
 	conn->link = REQUEST_LINK_same;
 	conn->fd = fd;
@@ -139,7 +141,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 		if (open == 1)
 			__sync_fetch_and_add(&process->busy, 1);
 	}
-	request_header_set(t, &conn->header);
+	request_header_set(t, &conn->header, conn->read_ns);
 }
 
 /*
@@ -259,7 +261,7 @@ static __always_inline void request_not_begun(__u64 key, __u32 start, __u16 firs
  */
 __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 {
-	struct request_connection *conn = request_connection_of(key);
+	struct request_connection *conn;
 	char b[REQUEST_START_BYTES] = {};
 	__u32 n = got < sizeof(b) ? got : sizeof(b), skip = 0, start, method;
 
@@ -269,6 +271,7 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	method = request_method_of(b);
 	if (method || request_is_uwsgi(b, got))
 		return REQUEST_BEGAN(START_REQUEST, method, 0);
+	conn = request_connection_of(key);
 	if (!conn && !bpf_map_lookup_elem(&request_arrivals, &key)) {
 		/* perhaps a client's connection: take only bytes that are surely a request */
 		return request_has_lengths && request_method_may_follow(b, got) ? START_CUT

@@ -223,11 +223,11 @@ static __always_inline bool request_row_wanted(struct request_event *event)
 }
 
 /* Sends the row of the scratch space with the request's head. Global: see request_scan_line(). */
-__noinline int request_send(__u64 key, __u32 head_state)
+__noinline int request_send(__u64 key, __u32 head_state, __u32 head_in_slot)
 {
 	__u32 zero = 0, n = 0;
 	struct request_out *out = bpf_map_lookup_elem(&request_outs, &zero);
-	struct request_head *head = bpf_map_lookup_elem(&request_heads, &key);
+	struct request_head *head = request_head_find(key, head_in_slot);
 	struct request_tail *tail = NULL;
 
 	if (!out)
@@ -268,7 +268,8 @@ static __always_inline void request_connection_reset(struct request_connection *
 	conn->worker = 0;
 	conn->ended_ns = ended_ns;
 	conn->last.at_ns = 0;
-	bpf_map_delete_elem(&request_heads, &key);
+	request_head_free(key, conn->head_in_slot);
+	conn->head_in_slot = 0;
 	if (conn->head == HEAD_SPLIT)
 		bpf_map_delete_elem(&request_tails, &key);
 }
@@ -288,6 +289,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	__u32 zero = 0;
 	struct request_out *out = bpf_map_lookup_elem(&request_outs, &zero);
+	__u64 ended_ns = 0;
 	struct thread *t;
 
 	if (!conn || !conn->worker || !out)
@@ -295,11 +297,13 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	__sync_fetch_and_add(&out->users, 1);
 	if (*(volatile __u64 *)&out->users == 1) {
 		request_fill(conn, out, key, end_by, outcome, flags);
+		if (!flags && conn->worker == bpf_get_current_task())
+			ended_ns = out->end.at_ns;
 		request_stat(STAT_SEEN, 1);
 		if (!request_profile_add(&out->event))
 			request_stat(STAT_READ_FAIL, 1);
 		if (request_row_wanted(&out->event))
-			request_send(key, conn->head);
+			request_send(key, conn->head, conn->head_in_slot);
 		else
 			request_stat(STAT_FILTERED, 1);
 		/* earliest begin of the next request that this thread answers for a reader */
@@ -319,7 +323,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 		conn->begin.at_ns = 0;
 	__sync_fetch_and_add(&out->users, -1);
 	request_thread_closes(conn);
-	request_connection_reset(conn, key, bpf_ktime_get_ns());
+	request_connection_reset(conn, key, ended_ns ?: bpf_ktime_get_ns());
 	return 0;
 }
 

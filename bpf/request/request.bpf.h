@@ -22,15 +22,6 @@ enum {
 	REQUEST_SHUTDOWN_BOTH = 3,
 };
 
-/* A socket as a key: global functions take no typed pointers. */
-static __always_inline __u64 request_key(const struct sock *sk)
-{
-	__u64 key;
-
-	bpf_probe_read_kernel(&key, sizeof(key), &sk);
-	return key;
-}
-
 /* The agent stops, or the governor has taken the tracker out: no rows, since no sums are kept. */
 static __always_inline bool request_is_over(void)
 {
@@ -259,7 +250,7 @@ int BPF_PROG(request_tcp_destroy, struct sock *sk)
 	if (arrival)
 		request_waits_no_more(arrival);
 	bpf_map_delete_elem(&request_arrivals, &key);
-	bpf_map_delete_elem(&request_connections, &key);
+	request_connection_delete(key);
 	return 0;
 }
 

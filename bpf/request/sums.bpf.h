@@ -330,6 +330,18 @@ static __noinline int request_settle(struct thread *t, __u64 now)
 	return 0;
 }
 
+/* The current thread's own collections: looked up only if a collection has ended since. */
+static __always_inline void request_update_gc_own(struct request_sums *sums)
+{
+	const struct gc_slot *slot = gc_slot_of(current_tgid());
+	__u64 ended = slot ? slot->ended : 0;
+
+	if (ended == sums->gc_ended)
+		return;
+	sums->gc_ended = ended;
+	sums->parts[REQUEST_gc_own] = gc_own_ns();
+}
+
 /* The current thread's sums; a context switch in between is noticed. */
 static __noinline int request_snapshot_take(struct thread *t, struct request_snapshot *to)
 {
@@ -338,7 +350,7 @@ static __noinline int request_snapshot_take(struct thread *t, struct request_sna
 
 	request_catch_up(t, now);
 	switches = t->request.switches;
-	t->request.parts[REQUEST_gc_own] = gc_own_ns();
+	request_update_gc_own(&t->request);
 	if (t->request.open >= 2)
 		request_settle(t, now);
 	request_snapshot_at(t, to, now);

@@ -72,6 +72,18 @@ void request_take_out(void)
 	sched_take_out(&skeleton->bss->request_out);
 }
 
+/* The only map with an entry for each index: cleared, not deleted. */
+static void forget_heads(void)
+{
+	static const char none[2048];
+	struct bpf_map *map = skeleton->maps.request_head_slots;
+
+	if (bpf_map__value_size(map) > sizeof(none))
+		return;
+	for (uint32_t i = 0; i < bpf_map__max_entries(map); i++)
+		bpf_map_update_elem(bpf_map__fd(map), &i, none, BPF_ANY);
+}
+
 /* As at the start of the agent: serving ports are known, and no connection. */
 uint64_t request_put_back(void)
 {
@@ -85,6 +97,7 @@ uint64_t request_put_back(void)
 
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++)
 		map_forget(maps[i], NULL);
+	forget_heads();
 	sched_put_back(&skeleton->bss->request_out);
 	return n;
 }
