@@ -250,6 +250,27 @@ def test_heads_bodies_and_clients_that_leave(start_agent, cleanup, debian_python
     counts.check(agent)
 
 
+def test_many_requests_open_at_once(start_agent, cleanup, debian_python):
+    """More open requests than free slots for heads: each row has its own head, also on connections that are used again."""
+    n, rounds = 700, 2  # of 1,024 slots, shared by chance
+    server = start(cleanup, debian_python, "uvicorn_httptools")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    paths = {}
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port))) for _ in range(n)]
+        for first in range(1, rounds * n, n):
+            for i, client in enumerate(clients, first):
+                paths[trace_of(i)] = f"/await-{2000 + i}"
+                client.request("GET", paths[trace_of(i)], headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
+            for client in clients:
+                assert client.getresponse().read()
+    rows = rows_of(agent, server, rounds * n)
+    agent.stop()
+    assert {trace: row["path"] for trace, row in rows.items()} == paths
+    assert max(row["open_requests"] for row in rows.values()) > n // 2
+    counts.check(agent)
+
+
 def test_short_requests_are_sampled_and_their_weights_add_up(start_agent, cleanup, debian_python):
     n = 200
     server = start(cleanup, debian_python, "http_server")
