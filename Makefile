@@ -304,7 +304,7 @@ storm: ## ten million context switches, a minute of process starts, of requests:
 check: ## install missing packages, build, run every test; ends with the time of each stage
 	@tests/check.sh
 
-check-dist: dist ## install, run, upgrade and remove the files of dist in clean roots of Debian's releases (root; minutes; not part of check)
+check-dist: dist ## the files of dist in clean roots of Debian's releases and under a booted systemd, the quick start (root; minutes; not part of check)
 	@deploy/dependencies.sh dist-check
 	@tests/dist/run.sh
 

@@ -147,7 +147,7 @@ static const struct table profile_table = TABLE_WITH_COMMON_COLUMNS("ebpf_reques
 static struct sched_bpf *skeleton;
 static struct sched_sums sums;
 
-static uint64_t min_duration_us = 20000, rows_per_second = 100;
+static uint64_t min_duration_us = 20000, rows_per_second = 20;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static bool with_path = true;
 static struct string_list port_choice;
@@ -165,7 +165,7 @@ static const struct option options[] = {
 	  .type = OPTION_UINT,
 	  .target = &rows_per_second,
 	  .arg = "N",
-	  .help = "rows of shorter requests, per process",
+	  .help = "rows of shorter requests, per process, with weights",
 	  .min = 1,
 	  .max = 1000000,
 	  .reloadable = true },

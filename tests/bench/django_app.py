@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request as services have them: Django's middleware, a query of an in-memory SQLite by the ORM, a template, JSON."""
+"""A request as services have them: Django's middleware, a query of an in-memory SQLite by the ORM, a template, JSON.
+BENCH_CONNECT=PORT: and a connection to another service, without a pool."""
+import os
+import socket
+
 from django.conf import settings
 
 settings.configure(
@@ -35,7 +39,12 @@ Order.objects.bulk_create(Order(name=f"order {i}", cents=i * 7 % 9973) for i in 
 page = engines["django"].from_string("{% for o in orders %}<li>{{ o.name|upper }}: {{ o.cents|floatformat:2 }}</li>{% endfor %}")
 
 
+CONNECT = int(os.environ.get("BENCH_CONNECT", 0))
+
+
 def orders(request):
+    if CONNECT:
+        socket.create_connection(("127.0.0.1", CONNECT)).close()
     found = list(Order.objects.filter(cents__gt=50).order_by("-cents")[:20])
     return JsonResponse({"html": page.render({"orders": found}), "n": len(found)})
 

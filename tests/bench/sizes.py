@@ -3,8 +3,9 @@
 """sizes.py [SECONDS] [REQUESTS_PER_SECOND]: rows and bytes that a service costs in the database, with the defaults. `make sizes`
 runs this.
 
-gunicorn (2 workers of 4 threads) with Django is asked at a constant rate, beside an agent that watches only this service and
-writes into an embedded store. The tables are merged; rows and compressed bytes are those of system.parts."""
+gunicorn (2 workers of 4 threads) with Django is asked at a constant rate, each request connects to another service, without a
+pool; beside it an agent that watches only this service and writes into an embedded store. Without the governor, which would
+sample on a busy machine: a whole host's rows. The tables are merged; rows and compressed bytes are those of system.parts."""
 import http.client
 import json
 import os
@@ -62,6 +63,23 @@ def ask(store, query):
                           stdout=subprocess.PIPE, text=True).stdout
 
 
+def other_service():
+    """Takes connections until they are closed; the listener is the caller's."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connection.recv(1)
+            connection.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener
+
+
 def wait_for(port):
     for _ in range(300):
         try:
@@ -72,13 +90,14 @@ def wait_for(port):
 
 
 def measure(directory):
-    store, port = os.path.join(directory, "store"), free_port()
+    store, port, other = os.path.join(directory, "store"), free_port(), other_service()
     server = subprocess.Popen([sys.executable, "-m", "gunicorn", "-k", "gthread", "-w", "2", "--threads", "4", "-b", f"127.0.0.1:{port}",
-                               "--log-level", "error", "--chdir", HERE, "django_app:app"])
+                               "--log-level", "error", "--chdir", HERE, "django_app:app"],
+                              env={**os.environ, "BENCH_CONNECT": str(other.getsockname()[1])})
     agent = None
     try:
         wait_for(port)
-        agent = subprocess.Popen([AGENT, "run", "--no-config", f"--store={store}", f"--pid={server.pid}", "--log_level=error"])
+        agent = subprocess.Popen([AGENT, "run", "--no-config", f"--store={store}", f"--pid={server.pid}", "--log_level=error", "--governor.cpu_percent=0"])
         time.sleep(8)  # the store starts, the processes are found
         requests = load(port)
         time.sleep(3)  # the interval of sums ends
@@ -89,6 +108,7 @@ def measure(directory):
             if process and process.poll() is None:
                 process.terminate()
                 process.wait(30)
+        other.close()
     parts = []
     for line in ask(store, "SELECT DISTINCT table FROM system.parts WHERE active AND startsWith(table, 'ebpf_') ORDER BY table").splitlines():
         table = json.loads(line)["table"]
