@@ -99,7 +99,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale view-scale sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -295,6 +295,11 @@ grafana-scale: ## every panel of deploy/grafana on 100 million rows (ROWS=N) in 
 	@deploy/dependencies.sh build check
 	@$(MAKE) --no-print-directory all
 	@UNDERSPAN_GRAFANA_ROWS=$(or $(ROWS),100000000) tests/e2e/run.sh -k "test_grafana and test_scale" -s
+
+view-scale: ## time, CPU and memory of the views and of explain over an hour of 500 requests per second with 100 million rows (ROWS=N; minutes; not part of check)
+	@deploy/dependencies.sh build check
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 tests/bench/bench_views.py $(or $(ROWS),100000000)
 
 storm: ## ten million context switches, a minute of process starts, of requests: each is counted, nothing grows (root; minutes; not part of check)
 	@deploy/dependencies.sh build check servers
