@@ -3,7 +3,6 @@
  * `underspan offcpu`: off-CPU time by stack of a process, live, or of a window of a database, as
  * table, folded stacks or flame graph, optionally compared with an earlier time.
  */
-#include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -11,6 +10,7 @@
 #include "commands/commands.h"
 #include "commands/offcpu/forms.h"
 #include "commands/measure.h"
+#include "commands/output_file.h"
 #include "commands/offcpu/stacks.h"
 #include "commands/offcpu/stored.h"
 #include "commands/offcpu/table.h"
@@ -30,8 +30,7 @@ static enum offcpu_form form;
 static struct folded before; /* --diff: the file's stacks; --top: stacks of a second ago */
 static struct measured measured;
 static json_t *stored; /* the window's report; NULL: live */
-static int output_fd = -1;
-static bool output_made; /* the file did not exist before */
+static struct output_file output_file;
 
 static const struct option options[] = {
 	{ .key = "output",
@@ -136,24 +135,9 @@ static int check_options(struct why *why)
 	return choose_form(why);
 }
 
-/* An existing file is kept until results are available. */
 static int open_output(struct why *why)
 {
-	if (to_stdout())
-		return 0;
-	output_fd = open(output, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	output_made = output_fd >= 0;
-	if (output_fd < 0 && errno == EEXIST)
-		output_fd = open(output, O_WRONLY | O_CLOEXEC);
-	if (output_fd < 0)
-		return why_fail(why, errno, "%s: cannot be written: %s", output, strerror(errno));
-	return 0;
-}
-
-static void drop_output(void)
-{
-	if (output_fd >= 0 && output_made)
-		unlink(output);
+	return to_stdout() ? 0 : output_file_open(&output_file, output, why);
 }
 
 /* ---- results ---- */
@@ -208,16 +192,12 @@ static int write_form(struct folded *folded, const char *subtitle, FILE *out)
 
 static int write_file(struct folded *folded, struct why *why)
 {
-	AUTO_FCLOSE FILE *out = NULL;
 	char subtitle[1280];
-	struct stat st;
-	int err = 0;
+	int err;
+	AUTO_FCLOSE FILE *out = output_file_begin(&output_file, &err, why);
 
-	if (fstat(output_fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(output_fd, 0))
-		return why_fail(why, errno, "%s: cannot be written: %s", output, strerror(errno));
-	out = fdopen(output_fd, "w");
 	if (!out)
-		return why_fail(why, errno, "%s: %s", output, strerror(errno));
+		return err;
 	describe(subtitle, sizeof(subtitle), folded);
 	errno = 0;
 	err = write_form(folded, subtitle, out);
@@ -384,7 +364,7 @@ static int measure(struct why *why)
 	if (!err)
 		err = report(why);
 	if (err)
-		drop_output();
+		output_file_drop(&output_file);
 	offcpu_stacks_free();
 	folded_free(&before);
 	return err;
@@ -402,7 +382,7 @@ static int ask(struct why *why)
 	if (!err)
 		err = print(&before, why);
 	if (err)
-		drop_output();
+		output_file_drop(&output_file);
 	json_decref(stored);
 	folded_free(&before);
 	return err;

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Profiles of pprof. See pprof.h. The protocol buffer needs only two wire types, varints and
- * length-delimited bytes, so no library is used.
- */
+/* Profiles of pprof. See pprof.h. */
 #include "commands/offcpu/pprof.h"
 
 #include <string.h>
@@ -10,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "commands/offcpu/frames.h"
+#include "commands/protobuf.h"
 
 /* Field numbers of profile.proto. */
 enum {
@@ -27,55 +25,12 @@ enum { LABEL_KEY = 1, LABEL_STR = 2 };
 enum { LOCATION_ID = 1, LOCATION_LINE = 4 };
 enum { LINE_FUNCTION_ID = 1, LINE_LINE = 2 };
 enum { FUNCTION_ID = 1, FUNCTION_NAME = 2, FUNCTION_FILENAME = 4 };
-enum { WIRE_VARINT = 0, WIRE_BYTES = 2 };
 
 struct encoder {
 	struct buffer profile, message, inner; /* a message within a message within the profile */
 	struct frame_list frames, strings;     /* index: number of the string */
 	int err;
 };
-
-/* ---- wire format ---- */
-
-static void put(struct encoder *e, struct buffer *to, const void *bytes, size_t n)
-{
-	if (!e->err)
-		e->err = buffer_append(to, bytes, n);
-}
-
-static void put_varint(struct encoder *e, struct buffer *to, uint64_t value)
-{
-	unsigned char bytes[10];
-	size_t n = 0;
-
-	do {
-		bytes[n++] = (unsigned char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
-		value >>= 7;
-	} while (value);
-	put(e, to, bytes, n);
-}
-
-static void put_number(struct encoder *e, struct buffer *to, unsigned int field, uint64_t value)
-{
-	put_varint(e, to, field << 3 | WIRE_VARINT);
-	put_varint(e, to, value);
-}
-
-static void put_bytes(struct encoder *e, struct buffer *to, unsigned int field, const void *bytes,
-		      size_t n)
-{
-	put_varint(e, to, field << 3 | WIRE_BYTES);
-	put_varint(e, to, n);
-	put(e, to, bytes, n);
-}
-
-/* Appends a message and empties the buffer. */
-static void put_message(struct encoder *e, struct buffer *to, unsigned int field,
-			struct buffer *message)
-{
-	put_bytes(e, to, field, message->data, message->len);
-	message->len = 0;
-}
 
 /* ---- contents ---- */
 
@@ -90,9 +45,9 @@ static uint64_t string_index(struct encoder *e, const char *text, size_t len)
 
 static void put_label(struct encoder *e, const char *key, const char *text, size_t len)
 {
-	put_number(e, &e->inner, LABEL_KEY, string_index(e, key, strlen(key)));
-	put_number(e, &e->inner, LABEL_STR, string_index(e, text, len));
-	put_message(e, &e->message, SAMPLE_LABEL, &e->inner);
+	protobuf_number(&e->err, &e->inner, LABEL_KEY, string_index(e, key, strlen(key)));
+	protobuf_number(&e->err, &e->inner, LABEL_STR, string_index(e, text, len));
+	protobuf_message(&e->err, &e->message, SAMPLE_LABEL, &e->inner);
 }
 
 /* "lock" of "futex [lock, idle]", the last frame before the waker's. */
@@ -118,18 +73,18 @@ static void put_locations(struct encoder *e, const char *text)
 	     frame = frame_next(frame))
 		ids[n++] = (uint64_t)frame_number(&e->frames, frame);
 	while (n)
-		put_varint(e, &e->inner, ids[--n]);
-	put_message(e, &e->message, SAMPLE_LOCATION_ID, &e->inner);
+		protobuf_varint(&e->err, &e->inner, ids[--n]);
+	protobuf_message(&e->err, &e->message, SAMPLE_LOCATION_ID, &e->inner);
 }
 
 static void put_sample(struct encoder *e, const struct folded_stack *s)
 {
 	put_locations(e, s->text);
-	put_varint(e, &e->inner, s->value * 1000);
-	put_message(e, &e->message, SAMPLE_VALUE, &e->inner);
+	protobuf_varint(&e->err, &e->inner, s->value * 1000);
+	protobuf_message(&e->err, &e->message, SAMPLE_VALUE, &e->inner);
 	put_label(e, "thread", s->text, strcspn(s->text, ";"));
 	put_cause(e, s->text);
-	put_message(e, &e->profile, PROFILE_SAMPLE, &e->message);
+	protobuf_message(&e->err, &e->profile, PROFILE_SAMPLE, &e->message);
 }
 
 /* Id of a location and function: the frame's number. */
@@ -139,24 +94,25 @@ static void put_frame(struct encoder *e, const struct frame_entry *frame)
 	uint64_t id = (uint64_t)frame->number;
 
 	frame_place_of(frame->text, &place);
-	put_number(e, &e->inner, LINE_FUNCTION_ID, id);
-	put_number(e, &e->inner, LINE_LINE, (uint64_t)place.line);
-	put_number(e, &e->message, LOCATION_ID, id);
-	put_message(e, &e->message, LOCATION_LINE, &e->inner);
-	put_message(e, &e->profile, PROFILE_LOCATION, &e->message);
-	put_number(e, &e->message, FUNCTION_ID, id);
-	put_number(e, &e->message, FUNCTION_NAME, string_index(e, frame->text, place.name_len));
+	protobuf_number(&e->err, &e->inner, LINE_FUNCTION_ID, id);
+	protobuf_number(&e->err, &e->inner, LINE_LINE, (uint64_t)place.line);
+	protobuf_number(&e->err, &e->message, LOCATION_ID, id);
+	protobuf_message(&e->err, &e->message, LOCATION_LINE, &e->inner);
+	protobuf_message(&e->err, &e->profile, PROFILE_LOCATION, &e->message);
+	protobuf_number(&e->err, &e->message, FUNCTION_ID, id);
+	protobuf_number(&e->err, &e->message, FUNCTION_NAME,
+			string_index(e, frame->text, place.name_len));
 	if (place.file)
-		put_number(e, &e->message, FUNCTION_FILENAME,
-			   string_index(e, place.file, place.file_len));
-	put_message(e, &e->profile, PROFILE_FUNCTION, &e->message);
+		protobuf_number(&e->err, &e->message, FUNCTION_FILENAME,
+				string_index(e, place.file, place.file_len));
+	protobuf_message(&e->err, &e->profile, PROFILE_FUNCTION, &e->message);
 }
 
 static void encode(struct encoder *e, struct folded *folded, int64_t from_us, uint64_t duration_ns)
 {
-	put_number(e, &e->message, VALUE_TYPE_TYPE, string_index(e, "off_cpu", 7));
-	put_number(e, &e->message, VALUE_TYPE_UNIT, string_index(e, "nanoseconds", 11));
-	put_message(e, &e->profile, PROFILE_SAMPLE_TYPE, &e->message);
+	protobuf_number(&e->err, &e->message, VALUE_TYPE_TYPE, string_index(e, "off_cpu", 7));
+	protobuf_number(&e->err, &e->message, VALUE_TYPE_UNIT, string_index(e, "nanoseconds", 11));
+	protobuf_message(&e->err, &e->profile, PROFILE_SAMPLE_TYPE, &e->message);
 	folded_sort_values(folded);
 	for (const struct folded_stack *s = folded->stacks; s; s = s->hh.next) {
 		if (s->value)
@@ -164,11 +120,12 @@ static void encode(struct encoder *e, struct folded *folded, int64_t from_us, ui
 	}
 	for (const struct frame_entry *f = e->frames.entries; f; f = f->hh.next)
 		put_frame(e, f);
-	put_bytes(e, &e->profile, PROFILE_STRING_TABLE, "", 0); /* index 0 */
+	protobuf_bytes(&e->err, &e->profile, PROFILE_STRING_TABLE, "", 0); /* index 0 */
 	for (const struct frame_entry *s = e->strings.entries; s; s = s->hh.next)
-		put_bytes(e, &e->profile, PROFILE_STRING_TABLE, s->text, strlen(s->text));
-	put_number(e, &e->profile, PROFILE_TIME_NANOS, (uint64_t)from_us * 1000);
-	put_number(e, &e->profile, PROFILE_DURATION_NANOS, duration_ns);
+		protobuf_bytes(&e->err, &e->profile, PROFILE_STRING_TABLE, s->text,
+			       strlen(s->text));
+	protobuf_number(&e->err, &e->profile, PROFILE_TIME_NANOS, (uint64_t)from_us * 1000);
+	protobuf_number(&e->err, &e->profile, PROFILE_DURATION_NANOS, duration_ns);
 	if (e->frames.failed || e->strings.failed)
 		e->err = -ENOMEM;
 }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The file of -o. See output_file.h. */
+#include "commands/output_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int output_file_open(struct output_file *file, const char *path, struct why *why)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+	*file = (struct output_file){ path, fd, fd >= 0 };
+	if (fd < 0 && errno == EEXIST)
+		file->fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (file->fd < 0)
+		return why_fail(why, errno, "%s: cannot be written: %s", path, strerror(errno));
+	return 0;
+}
+
+FILE *output_file_begin(struct output_file *file, int *ret_err, struct why *why)
+{
+	FILE *out = NULL;
+	struct stat st;
+
+	*ret_err = 0;
+	if (fstat(file->fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(file->fd, 0))
+		*ret_err = why_fail(why, errno, "%s: cannot be written: %s", file->path,
+				    strerror(errno));
+	else if (!(out = fdopen(file->fd, "w")))
+		*ret_err = why_fail(why, errno, "%s: %s", file->path, strerror(errno));
+	return out;
+}
+
+void output_file_drop(const struct output_file *file)
+{
+	if (file->made)
+		unlink(file->path);
+}
