@@ -34,6 +34,8 @@ static const struct command {
 	  .takes = TAKES_DATABASE },
 	{ "offcpu", command_offcpu, "where a process's threads were off the CPU, as a flame graph",
 	  .takes = TAKES_DATABASE },
+	{ "timeline", command_timeline,
+	  "requests, threads and the GIL on one time axis, for Perfetto", .takes = TAKES_DATABASE },
 	{ "top", command_top, "where Python processes wait, live, second by second" },
 	{ "doctor", command_doctor, "check this host and its processes", .takes = TAKES_DATABASE },
 };

@@ -15,11 +15,13 @@ const struct option_table *commands_all_options(void)
 {
 	static struct option_table all[MAX_TRACKERS + 24];
 	const struct option_table fixed[] = {
-		run_options,	 store_options,		sql_options,	       schema_options,
-		gil_options,	 offcpu_options,	requests_options,      doctor_options,
-		top_options,	 measure_options,	pipeline_options,      governor_options,
-		metrics_options, clickhouse_options,	doctor_counts_options, doctor_spans_options,
-		window_options,	 window_against_options
+		run_options,	      store_options,	  sql_options,
+		schema_options,	      gil_options,	  offcpu_options,
+		requests_options,     doctor_options,	  top_options,
+		measure_options,      pipeline_options,	  governor_options,
+		metrics_options,      clickhouse_options, doctor_counts_options,
+		doctor_spans_options, window_options,	  window_against_options,
+		timeline_options
 	};
 	size_t n = 0;
 

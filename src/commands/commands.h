@@ -19,12 +19,14 @@ int command_explain(int argc, char **argv);
 int command_gil(int argc, char **argv);
 int command_offcpu(int argc, char **argv);
 int command_requests(int argc, char **argv);
+int command_timeline(int argc, char **argv);
 int command_top(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 
 /* Options of the commands, in addition to those of modules. */
 extern const struct option_table run_options, store_options, sql_options, schema_options,
-	gil_options, offcpu_options, requests_options, top_options, doctor_options;
+	gil_options, offcpu_options, requests_options, timeline_options, top_options,
+	doctor_options;
 
 /* The options of all commands and modules, ending with {0}. Static. */
 const struct option_table *commands_all_options(void);

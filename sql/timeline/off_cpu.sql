@@ -1,0 +1,14 @@
+-- Waits of threads off the CPU that have rows, for `underspan timeline --since`: the longest first, as a file holds only so many of each kind.
+-- Which rows: they ended in the window, of the host, the pids (of their namespace or the host's); the lines behind --service: apply where a
+-- service is asked for, those behind --spans: where the database also has spans. As in sql/offcpu/stacks.sql.
+SELECT
+#include "timeline/thread.inc"
+    p.runq_ns AS runq_ns, p.state AS state, p.cause AS cause, p.idle AS idle, p.syscall AS syscall, p.waker_host_tid AS waker_host_tid,
+    p.waker_comm AS waker_comm, p.waker_thread_name AS waker_thread_name,
+    substring(arrayStringConcat(arrayMap(f -> toString(f), arraySlice(p.py_stack, 1, 40)), ' < '), 1, 4000) AS py_frames,
+    substring(arrayStringConcat(arrayMap(f -> toString(f), arraySlice(p.kernel_stack, 1, 40)), ' < '), 1, 4000) AS kernel_frames,
+    substring(arrayStringConcat(arrayMap(f -> toString(f), arraySlice(p.user_stack, 1, 40)), ' < '), 1, 4000) AS user_frames
+FROM ebpf_off_cpu AS p
+#include "timeline/chosen.inc"
+ORDER BY idle, duration_ns DESC, start_us, host_tid
+LIMIT {limit:UInt32}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Name and annotations of a slice, encoded as members of a TrackEvent. Texts are
+ * filtered as by text_printable(). Annotations of empty texts and of NULL are left out.
+ */
+#ifndef UNDERSPAN_COMMANDS_TIMELINE_EVENT_H
+#define UNDERSPAN_COMMANDS_TIMELINE_EVENT_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+
+struct event {
+	struct buffer body, inner; /* inner: of a message within */
+	int err;
+};
+
+void event_free(struct event *e);
+
+void event_name(struct event *e, const char *name);
+void event_said(struct event *e, const char *name, const char *text);
+void event_count(struct event *e, const char *name, uint64_t value);
+
+/* Members of a row. */
+void event_text(struct event *e, const json_t *row, const char *column, const char *name);
+void event_number(struct event *e, const json_t *row, const char *column, const char *name);
+void event_ms(struct event *e, const json_t *row, const char *column, const char *name);
+
+/* The exact duration; how many events the row stands for, if several. */
+void event_row(struct event *e, const json_t *row);
+
+#endif

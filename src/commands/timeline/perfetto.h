@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A timeline as a trace of Perfetto (ui.perfetto.dev, trace_processor): message Trace of
+ * protos/perfetto/trace, with TrackDescriptors and pairs of TrackEvents.
+ */
+#ifndef UNDERSPAN_COMMANDS_TIMELINE_PERFETTO_H
+#define UNDERSPAN_COMMANDS_TIMELINE_PERFETTO_H
+
+#include <stdio.h>
+
+#include "commands/timeline/slices.h"
+
+/* What the trace says of itself, in a track of its own. */
+struct timeline_window {
+	uint64_t from_ns, to_ns; /* since the epoch */
+	const char *title;	 /* may contain untrusted names */
+	const json_t *notes;	 /* texts */
+};
+
+/*
+ * Times of rows are microseconds: a slice that ends less than two after the slice around it ends
+ * with it; its annotation has the exact duration. 0, -ENOMEM or -EIO.
+ */
+int perfetto_write(struct timeline *t, const struct timeline_window *window, FILE *out);
+
+#endif

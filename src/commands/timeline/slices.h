@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What threads and requests did in a time, as slices of tracks, for `underspan timeline`: made from
+ * rows (of a database or live), written by perfetto.h.
+ */
+#ifndef UNDERSPAN_COMMANDS_TIMELINE_SLICES_H
+#define UNDERSPAN_COMMANDS_TIMELINE_SLICES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <uthash.h>
+
+#include "commands/timeline/event.h"
+
+/* The tracks of a process; then those of its threads. */
+enum timeline_track {
+	TRACK_REQUESTS,
+	TRACK_HANDOFFS,
+	TRACK_GIL_HOLDER,
+	TRACK_THREAD, /* waits, collections and stalls of a thread, nested */
+};
+
+/* Parts of a request until a thread has it, and the rest, one after the other. */
+enum { SLICE_PARTS = 5 };
+
+struct slice {
+	uint32_t host_pid, host_tid; /* tid 0: a track of the process */
+	enum timeline_track track;
+	uint32_t lane; /* slices that do not nest are in lanes */
+	uint64_t begin_ns, duration_ns, end_ns;
+	uint64_t parts_ns[SLICE_PARTS]; /* of requests */
+	char *event;			/* heap: name and annotations, encoded */
+	uint32_t event_bytes;
+};
+
+struct timeline_thread {
+	uint32_t key[2]; /* host_pid, host_tid */
+	bool main;
+	char name[128], comm[32]; /* printable; "": not known */
+	UT_hash_handle hh;
+};
+
+struct timeline_process {
+	uint32_t host_pid;
+	char comm[32], service[128];
+	UT_hash_handle hh;
+};
+
+/* Times are nanoseconds since the epoch. */
+struct timeline {
+	struct slice *slices;
+	size_t n, capacity;
+	struct timeline_thread *threads;
+	struct timeline_process *processes;
+	struct holding *holdings; /* of the GIL; become slices at the end */
+	size_t n_holdings, holdings_capacity;
+	struct event event;   /* of the next slice */
+	char host[256];	      /* of the first row */
+	char other_host[256]; /* "": all rows are of one host */
+	int err;
+};
+
+/*
+ * The kinds of rows. `name`: the tracker and, with "ebpf_" before it, the table. A file holds
+ * TIMELINE_ROWS_MAX of each.
+ */
+enum { TIMELINE_KINDS = 6, TIMELINE_ROWS_MAX = 40000 };
+extern const struct timeline_kind {
+	const char *name, *events;
+	void (*add)(struct timeline *t, const json_t *row);
+} timeline_kinds[TIMELINE_KINDS];
+
+/* Adds a row with the members of sql/timeline/NAME.sql; texts are untrusted. Sets t->err. */
+void timeline_add(struct timeline *t, const struct timeline_kind *kind, const json_t *row);
+
+/* After the last row: slices of the GIL's holders. */
+void timeline_finish(struct timeline *t);
+
+void timeline_free(struct timeline *t);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The timeline of a window of a database (window.h), by the queries of sql/timeline/. */
+#ifndef UNDERSPAN_COMMANDS_TIMELINE_STORED_H
+#define UNDERSPAN_COMMANDS_TIMELINE_STORED_H
+
+#include "base/config.h"
+#include "commands/timeline/slices.h"
+
+/*
+ * *ret_report, released by the caller: from_us, to_us, host, service, pids, measured_s (of the
+ * tracker measured longest), notes. -ENODATA: nothing was measured; -EINVAL: rows of several hosts.
+ */
+int timeline_stored(const struct pid_list *pids, struct timeline *ret, json_t **ret_report,
+		    struct why *why);
+
+#endif

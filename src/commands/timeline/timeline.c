@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * `underspan timeline`: requests, hand-offs, the GIL's holder and the waits, collections and stalls
+ * of each thread side by side, live or of a window of a database, as a file for Perfetto.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "commands/commands.h"
+#include "commands/measure.h"
+#include "commands/output_file.h"
+#include "commands/requests/report.h"
+#include "commands/timeline/live.h"
+#include "commands/timeline/perfetto.h"
+#include "commands/timeline/stored.h"
+#include "commands/watched.h"
+#include "commands/window.h"
+#include "commands/window_text.h"
+
+static char *output;
+static struct output_file file;
+static struct timeline timeline;
+static struct measured measured;
+static json_t *report;
+static size_t rows_of[TIMELINE_KINDS]; /* live */
+static unsigned int seconds, seconds_of[TIMELINE_KINDS];
+
+static const struct option options[] = {
+	{ .key = "output",
+	  .type = OPTION_STRING,
+	  .target = &output,
+	  .arg = "FILE",
+	  .help = "the trace, as in FILE.pftrace: ui.perfetto.dev and trace_processor read it; "
+		  "-: to stdout",
+	  .letter = 'o',
+	  .flag_only = true },
+};
+const struct option_table timeline_options = { options, ARRAY_SIZE(options) };
+
+/* ---- output ---- */
+
+static bool to_stdout(void)
+{
+	return !strcmp(output, "-");
+}
+
+static int check(struct why *why)
+{
+	int err = window_answers() ? window_check_not_timed(why) : 0;
+
+	if (!err && window_answers())
+		err = window_complete(why);
+	if (err)
+		return err;
+	if (!output)
+		return why_fail(why, EINVAL, "output: give -o FILE.pftrace");
+	if (to_stdout() && isatty(STDOUT_FILENO))
+		return why_fail(why, EINVAL, "output: stdout is a terminal: give -o FILE.pftrace");
+	return to_stdout() ? 0 : output_file_open(&file, output, why);
+}
+
+static void describe(char *buf, size_t size)
+{
+	char whose[600], when[160];
+
+	if (!report_has(report, "measured_s")) {
+		snprintf(buf, size, "%s, %.1f s", watched_text(), measured_seconds(&measured));
+		return;
+	}
+	window_text(report, whose, sizeof(whose));
+	window_time_text(report, when, sizeof(when));
+	snprintf(buf, size, "%s, %s", whose, when);
+}
+
+static int print(struct why *why)
+{
+	char title[1280];
+	const struct timeline_window window = {
+		.from_ns = (uint64_t)report_number(report, "from_us") * NSEC_PER_USEC,
+		.to_ns = (uint64_t)report_number(report, "to_us") * NSEC_PER_USEC,
+		.title = title,
+		.notes = json_object_get(report, "notes"),
+	};
+	FILE *out = stdout;
+	const json_t *note;
+	size_t i;
+	int err = 0;
+
+	describe(title, sizeof(title));
+	json_array_foreach (window.notes, i, note)
+		log_warn("%s", json_string_value(note));
+	timeline_finish(&timeline);
+	if (!to_stdout())
+		out = output_file_begin(&file, &err, why);
+	if (err)
+		return err;
+	err = timeline.err ?: perfetto_write(&timeline, &window, out);
+	if (out != stdout && fclose(out) && !err)
+		err = -EIO;
+	if (err == -ENOMEM)
+		return why_fail(why, ENOMEM, "out of memory");
+	return err ? why_fail(why, -err, "%s: cannot be written: %s", output, strerror(errno)) : 0;
+}
+
+/* ---- live ---- */
+
+static void on_row(const struct table *table, const void *row)
+{
+	for (size_t i = 0; i < TIMELINE_KINDS; i++) {
+		json_t *object;
+
+		if (strncmp(table->name, "ebpf_", 5) != 0 ||
+		    strcmp(table->name + 5, timeline_kinds[i].name) != 0 ||
+		    rows_of[i]++ >= TIMELINE_ROWS_MAX)
+			continue;
+		object = timeline_live_row(table, row);
+		if (!object)
+			timeline.err = -ENOMEM;
+		else
+			timeline_add(&timeline, &timeline_kinds[i], object);
+		json_decref(object);
+	}
+}
+
+static void each_second(void)
+{
+	seconds++;
+	for (size_t i = 0; i < TIMELINE_KINDS; i++)
+		seconds_of[i] += measure_runs(timeline_kinds[i].name);
+}
+
+static void add_notes(void)
+{
+	for (size_t i = 0; i < TIMELINE_KINDS; i++) {
+		const char *events = timeline_kinds[i].events;
+
+		if (!seconds_of[i])
+			report_add_note(report, "not measured: %s", events);
+		else if (seconds_of[i] + 1 < seconds)
+			report_add_note(report, "not measured all the time: %s", events);
+		if (rows_of[i] > TIMELINE_ROWS_MAX)
+			report_add_note(report, "%s: only the first %d of %zu", events,
+					TIMELINE_ROWS_MAX, rows_of[i]);
+	}
+	for (const struct watched *w = watched_first(); w; w = w->next) {
+		if (watched_is_unmeasured(w))
+			report_add_note(report, "%s", w->reason.text);
+	}
+	if (measured.lost)
+		report_add_note(report, "%llu waits off the CPU have no row for lack of space",
+				(unsigned long long)measured.lost);
+	if (measured.gone)
+		report_add_note(report, "%s ended after %.1f s", watched_short_text(),
+				measured_seconds(&measured));
+}
+
+static int measure(struct why *why)
+{
+	static char *const trackers[] = { "off_cpu", "gil_wait",   "gc_pause",
+					  "handoff", "loop_stall", "request" };
+	const struct measure what = { .trackers = { (char **)trackers, ARRAY_SIZE(trackers) },
+				      .probes = "gil_wait",
+				      .default_duration_ns = 5 * NSEC_PER_SEC,
+				      .progress = true,
+				      .row = on_row,
+				      .each_second = each_second };
+	int err = measure_run(&what, &measured, why);
+
+	if (err)
+		return err;
+	watched_conclude();
+	report = json_pack("{s:I, s:I, s:[]}", "from_us",
+			   (json_int_t)clock_wall_us(measured.begin_ns), "to_us",
+			   (json_int_t)clock_wall_us(measured.end_ns), "notes");
+	add_notes();
+	return 0;
+}
+
+/* ---- the command ---- */
+
+static int make(struct why *why)
+{
+	int err = window_answers() ? 0 : measure_check(&measured, why);
+
+	if (!err)
+		err = check(why);
+	if (err)
+		return err;
+	err = window_answers() ? timeline_stored(measure_pids(), &timeline, &report, why)
+			       : measure(why);
+	if (!err)
+		err = print(why);
+	if (err)
+		output_file_drop(&file);
+	return err ?: measure_flush(why);
+}
+
+static int set_defaults(struct why *why)
+{
+	const struct option_table off_cpu[] = { measure_tracker_options("off_cpu"), { 0 } };
+	int err = measure_govern_nothing(why);
+
+	return err ?: config_set_default(off_cpu, "off_cpu.min_duration_us", "1000", why);
+}
+
+static void print_help(const struct option_table *tables)
+{
+	puts("usage: underspan timeline -p PID... [-d S] -o FILE.pftrace\n"
+	     "       underspan timeline (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
+	     "                          [--until=AGO] [--service=NAME] [--host=NAME]\n"
+	     "                          -o FILE.pftrace\n\n"
+	     "Requests, hand-offs, the holder of the GIL, and the waits, collections and\n"
+	     "stalls of each thread on one time axis, as a file for Perfetto\n"
+	     "(ui.perfetto.dev, which reads the file in the browser).\n"
+	     "From a database: of one host, events that ended in the window.\n");
+	config_print_help(tables);
+}
+
+int command_timeline(int argc, char **argv)
+{
+	const struct option_table tables[] = {
+		timeline_options,   measure_options,
+		window_options,	    measure_tracker_options("off_cpu"),
+		clickhouse_options, { 0 }
+	};
+	struct why why = { { 0 } };
+	int err = set_defaults(&why);
+
+	if (!err)
+		err = measure_parse(tables, argc, argv, &why);
+	if (err > 0) {
+		print_help(tables);
+		return EXIT_DONE;
+	}
+	if (!err)
+		err = make(&why);
+	measure_end();
+	config_free(tables);
+	timeline_free(&timeline);
+	json_decref(report);
+	return command_end(err, &why);
+}

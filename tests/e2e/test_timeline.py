@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan timeline`: a trace of Perfetto, decoded by protoc with Perfetto's definition, against known rows and a program's own times."""
+import json
+import re
+import subprocess
+import time
+
+import pytest
+
+from agent import NO_ENGINE, UNDERSPAN, plain_build
+from answers import Answers, emptied, store_of_answers
+from perfetto import Trace
+from test_errors import FAILED, USAGE, check_sentence
+
+T0 = (int(time.time()) - 1800) * 1_000_000  # half an hour ago
+WINDOW = "--since=2h"
+EVIL = "n\x1b]0;x\x07<script>alert(1)</script>\u202e"
+stored = plain_build(NO_ENGINE)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with store_of_answers(tmp_path_factory.mktemp("timeline")) as store:
+        yield store
+
+
+class Timeline(Answers):
+    def __init__(self, store, directory):
+        super().__init__(emptied(store), T0)
+        self.path = directory / "x.pftrace"
+
+    def thread(self, table, at, ms, tid=8, name="worker", **more):
+        self.row(table, at, ms, tid=tid, host_pid=107, host_tid=100 + tid, comm="gunicorn", thread_name=name, service="shop", **more)
+
+    def trace(self, *arguments, said=""):
+        done = self.command("timeline", "-o", str(self.path), *arguments)
+        assert done.returncode == 0 and re.fullmatch(said, done.stderr, re.S), done
+        return Trace(self.path.read_bytes())
+
+
+@pytest.fixture
+def ask(shared, tmp_path):
+    ask = Timeline(shared, tmp_path)
+    ask.agent(-10_000, 300, trackers=["off_cpu", "gil_wait", "gc_pause", "handoff", "loop_stall", "request"])
+    return ask
+
+
+def at(ask, s):
+    """(begin in ms after T0, length in ms)"""
+    return round((s.begin - T0 * 1000) / 1e6, 6), round(s.ns / 1e6, 6)
+
+
+@stored
+def test_threads(ask):
+    ask.thread("gil_wait", 100, 30, holders=[{"tid": 9, "ns": 20_000_000, "thread_name": "spinner"}, {"tid": 10, "ns": 9_500_000, "thread_name": ""}],
+               holder_py_stack=["spin (/srv/app.py:9)", "run (/srv/app.py:1)"], py_stack=["get (/srv/app.py:3)"], runq_ns=500_000)
+    ask.thread("off_cpu", 100, 30, cause="gil", state="S", syscall="futex", runq_ns=500_000, waker_host_tid=109, waker_comm="gunicorn",
+               py_stack=["get (/srv/app.py:3)", "work (/srv/app.py:5)"])
+    ask.thread("loop_stall", 50, 200, loop="asyncio", cpu_ns=100_000_000, waiting=4)
+    ask.thread("gc_pause", 200, 40, generation=2, reason="threshold", collected=77)
+    ask.thread("off_cpu", 300, 10, cause="net", idle=1, name="", kernel_stack=["ep_poll"], user_stack=["epoll_wait"])
+    ask.thread("off_cpu", 310, 2, cause="preempt", weight=4)
+    ask.thread("off_cpu", 5, 1, cause="lock", tid=7, name="MainThread")
+    ask.thread("gil_wait", 110, 15, tid=7, name="MainThread", holders=[{"tid": 9, "ns": 15_000_000, "thread_name": "spinner"}])
+    trace = ask.trace(WINDOW)
+    assert trace.processes == {107: "shop (gunicorn)"} and trace.threads == {(107, 107): "MainThread", (107, 108): "worker"}
+    assert [(s.name, s.depth, *at(ask, s)) for s in trace.of("worker")] == [
+        ("event loop stalled", 0, 50, 200), ("waits for the GIL", 1, 100, 30), ("off the CPU: gil", 2, 100, 30),
+        ("collection, generation 2", 1, 200, 40), ("idle", 0, 300, 10), ("waits for a CPU", 0, 310, 2)]
+    stall, wait, off, gc, idle, preempt = trace.of("worker")
+    assert wait.notes == {"held by": "spinner 20.000 ms, thread 10 9.500 ms", "stack of the first holder": "spin (/srv/app.py:9) < run (/srv/app.py:1)",
+                          "waited for a CPU, ms": 0.5, "Python stack": "get (/srv/app.py:3)", "duration, ms": 30}
+    assert off.notes == {"cause": "gil", "state": "S", "system call": "futex", "waited for a CPU, ms": 0.5, "woken by": "gunicorn (109)",
+                         "Python stack": "get (/srv/app.py:3) < work (/srv/app.py:5)", "duration, ms": 30}
+    assert (stall.notes["loop"], stall.notes["cpu, ms"], stall.notes["ready events"]) == ("asyncio", 100, 4) and "gil, ms" not in stall.notes
+    assert (gc.notes["collected"], gc.notes["reason"]) == (77, "threshold")
+    assert (idle.notes["kernel stack"], idle.notes["native stack"]) == ("ep_poll", "epoll_wait") and preempt.notes["stands for"] == 4
+    # two threads waited for the same holder at once: one slice
+    assert [(s.name, *at(ask, s), s.notes.get("waits of other threads"), s.notes.get("at")) for s in trace.of("holder of the GIL, while others wait")] == [
+        ("spinner", 100, 25, 2, "spin (/srv/app.py:9)"), ("thread 10", 120, 9.5, 1, None)]
+    [window] = trace.of("underspan")
+    assert re.fullmatch(r"all services, .* UTC, measured for [\d.]+ s", window.name) and window.notes == {}
+    assert abs(window.ns / 1e9 - 7200) < 1 and trace.clock_ns == {1: window.begin, 6: window.begin}
+
+
+@stored
+def test_requests(ask):
+    parts = {"accept_queue": 5, "queue": 20, "cpu": 30, "gil": 45, "gc_own": None}
+    ask.request(0, parts, request_id=2**63 + 1, host_pid=107, host_tid=108, comm="gunicorn", trace_id="ab" * 16, thread_name="worker", queue_depth=3)
+    ask.request(50, {"cpu": 100}, request_id=2, host_pid=107, host_tid=109, path="/b")  # overlaps
+    ask.request(60, {"cpu": 10}, request_id=3, host_pid=107, host_tid=110, path="/c")   # within another
+    ask.thread("handoff", 5, 20, queue="accept", pickup="read", handoff_ns=18_000_000)
+    trace = ask.trace(WINDOW)
+    requests = [s for s in trace.of("requests") if not s.depth]
+    assert [(s.name, *at(ask, s)) for s in requests] == [("GET /orders", 0, 100), ("GET /b", 50, 100), ("GET /c", 60, 10)]
+    parts = [(s.name, *at(ask, s)) for s in trace.of("requests") if s.depth]
+    assert sorted(parts) == sorted([("in the accept queue", 0, 5), ("waits to be read", 5, 20), ("a thread has it", 25, 75),
+                                    ("a thread has it", 50, 100), ("a thread has it", 60, 10)]), parts
+    notes = requests[0].notes
+    assert (notes["request id"], notes["trace id"], notes["status"], notes["gil, ms"], notes["queue depth"]) == (str(2**63 + 1), "ab" * 16, 200, 45, 3)
+    assert "gc_own, ms" not in notes and notes["lock, ms"] == 0  # NULL is no figure
+    assert [(s.name, *at(ask, s), s.notes["worker"], s.notes["waited for a thread, ms"]) for s in trace.of("hand-offs")] == [
+        ("hand-off", 5, 20, "worker", 18)]
+
+
+@stored
+def test_random_rows_keep_their_durations(ask):
+    """Overlapping waits at any microsecond: every row is a slice, no slice crosses another, lengths are those of the rows."""
+    import random
+    chance = random.Random(5)
+    rows = [(chance.randrange(0, 50_000_000), chance.randrange(0, 3_000_000), chance.randrange(3)) for _ in range(3000)]
+    ask.insert("ebpf_off_cpu", *[{"host": "h1", "pid": 7, "tid": tid, "host_pid": 107, "host_tid": 100 + tid, "thread_name": f"t{tid}", "cause": "lock",
+                                 "start_time": ask.moment(begin // 1000 / 1000), "end_time": ask.moment((begin + ns) // 1000 / 1000), "duration_ns": ns}
+                                for begin, ns, tid in rows])
+    trace = ask.trace(WINDOW)
+    for tid in range(3):
+        slices = [s for s in trace.slices if s.track == f"t{tid}"]
+        expected = sorted((T0 * 1000 + begin // 1000 * 1000, ns) for begin, ns, t in rows if t == tid)
+        assert sorted((s.begin, round(s.notes["duration, ms"] * 1e6)) for s in slices) == expected
+        assert all(0 <= round(s.notes["duration, ms"] * 1e6) - s.ns <= 2000 for s in slices)
+
+
+@stored
+def test_choice(ask):
+    ask.thread("off_cpu", 0, 5, cause="lock")
+    ask.row("off_cpu", 0, 6, cause="net", pid=1, tid=1, host_pid=201, host_tid=201, service="other", comm="c")
+    assert sorted(ask.trace(WINDOW).processes) == [107, 201]
+    for arguments in ("--service=shop",), ("-p107",), ("-p7",):
+        assert list(ask.trace(WINDOW, *arguments).processes) == [107]
+    [window] = ask.trace(f"--since={round(time.time() - T0 / 1e6) - 100}s", "--until=1500s").slices  # measured, and nothing waited
+    assert window.track == "underspan"
+    ask.row("off_cpu", 0, 6, host="h2", cause="net", pid=1, tid=1, host_pid=201, host_tid=201)
+    check_sentence(ask.command("timeline", WINDOW, "-o", "/dev/null"), USAGE, "several hosts", "--host")
+    assert ask.trace(WINDOW, "--host=h2", said="underspan: warning: not measured.*").processes == {201: ""}
+
+
+@stored
+def test_not_measured(ask, shared, tmp_path):
+    ask = Timeline(shared, tmp_path)
+    check_sentence(ask.command("timeline", WINDOW, "-o", str(ask.path)), FAILED, "nothing was measured")
+    assert not ask.path.exists()
+    ask.agent(-10_000, 300, trackers=["gc_pause"])
+    ask.thread("gc_pause", 0, 5, generation=1)
+    [window] = ask.trace(WINDOW, said=".*").of("underspan")
+    assert sorted(window.notes.values()) == sorted(f"not measured: {what}" for what in (
+        "requests", "hand-offs", "waits for the GIL", "stalls of event loops", "waits off the CPU"))
+
+
+@stored
+def test_hostile_names(ask):
+    ask.thread("off_cpu", 0, 5, name=EVIL, cause="lock", py_stack=[EVIL * 10_000], syscall=EVIL)
+    ask.request(0, {"cpu": 5}, host_pid=107, host_tid=108, path="/" + EVIL, comm=EVIL)
+    trace = ask.trace(WINDOW)
+    texts = [*trace.processes.values(), *trace.threads.values()]
+    for s in trace.slices:
+        texts += [s.name, s.track, *s.notes, *(v for v in s.notes.values() if isinstance(v, str))]
+    assert sum("alert(1)" in t for t in texts) >= 6 and all(t.isprintable() for t in texts) and len(ask.path.read_bytes()) < 50_000
+
+
+def test_bad_input(tmp_path):
+    run = lambda *a: subprocess.run([UNDERSPAN, "timeline", *a], capture_output=True, text=True, timeout=60)
+    check_sentence(run(), USAGE, "pid")
+    check_sentence(run("-p1"), USAGE, "output", "FILE.pftrace")
+    check_sentence(run("-p1", "-o", str(tmp_path / "no" / "x")), FAILED, "cannot be written")
+    check_sentence(run("--since=5m", "-d1", "-o", str(tmp_path / "x")), USAGE, "leave out -d")
+    check_sentence(run("--since=5m", "-o", str(tmp_path / "x")), USAGE, "no database given")
+    assert not (tmp_path / "x").exists()
+
+
+PROGRAM = """
+import gc, threading, time, json
+def nap(): time.sleep(0.05)
+def work():
+    while True: nap()
+def spin():
+    while True: sum(range(100000))
+threading.Thread(target=work, name="napper", daemon=True).start()
+threading.Thread(target=spin, name="spinner", daemon=True).start()
+threading.Thread(target=spin, name="rival", daemon=True).start()
+heap = [[i] for i in range(1_000_000)]
+print("ready", flush=True)
+truth = []
+def seen(phase, info):
+    if phase == "start": truth.append([time.time_ns(), 0])
+    else: truth[-1][1] = time.time_ns()
+gc.disable()
+gc.callbacks.append(seen)
+input()
+for _ in range(3):
+    gc.collect()
+    time.sleep(0.2)
+print(json.dumps(truth), flush=True)
+input()
+"""
+
+
+def test_live(tmp_path, cleanup):
+    """Collections lie where the program says, to 2 ms; a napper sleeps 50 ms; the spinners hold the GIL while others wait."""
+    process = subprocess.Popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    cleanup.append(process)
+    process.stdout.readline()
+    path = tmp_path / "live.pftrace"
+    command = subprocess.Popen([UNDERSPAN, "timeline", f"-p{process.pid}", "-d8", "-o", path], stderr=subprocess.PIPE, text=True)
+    cleanup.append(command)
+    time.sleep(5)  # started
+    process.stdin.write("\n")
+    process.stdin.flush()
+    truth = json.loads(process.stdout.readline())
+    assert command.wait(60) == 0, command.stderr.read()
+    trace = Trace(path.read_bytes())
+    assert list(trace.processes) == [process.pid] and {"MainThread", "napper", "spinner", "rival"} <= set(trace.threads.values())
+    collections = [s for s in trace.of("MainThread") if s.name == "collection, generation 2"]
+    assert len(collections) == 3
+    for s, (begin, end) in zip(collections, truth):
+        # the program's own reading at the end may wait, for the GIL or a CPU, also for less than has a row
+        waited = sum(w.ns for w in trace.of("MainThread") if w.depth == 0 and s.end <= w.begin < end)
+        assert abs(s.begin - begin) < 2e6 and -1e5 < end - s.end < waited + 15e6, (s, begin, end, waited)
+    naps = [s for s in trace.of("napper") if s.notes.get("system call") == "clock_nanosleep"]
+    assert len(naps) > 20 and all(50 <= s.notes["duration, ms"] < 250 for s in naps)
+    assert all(s.notes["Python stack"].startswith("nap (<string>:3) < work") for s in naps[2:]), naps
+    waits = [s for name in ("rival", "spinner") for s in trace.of(name) if s.name == "waits for the GIL"]
+    held = {name: sum(s.ns for s in trace.of("holder of the GIL, while others wait") if s.name == name) for name in ("spinner", "rival")}
+    assert waits and all(ns > 5e8 for ns in held.values()), held
+    [window] = trace.of("underspan")
+    assert 7.5e9 < window.ns < 12e9 and window.begin < collections[0].begin < window.end
