@@ -36,7 +36,8 @@ static const struct command {
 	  .takes = TAKES_DATABASE },
 	{ "timeline", command_timeline,
 	  "requests, threads and the GIL on one time axis, for Perfetto", .takes = TAKES_DATABASE },
-	{ "top", command_top, "where Python processes wait, live, second by second" },
+	{ "top", command_top, "where Python processes wait, live, second by second",
+	  .takes = TAKES_DATABASE },
 	{ "doctor", command_doctor, "check this host and its processes", .takes = TAKES_DATABASE },
 };
 

@@ -15,8 +15,8 @@ from store_fixture import ROOT, Store, sql_text
 
 pytestmark = pytest.mark.light
 SQL = pathlib.Path(ROOT) / "sql"
-# doctor: test_doctor_spans.py, requests: test_requests.py, gil, offcpu, window: test_window.py, timeline: test_timeline.py
-FOLDERS = ["doctor", "explain", "gil", "offcpu", "otel", "queries", "requests", "schema", "tables", "timeline", "views", "window"]
+# doctor: test_doctor_spans.py, requests: test_requests.py, gil, offcpu, window: test_window.py, timeline: test_timeline.py, top: test_top_stored.py
+FOLDERS = ["doctor", "explain", "gil", "offcpu", "otel", "queries", "requests", "schema", "tables", "timeline", "top", "views", "window"]
 
 
 def files(folder):

@@ -7,12 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "host/proc.h"
+#include "commands/top/proc_times.h"
 #include "trackers/request_metrics.h"
 
 enum { ENTRIES_MAX = 20000, TIDS_MAX = 20000, NAME_BYTES = 400 };
@@ -33,7 +31,7 @@ enum top_source top_source_of(enum top_part part)
 {
 	switch (part) {
 	case TOP_CPU:
-		return 0;
+		return TOP_OF_HOST;
 	case TOP_GC:
 		return TOP_OF_GC_PAUSE;
 	case TOP_HELD:
@@ -73,8 +71,8 @@ static void name_pool(char *name)
 	}
 }
 
-static struct top_entry *entry_of(struct top_sums *sums, enum top_level level, uint32_t host_pid,
-				  const char *name)
+struct top_entry *top_sums_entry(struct top_sums *sums, enum top_level level, uint32_t host_pid,
+				 const char *name)
 {
 	char key[NAME_BYTES + 64], clean[NAME_BYTES];
 	struct top_entry *e;
@@ -103,37 +101,6 @@ static struct top_entry *entry_of(struct top_sums *sums, enum top_level level, u
 	e->busy = e->waiting = e->busy_max = e->waiting_max = -1;
 	HASH_ADD(hh, sums->entries, key, (size_t)len, e);
 	return e;
-}
-
-static uint64_t process_cpu_ns(uint32_t host_pid)
-{
-	struct timespec ts;
-	clockid_t clock;
-
-	if (clock_getcpuclockid((pid_t)host_pid, &clock) || clock_gettime(clock, &ts))
-		return 0;
-	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
-}
-
-static uint64_t thread_cpu_ns(uint32_t host_pid, uint32_t host_tid)
-{
-	char path[64], text[128];
-	unsigned long long ns;
-
-	snprintf(path, sizeof(path), "task/%u/schedstat", host_tid);
-	if (proc_read(host_pid, path, text, sizeof(text)) <= 0 || sscanf(text, "%llu", &ns) != 1)
-		return 0;
-	return ns;
-}
-
-static void read_comm(uint32_t host_pid, char *buf, size_t size)
-{
-	ssize_t len = proc_read(host_pid, "comm", buf, size);
-
-	if (len > 0 && buf[len - 1] == '\n')
-		buf[len - 1] = 0;
-	if (len <= 0)
-		snprintf(buf, size, "?");
 }
 
 /* A thread without an entry has begun since: CPU time counts from 0. */
@@ -168,7 +135,7 @@ static void read_threads(struct top_sums *sums, uint32_t host_pid)
 		struct top_tid *tid = host_tid ? tid_of(sums, host_pid, host_tid) : NULL;
 
 		if (tid)
-			tid->cpu_ns = thread_cpu_ns(host_pid, host_tid);
+			tid->cpu_ns = proc_times_of_thread(host_pid, host_tid);
 	}
 	closedir(dir);
 }
@@ -182,10 +149,10 @@ static struct top_entry *process_of(struct top_sums *sums, uint32_t host_pid)
 	HASH_FIND(hh, sums->entries, key, (size_t)len, e);
 	if (e)
 		return e;
-	read_comm(host_pid, comm, sizeof(comm));
-	e = entry_of(sums, TOP_PROCESSES, host_pid, comm);
+	proc_times_comm(host_pid, comm, sizeof(comm));
+	e = top_sums_entry(sums, TOP_PROCESSES, host_pid, comm);
 	if (e) {
-		e->cpu_ns = process_cpu_ns(host_pid);
+		e->cpu_ns = proc_times_of_process(host_pid);
 		read_threads(sums, host_pid);
 	}
 	return e;
@@ -292,10 +259,28 @@ static struct top_entry *thread_of(struct top_sums *sums, uint32_t host_pid, uin
 	HASH_FIND(hh, sums->tids, &host_tid, sizeof(host_tid), tid);
 	if (nameless && tid && tid->entry)
 		return tid->entry;
-	e = entry_of(sums, TOP_THREADS, host_pid, name);
+	e = top_sums_entry(sums, TOP_THREADS, host_pid, name);
 	if (e)
 		e->nameless = nameless;
 	return e;
+}
+
+struct top_entry *top_sums_thread(struct top_sums *sums, uint32_t host_pid, uint32_t host_tid,
+				  const char *name)
+{
+	struct top_entry *e = top_sums_entry(sums, TOP_THREADS, host_pid, name);
+
+	if (e)
+		note_tid(sums, host_pid, host_tid, e);
+	return e;
+}
+
+struct top_entry *top_sums_of_tid(const struct top_sums *sums, uint32_t host_tid)
+{
+	struct top_tid *tid;
+
+	HASH_FIND(hh, sums->tids, &host_tid, sizeof(host_tid), tid);
+	return tid ? tid->entry : NULL;
 }
 
 static struct places places_of(struct top_sums *sums, const struct table *table, const void *row)
@@ -316,14 +301,14 @@ static struct places places_of(struct top_sums *sums, const struct table *table,
 	p.of[TOP_THREADS] = thread_of(sums, host_pid, host_tid, name, nameless);
 	if (p.of[TOP_THREADS])
 		note_tid(sums, host_pid, host_tid, p.of[TOP_THREADS]);
-	p.of[TOP_LINES] = entry_of(sums, TOP_LINES, host_pid, line_of(stack));
+	p.of[TOP_LINES] = top_sums_entry(sums, TOP_LINES, host_pid, line_of(stack));
 	if (p.of[TOP_PROCESSES])
 		text_printable(p.of[TOP_PROCESSES]->service, sizeof(p.of[0]->service),
 			       text_of(table, row, "service", name, 64));
 	return p;
 }
 
-static enum top_part part_of(const char *cause)
+enum top_part top_part_of(const char *cause)
 {
 	static const struct {
 		const char *cause;
@@ -354,18 +339,17 @@ static void add_waits(struct top_sums *sums, const struct table *table, const vo
 	text_of(table, row, "cause", cause, sizeof(cause));
 	runq_ns = runq_ns < off_ns ? runq_ns : off_ns;
 	add(&p, TOP_RUNQ, (double)runq_ns * weight);
-	add(&p, uint_of(table, row, "idle") ? TOP_IDLE : part_of(cause),
+	add(&p, uint_of(table, row, "idle") ? TOP_IDLE : top_part_of(cause),
 	    (double)(off_ns - runq_ns) * weight);
 }
 
 static void add_held(struct top_sums *sums, const struct table *table, const void *row)
 {
-	uint32_t host_tid = (uint32_t)uint_of(table, row, "holder_host_tid");
-	struct top_tid *tid;
+	struct top_entry *e = top_sums_of_tid(sums,
+					      (uint32_t)uint_of(table, row, "holder_host_tid"));
 
-	HASH_FIND(hh, sums->tids, &host_tid, sizeof(host_tid), tid);
-	if (tid && tid->entry)
-		tid->entry->now.ns[TOP_HELD] += uint_of(table, row, "wait_ns");
+	if (e)
+		e->now.ns[TOP_HELD] += uint_of(table, row, "wait_ns");
 }
 
 static void add_request(struct top_sums *sums, const struct table *table, const void *row)
@@ -416,14 +400,14 @@ void top_sums_row(struct top_sums *sums, const struct table *table, const void *
 static void read_cpu(struct top_sums *sums)
 {
 	for (struct top_entry *e = sums->entries; e; e = e->hh.next) {
-		uint64_t ns = e->level == TOP_PROCESSES ? process_cpu_ns(e->host_pid) : 0;
+		uint64_t ns = e->level == TOP_PROCESSES ? proc_times_of_process(e->host_pid) : 0;
 
 		if (ns > e->cpu_ns)
 			e->now.ns[TOP_CPU] += ns - e->cpu_ns;
 		e->cpu_ns = ns ?: e->cpu_ns;
 	}
 	for (struct top_tid *t = sums->tids; t; t = t->hh.next) {
-		uint64_t ns = t->entry ? thread_cpu_ns(t->host_pid, t->host_tid) : 0;
+		uint64_t ns = t->entry ? proc_times_of_thread(t->host_pid, t->host_tid) : 0;
 
 		if (ns > t->cpu_ns)
 			t->entry->now.ns[TOP_CPU] += ns - t->cpu_ns;

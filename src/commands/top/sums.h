@@ -36,6 +36,7 @@ enum top_source {
 	TOP_OF_GC_PAUSE = 4,
 	TOP_OF_REQUEST = 8,
 	TOP_OF_LOOP_STALL = 16,
+	TOP_OF_HOST = 32, /* CPU times of the kernel, live */
 };
 
 enum top_level { TOP_PROCESSES, TOP_THREADS, TOP_LINES, TOP_LEVELS };
@@ -85,8 +86,21 @@ extern const struct top_tracker {
 	enum top_source source;
 } top_trackers[TOP_SOURCES];
 
-/* The source of a part; 0: the kernel's own times. */
+/* The source of a part. */
 enum top_source top_source_of(enum top_part part);
+
+/* The part of a cause of off_cpu. */
+enum top_part top_part_of(const char *cause);
+
+/*
+ * An entry, added if missing; the name may be untrusted. NULL: no place. top_sums_thread() counts
+ * the thread, top_sums_of_tid() then finds the entry (NULL: not counted).
+ */
+struct top_entry *top_sums_entry(struct top_sums *sums, enum top_level level, uint32_t host_pid,
+				 const char *name);
+struct top_entry *top_sums_thread(struct top_sums *sums, uint32_t host_pid, uint32_t host_tid,
+				  const char *name);
+struct top_entry *top_sums_of_tid(const struct top_sums *sums, uint32_t host_tid);
 
 void top_sums_row(struct top_sums *sums, const struct table *table, const void *row);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `underspan top`: hidden time of the host's Python processes, live: by process, thread and line,
- * on a screen, or once as text or JSON.
+ * `underspan top`: hidden time of the host's Python processes, live or of a window of a database:
+ * by process, thread and line, on a screen, or once as text or JSON.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,9 +17,12 @@
 #include "commands/measure.h"
 #include "commands/top/json.h"
 #include "commands/top/screen.h"
+#include "commands/top/stored.h"
 #include "commands/top/sums.h"
 #include "commands/top/view.h"
 #include "commands/watched.h"
+#include "commands/window.h"
+#include "commands/window_text.h"
 
 enum { ONCE_LINES = 10, COLUMNS = 80, COLUMNS_MAX = 400 };
 
@@ -28,6 +31,7 @@ static int sort;
 static struct top_sums sums;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `sums` */
 static struct measured measured;
+static json_t *stored; /* the window's report; NULL: live */
 static struct why no_screen;
 
 static const struct option options[] = {
@@ -39,7 +43,7 @@ static const struct option options[] = {
 	{ .key = "json",
 	  .type = OPTION_BOOL,
 	  .target = &as_json,
-	  .help = "with --once: a JSON object" },
+	  .help = "with --once or a database: a JSON object" },
 	{ .key = "sort",
 	  .flag_only = true,
 	  .type = OPTION_CHOICE,
@@ -57,6 +61,8 @@ const struct option_table top_options = { options, ARRAY_SIZE(options) };
 
 static bool is_measured(uint32_t host_pid)
 {
+	if (stored)
+		return top_stored_measured(host_pid);
 	for (const struct watched *w = watched_first(); w; w = w->next) {
 		if (w->host_pid == host_pid)
 			return w->live;
@@ -66,7 +72,7 @@ static bool is_measured(uint32_t host_pid)
 
 static struct top_view view(void)
 {
-	return (struct top_view){ .sort = sort, .whole = once, .measured = is_measured };
+	return (struct top_view){ .sort = sort, .whole = once || stored, .measured = is_measured };
 }
 
 /* ---- rows, on the collector's thread ---- */
@@ -149,9 +155,16 @@ static void print_level(enum top_level level)
 static void print_once(void)
 {
 	const struct top_view of = view();
-	char lacks[TOP_LINE_BYTES];
+	char lacks[TOP_LINE_BYTES], whose[600], when[160];
 
-	text_print_line(stdout, "%s, %.1f s", subject(), (double)sums.all_ns / 1e9);
+	if (stored) {
+		window_text(stored, whose, sizeof(whose));
+		window_time_text(stored, when, sizeof(when));
+		text_print_line(stdout, "%s, %s; CPU times are not stored", whose, when);
+		window_print_notes(stored);
+	} else {
+		text_print_line(stdout, "%s, %.1f s", subject(), (double)sums.all_ns / 1e9);
+	}
 	top_view_lacks(&sums, &of, lacks);
 	if (*lacks)
 		puts(lacks);
@@ -159,16 +172,14 @@ static void print_once(void)
 		print_level((enum top_level)level);
 }
 
-static int report(struct why *why)
+static int print(struct why *why)
 {
 	const struct top_view of = view();
 	json_t *root;
 
-	top_sums_finish(&sums, measured.end_ns - measured.begin_ns);
-	if (!once)
-		return no_screen.text[0] ? why_fail(why, ENOTSUP, "%s", no_screen.text) : 0;
 	if (as_json) {
 		root = top_json(&sums, &of);
+		json_object_update(root, stored);
 		json_output_write(root);
 		json_decref(root);
 	} else {
@@ -179,12 +190,26 @@ static int report(struct why *why)
 	return measure_flush(why);
 }
 
+static int report(struct why *why)
+{
+	top_sums_finish(&sums, measured.end_ns - measured.begin_ns);
+	if (!once)
+		return no_screen.text[0] ? why_fail(why, ENOTSUP, "%s", no_screen.text) : 0;
+	return print(why);
+}
+
 /* ---- the command ---- */
 
 static int check(struct why *why)
 {
+	int err;
+
+	if (window_answers()) {
+		err = window_check_not_timed(why);
+		return err ? err : window_complete(why);
+	}
 	if (as_json && !once)
-		return why_fail(why, EINVAL, "json: needs --once");
+		return why_fail(why, EINVAL, "json: needs --once, or a database");
 	return once ? 0 : top_screen_check(why);
 }
 
@@ -212,6 +237,21 @@ static int measure(struct why *why)
 	return err;
 }
 
+/* A window of a database. */
+static int ask(struct why *why)
+{
+	int err;
+
+	sums.pools = !each_thread;
+	err = top_stored(measure_pids(), &sums, &stored, why);
+	if (!err)
+		err = print(why);
+	json_decref(stored);
+	top_stored_free();
+	top_sums_free(&sums);
+	return err;
+}
+
 /* Sums instead of rows: this process receives little, independent of the load. */
 static int set_defaults(struct why *why)
 {
@@ -231,17 +271,23 @@ static int set_defaults(struct why *why)
 static void print_help(const struct option_table *tables)
 {
 	puts("usage: underspan top [-p PID]... [--sort=COLUMN]\n"
-	     "       underspan top --once [-d S] [--json] [-p PID]...\n\n"
+	     "       underspan top --once [-d S] [--json] [-p PID]...\n"
+	     "       underspan top (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
+	     "                     [--until=AGO] [--service=NAME] [--host=NAME] [--json]\n\n"
 	     "Where the threads of the host's Python processes wait, each second: for the\n"
 	     "GIL, locks, the network, a CPU; collections; hidden time of requests, busy\n"
 	     "threads and requests not read yet; stalls of event loops. By process, thread or\n"
-	     "Python line. ? shows the keys.\n");
+	     "Python line. ? shows the keys.\n"
+	     "From a database: once, of a window of one host, without CPU times; sums of\n"
+	     "waits belong to the window in which their interval ended.\n");
 	config_print_help(tables);
 }
 
 int command_top(int argc, char **argv)
 {
-	const struct option_table tables[] = { top_options, measure_options, { 0 } };
+	const struct option_table tables[] = {
+		top_options, measure_options, window_options, clickhouse_options, { 0 }
+	};
 	struct why why = { { 0 } };
 	int err = set_defaults(&why);
 
@@ -254,7 +300,7 @@ int command_top(int argc, char **argv)
 	if (!err)
 		err = check(&why);
 	if (!err)
-		err = measure(&why);
+		err = window_answers() ? ask(&why) : measure(&why);
 	measure_end();
 	config_free(tables);
 	return command_end(err, &why);

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`underspan top` of a window of a database: known rows in, exact shares out; and the same seconds live and stored."""
+import json
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from agent import NO_ENGINE, UNDERSPAN, plain_build, run_underspan
+from answers import store_of_answers
+from test_errors import FAILED, USAGE, check_sentence
+from test_top import until_attached
+from test_printable import EVIL, check_printable
+from test_window import LONG, Window, ago, emptied
+
+pytestmark = plain_build(NO_ENGINE)
+TRACKERS = ["off_cpu_profile", "gil_wait_profile", "gc_pause", "loop_stall", "request"]
+APP = "get (/srv/app.py:3)"
+LIBRARY = ["select (/usr/lib/python3.11/selectors.py:1)", APP]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with store_of_answers(tmp_path_factory.mktemp("top")) as store:
+        yield store
+
+
+@pytest.fixture
+def ask(shared):
+    return Window(emptied(shared))
+
+
+@pytest.fixture
+def known(ask):
+    """100 s from T0, with 10 s of the tracker loop_stall."""
+    ask.agent(0, 100, trackers=TRACKERS[:3] + TRACKERS[4:])
+    ask.agent(0, 10, trackers=["loop_stall"])
+    ask.known(pid=107, tracker="gil_wait")
+    ask.off(10, 1000, stack=LIBRARY, runq_ns=200_000_000)            # worker: sleep 800, runq 200 ms
+    ask.off(20, 500, cause="gil", stack=[APP], weight=2)             # 1,000 ms
+    ask.off(20, 300, cause="lock", tid=9, host_tid=109, name="pool_1", stack=[])
+    ask.off(20, 100, cause="net", tid=10, host_tid=110, name="pool_2", stack=LIBRARY[:1])
+    ask.off(30, 9000, cause="net", idle=1, tid=10, host_tid=110, name="", stack=[])  # named by the other row
+    ask.off(30, 700, cause="preempt", pid=17, host_pid=207, host_tid=207, tid=17, name="", comm="celery", service="other", stack=[])
+    ask.off(95, 999)                                                 # ends later
+    ask.waits(20, 1000, holder_tid=9, holder_host_tid=109)
+    ask.waits(20, 50, weight=2, tid=9, host_tid=109, holder_tid=8, holder_host_tid=108)
+    ask.row("gc_pause", 5000, 250, host_pid=107, host_tid=108, thread_name="worker", service="shop", comm="python", py_stack=[APP], generation=2)
+    ask.row("loop_stall", 6000, 400, host_pid=107, host_tid=108, thread_name="worker", service="shop", comm="python", py_stack=[APP])
+    for at, more in (7000, {"busy_threads": 3, "queue_depth": 4}), (8000, {"weight": 3, "queue_depth": None}):
+        ask.request(at, {"queue": 20, "cpu": 30, "gil": 5, "net": 7}, host_pid=107, host_tid=108, comm="python", service="shop", **more)
+    return ask
+
+
+def window():
+    return f"--since={ago(0)}", f"--until={ago(100_000)}"
+
+
+def ms(shares, seconds=100):
+    """Milliseconds of the window other than 0; None: not measured."""
+    return {part: None if share is None else round(share * seconds * 1000, 1) for part, share in shares.items() if share is None or share}
+
+
+def test_known_rows(known):
+    report = known.json("top", *window(), "--threads")
+    assert report["duration_s"] == pytest.approx(100, abs=2) and report["not_measured"] == ["loop_stall"], report
+    seconds = report["duration_s"]
+    shop, other = report["processes"]
+    assert (shop["host_pid"], shop["comm"], shop["service"], shop["gil_measured"]) == (107, "python", "shop", True)
+    assert (other["host_pid"], other["comm"], other["service"], other["gil_measured"]) == (207, "celery", "other", False)
+    assert ms(shop["shares"], seconds) == {"gil": 1000, "lock": 300, "net": 100, "sleep": 800, "runq": 200, "idle": 9000, "gc": 250, "cpu": None}
+    assert ms(other["shares"], seconds) == {"gil": None, "other": 0, "runq": 700, "cpu": None} or ms(other["shares"], seconds) == {"gil": None, "runq": 700, "cpu": None}
+    threads = {t["name"]: ms(t["shares"], seconds) for t in shop["threads"]}
+    assert threads == {"worker": {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "held": 100, "cpu": None},
+                       "pool_1": {"lock": 300, "held": 1000, "cpu": None}, "pool_2": {"net": 100, "idle": 9000, "cpu": None}}
+    lines = {line["line"]: ms(line["shares"], seconds) for line in shop["lines"]}
+    assert lines == {APP: {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250}, LIBRARY[0]: {"net": 100}, "(no Python stack)": {"lock": 300, "idle": 9000}} or lines == {
+        APP: {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250}, LIBRARY[0]: {"net": 100}, "(no Python stack)": {"lock": 300}}, lines
+    assert (shop["requests"], shop["busy_max"], shop["waiting_max"], shop["lag_ns"]) == (4, 4, 4, 400_000_000)
+    assert shop["hidden_share"] * seconds == pytest.approx(0.1) and shop["request_parts_ns"]["net"] == 28e6
+    pools = {t["name"]: t["threads"] for t in known.json("top", *window())["processes"][0]["threads"]}
+    assert pools == {"worker": 1, "pool_*": 2}
+
+
+def test_choice(known):
+    for arguments, pids in (("--service=other",), [207]), (("-p107",), [107]), (("-p17",), [207]), (("--host=h1",), [107, 207]):
+        assert [p["host_pid"] for p in known.json("top", *window(), *arguments)["processes"]] == pids, arguments
+    known.off(20, 1, host="h2")
+    check_sentence(known.command("top", *window()), USAGE, "several hosts", "--host")
+    assert len(known.json("top", *window(), "--host=h1")["processes"]) == 2
+
+
+def test_text(known):
+    text = known.command("top", *window()).stdout
+    assert re.match(r"all services, .* UTC, measured for [\d.]+ s; CPU times are not stored\n", text) and max(map(len, text.splitlines()[1:])) <= 80
+    assert "not measured all the time (-): loop_stall" in text
+    assert re.search(r"^ *107 shop \(python\) .* 4 +4 ", text, re.M) and re.search(r"^ *107 pool_\* +2 ", text, re.M), text
+    assert APP in text
+
+
+def test_not_measured(ask):
+    check_sentence(ask.command("top", LONG), FAILED, "nothing was measured")
+    ask.agent(0, 100, trackers=TRACKERS)
+    assert ask.json("top", LONG)["processes"] == []
+    check_sentence(ask.command("top", LONG, "-p55"), FAILED, r"no agent watched a process of \[55\]")
+    ask.off(10, 5)
+    [found] = ask.json("top", LONG)["processes"]
+    assert (found["gil_measured"], found["shares"]["gil"], found["busy_max"]) == (False, None, None)
+
+
+def test_bad_input(ask):
+    check_sentence(run_underspan("top", "--since=5m"), USAGE, "no database given")
+    check_sentence(ask.command("top", "--since=5m", "-d1"), USAGE, "leave out -d")
+    check_sentence(ask.command("top", "--since=5m", "--until=6m"), USAGE, "until")
+
+
+def test_hostile_names(known):
+    evil = EVIL.decode("utf-8", "replace")
+    known.off(20, 5000, name=evil, comm=evil[:15], service=evil, stack=[evil + " (x.py:1)"])
+    done = known.command("top", *window())
+    assert done.returncode == 0 and "owned" in done.stdout
+    check_printable(done.stdout.encode(), "top")
+
+
+PROGRAM = """
+import gc, threading, time
+lock = threading.Lock()
+def nap(): time.sleep(0.02)
+def work():
+    for _ in range(150): nap()
+def hold():
+    for _ in range(30):
+        with lock: time.sleep(0.05)
+        time.sleep(0.02)
+def wait():
+    for _ in range(30):
+        with lock: pass
+        time.sleep(0.005)
+threads = [threading.Thread(target=work, name=f"napper-{i}") for i in range(2)] + [threading.Thread(target=f, name=f.__name__) for f in (hold, wait)]
+print("ready", flush=True)
+input()
+for t in threads: t.start()
+for t in threads: t.join()
+print("done", flush=True)
+input()
+"""
+
+
+def test_live_and_stored_agree(ask, tmp_path, cleanup):
+    """An agent with a database and a live `top` see the same seconds."""
+    process = subprocess.Popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    cleanup.append(process)
+    process.stdout.readline()
+    agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={ask.store.url}", f"--pid={process.pid}", "--off_cpu.profile_interval=1",
+                              f"--spool.directory={tmp_path}", "--report_interval=1"], env=ask.env, stderr=subprocess.PIPE, text=True)
+    cleanup.append(agent)
+    until_attached(agent.pid)
+    live = subprocess.Popen([UNDERSPAN, "top", f"-p{process.pid}", "-d0", "--once", "--json", "--threads"], stdout=subprocess.PIPE, text=True)
+    cleanup.append(live)
+    until_attached(live.pid)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    time.sleep(1.5)
+    live.send_signal(signal.SIGINT)
+    seen = json.loads(live.communicate(timeout=60)[0])
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.wait()
+    agent.terminate()
+    assert agent.wait(20) == 0, agent.stderr.read()
+    stored = ask.json("top", "--since=60s", f"-p{process.pid}", "--threads")
+    times = [{t["name"]: {part: (t["shares"][part] or 0) * report["duration_s"] for part in ("sleep", "lock")} for t in report["processes"][0]["threads"]}
+             for report in (seen, stored)]
+    for name in "napper-0", "napper-1", "hold", "wait":
+        for part in "sleep", "lock":
+            assert times[1][name][part] == pytest.approx(times[0][name][part], rel=0.03, abs=0.02), (name, part, times, stored["notes"], stored["not_measured"])
+    assert 3 <= times[1]["napper-0"]["sleep"] < 4.5 and times[1]["wait"]["lock"] > 0.1, times
