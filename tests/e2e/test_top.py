@@ -56,11 +56,13 @@ def program(cleanup, text=PROGRAM, *arguments):
 
 def until_attached(pid):
     """All trackers are: no more BPF links for a second and a half."""
-    links, since = 0, time.monotonic()
+    links, begun = 0, time.monotonic()
+    since = begun
     while not links or time.monotonic() - since < 1.5:
         now = subprocess.run(["ls", "-l", f"/proc/{pid}/fd"], capture_output=True, text=True).stdout.count("bpf_link")
         if now != links:
             links, since = now, time.monotonic()
+        assert time.monotonic() < begun + 60, f"{links} links of process {pid} after a minute"
         time.sleep(0.1)
 
 

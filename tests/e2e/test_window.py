@@ -13,6 +13,7 @@ from agent import NO_ENGINE, UNDERSPAN, plain_build, run_underspan
 from answers import Answers, emptied, store_of_answers
 from store_fixture import Store
 from test_errors import FAILED, USAGE, check_sentence
+from test_top import until_attached
 
 pytestmark = plain_build(NO_ENGINE)
 T0 = (int(time.time()) - 1800) * 1_000_000  # half an hour ago
@@ -238,10 +239,10 @@ def test_live_and_stored_agree(ask, tmp_path, cleanup):
     agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={ask.store.url}", f"--pid={process.pid}", "--trackers=off_cpu,gil_wait",
                               "--off_cpu.profile_interval=1", f"--spool.directory={tmp_path}", "--report_interval=1"], env=ask.env, stderr=subprocess.PIPE, text=True)
     cleanup.append(agent)
-    time.sleep(3)
+    until_attached(agent.pid)
     live = subprocess.Popen([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d0", "--json"], stdout=subprocess.PIPE, text=True)
     cleanup.append(live)
-    time.sleep(5)  # started
+    until_attached(live.pid)
     process.stdin.write("\n")
     process.stdin.flush()
     process.stdout.readline()
