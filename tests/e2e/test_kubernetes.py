@@ -267,6 +267,7 @@ def test_without_the_right_to_mount_tracefs_they_do(pod_agent):
     agent.stop()
 
 
+@pytest.mark.alone  # mounts debugfs, where an agent beside it would find tracefs
 def test_where_tracefs_is_in_debugfs_only(pod_agent):
     """Amazon Linux 2."""
     mounted = subprocess.run(["mountpoint", "-q", "/sys/kernel/debug"]).returncode != 0 and \
