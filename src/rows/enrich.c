@@ -69,6 +69,18 @@ static void set_names(struct row_context *context, const struct event_header *he
 	ret->container = names.container;
 }
 
+static const char *thread_name(struct row_context *context, const struct event_header *header,
+			       uint64_t event_ns)
+{
+	struct thread_id thread = { .host_pid = header->host_pid,
+				    .host_tid = header->host_tid,
+				    .pid = header->pid,
+				    .tid = header->tid,
+				    .ident = header->ident };
+
+	return names_find(context, &thread, event_ns);
+}
+
 void enrich_event(struct row_context *context, const struct event_header *header,
 		  struct row_common *ret)
 {
@@ -92,11 +104,21 @@ void enrich_event(struct row_context *context, const struct event_header *header
 	ret->container_id = identity->container_id;
 	ret->pod_uid = identity->pod_uid;
 	set_names(context, header, ret);
-	ret->thread_name = names_find(context,
-				      &(struct thread_id){ .host_pid = header->host_pid,
-							   .host_tid = header->host_tid,
-							   .pid = header->pid,
-							   .tid = header->tid,
-							   .ident = header->ident },
-				      header->end_ns);
+	ret->thread_name = thread_name(context, header, header->end_ns);
+}
+
+void enrich_sum(struct row_context *context, const struct event_header *header,
+		struct row_common *ret)
+{
+	struct event_header begin = *header;
+	bool unnamed = context->unnamed;
+
+	begin.end_ns = begin.start_ns;
+	enrich_event(context, &begin, ret);
+	ret->end_ns = header->end_ns;
+	ret->duration_ns = header->end_ns - header->start_ns;
+	if (*ret->thread_name)
+		return;
+	context->unnamed = unnamed;
+	ret->thread_name = thread_name(context, header, header->end_ns);
 }

@@ -18,4 +18,12 @@ const char *enrich_host(void);
 void enrich_event(struct row_context *context, const struct event_header *header,
 		  struct row_common *ret);
 
+/*
+ * The same for a sum over an interval, from the header's start to its end. A process may have ended
+ * before the interval's end, and a thread may have started after its begin: the thread's name is
+ * looked up for both.
+ */
+void enrich_sum(struct row_context *context, const struct event_header *header,
+		struct row_common *ret);
+
 #endif

@@ -190,7 +190,7 @@ static void fill_profile_row(void *row_of, struct row_context *context)
 {
 	struct gil_profile_row *row = row_of;
 
-	enrich_event(context, &row->profile.header, &row->common);
+	enrich_sum(context, &row->profile.header, &row->common);
 }
 
 void gil_wait_add_sum(const struct tracker_output *output, const struct sched_sums *of,

@@ -236,14 +236,13 @@ static void fill_profile_row(void *row_of, struct row_context *context)
 	struct event_header *header = &row->profile.first.header;
 	uint64_t end_ns = header->end_ns;
 
-	/* the process may have ended since: names are looked up for the start of the sum */
+	enrich_sum(context, header, &row->common);
+	/* the process may have ended since: stack and waker are looked up for the start of the sum */
 	header->end_ns = header->start_ns;
-	enrich_event(context, header, &row->common);
 	fill_names(context, &row->profile.first, &row->names);
 	row->names.py_stack = stack_of_sum(context, row);
 	judge_idle(&row->profile.first.off, &row->names);
-	header->end_ns = row->common.end_ns = end_ns;
-	row->common.duration_ns = end_ns - header->start_ns;
+	header->end_ns = end_ns;
 }
 
 void off_cpu_add_sum(const struct tracker_output *output, const struct sched_sums *of,

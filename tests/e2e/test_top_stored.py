@@ -154,7 +154,7 @@ def test_live_and_stored_agree(ask, tmp_path, cleanup):
     cleanup.append(process)
     process.stdout.readline()
     agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={ask.store.url}", f"--pid={process.pid}", "--off_cpu.profile_interval=1",
-                              f"--spool.directory={tmp_path}", "--report_interval=1"], env=ask.env, stderr=subprocess.PIPE, text=True)
+                              f"--spool.directory={tmp_path}", "--report_interval=1", "--governor.cpu_percent=0"], env=ask.env, stderr=subprocess.PIPE, text=True)
     cleanup.append(agent)
     until_attached(agent.pid)
     live = subprocess.Popen([UNDERSPAN, "top", f"-p{process.pid}", "-d0", "--once", "--json", "--threads"], stdout=subprocess.PIPE, text=True)
@@ -175,6 +175,7 @@ def test_live_and_stored_agree(ask, tmp_path, cleanup):
     times = [{t["name"]: {part: (t["shares"][part] or 0) * report["duration_s"] for part in ("sleep", "lock")} for t in report["processes"][0]["threads"]}
              for report in (seen, stored)]
     for name in "napper-0", "napper-1", "hold", "wait":
+        assert all(name in of_report for of_report in times), (name, [list(of_report) for of_report in times])
         for part in "sleep", "lock":
             assert times[1][name][part] == pytest.approx(times[0][name][part], rel=0.03, abs=0.02), (name, part, times, stored["notes"], stored["not_measured"])
     assert 3 <= times[1]["napper-0"]["sleep"] < 4.5 and times[1]["wait"]["lock"] > 0.1, times

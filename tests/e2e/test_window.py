@@ -237,7 +237,8 @@ def test_live_and_stored_agree(ask, tmp_path, cleanup):
     cleanup.append(process)
     process.stdout.readline()
     agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={ask.store.url}", f"--pid={process.pid}", "--trackers=off_cpu,gil_wait",
-                              "--off_cpu.profile_interval=1", f"--spool.directory={tmp_path}", "--report_interval=1"], env=ask.env, stderr=subprocess.PIPE, text=True)
+                              "--off_cpu.profile_interval=1", f"--spool.directory={tmp_path}", "--report_interval=1",
+                              "--governor.cpu_percent=0"], env=ask.env, stderr=subprocess.PIPE, text=True)
     cleanup.append(agent)
     until_attached(agent.pid)
     live = subprocess.Popen([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d0", "--json"], stdout=subprocess.PIPE, text=True)
