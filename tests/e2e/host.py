@@ -244,8 +244,13 @@ class CpuMeter:
 def children_of(pid):
     found = []
     for tid in threads_of(pid):
-        with open(f"/proc/{pid}/task/{tid}/children") as f:
-            found += map(int, f.read().split())
+        try:
+            with open(f"/proc/{pid}/task/{tid}/children") as f:
+                found += map(int, f.read().split())
+        except FileNotFoundError:
+            if not os.path.exists(f"/proc/{pid}"):
+                raise
+            # the thread has ended since the listing
     return found
 
 

@@ -49,4 +49,7 @@ def test_exec_of_another_thread_leaves_no_place_taken(without, fate, debian_pyth
     for row, sleep in zip(rows, sleeps):
         assert sleep["begin"] <= host.monotonic_ns(row["start_time"]) + CLOCK_NS, (row, sleep)
         assert host.monotonic_ns(row["end_time"]) <= sleep["end"] + CLOCK_NS, (row, sleep)
-        assert row["py_stack"] and row["py_stack"][0].startswith("sleeps "), row
+        assert not row["py_stack"] or row["py_stack"][0].startswith("sleeps "), row
+    # the limit of what stacks may cost; the 600 threads have used the most of it
+    without_stack = sum(not row["py_stack"] for row in rows)
+    assert without_stack <= own["stack_share"] and without_stack < len(rows) / 2, (without_stack, own)

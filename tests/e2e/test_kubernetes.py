@@ -196,7 +196,7 @@ def attached(pid):
     names = set()
     for fd in os.listdir(f"/proc/{pid}/fdinfo"):
         try:
-            with open(f"/proc/{pid}/fdinfo/{fd}") as f:
+            with open(f"/proc/{pid}/fdinfo/{fd}", errors="replace") as f:  # paths of watched files have any bytes
                 fields = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
         except FileNotFoundError:
             continue
