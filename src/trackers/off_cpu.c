@@ -237,7 +237,7 @@ static void fill_profile_row(void *row_of, struct row_context *context)
 	uint64_t end_ns = header->end_ns;
 
 	enrich_sum(context, header, &row->common);
-	/* the process may have ended since: stack and waker are looked up for the start of the sum */
+	/* the process may have ended since: stack and waker are looked up for the start */
 	header->end_ns = header->start_ns;
 	fill_names(context, &row->profile.first, &row->names);
 	row->names.py_stack = stack_of_sum(context, row);
