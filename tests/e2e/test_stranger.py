@@ -89,7 +89,9 @@ TYPED = [
 
 
 @pytest.mark.parametrize("typed, code, words", TYPED, ids=[typed for typed, _, _ in TYPED])
-def test_typed(typed, code, words):
+def test_typed(typed, code, words, tmp_path):
+    """/tmp/mine stands for a directory of the test's own."""
+    typed, words = (text.replace("/tmp/mine", str(tmp_path / "mine")) for text in (typed, words))
     check_sentence(run_underspan(*typed.split(), timeout=60), code, words)
 
 
