@@ -261,6 +261,16 @@ int window_open(struct window *w, const char *table, const struct pid_list *pids
 	return err;
 }
 
+json_t *window_report(const struct window *w, const struct pid_list *pids)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < pids->n; i++)
+		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
+	return json_pack("{s:s, s:s, s:o, s:[]}", "host", w->host ?: "", "service",
+			 w->service ?: "", "pids", list, "notes");
+}
+
 void window_close(struct window *w)
 {
 	free(w->pids);

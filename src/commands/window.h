@@ -55,6 +55,9 @@ int window_complete(struct why *why);
 /* Connects; the window is that of `window_choice`. To be closed also after an error. */
 int window_open(struct window *w, const char *table, const struct pid_list *pids, struct why *why);
 
+/* The begin of a report: host, service, pids, no notes. Released by the caller. */
+json_t *window_report(const struct window *w, const struct pid_list *pids);
+
 /* Changes the time. */
 void window_set(struct window *w, uint64_t since_ns, uint64_t until_ns);
 

@@ -187,13 +187,10 @@ int gil_stored(const struct pid_list *pids, struct gil_totals *ret, json_t **ret
 {
 	struct window window;
 	struct reader r = { .window = &window, .totals = ret, .apart = pids->n > 1 };
-	json_t *report, *list = json_array();
+	json_t *report;
 	int err = window_open(&window, "ebpf_gil_wait_profile", pids, why);
 
-	for (size_t i = 0; i < pids->n; i++)
-		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
-	report = json_pack("{s:s, s:s, s:o, s:[]}", "host", window.host ?: "", "service",
-			   window.service ?: "", "pids", list, "notes");
+	report = window_report(&window, pids);
 	if (!err)
 		err = read_both(&r, report, why);
 	window_close(&window);

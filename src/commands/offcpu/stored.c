@@ -268,13 +268,10 @@ int offcpu_stored(const struct pid_list *pids, bool wakers, struct folded *ret, 
 	struct reader r = {
 		.window = &window, .folded = ret, .options = &options, .apart = pids->n > 1
 	};
-	json_t *report, *list = json_array();
+	json_t *report;
 	int err = window_open(&window, "ebpf_off_cpu_profile", pids, why);
 
-	for (size_t i = 0; i < pids->n; i++)
-		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
-	report = json_pack("{s:s, s:s, s:o, s:[]}", "host", window.host ?: "", "service",
-			   window.service ?: "", "pids", list, "notes");
+	report = window_report(&window, pids);
 	stack_columns_find(&stored_table, &r.columns);
 	if (!err && window_against.since_ns)
 		err = read_before(&r, report, why);

@@ -78,15 +78,12 @@ int timeline_stored(const struct pid_list *pids, struct timeline *ret, json_t **
 		    struct why *why)
 {
 	struct window window;
-	json_t *list = json_array();
 	int err = window_open(&window, "ebpf_agent", pids, why);
 	struct reader r = { .window = &window, .timeline = ret };
 
-	for (size_t i = 0; i < pids->n; i++)
-		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
-	r.report = json_pack("{s:s, s:s, s:o, s:[], s:I, s:I}", "host", window.host ?: "",
-			     "service", window.service ?: "", "pids", list, "notes", "from_us",
-			     (json_int_t)window.from_us, "to_us", (json_int_t)window.to_us);
+	r.report = window_report(&window, pids);
+	json_object_set_new(r.report, "from_us", json_integer((json_int_t)window.from_us));
+	json_object_set_new(r.report, "to_us", json_integer((json_int_t)window.to_us));
 	for (size_t i = 0; i < TIMELINE_KINDS && !err; i++) {
 		err = read_coverage(&r, &timeline_kinds[i], why);
 		if (!err)

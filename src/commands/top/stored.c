@@ -248,15 +248,12 @@ int top_stored(const struct pid_list *pids, struct top_sums *ret, json_t **ret_r
 	       struct why *why)
 {
 	struct window window;
-	json_t *list = json_array();
 	int err = window_open(&window, "ebpf_off_cpu_profile", pids, why);
 	struct reader r = { .window = &window, .sums = ret };
 
-	for (size_t i = 0; i < pids->n; i++)
-		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
-	r.report = json_pack("{s:s, s:s, s:o, s:[], s:I, s:I}", "host", window.host ?: "",
-			     "service", window.service ?: "", "pids", list, "notes", "from_us",
-			     (json_int_t)window.from_us, "to_us", (json_int_t)window.to_us);
+	r.report = window_report(&window, pids);
+	json_object_set_new(r.report, "from_us", json_integer((json_int_t)window.from_us));
+	json_object_set_new(r.report, "to_us", json_integer((json_int_t)window.to_us));
 	if (!err)
 		err = read_all(&r, why);
 	window_close(&window);
