@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/governor.h"
 #include "commands/pids.h"
 #include "commands/watched.h"
 #include "base/log.h"
@@ -47,14 +46,6 @@ struct option_table measure_tracker_options(const char *name)
 	while (strcmp(all_trackers[i]->name, name) != 0)
 		i++;
 	return tracker_options(all_trackers[i]);
-}
-
-int measure_govern_nothing(struct why *why)
-{
-	const struct option_table tables[] = { governor_options, { 0 } };
-	int err = config_set_default(tables, "governor.cpu_percent", "0", why);
-
-	return err ? err : config_set_default(tables, "governor.tracker_cpu_percent", "0", why);
 }
 
 /* Time to find interpreters; a new interpreter is found within milliseconds. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Common part of `gil` and `offcpu`: runs the agent in this process for selected processes
+ * Live part of measure_command.h: runs the agent in this process for selected processes
  * (watched.h) for a limited time. Rows go to a function of the command instead of a database.
  */
 #ifndef UNDERSPAN_COMMANDS_MEASURE_H
@@ -37,9 +37,6 @@ extern const struct option_table measure_options;
 
 /* Options of a tracker, which are also options of the command. */
 struct option_table measure_tracker_options(const char *tracker);
-
-/* Disables the governor: all rows are needed, and the measurement is short. */
-int measure_govern_nothing(struct why *why);
 
 /* config_parse() for a command with pids as words. */
 int measure_parse(const struct option_table *tables, int argc, char **argv, struct why *why);

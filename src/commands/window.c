@@ -220,7 +220,7 @@ static void print_us(char *text, size_t size, int64_t us)
 	snprintf(text, size, "%lld.%06lld", (long long)(us / 1000000), (long long)(us % 1000000));
 }
 
-void window_set(struct window *w, uint64_t since_ns, uint64_t until_ns)
+static void set_time(struct window *w, uint64_t since_ns, uint64_t until_ns)
 {
 	w->from_us = w->now_us - (int64_t)(since_ns / NSEC_PER_USEC);
 	w->to_us = w->now_us - (int64_t)(until_ns / NSEC_PER_USEC);
@@ -257,18 +257,42 @@ int window_open(struct window *w, const char *table, const struct pid_list *pids
 		err = set_pids(w, pids, why);
 	if (!err)
 		err = ask_time(w, why);
-	window_set(w, window_choice.since_ns, window_choice.until_ns);
+	set_time(w, window_choice.since_ns, window_choice.until_ns);
 	return err;
+}
+
+static void add_times(const struct window *w, json_t *times)
+{
+	json_object_set_new(times, "from_us", json_integer((json_int_t)w->from_us));
+	json_object_set_new(times, "to_us", json_integer((json_int_t)w->to_us));
 }
 
 json_t *window_report(const struct window *w, const struct pid_list *pids)
 {
-	json_t *list = json_array();
+	json_t *list = json_array(), *report;
 
 	for (size_t i = 0; i < pids->n; i++)
 		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
-	return json_pack("{s:s, s:s, s:o, s:[]}", "host", w->host ?: "", "service",
-			 w->service ?: "", "pids", list, "notes");
+	report = json_pack("{s:s, s:s, s:o, s:[]}", "host", w->host ?: "", "service",
+			   w->service ?: "", "pids", list, "notes");
+	add_times(w, report);
+	return report;
+}
+
+int window_read_both(struct window *w, json_t *report, window_read *read, void *context,
+		     struct why *why)
+{
+	json_t *against = window_against.since_ns ? json_object() : NULL;
+	int err = 0;
+
+	if (against) {
+		set_time(w, window_against.since_ns, window_against.until_ns);
+		add_times(w, against);
+		json_object_set_new(report, "against", against);
+		err = read(context, report, against, why);
+		set_time(w, window_choice.since_ns, window_choice.until_ns);
+	}
+	return err ? err : read(context, report, report, why);
 }
 
 void window_close(struct window *w)

@@ -55,11 +55,16 @@ int window_complete(struct why *why);
 /* Connects; the window is that of `window_choice`. To be closed also after an error. */
 int window_open(struct window *w, const char *table, const struct pid_list *pids, struct why *why);
 
-/* The begin of a report: host, service, pids, no notes. Released by the caller. */
+/* The begin of a report: from_us, to_us, host, service, pids, no notes. Released by the caller. */
 json_t *window_report(const struct window *w, const struct pid_list *pids);
 
-/* Changes the time. */
-void window_set(struct window *w, uint64_t since_ns, uint64_t until_ns);
+/*
+ * Reads the window of --against-since, if given, then the window of --since. `read` adds rows and
+ * the coverage of its window to `times`: `report` itself, or report["against"].
+ */
+typedef int window_read(void *context, json_t *report, json_t *times, struct why *why);
+int window_read_both(struct window *w, json_t *report, window_read *read, void *context,
+		     struct why *why);
 
 /*
  * Rows of a file of sql/: an array, released by the caller. Parameters of all files: from, to,

@@ -11,7 +11,7 @@
 #include "commands/gil/stored.h"
 #include "commands/gil/totals.h"
 #include "commands/html_output.h"
-#include "commands/measure.h"
+#include "commands/measure_command.h"
 #include "commands/requests/report.h"
 #include "commands/watched.h"
 #include "commands/window.h"
@@ -187,25 +187,12 @@ static void print_holders(bool pids)
 		       100 * share_of(totals.unheld_ns, totals.rows_ns));
 }
 
-static void describe(char *buf, size_t size)
-{
-	char whose[600], when[160];
-
-	if (!stored) {
-		snprintf(buf, size, "%s, %.1f s", watched_text(), measured_seconds(&measured));
-		return;
-	}
-	window_text(stored, whose, sizeof(whose));
-	window_time_text(stored, when, sizeof(when));
-	snprintf(buf, size, "%s, %s", whose, when);
-}
-
 static void print_tables(void)
 {
 	bool pids = !stored && several_processes();
 	char subject[1280];
 
-	describe(subject, sizeof(subject));
+	measure_describe(stored, &measured, subject, sizeof(subject));
 	text_print_line(stdout, "%s: %llu waits for the GIL, %.3f ms of all threads together",
 			subject, (unsigned long long)totals.waits, (double)totals.wait_ns / 1e6);
 	if (window_against.since_ns) {
@@ -250,7 +237,7 @@ static int print_html(struct why *why)
 	char subject[1200], title[1280];
 	int err;
 
-	describe(subject, sizeof(subject));
+	measure_describe(stored, &measured, subject, sizeof(subject));
 	snprintf(title, sizeof(title), "GIL waits of %s", subject);
 	err = html_output_write("gil", title, root, why);
 	json_decref(root);
@@ -298,41 +285,26 @@ static int measure(struct why *why)
 
 /* ---- a window of a database ---- */
 
-static int check_stored(struct why *why)
-{
-	int err = window_check_not_timed(why);
-
-	return err ? err : window_complete(why);
-}
-
 static int ask(struct why *why)
 {
 	int err = gil_stored(measure_pids(), &totals, &stored, why);
 
-	if (err)
-		return err;
-	if (as_json)
+	if (!err && as_json)
 		print_json();
-	else if (as_html)
+	else if (!err && as_html)
 		err = print_html(why);
-	else
+	else if (!err)
 		print_tables();
 	json_decref(stored);
 	return err ? err : measure_flush(why);
 }
 
-static int set_defaults(const struct option_table *tables, struct why *why)
+static int check(struct why *why)
 {
-	int err = measure_govern_nothing(why);
-
-	if (!err) /* every wait is a row: percentiles and holders include all waits */
-		err = config_set_default(tables, "gil_wait.min_duration_us", "0", why);
-	if (!err)
-		err = config_set_default(tables, "gil_wait.profile_interval", "1", why);
-	return err;
+	return html_output_check(as_html, as_json, why);
 }
 
-static void print_help(const struct option_table *tables)
+static void print_usage(void)
 {
 	puts("usage: underspan gil -p PID... [-d S] [--json | --html]\n"
 	     "       underspan gil (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
@@ -341,33 +313,25 @@ static void print_help(const struct option_table *tables)
 	     "How long each thread of a Python process waited for the GIL, and which thread\n"
 	     "held the GIL.\n"
 	     "From a database: of a window of time, of all threads of a name together.\n");
-	config_print_help(tables);
 }
 
 int command_gil(int argc, char **argv)
 {
-	const struct option_table tables[] = {
-		gil_options,	measure_options,	measure_tracker_options("gil_wait"),
-		window_options, window_against_options, clickhouse_options,
-		{ 0 }
-	};
-	struct why why = { { 0 } };
-	int err = set_defaults(tables, &why);
+	/* every wait is a row: percentiles and holders include all waits */
+	static const struct measure_default defaults[] = { MEASURE_GOVERN_NOTHING,
+							   { "gil_wait.min_duration_us", "0" },
+							   { "gil_wait.profile_interval", "1" },
+							   { 0 } };
+	static const struct measure_command command = { .options = &gil_options,
+							.tracker = "gil_wait",
+							.compares = true,
+							.defaults = defaults,
+							.print_usage = print_usage,
+							.check = check,
+							.ask = ask,
+							.measure = measure };
+	int code = measure_command(&command, argc, argv);
 
-	if (!err)
-		err = measure_parse(tables, argc, argv, &why);
-	if (err > 0) {
-		print_help(tables);
-		return EXIT_DONE;
-	}
-	if (!err)
-		err = html_output_check(as_html, as_json, &why);
-	if (!err && window_answers())
-		err = check_stored(&why);
-	if (!err)
-		err = window_answers() ? ask(&why) : measure(&why);
-	measure_end();
-	config_free(tables);
 	gil_totals_free(&totals);
-	return command_end(err, &why);
+	return code;
 }

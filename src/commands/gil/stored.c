@@ -141,8 +141,9 @@ static int read_holders(struct reader *r, json_t *report, struct why *why)
 }
 
 /* Adds a window's waits, and its times to `times`. */
-static int read_window(struct reader *r, json_t *report, json_t *times, struct why *why)
+static int read_window(void *context, json_t *report, json_t *times, struct why *why)
 {
+	struct reader *r = context;
 	json_t *coverage = NULL, *waits = NULL;
 	double measured_s;
 	int err = window_coverage(r->window, "gil_wait_profile", "waits", report, &coverage,
@@ -157,29 +158,10 @@ static int read_window(struct reader *r, json_t *report, json_t *times, struct w
 		err = window_check_known(r->window, "gil_wait", why);
 	if (!err && add_waits(r, waits, times != report))
 		err = why_fail(why, ENOMEM, "out of memory");
-	json_object_set_new(times, "from_us", json_integer((json_int_t)r->window->from_us));
-	json_object_set_new(times, "to_us", json_integer((json_int_t)r->window->to_us));
 	json_object_set_new(times, "measured_s", json_real(measured_s));
 	json_object_set_new(times, "coverage", coverage ?: json_array());
 	json_decref(waits);
 	return err;
-}
-
-static int read_both(struct reader *r, json_t *report, struct why *why)
-{
-	json_t *times;
-	int err = 0;
-
-	if (window_against.since_ns) {
-		times = json_object();
-		window_set(r->window, window_against.since_ns, window_against.until_ns);
-		err = read_window(r, report, times, why);
-		json_object_set_new(report, "against", times);
-		window_set(r->window, window_choice.since_ns, window_choice.until_ns);
-	}
-	if (!err)
-		err = read_window(r, report, report, why);
-	return err ? err : read_holders(r, report, why);
 }
 
 int gil_stored(const struct pid_list *pids, struct gil_totals *ret, json_t **ret_report,
@@ -187,17 +169,14 @@ int gil_stored(const struct pid_list *pids, struct gil_totals *ret, json_t **ret
 {
 	struct window window;
 	struct reader r = { .window = &window, .totals = ret, .apart = pids->n > 1 };
-	json_t *report;
 	int err = window_open(&window, "ebpf_gil_wait_profile", pids, why);
 
-	report = window_report(&window, pids);
+	*ret_report = window_report(&window, pids);
 	if (!err)
-		err = read_both(&r, report, why);
+		err = window_read_both(&window, *ret_report, read_window, &r, why);
+	if (!err)
+		err = read_holders(&r, *ret_report, why);
 	window_close(&window);
 	frame_list_free(&r.names);
-	if (err)
-		json_decref(report);
-	else
-		*ret_report = report;
 	return err;
 }

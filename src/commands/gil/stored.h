@@ -14,8 +14,8 @@
 /*
  * Durations and counts are those of the sums of all waits (ebpf_gil_wait_profile); holders and
  * lines those of waits with rows (ebpf_gil_wait), without percentiles. Threads of a name are one
- * entry; with several `pids` each process is apart. *ret_report, released by the caller: as of
- * offcpu_stored(), and "methods". -ENODATA: a window was not measured.
+ * entry; with several `pids` each process is apart. *ret_report, released by the caller also after
+ * an error: as of offcpu_stored(), and "methods". -ENODATA: a window was not measured.
  */
 int gil_stored(const struct pid_list *pids, struct gil_totals *ret, json_t **ret_report,
 	       struct why *why);

@@ -9,7 +9,7 @@
 
 #include "commands/commands.h"
 #include "commands/offcpu/forms.h"
-#include "commands/measure.h"
+#include "commands/measure_command.h"
 #include "commands/output_file.h"
 #include "commands/offcpu/stacks.h"
 #include "commands/offcpu/stored.h"
@@ -106,30 +106,15 @@ static bool is_compared(void)
 	return before_path || window_against.since_ns;
 }
 
-static int check_stored(struct why *why)
+static int check(struct why *why)
 {
-	int err = window_check_not_timed(why);
-
-	if (err)
-		return err;
-	if (top)
-		return why_fail(why, EINVAL, "top: shows the last second: leave out the database");
+	if (top && (output || folded_lines || as_json || before_path || window_answers()))
+		return why_fail(why, EINVAL,
+				"top: shows the last second, on a terminal: leave out --output, "
+				"--folded, --json, --diff and the database");
 	if (before_path && window_against.since_ns)
 		return why_fail(why, EINVAL,
 				"diff and against-since exclude each other: give only one");
-	return window_complete(why);
-}
-
-static int check_options(struct why *why)
-{
-	int err = window_answers() ? check_stored(why) : 0;
-
-	if (err)
-		return err;
-	if (top && (output || folded_lines || as_json || before_path))
-		return why_fail(
-			why, EINVAL,
-			"top: excludes --output, --folded, --json and --diff: give only one");
 	if (top && !isatty(STDOUT_FILENO))
 		return why_fail(why, EINVAL, "top: stdout is not a terminal: run without --top");
 	return choose_form(why);
@@ -159,20 +144,12 @@ static uint64_t duration_ns(void)
 static void describe(char *buf, size_t size, const struct folded *folded)
 {
 	const json_t *against = json_object_get(stored, "against");
-	char when[160], whose[600];
+	char subject[800], when[160];
 	int n;
 
-	if (stored)
-		window_text(stored, whose, sizeof(whose));
-	else
-		snprintf(whose, sizeof(whose), "%s", watched_text());
-	if (stored)
-		window_time_text(stored, when, sizeof(when));
-	else
-		snprintf(when, sizeof(when), "%.1f s", measured_seconds(&measured));
-	n = snprintf(buf, size, "%s, %s: %.3f ms off the CPU", whose, when,
+	measure_describe(stored, &measured, subject, sizeof(subject));
+	n = snprintf(buf, size, "%s: %.3f ms off the CPU", subject,
 		     (double)folded_total(folded) / 1e3);
-
 	if (is_compared() && n > 0 && (size_t)n < size)
 		n += snprintf(buf + n, size - (size_t)n, ", before %.3f ms",
 			      (double)folded_total_before(folded) / 1e3);
@@ -388,26 +365,7 @@ static int ask(struct why *why)
 	return err;
 }
 
-/*
- * gil_wait runs without rows, to separate GIL waits from other lock waits. Sums are flushed often,
- * so that the maps have room.
- */
-static int set_defaults(struct why *why)
-{
-	const struct option_table own[] = { measure_tracker_options("off_cpu"), { 0 } };
-	const struct option_table gil[] = { measure_tracker_options("gil_wait"), { 0 } };
-	int err = measure_govern_nothing(why);
-
-	if (!err)
-		err = config_set_default(own, "off_cpu.min_duration_us", "1000", why);
-	if (!err)
-		err = config_set_default(own, "off_cpu.profile_interval", "1", why);
-	if (!err)
-		err = config_set_default(gil, "gil_wait.min_duration_us", "1h", why);
-	return err;
-}
-
-static void print_help(const struct option_table *tables)
+static void print_usage(void)
 {
 	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.html | --folded | --json]\n"
 	     "                        [--diff=BEFORE.folded] [--wakers]\n"
@@ -420,30 +378,27 @@ static void print_help(const struct option_table *tables)
 	     "have Python frames, shorter waits have native frames.\n"
 	     "From a database: of a window of time, of all threads of a name together, in\n"
 	     "whole intervals of ebpf_off_cpu_profile: those that ended in the window.\n");
-	config_print_help(tables);
 }
 
 int command_offcpu(int argc, char **argv)
 {
-	const struct option_table tables[] = {
-		offcpu_options, measure_options,	measure_tracker_options("off_cpu"),
-		window_options, window_against_options, clickhouse_options,
-		{ 0 }
-	};
-	struct why why = { { 0 } };
-	int err = set_defaults(&why);
+	/*
+	 * gil_wait runs without rows, to separate GIL waits from other lock waits. Sums are flushed
+	 * often, so that the maps have room.
+	 */
+	static const struct measure_default defaults[] = { MEASURE_GOVERN_NOTHING,
+							   { "off_cpu.min_duration_us", "1000" },
+							   { "off_cpu.profile_interval", "1" },
+							   { "gil_wait.min_duration_us", "1h" },
+							   { 0 } };
+	static const struct measure_command command = { .options = &offcpu_options,
+							.tracker = "off_cpu",
+							.compares = true,
+							.defaults = defaults,
+							.print_usage = print_usage,
+							.check = check,
+							.ask = ask,
+							.measure = measure };
 
-	if (!err)
-		err = measure_parse(tables, argc, argv, &why);
-	if (err > 0) {
-		print_help(tables);
-		return EXIT_DONE;
-	}
-	if (!err)
-		err = check_options(&why);
-	if (!err)
-		err = window_answers() ? ask(&why) : measure(&why);
-	measure_end();
-	config_free(tables);
-	return command_end(err, &why);
+	return measure_command(&command, argc, argv);
 }

@@ -217,9 +217,18 @@ static double add_totals(struct reader *r, const json_t *totals, json_t *times)
 	return rows;
 }
 
-/* The stacks of the window, and `times` of the window. */
-static int read_window(struct reader *r, json_t *report, json_t *times, struct why *why)
+static void move_to_before(struct folded *folded)
 {
+	for (struct folded_stack *s = folded->stacks; s; s = s->hh.next) {
+		s->before = s->value;
+		s->value = s->ns = 0;
+	}
+}
+
+/* The stacks of the window, and `times` of the window. */
+static int read_window(void *context, json_t *report, json_t *times, struct why *why)
+{
+	struct reader *r = context;
 	json_t *coverage = NULL, *totals = NULL;
 	double measured_s, rows = 0;
 	int err = window_coverage(r->window, "off_cpu_profile", "waits", report, &coverage,
@@ -235,28 +244,12 @@ static int read_window(struct reader *r, json_t *report, json_t *times, struct w
 		err = window_check_known(r->window, "", why);
 	if (!err && rows)
 		err = add_stacks(r, why);
-	json_object_set_new(times, "from_us", json_integer((json_int_t)r->window->from_us));
-	json_object_set_new(times, "to_us", json_integer((json_int_t)r->window->to_us));
 	json_object_set_new(times, "measured_s", json_real(measured_s));
 	json_object_set_new(times, "coverage", coverage ?: json_array());
 	json_decref(totals);
 	folded_round(r->folded);
-	return err;
-}
-
-static int read_before(struct reader *r, json_t *report, struct why *why)
-{
-	json_t *times = json_object();
-	int err;
-
-	window_set(r->window, window_against.since_ns, window_against.until_ns);
-	err = read_window(r, report, times, why);
-	json_object_set_new(report, "against", times);
-	for (struct folded_stack *s = r->folded->stacks; s; s = s->hh.next) {
-		s->before = s->value;
-		s->value = s->ns = 0;
-	}
-	window_set(r->window, window_choice.since_ns, window_choice.until_ns);
+	if (times != report)
+		move_to_before(r->folded);
 	return err;
 }
 
@@ -268,20 +261,13 @@ int offcpu_stored(const struct pid_list *pids, bool wakers, struct folded *ret, 
 	struct reader r = {
 		.window = &window, .folded = ret, .options = &options, .apart = pids->n > 1
 	};
-	json_t *report;
 	int err = window_open(&window, "ebpf_off_cpu_profile", pids, why);
 
-	report = window_report(&window, pids);
+	*ret_report = window_report(&window, pids);
 	stack_columns_find(&stored_table, &r.columns);
-	if (!err && window_against.since_ns)
-		err = read_before(&r, report, why);
 	if (!err)
-		err = read_window(&r, report, report, why);
+		err = window_read_both(&window, *ret_report, read_window, &r, why);
 	window_close(&window);
 	buffer_free(&r.text);
-	if (err)
-		json_decref(report);
-	else
-		*ret_report = report;
 	return err;
 }

@@ -15,9 +15,9 @@
  * Sums of a window cover whole intervals of the table: intervals that ended in the window. Stacks
  * of one thread name are summed over processes; with several `pids` each process is apart. ret:
  * stacks in microseconds, `before`: stacks of the second window. *ret_report, released by the
- * caller: {from_us, to_us, begin_us, end_us (covered by the intervals), measured_s (sum over
- * hosts), host, service, pids, coverage, notes, against: the same times of the second window}.
- * -ENODATA: a window was not measured.
+ * caller also after an error: {from_us, to_us, begin_us, end_us (covered by the intervals),
+ * measured_s (sum over hosts), host, service, pids, coverage, notes, against: the same times of the
+ * second window}. -ENODATA: a window was not measured.
  */
 int offcpu_stored(const struct pid_list *pids, bool wakers, struct folded *ret, json_t **ret_report,
 		  struct why *why);

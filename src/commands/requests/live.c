@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "commands/measure.h"
+#include "commands/measure_command.h"
 #include "commands/request_parts.h"
 #include "commands/requests/totals.h"
 #include "commands/watched.h"
@@ -14,15 +14,6 @@
 static struct request_totals totals;
 static struct measured measured;
 static uint64_t begin_ns; /* the trackers run; rows may begin earlier */
-
-int live_set_defaults(struct why *why)
-{
-	const struct option_table gil_wait[] = { measure_tracker_options("gil_wait"), { 0 } };
-	int err = measure_govern_nothing(why);
-
-	/* the parts need no rows of single waits */
-	return err ? err : config_set_default(gil_wait, "gil_wait.min_duration_us", "1s", why);
-}
 
 static void on_row(const struct table *table, const void *row)
 {
@@ -33,20 +24,6 @@ static void each_second(void)
 {
 	if (!begin_ns)
 		begin_ns = clock_monotonic_ns();
-}
-
-static void add_processes(json_t *report)
-{
-	for (const struct watched *w = watched_first(); w; w = w->next) {
-		if (watched_is_unmeasured(w))
-			report_add_note(report, "%s", w->reason.text);
-	}
-	if (measured.gone)
-		report_add_note(report, "%s ended after %.1f s", watched_short_text(),
-				measured_seconds(&measured));
-	if (measured.lost)
-		report_add_note(report, "%llu requests have no row for lack of space",
-				(unsigned long long)measured.lost);
 }
 
 static json_t *make_report(const struct request_question *question)
@@ -61,7 +38,7 @@ static json_t *make_report(const struct request_question *question)
 	json_object_set_new(
 		report, "by",
 		json_string(question->part < 0 ? "" : request_parts[question->part].name));
-	add_processes(report);
+	measure_add_notes(report, &measured, "requests");
 	return report;
 }
 

@@ -5,9 +5,6 @@
 
 #include "commands/requests/report.h"
 
-/* Defaults of the trackers' options; before measure_parse(). */
-int live_set_defaults(struct why *why);
-
 /* *ret_report: released by the caller. As measure_run(); -ENOTSUP: nothing could be measured. */
 int live_report(const struct request_question *question, json_t **ret_report, struct why *why);
 

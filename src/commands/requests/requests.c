@@ -13,7 +13,7 @@
 #include "commands/database.h"
 #include "commands/html_output.h"
 #include "commands/json_output.h"
-#include "commands/measure.h"
+#include "commands/measure_command.h"
 #include "commands/requests/live.h"
 #include "commands/request_parts.h"
 #include "commands/requests/print.h"
@@ -66,10 +66,10 @@ static const struct option options[] = {
 };
 const struct option_table requests_options = { options, ARRAY_SIZE(options) };
 
-/* Without a database, or for a given time. */
-static bool is_live(void)
+/* Not for a given time; without -p also the database of the host's configuration. */
+static bool is_stored(void)
 {
-	return measure_is_timed() || (measure_pids()->n && !window_has_database());
+	return !measure_is_timed() && (!measure_pids()->n || window_has_database());
 }
 
 static int check_live(struct why *why)
@@ -85,15 +85,19 @@ static int check_live(struct why *why)
 	return 0;
 }
 
-static int check(struct why *why)
+static int check_stored(struct why *why)
 {
-	int err = is_live() ? check_live(why) : window_complete(why);
-
-	if (!err && !is_live() && !clickhouse_config.clickhouse && !clickhouse_config.store)
-		err = why_fail(
-			why, EINVAL,
+	if (clickhouse_config.clickhouse || clickhouse_config.store)
+		return 0;
+	return why_fail(why, EINVAL,
 			"no database given: use --clickhouse=URL for a server, --store=DIR for "
 			"the embedded store, or -p PID to measure now");
+}
+
+static int check(struct why *why)
+{
+	int err = is_stored() ? check_stored(why) : check_live(why);
+
 	if (err)
 		return err;
 	err = html_output_check(as_html, as_json, why);
@@ -125,7 +129,7 @@ static int print(json_t *report, struct why *why)
 	return measure_flush(why);
 }
 
-static void print_help(const struct option_table *tables)
+static void print_usage(void)
 {
 	puts("usage: underspan requests (--clickhouse=URL | --store=DIR) [OPTIONS] [-p PID]\n"
 	     "       underspan requests -p PID... [-d S] [OPTIONS]\n\n"
@@ -138,36 +142,44 @@ static void print_help(const struct option_table *tables)
 	for (int i = 0; i < REQUEST_PARTS; i++)
 		printf("%s%s%s", i ? "," : "", i % 8 ? " " : "\n  ", request_parts[i].name);
 	puts("\n");
-	config_print_help(tables);
+}
+
+static int ask(struct why *why)
+{
+	json_t *report = NULL;
+	int err = stored_report(&question, &report, why);
+
+	if (!err)
+		err = print(report, why);
+	json_decref(report);
+	return err;
+}
+
+static int measure(struct why *why)
+{
+	json_t *report = NULL;
+	int err = live_report(&question, &report, why);
+
+	if (!err)
+		err = print(report, why);
+	json_decref(report);
+	return err;
 }
 
 int command_requests(int argc, char **argv)
 {
-	const struct option_table tables[] = {
-		requests_options,   window_options,
-		measure_options,    measure_tracker_options("request"),
-		clickhouse_options, { 0 }
-	};
-	struct why why = { { 0 } };
-	json_t *report = NULL;
-	int err = live_set_defaults(&why);
+	/* the parts need no rows of single waits */
+	static const struct measure_default defaults[] = { MEASURE_GOVERN_NOTHING,
+							   { "gil_wait.min_duration_us", "1s" },
+							   { 0 } };
+	static const struct measure_command command = { .options = &requests_options,
+							.tracker = "request",
+							.defaults = defaults,
+							.print_usage = print_usage,
+							.is_stored = is_stored,
+							.check = check,
+							.ask = ask,
+							.measure = measure };
 
-	if (!err)
-		err = measure_parse(tables, argc, argv, &why);
-
-	if (err > 0) {
-		print_help(tables);
-		return EXIT_DONE;
-	}
-	if (!err)
-		err = check(&why);
-	if (!err)
-		err = is_live() ? live_report(&question, &report, &why)
-				: stored_report(&question, &report, &why);
-	if (!err)
-		err = print(report, &why);
-	json_decref(report);
-	measure_end();
-	config_free(tables);
-	return command_end(err, &why);
+	return measure_command(&command, argc, argv);
 }

@@ -81,9 +81,7 @@ int timeline_stored(const struct pid_list *pids, struct timeline *ret, json_t **
 	int err = window_open(&window, "ebpf_agent", pids, why);
 	struct reader r = { .window = &window, .timeline = ret };
 
-	r.report = window_report(&window, pids);
-	json_object_set_new(r.report, "from_us", json_integer((json_int_t)window.from_us));
-	json_object_set_new(r.report, "to_us", json_integer((json_int_t)window.to_us));
+	*ret_report = r.report = window_report(&window, pids);
 	for (size_t i = 0; i < TIMELINE_KINDS && !err; i++) {
 		err = read_coverage(&r, &timeline_kinds[i], why);
 		if (!err)
@@ -93,9 +91,5 @@ int timeline_stored(const struct pid_list *pids, struct timeline *ret, json_t **
 		err = check(&r, why);
 	json_object_set_new(r.report, "measured_s", json_real(r.measured_s));
 	window_close(&window);
-	if (err)
-		json_decref(r.report);
-	else
-		*ret_report = r.report;
 	return err;
 }

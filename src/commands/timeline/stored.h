@@ -7,8 +7,9 @@
 #include "commands/timeline/slices.h"
 
 /*
- * *ret_report, released by the caller: from_us, to_us, host, service, pids, measured_s (of the
- * tracker measured longest), notes. -ENODATA: nothing was measured; -EINVAL: rows of several hosts.
+ * *ret_report, released by the caller also after an error: from_us, to_us, host, service, pids,
+ * measured_s (of the tracker measured longest), notes. -ENODATA: nothing was measured; -EINVAL:
+ * rows of several hosts.
  */
 int timeline_stored(const struct pid_list *pids, struct timeline *ret, json_t **ret_report,
 		    struct why *why);

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "commands/commands.h"
-#include "commands/measure.h"
+#include "commands/measure_command.h"
 #include "commands/output_file.h"
 #include "commands/requests/report.h"
 #include "commands/timeline/live.h"
@@ -18,7 +18,6 @@
 #include "commands/timeline/stored.h"
 #include "commands/watched.h"
 #include "commands/window.h"
-#include "commands/window_text.h"
 
 static char *output;
 static struct output_file file;
@@ -49,30 +48,18 @@ static bool to_stdout(void)
 
 static int check(struct why *why)
 {
-	int err = window_answers() ? window_check_not_timed(why) : 0;
-
-	if (!err && window_answers())
-		err = window_complete(why);
-	if (err)
-		return err;
 	if (!output)
-		return why_fail(why, EINVAL, "output: give -o FILE.pftrace");
+		return why_fail(why, EINVAL,
+				"output: give -o FILE.pftrace, as in "
+				"`underspan timeline -p PID -o FILE.pftrace`");
 	if (to_stdout() && isatty(STDOUT_FILENO))
 		return why_fail(why, EINVAL, "output: stdout is a terminal: give -o FILE.pftrace");
-	return to_stdout() ? 0 : output_file_open(&file, output, why);
+	return 0;
 }
 
-static void describe(char *buf, size_t size)
+static int open_output(struct why *why)
 {
-	char whose[600], when[160];
-
-	if (!report_has(report, "measured_s")) {
-		snprintf(buf, size, "%s, %.1f s", watched_text(), measured_seconds(&measured));
-		return;
-	}
-	window_text(report, whose, sizeof(whose));
-	window_time_text(report, when, sizeof(when));
-	snprintf(buf, size, "%s, %s", whose, when);
+	return to_stdout() ? 0 : output_file_open(&file, output, why);
 }
 
 static int print(struct why *why)
@@ -89,7 +76,7 @@ static int print(struct why *why)
 	size_t i;
 	int err = 0;
 
-	describe(title, sizeof(title));
+	measure_describe(window_answers() ? report : NULL, &measured, title, sizeof(title));
 	json_array_foreach (window.notes, i, note)
 		log_warn("%s", json_string_value(note));
 	timeline_finish(&timeline);
@@ -145,16 +132,29 @@ static void add_notes(void)
 			report_add_note(report, "%s: only the first %d of %zu", events,
 					TIMELINE_ROWS_MAX, rows_of[i]);
 	}
-	for (const struct watched *w = watched_first(); w; w = w->next) {
-		if (watched_is_unmeasured(w))
-			report_add_note(report, "%s", w->reason.text);
-	}
-	if (measured.lost)
-		report_add_note(report, "%llu waits off the CPU have no row for lack of space",
-				(unsigned long long)measured.lost);
-	if (measured.gone)
-		report_add_note(report, "%s ended after %.1f s", watched_short_text(),
-				measured_seconds(&measured));
+	measure_add_notes(report, &measured, "waits off the CPU");
+}
+
+static void make_live_report(void)
+{
+	report = json_pack("{s:I, s:I, s:[]}", "from_us",
+			   (json_int_t)clock_wall_us(measured.begin_ns), "to_us",
+			   (json_int_t)clock_wall_us(measured.end_ns), "notes");
+	add_notes();
+}
+
+/* ---- the command ---- */
+
+/* `err`: of what made the report. */
+static int end(int err, struct why *why)
+{
+	if (!err)
+		err = print(why);
+	if (err)
+		output_file_drop(&file);
+	timeline_free(&timeline);
+	json_decref(report);
+	return err ?: measure_flush(why);
 }
 
 static int measure(struct why *why)
@@ -167,46 +167,29 @@ static int measure(struct why *why)
 				      .progress = true,
 				      .row = on_row,
 				      .each_second = each_second };
-	int err = measure_run(&what, &measured, why);
-
-	if (err)
-		return err;
-	watched_conclude();
-	report = json_pack("{s:I, s:I, s:[]}", "from_us",
-			   (json_int_t)clock_wall_us(measured.begin_ns), "to_us",
-			   (json_int_t)clock_wall_us(measured.end_ns), "notes");
-	add_notes();
-	return 0;
-}
-
-/* ---- the command ---- */
-
-static int make(struct why *why)
-{
-	int err = window_answers() ? 0 : measure_check(&measured, why);
+	int err = measure_check(&measured, why);
 
 	if (!err)
-		err = check(why);
-	if (err)
-		return err;
-	err = window_answers() ? timeline_stored(measure_pids(), &timeline, &report, why)
-			       : measure(why);
+		err = open_output(why);
 	if (!err)
-		err = print(why);
-	if (err)
-		output_file_drop(&file);
-	return err ?: measure_flush(why);
+		err = measure_run(&what, &measured, why);
+	if (!err) {
+		watched_conclude();
+		make_live_report();
+	}
+	return end(err, why);
 }
 
-static int set_defaults(struct why *why)
+static int ask(struct why *why)
 {
-	const struct option_table off_cpu[] = { measure_tracker_options("off_cpu"), { 0 } };
-	int err = measure_govern_nothing(why);
+	int err = open_output(why);
 
-	return err ?: config_set_default(off_cpu, "off_cpu.min_duration_us", "1000", why);
+	if (!err)
+		err = timeline_stored(measure_pids(), &timeline, &report, why);
+	return end(err, why);
 }
 
-static void print_help(const struct option_table *tables)
+static void print_usage(void)
 {
 	puts("usage: underspan timeline -p PID... [-d S] -o FILE.pftrace\n"
 	     "       underspan timeline (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
@@ -216,30 +199,20 @@ static void print_help(const struct option_table *tables)
 	     "stalls of each thread on one time axis, as a file for Perfetto\n"
 	     "(ui.perfetto.dev, which reads the file in the browser).\n"
 	     "From a database: of one host, events that ended in the window.\n");
-	config_print_help(tables);
 }
 
 int command_timeline(int argc, char **argv)
 {
-	const struct option_table tables[] = {
-		timeline_options,   measure_options,
-		window_options,	    measure_tracker_options("off_cpu"),
-		clickhouse_options, { 0 }
-	};
-	struct why why = { { 0 } };
-	int err = set_defaults(&why);
+	static const struct measure_default defaults[] = { MEASURE_GOVERN_NOTHING,
+							   { "off_cpu.min_duration_us", "1000" },
+							   { 0 } };
+	static const struct measure_command command = { .options = &timeline_options,
+							.tracker = "off_cpu",
+							.defaults = defaults,
+							.print_usage = print_usage,
+							.check = check,
+							.ask = ask,
+							.measure = measure };
 
-	if (!err)
-		err = measure_parse(tables, argc, argv, &why);
-	if (err > 0) {
-		print_help(tables);
-		return EXIT_DONE;
-	}
-	if (!err)
-		err = make(&why);
-	measure_end();
-	config_free(tables);
-	timeline_free(&timeline);
-	json_decref(report);
-	return command_end(err, &why);
+	return measure_command(&command, argc, argv);
 }

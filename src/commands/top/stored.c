@@ -251,15 +251,9 @@ int top_stored(const struct pid_list *pids, struct top_sums *ret, json_t **ret_r
 	int err = window_open(&window, "ebpf_off_cpu_profile", pids, why);
 	struct reader r = { .window = &window, .sums = ret };
 
-	r.report = window_report(&window, pids);
-	json_object_set_new(r.report, "from_us", json_integer((json_int_t)window.from_us));
-	json_object_set_new(r.report, "to_us", json_integer((json_int_t)window.to_us));
+	*ret_report = r.report = window_report(&window, pids);
 	if (!err)
 		err = read_all(&r, why);
 	window_close(&window);
-	if (err)
-		json_decref(r.report);
-	else
-		*ret_report = r.report;
 	return err;
 }

@@ -10,8 +10,8 @@
 
 /*
  * All times are in `all`; sources that did not measure for nearly all of the time are in
- * `all_lacks`, CPU times always. *ret_report, released by the caller: as of offcpu_stored().
- * -ENODATA: nothing was measured; -EINVAL: rows of several hosts.
+ * `all_lacks`, CPU times always. *ret_report, released by the caller also after an error: as of
+ * offcpu_stored(). -ENODATA: nothing was measured; -EINVAL: rows of several hosts.
  */
 int top_stored(const struct pid_list *pids, struct top_sums *ret, json_t **ret_report,
 	       struct why *why);

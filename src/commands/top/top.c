@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "commands/commands.h"
 #include "commands/json_output.h"
-#include "commands/measure.h"
+#include "commands/measure_command.h"
 #include "commands/top/json.h"
 #include "commands/top/screen.h"
 #include "commands/top/stored.h"
@@ -155,12 +155,11 @@ static void print_level(enum top_level level)
 static void print_once(void)
 {
 	const struct top_view of = view();
-	char lacks[TOP_LINE_BYTES], whose[600], when[160];
+	char lacks[TOP_LINE_BYTES], window[800];
 
 	if (stored) {
-		window_text(stored, whose, sizeof(whose));
-		window_time_text(stored, when, sizeof(when));
-		text_print_line(stdout, "%s, %s; CPU times are not stored", whose, when);
+		measure_describe(stored, &measured, window, sizeof(window));
+		text_print_line(stdout, "%s; CPU times are not stored", window);
 		window_print_notes(stored);
 	} else {
 		text_print_line(stdout, "%s, %.1f s", subject(), (double)sums.all_ns / 1e9);
@@ -202,12 +201,8 @@ static int report(struct why *why)
 
 static int check(struct why *why)
 {
-	int err;
-
-	if (window_answers()) {
-		err = window_check_not_timed(why);
-		return err ? err : window_complete(why);
-	}
+	if (window_answers())
+		return 0;
 	if (as_json && !once)
 		return why_fail(why, EINVAL, "json: needs --once, or a database");
 	return once ? 0 : top_screen_check(why);
@@ -252,23 +247,7 @@ static int ask(struct why *why)
 	return err;
 }
 
-/* Sums instead of rows: this process receives little, independent of the load. */
-static int set_defaults(struct why *why)
-{
-	const struct option_table off_cpu[] = { measure_tracker_options("off_cpu"), { 0 } };
-	const struct option_table gil_wait[] = { measure_tracker_options("gil_wait"), { 0 } };
-	int err = config_set_default(off_cpu, "off_cpu.min_duration_us", "1h", why);
-
-	if (!err)
-		err = config_set_default(off_cpu, "off_cpu.profile_interval", "1", why);
-	if (!err)
-		err = config_set_default(gil_wait, "gil_wait.min_duration_us", "1h", why);
-	if (!err)
-		err = config_set_default(gil_wait, "gil_wait.profile_interval", "1", why);
-	return err;
-}
-
-static void print_help(const struct option_table *tables)
+static void print_usage(void)
 {
 	puts("usage: underspan top [-p PID]... [--sort=COLUMN]\n"
 	     "       underspan top --once [-d S] [--json] [-p PID]...\n"
@@ -280,28 +259,22 @@ static void print_help(const struct option_table *tables)
 	     "Python line. ? shows the keys.\n"
 	     "From a database: once, of a window of one host, without CPU times; sums of\n"
 	     "waits belong to the window in which their interval ended.\n");
-	config_print_help(tables);
 }
 
 int command_top(int argc, char **argv)
 {
-	const struct option_table tables[] = {
-		top_options, measure_options, window_options, clickhouse_options, { 0 }
-	};
-	struct why why = { { 0 } };
-	int err = set_defaults(&why);
+	/* sums instead of rows: this process receives little, independent of the load */
+	static const struct measure_default defaults[] = { { "off_cpu.min_duration_us", "1h" },
+							   { "off_cpu.profile_interval", "1" },
+							   { "gil_wait.min_duration_us", "1h" },
+							   { "gil_wait.profile_interval", "1" },
+							   { 0 } };
+	static const struct measure_command command = { .options = &top_options,
+							.defaults = defaults,
+							.print_usage = print_usage,
+							.check = check,
+							.ask = ask,
+							.measure = measure };
 
-	if (!err)
-		err = measure_parse(tables, argc, argv, &why);
-	if (err > 0) {
-		print_help(tables);
-		return EXIT_DONE;
-	}
-	if (!err)
-		err = check(&why);
-	if (!err)
-		err = window_answers() ? ask(&why) : measure(&why);
-	measure_end();
-	config_free(tables);
-	return command_end(err, &why);
+	return measure_command(&command, argc, argv);
 }
