@@ -9,6 +9,7 @@ MS = 1_000_000  # in nanoseconds
 
 HOSTILE = ["'; DROP TABLE ebpf_gc_pause; --", 'a"b\\c', "tab\there", "line\nbreak", "\u202eesrever", "{pid:UInt32}", "100%s"]
 WEIGHTS = [1.0, 1.0, 1.0, 2.5, 4.0, 4 / 3, 512.0]
+PATHS = ["orders/42", "orders/0af7651916cd43dd/items", "orders/0af7", "u/123e4567-e89b-12d3-a456-426614174000"]
 STACKS = [[], ["leaf (/app/a.py:1)"], ["<gone>", "b (/app/b.py:2)", "c (/app/c.py:3)", "d (/app/d.py:4)", "e (/app/e.py:5)"],
           ["f' < \\g (/app/f.py:6)", "main (/app/m.py:9)"]]
 
@@ -75,6 +76,10 @@ class Maker:
         return {**self.common(start, ns), "host": "shop-1", "container_id": "", "pod_uid": "", "pid": 70, "host_pid": 70, "tid": thread,
                 "host_tid": thread, "weight": 1.0, **more}
 
+    def name_read_late(self):
+        """Some rows precede the first reading of the thread's name."""
+        return {"thread_name": ""} if self.random.random() < 0.2 else {}
+
     # ---- one function per table ----
 
     def ebpf_gc_pause(self):
@@ -102,7 +107,7 @@ class Maker:
 
     def ebpf_gil_wait_profile(self):
         for start in self.moments(20):
-            yield {**self.common(start), "holder_tid": 8, "holder_host_tid": 4008, "waits": 5, "wait_ns": 123 * MS, "runq_ns": 1,
+            yield {**self.common(start), **self.name_read_late(), "holder_tid": 8, "holder_host_tid": 4008, "waits": 5, "wait_ns": 123 * MS, "runq_ns": 1,
                    "forced_ns": 0, "max_ns": 99 * MS}
 
     def ebpf_handoff(self):
@@ -145,7 +150,7 @@ class Maker:
 
     def ebpf_off_cpu_profile(self):
         for start in self.moments(600):
-            row = {**self.common(start, 10_000 * MS), **self.waited(), "count": self.random.randrange(1, 9),
+            row = {**self.common(start, 10_000 * MS), **self.name_read_late(), **self.waited(), "count": self.random.randrange(1, 9),
                    "off_ns": self.random.randrange(1, 900 * MS), "runq_ns": self.random.randrange(9 * MS), "min_ns": 1,
                    "max_ns": self.random.randrange(1, 90 * MS)}
             if self.random.random() < 0.1:  # found no room in the kernel
@@ -223,7 +228,7 @@ class Maker:
         ns = sum(value or 0 for value in parts.values())
         return {**common, "end_time": common["start_time"] + ns // 1000, "duration_ns": ns, "request_id": self.random.randrange(1, 1 << 64),
                 "family": "ipv4", "server_port": 8000, "peer_ip": "::ffff:10.0.0.9", "peer_port": 50000, "fd": 5, "netns": 1,
-                "method": choose(["GET", "POST", ""]), "path": "/" + choose(HOSTILE), "status": choose([200, 200, 500, None]), "bytes_in": 100,
+                "method": choose(["GET", "POST", ""]), "path": "/" + choose([*HOSTILE, *PATHS]), "status": choose([200, 200, 500, None]), "bytes_in": 100,
                 "bytes_out": self.random.randrange(99999), "parent_span_id": "", "model": choose(["thread", "pool", "loop"]), "link": "same",
                 "end_by": "length", "outcome": "answered", "connection_request": 1, "queue_depth": choose([None, 0, 3]), "busy_threads": 2,
                 "open_requests": 1, **{f"{name}_ns": value for name, value in parts.items()}, "net_peer_ip": "::ffff:10.0.0.5",
@@ -298,9 +303,13 @@ class Maker:
 
     def ebpf_request_profile(self):
         for start in self.moments(20):
-            row = {**self.common(start, 10_000 * MS), "tid": 0, "host_tid": 0, "server_port": 8000, "method": "GET", "status_class": "2xx", "model": "thread",
-                   "count": 7, "duration_sum_ns": 21 * 9 * MS, **{f"{name}_ns": 9 * MS for name in PARTS}, "min_ns": 1, "max_ns": 99 * MS,
-                   "histogram": [0] * 20 + [7] + [0] * 11, "not_measured": ["gil"]}
+            choose = self.random.choice
+            parts = {f"{name}_ns": choose([0, self.random.randrange(1, 500 * MS)]) for name in PARTS}
+            histogram = [choose([0, 0, self.random.randrange(9)]) for _ in range(20)] + [1] + [0] * 11  # the longest is in the last bucket with any
+            row = {**self.common(start, 10_000 * MS), "tid": 0, "host_tid": 0, "server_port": 8000, "method": "GET",
+                   "status_class": choose(["2xx", "2xx", "5xx", ""]), "model": choose(["thread", "pool", "loop"]), "count": sum(histogram),
+                   "duration_sum_ns": sum(parts.values()), **parts, "min_ns": 1, "max_ns": self.random.randrange(1 << 19, 1 << 20) * 1000,
+                   "histogram": histogram, "not_measured": sorted(choose([[], ["gil"], ["accept", "gc", "gil"], ["arrival"]]))}
             yield row
 
     def ebpf_agent(self):
@@ -347,6 +356,9 @@ class Maker:
             yield word("web-3", 6000, 10 * MINUTE, tracker, int(tracker == "handoff"), HOSTILE[1] * (tracker != "handoff"), "/opt/" + HOSTILE[3])
             yield word("web-2", 9, 24 * HOUR + 1, tracker, 0, "more than a day ago")
             yield word("web-2", 10, 24 * HOUR, tracker, 0, "a day ago")
+
+        for host, pid, age, live, reason in [("web-1", 4007, 25, 1, ""), ("web-1", 4007, 5, 0, "gone"), ("web-1", 5007, 20, 1, ""), ("web-2", 4007, 20, 1, "")]:
+            yield word(host, pid, age * MINUTE, "gil_wait", live, reason)
 
     def otel_traces(self):
         for i in range(30):

@@ -116,6 +116,24 @@ def test_server_down_for_long(proxy, sender, database, tmp_path):
     assert not list((tmp_path / "spool").glob("*.ebpf_*"))
 
 
+def test_a_batch_larger_than_the_spool(proxy, sender, database, tmp_path):
+    """The batch never fits: it waits in memory, the spool keeps the batches of a run before, and all rows arrive when the server is back."""
+    def options(rows, batch, **more):
+        return sender(f"--rows={rows}", f"--first={more.pop('first', 0)}", f"--batch_rows={batch}", "--spool.max_bytes=65536", "--wait=40",
+                      spool=tmp_path / "spool", **more)
+    target, proxy.target = proxy.target, ("127.0.0.1", 1)
+    s = options(1009, 100).wait_added()
+    s.terminate()
+    assert s.end()["queued"] == 1009
+    s = options(20011, 50000, first=1009).wait_added()
+    time.sleep(3)  # some attempts to make room
+    spooled = len(list((tmp_path / "spool").glob("*.ebpf_*")))
+    proxy.target = target
+    counts = s.end(timeout=50)
+    assert spooled >= 10 and counts["recovered"] == 1009 and counts["dropped_spool"] == 0, (spooled, counts)
+    database.check(21020)
+
+
 @pytest.mark.parametrize("when", ["in the middle of an insert", "after it"])
 def test_store_killed(when, tmp_path, cleanup):
     """kill -9 of the database during, or just after, an insert; and a new start."""

@@ -10,12 +10,14 @@ import pytest
 
 import sql_answers
 import sql_truth
+import sql_windows
 from sql_known import SECOND, Maker, float32
 from store_fixture import ROOT, Store, sql_text
 
 pytestmark = pytest.mark.light
 SQL = pathlib.Path(ROOT) / "sql"
-# doctor: test_doctor_spans.py, requests: test_requests.py, gil, offcpu, window: test_window.py, timeline: test_timeline.py, top: test_top_stored.py
+OF_WINDOWS = ["doctor", "gil", "offcpu", "requests", "timeline", "top", "window"]
+TABLES_ALONE = {"otel/otel_traces.sql", "otel/otel_traces_trace_id_ts.sql", "otel/otel_traces_trace_id_ts_mv.sql", "schema/ebpf_schema.sql"}
 FOLDERS = ["doctor", "explain", "gil", "offcpu", "otel", "queries", "requests", "schema", "tables", "timeline", "top", "views", "window"]
 
 
@@ -91,6 +93,9 @@ def test_no_file_is_left_out():
         assert path.name in sql_truth.QUERIES, f"{path} has no expected result"
     for folder, expected in ("views", sql_answers.VIEWS), ("explain", sql_answers.EXPLAIN):
         assert {path.name for path in files(folder)} == set(expected), f"sql/{folder}: each file has an expected result in sql_answers.py"
+    of_windows = {f"{path.parent.name}/{path.name}" for folder in OF_WINDOWS for path in files(folder)}
+    assert of_windows == set(sql_windows.FILES), "each file has an expected result in sql_windows.py"
+    assert {f"{path.parent.name}/{path.name}" for folder in ("otel", "schema") for path in files(folder)} == TABLES_ALONE, "each has a test of its own below"
     for path in files("tables"):
         assert path.stem in vars(Maker), f"{path} has no known rows in sql_known.py"
 
@@ -138,6 +143,15 @@ def test_answer(known, path):
     columns, rows = known.ask(at(question or sql_text(path), known.now), **parameters)
     assert columns
     check(rows, truth(known.rows, known.now), path.name)
+
+
+@pytest.mark.parametrize("name", sorted(sql_windows.FILES))
+def test_question_of_a_window(known, name):
+    """What the commands ask about a window: of everything, and of one host's processes."""
+    truth, rank, by = sql_windows.FILES[name]
+    for window in sql_windows.windows(known.now):
+        columns, rows = known.ask(at(sql_text(f"sql/{name}"), known.now), **window.parameters(by))
+        sql_windows.check_whole([dict(zip(columns, row)) for row in rows], truth(known.rows, window), rank, f"{name}, {window.host}")
 
 
 def test_otel_tables(known):
