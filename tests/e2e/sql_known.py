@@ -323,13 +323,14 @@ class Maker:
         pauses["shop-1"] = [(90 * MINUTE, 0)]
         trackers = {"web-4": ["agent", "ena"], "shop-1": ["agent", "gc_pause", "handoff", "tcp_accept"]}
         for host, spells in pauses.items():
-            for tracker in trackers.get(host, ["agent", "gc_pause", "handoff"]):
+            for tracker in trackers.get(host, ["agent", "gc_pause", "handoff", "request"]):
                 for begin, end in spells:
                     at = self.now - begin - 3 * SECOND
                     while at < self.now - end - 3 * SECOND:
                         row = {name: 0 for name in counters}
                         row |= {name: self.random.randrange(1, 99) for name in ("seen", "rows", "lost_ring", "lost_state", "bad_event",
-                                "dropped_memory", "dropped_spool", "dropped_corrupt", "dropped_refused", "lost_crash", "sampled")}
+                                "dropped_memory", "dropped_spool", "dropped_corrupt", "dropped_refused", "lost_crash", "sampled",
+                                "agent_ns", "bpf_ns", "queued_rows", "spooled_rows", "read_fail")}
                         thinned = host == "web-3" and self.now - at < 10 * MINUTE
                         row |= {"host": host, "version": "1", "tracker": tracker, "start_time": at, "end_time": min(at + 10 * SECOND, self.now),
                                 "sampled": 0 if host == "shop-1" else row["sampled"], "sampling_level": 3 if thinned and tracker == "gc_pause" else 0, "skip_shift": 1 if thinned and tracker == "handoff" else 0}

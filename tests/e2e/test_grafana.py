@@ -15,11 +15,12 @@ import urllib.parse
 
 import pytest
 
+import grafana_truth
 import test_sql_scale as scale
 from agent import NO_ENGINE, plain_build
 from sql_known import HOSTILE, HOUR, MS, SECOND
 from store_fixture import ROOT, Store, sql_text
-from test_sql_files import Known
+from test_sql_files import Known, same
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
 GRAFANA = pathlib.Path(ROOT) / "deploy" / "grafana"
@@ -195,37 +196,42 @@ def test_variables(known, variable):
 
 # ---- the figures ----
 
-def profile(known, services=None):
-    return [r for r in known.of_hour["ebpf_request_profile"] if services is None or r["service"] in services]
+# a service, or a host, or a request; with names from the list
+QUESTIONS = {"fleet": [{}, {"service": [HOSTILE[1]]}, {"service": [HOSTILE[0], HOSTILE[1]], "host": ["web-1", "shop-1", "web-3"]}],
+             "service": [{}, {"service": [HOSTILE[1], HOSTILE[2]]}, {"host": ["web-1"]}], "host": [{}, {"host": ["web-1"]}]}
+FILE = {(name, panel.title): panel.file for name, (_, _, panels) in BUILD["DASHBOARDS"].items() for panel in panels}
 
 
-def test_services_are_true(known):
-    shown = {row["service"]: row for row in known.panel("fleet", "Services by hidden time")}
-    assert set(shown) == {r["service"] for r in profile(known)} and len(shown) >= 2
-    for name, row in shown.items():
-        rows = profile(known, {name})
-        count = sum(r["count"] * r["weight"] for r in rows)
-        hidden = sum(r[f"{p}_ns"] * r["weight"] for r in rows for p in HIDDEN)
-        server = sum((r["duration_sum_ns"] - r["client_wait_ns"] - r["client_slow_ns"]) * r["weight"] for r in rows)
-        assert row["per_second"] == pytest.approx(count / 3600, abs=0.001)
-        assert row["hidden_percent"] == pytest.approx(100 * hidden / server, abs=0.06)
-        assert row["hidden_ms_per_request"] == pytest.approx(hidden / count / 1e6, abs=0.06)
-        # the longest of the known rows is below the bucket's limit
-        assert row["p50_ms"] == row["p99_ms"] == row["longest_ms"] == max(r["max_ns"] for r in rows) / 1e6
-        assert row["lower_bound_percent"] == 100 and row["service_key"] == strict(name)  # all known rows lack the GIL of some request
+def requests_asked(known):
+    """Of a single request, of one with parts that were not measured, and of a trace of several."""
+    yield from ({"request_id": str(r["request_id"])} for r in sorted(known.of_hour["ebpf_request"], key=lambda r: r["start_time"])[:3])
+    yield {"request_id": str(next(r for r in known.rows["ebpf_request"] if r["gil_ns"] is None)["request_id"])}
+    yield from ({"trace_id": f"{3000 + i:032x}"} for i in (0, 2, 16))
 
 
-def test_parts_add_up(known):
-    """The stack over the hour is the sum of the parts; of the chosen service alone, if any."""
-    for services in None, {HOSTILE[1]}, {HOSTILE[0], HOSTILE[1]}:
-        chosen = {} if services is None else {"service": choice(services)}
-        rows = profile(known, services)
-        assert rows
-        shown = known.panel("fleet", "Hidden time by part: requests standing in each wait", **chosen)
-        for part, column in ("gil", "GIL"), ("queue", "queue"), ("accept_queue", "accept queue"):
-            assert sum(r[column] for r in shown) * STEP == pytest.approx(sum(r[f"{part}_ns"] * r["weight"] for r in rows) / 1e9)
-        counts = sum(r["requests"] for r in known.panel("service", "Requests per second", **chosen)) * STEP
-        assert counts == pytest.approx(sum(r["count"] * r["weight"] for r in rows))
+def test_every_panel_has_a_truth():
+    assert set(grafana_truth.PANELS) == {(name, file) for (name, _), file in FILE.items()}
+
+
+@pytest.mark.parametrize("key", SQL, ids=lambda key: f"{key[0]}: {key[1]}")
+def test_the_whole_panel(known, key):
+    """All rows and columns, for all services and for some."""
+    truth, file, rows_in_all = grafana_truth.PANELS[key[0], FILE[key]], (key[0], FILE[key]), 0
+    for question in requests_asked(known) if key[0] == "request" else QUESTIONS[key[0]]:
+        if set(question) - {"request_id", "trace_id"} - set(re.findall(r"\$\{(\w+):", SQL[key])):
+            continue  # the panel does not ask for it
+        begin = known.begin - 6 * 3600 if key[0] == "request" else known.begin
+        expected = truth(grafana_truth.Asked(known.rows, begin, known.end, **question))
+        shown = grafana_truth.comparable(file, known.panel(*key, begin=begin, **{name: choice(v) if isinstance(v, list) else v for name, v in question.items()}))
+        rows_in_all += len(expected)
+        assert len(shown) == len(expected), (question, shown[:3], expected[:3])
+        for i, (got, wanted) in enumerate(zip(shown, expected)):
+            if isinstance(wanted, dict):
+                assert set(got) == set(wanted), (question, set(got) ^ set(wanted))
+                assert all(same(got[name], wanted[name]) for name in wanted), (question, i, {name: (got[name], wanted[name]) for name in wanted if not same(got[name], wanted[name])})
+            else:
+                assert same(list(got.values()), wanted), (question, i, got, wanted)
+    assert rows_in_all, "answers without rows prove nothing"
 
 
 def test_not_measured_is_no_zero(known):
@@ -253,29 +259,6 @@ def test_not_measured_is_no_zero(known):
         assert sum(row["ms"] or 0 for row in shown.values()) == pytest.approx(request["duration_ns"] / 1e6)
 
 
-def test_requests_and_endpoints(known):
-    of_window = [r for r in known.rows["ebpf_request"] if known.begin * SECOND <= r["end_time"] < known.end * SECOND
-                 and (known.begin - 86400) * SECOND < r["start_time"] < known.end * SECOND]
-    total = sum(r["weight"] for r in of_window)
-    shown = known.panel("service", "Endpoints by hidden time (ms per request)")
-    assert len(shown) < 50 and sum(r["requests"] for r in shown) == pytest.approx(total, abs=0.05 * len(shown))
-    hidden = sum(r["weight"] * (r[f"{p}_ns"] or 0) for r in of_window for p in HIDDEN) / 1e6
-    assert sum(r["hidden_ms"] * r["requests"] for r in shown) == pytest.approx(hidden, rel=0.01)
-    missing = {row["not_measured"]: row for row in known.panel("service", "Not measured")}
-    for reason in {reason for r in of_window for reason in r["not_measured"]}:
-        expected = sum(r["weight"] for r in of_window if reason in r["not_measured"])
-        assert missing[reason]["requests"] == pytest.approx(expected, abs=0.06) and missing[reason]["percent"] == pytest.approx(100 * expected / total, abs=0.06)
-
-    def server_ms(r):
-        return (r["duration_ns"] - (r["client_wait_ns"] or 0) - r["client_slow_ns"]) / 1e6
-    slowest = sorted(of_window, key=server_ms, reverse=True)
-    shown = known.panel("service", "Slowest requests")
-    assert [r["request_id"] for r in shown[:10]] == [str(r["request_id"]) for r in slowest[:10]]
-    assert shown[0]["server_ms"] == pytest.approx(server_ms(slowest[0]), abs=0.06) and shown[0]["explain"] == f"underspan explain {slowest[0]['request_id']}"
-    [one] = known.panel("request", "The request", request_id=shown[0]["request_id"])
-    assert (one["path"], one["status"], one["host"], one["service"]) == tuple(slowest[0][k] for k in ("path", "status", "host", "service"))
-
-
 def test_quantiles(known):
     """Of 3,000 requests between 1 us and 20 s, each quantile lies in the right bucket, in any distribution over rows and
     weights."""
@@ -287,7 +270,7 @@ def test_quantiles(known):
         histogram = [0] * 32
         for x in mine:
             histogram[x.bit_length()] += 1  # of 2^(i-1) up to 2^i
-        rows.append({"host": "h-quantiles", "service": "quantiles", "start_time": (known.end - 600 + part) * SECOND, "count": len(mine), "weight": 2,
+        rows.append({"host": "h-quantiles", "service": "quantiles", "start_time": ((known.end - 600) // STEP * STEP + part) * SECOND, "count": len(mine), "weight": 2,
                      "duration_sum_ns": sum(mine) * 1000, "max_ns": max(mine) * 1000, "histogram": histogram})
     known.store.insert("INSERT INTO ebpf_request_profile FORMAT JSONEachRow", "\n".join(map(json.dumps, rows)), async_insert=0)
     try:
@@ -329,17 +312,6 @@ def test_threads(known):
     finally:
         for table in "ebpf_request", "ebpf_request_profile", "ebpf_agent":
             known.store.ask(f"ALTER TABLE {table} DELETE WHERE host = 'h-threads' SETTINGS mutations_sync = 1")
-
-
-def test_spans_beside(known):
-    row, spans, _ = next(x for x in known_requests_with_spans(known) if x[2] == "traceparent" and len(x[1]) == 1)
-    begin = known.begin - 6 * 3600
-    for ids in {"trace_id": row["trace_id"]}, {"request_id": str(row["request_id"])}:
-        shown = known.panel("request", "The spans of its trace", begin=begin, **ids)
-        assert {s[1] for s in spans} <= {s["span_id"] for s in shown if s["kind"] != "hidden"}
-        took = {s["span"]: s["ms"] for s in shown if s["kind"] == "hidden"}
-        assert took["waiting to be read"] == 5 and min(s["offset_ms"] for s in shown) == 0
-    assert known.panel("request", "The spans of its trace") == []
 
 
 # ---- cost ----

@@ -5,7 +5,7 @@ WITH toFloat64(weight) AS w
 SELECT
     toString(reason) AS not_measured,
     round(sum(count * w)) AS requests_at_most,
-    round(100 * requests_at_most / (SELECT sum(count * toFloat64(weight)) FROM ebpf_request_profile WHERE $__timeFilter(start_time)
+    round(100 * sum(count * w) / (SELECT sum(count * toFloat64(weight)) FROM ebpf_request_profile WHERE $__timeFilter(start_time)
 #include "chosen.inc"
     ), 1) AS percent_at_most,
     arrayStringConcat(arraySort(groupUniqArray(20)(toString(service))), ', ') AS services

@@ -23,4 +23,4 @@ LEFT JOIN
     WHERE start_time >= greatest($__fromTime, $__toTime - INTERVAL 1 HOUR) AND start_time <= $__toTime AND tracker = 'request'
     GROUP BY host
 ) AS measured ON measured.host = listener.host
-ORDER BY missing_peak DESC NULLS LAST, requests DESC, host, server_port
+ORDER BY missing_peak DESC NULLS LAST, requests DESC, host, server_port, container, comm
