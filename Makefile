@@ -99,7 +99,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale view-scale sanitize check check-kernels check-dist demo bench sizes soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale view-scale sanitize check check-kernels check-dist demo bench sizes pictures soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -336,6 +336,11 @@ sizes: ## rows and bytes that a service's requests cost in the database, with th
 	@deploy/dependencies.sh build bench check
 	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 tests/bench/sizes.py
+
+pictures: ## deploy/doc/pictures, the pictures of deploy/doc/reports.md: real reports of real services in a browser (root; two minutes)
+	@deploy/dependencies.sh build demo pictures
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 deploy/doc/pictures.py
 
 SECONDS ?= 600
 soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEAK=memory, fds, maps: must be noticed)

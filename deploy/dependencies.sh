@@ -19,6 +19,7 @@ declare -A packages=(
     [kernels]="python3 xz-utils dpkg lld-19 binutils"
     [dist]="git python3 python3-setuptools python3-wheel rpm dpkg xz-utils binutils lld-19 libgnutls28-dev"
     [dist-check]="mmdebstrap python3 rpm cpio"
+    [pictures]="chromium chromium-driver fonts-dejavu-core python3-selenium"
     [npm]="npm nodejs ca-certificates"
     [bench]="python3 gunicorn python3-django wrk coreutils redis-server redis-tools nginx-light perl"
     [demo]="python3 nginx-light gunicorn python3-django python3-uvicorn curl procps"

@@ -1,6 +1,6 @@
 -- Time off the CPU by thread, cause and stack, longest first, for `underspan offcpu --since`. Threads of a name are summed: of all processes
 -- of a service, or ({apart:UInt8}) of each process. A row may precede the first reading of its thread's name: it has the name of later
--- rows. Native frames only where no Python stack is known, as in a live measurement.
+-- rows. Native frames only where no Python stack is known, as in a live measurement, or ({mixed:UInt8}) beside it.
 -- Which rows: intervals of the sums that ended in the window, of the host, the pids (of their namespace or the host's); the lines
 -- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
 -- folder choose alike. bytes_to_here bounds the answer: what is left out is in totals.sql.
@@ -34,7 +34,7 @@ FROM
                     toString(p.cause) AS cause,
                     p.idle AS idle,
                     toString(p.syscall) AS syscall,
-                    arrayMap(f -> toString(f), if(notEmpty(p.py_stack) OR p.state = 'R' OR p.host_pid = 0, [], arrayConcat(p.kernel_stack, p.user_stack))) AS native,
+                    arrayMap(f -> toString(f), if((notEmpty(p.py_stack) AND NOT {mixed:UInt8}) OR p.state = 'R' OR p.host_pid = 0, [], arrayConcat(p.kernel_stack, p.user_stack))) AS native,
                     arrayMap(f -> toString(f), p.py_stack) AS py_stack,
                     if({wakers:UInt8}, toUInt32(p.waker_host_tid != 0), 0) AS waker_host_tid,
                     if({wakers:UInt8}, if(p.waker_thread_name != '', toString(p.waker_thread_name), toString(p.waker_comm)), '') AS waker_thread_name,

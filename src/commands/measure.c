@@ -26,7 +26,8 @@ static const struct option options[] = {
 	  .target = &pids,
 	  .arg = "PID",
 	  .help = "the process (host pid) and all descendants, future ones included; "
-		  "repeatable; the -p may be omitted",
+		  "repeatable; the -p may be omitted, and then a program's name, a systemd unit or a "
+		  "cgroup's path stands for all of its processes",
 	  .letter = 'p' },
 	{ .key = "duration",
 	  .type = OPTION_SECONDS,

@@ -222,6 +222,13 @@ def waits(known, now):
     return sorted(lines, key=lambda line: (line[4], line[5]))
 
 
+def lock_waits(known, now):
+    """Of all threads of the process 7, from a millisecond on."""
+    rows = [r for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil" and not r["idle"] and r["duration_ns"] >= 1_000_000]
+    lines = [[r["tid"], r["thread_name"], r["cause"], r["waker_tid"], r["waker_thread_name"], place(r["py_stack"]), r["start_time"], r["end_time"]] for r in rows]
+    return sorted(lines, key=lambda line: (line[7], line[0]))
+
+
 def spans(known, now):
     """Delivered twice each."""
     at = now - 10 * HOUR
@@ -258,7 +265,7 @@ SPANS = sql_spans.SCENARIOS.index(sql_spans.delivered_twice) * 10 + 310
 EXPLAIN |= {
     # 5007 was refused, and then it was not
     "refused.sql": (None, {**OF_DAYS, "host_pid": 6000, "from_us": lambda now: now - 10 * SECOND}, lambda known, now: [["gc_pause", "free-threaded"]]),
-    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),
     "no_spans.sql": (f"SELECT count(), {', '.join(f'toTypeName(any({name}))' for name in NO_SPANS)} FROM ({file('no_spans.sql')})", {},

@@ -18,6 +18,7 @@ class Window(NamedTuple):
     pids: tuple = ()
     apart: int = 0
     wakers: int = 0
+    mixed: int = 0
     tracker: str = "gc_pause"
     path: str = ""
 
@@ -33,12 +34,12 @@ class Window(NamedTuple):
 
     def parameters(self, by, top=1000):
         return {"from": timestamp(self.begin), "to": timestamp(self.now), "host": self.host, "pids": str(list(self.pids)), "apart": self.apart,
-                "wakers": self.wakers, "tracker": self.tracker, "path": self.path, "by": by, "top": top, "limit": top, "bytes": 1 << 40,
+                "wakers": self.wakers, "mixed": self.mixed, "tracker": self.tracker, "path": self.path, "by": by, "top": top, "limit": top, "bytes": 1 << 40,
                 "seconds": 3600}
 
 
 def windows(now):
-    return [Window(now), Window(now, host="web-1", pids=(7, 5007, 6000), apart=1, wakers=1, tracker="handoff", path="/orders")]
+    return [Window(now), Window(now, host="web-1", pids=(7, 5007, 6000), apart=1, wakers=1, mixed=1, tracker="handoff", path="/orders")]
 
 
 def falling(column):
@@ -143,7 +144,7 @@ def stacks(known, w):
         room = r["host_pid"] != 0
         keyed.append(({"service": r["service"] if room and not w.apart else "", "process": r["host"] if w.apart else "",
                        "host_pid": r["host_pid"] if w.apart or not room else 1, "thread_name": (name(r) or r["comm"]) if room else "", "cause": r["cause"],
-                       "idle": r["idle"], "syscall": r["syscall"], "native": r["kernel_stack"] + r["user_stack"] if room and not r["py_stack"] else [],
+                       "idle": r["idle"], "syscall": r["syscall"], "native": r["kernel_stack"] + r["user_stack"] if room and (w.mixed or not r["py_stack"]) else [],
                        "py_stack": r["py_stack"], "waker_host_tid": int(bool(r["waker_host_tid"]) and w.wakers), "waker_thread_name": w.wakers * (r["waker_thread_name"] or r["waker_comm"]),
                        "waker_stack": r["waker_stack"] if w.wakers else []}, r))
     return [{**key, "off_ns": Truncated(rows, "off_ns")} for key, rows in line_groups(keyed)]

@@ -60,7 +60,7 @@ def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path)
     [request] = json.loads(ask.command("explain", "--json", trace_id(5)).stdout)["requests"]
     browser.open(path)
     text = browser.text()
-    assert "GET /orders: status 200, 750.0 ms" in text and 'span "GET x" of svc says 345.0 ms (found by its traceparent)' in text
+    assert browser.one("h1").text == "GET /orders: status 200, 750.0 ms" and 'span "GET x" of svc says 345.0 ms (found by its traceparent)' in text
     assert request["causes"] and all(cause["said"] in text and cause["fix"] in text for cause in request["causes"])
     shown = [(row[0].split(":")[0], row[1]) for row in browser.rows(browser.one(".waterfall"))]
     assert shown == [("accept queue", "100.0"), ("queue", "300.0"), ("CPU", "50.0"), ("GIL", "120.0"), ("GC", "160.0"), ("network (20.0 ms of it", "20.0")]
@@ -83,13 +83,18 @@ def test_requests_sort_filter_and_open(ask, browser, tmp_path):
     path = page(ask, tmp_path / "requests.html", "requests", "--since=3h", "--top=50")
     report = json.loads(ask.command("requests", "--since=3h", "--top=50", "--json").stdout)
     browser.open(path)
+    [explained] = json.loads(ask.command("explain", "--json", "77").stdout)["requests"]
+    short = browser.all("section")[0].text  # the slowest of each endpoint, with its two largest causes
+    assert all(cause["said"] in short and cause["fix"] in short for cause in explained["causes"][:2]) and "GET /orders: 750.0 ms" in short, short
+    assert [h.text.split(":")[0] for h in browser.all("h3")][:2] == ["GET /orders", "GET /slow"]
     table = browser.table("Slowest requests")
     assert [row[3] for row in browser.rows(table)] == ["750.0"] + 8 * ["410.0"] + ["110.0"] and len(report["slowest"]) == 10
     widths = [browser.script("return [...arguments[0].children].map(c => c.getBoundingClientRect().width)", bar) for bar in browser.all(".bar", table)]
     assert abs(widths[0][1] / widths[0][0] - 3) < 0.05 and len(widths[1]) == 1  # queue 300, accept queue 100; sleep alone
     browser.all("th button", table)[3].click()
     assert [row[3] for row in browser.rows(table)][0] == "110.0"
-    browser.one("section input[type=search]", browser.all("section")[0]).send_keys("/orders")
+    [slowest] = [s for s in browser.all("section") if s.text.startswith("Slowest requests")]
+    browser.one("input[type=search]", slowest).send_keys("/orders")
     [row] = browser.rows(table)
     assert row[1] == "GET /orders"
     browser.all("tbody tr", table)[0].click()
@@ -199,3 +204,23 @@ def test_gil_shows_what_json_says(browser, tmp_path):
 def test_a_page_is_no_output_for_a_terminal(ask):
     done = ask.command("requests", "--html", "--json")
     check_sentence(done, USAGE, "html and json exclude each other")
+
+
+def test_the_waker_as_root(ask, browser, tmp_path):
+    """Two threads wait for a third: its thread and stack come first, and the time stays the same."""
+    ask.agent(0, 20, trackers=["off_cpu_profile"])
+    for tid, ms in (31, 30), (32, 12):
+        ask.row("off_cpu_profile", 0, 10_000, tid=tid, host_pid=107, host_tid=tid, thread_name=f"waiter-{tid}", cause="lock", syscall="futex", state="S", count=1, off_ns=ms * 10**6,
+                py_stack=["take (/srv/app.py:3)"], waker_host_tid=33, waker_thread_name="boss", waker_stack=["post", "release"])
+    path = tmp_path / "wakers.html"
+    done = ask.command("offcpu", "--since=3h", "--wakers", "-o", str(path))
+    assert (done.returncode, done.stderr) == (0, ""), done
+    browser.open(path)
+    [box] = [l for l in browser.all("label") if l.text == "by the thread that ended the wait"]
+    browser.one("input", box).click()
+    depths = {}
+    for frame in browser.all(".frame"):
+        depths.setdefault(frame.value_of_css_property("top"), []).append(frame.get_attribute("aria-label").split(",")[0])
+    levels = [sorted(depths[top]) for top in sorted(depths, key=lambda top: float(top[:-2]))]
+    assert levels == [["all: 42.0 ms"], ["boss: 42.0 ms"], ["release: 42.0 ms"], ["post: 42.0 ms"], ["waiter-*: 42.0 ms"], ["take (/srv/app.py:3): 42.0 ms"],
+                      ["futex [lock]: 42.0 ms"]], levels

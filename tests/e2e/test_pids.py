@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes named by -p: descendants count, present and future; unmeasured values are named, and are not zero."""
 import collections
+import functools
 import json
 import os
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
+import cgroups
 import host
 import servers
 from agent import run_underspan
@@ -173,8 +176,28 @@ def test_what_was_not_measured_is_said(start_python, cleanup):
         assert result.returncode == FAILED and result.stdout == "" and words in result.stderr
 
 
+def test_processes_by_name_and_cgroup(tmp_path, cleanup):
+    """Three sleepers, two of one name; a cgroup below that of a word belongs to it, and one whose name only begins alike does not."""
+    base = cgroups.find_cpu_controller()[0]
+    path = f"/us-named-{os.getpid()}"
+    pids, directories = {}, [base + path, f"{base}{path}/below", f"{base}{path}x"]
+    for directory in directories:
+        os.mkdir(directory)
+        cleanup.append(types.SimpleNamespace(kill=functools.partial(cgroups.end, directory)))  # kills what is in it
+    for name, directory in zip(("shop-web", "shop-web", "shop-job"), directories):
+        program = tmp_path / name
+        if not program.exists():
+            program.symlink_to("/usr/bin/sleep")
+        process = subprocess.Popen([program, "60"])
+        cgroups.write(f"{directory}/cgroup.procs", str(process.pid))
+        pids.setdefault(name, []).append(process.pid)
+    for word, expected in ("shop-web", pids["shop-web"]), ("shop-job", pids["shop-job"]), (path, pids["shop-web"]):
+        result = run_underspan("offcpu", word, "-d", "1", "--json", timeout=30)
+        assert sorted(p["host_pid"] for p in json.loads(result.stdout)["processes"]) == sorted(expected), (word, result)
+
+
 def test_words_that_are_no_pids():
     for command in "gil", "offcpu", "doctor":
-        for word in "nginx", "12x", "0", "-3", "12,", "99999999999":
+        for word in "no-such-program", "no-such.service", "/no/such/cgroup", "12x", "0", "-3", "12,", "99999999999":
             result = run_underspan(command, word)
             assert result.returncode == USAGE and word in result.stderr, (command, word, result.stderr)

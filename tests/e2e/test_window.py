@@ -115,6 +115,18 @@ def test_stacks_of_a_window(known):
     assert woken == {("MainThread", *NAPS[1:], "--", "[no thread: a timer or a device]"): 3_000}
 
 
+def test_native_frames_below_python(known):
+    """Frames of the interpreter and above have the Python frames in their place; a preempted thread has no native stack."""
+    native = {"kernel_stack": ["futex_wait", "do_futex"], "user_stack": ["sem_wait", "acquire", "_PyEval_EvalFrameDefault", "main"]}
+    known.off(20, 8, stack=READ, cause="lock", syscall="futex", **native)
+    known.off(25, 9, stack=[], cause="lock", syscall="futex", **native)
+    known.off(30, 2, stack=READ, cause="preempt", syscall="", state="R", **native)
+    python, below = ("worker", *reversed(READ)), ("acquire", "sem_wait", "do_futex", "futex_wait", "futex [lock]")
+    stacks = known.stacks("--native", "--service=shop", *window())
+    assert (stacks[(*python, *below)], stacks[("worker", "main", "_PyEval_EvalFrameDefault", *below)], stacks[(*python, "[preempt]")]) == (8_000, 9_000, 2_000)
+    assert known.stacks("--service=shop", *window())[(*python, "futex [lock]")] == 8_000
+
+
 def test_two_windows(known):
     arguments = [*window(), f"--against-since={ago(-200_000)}", f"--against-until={ago(0)}", "--service=shop"]
     report = known.json("offcpu", *arguments)

@@ -20,6 +20,11 @@ struct cause {
 #define CAUSE_FIX_GIL                                                                              \
 	"move that work to another process, or serve with more processes of fewer threads"
 
+#define CAUSE_FIX_GC                                                                               \
+	"gc.freeze() when the application is loaded, before workers fork, so that collections "    \
+	"skip these objects; higher thresholds (gc.set_threshold); or collections between "        \
+	"requests"
+
 /* The remedy, with the code that blocked the loop longest between two columns' times, if known. */
 void cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to);
 

@@ -103,9 +103,7 @@ static void put_collection(const json_t *r, struct cause *c, bool own, const cha
 			 (long long)explain_number(gc, "generation"),
 			 thread_label(gc, "tid", "thread_name").text,
 			 *place ? ", triggered by " : "", place);
-	FIX(c, "gc.freeze() when the application is loaded, before workers fork, so that "
-	       "collections skip these objects; higher thresholds (gc.set_threshold); or "
-	       "collections between requests");
+	FIX(c, "%s", CAUSE_FIX_GC);
 }
 
 static void gc_sibling(const json_t *r, struct cause *c)
@@ -136,6 +134,30 @@ static void gil(const json_t *r, struct cause *c)
 	FIX(c, "%s", CAUSE_FIX_GIL);
 }
 
+/* "; 5 threads had it in turn, longest X (120.7 ms, 120.1 of it sleep, in PLACE)" */
+static void add_lock_holder(const json_t *r, struct cause *c)
+{
+	const json_t *holders = json_object_get(r, "lock_holders");
+	const json_t *holder = json_array_get(holders, 0);
+	const char *did = explain_text(holder, "did"), *place = explain_text(holder, "place");
+	size_t n = strlen(c->said), all = json_array_size(holders);
+	char who[160], meanwhile[320] = "";
+
+	if (!holder)
+		return;
+	if (all > 1)
+		snprintf(who, sizeof(who), "%zu threads had it in turn, longest %.60s", all,
+			 thread_label(holder, "tid", "thread_name").text);
+	else
+		snprintf(who, sizeof(who), "thread %.60s had it",
+			 thread_label(holder, "tid", "thread_name").text);
+	if (*did)
+		snprintf(meanwhile, sizeof(meanwhile), ", %.1f of it %.20s%s%.200s",
+			 explain_ms(holder, "did_ms"), did, *place ? ", in " : "", place);
+	snprintf(c->said + n, sizeof(c->said) - n, "; %s (%.1f ms%s)", who,
+		 explain_ms(holder, "held_ms"), meanwhile);
+}
+
 static void lock(const json_t *r, struct cause *c)
 {
 	c->name = explain_is_loop(r) ? "loop_blocked" : "lock";
@@ -144,6 +166,7 @@ static void lock(const json_t *r, struct cause *c)
 	    explain_has(r, "gil_ms") ? ""
 				     : " (waits for the GIL are not measured separately here and "
 				       "may be included)");
+	add_lock_holder(r, c);
 	if (explain_is_loop(r))
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 	else if (explain_has(r, "gil_ms"))

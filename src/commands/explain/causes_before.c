@@ -27,6 +27,46 @@ static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_u
 	return longest;
 }
 
+/* The collection that covers most of [from, to), with the sum of all. */
+static const json_t *longest_gc(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
+{
+	const json_t *gc, *longest = NULL;
+	int64_t sum = 0, most = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "gc"), i, gc) {
+		int64_t us = explain_overlap_us(gc, from_us, to_us);
+
+		if (us <= 0)
+			continue;
+		sum += us;
+		longest = us > most ? gc : longest;
+		most = us > most ? us : most;
+	}
+	*ret_ms = (double)(sum < to_us - from_us ? sum : to_us - from_us) / 1000;
+	return longest;
+}
+
+/* Reports collections that stopped the accepting thread half of [from, to) or more. */
+static bool kept_by_gc(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
+		       const char *what)
+{
+	double ms;
+	const json_t *gc = longest_gc(r, from_us, to_us, &ms);
+	const char *place = explain_text(gc, "place");
+
+	if (ms * 2 < c->ms)
+		return false;
+	c->name = "gc_before";
+	SAY(c,
+	    "%s: garbage collections stopped the process %.1f ms of that; the longest: generation "
+	    "%lld, thread %.60s%s%.200s",
+	    what, ms, (long long)explain_number(gc, "generation"),
+	    thread_label(gc, "tid", "thread_name").text, *place ? ", triggered by " : "", place);
+	FIX(c, "%s", CAUSE_FIX_GC);
+	return true;
+}
+
 /* Reports a thread that only accepts connections and waited for the GIL most of [from, to). */
 static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
 			const char *what)
@@ -37,6 +77,8 @@ static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64
 
 	if (ms * 2 < c->ms)
 		return false;
+	if (kept_by_gc(r, c, from_us, to_us, what))
+		return true;
 	c->name = "gil_before";
 	SAY(c, "%s: thread %.60s, which accepts connections, waited for the GIL %.1f ms of that%s",
 	    what, thread_label(wait, "tid", "thread_name").text, ms,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "commands/explain/ask.h"
+#include "commands/explain/locks.h"
 #include "commands/explain/timeline.h"
 #include "base/util.h"
 
@@ -229,6 +230,20 @@ static bool lacks_probes(const json_t *r)
 	return false;
 }
 
+/* The rows are many, and only their answer is of use. */
+static int look_at_locks(struct clickhouse_client *client, json_t *r, int64_t from_us,
+			 int64_t to_us, struct why *why)
+{
+	int err = explain_attach(client, r, r, "lock_waits", "explain/lock_waits.sql", from_us,
+				 to_us, why);
+	json_t *holders = err ? NULL : lock_holders(r);
+
+	if (holders)
+		json_object_set_new(r, "lock_holders", holders);
+	json_object_del(r, "lock_waits");
+	return err;
+}
+
 static int look_around(struct clickhouse_client *client, json_t *r, struct why *why)
 {
 	int64_t from = explain_number(r, "from_us"), to = explain_number(r, "to_us");
@@ -251,6 +266,8 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 	if (!err)
 		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
 				     why);
+	if (!err && explain_ms(r, "lock_ms") * 1000 >= WAIT_MIN_US)
+		err = look_at_locks(client, r, handled, to, why);
 	if (!err && explain_is_loop(r))
 		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
 	if (!err && lacks_probes(r))

@@ -25,7 +25,7 @@
 #include "base/text.h"
 
 static char *output, *before_path;
-static bool folded_lines, as_json, wakers, top;
+static bool folded_lines, as_json, wakers, native, top;
 static enum offcpu_form form;
 static struct folded before; /* --diff: the file's stacks; --top: stacks of a second ago */
 static struct measured measured;
@@ -55,6 +55,11 @@ static const struct option options[] = {
 	  .target = &before_path,
 	  .arg = "BEFORE.folded",
 	  .help = "compare with an earlier output of --folded: longer is red, shorter blue" },
+	{ .key = "native",
+	  .type = OPTION_BOOL,
+	  .target = &native,
+	  .help = "native and kernel frames below the Python frames, in one stack",
+	  .flag_only = true },
 	{ .key = "wakers",
 	  .type = OPTION_BOOL,
 	  .target = &wakers,
@@ -331,7 +336,7 @@ static int measure(struct why *why)
 		err = folded_read(&before, before_path, why);
 	if (!err)
 		err = open_output(why);
-	offcpu_stacks_init(wakers);
+	offcpu_stacks_init(wakers, native);
 	if (!err)
 		offcpu_stacks_name_processes(watched_first()->next ? 0 : measured.host_pid);
 	if (!err)
@@ -355,7 +360,7 @@ static int ask(struct why *why)
 	if (!err)
 		err = open_output(why);
 	if (!err)
-		err = offcpu_stored(measure_pids(), wakers, &before, &stored, why);
+		err = offcpu_stored(measure_pids(), wakers, native, &before, &stored, why);
 	if (!err)
 		err = print(&before, why);
 	if (err)
@@ -368,7 +373,7 @@ static int ask(struct why *why)
 static void print_usage(void)
 {
 	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.html | --folded | --json]\n"
-	     "                        [--diff=BEFORE.folded] [--wakers]\n"
+	     "                        [--diff=BEFORE.folded] [--wakers] [--native]\n"
 	     "       underspan offcpu -p PID... --top\n"
 	     "       underspan offcpu (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
 	     "                        [--until=AGO] [--service=NAME] [--against-since=AGO]\n"

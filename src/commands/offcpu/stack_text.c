@@ -37,6 +37,18 @@ static int add_root_first(struct buffer *text, struct column_strings frames)
 	return err;
 }
 
+/* Frames of the interpreter have the Python frames in their place; those below stay. */
+static int add_below_python(struct buffer *text, struct column_strings user,
+			    struct column_strings kernel)
+{
+	size_t n = 0;
+
+	while (n < user.n && !strstr(user.items[n], "_PyEval_EvalFrame"))
+		n++;
+	user.n = n;
+	return add_root_first(text, user) ?: add_root_first(text, kernel);
+}
+
 /* "futex [lock]", "[preempt]": the leaf of each stack names the cause. */
 static int add_cause(struct buffer *text, const struct stack_columns *c, const void *row,
 		     bool native)
@@ -101,6 +113,9 @@ int stack_text_make(struct buffer *text, const struct stack_text_options *option
 	err = add_thread(text, options, c, row);
 	if (!err && python.n && !native) {
 		err = add_root_first(text, python);
+		if (!err && options->with_native && !was_preempted(c, row))
+			err = add_below_python(text, column_strings(c->user_stack, row),
+					       column_strings(c->kernel_stack, row));
 	} else if (!err && !(native && was_preempted(c, row))) {
 		err = add_root_first(text, column_strings(c->user_stack, row));
 		if (!err)

@@ -21,7 +21,8 @@ void stack_columns_find(const struct table *table, struct stack_columns *ret);
 
 struct stack_text_options {
 	bool with_wakers;
-	bool with_pids; /* in names of threads, except those of main_host_pid */
+	bool with_native; /* native and kernel frames below Python's */
+	bool with_pids;	  /* in names of threads, except those of main_host_pid */
 	uint32_t main_host_pid;
 };
 

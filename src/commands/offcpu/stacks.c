@@ -263,9 +263,10 @@ static bool has_lived(uint32_t host_pid)
 		     (p->last_ns > p->first_ns && p->last_ns - p->first_ns > NSEC_PER_SEC / 2));
 }
 
-void offcpu_stacks_init(bool wakers)
+void offcpu_stacks_init(bool wakers, bool native)
 {
 	options.with_wakers = wakers;
+	options.with_native = native;
 }
 
 void offcpu_stacks_name_processes(uint32_t but_host_pid)

@@ -10,8 +10,8 @@
 #include "commands/offcpu/folded.h"
 #include "rows/column.h"
 
-/* `wakers`: append the waker's stack. To be called before the first row. */
-void offcpu_stacks_init(bool wakers);
+/* As in stack_text_options. To be called before the first row. */
+void offcpu_stacks_init(bool wakers, bool native);
 
 /*
  * Threads of processes other than `but_host_pid` are named with their pid if the process lives for

@@ -161,11 +161,13 @@ static int add_rests(struct reader *r)
 
 static int add_stacks(struct reader *r, struct why *why)
 {
-	const struct clickhouse_param params[] = { { "param_apart", r->apart ? "1" : "0" },
-						   { "param_wakers",
-						     r->options->with_wakers ? "1" : "0" },
-						   { "param_bytes", answer_bytes },
-						   { 0 } };
+	const struct clickhouse_param params[] = {
+		{ "param_apart", r->apart ? "1" : "0" },
+		{ "param_wakers", r->options->with_wakers ? "1" : "0" },
+		{ "param_mixed", r->options->with_native ? "1" : "0" },
+		{ "param_bytes", answer_bytes },
+		{ 0 }
+	};
 	json_t *rows = NULL, *row;
 	size_t i;
 	int err = window_ask(r->window, "offcpu/stacks.sql", params, &rows, why);
@@ -253,10 +255,10 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 	return err;
 }
 
-int offcpu_stored(const struct pid_list *pids, bool wakers, struct folded *ret, json_t **ret_report,
-		  struct why *why)
+int offcpu_stored(const struct pid_list *pids, bool wakers, bool native, struct folded *ret,
+		  json_t **ret_report, struct why *why)
 {
-	const struct stack_text_options options = { .with_wakers = wakers };
+	const struct stack_text_options options = { .with_wakers = wakers, .with_native = native };
 	struct window window;
 	struct reader r = {
 		.window = &window, .folded = ret, .options = &options, .apart = pids->n > 1

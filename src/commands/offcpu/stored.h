@@ -19,7 +19,7 @@
  * measured_s (sum over hosts), host, service, pids, coverage, notes, against: the same times of the
  * second window}. -ENODATA: a window was not measured.
  */
-int offcpu_stored(const struct pid_list *pids, bool wakers, struct folded *ret, json_t **ret_report,
-		  struct why *why);
+int offcpu_stored(const struct pid_list *pids, bool wakers, bool native, struct folded *ret,
+		  json_t **ret_report, struct why *why);
 
 #endif

@@ -5,7 +5,7 @@
  *
  * - from_us, to_us, by: the window; the column of the order
  * - requests, rows: requests in the window, and rows standing for them
- * - slowest: rows of sql/requests/slowest.sql
+ * - slowest: rows of sql/requests/slowest.sql, with "causes" of slow_causes.h
  * - endpoints: rows of sql/requests/endpoints.sql
  * - endpoints_total: number of endpoints, including those not shown
  * - listeners: rows of sql/requests/listeners.sql with additions of report_add_listener()
@@ -28,6 +28,7 @@ struct request_question {
 	uint64_t top;
 	int part;	/* order of all lists; -1: total time, hidden time */
 	bool endpoints; /* only endpoints */
+	bool causes;	/* of the slowest requests; only from a database */
 };
 
 /* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number. */

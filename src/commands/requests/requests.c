@@ -114,6 +114,7 @@ static int check(struct why *why)
 	}
 	question.path = path;
 	question.pids = *measure_pids();
+	question.causes = as_html;
 	return 0;
 }
 

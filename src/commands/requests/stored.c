@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "commands/request_parts.h"
+#include "commands/requests/slow_causes.h"
 #include "commands/window.h"
 
 /* The window with the parameters of these queries. */
@@ -114,6 +115,8 @@ static int fill(struct request_window *w, json_t *report, struct why *why)
 	if (!err && !report_number(report, "rows") && measured_s <= 0)
 		err = window_not_measured(report, "request", why);
 	json_object_set_new(report, "coverage", coverage ?: json_array());
+	if (!err && w->question->causes)
+		slow_causes_add(w->window.client, report);
 	return err;
 }
 

@@ -23,7 +23,11 @@ function factsOf(r) {
 function causesOf(r) {
   if (!r.causes) return note("details are shown for the first requests only: ask for this one by its id");
   if (!r.causes.length) return note("no part stands out");
-  return el("ol", { class: "causes" }, r.causes.map((cause) => el("li", {}, el("strong", {}, `${ms(cause.ms)} ms `), cause.said,
+  return causeList(r.causes);
+}
+
+function causeList(causes) {
+  return el("ol", { class: "causes" }, causes.map((cause) => el("li", {}, el("strong", {}, `${ms(cause.ms)} ms `), cause.said,
     cause.fix ? el("p", { class: "fix" }, el("strong", {}, "fix: "), cause.fix) : null)));
 }
 
@@ -117,9 +121,15 @@ function beside(r) {
     { head: "ms", value: (h) => h.held_ms, show: (h) => ms(h.held_ms), number: true },
     { head: "at", value: (h) => h.place, show: (h) => el("code", {}, h.place || "not known") },
   ];
+  const lockers = [
+    { head: "had the lock", value: (h) => threadName(h, "tid", "thread_name") },
+    { head: "ms", value: (h) => h.held_ms, show: (h) => ms(h.held_ms), number: true },
+    { head: "meanwhile", value: (h) => h.place, show: (h) => (h.did ? [`${h.did} ${ms(h.did_ms)} `, el("code", {}, h.place)] : "no wait of 1 ms") },
+  ];
   return [
     note(threadsOf(r)),
     (r.meanwhile || []).length ? sortable(figures, r.meanwhile, { sort: 2 }) : null,
+    (r.lock_holders || []).length ? sortable(lockers, r.lock_holders, { sort: 1 }) : null,
     (r.holders || []).length ? sortable(holders, r.holders, { sort: 1 }) : null,
   ];
 }
@@ -129,9 +139,9 @@ function missingOf(r) {
   return lines.length ? lines.map((line) => note(`not measured: ${line}`)) : note("not measured: nothing, all parts were");
 }
 
-function requestCard(r) {
-  return el("article", {}, el("h2", {}, headOf(r)), factsOf(r), stackedBar(partList(r), r.duration_ms),
-    section("Cause and fix", causesOf(r)), section("Where the time went", waterfall(r)),
+function requestCard(r, i, all) {
+  return el("article", {}, all.length > 1 ? el("h2", {}, headOf(r)) : null, stackedBar(partList(r), r.duration_ms), section("Cause and fix", causesOf(r)),
+    factsOf(r), section("Where the time went", waterfall(r)),
     r.causes ? section("What happened meanwhile", timeline(number(r.from_us), number(r.to_us), lanesOf(r)), beside(r)) : null,
     section("Not measured", missingOf(r)));
 }
@@ -177,6 +187,7 @@ function spansSection(spans) {
 
 function showExplain(answer) {
   const requests = answer.requests || [], spans = answer.spans || [];
+  if (requests.length === 1) page.title = headOf(requests[0]);
   return [answer.cut ? note("the trace has more requests or spans than are shown") : null, requests.map(requestCard),
     spans.length ? spansSection(spans) : null];
 }

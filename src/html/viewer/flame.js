@@ -24,7 +24,13 @@ function parseStack(stack, frames) {
   const wakers = names.indexOf("--");
   const last = wakers < 0 ? names.length - 1 : wakers - 1;
   const found = /\[(\w+)(, idle)?\]$/.exec(names[last] || "");
-  return { us: stack[0], before: stack[1], names, last, cause: found ? found[1] : "other", idle: Boolean(found && found[2]) };
+  return { us: stack[0], before: stack[1], names, last, cause: found ? found[1] : "other", idle: Boolean(found && found[2]),
+    threads: [0], waker: wakers < 0 ? null : names.slice(wakers + 1).reverse() };
+}
+
+// The same time below the thread that ended the wait: its stack, then thread and stack of the wait.
+function rootedInWaker(stack) {
+  return { ...stack, threads: [0, stack.waker.length], names: [...stack.waker, ...stack.names.slice(0, stack.last + 1)] };
 }
 
 // "ThreadPoolExecutor-0_3" and "-0_7" are one pool, as are "Thread-1 (work)" and "Thread-2 (work)"; a pid stays.
@@ -51,7 +57,7 @@ function buildTree(stacks, merged) {
     let node = root;
     for (let i = -1; i < stack.names.length; i++) {
       if (i >= 0) {
-        const name = i === 0 && merged ? poolOf(stack.names[0]) : stack.names[i];
+        const name = merged && stack.threads.includes(i) ? poolOf(stack.names[i]) : stack.names[i];
         if (!node.children.has(name)) node.children.set(name, newNode(name, node));
         node = node.children.get(name);
       }
@@ -102,7 +108,7 @@ function matchedTime(node, matches) {
 
 function flameGraph(body) {
   const all = body.stacks.map((stack) => parseStack(stack, body.frames));
-  const state = { hidden: new Set(), idle: false, merged: true, search: "", zoom: null, root: null };
+  const state = { hidden: new Set(), idle: false, merged: true, rooted: false, search: "", zoom: null, root: null };
   const nodes = new WeakMap();
   const graph = el("div", { class: "flame", role: "tree", "aria-label": "flame graph of off-CPU time", tabindex: 0 });
   const status = el("p", { class: "status", "aria-live": "polite" });
@@ -167,7 +173,8 @@ function flameGraph(body) {
   }
 
   function rebuild() {
-    state.root = buildTree(chosen(), state.merged);
+    const stacks = chosen();
+    state.root = buildTree(state.rooted ? stacks.map(rootedInWaker) : stacks, state.merged);
     state.zoom = null;
     find();
     drawLegend();
@@ -239,7 +246,8 @@ function flameGraph(body) {
     onchange: (event) => { state[key] = event.target.checked; rebuild(); } }), text);
   const controls = el("div", { class: "controls" }, search, matched,
     el("button", { type: "button", onclick: () => zoomTo(state.root) }, "reset zoom"),
-    check(`idle threads (${ms(idle / 1e3)} ms left out)`, "idle"), check("threads of a pool as one", "merged"));
+    check(`idle threads (${ms(idle / 1e3)} ms left out)`, "idle"), check("threads of a pool as one", "merged"),
+    all.some((s) => s.waker) ? check("by the thread that ended the wait", "rooted") : null);
   rebuild();
   return [section("Flame graph", controls, legend, graph, status), section("Where threads waited", leaves)];
 }
@@ -267,7 +275,7 @@ function leafTable(stacks, total, onSearch) {
   ];
   if (page.body.compared)
     columns.splice(1, 0, { head: "change, ms", value: (r) => r.us - r.before, show: (r) => ms((r.us - r.before) / 1e3), number: true });
-  return sortable(columns, [...sums.values()], { sort: 0, show: 30 });
+  return sortable(columns, [...sums.values()], { sort: 0, show: 30, class: "cards" });
 }
 
 function showOffcpu(body) {

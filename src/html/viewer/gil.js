@@ -10,7 +10,8 @@ function shareBar(share) {
 
 // Of a window of a database a row may be several threads of a name.
 function threadText(r) {
-  return r.threads > 1 ? `${r.thread_name} (${r.threads} threads)` : `${r.thread_name} (${r.tid || r.host_tid || "?"})`;
+  if (r.threads > 1) return `${r.thread_name} (${r.threads} threads)`;
+  return r.tid || r.host_tid ? `${r.thread_name} (${r.tid || r.host_tid})` : r.thread_name;
 }
 
 function waitersTable(rows, compared) {
@@ -25,7 +26,7 @@ function waitersTable(rows, compared) {
     figure("longest, ms", "max_ns"),
     ...(rows.some((r) => r.p99_ns !== null) ? [figure("p99, ms", "p99_ns")] : []),
     ...(compared ? [figure("before, ms", "before_ns")] : []),
-  ], rows, { sort: 3 });
+  ], rows, { sort: 3, class: "cards" });
 }
 
 function holdersTable(rows) {
@@ -36,7 +37,7 @@ function holdersTable(rows) {
     { head: "mostly at", value: (r) => (r.lines.length ? r.lines[0].line : ""),
       show: (r) => (r.lines.length ? el("code", {}, r.lines[0].line) : "not known: waits of less than a millisecond") },
   ], rows, {
-    sort: 1,
+    sort: 1, class: "cards",
     detail: (r) => sortable([
       { head: "line", value: (l) => l.line, show: (l) => el("code", {}, l.line) },
       { head: "waits", value: (l) => l.waits, show: (l) => count(l.waits), number: true },
@@ -45,13 +46,34 @@ function holdersTable(rows) {
   });
 }
 
+// The line that held the GIL longest while others waited, in any thread.
+function mostHeld(report) {
+  const lines = new Map();
+  for (const holder of report.holders || [])
+    for (const line of holder.lines) {
+      const sum = lines.get(line.line) || { line: line.line, wait_ns: 0, threads: [] };
+      sum.wait_ns += line.wait_ns;
+      sum.threads.push(threadText(holder));
+      lines.set(line.line, sum);
+    }
+  const most = [...lines.values()].sort((a, b) => b.wait_ns - a.wait_ns)[0];
+  if (!most || most.wait_ns * 10 < report.wait_ns) return null;
+  const others = most.threads.length - 1;
+  return causeList([{ ms: most.wait_ns / 1e6, fix: "move that work to another process, or serve with more processes of fewer threads",
+    said: `(${percent(most.wait_ns, report.wait_ns)}) of these waits: thread ${most.threads[0]}${others ? ` and ${others} more` : ""} held the GIL, in ${most.line}` }]);
+}
+
 function showGil(report) {
+  const whole = page.title;
+  page.title = "GIL waits";
   const unmeasured = (report.processes || []).filter((p) => !p.measured);
   const missing = unmeasured.map((p) => note(`process ${p.host_pid} (${p.comm}): not measured${p.reason ? ": " + p.reason : ": no Python"}`));
   if (!report.threads) return [section("Not measured", missing)];
   return [
+    note(whole),
     note(`${report.comm ? report.comm + ", " : ""}${count(report.duration_s)} s: ${count(report.waits)} waits for the GIL, ` +
       `${ms(report.wait_ns / 1e6)} ms of all threads together`),
+    mostHeld(report),
     section("Threads that waited", waitersTable(report.threads, Boolean(report.against))),
     section("Holders of the GIL during these waits", holdersTable(report.holders),
       report.holder_unknown_ns ? note(`no holder, or not known: ${ms(report.holder_unknown_ns / 1e6)} ms`) : null),

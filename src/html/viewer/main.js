@@ -13,8 +13,8 @@ function themeButton() {
 
 addEventListener("DOMContentLoaded", () => {
   const view = VIEWS[page.kind];
+  const main = el("main", {}, view ? view(page.body) : note(`a page of kind ${page.kind} is not known to this viewer`));
   document.body.append(
-    el("header", {}, el("h1", {}, page.title), themeButton()),
-    el("main", {}, view ? view(page.body) : note(`a page of kind ${page.kind} is not known to this viewer`)),
+    el("header", {}, el("h1", {}, page.title), themeButton()), main,
     el("footer", {}, note(`made ${page.made} UTC by underspan ${page.version}; times are UTC`)));
 });

@@ -17,6 +17,7 @@ function requestDetail(row) {
   return el("div", { class: "columns" }, partsTable(parts, whole),
     el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     el("p", {}, "The whole story: ", el("code", {}, `underspan explain ${row.request_id}`)),
+    row.causes && row.causes.length ? causeList(row.causes) : null,
     (row.not_measured || []).map((reason) => note(`not measured: ${reasonWords(reason)}`)));
 }
 
@@ -33,7 +34,7 @@ function requestsTable(rows) {
     { head: "ms", value: (r) => number(r.duration_ns), show: (r) => ms(number(r.duration_ns) / 1e6), number: true },
     { head: "where the time went", value: (r) => describeParts(partsOf(r), 3),
       show: (r) => [stackedBar(partsOf(r), longest), el("small", {}, describeParts(partsOf(r), 3))] },
-  ], rows, { sort: 3, detail: requestDetail, class: "requests" });
+  ], rows, { sort: 3, detail: requestDetail, class: "cards requests" });
 }
 
 function endpointsTable(rows) {
@@ -49,7 +50,7 @@ function endpointsTable(rows) {
       show: (r) => (r.hidden_ns === null ? "-" : (number(r.hidden_ns) / 1e9).toFixed(2)), number: true },
     { head: "a request, in the mean", value: (r) => describeParts(parts(r), 3),
       show: (r) => [stackedBar(parts(r), longest), el("small", {}, describeParts(parts(r), 3))] },
-  ], rows, { sort: 4, class: "requests" });
+  ], rows, { sort: 4, class: "cards requests" });
 }
 
 function listenersTable(rows) {
@@ -77,12 +78,21 @@ function notMeasured(report) {
   return lines.concat((report.notes || []).map(note));
 }
 
+// Cause and fix of the slowest request of each endpoint that the report explains.
+function inShort(slowest) {
+  return slowest.filter((r) => r.causes).map((r) => [
+    el("h3", {}, `${nameOfRequest(r, "path")}: ${ms(number(r.duration_ns) / 1e6)} ms`),
+    r.causes.length ? causeList(r.causes.slice(0, 2)) : note("no part stands out"),
+  ]);
+}
+
 function showRequests(report) {
   const slowest = report.slowest || [], endpoints = report.endpoints || [], listeners = report.listeners || [];
   const seconds = (report.to_us - report.from_us) / 1e6;
   const cut = (report.endpoints_total || 0) - endpoints.length;
   return [
     note(`${count(report.requests)} requests (${count(report.rows)} rows) ended in ${count(seconds)} s, until ${utc(report.to_us)} UTC`),
+    slowest.some((r) => r.causes) ? section("Cause and fix of the slowest", inShort(slowest)) : null,
     partsLegend([...slowest.map((r) => partsOf(r)), ...endpoints.map((r) => partsOf(r, number(r.requests)))]),
     slowest.length ? section("Slowest requests", requestsTable(slowest)) : null,
     endpoints.length ? section("Endpoints", endpointsTable(endpoints), cut > 0 ? note(`and ${count(cut)} endpoints with less`) : null) : null,

@@ -83,7 +83,7 @@ function timeline(begin_us, end_us, lanes) {
       context.beginPath();
       context.rect(x, 0, right - x - 2, LANE);
       context.clip();
-      context.fillStyle = "#fff";
+      context.fillStyle = isLight(event.colour) ? "#111" : "#fff";
       context.fillText(clean(event.text), x + 3, LANE / 2);
       context.restore();
     }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The holders of a lock, from the threads that ended waits. See locks.h. */
+#include "commands/explain/locks.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "commands/explain/timeline.h"
+
+enum { HOLDERS_MAX = 1000 };
+
+static int64_t length_us(const json_t *wait)
+{
+	return explain_number(wait, "end_us") - explain_number(wait, "begin_us");
+}
+
+static const json_t *longest_lock_wait(const json_t *waits)
+{
+	const json_t *wait, *longest = NULL;
+	size_t i;
+
+	json_array_foreach (waits, i, wait) {
+		if (!strcmp(explain_text(wait, "cause"), "lock") &&
+		    (!longest || length_us(wait) > length_us(longest)))
+			longest = wait;
+	}
+	return longest;
+}
+
+/* The last wait of a thread at a place that ended within (from, to): then the thread had the lock.
+ */
+static const json_t *taken_by(const json_t *rows, long long tid, const char *place, int64_t from_us,
+			      int64_t to_us)
+{
+	const json_t *row, *last = NULL;
+	size_t i;
+
+	json_array_foreach (rows, i, row) {
+		int64_t end_us = explain_number(row, "end_us");
+
+		if (explain_number(row, "tid") == tid && end_us > from_us && end_us < to_us &&
+		    !strcmp(explain_text(row, "cause"), "lock") &&
+		    !strcmp(explain_text(row, "place"), place))
+			last = row;
+	}
+	return last;
+}
+
+/* The longest wait of a thread in a time. */
+static const json_t *did_meanwhile(const json_t *rows, long long tid, int64_t from_us,
+				   int64_t to_us, int64_t *ret_us)
+{
+	const json_t *row, *longest = NULL;
+	size_t i;
+
+	*ret_us = 0;
+	json_array_foreach (rows, i, row) {
+		int64_t us = explain_overlap_us(row, from_us, to_us);
+
+		if (explain_number(row, "tid") != tid || us <= *ret_us)
+			continue;
+		*ret_us = us;
+		longest = row;
+	}
+	return longest;
+}
+
+/* A wait for a message of another thread: nobody holds it. */
+static bool is_message(const char *place)
+{
+	return strstr(place, "/threading.py:") || strstr(place, "/queue.py:") ||
+	       strstr(place, "/_base.py:");
+}
+
+/* Keeps the longest first: the others are few. */
+static void add_holder(json_t *holders, json_t *holder)
+{
+	size_t i = 0;
+
+	while (i < json_array_size(holders) &&
+	       explain_ms(json_array_get(holders, i), "held_ms") >= explain_ms(holder, "held_ms"))
+		i++;
+	json_array_insert_new(holders, i, holder);
+}
+
+static json_t *holder_of(const json_t *rows, const json_t *released, int64_t from_us, int64_t to_us)
+{
+	int64_t did_us;
+	const json_t *did = did_meanwhile(rows, explain_number(released, "by_tid"), from_us, to_us,
+					  &did_us);
+
+	return json_pack(
+		"{s:O, s:O, s:f, s:s, s:f, s:s}", "tid", json_object_get(released, "by_tid"),
+		"thread_name", json_object_get(released, "by_name"), "held_ms",
+		(double)(to_us - from_us) / 1000, "did", did ? explain_text(did, "cause") : "",
+		"did_ms", (double)did_us / 1000, "place", did ? explain_text(did, "place") : "");
+}
+
+json_t *lock_holders(const json_t *request)
+{
+	const json_t *rows = json_object_get(request, "lock_waits");
+	const json_t *wait = longest_lock_wait(json_object_get(request, "waits"));
+	const char *place = explain_text(wait, "place");
+	int64_t from_us = explain_number(wait, "begin_us"), to_us = explain_number(wait, "end_us");
+	json_t *holders = json_array();
+
+	if (!wait || is_message(place))
+		return holders;
+	for (int n = 0; holders && wait && explain_number(wait, "by_tid") && n < HOLDERS_MAX; n++) {
+		const json_t *taken = *place ? taken_by(rows, explain_number(wait, "by_tid"), place,
+							from_us, to_us)
+					     : NULL;
+		int64_t since_us = taken ? explain_number(taken, "end_us") : from_us;
+		json_t *holder = holder_of(rows, wait, since_us, to_us);
+
+		if (!holder) {
+			json_decref(holders);
+			return NULL;
+		}
+		add_holder(holders, holder);
+		wait = taken;
+		to_us = since_us;
+	}
+	return holders;
+}

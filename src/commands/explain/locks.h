@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who had the lock that a request's thread waited for, and what that thread did meanwhile. */
+#ifndef UNDERSPAN_COMMANDS_EXPLAIN_LOCKS_H
+#define UNDERSPAN_COMMANDS_EXPLAIN_LOCKS_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+/*
+ * Of the longest wait for a lock among "waits" of a request, by "lock_waits", rows of
+ * explain/lock_waits.sql: [{tid, thread_name, held_ms, did, did_ms, place}], longest first. A
+ * holder is the thread that ended the wait; before that, the thread that ended the holder's own
+ * wait at the same place, and so on. `did`: the holder's longest wait meanwhile, "" if none. NULL:
+ * out of memory.
+ */
+json_t *lock_holders(const json_t *request);
+
+#endif
