@@ -298,6 +298,38 @@ def test_nothing_happened_is_not_nothing_measured(ask):
     assert "host h1: 7 requests have no row for lack of space, 5 rows were not delivered" in ask.ask()
 
 
+def test_two_windows(ask):
+    """An endpoint beside itself of a hundred seconds before: sums as in Python, weights counted; one that was not asked then has nothing."""
+    ask.watched(-200_000, 300)
+    ago = lambda ms: f"{round(time.time() - T0 / 1e6 - ms / 1000)}s"
+    now = [ask.request(20_000 + i * 1000, "/pay", lock=300 + i, cpu=2) for i in range(3)] + [ask.request(50_000, "/new", cpu=5)]
+    before = [ask.request(-80_000 + i * 1000, "/pay", lock=10, cpu=2, weight=2, queue=None if i else 4) for i in range(3)]
+    ask.request(-60_000, "/gone", cpu=1)
+    ask.request(-150_000, "/pay", cpu=9000)  # in neither window
+    arguments = [f"--since={ago(0)}", f"--until={ago(100_000)}", f"--against-since={ago(-100_000)}", f"--against-until={ago(0)}"]
+
+    def run(*more):
+        done = ask.command("requests", *arguments, *more)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+
+    report = json.loads(run("--json"))
+    endpoints = {e["endpoint"]: e for e in report["endpoints"]}
+    assert set(endpoints) == {"/pay", "/new"} and "before" not in endpoints["/new"]
+    pay = endpoints["/pay"]
+    assert (pay["requests"], pay["lock_ns"]) == (3, sum(r["lock_ns"] for r in now[:3])) and report["requests"] == 4
+    assert (pay["before"]["requests"], pay["before"]["lock_ns"], pay["before"]["queue_unmeasured"]) == (6, 2 * sum(r["lock_ns"] for r in before), 4)
+    assert pay["before"]["server_sum_ns"] == 2 * sum(r["duration_ns"] for r in before)
+    assert (report["against"]["to_us"] - T0) / 1e6 < 2 and "endpoints" not in report["against"] and 90 < report["against"]["measured_s"] <= 110
+    text = re.sub(r"\s+", " ", run())
+    assert "before: 6 requests, mean 13.3 ms, p99 16.0 ms: lock 10.0" in text and "before: no request" in text, text
+    # nothing was measured then: said, and no figure
+    arguments[2:] = [f"--against-since={ago(-900_000)}", f"--against-until={ago(-800_000)}"]
+    report = json.loads(run("--json"))
+    assert report["notes"] == ["before: nothing was measured in that time"] and not any("before" in e for e in report["endpoints"])
+    assert run().count("    before: not measured\n") == 2
+
+
 def test_bad_input(ask, tmp_path):
     def refused(*arguments, code=USAGE, says=()):
         check_sentence(ask.command("requests", *arguments), code, *says)

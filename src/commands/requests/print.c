@@ -259,7 +259,27 @@ static void print_slowest(const json_t *report, const struct request_question *q
 
 /* ---- endpoints ---- */
 
-static void print_endpoint(const json_t *row, int part)
+/* "before: 120 requests, mean 12.3 ms, p99 45.6 ms: lock 3.1, cpu 0.5" */
+static void print_before(const json_t *row, const json_t *against)
+{
+	const json_t *before = json_object_get(row, "before");
+	double requests = report_number(before, "requests");
+	char parts[TEXT_MAX], text[TEXT_MAX + 128];
+
+	if (requests <= 0) {
+		puts(report_number(against, "measured_s") > 0 ? "    before: no request"
+							      : "    before: not measured");
+		return;
+	}
+	describe_parts(parts, before, requests);
+	snprintf(text, sizeof(text), "before: %.0f requests, mean %.1f ms, p99 %.1f ms: %s",
+		 requests, report_number(before, "server_sum_ns") / requests / 1e6,
+		 report_number(before, "server_p99_ns") / 1e6, parts);
+	printf("    ");
+	print_wrapped(text, 4, 4);
+}
+
+static void print_endpoint(const json_t *row, int part, const json_t *against)
 {
 	double requests = report_number(row, "requests"), ns = 0;
 	char name[TEXT_MAX], parts[TEXT_MAX];
@@ -278,6 +298,8 @@ static void print_endpoint(const json_t *row, int part)
 	describe_parts(parts, row, requests > 0 ? requests : 1);
 	printf("    ");
 	print_wrapped(parts, 4, 4);
+	if (against)
+		print_before(row, against);
 }
 
 static void print_endpoints(const json_t *report, const struct request_question *q)
@@ -297,7 +319,7 @@ static void print_endpoints(const json_t *report, const struct request_question 
 	       "p99, ms", head);
 	puts("    per request, ms\n");
 	json_array_foreach (rows, i, row)
-		print_endpoint(row, q->part);
+		print_endpoint(row, q->part, json_object_get(report, "against"));
 	if (total > (double)json_array_size(rows))
 		printf("and %.0f endpoints with less: --top=N shows more\n",
 		       total - (double)json_array_size(rows));
@@ -421,7 +443,7 @@ void requests_print(const json_t *report, const struct request_question *q)
 	puts(report_number(report, "rows") ? "\n" : "");
 	if (!q->endpoints)
 		print_slowest(report, q);
-	if (q->endpoints || q->part >= 0)
+	if (q->endpoints || q->part >= 0 || json_object_get(report, "against"))
 		print_endpoints(report, q);
 	print_listeners(report);
 	print_not_measured(report);

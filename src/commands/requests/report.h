@@ -7,6 +7,8 @@
  * - requests, rows: requests in the window, and rows standing for them
  * - slowest: rows of sql/requests/slowest.sql, with "causes" of slow_causes.h
  * - endpoints: rows of sql/requests/endpoints.sql
+ *   "before": the same endpoint in the window of --against-since
+ * - against: times of that window
  * - endpoints_total: number of endpoints, including those not shown
  * - listeners: rows of sql/requests/listeners.sql with additions of report_add_listener()
  * - not_measured: [{reason, requests, words}]

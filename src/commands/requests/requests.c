@@ -138,6 +138,7 @@ static void print_usage(void)
 	     "endpoints by hidden time; and for each listener whether threads were missing.\n"
 	     "Without a database, or with -d: live, for some seconds, of the processes of -p\n"
 	     "and their descendants.\n"
+	     "With --against-since each endpoint is compared with the same in another window.\n"
 	     "A request's id or trace id is what `underspan explain` takes.\n");
 	fputs("The parts of a request are:", stdout);
 	for (int i = 0; i < REQUEST_PARTS; i++)
@@ -175,6 +176,7 @@ int command_requests(int argc, char **argv)
 							   { 0 } };
 	static const struct measure_command command = { .options = &requests_options,
 							.tracker = "request",
+							.compares = true,
 							.defaults = defaults,
 							.print_usage = print_usage,
 							.is_stored = is_stored,

@@ -15,15 +15,21 @@ struct request_window {
 	char top[16], by_request[32], by_endpoint[32];
 };
 
-static int ask(struct request_window *w, const char *path, const char *by, json_t **ret_rows,
-	       struct why *why)
+static int ask_top(struct request_window *w, const char *path, const char *by, const char *top,
+		   json_t **ret_rows, struct why *why)
 {
 	const struct clickhouse_param params[] = { { "param_path", w->question->path ?: "" },
-						   { "param_top", w->top },
+						   { "param_top", top },
 						   { "param_by", by },
 						   { 0 } };
 
 	return window_ask(&w->window, path, params, ret_rows, why);
+}
+
+static int ask(struct request_window *w, const char *path, const char *by, json_t **ret_rows,
+	       struct why *why)
+{
+	return ask_top(w, path, by, w->top, ret_rows, why);
 }
 
 static void set_texts(struct request_window *w)
@@ -120,6 +126,60 @@ static int fill(struct request_window *w, json_t *report, struct why *why)
 	return err;
 }
 
+/* ---- the window before ---- */
+
+static bool same_endpoint(const json_t *a, const json_t *b)
+{
+	return !strcmp(report_text(a, "method"), report_text(b, "method")) &&
+	       !strcmp(report_text(a, "endpoint"), report_text(b, "endpoint")) &&
+	       report_number(a, "server_port") == report_number(b, "server_port");
+}
+
+/* Sets "before" of each endpoint that was asked in both windows. */
+static void join_before(json_t *endpoints, const json_t *before)
+{
+	json_t *row, *earlier;
+	size_t i, j;
+
+	json_array_foreach (endpoints, i, row) {
+		json_array_foreach (before, j, earlier) {
+			if (same_endpoint(row, earlier))
+				json_object_set(row, "before", earlier);
+		}
+	}
+}
+
+static int fill_before(struct request_window *w, json_t *report, json_t *against, struct why *why)
+{
+	json_t *coverage = NULL, *endpoints = NULL;
+	double measured_s;
+	int err = window_coverage(&w->window, "request", "requests", report, &coverage, &measured_s,
+				  why);
+
+	if (!err)
+		err = ask_top(w, "requests/endpoints.sql", w->by_endpoint, "10000", &endpoints,
+			      why);
+	json_decref(coverage);
+	if (!err && measured_s <= 0 && !json_array_size(endpoints))
+		report_add_note(report, "before: nothing was measured in that time");
+	json_object_set_new(against, "measured_s", json_real(measured_s));
+	json_object_set_new(against, "endpoints", endpoints ?: json_array());
+	return err;
+}
+
+static int read_window(void *context, json_t *report, json_t *times, struct why *why)
+{
+	json_t *against = json_object_get(report, "against");
+	int err;
+
+	if (times != report)
+		return fill_before(context, report, times, why);
+	err = fill(context, report, why);
+	join_before(json_object_get(report, "endpoints"), json_object_get(against, "endpoints"));
+	json_object_del(against, "endpoints");
+	return err;
+}
+
 static int make(struct request_window *w, json_t **ret_report, struct why *why)
 {
 	json_t *report;
@@ -132,7 +192,7 @@ static int make(struct request_window *w, json_t **ret_report, struct why *why)
 			   "listeners", "not_measured", "notes");
 	if (!report)
 		return why_fail(why, ENOMEM, "out of memory");
-	err = fill(w, report, why);
+	err = window_read_both(&w->window, report, read_window, w, why);
 	if (!err)
 		*ret_report = report;
 	else

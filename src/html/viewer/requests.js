@@ -37,20 +37,26 @@ function requestsTable(rows) {
   ], rows, { sort: 3, detail: requestDetail, class: "cards requests" });
 }
 
-function endpointsTable(rows) {
+function endpointsTable(rows, against) {
   const mean = (r) => number(r.server_sum_ns) / Math.max(number(r.requests), 1) / 1e6;
+  const change = (r) => (r.before ? mean(r) - mean(r.before) : null);
   const parts = (r) => partsOf(r, number(r.requests)).filter((p) => !p.name.startsWith("client"));
-  const longest = Math.max(...rows.map((r) => parts(r).reduce((sum, p) => sum + (p.ms || 0), 0)), 0);
+  const whole = (r) => (r ? parts(r).reduce((sum, p) => sum + (p.ms || 0), 0) : 0);
+  const longest = Math.max(...rows.map((r) => Math.max(whole(r), whole(r.before))), 0);
+  const before = (r) => el("div", { class: "before" }, r.before ? [stackedBar(parts(r.before), longest),
+    el("small", {}, `before, ${count(r.before.requests)} requests, mean ${ms(mean(r.before))} ms: ${describeParts(parts(r.before), 3)}`)]
+    : el("small", {}, against.measured_s > 0 ? "before: no request" : "before: not measured"));
   return sortable([
     { head: "endpoint", value: (r) => `${nameOfRequest(r, "endpoint")} :${r.server_port}` },
     { head: "requests", value: (r) => number(r.requests), show: (r) => count(r.requests), number: true },
     { head: "mean ms", value: mean, show: (r) => ms(mean(r)), number: true },
+    ...(against ? [{ head: "change, ms", value: change, show: (r) => (change(r) > 0 ? "+" : "") + ms(change(r)), number: true }] : []),
     { head: "p99 ms", value: (r) => number(r.server_p99_ns), show: (r) => ms(number(r.server_p99_ns) / 1e6), number: true },
     { head: "hidden s", value: (r) => number(r.hidden_ns),
       show: (r) => (r.hidden_ns === null ? "-" : (number(r.hidden_ns) / 1e9).toFixed(2)), number: true },
     { head: "a request, in the mean", value: (r) => describeParts(parts(r), 3),
-      show: (r) => [stackedBar(parts(r), longest), el("small", {}, describeParts(parts(r), 3))] },
-  ], rows, { sort: 4, class: "cards requests" });
+      show: (r) => [stackedBar(parts(r), longest), el("small", {}, describeParts(parts(r), 3)), against ? before(r) : null] },
+  ], rows, { sort: against ? 3 : 4, class: "cards requests" });
 }
 
 function listenersTable(rows) {
@@ -66,7 +72,7 @@ function listenersTable(rows) {
         show: (r) => (r.missing === null && r.peak_missing === null ? "-" : count(r.threads)) },
       { head: "missing", ...figure("missing") },
       { head: "missing in the busiest second", ...figure("peak_missing") },
-    ], rows, { sort: 6 }),
+    ], rows, { sort: 6, class: "cards" }),
     note("missing = arrivals a second x service time - threads; below 0: to spare."),
     rows.filter((r) => r.why_not).map((r) => note(`${name(r)}: not known: ${r.why_not}`)),
   ];
@@ -95,7 +101,9 @@ function showRequests(report) {
     slowest.some((r) => r.causes) ? section("Cause and fix of the slowest", inShort(slowest)) : null,
     partsLegend([...slowest.map((r) => partsOf(r)), ...endpoints.map((r) => partsOf(r, number(r.requests)))]),
     slowest.length ? section("Slowest requests", requestsTable(slowest)) : null,
-    endpoints.length ? section("Endpoints", endpointsTable(endpoints), cut > 0 ? note(`and ${count(cut)} endpoints with less`) : null) : null,
+    endpoints.length ? section("Endpoints", endpointsTable(endpoints, report.against),
+      report.against ? note(`before: ${utc(report.against.from_us)} to ${utc(report.against.to_us)} UTC, measured for ${count(report.against.measured_s)} s`) : null,
+      cut > 0 ? note(`and ${count(cut)} endpoints with less`) : null) : null,
     listeners.length ? section("Threads missing", listenersTable(listeners)) : null,
     section("Not measured", notMeasured(report).length ? notMeasured(report) : note("all parts of all requests were measured")),
   ];
