@@ -99,7 +99,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel dist dist-arm64 fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale view-scale sanitize check check-kernels check-dist demo bench sizes pictures soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist dist-arm64 image fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale view-scale sanitize check check-kernels check-dist demo bench sizes pictures soak servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -207,6 +207,10 @@ dist-arm64: ## the same for arm64, built here (root: unpacks Debian's arm64 libr
 	@deploy/dependencies.sh build dist dist-check
 	@deploy/dist/sysroot.sh arm64 build/cache/sysroot-release-arm64
 	@deploy/dist/dist.sh aarch64 $(CURDIR)/build/cache/sysroot-release-arm64
+
+image: ## the image of deploy/docker/Dockerfile without Docker, from the package of dist: an OCI archive and its digest (root)
+	@deploy/dependencies.sh image
+	@deploy/docker/image.sh $(ARCHITECTURE)
 
 # ---- checks ----
 

@@ -107,7 +107,7 @@ rpm() {
 
 rm -rf "$work"
 mkdir -p "$work/wheel" "$out"
-rm -f "$out"/underspan[-_]*"$machine"* "$out"/underspan_*"$deb_arch"*
+rm -f "$out"/underspan[-_]*"$machine"* "$out"/underspan_*"$deb_arch"* "$out"/underspan-*-"$deb_arch".{oci.tar,digest}
 build
 deploy/otel/wheel.sh "$work/wheel" >/dev/null
 install -m644 "$work"/wheel/*.whl "$out/"
@@ -115,5 +115,6 @@ tarball
 package_root
 deb
 rpm
-(cd "$out" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum >SHA256SUMS && cat SHA256SUMS)
+deploy/dist/checksums.sh "$out"
+cat "$out/SHA256SUMS"
 rm -rf "$work"

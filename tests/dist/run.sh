@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye rpm quick
+# Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye rpm image quick
 # systemd again]`. In each the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C
-# library, apt must refuse. quick: the README's commands to a first answer. systemd: the unit in a booted machine. Finally
+# library, apt must refuse. image: the container image, run by runc as the kubelet runs the DaemonSet. quick: the README's commands to a first answer. systemd: the unit in a booted machine. Finally
 # everything is built again in a different directory: the bytes must be equal. Nothing is installed on this host; the roots
 # are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine.
 set -euo pipefail
@@ -135,7 +135,71 @@ check_systemd() {
     rm "$roots/newer.deb"
 }
 
-# the .rpm needs an rpm distribution: checks files and dependencies
+# A package of the root's own libraries and shells: what rpm asks for, named by rpm's generator from Debian's files.
+make_rpm_base() {
+    inside sh -c 'cd / && for name in libc.so.6 libm.so.6 libz.so.1 libcurl.so.4 libgnutls.so.30 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1; do
+            [ ! -e /lib/*-linux-gnu/$name ] || readlink -f /lib/*-linux-gnu/$name; done | /usr/lib/rpm/find-provides | sed "s/^/Provides: /"' >"$root/tmp/provides"
+    {
+        printf 'Name: base\nVersion: 1\nRelease: 1\nSummary: x\nLicense: x\nProvides: /bin/sh\nProvides: /bin/bash\nProvides: /usr/bin/kill\nProvides: rtld(GNU_HASH)\n'
+        sort -u "$root/tmp/provides"
+        printf '%%description\nx\n%%files\n'
+    } >"$root/tmp/base.spec"
+    inside rpmbuild -bb --quiet --define '_topdir /tmp/rpm' --define '_rpmdir /tmp' --define '_rpmfilename base.rpm' /tmp/base.spec >"$root.log" 2>&1 ||
+        fail "rpmbuild: $(tail -n 3 "$root.log")"
+}
+
+# $1: file; the same .rpm, of a newer version
+make_newer_rpm() {
+    local tree=$roots/newer
+    rm -rf "$tree"
+    mkdir -p "$tree"
+    rpm2cpio "$rpm" | (cd "$tree" && cpio -idm --quiet)
+    rpmbuild -bb --quiet --target "$(uname -m)-linux" --define "_topdir $roots/newer.rpm" --define "_rpmdir $roots/newer.rpm" --define '_rpmfilename newer.rpm' \
+        --define "version_ $version+1" --define "root_ $tree" --define "__os_install_post %{nil}" --define "debug_package %{nil}" \
+        --define "_build_id_links none" --define "_dbpath $roots/newer.rpm/db" deploy/dist/rpm.spec >"$root.log" 2>&1 || fail "rpmbuild: $(tail -n 3 "$root.log")"
+    mv "$roots/newer.rpm/newer.rpm" "$1"
+    rm -rf "$tree" "$roots/newer.rpm"
+}
+
+# $1: what was done; $2...: the calls of systemctl that the package's scripts made, in their order
+scripts_called() {
+    local done=$1 said
+    shift
+    said=$(cat "$root/tmp/called" 2>/dev/null || true)
+    rm -f "$root/tmp/called"
+    [ "$said" = "$(printf '%s\n' "$@")" ] || fail "$done: the scripts called systemctl: $said"
+}
+
+# By Debian's rpm in a root of Debian, with a systemctl that notes its calls.
+check_rpm_root() {
+    open_root bookworm
+    inside apt-get -qq install -y --no-install-recommends rpm libcurl4 libgnutls30 procps >"$root.log" 2>&1 || fail "$(tail -n 3 "$root.log")"
+    mkdir -p "$root/run/systemd/system"
+    printf '#!/bin/sh\necho "$*" >>/tmp/called\n' >"$root/usr/bin/systemctl"
+    chmod 755 "$root/usr/bin/systemctl"
+    cp "$rpm" "$root/tmp/underspan.rpm"
+    ! inside rpm -i --force-debian /tmp/underspan.rpm >"$root.log" 2>&1 || fail "rpm installed it without its libraries"
+    make_rpm_base
+    inside rpm -i --force-debian --nodeps /tmp/base.rpm >"$root.log" 2>&1 || fail "base: $(tail -n 3 "$root.log")"
+    inside rpm -i --force-debian /tmp/underspan.rpm >"$root.log" 2>&1 || fail "install: $(tail -n 5 "$root.log")"
+    scripts_called install daemon-reload
+    inside rpm -V underspan >"$root.log" 2>&1 || fail "rpm -V: $(cat "$root.log")"
+    runs "$version" /usr
+    install -m644 deploy/underspan.json "$root/etc/underspan/"
+    make_newer_rpm "$root/tmp/newer.rpm"
+    inside rpm -U --force-debian /tmp/newer.rpm >"$root.log" 2>&1 || fail "upgrade: $(tail -n 5 "$root.log")"
+    scripts_called upgrade daemon-reload daemon-reload 'try-restart underspan.service'
+    [ "$(inside rpm -q --qf '%{VERSION}' underspan)" = "$version+1" ] && [ -f "$root/etc/underspan/underspan.json" ] || fail "upgrade"
+    inside rpm -U --force-debian --oldpackage /tmp/underspan.rpm >"$root.log" 2>&1 || fail "rollback: $(tail -n 5 "$root.log")"
+    scripts_called rollback daemon-reload daemon-reload 'try-restart underspan.service'
+    runs "$version" /usr
+    inside rpm -e --force-debian underspan >"$root.log" 2>&1 || fail "remove: $(tail -n 5 "$root.log")"
+    scripts_called remove 'disable --now underspan.service' daemon-reload
+    [ "$(left_over)" = "$(printf 'etc/underspan\netc/underspan/underspan.json')" ] || fail "left over after the removal: $(left_over | xargs)"
+    rm -rf --one-file-system "$root" "$root.log"
+    say "installed, run, upgraded, rolled back, removed by Debian's rpm; the scripts' calls of systemctl are as they must be"
+}
+
 check_rpm() {
     local tree=$roots/rpm
     rm -rf "$tree"
@@ -148,6 +212,19 @@ check_rpm() {
     [ -z "$wrong" ] || fail "the .rpm requires $wrong"
     rm -rf "$tree"
     say "the files of the .deb, no requirement that differs between distributions"
+    check_rpm_root
+}
+
+# the store is this host's, the Python of the other pod is of a clean root
+check_image() {
+    deploy/libchdb.sh
+    deploy/docker/image.sh
+    local archive
+    archive=$(echo build/dist/underspan-*-"$(dpkg --print-architecture)".oci.tar)
+    open_root bookworm
+    python3 tests/dist/image.py "$archive" "$(cat "${archive%.oci.tar}.digest")" "$root" "build/release-$(uname -m)/underspan" >"$root.said" || fail "the image does not run"
+    say "$(cat "$root.said")"
+    rm -rf --one-file-system "$root" "$root.log" "$root.said"
 }
 
 check_again() {
@@ -163,7 +240,7 @@ check_again() {
     say "a second build in another directory has the same bytes"
 }
 
-[ $# -gt 0 ] || set -- bookworm trixie sid bullseye rpm quick systemd again
+[ $# -gt 0 ] || set -- bookworm trixie sid bullseye rpm image quick systemd again
 for suite in "$@"; do
-    case $suite in rpm|quick|systemd|again) "check_$suite" ;; *) check_root ;; esac
+    case $suite in rpm|image|quick|systemd|again) "check_$suite" ;; *) check_root ;; esac
 done
