@@ -207,6 +207,7 @@ dist-arm64: ## the same for arm64, built here (root: unpacks Debian's arm64 libr
 	@deploy/dependencies.sh build dist dist-check
 	@deploy/dist/sysroot.sh arm64 build/cache/sysroot-release-arm64
 	@deploy/dist/dist.sh aarch64 $(CURDIR)/build/cache/sysroot-release-arm64
+	@tests/dist/run.sh arm64
 
 image: ## the image of deploy/docker/Dockerfile without Docker, from the package of dist: an OCI archive and its digest (root)
 	@deploy/dependencies.sh image

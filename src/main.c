@@ -80,6 +80,69 @@ static bool is_of_the_service(const char *word)
 	return false;
 }
 
+/* Words that other programs have for what is done differently here. */
+static const char *elsewhere(const char *word)
+{
+	static const struct {
+		const char *word, *instead;
+	} words[] = {
+		{ "logs", "`journalctl -u underspan`" },
+		{ "log", "`journalctl -u underspan`" },
+		{ "config",
+		  "`underspan run --check` prints it, `underspan help config` explains it" },
+		{ "check",
+		  "`underspan run --check` checks the configuration, `underspan doctor` the host" },
+		{ "upgrade", "install the newer package, then `underspan schema --apply`" },
+		{ "migrate", "`underspan schema --apply` makes and upgrades the tables" },
+		{ "init", "`underspan schema --apply` makes and upgrades the tables" },
+		{ "uninstall", "the package manager does it, as in `apt remove underspan`" },
+		{ "completion",
+		  "the packages have it for bash, `make doc` writes build/doc/underspan.bash" },
+		{ "ps", "`underspan doctor` lists the Python processes" },
+		{ "list", "`underspan doctor` lists processes, `underspan requests` requests" },
+		{ "query", "`underspan sql 'SELECT ...'`" },
+		{ "spans", "`underspan doctor --spans`" },
+		{ "slow", "`underspan requests`" },
+		{ "trace", "`underspan explain TRACE_ID`, or `underspan timeline -p PID`" },
+		{ "record", "`underspan timeline -p PID -o FILE.pftrace`" },
+		{ "watch", "`underspan top`" },
+		{ "profile", "`underspan offcpu -p PID`" },
+		{ "flamegraph", "`underspan offcpu -p PID -o FILE.html`" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (!strcmp(words[i].word, word))
+			return words[i].instead;
+	}
+	return NULL;
+}
+
+/* Options that other commands have, given to one that cannot have them: what to do instead. */
+static const char *option_elsewhere(const char *command, const char *arg)
+{
+	static const struct {
+		const char *command, *option, *instead;
+	} options[] = {
+		{ "explain", "-p", "`underspan requests -p PID` lists requests with their ids" },
+		{ "explain", "--pid", "`underspan requests -p PID` lists requests with their ids" },
+		{ "explain", "--since",
+		  "`underspan requests --since=10m` lists requests with their ids" },
+		{ "explain", "--slowest", "`underspan requests` lists the slowest with their ids" },
+		{ "explain", "--service",
+		  "`underspan requests --service=NAME` lists requests with their ids" },
+		{ "sql", "-q", "the query is an argument, as in `underspan sql 'SELECT 1'`" },
+		{ "sql", "--query", "the query is an argument, as in `underspan sql 'SELECT 1'`" },
+	};
+	size_t len = strcspn(arg, "=");
+
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+		if (!strcmp(options[i].command, command) && strlen(options[i].option) == len &&
+		    !strncmp(options[i].option, arg, len))
+			return options[i].instead;
+	}
+	return NULL;
+}
+
 /* `what`: "command" or "topic". */
 static int refuse(const char *what, const char *name)
 {
@@ -90,6 +153,10 @@ static int refuse(const char *what, const char *name)
 		log_error("there is no %s '%s': the service is systemd's, `systemctl %s "
 			  "underspan`; without it, `underspan run` in a terminal, Ctrl-C to end",
 			  what, name, name);
+		return EXIT_USAGE;
+	}
+	if (elsewhere(name)) {
+		log_error("there is no %s '%s': %s", what, name, elsewhere(name));
 		return EXIT_USAGE;
 	}
 	nearest_begin(&nearest, name, strlen(name));
@@ -118,6 +185,15 @@ static int run_command(const struct command *command, int argc, char **argv)
 {
 	static struct option_table keys[2];
 
+	for (int i = 1; i < argc; i++) {
+		const char *instead = option_elsewhere(command->name, argv[i]);
+
+		if (instead) {
+			log_error("%s has no option %.*s: %s", command->name,
+				  (int)strcspn(argv[i], "="), argv[i], instead);
+			return EXIT_USAGE;
+		}
+	}
 	config_set_known(commands_all_options());
 	keys[0] = clickhouse_options;
 	if (!has_parent(argc, argv)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* DDL for a single server and for clusters. See ddl.h. */
 #include "clickhouse/ddl.h"
+#include "clickhouse/ddl_places.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -262,6 +263,8 @@ int ddl_make(const char *name, const char *text, const char *cluster, struct ddl
 	} else {
 		err = cluster_view(name, plain, view, cluster, &ddl, why);
 	}
+	if (!err && table)
+		err = ddl_places_put(&ddl.statements[0], why);
 	if (err)
 		ddl_free(&ddl);
 	else

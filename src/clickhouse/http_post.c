@@ -264,6 +264,11 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 					      r->exception_code);
 	if (code != CURLE_OK)
 		return transport_error(code, x, sent, said, why);
+	if (r->http_status != 200 && *r->message == '<')
+		return why_fail(why, EREMOTEIO,
+				"%.100s answered HTTP %ld with a web page: is that ClickHouse? Its "
+				"HTTP port is 8123 by default (https: 8443)",
+				x->client->url, r->http_status);
 	if (r->http_status != 200)
 		return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s", x->client->url,
 				r->http_status, *r->message ? r->message : "(no text)");

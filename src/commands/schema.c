@@ -2,6 +2,7 @@
 /* `underspan schema`: prints the DDL of sql/; --apply upgrades a database, --check compares. */
 #include <stdio.h>
 
+#include "clickhouse/ddl_places.h"
 #include "clickhouse/schema.h"
 #include "commands/database.h"
 #include "commands/commands.h"
@@ -28,6 +29,27 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &check,
 	  .help = "print the changes --apply would make; exit code 0: none, 1: some",
+	  .flag_only = true },
+	{ .key = "keep",
+	  .type = OPTION_SECONDS,
+	  .target = &ddl_places.keep_ns,
+	  .arg = "S",
+	  .help = "new tables keep rows this long (TTL); those that exist keep their TTL",
+	  .otherwise = "7d",
+	  .flag_only = true },
+	{ .key = "storage_policy",
+	  .type = OPTION_STRING,
+	  .target = &ddl_places.storage_policy,
+	  .arg = "NAME",
+	  .help = "storage policy of new tables",
+	  .otherwise = "the server's",
+	  .flag_only = true },
+	{ .key = "replica_path",
+	  .type = OPTION_STRING,
+	  .target = &ddl_places.replica_path,
+	  .arg = "PATH",
+	  .help = "path in Keeper of new tables on a cluster",
+	  .otherwise = "/clickhouse/tables/{shard}/{database}/{table}",
 	  .flag_only = true },
 	{ .key = "agents",
 	  .type = OPTION_UINT,
@@ -78,6 +100,8 @@ int command_schema(int argc, char **argv)
 		config_print_help(tables);
 		return EXIT_DONE;
 	}
+	if (!err)
+		err = ddl_places_check(&why);
 	if (!err && apply && check)
 		err = why_fail(&why, EINVAL, "--apply or --check, not both");
 	if (!err)

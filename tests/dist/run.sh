@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye rpm image quick
-# systemd again]`. In each the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C
+# systemd again | arm64]`. In each the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C
 # library, apt must refuse. image: the container image, run by runc as the kubelet runs the DaemonSet. quick: the README's commands to a first answer. systemd: the unit in a booted machine. Finally
 # everything is built again in a different directory: the bytes must be equal. Nothing is installed on this host; the roots
 # are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine.
@@ -227,6 +227,25 @@ check_image() {
     rm -rf --one-file-system "$root" "$root.log" "$root.said"
 }
 
+# The program of the arm64 package under qemu-user, with Debian's arm64 libraries: no BPF there (tests/vm boots arm64 kernels)
+check_arm64() {
+    local deb=build/dist/underspan_*_arm64.deb tree=$roots/arm64 program
+    # shellcheck disable=SC2086
+    [ -f $deb ] || fail "run 'make dist-arm64' first"
+    rm -rf "$tree"
+    # shellcheck disable=SC2086
+    dpkg-deb -x $deb "$tree"
+    program="qemu-aarch64-static -L build/cache/sysroot-release-arm64 $tree/usr/bin/underspan"
+    # shellcheck disable=SC2086
+    [ "$($program version)" = "underspan $(dpkg-deb -f $deb Version)" ] || fail "version"
+    $program run --check --stdout | grep -q '^trackers .*gc_pause' || fail "run --check"
+    cmp <($program schema) <("build/release-$(uname -m)/underspan" schema) || fail "the tables differ from this machine's"
+    $program doctor >"$tree/doctor" 2>&1 && fail "doctor: BPF under qemu-user?"
+    grep -q 'the kernel refused the process object: Function not implemented' "$tree/doctor" || fail "doctor: $(cat "$tree/doctor")"
+    rm -rf "$tree"
+    say "the arm64 program runs under qemu-user: version, run --check, doctor, the same tables"
+}
+
 check_again() {
     local again=$roots/again name
     rm -rf "$again"
@@ -242,5 +261,5 @@ check_again() {
 
 [ $# -gt 0 ] || set -- bookworm trixie sid bullseye rpm image quick systemd again
 for suite in "$@"; do
-    case $suite in rpm|image|quick|systemd|again) "check_$suite" ;; *) check_root ;; esac
+    case $suite in rpm|image|arm64|quick|systemd|again) "check_$suite" ;; *) check_root ;; esac
 done

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows have exactly the columns of the DDL, in order, with the right types."""
+"""Rows have exactly the columns of the DDL, in order, with the right types; what operators choose is in the DDL."""
+import os
 import re
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from agent import run_underspan
 from conftest import GUNICORNS
 from servers import Gunicorn, get
+from store_fixture import Store, underspan
 
 pytestmark = pytest.mark.light
 
@@ -116,3 +118,47 @@ def test_cluster_schema_has_the_same_columns():
     clustered = stored_columns(text)
     for table, columns in single.items():
         assert columns in clustered.values(), table
+
+
+# ---- what operators choose about new tables ----
+
+def test_placeholders_of_a_cluster():
+    """TTL, storage policy and path in Keeper are in the DDL of each table that has rows of hosts; nothing else differs."""
+    plain = run_underspan("schema", "--cluster=main").stdout
+    chosen = run_underspan("schema", "--cluster=main", "--keep=2d", "--storage_policy=cold", "--replica_path=/my/{cluster}/{shard}/{table}")
+    assert (chosen.returncode, chosen.stderr) == (0, "")
+    tables = plain.count("INTERVAL 7 DAY")
+    assert tables == plain.count("SETTINGS ttl_only_drop_parts") >= 17
+    assert chosen.stdout.count("INTERVAL 2 DAY") == chosen.stdout.count("SETTINGS storage_policy = 'cold', ttl_only_drop_parts") == tables
+    assert chosen.stdout.count("'/my/{cluster}/{shard}/{table}', '{replica}'") == plain.count("'/clickhouse/tables/{shard}/{database}/{table}', '{replica}'") == tables
+    assert chosen.stdout.replace("INTERVAL 2 DAY", "INTERVAL 7 DAY").replace("storage_policy = 'cold', ", "") \
+        .replace("/my/{cluster}/{shard}/{table}", "/clickhouse/tables/{shard}/{database}/{table}") == plain
+
+
+def test_placeholders_are_executed(tmp_path):
+    """By the engine; a later --apply and --check without them change and find nothing."""
+    with Store(tmp_path / "db") as s:
+        env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": s.password}
+        for choices in ["--keep=36h", "--storage_policy=default"], []:
+            done = underspan("schema", f"--clickhouse={s.url}", "--apply", *choices, env=env)
+            assert done.returncode == 0, done.stderr
+        made = s.ask("SELECT name, engine_full, storage_policy FROM system.tables WHERE startsWith(name, 'ebpf_') AND name != 'ebpf_schema' FORMAT TSV").splitlines()
+        assert len(made) >= 17
+        for line in made:
+            assert "toIntervalSecond(129600)" in line and "storage_policy = \\'default\\'" in line, line
+        done = underspan("schema", f"--clickhouse={s.url}", "--check", env=env)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("option, words", [
+    ("--keep=7", "INTERVAL 7 SECOND"), ("--keep=1w", "INTERVAL 7 DAY"), ("--keep=30d", "INTERVAL 30 DAY")])
+def test_keep(option, words):
+    assert words in run_underspan("schema", option).stdout
+
+
+@pytest.mark.parametrize("option, words", [
+    ("--keep=1.5", "whole seconds"), ("--keep=x", "not a duration"), ("--storage_policy=a'b", "no policy's name"),
+    ("--replica_path=x/{table}", "such as /clickhouse"), ("--replica_path=/x/{shard}", "without {table}"), ("--replica_path=/x'/{table}", "no path in Keeper")])
+def test_wrong_placeholders(option, words):
+    result = run_underspan("schema", "--cluster=main", option)
+    assert result.returncode == 2 and words in result.stderr and not result.stdout, result

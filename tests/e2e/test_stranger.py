@@ -25,6 +25,13 @@ TYPED = [
     ("restart", USAGE, "systemctl restart underspan"),
     ("install", USAGE, "underspan help"),
     ("help rnu", USAGE, "did you mean run"),
+    ("logs", USAGE, "journalctl -u underspan"),
+    ("config", USAGE, "underspan run --check"),
+    ("upgrade", USAGE, "underspan schema --apply"),
+    ("uninstall", USAGE, "apt remove"),
+    ("flamegraph", USAGE, "offcpu -p PID -o FILE.html"),
+    ("query", USAGE, "underspan sql"),
+    ("ps", USAGE, "underspan doctor"),
     ("--stdout run", USAGE, "the command comes first"),
     # no place, or a wrong one
     ("run", USAGE, "--clickhouse=URL, --store=DIR .* or --stdout"),
@@ -43,6 +50,12 @@ TYPED = [
     (f"sql {SERVER} SELECT", FAILED, "127.0.0.1:1.*is ClickHouse running there.*8123"),
     ("sql --clickhouse=https://127.0.0.1:1 SELECT", FAILED, "is ClickHouse running there.*8443"),
     ("sql --clickhouse=http://no-such-host.invalid:8123 SELECT", FAILED, "no-such-host.invalid"),
+    ("sql -q SELECT", USAGE, "the query is an argument"),
+    ("explain -p 1", USAGE, "underspan requests -p PID"),
+    ("explain --since=10m", USAGE, "underspan requests --since=10m"),
+    ("explain --service=shop", USAGE, "underspan requests --service=NAME"),
+    ("timeline -o x.pftrace", USAGE, "which process.*-p PID"),
+    ("run --stdout -p abc", USAGE, "not a process id"),
     ("explain", USAGE, "TRACE_ID, or REQUEST_ID"),
     (f"explain {SERVER} xyz", USAGE, "32 hex digits"),
     (f"explain {SERVER} 0123456789abcdef0123456789abcdef", FAILED, "is ClickHouse running there"),
@@ -123,8 +136,11 @@ def web_server():
 
 def test_wrong_servers(web_server):
     check_sentence(run_underspan("sql", f"--clickhouse=https://127.0.0.1:{web_server}", "SELECT 1"), FAILED, "does that port speak TLS.*http://")
-    result = run_underspan("sql", f"--clickhouse=http://127.0.0.1:{web_server}", "SELECT 1")
-    assert result.returncode == FAILED and "answered HTTP 404" in result.stderr, result
+    for command in ["sql", "SELECT 1"], ["schema", "--check"], ["requests", "--since=1h"]:
+        check_sentence(run_underspan(command[0], f"--clickhouse=http://127.0.0.1:{web_server}", *command[1:]), FAILED,
+                       "answered HTTP 404 with a web page: is that ClickHouse.*8123")
+    result = run_underspan("doctor", f"--agent=127.0.0.1:{web_server}", timeout=60)
+    assert result.returncode == FAILED and f"what answers at 127.0.0.1:{web_server} is no agent: it has no /metrics" in result.stdout, result
 
 
 def test_a_process_that_is_no_python():

@@ -146,6 +146,9 @@ static int ask_agent(struct findings *all, struct why *why)
 				"what answers at %s is no agent: its /metrics have no counts of "
 				"underspan",
 				agent);
+	if (code == CURLE_HTTP_RETURNED_ERROR)
+		return why_fail(why, EBADMSG, "what answers at %s is no agent: it has no /metrics",
+				agent);
 	return code ? why_fail(why, EIO,
 			       "no agent answers at %s: %s (start the agent with "
 			       "--metrics.listen=%s)",
