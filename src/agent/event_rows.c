@@ -80,6 +80,7 @@ static uint32_t make_of_event(struct rows *rows, const struct source *source, bo
 		tracker->complete(row, &context);
 	if (context.waits_for && !now)
 		return context.waits_for;
+	source->running->event_rows++;
 	send_row(rows, source->running, tracker->table_of ? tracker->table_of(row) : 0, row,
 		 &context);
 	return 0;

@@ -5,6 +5,7 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
+#include "agent/program_costs.h"
 #include "base/log.h"
 #include "base/clock.h"
 #include "workers/reader_process.h"
@@ -12,15 +13,14 @@
 
 enum {
 	SAMPLE_NS = 100 * 1000 * 1000,
-	UPROBE_TRAP_NS = 1500, /* 1-2 us on metal, more in virtual machines */
-	INTERVALS_OVER = 2,    /* before reacting: reading symbols is a one-time cost */
+	INTERVALS_OVER = 2, /* before reacting: reading symbols is a one-time cost */
 	INTERVALS_QUIET = 3,
 	MAX_STEP = 4,
 	MAX_SHIFT = 10,
 };
 static const uint64_t HURRY_NS = NSEC_PER_SEC; /* an interval above the limit */
 
-static double cpu_percent = 1, tracker_cpu_percent = 0.5;
+static double cpu_percent = 1, tracker_cpu_percent = 0.5, rows_per_second = 100;
 static bool may_take_out = true;
 static uint64_t interval_ns = 5 * NSEC_PER_SEC, retry_ns = 60 * NSEC_PER_SEC;
 
@@ -31,7 +31,7 @@ static const struct option options[] = {
 	  .arg = "P",
 	  .help = "limit on the agent's share of the host's CPU, kernel part included; above "
 		  "the limit, events are sampled and rows carry weights; where this does not "
-		  "help, trackers are taken out for a while; 0: no limit",
+		  "help, trackers are taken out for a while; 0: no limit, and no governor",
 	  .max = 100,
 	  .reloadable = true },
 	{ .key = "governor.tracker_cpu_percent",
@@ -40,6 +40,15 @@ static const struct option options[] = {
 	  .arg = "P",
 	  .help = "the same limit for each tracker alone; 0: no limit",
 	  .max = 100,
+	  .reloadable = true },
+	{ .key = "governor.rows_per_second",
+	  .type = OPTION_NUMBER,
+	  .target = &rows_per_second,
+	  .arg = "N",
+	  .help = "limit on the rows of each tracker but request, on average of a minute; above "
+		  "the limit, events shorter than 32 ms are sampled and rows carry weights; "
+		  "0: no limit",
+	  .max = 1e9,
 	  .reloadable = true },
 	{ .key = "governor.interval",
 	  .type = OPTION_SECONDS,
@@ -88,56 +97,6 @@ static const char *name_of(const struct governor *g, size_t i)
 
 /* ---- cost in the kernel ---- */
 
-static void read_program(const struct bpf_program *program, uint64_t *ns, uint64_t *hits)
-{
-	struct bpf_prog_info info = { 0 };
-	__u32 size = sizeof(info);
-	int fd = bpf_program__fd(program);
-
-	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
-		return;
-	*ns += info.run_time_ns;
-	*hits += info.run_cnt;
-	if (info.type == BPF_PROG_TYPE_KPROBE)
-		*ns += info.run_cnt * UPROBE_TRAP_NS;
-}
-
-static void read_object(const struct governor *g, const struct bpf_object_skeleton *skeleton,
-			uint64_t *ns, uint64_t *hits)
-{
-	struct bpf_program *program;
-
-	bpf_object__for_each_program (program, *skeleton->obj) {
-		size_t owner = tracker_set_owner(g->set, skeleton, program);
-
-		read_program(program, &ns[owner], &hits[owner]);
-	}
-}
-
-static void read_programs(const struct governor *g, uint64_t ns[MAX_TRACKERS + 1],
-			  uint64_t hits[MAX_TRACKERS + 1])
-{
-	memset(ns, 0, (MAX_TRACKERS + 1) * sizeof(*ns));
-	memset(hits, 0, (MAX_TRACKERS + 1) * sizeof(*hits));
-	for (size_t i = 0; i < g->set->n; i++) {
-		const struct bpf_object_skeleton *skeleton = g->set->items[i].skeleton;
-		bool seen = !skeleton || g->set->items[i].dead;
-
-		for (size_t k = 0; k < i; k++)
-			seen |= g->set->items[k].skeleton == skeleton;
-		if (!seen)
-			read_object(g, skeleton, ns, hits);
-	}
-	read_object(g, g->set->process_skeleton, ns, hits);
-}
-
-static bool host_keeps_stats(void)
-{
-	AUTO_FCLOSE FILE *f = fopen("/proc/sys/kernel/bpf_stats_enabled", "re");
-
-	return f && fgetc(f) == '1';
-}
-
 static void begin_sample(struct governor *g, uint64_t now_ns)
 {
 	uint64_t ns[MAX_TRACKERS + 1], hits[MAX_TRACKERS + 1];
@@ -146,14 +105,14 @@ static void begin_sample(struct governor *g, uint64_t now_ns)
 	if (g->unmeasured)
 		return;
 	g->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
-	if (g->stats_fd < 0 && !host_keeps_stats()) {
+	if (g->stats_fd < 0 && !program_costs_kept()) {
 		log_info("governor: the run time of BPF programs is not measured (%s): grant "
 			 "CAP_SYS_ADMIN, or set sysctl kernel.bpf_stats_enabled=1",
 			 strerror(errno));
 		g->unmeasured = true;
 		return;
 	}
-	read_programs(g, ns, hits);
+	program_costs_read(g->set, ns, hits);
 	for (size_t i = 0; i < n_items(g); i++) {
 		g->items[i].begin_ns = ns[i];
 		g->items[i].begin_hits = hits[i];
@@ -169,7 +128,7 @@ static void end_sample(struct governor *g, uint64_t now_ns)
 
 	if (g->unmeasured)
 		return;
-	read_programs(g, ns, hits);
+	program_costs_read(g->set, ns, hits);
 	if (g->stats_fd >= 0)
 		close(g->stats_fd);
 	g->stats_fd = -1;
@@ -267,20 +226,33 @@ static void describe_sampling(const struct sampling *sampling, char *buf, size_t
 			 1U << sampling->level);
 }
 
+/* Both limits hold. `ret_text`: the events reported from now on. */
+static bool set_sampling(struct governor *g, size_t i, const struct sampling *for_cpu,
+			 char *ret_text, size_t text_size)
+{
+	struct sampling both = *for_cpu;
+	__u32 zero = 0;
+
+	if (both.level < g->items[i].row_limit.level)
+		both.level = g->items[i].row_limit.level;
+	if (bpf_map_update_elem(g->set->items[i].sampling_fd, &zero, &both, BPF_ANY)) {
+		log_warn("governor: %s: cannot set the sampling: %s", name_of(g, i),
+			 strerror(errno));
+		return false;
+	}
+	describe_sampling(&both, ret_text, text_size);
+	return true;
+}
+
 static void apply_sampling(struct governor *g, size_t i, const struct sampling *sampling,
 			   double limit)
 {
 	struct governor_tracker *t = &g->items[i];
 	char text[160];
-	__u32 zero = 0;
 
 	t->over = t->quiet = 0;
-	if (bpf_map_update_elem(g->set->items[i].sampling_fd, &zero, sampling, BPF_ANY)) {
-		log_warn("governor: %s: cannot set the sampling: %s", name_of(g, i),
-			 strerror(errno));
+	if (!set_sampling(g, i, sampling, text, sizeof(text)))
 		return;
-	}
-	describe_sampling(sampling, text, sizeof(text));
 	log_info("governor: %s costs %.2f %% of this host's CPU (%.2f in the kernel, %.2f in the "
 		 "agent), all together %.2f, the limit is %.2f: events reported from now on: %s",
 		 name_of(g, i), percent_of(cost_of(t)), percent_of(t->bpf_rate),
@@ -302,6 +274,11 @@ static uint32_t at_most(uint32_t value, uint32_t limit)
 	return value < limit ? value : limit;
 }
 
+static uint32_t at_least(uint32_t value, uint32_t limit)
+{
+	return value > limit ? value : limit;
+}
+
 /* Increases sampling of the larger part of the cost. False: no further step. */
 static bool turn_down(struct governor *g, size_t i, double percent, double limit)
 {
@@ -314,7 +291,8 @@ static bool turn_down(struct governor *g, size_t i, double percent, double limit
 	if (g->set->items[i].tracker->sampled_by_skip && t->bpf_rate > t->agent_rate)
 		s.skip_shift = at_most(s.skip_shift + steps, MAX_SHIFT);
 	else if (t->agent_rate >= t->bpf_rate / 4)
-		s.level = at_most(s.level + steps, SAMPLING_LEVEL_MAX);
+		s.level = at_most(at_least(s.level, t->row_limit.level) + steps,
+				  SAMPLING_LEVEL_MAX);
 	if (s.skip_shift == t->sampling.skip_shift && s.level == t->sampling.level)
 		return false;
 	apply_sampling(g, i, &s, limit);
@@ -415,6 +393,26 @@ static void adjust_sampling(struct governor *g)
 	}
 }
 
+static void limit_rows(struct governor *g, uint64_t now_ns)
+{
+	double seconds = (double)(now_ns - g->interval_start_ns) / 1e9;
+	char text[160];
+
+	for (size_t i = 0; i < g->set->n; i++) {
+		const struct running_tracker *running = &g->set->items[i];
+		struct governor_tracker *t = &g->items[i];
+
+		if (running->sampling_fd < 0 || running->tracker->limits_its_rows)
+			continue;
+		if (row_limit_adjust(&t->row_limit, running->event_rows, seconds,
+				     rows_per_second) &&
+		    set_sampling(g, i, &t->sampling, text, sizeof(text)))
+			log_info("governor: %s makes %.0f rows per second, "
+				 "governor.rows_per_second is %g: events reported from now on: %s",
+				 name_of(g, i), t->row_limit.rate, rows_per_second, text);
+	}
+}
+
 /* ---- trackers out and back ---- */
 
 /* Returns whether trackers were taken out or put back. */
@@ -471,6 +469,7 @@ bool governor_tick(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 	if (age < g->pace_ns || now_ns - g->sample_start_ns < SAMPLE_NS)
 		return false;
 	end_sample(g, now_ns);
+	limit_rows(g, now_ns);
 	share_out(g, rows, now_ns);
 	adjust_sampling(g);
 	g->retry_ns = retry_ns;

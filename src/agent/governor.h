@@ -4,6 +4,7 @@
  * samples the events of trackers above their share of the host's CPU; row weights keep sums right
  * (struct sampling, include/events/event.h). Reduces sampling when the load falls. Where sampling
  * does not help, takes trackers out (trackers/take_out.h) and puts them back when the load falls.
+ * Samples also what would be too many rows for the database (row_limit.h).
  *
  * Kernel: BPF run-time statistics, enabled for 0.1 s per interval since they cost 20-40 ns per run;
  * the trap of uprobes is not included and is added. User space: CPU time to make and send rows,
@@ -14,6 +15,7 @@
 
 #include "base/config.h"
 #include "agent/host_load.h"
+#include "agent/row_limit.h"
 #include "trackers/trackers.h"
 
 /* What the governor knows about trackers taken out, see shedding.c. */
@@ -37,7 +39,8 @@ struct governor_cost {
 
 struct governor_tracker {
 	struct governor_cost cost;
-	struct sampling sampling;
+	struct sampling sampling; /* for the limits on CPU */
+	struct row_limit row_limit;
 	uint64_t rows;	     /* at the last interval */
 	uint64_t bpf_rate;   /* ns per second in the last interval */
 	uint64_t agent_rate; /* ns per second in the last interval */

@@ -474,6 +474,7 @@ const struct tracker request_tracker = {
 	TRACKER_ROW(struct request_row),
 	.extra_max = REQUEST_HEAD_BYTES + REQUEST_TAIL_BYTES,
 	.ring_bytes = 1 << 20,
+	.limits_its_rows = true, /* request.rows_per_second */
 	.program_prefix = "request_",
 	.python = &python,
 	.options = options,

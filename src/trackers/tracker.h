@@ -93,6 +93,7 @@ struct tracker {
 	const uint64_t *ring_kib; /* replaces ring_bytes: value of an option */
 	bool of_host;		  /* observes the host, not processes */
 	unsigned int shed_rank;	  /* at the memory limit, rows of higher ranks are dropped first */
+	bool limits_its_rows;	  /* no governor.rows_per_second */
 	bool sampled_by_skip;	  /* the programs apply struct sampling's skip_shift */
 	bool taken_out_last;	  /* by the governor, unless the user has named an order */
 	/* In a shared object: prefix of the programs of this tracker; NULL: all other programs */

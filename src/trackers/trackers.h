@@ -19,6 +19,7 @@ struct running_tracker {
 	uint64_t bad_events;	   /* records of a wrong size */
 	uint64_t of_refused;	   /* events of refused processes */
 	uint64_t rows;		   /* of both tables */
+	uint64_t event_rows;	   /* of both tables, made of events */
 	uint64_t own_rows;	   /* of the first table, made without an event */
 	uint64_t out_since_ns;	   /* taken out by the governor, see take_out.h; 0: it measures */
 	uint64_t dropped_open;	   /* open intervals dropped when it was put back */

@@ -125,6 +125,30 @@ def test_without_a_storm_every_event_is_a_row(debian_python, start_agent, start_
     assert all(r["weight"] == 1 for r in agent.rows["ebpf_gc_pause"])
 
 
+@pytest.mark.alone
+def test_many_rows_are_a_sample_after_a_minutes_worth(debian_python, start_agent, start_workload):
+    """Limits on CPU that are never reached, and 10 rows a second: 600 connections are a row each, of more a part, with weights."""
+    workload = start_workload(debian_python, "storm.py", 1, SECONDS)
+    agent = start_agent("--governor.cpu_percent=100", "--governor.tracker_cpu_percent=0", "--governor.interval=1",
+                        "--governor.rows_per_second=10", f"--pid={workload.pid}", trackers=["tcp_connect", "gc_pause"])
+    workload.wait_covered(agent)
+    workload.say()
+    truth = workload.read()
+    host.wait_until(lambda: re.search("tcp_connect makes .*all, sampling is off", agent.stderr), 60, "all rows come back")
+    workload.finish()
+    agent.stop()
+    found = counts.check(agent)
+    connects = sorted(agent.select("ebpf_tcp_connect", lambda r: r["host_pid"] == workload.pid and
+                                   truth["begin"] <= host.monotonic_ns(r["start_time"]) <= truth["end"]), key=lambda r: r["start_time"])
+    assert truth["connected"] > 3000 and found["tcp_connect"]["sampled"] > truth["connected"] / 4
+    assert all(r["weight"] == 1 for r in connects[:300])  # each connection has a second row, at its end
+    assert max(r["weight"] for r in connects) > 16
+    check_estimate([r["weight"] for r in connects], truth["connected"],
+                   found["tcp_connect"]["lost_ring"] + found["tcp_connect"]["lost_state"], "connects")
+    assert re.search(r"governor: tcp_connect makes \d+ rows per second, governor.rows_per_second is 10: .*all of \d+ ms and longer", agent.stderr)
+    assert not found["gc_pause"]["sampled"] and "costs" not in agent.stderr
+
+
 # ---- trackers taken out ----
 
 KERNEL_LIMIT = 2  # percent of all CPUs: a fraction of the storm's cost, on a busy machine as well
