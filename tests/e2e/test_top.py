@@ -6,9 +6,13 @@ import re
 import signal
 import subprocess
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 
+import host
+import servers
 from agent import UNDERSPAN, run_underspan
 from test_errors import USAGE, check_sentence
 
@@ -92,6 +96,47 @@ def test_once_is_what_the_threads_did(cleanup):
     assert 0.9 * naps < lines["nap"]["sleep"] <= naps * 1.001, (lines, naps)
     assert abs(sum(t["shares"]["sleep"] for t in found["threads"]) - found["shares"]["sleep"]) < 0.001
     assert abs(sum(line["shares"]["sleep"] for line in found["lines"]) - found["shares"]["sleep"]) < 0.02
+
+
+BLOCKS = """
+import time
+async def app(scope, receive, send):
+    begin = time.monotonic_ns()
+    time.sleep(0.1)
+    slept = str(time.monotonic_ns() - begin).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0"), (b"x-ns", slept)]})
+    await send({"type": "http.response.body", "body": b""})
+"""
+
+
+def test_blocking_calls_of_a_loop_are_its_sleep(cleanup, tmp_path):
+    """Known calls of one event loop, all after the trackers have attached: earlier ones are in no sum, and in no request."""
+    (tmp_path / "blocks.py").write_text(BLOCKS)
+    port = servers.free_port()
+    server = servers.Server(["/usr/bin/python3", "-m", "uvicorn", f"--port={port}", "--log-level=error", "--loop=asyncio", "--lifespan=off", "blocks:app"],
+                            cwd=tmp_path)
+    cleanup.append(server)
+
+    def ask():
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                return int(answer.headers["x-ns"])
+        except urllib.error.URLError:
+            assert server.process.poll() is None, "\n".join(server.log)
+    host.wait_until(ask, 30, "uvicorn answers")
+    top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "-d0", f"-p{server.pid}"], stdout=subprocess.PIPE, text=True)
+    cleanup.append(top)
+    until_attached(top.pid)
+    truth = sum(ask() for _ in range(12)) / 1e9
+    time.sleep(1)
+    top.send_signal(signal.SIGINT)
+    report = json.loads(top.communicate(timeout=30)[0])
+    [found] = report["processes"]
+    slept = found["shares"]["sleep"] * report["duration_s"]
+    assert found["requests"] == 12 and slept == pytest.approx(truth, rel=0.03), (slept, truth, report["duration_s"])
+    assert found["request_parts_ns"]["sleep"] / 1e9 == pytest.approx(truth, rel=0.03)
+    [line] = [line for line in found["lines"] if line["line"].startswith("app (")]
+    assert line["shares"]["sleep"] * report["duration_s"] == pytest.approx(truth, rel=0.03)
 
 
 def test_once_as_text(cleanup):
