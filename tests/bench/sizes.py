@@ -24,7 +24,7 @@ AGENT = os.environ.get("UNDERSPAN", os.path.join(HERE, "..", "..", "build", "und
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 60
 RATE = float(sys.argv[2]) if len(sys.argv) > 2 else 100
 CLIENTS = 8
-WARM_UP = float(os.environ.get("WARM", 100))  # the burst of a minute at twice the limit, and steps of the limit; the rows until then go with TRUNCATE
+WARM_UP = 100  # the burst of a minute at twice the limit, and steps of the limit; the rows until then go with TRUNCATE
 
 
 def free_port():
