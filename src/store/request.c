@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "store/exchange.h"
 #include "store/query.h"
 
 enum {
@@ -16,13 +17,16 @@ enum {
 };
 
 struct request {
+	struct exchange exchange; /* first */
 	struct request_context *context;
-	struct client *client;
-	struct body body;
 	struct failure failure;
-	size_t drained, max_drained;
-	bool is_plain, answered;
+	bool is_plain;
 };
+
+static struct request *request_of(struct exchange *e)
+{
+	return (struct request *)e;
+}
 
 static const char *request_header(struct MHD_Connection *c, const char *name)
 {
@@ -103,12 +107,15 @@ static void begin_body(struct request *r, struct MHD_Connection *c)
 		set_failure(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
 			    "The request's body has %.20s bytes, over the limit of %zu", length,
 			    r->context->budget.max_body);
-	else if (body_begin(&r->body, &r->context->budget, body_encoding_parse(encoding)) < 0)
+	else if (body_begin(&r->exchange.body, &r->context->budget, body_encoding_parse(encoding)) <
+		 0)
 		set_failure(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 }
 
-static void fail_body(struct request *r, int err)
+static void refuse_body(struct exchange *e, int err)
 {
+	struct request *r = request_of(e);
+
 	switch (err) {
 	case -EFBIG:
 		set_failure(&r->failure, EXCEPTION_QUERY_IS_TOO_LARGE,
@@ -130,23 +137,18 @@ static void fail_body(struct request *r, int err)
 	default:
 		set_failure(&r->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 	}
-	body_free(&r->body);
+	e->drains = true;
+	body_free(&e->body);
 }
 
 static enum MHD_Result send_response(struct request *r, struct MHD_Connection *c,
 				     struct MHD_Response *response, unsigned int status)
 {
-	enum MHD_Result queued;
-
-	if (!response)
-		return MHD_NO;
 	/* no keep-alive for untrusted clients */
-	if (atomic_load(&r->context->stopping) || !client_is_trusted(r->client))
+	if (response &&
+	    (atomic_load(&r->context->stopping) || !client_is_trusted(r->exchange.client)))
 		MHD_add_response_header(response, "Connection", "close");
-	queued = MHD_queue_response(c, status, response);
-	MHD_destroy_response(response);
-	r->answered = true;
-	return queued;
+	return exchange_respond(&r->exchange, c, status, response);
 }
 
 static enum MHD_Result send_failure(struct request *r, struct MHD_Connection *c)
@@ -200,111 +202,88 @@ static enum MHD_Result answer_plain(struct request *r, struct MHD_Connection *c,
 	return send_text(r, c, 200, "Ok.\n");
 }
 
-static enum MHD_Result begin_request(struct request *r, struct MHD_Connection *c, const char *url,
+static void init_request(struct exchange *e, void *server)
+{
+	request_of(e)->context = server;
+}
+
+static enum MHD_Result begin_request(struct exchange *e, struct MHD_Connection *c, const char *url,
 				     const char *method)
 {
-	const char *length = request_header(c, "Content-Length");
+	struct request *r = request_of(e);
 
 	r->is_plain = is_plain(c, url, method);
-	r->max_drained = MAX_DRAINED_BYTES;
+	e->max_drained = MAX_DRAINED_BYTES;
 	authenticate(r, c);
 	if (!r->failure.code)
-		client_trust(r->client);
-	client_sends(r->client, 0);
+		client_trust(e->client);
+	client_sends(e->client, 0);
+	e->drains = r->is_plain || r->failure.code;
 	if (r->is_plain)
 		return MHD_YES;
 	if (!r->failure.code) {
-		r->max_drained = 2 * r->context->budget.max_body;
+		e->max_drained = 2 * r->context->budget.max_body;
 		begin_body(r, c);
 	}
 	if (!r->failure.code && atomic_load(&r->context->stopping))
 		set_failure(&r->failure, EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES,
 			    "The store is shutting down");
-	/* too long to drain */
-	if (r->failure.code && length && strtoull(length, NULL, 10) > r->max_drained)
-		return send_failure(r, c);
-	return MHD_YES;
-}
-
-static enum MHD_Result take_upload(struct request *r, const char *upload, size_t *upload_size)
-{
-	size_t n = *upload_size;
-	int err;
-
-	*upload_size = 0;
-	client_sends(r->client, n);
-	if (r->failure.code || r->is_plain) {
-		r->drained += n;
-		return r->drained > r->max_drained ? MHD_NO : MHD_YES;
-	}
-	err = body_append(&r->body, upload, n);
-	if (err)
-		fail_body(r, err);
-	return MHD_YES;
+	e->drains = r->failure.code != 0;
+	return e->drains && exchange_is_too_long(e, c) ? send_failure(r, c) : MHD_YES;
 }
 
 static enum MHD_Result answer_query(struct request *r, struct MHD_Connection *c, const char *method)
 {
 	unsigned int status = MHD_HTTP_INTERNAL_SERVER_ERROR;
+	struct body *body = &r->exchange.body;
 	struct MHD_Response *response;
-	int err;
+	int err = r->failure.code ? 0 : body_finish(body);
 
-	if (!r->failure.code) {
-		err = body_finish(&r->body);
-		if (err)
-			fail_body(r, err);
-	}
+	if (err)
+		refuse_body(&r->exchange, err);
 	if (r->failure.code)
 		return send_failure(r, c);
-	client_waits(r->client);
+	client_waits(r->exchange.client);
 	/* microhttpd's timeout is for slow clients, not for the engine */
 	MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
 	response = query_respond(r->context, c, strcmp(method, "POST") != 0,
-				 (struct text){ r->body.bytes ?: "", r->body.len }, &status);
+				 (struct text){ body->bytes ?: "", body->len }, &status);
 	MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, r->context->client_timeout_s);
-	body_free(&r->body);
+	body_free(body);
 	return send_response(r, c, response, status);
 }
+
+static enum MHD_Result answer(struct exchange *e, struct MHD_Connection *c, const char *url,
+			      const char *method)
+{
+	struct request *r = request_of(e);
+
+	return r->is_plain ? answer_plain(r, c, url, method) : answer_query(r, c, method);
+}
+
+static const struct exchange_kind requests = { .size = sizeof(struct request),
+					       .init = init_request,
+					       .begin = begin_request,
+					       .refuse_body = refuse_body,
+					       .answer = answer };
 
 enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, const char *url,
 			       const char *method, const char *version, const char *upload,
 			       size_t *upload_size, void **request_cls)
 {
 	struct request_context *context = cls;
-	struct request *r = *request_cls;
 
 	(void)version;
-	if (!r) {
-		r = client_of(connection) ? calloc(1, sizeof(*r)) : NULL;
-		if (!r)
-			return MHD_NO;
-		r->context = context;
-		r->client = client_of(connection);
-		*request_cls = r;
-		atomic_fetch_add(&context->active, 1);
-		return begin_request(r, connection, url, method);
-	}
-	if (r->answered)
-		return MHD_NO;
-	if (*upload_size)
-		return take_upload(r, upload, upload_size);
-	return r->is_plain ? answer_plain(r, connection, url, method)
-			   : answer_query(r, connection, method);
+	return exchange_handle(&requests, context, &context->active, connection, url, method,
+			       upload, upload_size, request_cls);
 }
 
 void request_completed(void *cls, struct MHD_Connection *connection, void **request_cls,
 		       enum MHD_RequestTerminationCode how)
 {
 	struct request_context *context = cls;
-	struct request *r = *request_cls;
 
 	(void)connection;
 	(void)how;
-	if (!r)
-		return;
-	client_done(r->client);
-	body_free(&r->body);
-	free(r);
-	*request_cls = NULL;
-	atomic_fetch_sub(&context->active, 1);
+	exchange_completed(&context->active, request_cls);
 }

@@ -16,6 +16,7 @@
 #include "store/body.h"
 #include "store/clients.h"
 #include "store/dialect.h"
+#include "store/exchange.h"
 #include "store/otlp/insert.h"
 #include "store/otlp/traces.h"
 
@@ -44,15 +45,17 @@ struct otlp_receiver {
 };
 
 struct request {
+	struct exchange exchange; /* first */
 	struct otlp_receiver *receiver;
-	struct client *client;
-	struct body body;
 	enum otlp_encoding encoding;
 	unsigned int status; /* of a refusal; 0: none */
 	struct why why;
-	size_t drained;
-	bool answered;
 };
+
+static struct request *request_of(struct exchange *e)
+{
+	return (struct request *)e;
+}
 
 static void refuse(struct request *r, unsigned int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void refuse(struct request *r, unsigned int status, const char *fmt, ...)
@@ -62,6 +65,7 @@ static void refuse(struct request *r, unsigned int status, const char *fmt, ...)
 	if (r->status)
 		return;
 	r->status = status;
+	r->exchange.drains = true;
 	va_start(ap, fmt);
 	vsnprintf(r->why.text, sizeof(r->why.text), fmt, ap);
 	va_end(ap);
@@ -125,14 +129,17 @@ static void check_head(struct request *r, struct MHD_Connection *c, const char *
 		       MAX_BODY_BYTES);
 	else if (atomic_load(&r->receiver->stopping))
 		refuse(r, 503, "the store is shutting down");
-	else if (body_begin(&r->body, &r->receiver->budget, body_encoding_parse(packed)) < 0)
+	else if (body_begin(&r->exchange.body, &r->receiver->budget, body_encoding_parse(packed)) <
+		 0)
 		refuse(r, 503, "out of memory");
 }
 
 /* ---- the body ---- */
 
-static void fail_body(struct request *r, int err)
+static void refuse_body(struct exchange *e, int err)
 {
+	struct request *r = request_of(e);
+
 	switch (err) {
 	case -EFBIG:
 		refuse(r, 413, "over the limit of %d bytes, unpacked; send fewer spans",
@@ -144,24 +151,7 @@ static void fail_body(struct request *r, int err)
 	default: /* -ENOBUFS, -ENOMEM */
 		refuse(r, 503, "too many requests at a time; try again");
 	}
-	body_free(&r->body);
-}
-
-static enum MHD_Result take_upload(struct request *r, const char *upload, size_t *upload_size)
-{
-	size_t n = *upload_size;
-	int err;
-
-	*upload_size = 0;
-	client_sends(r->client, n);
-	if (r->status) {
-		r->drained += n;
-		return r->drained > MAX_DRAINED_BYTES ? MHD_NO : MHD_YES;
-	}
-	err = body_append(&r->body, upload, n);
-	if (err)
-		fail_body(r, err);
-	return MHD_YES;
+	body_free(&e->body);
 }
 
 /* ---- the answer ---- */
@@ -200,14 +190,15 @@ static void fail_insert(struct request *r, int code, const struct why *why)
 
 static void store_spans(struct request *r, struct otlp_result *result)
 {
+	struct body *body = &r->exchange.body;
 	struct buffer rows = { 0 };
 	struct why why = { { 0 } };
 	int err;
 
 	pthread_mutex_lock(&r->receiver->decoding);
-	err = otlp_rows((struct text){ r->body.bytes ?: "", r->body.len }, r->encoding, &rows,
-			result, &why);
-	body_free(&r->body);
+	err = otlp_rows((struct text){ body->bytes ?: "", body->len }, r->encoding, &rows, result,
+			&why);
+	body_free(body);
 	if (err)
 		refuse(r, err == -EFBIG ? 413 : err == -EBADMSG ? 400 : 503, "%s", why.text);
 	err = err || !rows.len ? 0
@@ -224,7 +215,6 @@ static enum MHD_Result respond(struct request *r, struct MHD_Connection *c,
 {
 	struct buffer b = { 0 };
 	struct MHD_Response *response;
-	enum MHD_Result queued;
 	int err = r->status ? otlp_refusal(r->encoding, r->why.text, &b)
 			    : otlp_success(r->encoding, result, &b);
 
@@ -247,24 +237,25 @@ static enum MHD_Result respond(struct request *r, struct MHD_Connection *c,
 		MHD_add_response_header(response, "WWW-Authenticate", "Basic realm=\"OTLP\"");
 	if (r->status || atomic_load(&r->receiver->stopping))
 		MHD_add_response_header(response, "Connection", "close");
-	queued = MHD_queue_response(c, r->status ?: 200, response);
-	MHD_destroy_response(response);
-	r->answered = true;
-	return queued;
+	return exchange_respond(&r->exchange, c, r->status ?: 200, response);
 }
 
-static enum MHD_Result answer(struct request *r, struct MHD_Connection *c)
+static enum MHD_Result answer(struct exchange *e, struct MHD_Connection *c, const char *url,
+			      const char *method)
 {
+	struct request *r = request_of(e);
 	struct otlp_result result = { 0 };
-	int err = r->status ? 0 : body_finish(&r->body);
+	int err = r->status ? 0 : body_finish(&e->body);
 
+	(void)url;
+	(void)method;
 	if (err)
-		fail_body(r, err);
+		refuse_body(e, err);
 	if (!r->status) {
 		/* an exporter keeps the connection; a connection without a request is closed soon
 		 */
-		client_trust(r->client);
-		client_waits(r->client);
+		client_trust(e->client);
+		client_waits(e->client);
 		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
 		store_spans(r, &result);
 		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, r->receiver->timeout_s);
@@ -273,58 +264,51 @@ static enum MHD_Result answer(struct request *r, struct MHD_Connection *c)
 	return respond(r, c, &result);
 }
 
-static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const char *url,
+static void init_request(struct exchange *e, void *server)
+{
+	request_of(e)->receiver = server;
+	e->max_drained = MAX_DRAINED_BYTES;
+}
+
+static enum MHD_Result begin(struct exchange *e, struct MHD_Connection *c, const char *url,
 			     const char *method)
 {
-	const char *length = header(c, "Content-Length");
+	struct request *r = request_of(e);
 	struct otlp_result none = { 0 };
 
 	check_head(r, c, url, method);
-	client_sends(r->client, 0);
-	if (!r->status || !length || strtoull(length, NULL, 10) <= MAX_DRAINED_BYTES)
+	client_sends(e->client, 0);
+	if (!r->status || !exchange_is_too_long(e, c))
 		return MHD_YES;
 	count(r, &none);
 	return respond(r, c, &none);
 }
+
+static const struct exchange_kind requests = { .size = sizeof(struct request),
+					       .init = init_request,
+					       .begin = begin,
+					       .refuse_body = refuse_body,
+					       .answer = answer };
 
 static enum MHD_Result handle(void *cls, struct MHD_Connection *c, const char *url,
 			      const char *method, const char *version, const char *upload,
 			      size_t *upload_size, void **request_cls)
 {
 	struct otlp_receiver *o = cls;
-	struct request *r = *request_cls;
 
 	(void)version;
-	if (!r) {
-		r = client_of(c) ? calloc(1, sizeof(*r)) : NULL;
-		if (!r)
-			return MHD_NO;
-		r->receiver = o;
-		r->client = client_of(c);
-		*request_cls = r;
-		atomic_fetch_add(&o->active, 1);
-		return begin(r, c, url, method);
-	}
-	if (r->answered)
-		return MHD_NO;
-	return *upload_size ? take_upload(r, upload, upload_size) : answer(r, c);
+	return exchange_handle(&requests, o, &o->active, c, url, method, upload, upload_size,
+			       request_cls);
 }
 
 static void completed(void *cls, struct MHD_Connection *c, void **request_cls,
 		      enum MHD_RequestTerminationCode how)
 {
 	struct otlp_receiver *o = cls;
-	struct request *r = *request_cls;
 
 	(void)c;
 	(void)how;
-	if (!r)
-		return;
-	client_done(r->client);
-	body_free(&r->body);
-	free(r);
-	*request_cls = NULL;
-	atomic_fetch_sub(&o->active, 1);
+	exchange_completed(&o->active, request_cls);
 }
 
 /* ---- start and stop ---- */
