@@ -8,7 +8,7 @@
  *
  * Kernel: BPF run-time statistics, enabled for 0.1 s per interval since they cost 20-40 ns per run;
  * the trap of uprobes is not included and is added. User space: CPU time to make and send rows,
- * divided by rows. Work shared by gil_wait and off_cpu in a program counts for off_cpu if running.
+ * divided by rows. Work shared by trackers in a program counts for one of them (program_owner.c).
  */
 #ifndef UNDERSPAN_AGENT_GOVERNOR_H
 #define UNDERSPAN_AGENT_GOVERNOR_H

@@ -284,9 +284,9 @@ static void describe_probed(struct probe_health_row *row, const struct running_t
 {
 	const struct tracker *tracker = running->tracker;
 
-	row->live = !running->dead && (!tracker_attaches(tracker) || binary->live[i]);
+	row->live = !running->dead && (!tracker_attaches(tracker) || binary->probes[i].live);
 	row->method = row->live && tracker_attaches(tracker) ? tracker->python->method(binary) : "";
-	row->reason = row->live ? "" : binary->refused[i].text;
+	row->reason = row->live ? "" : binary->probes[i].refused.text;
 }
 
 /* Row of a refused process: trackers independent of the interpreter still produce rows, without

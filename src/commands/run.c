@@ -309,8 +309,9 @@ static void print_tracker(const struct tracker *tracker)
 	printf("{\"tracker\": \"%s\", \"tables\": [\"%s\"", tracker->name, tracker->table.name);
 	if (tracker->second_table)
 		printf(", \"%s\"", tracker->second_table->name);
-	printf("], \"of_host\": %s, \"probes_python\": %s, \"options\": [",
-	       tracker->of_host ? "true" : "false", tracker_attaches(tracker) ? "true" : "false");
+	printf("], \"of_host\": %s, \"probes_python\": %s, \"shed_rank\": %u, \"options\": [",
+	       tracker->of_host ? "true" : "false", tracker_attaches(tracker) ? "true" : "false",
+	       tracker->shed_rank);
 	for (size_t i = 0; i < tracker->n_options; i++)
 		printf("%s\"%s\"", i ? ", " : "", tracker->options[i].key);
 	puts("]}");

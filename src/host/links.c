@@ -92,9 +92,9 @@ void link_list_destroy_together(struct link_list *list)
 }
 
 struct retirement {
-	struct link_list *lists;
-	size_t n;
 	atomic_bool *done;
+	size_t n;
+	struct link_list *lists[];
 };
 
 static void *retire(void *of)
@@ -102,25 +102,26 @@ static void *retire(void *of)
 	struct retirement *retirement = of;
 
 	for (size_t i = 0; i < retirement->n; i++)
-		link_list_destroy_together(&retirement->lists[i]);
+		link_list_destroy_together(retirement->lists[i]);
 	atomic_store(retirement->done, true);
 	free(retirement);
 	return NULL;
 }
 
-void links_retire(struct link_list *lists, size_t n, atomic_bool *done)
+void links_retire(struct link_list *const *lists, size_t n, atomic_bool *done)
 {
-	struct retirement *retirement = malloc(sizeof(*retirement));
+	struct retirement *retirement = malloc(sizeof(*retirement) + n * sizeof(*lists));
 	pthread_attr_t attributes;
 	pthread_t thread;
 
 	if (!retirement) {
 		for (size_t i = 0; i < n; i++)
-			link_list_destroy(&lists[i]);
+			link_list_destroy(lists[i]);
 		atomic_store(done, true);
 		return;
 	}
-	*retirement = (struct retirement){ lists, n, done };
+	*retirement = (struct retirement){ .done = done, .n = n };
+	memcpy(retirement->lists, lists, n * sizeof(*lists));
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	if (pthread_create(&thread, &attributes, retire, retirement))

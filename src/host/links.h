@@ -35,6 +35,6 @@ void link_list_take(struct link_list *list, struct bpf_object_skeleton *skeleton
 
 /* Destroys the lists on a new thread, which sets *done; synchronously if no thread can
  * be created. */
-void links_retire(struct link_list *lists, size_t n, atomic_bool *done);
+void links_retire(struct link_list *const *lists, size_t n, atomic_bool *done);
 
 #endif

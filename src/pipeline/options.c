@@ -54,7 +54,7 @@ static const struct option options[] = {
 	  .arg = "A,B",
 	  .help = "trackers with rows to drop first above memory_bytes, and to be taken out first "
 		  "by the governor, in this order",
-	  .otherwise = "off_cpu,gil_wait" },
+	  .otherwise = "those of the highest shed_rank in `run --list`" },
 	{ .key = "async_insert",
 	  .type = OPTION_BOOL,
 	  .target = &pipeline_async_insert,

@@ -88,10 +88,14 @@ static int take_id(void)
 /* The id stays reserved until no probe can fire. */
 static void binary_retire(struct python_binary *binary)
 {
+	struct link_list *lists[MAX_PROBE_SETS];
+
 	hooks.leave(binary, hooks.context);
 	binary->next = retired;
 	retired = binary;
-	links_retire(binary->links, MAX_TRACKERS, &binary->detached);
+	for (size_t i = 0; i < MAX_PROBE_SETS; i++)
+		lists[i] = &binary->probes[i].links;
+	links_retire(lists, MAX_PROBE_SETS, &binary->detached);
 }
 
 static void remove_binary(struct python_binary *binary)
@@ -159,8 +163,8 @@ static bool may_be_same(const struct file_identity *a, const struct file_identit
 
 static bool is_probed(const struct python_binary *binary)
 {
-	for (size_t i = 0; i < MAX_TRACKERS; i++) {
-		if (binary->links[i].n)
+	for (size_t i = 0; i < MAX_PROBE_SETS; i++) {
+		if (binary->probes[i].links.n)
 			return true;
 	}
 	return false;

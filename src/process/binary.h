@@ -16,7 +16,7 @@
 #include "python_offsets.h"
 #include "base/util.h"
 
-enum { MAX_BINARIES = 256, MAX_TRACKERS = 16 };
+enum { MAX_BINARIES = 256, MAX_PROBE_SETS = 16 };
 
 enum binary_kind {
 	BINARY_PYTHON,		/* interpreter: executable or libpython */
@@ -24,6 +24,13 @@ enum binary_kind {
 	BINARY_REFUSED,		/* Python that cannot be traced; see `why` */
 	BINARY_OTHER,
 	BINARY_UNKNOWN, /* not examined, or not possible */
+};
+
+/* Probes of one kind in a binary; numbered by binaries_hooks.attach(). */
+struct probe_set {
+	struct link_list links;
+	bool live;	    /* attached */
+	struct why refused; /* why not */
 };
 
 struct python_binary {
@@ -37,16 +44,14 @@ struct python_binary {
 	struct python_offsets offsets;
 	uint32_t users; /* live processes */
 	uint64_t unused_since_ns;
-	struct link_list links[MAX_TRACKERS];
-	bool live[MAX_TRACKERS];	  /* whether the tracker is attached */
-	struct why refused[MAX_TRACKERS]; /* why not */
-	atomic_bool detached;		  /* all links are closed */
-	struct python_binary *next;	  /* list of retired binaries */
+	struct probe_set probes[MAX_PROBE_SETS];
+	atomic_bool detached;	    /* all links are closed */
+	struct python_binary *next; /* list of retired binaries */
 	UT_hash_handle hh;
 };
 
 /*
- * `attach`: called for each new binary on a reader thread; fills links, live and refused. `leave`:
+ * `attach`: called for each new binary on a reader thread; fills the probe sets. `leave`:
  * called before the links are closed, which takes a while; events of the probes must be ignored
  * from then on.
  */

@@ -13,20 +13,19 @@ void tracker_set_attach_binary(struct python_binary *binary, void *context)
 
 	for (size_t i = 0; i < set->n; i++) {
 		const struct tracker *tracker = set->items[i].tracker;
-		int err;
+		struct probe_set *probes = &binary->probes[i];
 
 		if (!tracker_attaches(tracker) || set->items[i].dead)
 			continue;
-		err = tracker->python->attach(binary, &binary->links[i], &binary->refused[i]);
-		binary->live[i] = err == 0;
-		if (err) {
-			link_list_destroy(&binary->links[i]);
+		probes->live = !tracker->python->attach(binary, &probes->links, &probes->refused);
+		if (!probes->live) {
+			link_list_destroy(&probes->links);
 			log_warn("%s: %s: not probed: %s", tracker->name, binary->path,
-				 binary->refused[i].text);
+				 probes->refused.text);
 		} else {
 			log_info("%s: %s: Python %u.%u.%u, %zu probes, found by %s", tracker->name,
 				 binary->path, binary->image.major, binary->image.minor,
-				 binary->image.micro, binary->links[i].n_probes,
+				 binary->image.micro, probes->links.n_probes,
 				 tracker->python->method(binary));
 		}
 	}
@@ -39,7 +38,7 @@ void tracker_set_leave_binary(const struct python_binary *binary, void *context)
 	for (size_t i = 0; i < set->n; i++) {
 		const struct tracker_python *python = set->items[i].tracker->python;
 
-		if (python && python->leave && binary->live[i])
+		if (python && python->leave && binary->probes[i].live)
 			python->leave(binary);
 	}
 }

@@ -128,7 +128,7 @@ void tracker_take_out(struct running_tracker *running, uint64_t now_ns)
 	c->begun = true;
 	atomic_store(&c->done, false);
 	take_links(running, &c->links);
-	links_retire(&c->links, 1, &c->done);
+	links_retire(&(struct link_list *){ &c->links }, 1, &c->done);
 }
 
 static bool still_closing(const struct running_tracker *running)

@@ -51,6 +51,8 @@ struct tracker_output {
 	void *context;
 };
 
+enum { MAX_TRACKERS = MAX_PROBE_SETS };
+
 /*
  * Hooks for Python processes. Thread: the collector, except attach(). Each may be NULL.
  */

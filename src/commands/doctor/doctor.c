@@ -226,9 +226,9 @@ static bool describe_tracker(const struct tracker *tracker, const struct python_
 			true, tracker->name,
 			walkable ? "needs no probe in the process; rows have Python stacks"
 				 : "needs no probe in the process; rows have no Python stacks");
-	if (!binary->live[i])
-		return doctor_say(false, tracker->name, binary->refused[i].text);
-	snprintf(line, sizeof(line), "%zu probes, found by %s%s%s", binary->links[i].n,
+	if (!binary->probes[i].live)
+		return doctor_say(false, tracker->name, binary->probes[i].refused.text);
+	snprintf(line, sizeof(line), "%zu probes, found by %s%s%s", binary->probes[i].links.n,
 		 tracker->python->method(binary), symbols ? ": " : "", symbols ? symbols : "");
 	return doctor_say(true, tracker->name, line);
 }
@@ -305,9 +305,10 @@ static void find_fault(uint32_t pid, const struct binary_file *file, struct why 
 	for (size_t i = 0; i < set->n; i++) {
 		const struct tracker *tracker = set->items[i].tracker;
 
-		if (set->items[i].dead || !tracker_attaches(tracker) || file->binary->live[i])
+		if (set->items[i].dead || !tracker_attaches(tracker) ||
+		    file->binary->probes[i].live)
 			continue;
-		why_fail(why, 0, "%s: %s", tracker->name, file->binary->refused[i].text);
+		why_fail(why, 0, "%s: %s", tracker->name, file->binary->probes[i].refused.text);
 		return;
 	}
 }
