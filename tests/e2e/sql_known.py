@@ -151,7 +151,7 @@ class Maker:
     def ebpf_off_cpu_profile(self):
         for start in self.moments(600):
             row = {**self.common(start, 10_000 * MS), **self.name_read_late(), **self.waited(), "count": self.random.randrange(1, 9),
-                   "off_ns": self.random.randrange(1, 900 * MS), "runq_ns": self.random.randrange(9 * MS), "min_ns": 1,
+                   "off_ns": self.random.randrange(1, 900 * MS), "runq_ns": self.random.randrange(90 * MS), "min_ns": 1,
                    "max_ns": self.random.randrange(1, 90 * MS)}
             if self.random.random() < 0.1:  # found no room in the kernel
                 row |= {"pid": 0, "tid": 0, "host_pid": 0, "host_tid": 0, "user_stack": [], "py_stack": [], "container_id": ""}
@@ -384,6 +384,11 @@ class Maker:
     def all(self):
         tables = [name for name in vars(Maker) if name.startswith(("ebpf_", "otel_"))]
         found = {table: list(getattr(self, table)()) for table in tables}
+        for table in "gc_pause", "gil_wait", "gil_wait_profile", "handoff", "loop_stall", "off_cpu", "off_cpu_profile":
+            # the end is what counts for a command's window: at both edges, to the microsecond
+            rows = found["ebpf_" + table]
+            rows += [{**row, "start_time": at - row["duration_ns"] // 1000, "end_time": at}
+                     for row, at in zip(rows[:3], (self.now, self.now - HOUR, self.now - HOUR - 1))]
         import sql_spans  # imports the times of this file
         sql_spans.add_to(found, self.now)
         return found

@@ -130,3 +130,14 @@ def test_rows_of_other_processes(store):
     assert among == alone and [s["request"]["gc_ms"] is not None for s in among if "request" in s] == [True]
     # a granule of each table for each read by the view
     assert many < few + 30 * 8192
+
+
+def test_collections_of_another_time(store):
+    """Eight times the collections of the same processes, four minutes later: a span meets those of its own time. Last: the rows stay."""
+    sql = "SELECT count(), sum(total_ms), sum(gc_ms) FROM request_time" + hour.window(SECONDS // 4)
+    before, said = cost(store, sql), store.ask(sql)
+    store.ask(f"""INSERT INTO ebpf_gc_pause ({hour.OF_ROW}) SELECT host, pid, tid, host_pid, host_tid, comm, start_time + toIntervalMillisecond(240000 + 7 * n),
+        end_time + toIntervalMillisecond(240000 + 7 * n), duration_ns FROM ebpf_gc_pause ARRAY JOIN range(8) AS n WHERE pid < 1000""")
+    after = cost(store, sql)
+    print(f"\n{before:.2f}, {after:.2f} s of CPU", end=" ")
+    assert store.ask(sql) == said and after < 2 * before
