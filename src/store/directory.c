@@ -150,6 +150,11 @@ static int begin_empty(const struct store_directory *d, const struct stat *st, b
 			"%s belongs to another user (uid %u): start the store as the owner, or "
 			"name a new directory",
 			d->path, (unsigned int)st->st_uid);
+	/* as /tmp and /dev/shm: nobody should change its mode */
+	if (st->st_mode & 022 && st->st_mode & S_ISVTX)
+		return why_fail(why, EINVAL,
+				"%s is a directory for all users: name a new one, as %s/underspan",
+				d->path, d->path);
 	if (st->st_mode & 022)
 		return why_fail(
 			why, EINVAL,

@@ -152,12 +152,12 @@ def test_asking_makes_nothing(tmp_path):
 def test_an_empty_directory_of_ours_is_taken(tmp_path):
     """Unchanged: neither mode nor owner differ. A directory of a different user, or writable by different
     users, is refused."""
-    mine, others, open_one = tmp_path / "mine", tmp_path / "others", tmp_path / "open"
-    for p, mode in ((mine, 0o755), (others, 0o700), (open_one, 0o777)):
+    mine, others, open_one, for_all = (tmp_path / name for name in ("mine", "others", "open", "for all"))
+    for p, mode in ((mine, 0o755), (others, 0o700), (open_one, 0o777), (for_all, 0o1777)):
         p.mkdir()
         p.chmod(mode)
     os.chown(others, pwd.getpwnam("daemon").pw_uid, -1)
-    before = tree(others), tree(open_one)
+    before = tree(others), tree(open_one), tree(for_all)
     with Store(mine) as s:
         assert s.ask("SELECT 1") == "1\n"
     st = mine.stat()
@@ -165,7 +165,10 @@ def test_an_empty_directory_of_ours_is_taken(tmp_path):
     for given in (others, open_one):
         with pytest.raises(RuntimeError, match="exit 2: .*" + str(given)):
             Store(given)
-    assert (tree(others), tree(open_one)) == before
+    # the mode of a directory as /tmp stays
+    with pytest.raises(RuntimeError, match="(?!.*chmod).*for all is a directory for all users: name a new one"):
+        Store(for_all)
+    assert (tree(others), tree(open_one), tree(for_all)) == before
 
 
 def as_before(path, owner=ENGINE_USER):
