@@ -103,7 +103,8 @@ static void health_of_a_process(void **state)
 	memcpy(binary->image.build_id, "\x01\x02\xfe\xff", 4);
 	binary->image.build_id_len = 4;
 	binary->probes[index_of("gc_pause")].live = true;
-	why_fail(&binary->probes[index_of("gil_wait")].refused, ENOTSUP, "its GIL is of no known kind");
+	why_fail(&binary->probes[index_of("gil_wait")].refused, ENOTSUP,
+		 "its GIL is of no known kind");
 	report_process(&report, process_find((uint32_t)getpid()));
 	for (size_t i = 0; all_trackers[i]; i++) {
 		const char *name = all_trackers[i]->name;

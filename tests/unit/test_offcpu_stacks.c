@@ -89,7 +89,7 @@ static void sums_make_up_for_what_is_no_row(void **state)
 	preempted.cause = "preempt";
 	preempted.syscall = "";
 	other.user_stack = (struct column_strings)STRINGS("pthread_cond_wait", "main");
-	offcpu_stacks_init(false);
+	offcpu_stacks_init(false, false);
 	offcpu_stacks_row(&rows, &row);
 	offcpu_stacks_row(&sums, &sum);
 	offcpu_stacks_row(&sums, &preempted);
@@ -115,7 +115,7 @@ static void names_that_become_known_double_nothing(void **state)
 	(void)state;
 	/* the function's name was unknown for the row */
 	row.user_stack = (struct column_strings)STRINGS("[libc.so.6]", "main");
-	offcpu_stacks_init(false);
+	offcpu_stacks_init(false, false);
 	offcpu_stacks_row(&rows, &row);
 	offcpu_stacks_row(&sums, &sum);
 	assert_int_equal(offcpu_stacks_fold(&folded), 0);
@@ -137,7 +137,7 @@ static void what_found_no_room_counts_once(void **state)
 
 	(void)state;
 	rest.host_pid = rest.host_tid = 0;
-	offcpu_stacks_init(false);
+	offcpu_stacks_init(false, false);
 	offcpu_stacks_row(&rows, &row);
 	offcpu_stacks_row(&sums, &sum);
 	offcpu_stacks_row(&sums, &rest);
@@ -158,7 +158,7 @@ static void wakers_lie_on_top(void **state)
 	row.waker_comm = "python3";
 	row.waker_thread_name = "other";
 	row.waker_stack = (struct column_strings)STRINGS("sem_post", "give");
-	offcpu_stacks_init(true);
+	offcpu_stacks_init(true, false);
 	offcpu_stacks_row(&rows, &row);
 	row.waker_host_tid = 0;
 	offcpu_stacks_row(&rows, &row);
@@ -176,7 +176,7 @@ static void there_is_an_end_to_threads(void **state)
 	uint64_t us = 0;
 
 	(void)state;
-	offcpu_stacks_init(false);
+	offcpu_stacks_init(false, false);
 	for (uint32_t tid = 1; tid <= 120000; tid++) {
 		struct row row = a_row(5000), sum = a_row(7000);
 
