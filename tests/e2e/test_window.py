@@ -158,6 +158,31 @@ def test_all_forms(known, tmp_path):
     assert re.search(r"72\.000 +88\.9%  worker: clock_nanosleep \[sleep\]; nap \(app.py:3\) < work", text), text
 
 
+EVIL = "</script><script>alert(1)</script>\x1b]0;x\x07;\u202e\n"
+
+
+@pytest.mark.parametrize("form", ["html", "svg", "folded", "json", "pb.gz", "speedscope.json"])
+def test_hostile_names_and_long_paths(ask, tmp_path, form):
+    """A path of a megabyte, names with script, separators and terminal codes: the time is right, a file small, nothing controls anything."""
+    ask.agent(-200_000, 300, trackers=["off_cpu_profile"])
+    ask.off(20, 30, name=EVIL, stack=[f"f{EVIL} (/{'deep/' * 200_000}app.py:3)", "work (/srv/app.py:5)"])
+    path = tmp_path / f"x.{form}"
+    done = ask.command("offcpu", *window(), "-o", str(path))
+    assert (done.returncode, done.stderr) == (0, ""), done
+    content = gzip.decompress(path.read_bytes()) if form == "pb.gz" else path.read_bytes()
+    text = content.decode(errors="replace" if form == "pb.gz" else "strict")
+    assert len(content) < 200_000, len(content)
+    assert not any(c in text for c in "\x1b\x07\u202e") or form == "pb.gz" and b"\x1b]0" not in content
+    if form in ("html", "svg"):
+        assert "<script>alert" not in text
+    if form == "folded":
+        [line] = text.splitlines()
+        frames, us = line.rsplit(" ", 1)
+        assert us == "30000" and len(frames.split(";")) == 4, line[:300]
+    if form.endswith("json"):
+        assert "30000" in json.dumps(json.loads(text))
+
+
 def test_gil_of_a_window(known):
     known.waits(10, 40, waits=4)
     known.waits(20, 10, waits=1, tid=9, host_tid=109)
