@@ -96,13 +96,13 @@ def until(true, seconds=40):
 
 
 def until_watched(port, count):
-    """Until a request is a row; count(SQL) is what the database answers."""
+    """Until a request is a row that names the service; count(SQL) is what the database answers."""
     def is_row():
         try:
             request(port, "/warm", 0, [])
         except OSError:
             return False  # the service starts
-        return count(f"SELECT count() FROM ebpf_request WHERE server_port = {port}") > 0
+        return count(f"SELECT count() FROM ebpf_request WHERE server_port = {port} AND service != ''") > 0
 
     until(is_row)
 
