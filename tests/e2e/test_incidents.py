@@ -106,7 +106,8 @@ def test_the_first_screen_names_the_cause(told, browser, tmp_path, name):
     assert re.search(said, seen) and re.search(f"fix: .*{fix}", seen) and f"GET {slow}" in seen, seen
     [request] = json.loads(command(store, "explain", row["request_id"], "--json"))["requests"]
     causes = [c for c in request["causes"] if c["cause"] != "cpu_missing"]  # a busy machine
-    assert re.search(said, causes[0]["said"] + causes[0]["fix"]), causes
+    assert any(re.search(said, c["said"] + c["fix"]) for c in causes), causes
+    assert re.search(NAMED[name], causes[0]["said"] + causes[0]["fix"]), causes  # the same may also have kept the thread that accepts
     others = {other for other, words in NAMED.items() if other != name and any(re.search(words, c["said"] + c["fix"]) for c in causes)}
     assert not others, (others, causes)
 
