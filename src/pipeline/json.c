@@ -13,10 +13,16 @@
 #include "base/text.h"
 
 /*
- * All functions below write without bounds checks: json_append_row() first reserves the maximum
- * length of the row.
+ * Before each value, ROOM bytes are reserved: enough for its key and a number, with copies of whole
+ * words beyond the end. What is longer reserves its own room, and ROOM again. NULL: out of memory.
  */
-enum { MAX_UINT = 20, MAX_FLOAT = 32, MAX_ESCAPED_BYTE = 6 /* \u00XX */ };
+enum { MAX_UINT = 20, MAX_FLOAT = 32, MAX_ESCAPED_BYTE = 6 /* \u00XX */, ROOM = 192 };
+
+static char *make_room(struct buffer *b, char *out, size_t more)
+{
+	b->len = (size_t)(out - b->data);
+	return buffer_reserve(b, more + ROOM) ? NULL : b->data + b->len;
+}
 
 static char *put(char *out, const char *text, size_t len)
 {
@@ -26,14 +32,20 @@ static char *put(char *out, const char *text, size_t len)
 
 static char *put_uint(char *out, uint64_t v)
 {
-	char digits[MAX_UINT];
-	size_t i = sizeof(digits);
+	static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930"
+				    "313233343536373839404142434445464748495051525354555657585960"
+				    "616263646566676869707172737475767778798081828384858687888990"
+				    "919293949596979899";
+	char digits[2 * MAX_UINT] = { 0 }, *at = digits + MAX_UINT;
 
-	do {
-		digits[--i] = (char)('0' + v % 10);
-		v /= 10;
-	} while (v);
-	return put(out, digits + i, sizeof(digits) - i);
+	for (; v >= 100; v /= 100)
+		memcpy(at -= 2, pairs + v % 100 * 2, 2);
+	if (v >= 10)
+		memcpy(at -= 2, pairs + v * 2, 2);
+	else
+		*--at = (char)('0' + v);
+	memcpy(out, at, MAX_UINT); /* of constant length: no call */
+	return out + (digits + MAX_UINT - at);
 }
 
 /* \uXXXX for a control character of up to three bytes: rows may be printed on a terminal. */
@@ -69,43 +81,79 @@ static char *put_odd(char *out, const unsigned char *s, size_t len, size_t *ret_
 	return put_escaped(out, s, 1);
 }
 
-static char *put_string(char *out, const char *text, size_t len)
+static bool is_plain(unsigned char c)
+{
+	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+/* Whether one of eight characters is not plain. */
+static bool has_odd(uint64_t word)
+{
+	const uint64_t ones = 0x0101010101010101, high = 0x80 * ones;
+	const uint64_t quote = word ^ '"' * ones, backslash = word ^ '\\' * ones,
+		       del = word ^ 0x7f * ones;
+
+	return (((word - 0x20 * ones) & ~word) | ((quote - ones) & ~quote) |
+		((backslash - ones) & ~backslash) | ((del - ones) & ~del) | word) &
+	       high;
+}
+
+/* Copies characters up to the first that is not plain. Returns their number. */
+static size_t put_plain(char *out, const unsigned char *s, size_t len)
+{
+	uint64_t word;
+	size_t i = 0;
+
+	for (; i + sizeof(word) <= len; i += sizeof(word)) {
+		memcpy(&word, s + i, sizeof(word));
+		if (has_odd(word))
+			break;
+		memcpy(out + i, &word, sizeof(word));
+	}
+	for (; i < len && is_plain(s[i]); i++)
+		out[i] = (char)s[i];
+	return i;
+}
+
+static char *put_string(struct buffer *b, char *out, const char *text, size_t len)
 {
 	const unsigned char *s = (const unsigned char *)text;
-	size_t used;
 
+	out = make_room(b, out, len * MAX_ESCAPED_BYTE);
+	if (!out)
+		return NULL;
 	*out++ = '"';
-	for (size_t i = 0; i < len; i += used) {
-		if (s[i] >= 0x20 && s[i] < 0x7f && s[i] != '"' && s[i] != '\\') {
-			*out++ = (char)s[i];
-			used = 1;
-		} else {
+	for (size_t i = 0, used; i < len; i += used) {
+		used = put_plain(out, s + i, len - i);
+		out += used;
+		if (!used)
 			out = put_odd(out, s + i, len - i, &used);
-		}
 	}
 	*out++ = '"';
 	return out;
 }
 
-static char *put_text(char *out, const char *text)
+static char *put_text(struct buffer *b, char *out, const char *text)
 {
-	return put_string(out, text ? text : "", text ? strlen(text) : 0);
+	return put_string(b, out, text ? text : "", text ? strlen(text) : 0);
 }
 
-static char *put_strings(char *out, const struct column_strings *list)
+static char *put_strings(struct buffer *b, char *out, const struct column_strings *list)
 {
 	*out++ = '[';
-	for (size_t i = 0; i < list->n; i++) {
+	for (size_t i = 0; i < list->n && out; i++) {
 		if (i)
 			*out++ = ',';
-		out = put_text(out, list->items[i]);
+		out = put_text(b, out, list->items[i]);
 	}
-	*out++ = ']';
-	return out;
+	return out ? put(out, "]", 1) : NULL;
 }
 
-static char *put_numbers(char *out, const struct column_numbers *list)
+static char *put_numbers(struct buffer *b, char *out, const struct column_numbers *list)
 {
+	out = make_room(b, out, list->n * (MAX_UINT + 1));
+	if (!out)
+		return NULL;
 	*out++ = '[';
 	for (size_t i = 0; i < list->n; i++) {
 		if (i)
@@ -116,26 +164,39 @@ static char *put_numbers(char *out, const struct column_numbers *list)
 	return out;
 }
 
-static char *put_pairs(char *out, const struct column_pairs *list, const struct column *c)
+/* A text's members: `{"first":1,"second":2,"third":"text"}`. */
+static char *put_pair(struct buffer *b, char *out, const struct column_pair *pair,
+		      const struct column *c)
+{
+	for (size_t j = 0; j < 2 && out; j++) {
+		*out++ = j ? ',' : '{';
+		out = put_text(b, out, c->names[j]);
+		if (!out)
+			return NULL;
+		*out++ = ':';
+		out = put_uint(out, pair->values[j]);
+	}
+	if (c->n_names > 2) {
+		*out++ = ',';
+		out = put_text(b, out, c->names[2]);
+		if (!out)
+			return NULL;
+		*out++ = ':';
+		out = put_text(b, out, pair->text);
+	}
+	return out ? put(out, "}", 1) : NULL;
+}
+
+static char *put_pairs(struct buffer *b, char *out, const struct column_pairs *list,
+		       const struct column *c)
 {
 	*out++ = '[';
-	for (size_t i = 0; i < list->n; i++) {
-		for (size_t j = 0; j < 2; j++) {
-			out = put(out, j ? "," : i ? ",{" : "{", j || !i ? 1 : 2);
-			out = put_text(out, c->names[j]);
-			*out++ = ':';
-			out = put_uint(out, list->items[i].values[j]);
-		}
-		if (c->n_names > 2) {
+	for (size_t i = 0; i < list->n && out; i++) {
+		if (i)
 			*out++ = ',';
-			out = put_text(out, c->names[2]);
-			*out++ = ':';
-			out = put_text(out, list->items[i].text);
-		}
-		*out++ = '}';
+		out = put_pair(b, out, &list->items[i], c);
 	}
-	*out++ = ']';
-	return out;
+	return out ? put(out, "]", 1) : NULL;
 }
 
 static char *put_maybe_uint(char *out, const struct column_maybe_u64 *maybe)
@@ -171,7 +232,7 @@ static char *put_float(char *out, float v)
 	return out + snprintf(out, MAX_FLOAT, "%.9g", (double)v);
 }
 
-static char *put_value(char *out, const struct column *c, const void *row)
+static char *put_value(struct buffer *b, char *out, const struct column *c, const void *row)
 {
 	const void *at = (const char *)row + c->offset;
 	uint8_t index;
@@ -194,18 +255,18 @@ static char *put_value(char *out, const struct column *c, const void *row)
 	case COLUMN_F32:
 		return put_float(out, *(const float *)at);
 	case COLUMN_CHARS:
-		return put_string(out, at, strnlen(at, c->size));
+		return put_string(b, out, at, strnlen(at, c->size));
 	case COLUMN_STRING:
-		return put_text(out, *(const char *const *)at);
+		return put_text(b, out, *(const char *const *)at);
 	case COLUMN_STRINGS:
-		return put_strings(out, at);
+		return put_strings(b, out, at);
 	case COLUMN_NUMBERS:
-		return put_numbers(out, at);
+		return put_numbers(b, out, at);
 	case COLUMN_PAIRS:
-		return put_pairs(out, at, c);
+		return put_pairs(b, out, at, c);
 	case COLUMN_ENUM:
 		index = *(const uint8_t *)at;
-		return put_text(out, index < c->n_names ? c->names[index] : "");
+		return put_text(b, out, index < c->n_names ? c->names[index] : "");
 	case COLUMN_IP:
 		return put_ip(out, at);
 	case COLUMN_TIME:
@@ -214,87 +275,44 @@ static char *put_value(char *out, const struct column *c, const void *row)
 	return out;
 }
 
-static size_t longest_pairs(const struct column_pairs *list, const struct column *c)
+static char *put_column(struct buffer *b, char *out, const struct column *c, const void *row)
 {
-	size_t len = 2;
-
-	for (size_t i = 0; i < list->n; i++) {
-		for (size_t j = 0; j < c->n_names; j++)
-			len += strlen(c->names[j]) + MAX_UINT + 6;
-		if (c->n_names > 2 && list->items[i].text)
-			len += strlen(list->items[i].text) * MAX_ESCAPED_BYTE;
-	}
-	return len;
+	out = make_room(b, out, 0);
+	if (!out)
+		return NULL;
+	memcpy(out, c->key, sizeof(c->key)); /* of constant length: no call */
+	return put_value(b, out + c->key_len, c, row);
 }
 
-/* Maximum length of the value, quotes included. */
-static size_t longest_value(const struct column *c, const void *row)
+static char *put_row(struct buffer *b, const struct table *table, const void *row, bool with_table)
 {
-	const void *at = (const char *)row + c->offset;
-	const struct column_strings *list = at;
-	const char *text;
-	size_t len = 2;
+	char *out = make_room(b, b->data + b->len, 0);
 
-	switch (c->kind) {
-	case COLUMN_CHARS:
-		return c->size * MAX_ESCAPED_BYTE + 2;
-	case COLUMN_STRING:
-		text = *(const char *const *)at;
-		return (text ? strlen(text) : 0) * MAX_ESCAPED_BYTE + 2;
-	case COLUMN_STRINGS:
-		for (size_t i = 0; i < list->n; i++)
-			len += strlen(list->items[i]) * MAX_ESCAPED_BYTE + 3;
-		return len;
-	case COLUMN_NUMBERS:
-		return ((const struct column_numbers *)at)->n * (MAX_UINT + 1) + 2;
-	case COLUMN_PAIRS:
-		return longest_pairs(at, c);
-	case COLUMN_ENUM: /* short constant names */
-	default:
-		return 64;
+	if (!out)
+		return NULL;
+	*out++ = '{';
+	if (with_table) {
+		out = put_text(b, put(out, "\"table\":", 8), table->name);
+		if (!out)
+			return NULL;
+		*out++ = ',';
 	}
-}
-
-static size_t longest_row(const struct table *table, const void *row)
-{
-	size_t len = sizeof("{\"table\":\"\",}\n") + strlen(table->name);
-
 	for (size_t part = 0; part < 2; part++) {
 		for (size_t i = 0; i < table->n_columns[part]; i++) {
-			const struct column *c = &table->columns[part][i];
-
-			len += strlen(c->name) + 4 + longest_value(c, row);
+			out = put_column(b, out, &table->columns[part][i], row);
+			if (!out)
+				return NULL;
+			*out++ = ',';
 		}
 	}
-	return len;
+	return put(out - 1, "}\n", 2); /* instead of the last comma */
 }
 
 int json_append_row(struct buffer *b, const struct table *table, const void *row, bool with_table)
 {
-	char separator = '{', *out;
+	size_t before = b->len;
+	char *out = put_row(b, table, row, with_table);
 
-	if (buffer_reserve(b, longest_row(table, row)))
-		return -ENOMEM;
-	out = b->data + b->len;
-	if (with_table) {
-		out = put(out, "{\"table\":", 9);
-		out = put_text(out, table->name);
-		separator = ',';
-	}
-	for (size_t part = 0; part < 2; part++) {
-		for (size_t i = 0; i < table->n_columns[part]; i++) {
-			const struct column *c = &table->columns[part][i];
-
-			*out++ = separator;
-			*out++ = '"';
-			out = put(out, c->name, strlen(c->name));
-			*out++ = '"';
-			*out++ = ':';
-			out = put_value(out, c, row);
-			separator = ',';
-		}
-	}
-	out = put(out, "}\n", 2);
-	b->len = (size_t)(out - b->data);
-	return 0;
+	b->len = out ? (size_t)(out - b->data) : before;
+	return out ? 0 : -ENOMEM;
 }

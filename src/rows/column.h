@@ -55,8 +55,13 @@ struct column_pairs {
 	size_t n;
 };
 
+/* A column's name as a key of JSON, `"name":`; longer names do not compile. */
+enum { COLUMN_KEY_MAX = 48 };
+
 struct column {
 	const char *name;
+	char key[COLUMN_KEY_MAX];
+	uint8_t key_len;
 	const char *type; /* as in the DDL */
 	enum column_kind kind;
 	uint32_t offset, size;
@@ -64,14 +69,19 @@ struct column {
 	size_t n_names;
 };
 
+#define COLUMN_KEY(name_) "\"" name_ "\":"
 #define COLUMN(kind_, row, member, name_, type_)                                                   \
 	{ .name = (name_),                                                                         \
+	  .key = COLUMN_KEY(name_),                                                                \
+	  .key_len = sizeof(COLUMN_KEY(name_)) - 1,                                                \
 	  .type = (type_),                                                                         \
 	  .kind = (kind_),                                                                         \
 	  .offset = offsetof(row, member),                                                         \
 	  .size = sizeof(((row *)0)->member) }
 #define COLUMN_NAMED(row, member, name_, names_)                                                   \
 	{ .name = (name_),                                                                         \
+	  .key = COLUMN_KEY(name_),                                                                \
+	  .key_len = sizeof(COLUMN_KEY(name_)) - 1,                                                \
 	  .type = "LowCardinality(String)",                                                        \
 	  .kind = COLUMN_ENUM,                                                                     \
 	  .offset = offsetof(row, member),                                                         \
@@ -81,6 +91,8 @@ struct column {
 
 #define COLUMN_PAIRS_NAMED(row, member, name_, type_, names_)                                      \
 	{ .name = (name_),                                                                         \
+	  .key = COLUMN_KEY(name_),                                                                \
+	  .key_len = sizeof(COLUMN_KEY(name_)) - 1,                                                \
 	  .type = (type_),                                                                         \
 	  .kind = COLUMN_PAIRS,                                                                    \
 	  .offset = offsetof(row, member),                                                         \

@@ -2,6 +2,8 @@
 /* Function names by address. See symbols.h. */
 #include "rows/symbols.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "elf/symbol_table.h"
 #include "rows/code_files.h"
@@ -10,6 +12,13 @@
 static const char unread_text[] = "<unread>";
 
 static struct symbol_table kernel_symbols;
+
+/* Few functions are in most stacks, and a search among 200,000 symbols touches cold memory. */
+enum { MAX_KNOWN_SYMBOLS = 512 };
+static struct known_symbol {
+	uint64_t address;
+	const char *name;
+} known_symbols[MAX_KNOWN_SYMBOLS];
 
 /* NULL: no code at the address. */
 static const char *user_symbol(struct row_context *context, struct process_maps *maps,
@@ -67,9 +76,12 @@ size_t symbols_user_stack(struct row_context *context, uint32_t host_pid, const 
 
 const char *symbols_kernel(uint64_t address)
 {
-	const char *name = symbol_table_find(&kernel_symbols, address);
+	struct known_symbol *known = &known_symbols[(address ^ address >> 9) % MAX_KNOWN_SYMBOLS];
 
-	return name ? name : "[kernel]";
+	if (known->address != address || !known->name)
+		*known = (struct known_symbol){ address,
+						symbol_table_find(&kernel_symbols, address) };
+	return known->name ? known->name : "[kernel]";
 }
 
 void symbols_process_appeared(uint32_t host_pid)
@@ -96,4 +108,5 @@ void symbols_done(void)
 	code_maps_free_retired();
 	code_files_done();
 	symbol_table_free(&kernel_symbols);
+	memset(known_symbols, 0, sizeof(known_symbols));
 }
