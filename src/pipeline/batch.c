@@ -12,6 +12,7 @@ struct batch *batch_new(void)
 void batch_unload(struct batch *batch)
 {
 	buffer_free(&batch->body);
+	buffer_free(&batch->packed);
 	free(batch->token);
 	free(batch->insert);
 	batch->token = batch->insert = NULL;
@@ -29,63 +30,69 @@ size_t batch_memory(const struct batch *batch)
 {
 	size_t strings = batch->token ? strlen(batch->token) + strlen(batch->insert) : 0;
 
-	return sizeof(*batch) + batch->body.capacity + strings;
+	return sizeof(*batch) + batch->body.capacity + batch->packed.capacity + strings;
 }
 
-/* The output buffer grows on demand: the worst case would double the memory. */
-static int compress_rows(const struct buffer *rows, struct buffer *ret_gzip)
+/* Appends. The output buffer grows on demand: the worst case would double the memory. */
+static int compress_text(const struct buffer *text, struct buffer *gzip)
 {
-	z_stream z = { .next_in = (Bytef *)rows->data, .avail_in = (uInt)rows->len };
-	struct buffer out = { 0 };
+	z_stream z = { .next_in = (Bytef *)text->data, .avail_in = (uInt)text->len };
+	size_t before = gzip->len;
 	int err = 0, status = Z_OK;
 
 	/* 15 + 16: largest window, gzip header; level 1: CPU costs more than bytes here */
 	if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
 		return -ENOMEM;
 	while (!err && status == Z_OK) {
-		err = buffer_reserve(&out, 16 << 10);
+		err = buffer_reserve(gzip, 16 << 10);
 		if (err)
 			break;
-		z.next_out = (Bytef *)out.data + out.len;
-		z.avail_out = (uInt)(out.capacity - out.len);
+		z.next_out = (Bytef *)gzip->data + gzip->len;
+		z.avail_out = (uInt)(gzip->capacity - gzip->len);
 		status = deflate(&z, Z_FINISH);
-		out.len = out.capacity - z.avail_out;
+		gzip->len = gzip->capacity - z.avail_out;
 	}
 	deflateEnd(&z);
 	if (!err && status != Z_STREAM_END)
 		err = -ENOMEM;
-	if (err) {
-		buffer_free(&out);
-		return err;
-	}
-	buffer_shrink(&out);
-	*ret_gzip = out;
-	return 0;
+	if (err)
+		gzip->len = before;
+	return err;
+}
+
+int batch_pack(struct batch *batch)
+{
+	int err = compress_text(&batch->body, &batch->packed);
+
+	if (!err)
+		batch->body.len = 0;
+	return err;
 }
 
 int batch_seal(struct batch *batch, const char *origin, const char *table, const char *insert)
 {
-	struct buffer gzip;
 	char token[DEDUP_TOKEN_MAX], *token_copy, *insert_copy;
 
-	if (compress_rows(&batch->body, &gzip))
+	if ((batch->body.len || !batch->packed.len) && batch_pack(batch))
 		return -ENOMEM;
-	dedup_token_print(origin, table, batch->order, batch->part, &gzip, token);
+	dedup_token_print(origin, table, batch->order, batch->part, &batch->packed, token);
 	token_copy = strdup(token);
 	insert_copy = strdup(insert);
 	if (!token_copy || !insert_copy) {
 		free(token_copy);
 		free(insert_copy);
-		buffer_free(&gzip);
 		return -ENOMEM;
 	}
 	buffer_free(&batch->body);
-	batch->body = gzip;
+	buffer_shrink(&batch->packed);
+	batch->body = batch->packed;
+	batch->packed = (struct buffer){ 0 };
 	batch->token = token_copy;
 	batch->insert = insert_copy;
 	return 0;
 }
 
+/* Inflates the gzip file's members. */
 int batch_rows_text(const struct batch *batch, size_t max, struct buffer *ret_text)
 {
 	struct buffer text = { 0 };
@@ -104,6 +111,8 @@ int batch_rows_text(const struct batch *batch, size_t max, struct buffer *ret_te
 		text.len = text.capacity - z.avail_out;
 		if (text.len > max)
 			err = -EFBIG;
+		else if (status == Z_STREAM_END && z.avail_in)
+			status = inflateReset(&z);
 	}
 	inflateEnd(&z);
 	if (!err && status != Z_STREAM_END)

@@ -57,9 +57,11 @@ struct batch {
 	uint64_t disk_bytes;   /* bytes in the spool; 0: in memory only */
 	size_t counted_memory; /* queue.c: share of batch_memory() charged to the budget */
 	bool durable;	       /* recorded as safe in the ledger */
-	char *token;	       /* sealed batches in memory: deduplication token, ... */
-	char *insert;	       /* ... "INSERT INTO t (a, b) FORMAT JSONEachRow", */
-	struct buffer body;    /* ... gzip */
+	/* open: the last rows' text, after the rows compressed so far; sealed: gzip, all rows */
+	struct buffer packed, body;
+	size_t text_bytes; /* of all rows */
+	char *token;	   /* sealed batches in memory: deduplication token, ... */
+	char *insert;	   /* ... "INSERT INTO t (a, b) FORMAT JSONEachRow" */
 };
 
 struct batch *batch_new(void);
@@ -70,6 +72,12 @@ size_t batch_memory(const struct batch *batch);
 
 /* Frees the parts that can be read back from the spool. */
 void batch_unload(struct batch *batch);
+
+/*
+ * Compresses the text so far, as one more member of the gzip file: while it is in the processor's
+ * cache, and so that a large batch takes little memory. 0, or -ENOMEM with the batch unchanged.
+ */
+int batch_pack(struct batch *batch);
 
 /*
  * Compresses the rows (gzip) and makes the token from `origin` (this run of this agent), table,

@@ -19,6 +19,9 @@
  */
 enum { BACKLOG_STEP = 16, BACKLOG_MAX_FACTOR = 12 };
 
+/* Text of an open batch that is compressed at once: fits into a processor's cache. */
+enum { PACK_BYTES = 512 << 10 };
+
 /* ---- memory ---- */
 
 static uint64_t memory_used(const struct pipeline *p)
@@ -103,6 +106,21 @@ static bool open_batch(struct table_queue *q)
 	return true;
 }
 
+/* Appends the row's text; what waits for the writer is compressed in pieces on the way. */
+static int append_row(struct pipeline *p, struct table_queue *q, const void *row)
+{
+	struct batch *batch = q->open;
+	size_t before = batch->body.len;
+
+	if (json_append_row(&batch->body, q->table, row, p->sink->rows_name_their_table))
+		return -ENOMEM;
+	batch->rows++;
+	batch->text_bytes += batch->body.len - before;
+	if (q->insert && batch->body.len >= PACK_BYTES)
+		batch_pack(batch); /* out of memory: all of it later */
+	return 0;
+}
+
 void pipeline_add(struct pipeline *p, size_t table, const void *row)
 {
 	struct table_queue *q = &p->queues[table];
@@ -115,16 +133,14 @@ void pipeline_add(struct pipeline *p, size_t table, const void *row)
 		return;
 	}
 	ledger_add(p->ledger, table, 1);
-	if ((!q->open && !open_batch(q)) ||
-	    json_append_row(&q->open->body, q->table, row, p->sink->rows_name_their_table)) {
+	if ((!q->open && !open_batch(q)) || append_row(p, q, row)) {
 		pthread_mutex_lock(&p->lock);
 		q->counts.dropped_memory++;
 		ledger_add_durable(p->ledger, table, 1, 0);
 		pthread_mutex_unlock(&p->lock);
 		return;
 	}
-	q->open->rows++;
-	if (q->open->rows >= p->limits.batch_rows || q->open->body.len >= p->limits.batch_bytes) {
+	if (q->open->rows >= p->limits.batch_rows || q->open->text_bytes >= p->limits.batch_bytes) {
 		close_batch(p, q);
 		return;
 	}

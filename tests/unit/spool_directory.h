@@ -26,7 +26,7 @@ static inline int remove_directory(void **state)
 	return system(command);
 }
 
-/* Rows {"n": from}, ... {"n": to - 1}, of seven days in turn. */
+/* Rows {"n": from}, ... {"n": to - 1}, of seven days in turn, compressed in pieces of 50 rows. */
 static inline struct batch *sealed_batch(uint64_t order, uint64_t from, uint64_t to)
 {
 	struct batch *b = batch_new();
@@ -40,6 +40,8 @@ static inline struct batch *sealed_batch(uint64_t order, uint64_t from, uint64_t
 
 		assert_int_equal(buffer_append(&b->body, line, (size_t)len), 0);
 		b->rows++;
+		if (b->rows % 50 == 0)
+			assert_int_equal(batch_pack(b), 0);
 	}
 	assert_int_equal(batch_seal(b, "host-boot-run", "a", "INSERT INTO a"), 0);
 	return b;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -319,11 +320,35 @@ static void a_half_beside_its_whole_is_no_batch(void **state)
 	}
 }
 
+static void pieces_are_one_text(void **state)
+{
+	static const uint64_t sizes[] = { 0, 1, 49, 50, 51, 100, 5000 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		struct batch *b = sealed_batch(1, 0, sizes[i]);
+		struct buffer text = { 0 };
+		uint64_t n = 0;
+
+		assert_int_equal(batch_rows_text(b, 1 << 20, &text), 0);
+		for (size_t at = 0; at < text.len; n++) {
+			const char *line = text.data + at;
+
+			assert_int_equal(strtoull(line + strlen("{\"n\":"), NULL, 10), n);
+			at += (size_t)((const char *)memchr(line, '\n', text.len - at) + 1 - line);
+		}
+		assert_int_equal(n, sizes[i]);
+		buffer_free(&text);
+		batch_free(b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_truncation_and_every_flipped_byte_is_seen),
 		cmocka_unit_test(names_come_back),
+		cmocka_unit_test(pieces_are_one_text),
 		cmocka_unit_test(halves_hold_all_rows_and_have_tokens_of_their_own),
 		cmocka_unit_test(cutting_ends_with_one_row),
 		ON_DISK(a_half_beside_its_whole_is_no_batch),
