@@ -20,7 +20,8 @@ enum {
 	MAX_MISSES = 9,
 };
 
-static const uint64_t NAME_KEEP_NS = NSEC_PER_SEC;
+/* A name is read again after the first time, and twice as late each time it is the same. */
+static const uint64_t NAME_KEEP_NS = NSEC_PER_SEC, NAME_KEEP_MAX_NS = 16 * NSEC_PER_SEC;
 
 /* Budget for started threads without a row: each costs a name after a delay. */
 static struct token_bucket started_bucket = { .per_second = 100,
@@ -33,7 +34,7 @@ struct known_thread {
 	uint32_t host_tid;
 	uint32_t misses;
 	uint64_t started_ns; /* earlier events belong to another thread; 0: start not seen */
-	uint64_t look_again_ns;
+	uint64_t look_again_ns, keep_ns;
 	bool being_read;
 	char *name; /* NULL: unknown */
 	UT_hash_handle hh;
@@ -137,16 +138,23 @@ static void read_in_process(void *argument, struct read_extra *extra)
 /* An ended thread keeps its name. */
 static void take_name(struct known_thread *known, const char *name, uint64_t now_ns)
 {
-	char *copy = name ? strdup(name) : NULL;
+	bool same = name && known->name && !strcmp(name, known->name);
+	char *copy = name && !same ? strdup(name) : NULL;
 
 	known->being_read = false;
+	if (same || copy) {
+		known->keep_ns = same ? known->keep_ns * 2 : NAME_KEEP_NS;
+		if (known->keep_ns > NAME_KEEP_MAX_NS)
+			known->keep_ns = NAME_KEEP_MAX_NS;
+		known->look_again_ns = now_ns + known->keep_ns;
+		known->misses = 0;
+	}
 	if (copy) {
 		free(known->name);
 		known->name = copy;
-		known->look_again_ns = now_ns + NAME_KEEP_NS;
-		known->misses = 0;
-		return;
 	}
+	if (same || copy)
+		return;
 	known->look_again_ns = now_ns + (FIRST_MISS_MS * NSEC_PER_MSEC << known->misses);
 	if (known->misses < MAX_MISSES)
 		known->misses++;
