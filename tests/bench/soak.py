@@ -10,6 +10,7 @@ With LEAK (memory, fds, maps) the agent has such a leak, and the soak must fail.
 """
 import base64
 import json
+import math
 import os
 import re
 import shutil
@@ -35,6 +36,7 @@ ROUND = SECONDS / ROUNDS
 # binary are kept for a while after the last process, and connections come and go.
 ALLOWED = {"fds": 4, "links": 4, "maps": 0, "progs": 0, "threads": 0}
 MEMORY_KB = 1024
+WARM_UP = 150  # seconds: caches of symbols, names and lines fill, the allocator's heaps reach their size
 SHORT = """
 import gc, os, socket, threading
 threads = [threading.Thread(target=gc.collect) for _ in range(3)]
@@ -220,8 +222,8 @@ def check_rows(agent, store):
 
 
 def verdict(samples):
-    """The first round is start-up. The last third of the remaining rounds is compared with the first."""
-    rest = samples[1:]
+    """The first rounds are warm-up, at most half of them. The last third of the remaining rounds is compared with the first."""
+    rest = samples[min(ROUNDS // 2, max(1, math.ceil(WARM_UP / ROUND))):]
     third = max(1, len(rest) // 3)
     first, last = rest[:third], rest[-third:]
     wrong = []
