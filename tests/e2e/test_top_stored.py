@@ -84,6 +84,21 @@ def test_known_rows(known):
     assert pools == {"worker": 1, "pool_*": 2}
 
 
+def test_missing_parts(ask):
+    """The hidden time of requests that lack a part is a least value, and is said to be."""
+    ask.agent(0, 100, trackers=TRACKERS)
+    for host_pid, at, parts in ((107, 7000, {"queue": 20, "gil": None}), (107, 8000, {"queue": 30, "gil": 5}), (207, 7000, {"queue": None, "gil": 4}),
+                                (307, 7000, {"queue": 1, "gc_own": None})):
+        ask.request(at, parts, request_id=at + host_pid, pid=host_pid - 100, host_pid=host_pid, host_tid=host_pid, comm="python", service="shop")
+    by_pid = {p["host_pid"]: p for p in ask.json("top", *window())["processes"]}
+    assert {pid: p["hidden_is_least"] for pid, p in by_pid.items()} == {107: True, 207: True, 307: False}
+    assert {pid: [p["request_parts_ns"][part] for part in ("queue", "gil", "gc_own")] for pid, p in by_pid.items()} == {
+        107: [50e6, 5e6, 0], 207: [None, 4e6, 0], 307: [1e6, 0, None]}
+    # the column "hidden"
+    shown = ask.command("top", *window()).stdout
+    assert sum(re.search(r"\d\+ ", line) is not None for line in shown.splitlines()) == 2, shown
+
+
 def test_choice(known):
     for arguments, pids in (("--service=other",), [207]), (("-p107",), [107]), (("-p17",), [207]), (("--host=h1",), [107, 207]):
         assert [p["host_pid"] for p in known.json("top", *window(), *arguments)["processes"]] == pids, arguments

@@ -51,12 +51,15 @@ static json_t *json_of_level(struct top_sums *sums, const struct top_view *of, e
 	return array;
 }
 
+/* null: of no request known. */
 static json_t *parts_of(const struct top_entry *e)
 {
 	json_t *parts = json_object();
 
 	for (int i = 0; i < REQUEST_PARTS; i++)
-		json_object_set_new(parts, request_parts[i].name, json_real(e->all.request_ns[i]));
+		json_object_set_new(parts, request_parts[i].name,
+				    e->all.had_parts & 1U << i ? json_real(e->all.request_ns[i])
+							       : json_null());
 	return parts;
 }
 
@@ -89,6 +92,8 @@ static json_t *json_of_process(struct top_sums *sums, const struct top_view *vie
 	json_object_set_new(process, "hidden_share",
 			    sums->all_ns ? json_real(e->all.hidden_ns / (double)sums->all_ns)
 					 : json_null());
+	json_object_set_new(process, "hidden_is_least",
+			    json_boolean(top_sum_hidden_is_least(&e->all)));
 	json_object_set_new(process, "request_parts_ns", parts_of(e));
 	return process;
 }

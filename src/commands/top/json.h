@@ -9,9 +9,9 @@
 
 /*
  * {duration_s, processes: [{host_pid, comm, service, gil_measured, requests, hidden_share,
- * busy_max, waiting_max, lag_ns, shares, request_parts_ns, threads: [{name, threads, shares}],
- * lines: [{line, shares}]}], left_out}. Shares: of the duration, by part; null: not measured. NULL:
- * out of memory.
+ * hidden_is_least, busy_max, waiting_max, lag_ns, shares, request_parts_ns, threads: [{name,
+ * threads, shares}], lines: [{line, shares}]}], left_out}. Shares: of the duration, by part; null:
+ * not measured. hidden_is_least: requests lacked hidden parts. NULL: out of memory.
  */
 json_t *top_json(struct top_sums *sums, const struct top_view *view);
 

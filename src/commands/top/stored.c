@@ -126,6 +126,18 @@ static void add_holders(struct reader *r, const json_t *row)
 		e->all.ns[TOP_HELD] += (uint64_t)report_number(row, "held_ns");
 }
 
+static bool names_part(const json_t *names, const char *part)
+{
+	const json_t *name;
+	size_t i;
+
+	json_array_foreach (names, i, name) {
+		if (!strcmp(json_string_value(name) ?: "", part))
+			return true;
+	}
+	return false;
+}
+
 static void add_requests(struct reader *r, const json_t *row)
 {
 	struct top_entry *e = process_of(r, row);
@@ -139,12 +151,9 @@ static void add_requests(struct reader *r, const json_t *row)
 	if (report_has(row, "waiting_max"))
 		e->waiting = e->waiting_max = (int64_t)report_number(row, "waiting_max");
 	for (int i = 0; i < REQUEST_PARTS; i++) {
-		double ns;
-
 		snprintf(column, sizeof(column), "%s_ns", request_parts[i].name);
-		ns = report_number(row, column);
-		e->all.request_ns[i] += ns;
-		e->all.hidden_ns += request_parts[i].hidden ? ns : 0;
+		top_sum_add_part(&e->all, i, report_has(row, column), report_number(row, column),
+				 names_part(json_object_get(row, "lacked"), request_parts[i].name));
 	}
 }
 

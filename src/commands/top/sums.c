@@ -219,6 +219,8 @@ static void add_sum(struct top_sum *to, const struct top_sum *from)
 		to->ns[i] += from->ns[i];
 	for (int i = 0; i < REQUEST_PARTS; i++)
 		to->request_ns[i] += from->request_ns[i];
+	to->had_parts |= from->had_parts;
+	to->lacked_parts |= from->lacked_parts;
 	to->requests += from->requests;
 	to->hidden_ns += from->hidden_ns;
 	to->lag_ns = from->lag_ns > to->lag_ns ? from->lag_ns : to->lag_ns;
@@ -352,6 +354,23 @@ static void add_held(struct top_sums *sums, const struct table *table, const voi
 		e->now.ns[TOP_HELD] += uint_of(table, row, "wait_ns");
 }
 
+void top_sum_add_part(struct top_sum *sum, int part, bool known, double ns, bool lacked)
+{
+	sum->had_parts |= (uint32_t)known << part;
+	sum->lacked_parts |= (uint32_t)lacked << part;
+	sum->request_ns[part] += ns;
+	sum->hidden_ns += request_parts[part].hidden ? ns : 0;
+}
+
+bool top_sum_hidden_is_least(const struct top_sum *sum)
+{
+	for (int i = 0; i < REQUEST_PARTS; i++) {
+		if (request_parts[i].hidden && sum->lacked_parts & 1U << i)
+			return true;
+	}
+	return false;
+}
+
 static void add_request(struct top_sums *sums, const struct table *table, const void *row)
 {
 	struct top_entry *e = process_of(sums, (uint32_t)uint_of(table, row, "host_pid"));
@@ -363,12 +382,13 @@ static void add_request(struct top_sums *sums, const struct table *table, const 
 	e->has_requests = true;
 	e->now.requests += weight;
 	for (int i = 0; i < REQUEST_PARTS; i++) {
-		double ns;
+		const struct column *c;
+		bool known;
 
 		snprintf(column, sizeof(column), "%s_ns", request_parts[i].name);
-		ns = (double)uint_of(table, row, column) * weight;
-		e->now.request_ns[i] += ns;
-		e->now.hidden_ns += request_parts[i].hidden ? ns : 0;
+		c = column_find(table, column);
+		known = column_is_known(c, row);
+		top_sum_add_part(&e->now, i, known, (double)column_uint(c, row) * weight, !known);
 	}
 }
 

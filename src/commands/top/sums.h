@@ -46,7 +46,8 @@ struct top_sum {
 	uint64_t ns[TOP_PARTS];
 	double requests, hidden_ns; /* hidden: of requests, as hidden_ms of the view request */
 	double request_ns[REQUEST_PARTS];
-	uint64_t lag_ns; /* the longest stall of an event loop; 0: none */
+	uint32_t had_parts, lacked_parts; /* bits: of some request the part was known, unknown */
+	uint64_t lag_ns;		  /* the longest stall of an event loop; 0: none */
 };
 
 /* A process, the threads of a name (or pool), or a line, of a process. */
@@ -101,6 +102,12 @@ struct top_entry *top_sums_entry(struct top_sums *sums, enum top_level level, ui
 struct top_entry *top_sums_thread(struct top_sums *sums, uint32_t host_pid, uint32_t host_tid,
 				  const char *name);
 struct top_entry *top_sums_of_tid(const struct top_sums *sums, uint32_t host_tid);
+
+/* Adds a part of requests; `lacked`: of some of these, the part was not measured. */
+void top_sum_add_part(struct top_sum *sum, int part, bool known, double ns, bool lacked);
+
+/* The requests lacked hidden parts: hidden_ns is a least value. */
+bool top_sum_hidden_is_least(const struct top_sum *sum);
 
 void top_sums_row(struct top_sums *sums, const struct table *table, const void *row);
 

@@ -165,6 +165,16 @@ static void put_share(FILE *out, size_t width, double ns, uint64_t whole_ns)
 	fprintf(out, percent > 0 && percent < 9.95 ? "%*.1f" : "%*.0f", (int)width, percent);
 }
 
+/* "12+": a least value, as requests lacked hidden parts. */
+static void put_hidden(FILE *out, size_t width, const struct top_sum *sum, uint64_t whole_ns)
+{
+	bool least = top_sum_hidden_is_least(sum);
+
+	put_share(out, width - least, sum->hidden_ns, whole_ns);
+	if (least)
+		fputc('+', out);
+}
+
 static void put_number(FILE *out, size_t width, bool known, double value)
 {
 	if (known)
@@ -213,7 +223,7 @@ static void put_cell(FILE *out, const struct top_view *view, const struct view_c
 		put_share(out, c->width, (double)top_waits_ns(sum), whole_ns);
 		break;
 	case HIDDEN:
-		put_share(out, c->width, sum->hidden_ns, whole_ns);
+		put_hidden(out, c->width, sum, whole_ns);
 		break;
 	case REQUESTS:
 		put_number(out, c->width, true,
