@@ -10,20 +10,33 @@ SELECT
     if(window_us > 0, if(max(is_sampled), busy_share >= 0.75, min(held_us) >= window_us / 2), NULL) AS all_busy
 FROM
 (
-    SELECT
-        tid, max(model = 'loop' AND tid = {tid:UInt32}) AS is_loop, max(weight > 1 AND overlap_us > 0) AS is_sampled,
-        sumIf(weight * overlap_us, toString(request_id) != {request_id:String} AND overlap_us > 0) AS held_us
+    SELECT tid, max(loop) AS is_loop, max(sampled) AS is_sampled, sum(held) AS held_us
     FROM
     (
-        SELECT tid, model, weight, request_id, start_time,
-#include "views/handled_us.inc"
-            AS taken_us,
-            least(toUnixTimestamp64Micro(end_time), {to_us:Int64}) - greatest(taken_us, {from_us:Int64}) AS overlap_us
+        -- all threads of these minutes
+        SELECT tid, max(model = 'loop' AND tid = {tid:UInt32}) AS loop, min(start_time) AS began, 0 AS sampled, toFloat64(0) AS held
         FROM ebpf_request
         WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
             AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
             AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC') + INTERVAL 10 MINUTE
+        GROUP BY tid
+        UNION ALL
+        -- and their requests between the two times: only of these are the further columns read
+        SELECT tid, 0, start_time, weight > 1 AND overlap_us > 0,
+            if(toString(request_id) != {request_id:String} AND overlap_us > 0, weight * overlap_us, 0)
+        FROM
+        (
+            SELECT tid, weight, request_id, start_time,
+#include "views/handled_us.inc"
+                AS taken_us,
+                least(toUnixTimestamp64Micro(end_time), {to_us:Int64}) - greatest(taken_us, {from_us:Int64}) AS overlap_us
+            FROM ebpf_request
+            WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+                AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+                AND start_time < fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+                AND end_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+        )
     )
     GROUP BY tid
-    HAVING min(start_time) <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+    HAVING min(began) <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
 )

@@ -68,22 +68,20 @@ WITH
     -- spans and intervals are joined by second, so that only intervals of the same time are compared
     open AS
     (
-        SELECT *, cityHash64(host, container_id, pid) AS process, arrayJoin([process, cityHash64(process, tid)]) AS at,
+        -- of_span: the analyzer compares each aggregate function below with the whole query, 10 ms each, so there is one for all columns
+        SELECT trace_id, span_id, tid, start_us, end_us, measured,
+            (
+                service, span_name, host, container_id, pid, tid, begin_time, span_time, queue, total_ms, caller_ms, accept_ms, client_wait_ms,
+                handoff_ms, gc_ms, gc_others_ms, handler_ms, rest_ms, span_ms, weight, sampled, not_measured, from_us, to_us, start_us, end_us,
+                accept_from_us, accept_to_us, client_from_us, handoff_from_us, handoff_to_us, measured, why_not, thinned
+            ) AS of_span,
+            cityHash64(host, container_id, pid) AS process, arrayJoin([process, cityHash64(process, tid)]) AS at,
             arrayJoin(range(toUInt64(intDiv(start_us, 1000000)), toUInt64(intDiv(end_us, 1000000)) + 1)) AS second
         FROM request_time(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
     ),
     inside AS
     (
-        SELECT o.trace_id AS trace_id, o.span_id AS span_id,
-            any(o.service) AS service, any(o.span_name) AS span_name, any(o.host) AS host, any(o.container_id) AS container_id,
-            any(o.pid) AS pid, any(o.tid) AS tid, any(o.begin_time) AS begin_time, any(o.span_time) AS span_time,
-            any(o.queue) AS queue, any(o.total_ms) AS total_ms, any(o.caller_ms) AS caller_ms, any(o.accept_ms) AS accept_ms,
-            any(o.client_wait_ms) AS client_wait_ms, any(o.handoff_ms) AS handoff_ms, any(o.gc_ms) AS gc_ms, any(o.gc_others_ms) AS gc_others_ms,
-            any(o.handler_ms) AS handler_ms, any(o.rest_ms) AS rest_ms, any(o.span_ms) AS span_ms, any(o.weight) AS weight,
-            any(o.sampled) AS sampled, any(o.not_measured) AS before_measured, any(o.from_us) AS from_us, any(o.to_us) AS to_us,
-            any(o.start_us) AS start_us, any(o.end_us) AS end_us, any(o.accept_from_us) AS accept_from_us, any(o.accept_to_us) AS accept_to_us,
-            any(o.client_from_us) AS client_from_us, any(o.handoff_from_us) AS handoff_from_us, any(o.handoff_to_us) AS handoff_to_us, any(o.measured) AS measured,
-            any(o.why_not) AS why_not, any(o.thinned) AS thinned,
+        SELECT o.trace_id AS trace_id, o.span_id AS span_id, any(of_span) AS its,
             groupArrayIf(
                 (multiIf(bitAnd(w.class = 1, w.by = o.tid), toUInt8(0), w.class = 14, toUInt8(if(bitAnd(o.measured, 16) != 0, 4, 3)), w.class), greatest(w.a, o.start_us), least(w.b, o.end_us)),
                 bitAnd(bitAnd(o.measured != 0, second = greatest(intDiv(w.a, 1000000), intDiv(o.start_us, 1000000))),
@@ -95,7 +93,14 @@ WITH
     -- a SELECT for each step: an alias within a SELECT is expanded at each use
     turning AS
     (
-        SELECT *, arraySort(arrayConcat(arrayMap(i -> (i.2, i.1, 1), intervals), arrayMap(i -> (i.3, i.1, -1), intervals))) AS turns
+        SELECT trace_id, span_id,
+            its.1 AS service, its.2 AS span_name, its.3 AS host, its.4 AS container_id, its.5 AS pid, its.6 AS tid, its.7 AS begin_time,
+            its.8 AS span_time, its.9 AS queue, its.10 AS total_ms, its.11 AS caller_ms, its.12 AS accept_ms, its.13 AS client_wait_ms,
+            its.14 AS handoff_ms, its.15 AS gc_ms, its.16 AS gc_others_ms, its.17 AS handler_ms, its.18 AS rest_ms, its.19 AS span_ms,
+            its.20 AS weight, its.21 AS sampled, its.22 AS before_measured, its.23 AS from_us, its.24 AS to_us, its.25 AS start_us, its.26 AS end_us,
+            its.27 AS accept_from_us, its.28 AS accept_to_us, its.29 AS client_from_us, its.30 AS handoff_from_us, its.31 AS handoff_to_us,
+            its.32 AS measured, its.33 AS why_not, its.34 AS thinned,
+            arraySort(arrayConcat(arrayMap(i -> (i.2, i.1, 1), intervals), arrayMap(i -> (i.3, i.1, -1), intervals))) AS turns
         FROM inside
     ),
     opened AS
