@@ -417,7 +417,7 @@ WITH
             accept_to - accept_from AS accept_whole,
             if(h_state = 1, wait_bytes - wait_from, 0) AS client_whole,
             if(h_state = 1, pickup_us - wait_bytes, 0) AS handoff_whole,
-            least(accept_to - accept_from, if(h_state = 1, gc_bytes, gc_pickup) - gc_first) AS accept_gc,
+            greatest(0, least(accept_to - accept_from, if(h_state = 1, gc_bytes, gc_pickup) - gc_first)) AS accept_gc,
             end_us - start_us AS span_us,
             to_us - from_us AS total_us,
             multiIf(

@@ -329,6 +329,16 @@ def test_collections_that_overlap(ask):
     assert [(row["gc_ms"], row["gc_others_ms"]) for row in rows] == [(45, 25), (25, 15), (10, 5), (8, 0), (0, 0), (50, 35), (40, 30), (6, 4)]
 
 
+def test_a_collection_across_the_begin_of_the_request(ask):
+    """It began while the caller already waited: no moment is lost between the collections and the rest."""
+    watched(ask)
+    ask.span(trace_id(1), "c1", kind="Client", at=-18, ms=139)
+    ask.span(trace_id(1), "s1", "c1", at=0, ms=33)
+    ask.row("gc_pause", -20, 59, tid=9)
+    row = ask.one(trace_id(1))
+    assert (row["total_ms"], row["gc_ms"], row["cpu_ms"], row["rest_ms"]) == (139, 39, 0, 100)
+
+
 def test_a_host_named_by_docker(ask):
     """Inside a container without a configured name, the host's name is the first 12 characters of the container's
     id."""
