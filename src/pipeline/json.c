@@ -18,10 +18,15 @@
  */
 enum { MAX_UINT = 20, MAX_FLOAT = 32, MAX_ESCAPED_BYTE = 6 /* \u00XX */, ROOM = 192 };
 
+static char *room_at_end(struct buffer *b, size_t more)
+{
+	return buffer_reserve(b, more + ROOM) ? NULL : b->data + b->len;
+}
+
 static char *make_room(struct buffer *b, char *out, size_t more)
 {
 	b->len = (size_t)(out - b->data);
-	return buffer_reserve(b, more + ROOM) ? NULL : b->data + b->len;
+	return room_at_end(b, more);
 }
 
 static char *put(char *out, const char *text, size_t len)
@@ -286,7 +291,7 @@ static char *put_column(struct buffer *b, char *out, const struct column *c, con
 
 static char *put_row(struct buffer *b, const struct table *table, const void *row, bool with_table)
 {
-	char *out = make_room(b, b->data + b->len, 0);
+	char *out = room_at_end(b, 0);
 
 	if (!out)
 		return NULL;
