@@ -21,7 +21,7 @@ enum {
 };
 
 /* A name is read again after the first time, and twice as late each time it is the same. */
-static const uint64_t NAME_KEEP_NS = NSEC_PER_SEC, NAME_KEEP_MAX_NS = 16 * NSEC_PER_SEC;
+static const uint64_t NAME_KEEP_NS = NSEC_PER_SEC, NAME_KEEP_MAX_NS = 4 * NSEC_PER_SEC;
 
 /* Budget for started threads without a row: each costs a name after a delay. */
 static struct token_bucket started_bucket = { .per_second = 100,

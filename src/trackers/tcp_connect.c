@@ -52,7 +52,7 @@ static const struct option options[] = {
 	  .arg = "US",
 	  .unit = UNIT_US,
 	  .help = "leave out shorter successful handshakes; 0: a row for every handshake; "
-		  "failures always have a row",
+		  "failures have a row, however short, unless the governor samples",
 	  .reloadable = true },
 	{ .key = "tcp_connect.max_connections",
 	  .type = OPTION_UINT,

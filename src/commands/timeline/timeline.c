@@ -32,8 +32,7 @@ static const struct option options[] = {
 	  .type = OPTION_STRING,
 	  .target = &output,
 	  .arg = "FILE",
-	  .help = "the trace, as in FILE.pftrace: ui.perfetto.dev and trace_processor read it; "
-		  "-: to stdout",
+	  .help = "the trace, as in FILE.pftrace: for ui.perfetto.dev; -: to stdout",
 	  .letter = 'o',
 	  .flag_only = true },
 };
