@@ -280,13 +280,17 @@ def top__holders(known, w):
     return [{**key, "held_ns": total(rows, "wait_ns")} for key, rows in line_groups(keyed)]
 
 
+NULLABLE = "accept_queue", "client_wait", "queue", "gil", "gc_own", "gc_sibling"  # in the order of the answer
+
+
 @question("top", falling("requests"))
 def top__requests(known, w):
     lines = []
     for key, rows in line_groups(({"host": r["host"], "host_pid": r["host_pid"]}, r) for r in w.of(known["ebpf_request"]) if r["host_pid"]):
-        sums = {f"{part}_ns": float(sum((r[f"{part}_ns"] or 0) * r["weight"] for r in rows)) for part in PARTS}
+        known_of = {part: [r for r in rows if r[f"{part}_ns"] is not None] for part in PARTS}
+        sums = {f"{part}_ns": float(sum(r[f"{part}_ns"] * r["weight"] for r in of)) if of else None for part, of in known_of.items()}
         lines.append({**key, "comm": any_of(rows, "comm"), "service": any_of(rows, "service"), "requests": float(weights(rows)), "busy_max": most(rows, "busy_threads") + 1,
-                      "waiting_max": most(rows, "queue_depth"), **sums})
+                      "waiting_max": most(rows, "queue_depth"), **sums, "lacked": [part for part in NULLABLE if len(known_of[part]) < len(rows)]})
     return lines
 
 
