@@ -15,14 +15,15 @@ from browser import Browser
 from servers import free_port
 from store_fixture import ROOT, Store
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.alone]  # an incident has one cause only on a quiet machine
 DEMO = runpy.run_path(os.path.join(ROOT, "deploy/demo/incidents.py"))
 
 # incident: (sentence, fix); each sentence names the code, as far as code is the cause
 CAUSES = {
     "queue": (r"no thread read it: all 2 threads that serve requests here were busy with other requests", "more threads or workers"),
-    "gc": (r"garbage collections of other threads stopped the request; the longest: generation 2, thread ThreadPoolExecutor-0_\d, triggered by "
-           r"refresh_catalogue", r"gc\.freeze\(\)"),
+    # the slowest may have been stopped while it waited to be accepted
+    "gc": (r"garbage collections (of other threads stopped the request|stopped the process [\d.]+ ms of that); the longest: generation 2, "
+           r"thread ThreadPoolExecutor-0_\d, triggered by refresh_catalogue", r"gc\.freeze\(\)"),
     "gil": (r"other threads held the GIL, thread ThreadPoolExecutor-0_\d longest \([\d.]+ ms\), in render_report", "move that work to another process"),
     "lock": (r"the thread waited for a lock, in charge \(demo/incidents\.py:\d+\); \d threads had it in turn, longest ThreadPoolExecutor-0_\d "
              r"\([\d.]+ ms, [\d.]+ of it sleep, in ask_database", "do less while holding that lock"),
@@ -95,7 +96,8 @@ def test_the_first_screen_names_the_cause(told, browser, tmp_path, name):
     choice = ["requests", "--since=1h", f"--service=shop-{name}"]
     [row] = json.loads(command(store, *choice, "--json", f"--path={slow}", "--top=1"))["slowest"]
     measured = max(ms for path, _, ms in loads[name] if path == slow)
-    assert abs(row["duration_ns"] / 1e6 - measured) < 20 + measured / 20, (row, measured)  # the incident is the slow one
+    # the incident is the slow one; the server's thread may lose its CPU when the client has the answer, and before the write has ended
+    assert abs(row["duration_ns"] / 1e6 - measured) < 20 + measured / 20 + row["runq_ns"] / 1e6, (row, measured)
 
     page.write_text(command(store, *choice, "--html"))
     seen = first_screen(browser, page)
@@ -107,7 +109,9 @@ def test_the_first_screen_names_the_cause(told, browser, tmp_path, name):
     [request] = json.loads(command(store, "explain", row["request_id"], "--json"))["requests"]
     causes = [c for c in request["causes"] if c["cause"] != "cpu_missing"]  # a busy machine
     assert any(re.search(said, c["said"] + c["fix"]) for c in causes), causes
-    assert re.search(NAMED[name], causes[0]["said"] + causes[0]["fix"]), causes  # the same may also have kept the thread that accepts
+    # a wait of unknown cause may be longer on a busy machine; the same may also have kept the thread that accepts
+    first = next(c for c in causes if c["fix"])
+    assert re.search(NAMED[name], first["said"] + first["fix"]), causes
     others = {other for other, words in NAMED.items() if other != name and any(re.search(words, c["said"] + c["fix"]) for c in causes)}
     assert not others, (others, causes)
 
