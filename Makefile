@@ -328,14 +328,17 @@ $(BUILD)/tests/bench/%: tests/bench/%.c $(LIB)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP $(ALL_LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
 
-bench: ## the agent's cost: BPF time by operation, then ratios in a run (root; some minutes)
+bench: ## OVERHEAD: the agent's cost by workload, beside peers, with the governor, then more (root; half an hour; SHORT=1: four minutes)
 	@deploy/dependencies.sh build bench
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_rows
+	@/usr/bin/python3 tests/bench/overhead.py $(if $(SHORT),--short)
+ifndef SHORT
 	@/usr/bin/python3 tests/bench/bench_bpf.py
 	@/usr/bin/python3 tests/bench/bench.py
 	@/usr/bin/python3 tests/bench/bench_switches.py
 	@/usr/bin/python3 tests/bench/bench_stacks.py
 	@/usr/bin/python3 tests/bench/bench_attach.py
+endif
 
 sizes: ## rows and bytes that a service's requests cost in the database, with the defaults (root; two minutes)
 	@deploy/dependencies.sh build bench check

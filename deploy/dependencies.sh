@@ -22,7 +22,7 @@ declare -A packages=(
     [dist-check]="mmdebstrap python3 python3-yaml rpm cpio runc umoci golang-github-containers-common qemu-user-static"
     [image]="mmdebstrap python3 dpkg ca-certificates"
     [npm]="npm nodejs ca-certificates"
-    [bench]="python3 gunicorn python3-django wrk coreutils redis-server redis-tools nginx-light perl"
+    [bench]="python3 gunicorn python3-django wrk coreutils redis-server redis-tools nginx-light perl postgresql util-linux binutils bpftrace libbpf-tools"
     [demo]="python3 nginx-light gunicorn python3-django python3-uvicorn curl procps"
 )
 

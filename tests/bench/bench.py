@@ -3,7 +3,7 @@
 """The cost of underspan: each workload alternates between without and with the agent (A B A B ...); the table has the
 median of the ratios of neighbours, with the least and the most, and the ratio of the best, least affected by a busy
 machine. A rate is per CPU time of the workload, which depends little on further work of the machine; the agent's CPU is
-listed apart. `make bench` runs this: with all trackers, then with each alone.
+listed apart. `make bench` runs this, with all trackers.
 
 bench.py [--rounds=N] [--trackers=A,B|all|each] [--workloads=WORD,...] [--degrade=FEATURE,...]
 """
@@ -254,7 +254,7 @@ def print_rest():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--trackers", help="a list, all, or each (all and each)")
+    parser.add_argument("--trackers", help="a list, all, or each: of each alone")
     parser.add_argument("--workloads", default="")
     parser.add_argument("--degrade")
     args = parser.parse_args()
@@ -266,7 +266,7 @@ def main():
             print_table("all trackers", workloads, args.rounds, more)
         elif args.trackers != "each":
             print_table(args.trackers, workloads, args.rounds, [f"--trackers={args.trackers}", *more])
-        if not args.trackers or args.trackers == "each":
+        if args.trackers == "each":
             for tracker in all_trackers():
                 print_table(f"{tracker} alone", workloads, max(3, args.rounds - 2), [f"--trackers={tracker}", *more])
     finally:

@@ -8,19 +8,14 @@ bench_bpf.py [--workloads=WORD,...] [--trackers=A,B] [--degrade=FEATURE,...] [--
 """
 
 import argparse
-import contextlib
 import ctypes
 import os
-import shutil
 import struct
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.request
 
-from bench import PYTHON, Agent, Gunicorn, free_port
+from bench import Agent
 from bench_switches import programs_of, set_statistics
+from workloads import workloads
 
 ROUNDS, WARM_UP = 3, 1.5  # a service has run for a while; the agent has found the service
 NR_BPF, PROG_LOAD, RAW_TRACEPOINT_OPEN, OBJ_GET_INFO_BY_FD = 321 if os.uname().machine == "x86_64" else 280, 5, 17, 15
@@ -55,159 +50,23 @@ def empty_run_ns():
         os.close(program)
 
 
-# ---- workloads: each yields a function that does operations and returns the number ----
-
-@contextlib.contextmanager
-def server(argv, port, cwd=None):
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=cwd)
-    try:
-        for _ in range(200):
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
-                break
-            if process.poll() is not None:
-                sys.exit(f"{argv[0]} does not run")
-            time.sleep(0.05)
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def wrk(port, seconds, connections=16):
-    out = subprocess.check_output(["wrk", "-t1", f"-c{connections}", f"-d{seconds}", f"http://127.0.0.1:{port}/"], text=True)
-    return int(next(line for line in out.splitlines() if "requests in" in line).split()[0])
-
-
-@contextlib.contextmanager
-def redis(n):
-    port = free_port()
-    argv = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
-    benchmark = ["redis-benchmark", "-p", str(port), "-c", "20", "-q", "-t"]
-    try:
-        while subprocess.run(["redis-cli", "-p", str(port), "ping"], capture_output=True).stdout != b"PONG\n":
-            time.sleep(0.05)
-        subprocess.run([*benchmark, "set", "-n", "1000"], check=True, stdout=subprocess.DEVNULL)
-
-        def run():
-            subprocess.run([*benchmark, "get", "-n", str(n)], check=True, stdout=subprocess.DEVNULL)
-            return n
-        yield run
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextlib.contextmanager
-def nginx(seconds):
-    port = free_port()
-    with tempfile.TemporaryDirectory() as there:
-        os.chmod(there, 0o755)
-        with open(f"{there}/nginx.conf", "w") as f:
-            f.write(f"daemon off; worker_processes 1; pid {there}/pid; error_log /dev/null; events {{}}\n"
-                    f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ return 200 ok; }} }} }}\n")
-        with server(["nginx", "-c", f"{there}/nginx.conf"], port):
-            yield lambda: wrk(port, seconds)
-
-
-@contextlib.contextmanager
-def gunicorn(seconds):
-    smallest = Gunicorn("smallest_app")
-    try:
-        yield lambda: wrk(smallest.port, seconds)
-    finally:
-        smallest.stop()
-
-
-@contextlib.contextmanager
-def script(argv, source):
-    """A program that does operations on request, and prints the number."""
-    program = subprocess.Popen([*argv, source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run():
-        print(file=program.stdin, flush=True)
-        return int(program.stdout.readline())
-    try:
-        assert program.stdout.readline() == "ready\n"
-        yield run
-    finally:
-        program.kill()
-        program.wait()
-
-
-GETPPID = 'use POSIX; $| = 1; print "ready\\n"; while (<STDIN>) { getppid() for 1 .. %d; print "%d\\n" }'
-COLLECT = """
-import gc, threading, time
-gc.disable()
-for _ in range(400):
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
-print("ready", flush=True)
-while input() == "":
-    for _ in range({0}):
-        gc.collect(0)
-        calm = time.perf_counter() + 0.003  # as often as a service collects: no count of waiters is recent
-        while time.perf_counter() < calm:
-            pass
-    print({0}, flush=True)
-"""
-
-CONTENDED = """
-import os, threading
-def answer(of, to):
-    while True:
-        os.read(of, 1)
-        os.write(to, b"x")
-def ask(of, to, begin, end):
-    while True:
-        begin.wait()
-        for _ in range({0}):
-            os.write(to, b"x")
-            os.read(of, 1)
-        end.wait()
-begin, end = threading.Barrier(5), threading.Barrier(5)
-for _ in range(4):
-    there, back = os.pipe(), os.pipe()
-    threading.Thread(target=answer, args=(there[0], back[1]), daemon=True).start()
-    threading.Thread(target=ask, args=(back[0], there[1], begin, end), daemon=True).start()
-print("ready", flush=True)
-while input() == "":
-    begin.wait()
-    end.wait()
-    print(4 * {0}, flush=True)
-"""
-
-
-def workloads(short):
-    """By word: title, workload, budget in ns (None: none), and the programs run by an operation ("": all; a rare operation
-    excludes runs by unrelated processes in between)."""
-    n, seconds = (1, 1) if short else (4, 4)
-    return {
-        "redis": ("redis GET, 20 connections, no Python", redis(40_000 * n), 400, ""),
-        "nginx": ("nginx, 16 connections, no Python", nginx(seconds), 400, ""),
-        "getppid": ("getppid() of a program that is no Python", script(["perl", "-e"], GETPPID % ((300_000 * n,) * 2)), 0, ""),
-        "collect": ("gc.collect(0), 400 idle threads", script([PYTHON, "-c"], COLLECT.format(300 * n)), 3_000, "gc_pause"),
-        "gil": ("contended GIL: 4 pairs of threads, a byte there and back", script([PYTHON, "-c"], CONTENDED.format(2_000 * n)), None,
-                "sched_"),
-        "gunicorn": ("gunicorn gthread saturated, 16 connections", gunicorn(seconds), 12_000, ""),
-    }
-
-
 # ---- the table ----
 
-def measure(agent, run, empty):
+def measure(agent, run, empty, rounds=ROUNDS, warm_up=True):
     """Of each program: runs per operation and ns per operation, less the cost of the statistics; the least of some
     rounds, as further work of the machine can only add."""
-    run()
+    if warm_up:
+        run()
     found = {}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         before = programs_of(agent.process.pid)
         n = run()
         after = programs_of(agent.process.pid)
         for name, (ns, runs) in after.items():
-            runs -= before[name][1]
+            ns_before, runs_before = before.get(name, (0, 0))
+            runs -= runs_before
             if runs:
-                ns = (ns - before[name][0]) / runs - empty
+                ns = (ns - ns_before) / runs - empty
                 least = min(ns, found[name][1]) if name in found else ns
                 found[name] = (runs / n, least)
     return {name: (runs, runs * ns) for name, (runs, ns) in found.items()}
@@ -238,13 +97,13 @@ def main():
         empty = empty_run_ns()
         print(f"BPF time by operation, less {empty:.0f} ns a run that the statistics take")
         for word in wanted:
-            title, workload, budget, programs = every[word]
-            if word == "redis" and not shutil.which("redis-server"):
-                print("\nredis is not measured: there is no package redis-server here")
+            workload = every[word]
+            if lacking := workload.lacks():
+                print(f"\n{workload.title}: not measured, there is no {lacking} here")
                 continue
-            with workload as run, Agent(*options) as agent:
+            with workload.start as run, Agent(*options) as agent:
                 time.sleep(WARM_UP)
-                print_table(title, measure(agent, run, empty), budget, programs)
+                print_table(workload.title, measure(agent, run, empty), workload.budget, workload.programs)
     finally:
         set_statistics(before)
 
