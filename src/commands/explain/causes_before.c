@@ -7,44 +7,36 @@
 
 #include "commands/explain/timeline.h"
 
-/* Longest wait for the GIL in [from, to) of a thread that only accepts connections. */
-static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
+/* The interval of `list` that covers most of [from, to), with the sum of all. */
+static const json_t *longest_of(const json_t *list, int64_t from_us, int64_t to_us, double *ret_ms)
 {
-	const json_t *wait, *longest = NULL;
+	const json_t *item, *longest = NULL;
 	int64_t sum = 0, most = 0;
 	size_t i;
 
-	json_array_foreach (json_object_get(r, "kept"), i, wait) {
-		int64_t us = explain_overlap_us(wait, from_us, to_us);
+	json_array_foreach (list, i, item) {
+		int64_t us = explain_overlap_us(item, from_us, to_us);
 
 		if (us <= 0)
 			continue;
 		sum += us;
-		longest = us > most ? wait : longest;
+		longest = us > most ? item : longest;
 		most = us > most ? us : most;
 	}
 	*ret_ms = (double)(sum < to_us - from_us ? sum : to_us - from_us) / 1000;
 	return longest;
 }
 
+/* Longest wait for the GIL in [from, to) of a thread that only accepts connections. */
+static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
+{
+	return longest_of(json_object_get(r, "kept"), from_us, to_us, ret_ms);
+}
+
 /* The collection that covers most of [from, to), with the sum of all. */
 static const json_t *longest_gc(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
 {
-	const json_t *gc, *longest = NULL;
-	int64_t sum = 0, most = 0;
-	size_t i;
-
-	json_array_foreach (json_object_get(r, "gc"), i, gc) {
-		int64_t us = explain_overlap_us(gc, from_us, to_us);
-
-		if (us <= 0)
-			continue;
-		sum += us;
-		longest = us > most ? gc : longest;
-		most = us > most ? us : most;
-	}
-	*ret_ms = (double)(sum < to_us - from_us ? sum : to_us - from_us) / 1000;
-	return longest;
+	return longest_of(json_object_get(r, "gc"), from_us, to_us, ret_ms);
 }
 
 /* Reports collections that stopped the accepting thread half of [from, to) or more. */
