@@ -33,36 +33,72 @@ size_t batch_memory(const struct batch *batch)
 	return sizeof(*batch) + batch->body.capacity + batch->packed.capacity + strings;
 }
 
-/* Appends. The output buffer grows on demand: the worst case would double the memory. */
-static int compress_text(const struct buffer *text, struct buffer *gzip)
+/* Of a gzip file without name and time, compressed for speed on Unix. The trailer: crc32 and
+ * length. */
+static const char gzip_header[10] = { 0x1f, (char)0x8b, 8, [8] = 4, [9] = 3 };
+enum { GZIP_TRAILER = 8 };
+
+/*
+ * Appends the text to one stream of deflate blocks, after a flush at a byte's end: the next text's
+ * blocks follow. The output buffer grows on demand: the worst case would double the memory.
+ */
+static int deflate_text(const struct buffer *text, struct buffer *gzip, int flush)
 {
 	z_stream z = { .next_in = (Bytef *)text->data, .avail_in = (uInt)text->len };
-	size_t before = gzip->len;
 	int err = 0, status = Z_OK;
 
-	/* 15 + 16: largest window, gzip header; level 1: CPU costs more than bytes here */
-	if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+	/* -15: largest window, no header; level 1: CPU costs more than bytes here */
+	if (deflateInit2(&z, 1, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY) != Z_OK)
 		return -ENOMEM;
-	while (!err && status == Z_OK) {
+	do {
 		err = buffer_reserve(gzip, 16 << 10);
 		if (err)
 			break;
 		z.next_out = (Bytef *)gzip->data + gzip->len;
 		z.avail_out = (uInt)(gzip->capacity - gzip->len);
-		status = deflate(&z, Z_FINISH);
+		status = deflate(&z, flush);
 		gzip->len = gzip->capacity - z.avail_out;
-	}
+	} while (status == Z_OK && !z.avail_out);
 	deflateEnd(&z);
-	if (!err && status != Z_STREAM_END)
+	if (status == Z_BUF_ERROR && flush != Z_FINISH)
+		status = Z_OK; /* the flush filled the buffer to its end: nothing was left */
+	if (!err && status != (flush == Z_FINISH ? Z_STREAM_END : Z_OK))
 		err = -ENOMEM;
-	if (err)
-		gzip->len = before;
 	return err;
+}
+
+/* The last text may be empty. */
+static int compress_text(struct batch *batch, int flush)
+{
+	struct buffer *gzip = &batch->packed;
+	size_t before = gzip->len;
+	uint32_t crc = before ? batch->crc : 0, length = before ? batch->length : 0;
+	uint8_t trailer[GZIP_TRAILER];
+	int err = before ? 0 : buffer_append(gzip, gzip_header, sizeof(gzip_header));
+
+	if (batch->body.len)
+		crc = (uint32_t)crc32(crc, (const Bytef *)batch->body.data, (uInt)batch->body.len);
+	length += (uint32_t)batch->body.len;
+	if (!err)
+		err = deflate_text(&batch->body, gzip, flush);
+	for (int i = 0; i < 4; i++) {
+		trailer[i] = (uint8_t)(crc >> 8 * i);
+		trailer[4 + i] = (uint8_t)(length >> 8 * i);
+	}
+	if (!err && flush == Z_FINISH)
+		err = buffer_append(gzip, trailer, sizeof(trailer));
+	if (err) {
+		gzip->len = before;
+		return err;
+	}
+	batch->crc = crc;
+	batch->length = length;
+	return 0;
 }
 
 int batch_pack(struct batch *batch)
 {
-	int err = compress_text(&batch->body, &batch->packed);
+	int err = compress_text(batch, Z_FULL_FLUSH);
 
 	if (!err)
 		batch->body.len = 0;
@@ -72,8 +108,10 @@ int batch_pack(struct batch *batch)
 int batch_seal(struct batch *batch, const char *origin, const char *table, const char *insert)
 {
 	char token[DEDUP_TOKEN_MAX], *token_copy, *insert_copy;
+	size_t before = batch->packed.len;
+	uint32_t crc = batch->crc, length = batch->length;
 
-	if ((batch->body.len || !batch->packed.len) && batch_pack(batch))
+	if (compress_text(batch, Z_FINISH))
 		return -ENOMEM;
 	dedup_token_print(origin, table, batch->order, batch->part, &batch->packed, token);
 	token_copy = strdup(token);
@@ -81,6 +119,9 @@ int batch_seal(struct batch *batch, const char *origin, const char *table, const
 	if (!token_copy || !insert_copy) {
 		free(token_copy);
 		free(insert_copy);
+		batch->packed.len = before;
+		batch->crc = crc;
+		batch->length = length;
 		return -ENOMEM;
 	}
 	buffer_free(&batch->body);
@@ -92,7 +133,6 @@ int batch_seal(struct batch *batch, const char *origin, const char *table, const
 	return 0;
 }
 
-/* Inflates the gzip file's members. */
 int batch_rows_text(const struct batch *batch, size_t max, struct buffer *ret_text)
 {
 	struct buffer text = { 0 };
@@ -111,8 +151,6 @@ int batch_rows_text(const struct batch *batch, size_t max, struct buffer *ret_te
 		text.len = text.capacity - z.avail_out;
 		if (text.len > max)
 			err = -EFBIG;
-		else if (status == Z_STREAM_END && z.avail_in)
-			status = inflateReset(&z);
 	}
 	inflateEnd(&z);
 	if (!err && status != Z_STREAM_END)

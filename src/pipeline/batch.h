@@ -59,9 +59,10 @@ struct batch {
 	bool durable;	       /* recorded as safe in the ledger */
 	/* open: the last rows' text, after the rows compressed so far; sealed: gzip, all rows */
 	struct buffer packed, body;
-	size_t text_bytes; /* of all rows */
-	char *token;	   /* sealed batches in memory: deduplication token, ... */
-	char *insert;	   /* ... "INSERT INTO t (a, b) FORMAT JSONEachRow" */
+	size_t text_bytes;    /* of all rows */
+	uint32_t crc, length; /* of the text compressed so far, for gzip's trailer */
+	char *token;	      /* sealed batches in memory: deduplication token, ... */
+	char *insert;	      /* ... "INSERT INTO t (a, b) FORMAT JSONEachRow" */
 };
 
 struct batch *batch_new(void);
@@ -74,8 +75,9 @@ size_t batch_memory(const struct batch *batch);
 void batch_unload(struct batch *batch);
 
 /*
- * Compresses the text so far, as one more member of the gzip file: while it is in the processor's
- * cache, and so that a large batch takes little memory. 0, or -ENOMEM with the batch unchanged.
+ * Compresses the text so far, as further blocks of the gzip file: while it is in the processor's
+ * cache, and so that a large batch takes little memory. One member: older agents read no second
+ * one. 0, or -ENOMEM with the batch unchanged.
  */
 int batch_pack(struct batch *batch);
 
