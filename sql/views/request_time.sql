@@ -372,8 +372,10 @@ WITH
             if(caller_from = 0, first_us, least(first_us, caller_from + skew_us)) AS from_us,
             if(caller_from = 0, end_us, greatest(end_us, caller_to + skew_us)) AS to_us,
             -- boundaries of the request, and the owner of collections at each
-            process AS by_process, thread AS by_thread, first_us AS at_first, wait_bytes AS at_bytes, pickup_us AS at_pickup, start_us AS at_start, end_us AS at_end, to_us AS at_done,
-            if(bitAnd(a_state = 1, h_state = 1), process, 0) AS by_bytes, if(bitAnd(pickup_us != 0, pickup_us < start_us), process, 0) AS by_pickup,
+            process AS by_process, thread AS by_thread, first_us AS at_first, accept_to AS at_accept, wait_from AS at_wait, wait_bytes AS at_bytes, pickup_us AS at_pickup, start_us AS at_start, end_us AS at_end, to_us AS at_done,
+            if(bitAnd(bitAnd(a_state = 1, h_state = 1), accept_to > first_us), process, 0) AS by_accept,
+            if(bitAnd(bitAnd(a_state = 1, h_state = 1), wait_from > accept_to), process, 0) AS by_wait,
+            if(bitAnd(h_state = 1, wait_bytes > wait_from), process, 0) AS by_bytes, if(bitAnd(pickup_us != 0, pickup_us < start_us), process, 0) AS by_pickup,
             if(to_us > end_us, process, 0) AS by_done
         FROM moved
     ),
@@ -383,7 +385,9 @@ WITH
         SELECT
             s.*, hosts, known, refused, refusal, reported,
             g1.g_sum - greatest(0, g1.g_to - first_us) AS gc_first,
-            if(s.by_bytes != 0, g2.g_sum - greatest(0, g2.g_to - wait_bytes), g1.g_sum - greatest(0, g1.g_to - first_us)) AS gc_bytes,
+            if(s.by_accept != 0, g9.g_sum - greatest(0, g9.g_to - accept_to), g1.g_sum - greatest(0, g1.g_to - first_us)) AS gc_accept,
+            if(s.by_wait != 0, g10.g_sum - greatest(0, g10.g_to - wait_from), gc_accept) AS gc_wait,
+            if(s.by_bytes != 0, g2.g_sum - greatest(0, g2.g_to - wait_bytes), gc_wait) AS gc_bytes,
             if(s.by_pickup != 0, g3.g_sum - greatest(0, g3.g_to - pickup_us), g4.g_sum - greatest(0, g4.g_to - start_us)) AS gc_pickup,
             g4.g_sum - greatest(0, g4.g_to - start_us) AS gc_start,
             g5.g_sum - greatest(0, g5.g_to - end_us) AS gc_end,
@@ -399,6 +403,8 @@ WITH
         ASOF LEFT JOIN (SELECT g_who AS by_done, g_from AS at_done, g_to, g_sum FROM collection WHERE g_to > g_from) AS g6 USING (by_done, at_done)
         ASOF LEFT JOIN (SELECT g_who AS by_thread, g_from AS at_start, g_to, g_sum FROM own WHERE g_to > g_from) AS g7 USING (by_thread, at_start)
         ASOF LEFT JOIN (SELECT g_who AS by_thread, g_from AS at_end, g_to, g_sum FROM own WHERE g_to > g_from) AS g8 USING (by_thread, at_end)
+        ASOF LEFT JOIN (SELECT g_who AS by_accept, g_from AS at_accept, g_to, g_sum FROM collection WHERE g_to > g_from) AS g9 USING (by_accept, at_accept)
+        ASOF LEFT JOIN (SELECT g_who AS by_wait, g_from AS at_wait, g_to, g_sum FROM collection WHERE g_to > g_from) AS g10 USING (by_wait, at_wait)
         LEFT ANY JOIN reporting AS q ON cityHash64(s.host, intDiv(s.start_us, 600000000)) = q.host_slot
         LEFT ANY JOIN health AS y ON cityHash64(s.host, s.container_id, if(s.container_id = '', s.pid, 0)) = y.health_key
         LEFT ANY JOIN elsewhere AS e ON if(s.matches = 0, cityHash64(s.said_pid, intDiv(s.start_us, 600000000)), 0) = e.said_process
@@ -417,7 +423,7 @@ WITH
             accept_to - accept_from AS accept_whole,
             if(h_state = 1, wait_bytes - wait_from, 0) AS client_whole,
             if(h_state = 1, pickup_us - wait_bytes, 0) AS handoff_whole,
-            greatest(0, least(accept_to - accept_from, if(h_state = 1, gc_bytes, gc_pickup) - gc_first)) AS accept_gc,
+            greatest(0, least(accept_to - accept_from, if(h_state = 1, gc_accept, gc_pickup) - gc_first)) AS accept_gc,
             end_us - start_us AS span_us,
             to_us - from_us AS total_us,
             multiIf(
@@ -454,7 +460,7 @@ WITH
             multiIf(a_state = 1, 1, a_state != 0, 0, bitAnd(bitOr(brought, unknown_pickup), bitAnd(peer_port = 0, client_port = 0)), 0, bitAnd(r_sampled, 2) != 0, 0, bitAnd(sure, 2) != 0) AS accept_measured,
             multiIf(bitAnd(measured, 4) = 0, 0, bitAnd(r_sampled, 4) = 0, 1, gc_done > gc_first) AS gc_measured,
             least(handoff_whole, gc_pickup - gc_bytes) AS handoff_gc,
-            least(client_whole, gc_bytes - gc_first - accept_gc) AS client_gc
+            least(client_whole, gc_bytes - gc_wait) AS client_gc
         FROM measuring
     ),
     counted AS
