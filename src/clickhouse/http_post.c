@@ -19,6 +19,44 @@ static void keep_sentence(struct clickhouse_reply *reply, const char *text, size
 	reply->message[len] = '\0';
 }
 
+/*
+ * An error after HTTP 200 of servers before 25.11 and proxies: the text may be anywhere in the
+ * body. Only if no rows are expected, which could contain such a text.
+ */
+static bool find_unmarked_exception(struct exchange *x, const char *bytes, size_t len)
+{
+	static const char word[] = "DB::Exception", code[] = "Code: ";
+	const char *end = bytes + len, *at = memmem(bytes, len, word, sizeof(word) - 1);
+	const char *begin = at;
+
+	if (!at)
+		return false;
+	for (const char *p = at; p > bytes && *p != '\n' && begin == at; p--) {
+		if (!memcmp(p - 1, code, sizeof(code) - 1))
+			begin = p - 1;
+	}
+	x->reply->exception_code = clickhouse_exception_code(begin, (size_t)(end - begin))
+					   ?: EXCEPTION_UNKNOWN_EXCEPTION;
+	keep_sentence(x->reply, begin, (size_t)(end - begin));
+	return true;
+}
+
+/* Before the bytes are in the tail. Marked exceptions are at the end: find_late_exception(). */
+static void look_for_exception(struct exchange *x, const char *bytes, size_t len)
+{
+	enum { PIECE = 600 }; /* for a text in two packets */
+	char seam[2 * PIECE];
+	size_t before = x->tail_len < PIECE ? x->tail_len : PIECE;
+	size_t after = len < PIECE ? len : PIECE;
+
+	if (x->on_bytes || x->reply->http_status != 200 || x->reply->exception_code || *x->tag)
+		return;
+	memcpy(seam, x->tail + x->tail_len - before, before);
+	memcpy(seam + before, bytes, after);
+	x->found = find_unmarked_exception(x, seam, before + after) ||
+		   find_unmarked_exception(x, bytes, len);
+}
+
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
 {
 	struct exchange *x = context;
@@ -29,6 +67,7 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
 		head = len;
 	memcpy(x->head + x->head_len, bytes, head);
 	x->head_len += head;
+	look_for_exception(x, bytes, len);
 	if (len >= EXCHANGE_HEAD_BYTES) {
 		memcpy(x->tail, bytes + len - EXCHANGE_HEAD_BYTES, EXCHANGE_HEAD_BYTES);
 		x->tail_len = EXCHANGE_HEAD_BYTES;
@@ -165,28 +204,6 @@ static void find_late_exception(struct exchange *x)
 	keep_sentence(x->reply, at, end ? (size_t)(end - at) : left);
 }
 
-/*
- * The same for servers before 25.11 and proxies, without marks: the text may be anywhere. Only if
- * no rows are expected, which could contain such a text.
- */
-static bool find_unmarked_exception(struct exchange *x, const char *bytes, size_t len)
-{
-	static const char word[] = "DB::Exception", code[] = "Code: ";
-	const char *end = bytes + len, *at = memmem(bytes, len, word, sizeof(word) - 1);
-	const char *begin = at;
-
-	if (!at)
-		return false;
-	for (const char *p = at; p > bytes && *p != '\n' && begin == at; p--) {
-		if (!memcmp(p - 1, code, sizeof(code) - 1))
-			begin = p - 1;
-	}
-	x->reply->exception_code = clickhouse_exception_code(begin, (size_t)(end - begin))
-					   ?: EXCEPTION_UNKNOWN_EXCEPTION;
-	keep_sentence(x->reply, begin, (size_t)(end - begin));
-	return true;
-}
-
 /* What a wrong port or scheme looks like, with the fix. */
 static const char *advice_for(CURLcode code, const char *url)
 {
@@ -251,9 +268,9 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 
 	if (!r->exception_code && (r->http_status != 200 || !x->on_bytes))
 		r->exception_code = clickhouse_exception_code(x->head, x->head_len);
-	if (r->exception_code || (r->http_status && r->http_status != 200))
+	if (!x->found && (r->exception_code || (r->http_status && r->http_status != 200)))
 		keep_sentence(r, x->head, x->head_len);
-	else
+	else if (!x->found)
 		find_late_exception(x);
 	if (!r->exception_code && !x->on_bytes && r->http_status == 200 &&
 	    !find_unmarked_exception(x, x->head, x->head_len))

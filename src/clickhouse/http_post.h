@@ -34,6 +34,7 @@ struct exchange {
 	int consumer_err; /* return value of on_bytes */
 	char head[EXCHANGE_HEAD_BYTES], tail[EXCHANGE_HEAD_BYTES];
 	size_t head_len, tail_len;
+	bool found;		    /* an exception in the body of HTTP 200, before its end */
 	char tag[EXCHANGE_TAG_MAX]; /* tag of an exception after the first bytes */
 };
 

@@ -192,6 +192,17 @@ def in_chunks(pieces, header="X-Made-Up: yes", trailer="", end=True):
     return act
 
 
+def raw(rest, end=lambda connection: None):
+    """200 in ClickHouse's name without asking the store, with these last headers and body; then the connection is closed."""
+    def act(proxy, request):
+        request.read()
+        request.connection.sendall(YES.encode() + rest)
+        time.sleep(0.05)
+        end(request.connection)
+        return False
+    return act
+
+
 def gzipped_exception(proxy, request):
     request.read()
     reply(request, 500, [("Content-Encoding", "gzip"), ("X-ClickHouse-Query-Id", "q")], gzip.compress(EXCEPTION))
