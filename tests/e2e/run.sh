@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The end-to-end tests: the built agent against real processes on this host. `make e2e` runs this; arguments go to
-# pytest (`tests/e2e/run.sh -k gc_pause`). E2E_WORKERS=N: so many tests at a time (parallel.py), E2E_TESTS=DIR: other tests,
-# as test_outcomes.py has them; E2E_OUTCOMES=FILE: keeps outcomes and costs of each test (`outcomes.py costs FILE`).
+# pytest (`tests/e2e/run.sh -k gc_pause`, `tests/e2e/run.sh tests/e2e/test_gc_pause.py`). E2E_WORKERS=N: so many tests at
+# a time (parallel.py), E2E_TESTS=DIR: other tests, as test_outcomes.py has them; E2E_OUTCOMES=FILE: keeps outcomes and costs
+# of each test (`outcomes.py costs FILE`).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -29,7 +30,11 @@ fi
 export PYTHONDONTWRITEBYTECODE=1
 [ $# -gt 0 ] || set -- --durations=5
 workers=${E2E_WORKERS:-$(($(nproc) * 3))}  # tests mostly wait
-run() { /usr/bin/python3 -m pytest "${E2E_TESTS:-tests/e2e}" -o cache_dir="$PWD/build/pytest-cache" -v --tb=short -rs "$@"; }
+tests=("${E2E_TESTS:-tests/e2e}")
+for argument; do  # files that are named replace the folder
+    if [[ $argument == *.py* && -e ${argument%%::*} ]]; then tests=(); fi
+done
+run() { /usr/bin/python3 -m pytest "${tests[@]}" -o cache_dir="$PWD/build/pytest-cache" -v --tb=short -rs "$@"; }
 outcomes() { /usr/bin/python3 tests/e2e/outcomes.py "$@"; }
 
 # Many tests compare times to the millisecond, and shared machines stall at times.
