@@ -131,6 +131,70 @@ def test_bad_input(ask):
     check_sentence(ask.command("top", "--since=5m", "--until=6m"), USAGE, "until")
 
 
+def against():
+    """The 100 s from T0, and the 100 s before."""
+    return *window(), f"--against-since={ago(-100_000)}", f"--against-until={ago(0)}"
+
+
+@pytest.fixture
+def two(known):
+    """The known window, and before it one of 50 measured seconds, of the service's processes before a restart: other pids, one with two workers."""
+    known.agent(-100_000, 50, trackers=TRACKERS)
+    for pid in 57, 58:
+        known.known(pid=pid, tracker="gil_wait")
+    for pid, ms in (57, 300), (58, 100):
+        known.off(-90, ms, stack=LIBRARY, pid=pid, tid=pid, host_pid=pid, host_tid=pid, name="worker")
+    known.off(-80, 250, cause="gil", stack=[APP], pid=57, tid=59, host_pid=57, host_tid=59, name="old")
+    known.off(-80, 500, cause="preempt", pid=61, host_pid=61, host_tid=61, tid=61, name="", comm="flower", service="", stack=[])
+    known.row("gc_pause", -70_000, 50, pid=57, tid=57, host_pid=57, host_tid=57, thread_name="worker", service="shop", comm="python", py_stack=[APP], generation=2)
+    for at, pid, more in (-60_000, 57, {"busy_threads": 1, "queue_depth": 9}), (-59_000, 58, {"busy_threads": 6, "queue_depth": None}):
+        known.request(at, {"queue": 40, "cpu": 30, "gil": 5}, request_id=-at, pid=pid, host_pid=pid, host_tid=pid, comm="python", service="shop", **more)
+    return known
+
+
+def test_two_windows(two):
+    """Processes of a service are one; each figure of both windows is exact, also of what is in one window only."""
+    report = two.json("top", *against(), "--threads")
+    now_s, before_s = report["duration_s"], report["before"]["duration_s"]
+    assert (now_s, before_s) == (pytest.approx(100, abs=2), pytest.approx(50, abs=1))
+    assert (report["not_measured"], report["before"]["not_measured"]) == (["loop_stall"], [])
+    assert report["against"]["to_us"] == pytest.approx(report["from_us"], abs=3e6)
+    by_name = {p["service"] or p["comm"]: p for p in report["processes"]}
+    assert {name: (p["processes"], p["before"]["processes"]) for name, p in by_name.items()} == {"shop": (1, 2), "other": (1, 0), "flower": (0, 1)}
+    shop, other, flower = by_name["shop"], by_name["other"], by_name["flower"]
+    assert ms(shop["shares"], now_s) == {"gil": 1000, "lock": 300, "net": 100, "sleep": 800, "runq": 200, "idle": 9000, "gc": 250, "cpu": None}
+    assert ms(shop["before"]["shares"], before_s) == {"gil": 250, "sleep": 400, "gc": 50, "cpu": None}
+    assert (ms(flower["shares"], now_s), ms(flower["before"]["shares"], before_s)) == ({"gil": None, "cpu": None}, {"gil": None, "runq": 500, "cpu": None})
+    assert ms(other["before"]["shares"], before_s) == {"gil": None, "cpu": None} and ms(other["shares"], now_s)["runq"] == 700
+    assert [(p["requests"], p["busy_max"], p["waiting_max"], p["request_parts_ns"]["queue"]) for p in (shop, shop["before"])] == [
+        (4, 4, 4, 80e6), (2, 7, 9, 80e6)]
+    assert shop["before"]["hidden_share"] * before_s == pytest.approx(0.09) and (shop["lag_ns"], shop["before"]["lag_ns"]) == (400_000_000, None)
+    threads = {t["name"]: (ms(t["shares"], now_s), t["threads"], ms(t["before"]["shares"], before_s), t["before"]["threads"]) for t in shop["threads"]}
+    assert threads["worker"] == ({"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "held": 100, "cpu": None}, 1, {"sleep": 400, "gc": 50, "cpu": None}, 2)
+    assert threads["old"] == ({"cpu": None}, 0, {"gil": 250, "cpu": None}, 1) and set(threads) == {"worker", "old", "pool_1", "pool_2"}
+    lines = {line["line"]: (ms(line["shares"], now_s), ms(line["before"]["shares"], before_s)) for line in shop["lines"]}
+    assert lines[APP] == ({"gil": 1000, "sleep": 800, "runq": 200, "gc": 250}, {"gil": 250, "sleep": 400, "gc": 50})
+    # what changed most is first, as a share of the time: 26.5 against 14 of 1,000, 0 against 10, 7 against 0
+    assert [p["service"] or p["comm"] for p in report["processes"]] == ["shop", "flower", "other"]
+
+
+def test_text_of_two_windows(two):
+    text = two.command("top", *against()).stdout
+    lines = text.splitlines()
+    assert re.match(r"before, .* UTC, measured for [\d.]+ s; what changed most is first$", lines[1]) and max(map(len, lines[2:])) <= 80
+    assert re.search(r"^ *1 x shop \(python\) .*\n *2 x +before .* 7 +9 ", text, re.M), text
+    assert re.search(r"^ *0 x flower .*\n *1 x +before ", text, re.M) and "not measured all the time (-): loop_stall" in lines
+
+
+def test_before_nothing_was_measured(known):
+    report = known.json("top", *window(), f"--against-since={ago(-300_000)}", f"--against-until={ago(-200_000)}")
+    assert "before: nothing was measured in that time" in report["notes"]
+    [shop] = [p for p in report["processes"] if p["service"] == "shop"]
+    assert set(shop["before"]["shares"].values()) == {None} and report["before"]["duration_s"] == 0
+    check_sentence(known.command("top", *window(), "--against-since=5s"), USAGE, "against-since", "--against-until")
+    check_sentence(run_underspan("top", "--against-since=1h"), USAGE, "no database given")
+
+
 def test_hostile_names(known):
     evil = EVIL.decode("utf-8", "replace")
     known.off(20, 5000, name=evil, comm=evil[:15], service=evil, stack=[evil + " (x.py:1)"])

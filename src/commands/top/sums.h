@@ -62,6 +62,7 @@ struct top_entry {
 	int64_t busy_max, waiting_max; /* of all the time */
 	uint64_t cpu_ns;	       /* last reading */
 	struct top_sum now, shown, all;
+	struct top_entry *earlier; /* the same of the window before; NULL: none, or one window */
 	UT_hash_handle hh;
 	char *name; /* printable; within the key */
 	char key[];

@@ -28,7 +28,7 @@ enum { ONCE_LINES = 10, COLUMNS = 80, COLUMNS_MAX = 400 };
 
 static bool once, as_json, each_thread;
 static int sort;
-static struct top_sums sums;
+static struct top_sums sums, before;			 /* before: of --against-since */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `sums` */
 static struct measured measured;
 static json_t *stored; /* the window's report; NULL: live */
@@ -72,7 +72,15 @@ static bool is_measured(uint32_t host_pid)
 
 static struct top_view view(void)
 {
-	return (struct top_view){ .sort = sort, .whole = once || stored, .measured = is_measured };
+	struct top_view of = { .sort = sort, .whole = once || stored, .measured = is_measured };
+
+	if (window_against.since_ns) {
+		of.before = &before;
+		of.measured_before = top_stored_measured_before;
+		of.processes = top_stored_processes;
+		of.processes_before = top_stored_processes_before;
+	}
+	return of;
 }
 
 /* ---- rows, on the collector's thread ---- */
@@ -146,27 +154,49 @@ static void print_level(enum top_level level)
 	for (size_t i = 0; i < n && i < ONCE_LINES; i++) {
 		top_view_line(&sums, &of, list[i], width(), line);
 		puts(line);
+		top_view_before(&of, list[i], width(), line);
+		if (*line)
+			puts(line);
 	}
 	if (n > ONCE_LINES)
 		printf("%*s and %zu more\n", 7, "", n - ONCE_LINES);
 	free(list);
 }
 
-static void print_once(void)
+static void print_lacks(const struct top_sums *of_window, const char *when)
 {
 	const struct top_view of = view();
-	char lacks[TOP_LINE_BYTES], window[800];
+	char lacks[TOP_LINE_BYTES];
 
+	top_view_lacks(of_window, &of, lacks);
+	if (*lacks)
+		printf("%s%s\n", when, lacks);
+}
+
+/* The times of the window, and of the one before. */
+static void print_windows(void)
+{
+	char window[800];
+
+	measure_describe(stored, &measured, window, sizeof(window));
+	text_print_line(stdout, "%s; CPU times are not stored", window);
+	if (!window_against.since_ns)
+		return;
+	window_time_text(json_object_get(stored, "against"), window, sizeof(window));
+	text_print_line(stdout, "before, %s; what changed most is first", window);
+}
+
+static void print_once(void)
+{
 	if (stored) {
-		measure_describe(stored, &measured, window, sizeof(window));
-		text_print_line(stdout, "%s; CPU times are not stored", window);
+		print_windows();
 		window_print_notes(stored);
 	} else {
 		text_print_line(stdout, "%s, %.1f s", subject(), (double)sums.all_ns / 1e9);
 	}
-	top_view_lacks(&sums, &of, lacks);
-	if (*lacks)
-		puts(lacks);
+	print_lacks(&sums, "");
+	if (window_against.since_ns)
+		print_lacks(&before, "before: ");
 	for (int level = 0; level < TOP_LEVELS; level++)
 		print_level((enum top_level)level);
 }
@@ -184,8 +214,9 @@ static int print(struct why *why)
 	} else {
 		print_once();
 	}
-	if (sums.left_out)
-		log_warn("%llu entries had no place in memory", (unsigned long long)sums.left_out);
+	if (sums.left_out + before.left_out)
+		log_warn("%llu entries had no place in memory",
+			 (unsigned long long)(sums.left_out + before.left_out));
 	return measure_flush(why);
 }
 
@@ -237,13 +268,14 @@ static int ask(struct why *why)
 {
 	int err;
 
-	sums.pools = !each_thread;
-	err = top_stored(measure_pids(), &sums, &stored, why);
+	sums.pools = before.pools = !each_thread;
+	err = top_stored(measure_pids(), &sums, &before, &stored, why);
 	if (!err)
 		err = print(why);
 	json_decref(stored);
 	top_stored_free();
 	top_sums_free(&sums);
+	top_sums_free(&before);
 	return err;
 }
 
@@ -252,13 +284,16 @@ static void print_usage(void)
 	puts("usage: underspan top [-p PID]... [--sort=COLUMN]\n"
 	     "       underspan top --once [-d S] [--json] [-p PID]...\n"
 	     "       underspan top (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
-	     "                     [--until=AGO] [--service=NAME] [--host=NAME] [--json]\n\n"
+	     "                     [--until=AGO] [--service=NAME] [--host=NAME]\n"
+	     "                     [--against-since=AGO] [--json]\n\n"
 	     "Where the threads of the host's Python processes wait, each second: for the\n"
 	     "GIL, locks, the network, a CPU; collections; hidden time of requests, busy\n"
 	     "threads and requests not read yet; stalls of event loops. By process, thread or\n"
 	     "Python line. ? shows the keys.\n"
 	     "From a database: once, of a window of one host, without CPU times; sums of\n"
-	     "waits belong to the window in which their interval ended.\n");
+	     "waits belong to the window in which their interval ended. Compared with another\n"
+	     "window, the processes of a service, or else of a name, are one line, with the\n"
+	     "line of the window before below it.\n");
 }
 
 int command_top(int argc, char **argv)
@@ -270,6 +305,7 @@ int command_top(int argc, char **argv)
 							   { "gil_wait.profile_interval", "1" },
 							   { 0 } };
 	static const struct measure_command command = { .options = &top_options,
+							.compares = true,
 							.defaults = defaults,
 							.print_usage = print_usage,
 							.check = check,

@@ -2,6 +2,7 @@
 /* Lines of `underspan top`. See view.h. */
 #include "commands/top/view.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,11 +65,10 @@ static const struct top_sum *sum_of(const struct top_view *view, const struct to
 /* ---- the list ---- */
 
 static const struct top_view *sorted_view; /* while a list is sorted */
+static uint64_t sorted_whole_ns;
 
-static double order_of(const struct top_entry *e)
+static double order_in(const struct top_sum *sum)
 {
-	const struct top_sum *sum = sum_of(sorted_view, e);
-
 	switch (sorted_view->sort) {
 	case TOP_SORT_WAITS:
 		return (double)(top_waits_ns(sum) + sum->ns[TOP_GC]);
@@ -79,6 +79,23 @@ static double order_of(const struct top_entry *e)
 	default:
 		return (double)sum->ns[sorted_view->sort - TOP_SORT_PARTS];
 	}
+}
+
+static double per(double value, uint64_t whole_ns)
+{
+	return whole_ns ? value / (double)whole_ns : 0;
+}
+
+/* Of two windows: the change, as a share of the time measured. */
+static double order_of(const struct top_entry *e)
+{
+	double now = order_in(sum_of(sorted_view, e));
+	const struct top_sums *before = sorted_view->before;
+
+	if (!before)
+		return now;
+	return fabs(per(now, sorted_whole_ns) -
+		    per(e->earlier ? order_in(&e->earlier->all) : 0, before->all_ns));
 }
 
 static int by_order(const void *a, const void *b)
@@ -94,12 +111,13 @@ static int by_order(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-static bool is_shown(const struct top_view *view, const struct top_entry *e)
+static bool is_shown(const struct top_view *view, const struct top_entry *e,
+		     const struct top_sum *sum)
 {
-	const struct top_sum *sum = sum_of(view, e);
-
 	if (e->level != view->level)
 		return false;
+	if (e->earlier && is_shown(view, e->earlier, &e->earlier->all))
+		return true;
 	return view->with_idle || top_waits_ns(sum) + sum->ns[TOP_CPU] + sum->ns[TOP_GC] > 0 ||
 	       sum->requests > 0 || sum->lag_ns || sum->ns[TOP_HELD] || e->level == TOP_PROCESSES;
 }
@@ -111,10 +129,11 @@ size_t top_view_list(struct top_sums *sums, const struct top_view *view, struct 
 
 	*ret = list;
 	for (struct top_entry *e = sums->entries; e && list; e = e->hh.next) {
-		if (is_shown(view, e))
+		if (is_shown(view, e, sum_of(view, e)))
 			list[n++] = e;
 	}
 	sorted_view = view;
+	sorted_whole_ns = view->whole ? sums->all_ns : sums->shown_ns;
 	if (list)
 		qsort(list, n, sizeof(struct top_entry *), by_order);
 	return n;
@@ -254,7 +273,7 @@ void top_view_head(const struct top_view *view, size_t columns, char line[TOP_LI
 	line[0] = 0;
 	if (!out)
 		return;
-	fprintf(out, "%*s ", PID_WIDTH, "PID");
+	fprintf(out, "%*s ", PID_WIDTH, view->processes ? "PIDS" : "PID");
 	put_name(out, names[view->level], room);
 	for (size_t i = 0; i < ARRAY_SIZE(columns_of); i++) {
 		if (shown[i])
@@ -272,26 +291,55 @@ static const char *name_of(const struct top_entry *e, char *buf, size_t size)
 	return buf;
 }
 
-void top_view_line(const struct top_sums *sums, const struct top_view *view,
-		   const struct top_entry *e, size_t columns, char line[TOP_LINE_BYTES])
+/* "12345 ", "3 x ": of a group the number of its processes. */
+static void put_pid(FILE *out, const struct top_view *view, const struct top_entry *e)
+{
+	if (view->processes)
+		fprintf(out, "%*u x ", PID_WIDTH - 2, view->processes(e->host_pid));
+	else
+		fprintf(out, "%*u ", PID_WIDTH, e->host_pid);
+}
+
+static void put_line(const struct top_sums *sums, const struct top_view *view,
+		     const struct top_entry *e, const char *name, size_t columns,
+		     char line[TOP_LINE_BYTES])
 {
 	bool shown[ARRAY_SIZE(columns_of)];
 	size_t room = fit(view, columns, shown);
 	uint64_t whole_ns = view->whole ? sums->all_ns : sums->shown_ns;
 	unsigned int lacks = view->whole ? sums->all_lacks : sums->shown_lacks;
 	FILE *out = fmemopen(line, TOP_LINE_BYTES, "w");
-	char name[600];
 
 	line[0] = 0;
 	if (!out)
 		return;
-	fprintf(out, "%*u ", PID_WIDTH, e->host_pid);
-	put_name(out, name_of(e, name, sizeof(name)), room);
+	put_pid(out, view, e);
+	put_name(out, name, room);
 	for (size_t i = 0; i < ARRAY_SIZE(columns_of); i++) {
 		if (shown[i])
 			put_cell(out, view, &columns_of[i], e, whole_ns, lacks);
 	}
 	fclose(out);
+}
+
+void top_view_line(const struct top_sums *sums, const struct top_view *view,
+		   const struct top_entry *e, size_t columns, char line[TOP_LINE_BYTES])
+{
+	char name[600];
+
+	put_line(sums, view, e, name_of(e, name, sizeof(name)), columns, line);
+}
+
+void top_view_before(const struct top_view *view, const struct top_entry *e, size_t columns,
+		     char line[TOP_LINE_BYTES])
+{
+	struct top_view of = *view;
+
+	of.measured = view->measured_before;
+	of.processes = view->processes_before;
+	line[0] = 0;
+	if (e->earlier)
+		put_line(view->before, &of, e->earlier, "  before", columns, line);
 }
 
 void top_view_lacks(const struct top_sums *sums, const struct top_view *view,

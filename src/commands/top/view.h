@@ -20,6 +20,11 @@ struct top_view {
 	bool whole;			     /* of all the time, not of the last second */
 	bool with_idle;			     /* entries without time except idle */
 	bool (*measured)(uint32_t host_pid); /* whether GIL waits are */
+
+	/* Two windows: the sums before, sorted by what changed most; NULL: one window. */
+	struct top_sums *before;
+	bool (*measured_before)(uint32_t group);
+	uint32_t (*processes)(uint32_t group), (*processes_before)(uint32_t group);
 };
 
 /* Entries to be shown, sorted; returns their number. *ret: to be freed. */
@@ -29,6 +34,10 @@ size_t top_view_list(struct top_sums *sums, const struct top_view *view, struct 
 void top_view_head(const struct top_view *view, size_t columns, char line[TOP_LINE_BYTES]);
 void top_view_line(const struct top_sums *sums, const struct top_view *view,
 		   const struct top_entry *entry, size_t columns, char line[TOP_LINE_BYTES]);
+
+/* The line of the same entry in the window before. */
+void top_view_before(const struct top_view *view, const struct top_entry *entry, size_t columns,
+		     char line[TOP_LINE_BYTES]);
 
 /* "not measured all the time (-): off_cpu, request", or "". */
 void top_view_lacks(const struct top_sums *sums, const struct top_view *view,
