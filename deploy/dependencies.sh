@@ -64,5 +64,5 @@ for purpose in "$@"; do
     # shellcheck disable=SC2086
     apt_install ${packages[$purpose]}
     case $purpose in check|demo) deploy/libchdb.sh ;; esac
-    case $purpose in check) tests/e2e/clickhouse_client.sh; tests/e2e/speedscope.sh; tests/e2e/helm.sh ;; esac
+    case $purpose in check) tests/e2e/clickhouse_client.sh; tests/e2e/speedscope.sh; tests/e2e/grafana_schema.sh; tests/e2e/helm.sh ;; esac
 done

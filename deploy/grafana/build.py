@@ -145,7 +145,7 @@ class Panel:
                        "tooltip": {"mode": "multi", "sort": "desc"}}
         else:
             defaults["custom"] = {"align": "auto", "filterable": True, "inspect": True}
-            options = {"showHeader": True, "cellHeight": "sm", "footer": {"show": False}}
+            options = {"showHeader": True, "cellHeight": "sm"}
         panel = {"id": number, "type": self.kind, "title": self.title, "description": question, "datasource": DATASOURCE,
                  "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
                  "fieldConfig": {"defaults": defaults, "overrides": [COLUMNS[c] for c in self.columns]}, "options": options,
@@ -208,7 +208,7 @@ DASHBOARDS = {
 def query_variable(name):
     question, sql = panel_sql(SQL / "variables" / f"{name}.sql")
     # `*` is no percent-encoded name: the condition in chosen.inc is then true of all
-    return {"type": "query", "name": name, "label": name, "description": question, "datasource": DATASOURCE, "definition": sql,
+    return {"type": "query", "name": name, "label": name, "description": question, "datasource": DATASOURCE,
             "query": {"editorType": "sql", "queryType": "table", "format": TABLE, "rawSql": sql, "refId": name}, "refresh": 2, "sort": 0,
             "multi": True, "includeAll": True, "allValue": "*", "options": [], "regex": "", "hide": 0, "skipUrlSync": False,
             "current": {"text": ["All"], "value": ["$__all"]}}
@@ -234,7 +234,7 @@ def dashboard(name, trace_url):
         made.append(panel.json(name, number, x, y))
         x, below = x + panel.width, max(below, y + panel.height)
     datasource = {"type": "datasource", "name": "datasource", "label": "ClickHouse", "query": PLUGIN, "refresh": 1, "regex": "", "options": [],
-                  "hide": 0, "skipUrlSync": False, "multi": False, "includeAll": False, "current": {}}
+                  "hide": 0, "skipUrlSync": False, "multi": False, "includeAll": False}
     return {"uid": f"underspan-{name}", "title": title, "tags": ["underspan"], "schemaVersion": 39, "version": 1, "editable": True, "id": None,
             "time": {"from": "now-1h", "to": "now"}, "refresh": "", "timezone": "", "graphTooltip": 1, "annotations": {"list": []},
             "links": [{"type": "dashboards", "title": "underspan", "tags": ["underspan"], "asDropdown": True, "includeVars": True, "keepTime": True,
