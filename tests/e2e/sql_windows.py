@@ -35,7 +35,7 @@ class Window(NamedTuple):
     def parameters(self, by, top=1000):
         return {"from": timestamp(self.begin), "to": timestamp(self.now), "host": self.host, "pids": str(list(self.pids)), "apart": self.apart,
                 "wakers": self.wakers, "mixed": self.mixed, "tracker": self.tracker, "path": self.path, "by": by, "top": top, "limit": top, "bytes": 1 << 40,
-                "seconds": 3600}
+                "seconds": 3600, "slow": "[]", "table": "ebpf_off_cpu"}
 
 
 def windows(now):
@@ -244,6 +244,12 @@ timeline("off_cpu", "runq_ns state cause idle syscall waker_host_tid waker_comm 
          [*PY, ("kernel_frames", "kernel_stack"), ("user_frames", "user_stack")], rank=lambda row: [row["idle"], -row["duration_ns"], row["start_us"], row["host_tid"]])
 timeline("request", "trace_id span_id method path status model outcome server_port busy_threads queue_depth " + " ".join(f"{part}_ns" for part in PARTS),
          request_id=lambda r: str(r["request_id"]))
+
+
+@question("timeline", by_columns())
+def all_rows(known, w):
+    found = [r for r in w.of(known["ebpf_off_cpu"]) if r["host_pid"]]
+    return [{"row_count": len(found), "all_ns": sum(r["duration_ns"] for r in found)}]
 
 
 # ---- top ----

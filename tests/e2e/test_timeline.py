@@ -122,6 +122,27 @@ def test_random_rows_keep_their_durations(ask):
 
 
 @stored
+def test_more_rows_than_a_file_holds(ask):
+    """All of the slowest requests' threads, then the longest; what is left out is told to the nanosecond."""
+    most, rows, short = 40_000, 45_000, 50
+    ask.request(100, {"cpu": 100}, request_id=1, host_pid=107, host_tid=108)
+    thread = "'h1', 7, {tid}, 107, 100 + {tid}, 'gunicorn', '{name}', 'lock'"
+    for tid, name, n, of_begin, us in (5, "other", rows, "number * 20000", "10000 + number"), (8, "worker", short, "100000 + number * 1500", "1 + number"):
+        begin = f"fromUnixTimestamp64Micro({ask.us(0)} + {of_begin}, 'UTC')"
+        ask.store.ask(f"""INSERT INTO ebpf_off_cpu (host, pid, tid, host_pid, host_tid, comm, thread_name, cause, start_time, end_time, duration_ns, py_stack)
+            SELECT {thread.format(tid=tid, name=name)}, {begin} AS b, b + toIntervalMicrosecond({us}), ({us}) * 1000,
+            arrayMap(i -> concat(repeat('f', 110), toString(i)), range({30 if tid == 5 else 1})) FROM numbers({n})""")
+    trace = ask.trace(WINDOW, said=".*only .* of 45050 rows.*")
+    [note] = [text for text in trace.of("underspan")[0].notes.values() if "left out" in text]
+    kept = most // 2  # 40,000 rows with such stacks are more than the 64 MiB that the client takes
+    assert len(trace.of("worker")) == short and len(trace.of("other")) == kept - short
+    assert min(s.notes["duration, ms"] for s in trace.of("other")) == pytest.approx((10000 + rows - (kept - short)) / 1000)
+    left_us = sum(10000 + i for i in range(rows - (kept - short)))
+    assert note == (f"waits off the CPU: only {kept} of {rows + short} rows, those of the slowest requests and the longest; "
+                    f"left out: {rows + short - kept} rows, {left_us / 1e6:.3f} s together")
+
+
+@stored
 def test_choice(ask):
     ask.thread("off_cpu", 0, 5, cause="lock")
     ask.row("off_cpu", 0, 6, cause="net", pid=1, tid=1, host_pid=201, host_tid=201, service="other", comm="c")

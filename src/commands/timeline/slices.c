@@ -12,6 +12,9 @@
 #include "commands/requests/report.h"
 #include "commands/timeline/event.h"
 
+/* 50 MB */
+enum { HOLDINGS_MAX = 80000 };
+
 /* A thread held the GIL while another waited. */
 struct holding {
 	uint32_t host_pid, tid;
@@ -101,6 +104,7 @@ static struct slice *add_slice(struct timeline *t, enum timeline_track track, ui
 	*s = (struct slice){ .host_pid = host_pid,
 			     .host_tid = host_tid,
 			     .track = track,
+			     .kind = t->kind,
 			     .begin_ns = begin_ns,
 			     .duration_ns = duration_ns,
 			     .end_ns = begin_ns + duration_ns };
@@ -124,10 +128,19 @@ static uint64_t begin_of(const json_t *row)
 
 static struct slice *add_row(struct timeline *t, enum timeline_track track, const json_t *row)
 {
+	uint32_t tid = (uint32_t)report_number(row, "host_tid");
+	struct slice *s;
+
 	event_row(&t->event, row);
-	return add_slice(t, track, (uint32_t)report_number(row, "host_pid"),
-			 track == TRACK_THREAD ? (uint32_t)report_number(row, "host_tid") : 0,
-			 begin_of(row), (uint64_t)report_number(row, "duration_ns"));
+	s = add_slice(t, track, (uint32_t)report_number(row, "host_pid"),
+		      track == TRACK_THREAD ? tid : 0, begin_of(row),
+		      (uint64_t)report_number(row, "duration_ns"));
+	if (s) {
+		s->thread = tid;
+		s->idle = report_number(row, "idle") > 0;
+		t->n_of[t->kind]++;
+	}
+	return s;
 }
 
 static void add_off_cpu(struct timeline *t, const json_t *row)
@@ -251,6 +264,10 @@ static void add_request(struct timeline *t, const json_t *row)
 
 static void add_holding(struct timeline *t, const struct holding *h)
 {
+	if (t->n_holdings == HOLDINGS_MAX) {
+		t->holdings_left_out++;
+		return;
+	}
 	if (t->n_holdings == t->holdings_capacity) {
 		size_t capacity = t->holdings_capacity ? 2 * t->holdings_capacity : 256;
 		struct holding *grown = realloc(t->holdings, capacity * sizeof(*grown));
@@ -389,6 +406,7 @@ void timeline_add(struct timeline *t, const struct timeline_kind *kind, const js
 		return;
 	note_host(t, report_text(row, "host"));
 	note_thread(t, row);
+	t->kind = (uint8_t)(kind - timeline_kinds);
 	if (!t->err)
 		kind->add(t, row);
 }

@@ -20,12 +20,31 @@ enum timeline_track {
 	TRACK_THREAD, /* waits, collections and stalls of a thread, nested */
 };
 
+/*
+ * The kinds of rows. `name`: the tracker and, with "ebpf_" before it, the table. A file holds
+ * TIMELINE_ROWS_MAX of each, see limit.h.
+ */
+enum { TIMELINE_KINDS = 6, TIMELINE_ROWS_MAX = 40000 };
+struct timeline;
+extern const struct timeline_kind {
+	const char *name, *events;
+	void (*add)(struct timeline *t, const json_t *row);
+} timeline_kinds[TIMELINE_KINDS];
+
+/* Rows that have no slice. */
+struct timeline_left_out {
+	uint64_t rows, ns;
+};
+
 /* Parts of a request until a thread has it, and the rest, one after the other. */
 enum { SLICE_PARTS = 5 };
 
 struct slice {
 	uint32_t host_pid, host_tid; /* tid 0: a track of the process */
+	uint32_t thread;	     /* of the row, also of tracks of the process */
 	enum timeline_track track;
+	uint8_t kind; /* index into timeline_kinds */
+	bool idle;
 	uint32_t lane; /* slices that do not nest are in lanes */
 	uint64_t begin_ns, duration_ns, end_ns;
 	uint64_t parts_ns[SLICE_PARTS]; /* of requests */
@@ -53,22 +72,15 @@ struct timeline {
 	struct timeline_thread *threads;
 	struct timeline_process *processes;
 	struct holding *holdings; /* of the GIL; become slices at the end */
-	size_t n_holdings, holdings_capacity;
+	size_t n_holdings, holdings_capacity, holdings_left_out;
+	size_t n_of[TIMELINE_KINDS]; /* slices of a kind of row */
+	struct timeline_left_out left_out[TIMELINE_KINDS];
 	struct event event;   /* of the next slice */
+	uint8_t kind;	      /* of the row being added */
 	char host[256];	      /* of the first row */
 	char other_host[256]; /* "": all rows are of one host */
 	int err;
 };
-
-/*
- * The kinds of rows. `name`: the tracker and, with "ebpf_" before it, the table. A file holds
- * TIMELINE_ROWS_MAX of each.
- */
-enum { TIMELINE_KINDS = 6, TIMELINE_ROWS_MAX = 40000 };
-extern const struct timeline_kind {
-	const char *name, *events;
-	void (*add)(struct timeline *t, const json_t *row);
-} timeline_kinds[TIMELINE_KINDS];
 
 /* Adds a row with the members of sql/timeline/NAME.sql; texts are untrusted. Sets t->err. */
 void timeline_add(struct timeline *t, const struct timeline_kind *kind, const json_t *row);

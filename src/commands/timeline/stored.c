@@ -2,7 +2,12 @@
 /* The timeline of a window. See stored.h. */
 #include "commands/timeline/stored.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "commands/requests/report.h"
+#include "commands/timeline/limit.h"
 #include "commands/window.h"
 
 struct reader {
@@ -12,29 +17,82 @@ struct reader {
 	double measured_s;
 };
 
-static int read_kind(struct reader *r, const struct timeline_kind *kind, struct why *why)
+/* "[(tid,begin_us,end_us),..]". Heap. */
+static char *slow_text(const struct timeline *t)
 {
-	char path[64], table[64], limit[16];
-	const struct clickhouse_param params[] = { { "param_limit", limit }, { 0 } };
-	json_t *rows = NULL;
-	const json_t *row;
-	size_t i;
-	int err;
+	struct timeline_slow *times;
+	size_t n = timeline_slow_times(t, &times), size;
+	char *text = NULL;
+	FILE *out = open_memstream(&text, &size);
+
+	if (out) {
+		for (size_t i = 0; i < n; i++)
+			fprintf(out, "%c(%u,%llu,%llu)", i ? ',' : '[', times[i].host_tid,
+				(unsigned long long)(times[i].begin_ns / NSEC_PER_USEC),
+				(unsigned long long)(times[i].end_ns / NSEC_PER_USEC));
+		fputs(n ? "]" : "[]", out);
+		fclose(out);
+	}
+	free(times);
+	return text;
+}
+
+/* Half of the rows where the answer has more bytes than the client takes. */
+static int ask_rows(struct reader *r, const struct timeline_kind *kind, json_t **ret_rows,
+		    struct why *why)
+{
+	AUTO_FREE char *slow = slow_text(r->timeline);
+	char path[64], limit[16];
+	const struct clickhouse_param params[] = { { "param_limit", limit },
+						   { "param_slow", slow ?: "[]" },
+						   { 0 } };
+	int err = -EFBIG;
 
 	snprintf(path, sizeof(path), "timeline/%s.sql", kind->name);
-	snprintf(limit, sizeof(limit), "%d", TIMELINE_ROWS_MAX + 1);
+	for (int most = TIMELINE_ROWS_MAX; err == -EFBIG && most; most /= 2) {
+		snprintf(limit, sizeof(limit), "%d", most);
+		err = window_ask(r->window, path, params, ret_rows, why);
+	}
+	return err;
+}
+
+/* What the window has beyond the slices. */
+static int count_left_out(struct reader *r, uint8_t kind, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "param_table", r->window->table }, { 0 } };
+	struct timeline *t = r->timeline;
+	json_t *rows = NULL;
+	const json_t *row;
+	int err = window_ask(r->window, "timeline/all_rows.sql", params, &rows, why);
+
+	row = json_array_get(rows, 0);
+	if (!err && report_number(row, "row_count") > (double)t->n_of[kind]) {
+		t->left_out[kind].rows = (uint64_t)report_number(row, "row_count") - t->n_of[kind];
+		t->left_out[kind].ns = (uint64_t)report_number(row, "all_ns") -
+				       timeline_kind_ns(t, kind);
+	}
+	json_decref(rows);
+	return err;
+}
+
+static int read_kind(struct reader *r, uint8_t i, struct why *why)
+{
+	const struct timeline_kind *kind = &timeline_kinds[i];
+	char table[64];
+	json_t *rows = NULL;
+	const json_t *row;
+	size_t n;
+	int err;
+
 	snprintf(table, sizeof(table), "ebpf_%s", kind->name);
 	r->window->table = table; /* in errors */
-	err = window_ask(r->window, path, params, &rows, why);
-	r->window->table = "ebpf_agent";
-	json_array_foreach (rows, i, row) {
-		if (i < TIMELINE_ROWS_MAX)
-			timeline_add(r->timeline, kind, row);
-	}
-	if (json_array_size(rows) > TIMELINE_ROWS_MAX)
-		report_add_note(r->report, "%s: only the %d longest", kind->events,
-				TIMELINE_ROWS_MAX);
+	err = ask_rows(r, kind, &rows, why);
+	json_array_foreach (rows, n, row)
+		timeline_add(r->timeline, kind, row);
 	json_decref(rows);
+	if (!err && n)
+		err = count_left_out(r, i, why);
+	r->window->table = "ebpf_agent";
 	return err;
 }
 
@@ -85,10 +143,11 @@ int timeline_stored(const struct pid_list *pids, struct timeline *ret, json_t **
 	for (size_t i = 0; i < TIMELINE_KINDS && !err; i++) {
 		err = read_coverage(&r, &timeline_kinds[i], why);
 		if (!err)
-			err = read_kind(&r, &timeline_kinds[i], why);
+			err = read_kind(&r, (uint8_t)i, why);
 	}
 	if (!err)
 		err = check(&r, why);
+	timeline_add_notes(ret, r.report);
 	json_object_set_new(r.report, "measured_s", json_real(r.measured_s));
 	window_close(&window);
 	return err;

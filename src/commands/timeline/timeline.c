@@ -13,6 +13,7 @@
 #include "commands/measure_command.h"
 #include "commands/output_file.h"
 #include "commands/requests/report.h"
+#include "commands/timeline/limit.h"
 #include "commands/timeline/live.h"
 #include "commands/timeline/perfetto.h"
 #include "commands/timeline/stored.h"
@@ -24,7 +25,6 @@ static struct output_file file;
 static struct timeline timeline;
 static struct measured measured;
 static json_t *report;
-static size_t rows_of[TIMELINE_KINDS]; /* live */
 static unsigned int seconds, seconds_of[TIMELINE_KINDS];
 
 static const struct option options[] = {
@@ -99,14 +99,14 @@ static void on_row(const struct table *table, const void *row)
 		json_t *object;
 
 		if (strncmp(table->name, "ebpf_", 5) != 0 ||
-		    strcmp(table->name + 5, timeline_kinds[i].name) != 0 ||
-		    rows_of[i]++ >= TIMELINE_ROWS_MAX)
+		    strcmp(table->name + 5, timeline_kinds[i].name) != 0)
 			continue;
 		object = timeline_live_row(table, row);
 		if (!object)
 			timeline.err = -ENOMEM;
 		else
 			timeline_add(&timeline, &timeline_kinds[i], object);
+		timeline_limit(&timeline, (uint8_t)i, 2 * TIMELINE_ROWS_MAX);
 		json_decref(object);
 	}
 }
@@ -127,10 +127,9 @@ static void add_notes(void)
 			report_add_note(report, "not measured: %s", events);
 		else if (seconds_of[i] + 1 < seconds)
 			report_add_note(report, "not measured all the time: %s", events);
-		if (rows_of[i] > TIMELINE_ROWS_MAX)
-			report_add_note(report, "%s: only the first %d of %zu", events,
-					TIMELINE_ROWS_MAX, rows_of[i]);
+		timeline_limit(&timeline, (uint8_t)i, TIMELINE_ROWS_MAX);
 	}
+	timeline_add_notes(&timeline, report);
 	measure_add_notes(report, &measured, "waits off the CPU");
 }
 
