@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <pwd.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,7 +16,8 @@
 
 #include "store/directory_files.h"
 
-static const char marker[] = "underspan-store", marker_text[] = "underspan store 2\n";
+static const char marker[] = "underspan-store", fresh_marker[] = "underspan-store.new",
+		  marker_text[] = "underspan store 2\n";
 
 /* ---- files of DIR ---- */
 
@@ -84,7 +86,7 @@ static int fail_file(const struct store_directory *d, const char *name, const ch
 
 /* ---- opening ---- */
 
-/* The name of any entry; "": empty. */
+/* The name of any entry; "": empty, but for a marker whose writer was killed. */
 static int first_entry(int fd, char *ret_name, size_t size)
 {
 	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -95,7 +97,8 @@ static int first_entry(int fd, char *ret_name, size_t size)
 	if (!entries)
 		return -errno;
 	while (!*ret_name && (e = readdir(entries))) {
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+		    strcmp(e->d_name, fresh_marker) != 0)
 			snprintf(ret_name, size, "%s", e->d_name);
 	}
 	closedir(entries);
@@ -132,12 +135,31 @@ static int open_path(const char *path, bool make, int *ret_fd, struct why *why)
 			strerror(errno));
 }
 
+static int check(const struct store_directory *d, bool make, struct why *why);
+
+/* Several processes that start at once write in turn. Not for ever: others may hold the lock. */
+static int write_marker(const struct store_directory *d, struct why *why)
+{
+	enum { TRIES = 100, WAIT_US = 20000 };
+	char entry[NAME_MAX + 1];
+	int err;
+
+	for (int i = 0; i < TRIES && flock(d->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	     i++)
+		usleep(WAIT_US);
+	err = first_entry(d->fd, entry, sizeof(entry));
+	if (!err && !*entry)
+		err = store_file_write(d->fd, marker, marker_text);
+	flock(d->fd, LOCK_UN);
+	if (err)
+		return why_fail(why, -err, "cannot write in %s: %s", d->path, strerror(-err));
+	return check(d, false, why);
+}
+
 /* Turns an empty directory into a store by writing the marker. */
 static int begin_empty(const struct store_directory *d, const struct stat *st, bool make,
 		       struct why *why)
 {
-	int err;
-
 	if (!make)
 		return why_fail(
 			why, ENOENT,
@@ -161,8 +183,7 @@ static int begin_empty(const struct store_directory *d, const struct stat *st, b
 			"%s is open to other users for writing: chmod go-w %s, or name a new "
 			"directory",
 			d->path, d->path);
-	err = store_file_write(d->fd, marker, marker_text);
-	return err ? why_fail(why, -err, "cannot write in %s: %s", d->path, strerror(-err)) : 0;
+	return write_marker(d, why);
 }
 
 static int refuse(const struct store_directory *d, const char *entry, struct why *why)

@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+import host
 from agent import NO_ENGINE, plain_build
 from store_fixture import STORE, TABLE, UNDERSPAN, Store, made, tree, underspan
 
@@ -169,6 +170,34 @@ def test_an_empty_directory_of_ours_is_taken(tmp_path):
     with pytest.raises(RuntimeError, match="(?!.*chmod).*for all is a directory for all users: name a new one"):
         Store(for_all)
     assert (tree(others), tree(open_one), tree(for_all)) == before
+
+
+def test_several_start_at_once(tmp_path):
+    """On a directory that is not there: one serves, the others say so; none takes the beginning of another for foreign files."""
+    said = []
+    for i in range(4):
+        starting = [subprocess.Popen([UNDERSPAN, "store", f"--path={tmp_path}/db{i}", "--listen=127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
+                    for _ in range(4)]
+        host.wait_until(lambda: sum(p.poll() is None for p in starting) <= 1, 20, "the end of all but one")
+        for p in starting:
+            if p.poll() is None:
+                p.terminate()
+                assert p.wait(10) == 0
+            else:
+                said.append(p.stderr.read())
+                assert p.returncode == 1 and "another store process serves" in said[-1], said[-1]
+    assert len(said) == 12
+
+
+def test_a_store_killed_in_its_first_moment(tmp_path):
+    """The marker was being written."""
+    (tmp_path / "db").mkdir(mode=0o700)
+    (tmp_path / "db" / f"{MARKER}.new").write_text("under")
+    asked = underspan("sql", f"--store={tmp_path}/db", "SELECT 1")
+    assert asked.returncode == 1 and "the directory is empty" in asked.stderr, asked.stderr
+    with Store(tmp_path / "db") as s:
+        assert s.ask("SELECT 1") == "1\n"
+    assert not (tmp_path / "db" / f"{MARKER}.new").exists()
 
 
 def as_before(path, owner=ENGINE_USER):
