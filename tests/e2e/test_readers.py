@@ -9,7 +9,7 @@ import pytest
 
 import counts
 import host
-from agent import STOP_SECONDS, processes_with
+from agent import PATIENCE, STOP_SECONDS, processes_with
 from test_gc_pause import match, rows_of
 
 GC = "ebpf_gc_pause"
@@ -66,6 +66,41 @@ def test_memory_that_hangs_holds_nobody_up(how, kernel_waits_in, debian_python, 
     assert agent.wait_end(STOP_SECONDS) == 0 and time.monotonic() - told < STOP_SECONDS
     found = counts.check(agent)["gc_pause"]
     assert found["rows_unread"] >= 31, found
+    hung.kill()
+    host.wait_until(lambda: not processes_with(agent._marker), 10, "the end of what reads")
+
+
+READERS_OF_OWNER, MANY = 6, 300  # src/workers/reader_process.h
+
+
+@pytest.mark.alone
+def test_memory_of_many_processes_that_hangs(debian_python, start_agent, start_workload, tmp_path):
+    """Processes of one user whose names cannot be read: few readers hang, each process has its rows, and so have the others."""
+    (tmp_path / "content").write_bytes(bytes(4 << 20))
+    healthy = start_workload(debian_python, "gc_truth.py", 1, 199, 1)
+    hung = start_workload(debian_python, "hung_memory.py", "{}", 31, MANY, prefix=[sys.executable, FUSE, "--overlay", tmp_path / "content", "trap"])
+    pid = hung.read()  # printed by the file system
+    agent = start_agent(STACKS, trackers=["gc_pause"])
+    for one in healthy, hung:
+        one.wait_covered(agent)
+    hung.process.send_signal(signal.SIGUSR1)
+    hung.say()
+    lost = hung.read()
+    children = set(host.children_of(pid))
+    assert len(children) == MANY
+    of_children = lambda: {r["host_pid"] for r in agent.select(GC, lambda r: r["host_pid"] in children)}
+    host.wait_until(lambda: of_children() == children, 60 * PATIENCE, "a row of each process")
+    healthy.say()
+    truth = healthy.read()
+    agent.wait_rows(GC, lambda r: r["pid"] == healthy.hello["pid"] and host.monotonic_ns(r["start_time"]) >= truth["begin"],
+                    n=len(truth["collections"]), timeout=60)
+    match(rows_of(agent, healthy.hello, truth["begin"], truth["end"]), truth["collections"])
+    assert 0 < sum("request_wait_answer" in kernel_stack(reader) for reader in processes_with(agent._marker)) <= READERS_OF_OWNER
+    agent.wait_rows(GC, lambda r: r["tid"] == lost["tid"] and host.monotonic_ns(r["start_time"]) >= lost["begin"], n=31, timeout=60)
+    told = time.monotonic()
+    agent.process.terminate()
+    assert agent.wait_end(STOP_SECONDS) == 0 and time.monotonic() - told < STOP_SECONDS
+    counts.check(agent)
     hung.kill()
     host.wait_until(lambda: not processes_with(agent._marker), 10, "the end of what reads")
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unreadable memory: a thread's name, and the file's name of the thread's code, lie in a file of a hung file system;
-with "userfaultfd" as PATH, in memory with page faults left unanswered by this program. hung_memory.py PATH N: the
-thread collects N times. The program must not touch the hung memory, either."""
+with "userfaultfd" as PATH, in memory with page faults left unanswered by this program. hung_memory.py PATH N [CHILDREN]:
+the thread collects N times, so many children once a second. The program must not touch the hung memory, either."""
 import ctypes
 import gc
 import mmap
 import os
 import platform
+import signal
 import struct
 import sys
 import threading
+import time
 
 from workload import listen, now, tell, warm_up
 
@@ -61,7 +63,16 @@ def define(file_name):
     return names["collect"]
 
 
-def run(fd, n):
+def fork_children(n, collect):
+    for _ in range(n):
+        if os.fork() == 0:
+            libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            while True:
+                collect(1, gc, None)
+                time.sleep(1)
+
+
+def run(fd, n, children):
     collect = define("f" * SIZE)
     threading.current_thread()._name = "n" * SIZE
     addresses = [id(threading.current_thread()._name), id(collect.__code__.co_filename)]
@@ -71,6 +82,7 @@ def run(fd, n):
         put_into_file(address, fd)
     if sys.argv[1] == "userfaultfd":
         answer_no_faults(addresses)
+    fork_children(children, collect)
     begin = now()
     collect(n, gc, None)
     tell(tid=threading.get_native_id(), begin=begin)
@@ -82,7 +94,7 @@ def main():
     fd = open_memory(sys.argv[1])
     gc.disable()
     if warm_up():
-        threading.Thread(target=run, args=(fd, int(sys.argv[2]))).start()
+        threading.Thread(target=run, args=(fd, *map(int, (*sys.argv[2:], 0)[:2]))).start()
         threading.Event().wait()
 
 
