@@ -166,13 +166,17 @@ class Agent:
         """Returns the matching rows as soon as there are `n`; fails after the timeout."""
         timeout *= PATIENCE
         deadline = time.monotonic() + timeout
+        found, seen = [], 0  # each row is looked at once, as there may be a hundred thousand
         while True:
             with self._changed:
-                found = [row for row in self.rows[table] if predicate(row)]
+                ended = self._ended()
+                rows = self.rows[table]
+                found += filter(predicate, rows[seen:])
+                seen = len(rows)
                 if len(found) >= n:
                     return found
                 left = deadline - time.monotonic()
-                if left <= 0 or self._ended():
+                if left <= 0 or ended:
                     raise self._failure()(
                         f"{len(found)} of {n} {table} rows after {timeout} s "
                         f"({len(self.rows[table])} in all); the agent said:\n{self.stderr}")

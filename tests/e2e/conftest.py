@@ -30,8 +30,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "promise: what fails here is not tried a second time (see README.md)")
     config.addinivalue_line("markers", "light: compares no times, may have many neighbours (see parallel.py)")
-    config.addinivalue_line("markers", "pair: only one other pair may run beside it (see parallel.py)")
-    config.addinivalue_line("markers", "alone: no other test may run beside it (see parallel.py)")
+    config.addinivalue_line("markers", "pair: only one other pair may run beside it, and tests of the engine (see parallel.py)")
+    config.addinivalue_line("markers", "alone: no other test but those of the engine may run beside it (see parallel.py)")
+    config.addinivalue_line("markers", "sole: no other test may run beside it (see parallel.py)")
+    config.addinivalue_line("markers", "engine: asks a database, has no agent, compares no times (see parallel.py)")
     if config.getoption("--outcomes"):
         config.pluginmanager.register(outcomes.Writer(config.getoption("--outcomes")), "outcomes")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -65,7 +67,8 @@ def pytest_runtest_setup(item):
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if call.when == "teardown" and STARTED in item.stash:
-        report.cost = outcomes.cost_since(item.stash[STARTED], item.get_closest_marker("alone") is not None)
+        report.kind = parallel.kind_of(item)
+        report.cost = outcomes.cost_since(item.stash[STARTED], report.kind in ("alone", "sole"))
     broken = call.excinfo is not None and call.excinfo.errisinstance(BrokenPromise)
     report.promise = broken or outcomes.is_promise(item)
     if report.failed:

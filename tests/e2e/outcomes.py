@@ -3,6 +3,7 @@
     outcomes.py again TRY             exit code 0: a test failed at this try and may be retried
     outcomes.py summary FIRST [TRY].. the last lines, with each failed test and its reason; exit code 1: a test failed
     outcomes.py costs TRY             each file's seconds, CPU seconds and seconds alone; `E2E_OUTCOMES=TRY run.sh` writes TRY
+    outcomes.py spent TRY...          where the time went: seconds and CPU seconds by kind of test, the dearest units
     outcomes.py table TRY             each unit's seconds and share of a processor: costs.tsv for parallel.py"""
 import json
 import os
@@ -93,7 +94,8 @@ class Writer:
         with open(self.path, "a") as f:
             json.dump({"test": report.nodeid, "outcome": report.outcome, "promise": getattr(report, "promise", False),
                        **({"reason": reason_of(report.longreprtext)} if report.failed else {}),
-                       **({"cost": report.cost, "unit": getattr(report, "unit", "")} if hasattr(report, "cost") else {})}, f)
+                       **({"cost": report.cost, "kind": report.kind, "ended": time.time(), "unit": getattr(report, "unit", "")}
+                          if hasattr(report, "cost") else {})}, f)
             f.write("\n")
 
 
@@ -128,6 +130,48 @@ def print_costs(path):
     print(f"{'tests':>6}{'s':>8}{'CPU s':>8}{'alone s':>8}")
     for name, (n, seconds, cpu, alone) in [*found.items(), ("all", map(sum, zip(*found.values())))]:
         print(f"{n:6}{seconds:8.1f}{cpu:8.1f}{alone:8.1f}  {name}")
+
+
+DEAREST = 20
+
+
+def length(spans):
+    """Seconds covered by the spans, which may overlap."""
+    covered, until = 0, float("-inf")
+    for begin, end in sorted(spans):
+        covered += max(0, end - max(begin, until))
+        until = max(until, end)
+    return covered
+
+
+def spent(paths):
+    """({kind or try: [tests, wall seconds, CPU seconds]}, {unit: [tests, seconds, CPU seconds]}); units of the first try. Kinds run
+    beside each other, so their wall seconds may be more than the run's."""
+    kinds, spans, units = {}, {}, {}
+    for i, path in enumerate(paths):
+        with open(path) as f:
+            for row in map(json.loads, f):
+                if "cost" not in row:
+                    continue
+                seconds, cpu, _ = row["cost"]
+                kind = (row["kind"] or "other") if i == 0 else f"try {i + 1}"
+                spans.setdefault(kind, []).append((row["ended"] - seconds, row["ended"]))
+                for found, name in [(kinds, kind), (units, row["unit"] or row["test"])][:2 if i == 0 else 1]:
+                    found[name] = [before + more for before, more in zip(found.get(name, (0, 0, 0)), (1, seconds, cpu))]
+    for kind, found in kinds.items():
+        found[1] = length(spans[kind])
+    return kinds, units
+
+
+def print_spent(paths):
+    kinds, units = spent(paths)
+    print(f"e2e: where the time went\n{'tests':>6}{'wall s':>8}{'CPU s':>8}")
+    everything = [sum(column) for column in zip(*kinds.values())]
+    for name, (n, seconds, cpu) in [*kinds.items(), ("all", everything)]:
+        print(f"{n:6}{seconds:8.0f}{cpu:8.0f}  {name}")
+    print(f"{'tests':>6}{'s':>8}{'CPU s':>8}")
+    for name, (n, seconds, cpu) in sorted(units.items(), key=lambda item: -item[1][2])[:DEAREST]:
+        print(f"{n:6}{seconds:8.1f}{cpu:8.1f}  {name}")
 
 
 TABLE_SECONDS = 2  # shorter units are as long as any
@@ -199,6 +243,8 @@ def main(what, first, *later):
         return print_costs(first)
     if what == "table":
         return print_table(first)
+    if what == "spent":
+        return print_spent([first, *later])
     if what == "again":
         return 0 if other_chances(read(first)) else 1
     lines, well = summary(read(first), [read(tried) for tried in later])

@@ -3,10 +3,12 @@
 collected the tests; a worker takes the next unit when the last unit is done. A unit is a test, or the tests of a file that
 share a fixture. Reports come back over a pipe, so output and counts are those of a single pytest.
 
-A test's marker decides how many tests run at a time. Tests marked `light` compare no times: N run at a time. Tests without
-a marker: half of N, three on two processors (N is three times the number of processors, see run.sh); N if they mostly wait.
-Tests marked `pair` need a quiet machine: two of these at a time, and nothing else. A test marked `alone` counts, times or hinders
-the whole host: nothing runs at the same time.
+A test's marker decides how many tests run at a time. Tests marked `light` compare no times: N run at a time (four times the
+number of processors, see run.sh). Tests without a marker: N at most, and so many that all together used no more than the processors in
+an earlier run.
+Tests marked `pair` need a quiet machine: two of these at a time. A test marked `alone` counts, times or hinders the whole host: one
+at a time. Tests marked `engine` ask a database: no agent, no times. They run beside `pair` and `alone`, which mostly sleep, with
+processors that no other task wants (idle_class.py), and after these as `light`. A test marked `sole` has no neighbour of any kind.
 
 The seconds and the processor time of each unit in an earlier run are in costs.tsv (`outcomes.py table`): the longest unit starts
 first, so that no long unit is left at the end."""
@@ -14,16 +16,17 @@ import multiprocessing.connection as connection
 import os
 import signal
 import sys
+import time
 import traceback
 
 from _pytest.reports import TestReport
 
+import idle_class
 import outcomes
 
 
 COSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "costs.tsv")
-UNKNOWN_SECONDS = 2.0  # a test with less is not in the table
-WAITS = 0.25  # of a processor: a unit that used less mostly waited
+UNKNOWN_SECONDS, UNKNOWN_SHARE = 2.0, 0.5  # a test with less is not in the table
 
 
 def read_costs(path=COSTS):
@@ -33,7 +36,8 @@ def read_costs(path=COSTS):
     return {name: (float(seconds), float(share)) for seconds, share, name in rows}
 
 
-KINDS = "light", "", "pair", "alone"  # in the order of the run
+KINDS = "alone", "pair", "engine", "light", "", "sole"  # in the order of the run
+QUIET = {"sole", "alone", "pair"}
 
 
 def kind_of(item):
@@ -55,9 +59,9 @@ class Unit:
 
     def plan(self, n, costs):
         """weight: the share of n workers that the unit uses."""
-        self.seconds, share = costs.get(self.name, (UNKNOWN_SECONDS * len(self.items), 1))
-        waits = n > 2 and share < WAITS
-        self.weight = {"light": 1, "": 1 if waits else min(n, 2), "pair": (n + 1) // 2, "alone": n}[self.kind]
+        self.seconds, share = costs.get(self.name, (UNKNOWN_SECONDS * len(self.items), UNKNOWN_SHARE))
+        busy = min(n, max(1, share * n / os.cpu_count()))  # all together use the processors at most
+        self.weight = {"light": 1, "": busy if n > 2 else min(n, 2), "engine": 1, "pair": (n + 1) // 2, "alone": n, "sole": n}[self.kind]
 
 
 def name_of(item):
@@ -152,15 +156,29 @@ def start_worker(session, units, number, others):
 
 # ---- the parent ----
 
+def lanes_of(n):
+    """So many units of `engine` run beside quiet ones: none in a retry, or where others' work leaves no processor."""
+    if n <= 2:
+        return 0
+    if "E2E_LANES" in os.environ:
+        return int(os.environ["E2E_LANES"])
+    use = idle_class.Use()
+    time.sleep(1)
+    return n // 2 if use.unused() > 0.5 else 0
+
+
 class Crew:
     def __init__(self, session, n):
         self.session = session
         self.config = session.config
         self.units = units_of(session.items, n)
-        self.next = 0
-        self.free = n
+        self.waiting = list(range(len(self.units)))  # numbers of units, in the order of the run
+        self.n = n
+        self.lanes = lanes_of(n)
         self.idle = []  # pipes of workers without a unit
         self.taken = {}  # pipe: the worker's unit, and the unit's tests that have not ended
+        self.patience = idle_class.Patience()
+        self.behind, self.changed = set(), 0  # pids of workers whose processes have the processors that no other task wants
         self.pids = {}
         self.config._tmp_path_factory.getbasetemp()  # shared by all workers
         for number in range(n):
@@ -170,9 +188,11 @@ class Crew:
     def run(self):
         try:
             while self.pids:
-                for pipe in connection.wait(list(self.pids)):
+                # a process of a new session may have a priority of its own
+                for pipe in connection.wait(list(self.pids), idle_class.SECONDS if self.lanes and self.taken else None):
                     self.read(pipe)
                 self.hand_out()
+                self.yield_processors()
         finally:
             for pid in self.pids.values():  # only where something went wrong here
                 os.kill(pid, signal.SIGINT)
@@ -191,29 +211,56 @@ class Crew:
 
     def give_back(self, pipe):
         """Returns the tests that have not ended."""
-        unit, left = self.taken.pop(pipe, (None, []))
-        self.free += unit.weight if unit else 0
-        return left
+        return self.taken.pop(pipe, (None, []))[1]
 
     def has_room(self, unit):
-        beside = {other.kind for other, _ in self.taken.values()}
-        return unit.weight <= self.free and (unit.kind != "pair" or beside <= {"pair"})
+        beside = [other for other, _ in self.taken.values()]
+        kinds = {other.kind for other in beside}
+        if unit.kind == "sole" or "sole" in kinds:
+            return not beside
+        if unit.kind == "engine" and self.lanes and kinds & QUIET:
+            return sum(other.kind == "engine" for other in beside) < self.lanes
+        if unit.kind in QUIET and self.lanes:
+            beside = [other for other in beside if other.kind != "engine"]
+        if any((unit.kind == "pair") != (other.kind == "pair") for other in beside if "pair" in (unit.kind, other.kind)):
+            return False
+        return unit.weight + sum(other.weight for other in beside) <= self.n
+
+    def choose(self):
+        """The next unit in the order of the run that has room, or one of `engine` beside a quiet one: its number, or None."""
+        if not self.waiting:
+            return None
+        first = self.waiting[0]
+        if self.has_room(self.units[first]):
+            return first
+        kind = self.units[first].kind
+        beside = "engine" if kind in QUIET and self.lanes else kind  # a smaller one of the kind does not have to wait
+        return next((i for i in self.waiting if self.units[i].kind == beside and self.has_room(self.units[i])), None)
 
     def hand_out(self):
         while self.idle:
-            over = self.next == len(self.units) or self.session.shouldfail
-            if not over and not self.has_room(self.units[self.next]):
+            over = not self.waiting or self.session.shouldfail
+            chosen = None if over else self.choose()
+            if chosen is None and not over:
                 return
             pipe = self.idle.pop()
             try:
-                pipe.send(None if over else self.next)
+                pipe.send(chosen)
             except ConnectionError:
                 continue  # the next read of the pipe finds the end
             if not over:
-                unit = self.units[self.next]
+                unit = self.units[chosen]
                 self.taken[pipe] = unit, list(unit.items)
-                self.free -= unit.weight
-                self.next += 1
+                self.waiting.remove(chosen)
+
+    def yield_processors(self):
+        """Beside quiet units, units of `engine` get the processors that no other task wants."""
+        quiet = any(unit.kind in QUIET for unit, _ in self.taken.values())
+        quiet = quiet and not self.patience.is_over()
+        behind = {self.pids[pipe] for pipe, (unit, _) in self.taken.items() if quiet and unit.kind == "engine"} if self.lanes else set()
+        if behind != self.behind or behind and time.monotonic() - self.changed > idle_class.SECONDS:
+            idle_class.change(behind, self.behind - behind)
+            self.behind, self.changed = behind, time.monotonic()
 
     def report(self, pipe, report):
         report.unit = self.taken[pipe][0].name
@@ -227,7 +274,7 @@ class Crew:
         pipe.close()
         lost = self.give_back(pipe)
         if not self.pids and not self.session.shouldfail:
-            lost += [item for unit in self.units[self.next:] for item in unit.items]
+            lost += [item for i in self.waiting for item in self.units[i].items]
         for item in lost:
             self.config.hook.pytest_runtest_logreport(report=TestReport(
                 item.nodeid, item.location, {}, "failed", f"the process that was to run it ended with status {status}", "call",

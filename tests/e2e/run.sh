@@ -3,7 +3,7 @@
 # The end-to-end tests: the built agent against real processes on this host. `make e2e` runs this; arguments go to
 # pytest (`tests/e2e/run.sh -k gc_pause`, `tests/e2e/run.sh tests/e2e/test_gc_pause.py`). E2E_WORKERS=N: so many tests at
 # a time (parallel.py), E2E_TESTS=DIR: other tests, as test_outcomes.py has them; E2E_OUTCOMES=FILE: keeps outcomes and costs
-# of each test (`outcomes.py costs FILE`).
+# of each test (`outcomes.py costs FILE`), E2E_SUMMARY=FILE: the last lines.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -29,7 +29,7 @@ fi
 
 export PYTHONDONTWRITEBYTECODE=1
 [ $# -gt 0 ] || set -- --durations=5
-workers=${E2E_WORKERS:-$(($(nproc) * 3))}  # tests mostly wait
+workers=${E2E_WORKERS:-$(($(nproc) * 4))}  # tests mostly wait
 tests=("${E2E_TESTS:-tests/e2e}")
 for argument; do  # files that are named replace the folder
     if [[ $argument == *.py* && -e ${argument%%::*} ]]; then tests=(); fi
@@ -56,4 +56,5 @@ for try in second third; do
     [ -e "$tries/$try" ] || break
     tried+=("$tries/$try")
 done
-outcomes summary "${tried[@]}"
+outcomes spent "${tried[@]}"
+outcomes summary "${tried[@]}" | tee "${E2E_SUMMARY:-/dev/null}"

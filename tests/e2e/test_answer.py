@@ -9,7 +9,7 @@ from agent import NO_ENGINE, plain_build
 from answers import Answers, emptied, parts, store_of_answers, trace_id
 from store_fixture import Store
 
-pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
 NOT_SPLIT = dict.fromkeys("gil lock net disk page_fault sleep poll pipe child other run_queue throttled".split())
 
 

@@ -9,7 +9,7 @@ from agent import NO_ENGINE, plain_build
 from answers import LEDGER_PARTS, Answers, emptied, store_of_answers, trace_id
 from store_fixture import Store
 
-pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from agent import NO_ENGINE, plain_build
 from answers import LEDGER_PARTS, PARTS, Answers, rounded, store_of_answers, trace_id
 
-pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
 
 SEED = int(os.environ.get("E2E_SEED") or random.randrange(1 << 32))
 REQUESTS = 160

@@ -12,7 +12,7 @@ import fault_proxy as fault
 from delivery import Sender, database, proxy, sender, store  # noqa: F401: fixtures
 from host import wait_until
 
-pytestmark = pytest.mark.light
+pytestmark = pytest.mark.engine
 
 
 def test_one_connection_for_all(proxy, sender, database):

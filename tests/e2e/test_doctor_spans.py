@@ -9,7 +9,7 @@ import pytest
 
 from store_fixture import ROOT, UNDERSPAN, Store
 
-pytestmark = pytest.mark.light
+pytestmark = pytest.mark.engine
 
 SECOND = 10**6
 DOCKER = "0123456789ab" + "c" * 52

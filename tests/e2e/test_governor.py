@@ -61,7 +61,7 @@ def check_questions(tmp_path, connects, truth, lost):
     assert line["failed"] == 0 and len(connects) < 0.7 * truth, (line, len(connects), truth)
 
 
-@pytest.mark.alone
+@pytest.mark.sole
 @plain_build("what the agent costs itself is compared")
 def test_a_storm(debian_python, start_agent, start_workload, tmp_path):
     workload = start_workload(debian_python, "storm.py", 12, SECONDS)
@@ -125,7 +125,7 @@ def test_without_a_storm_every_event_is_a_row(debian_python, start_agent, start_
     assert all(r["weight"] == 1 for r in agent.rows["ebpf_gc_pause"])
 
 
-@pytest.mark.alone
+@pytest.mark.sole
 def test_many_rows_are_a_sample_after_a_minutes_worth(debian_python, start_agent, start_workload):
     """Limits on CPU that are never reached, and 10 rows a second: 600 connections are a row each, of more a part, with weights."""
     workload = start_workload(debian_python, "storm.py", 1, SECONDS)
@@ -221,7 +221,7 @@ def check_sleeps(agent, truth, gaps):
     assert len(rows) > 3, (rows, len(truth["sleeps"]))
 
 
-@pytest.mark.alone
+@pytest.mark.sole
 @plain_build("what the agent's programs cost is compared")
 def test_trackers_are_taken_out_and_put_back(debian_python, start_agent, start_workload):
     """`request` is first here, so that the rows can be compared with the truth; then all users of context switches."""

@@ -23,7 +23,7 @@ from sql_known import HOSTILE, HOUR, MS, SECOND
 from store_fixture import ROOT, Store, sql_text
 from test_sql_files import Known, same
 
-pytestmark = [plain_build(NO_ENGINE), pytest.mark.light]
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
 GRAFANA = pathlib.Path(ROOT) / "deploy" / "grafana"
 BUILD = runpy.run_path(str(GRAFANA / "build.py"))
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}

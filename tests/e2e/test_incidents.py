@@ -15,7 +15,7 @@ from browser import Browser
 from servers import free_port
 from store_fixture import ROOT, Store
 
-pytestmark = [plain_build(NO_ENGINE), pytest.mark.alone]  # an incident has one cause only on a quiet machine
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.sole]  # an incident has one cause only on a quiet machine
 DEMO = runpy.run_path(os.path.join(ROOT, "deploy/demo/incidents.py"))
 
 # incident: (sentence, fix); each sentence names the code, as far as code is the cause

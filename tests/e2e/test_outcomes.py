@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import idle_class
 import outcomes
 import parallel
 from agent import ROOT
@@ -54,9 +55,9 @@ def run_sh(tmp_path):
         (tmp_path / "conftest.py").write_text(HOOKS.format(e2e=f"{ROOT}/tests/e2e"))
         # a pytest takes the rights to its temporary directory from all others, those of a test beside it too
         env = {**os.environ, "E2E_TESTS": str(tmp_path), "E2E_WORKERS": str(workers), "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
-        env["E2E_OUTCOMES"] = str(tmp_path / "kept")
+        env |= {"E2E_OUTCOMES": str(tmp_path / "kept"), "E2E_LANES": "2", "E2E_SUMMARY": ""}
         result = subprocess.run([f"{ROOT}/tests/e2e/run.sh", "-p", "no:cacheprovider"], stdin=subprocess.DEVNULL, text=True,
-                                stdout=subprocess.PIPE, env=env, timeout=60)
+                                stdout=subprocess.PIPE, env=env, timeout=150)
         return result.returncode, result.stdout.splitlines()
     return run
 
@@ -131,6 +132,23 @@ def test_costs_of_a_file(run_sh, tmp_path):
     assert (name, n) == ("test_x.py", 3) and 0.65 <= cpu < 3 and 0.65 <= alone <= seconds
 
 
+def test_where_the_time_went(run_sh, tmp_path):
+    """By kind of test and by try; then the dearest."""
+    _, lines = run_sh(GOOD, BUSY, ONCE.format(name="late", path=f"{tmp_path}/late"))
+    begin = lines.index("e2e: where the time went")
+    kinds, units = {}, {}
+    for line in lines[begin + 2:]:
+        fields = line.split(maxsplit=3)
+        if fields[0] == "tests":
+            kinds, units = units, kinds
+        elif fields[0] == "e2e:":
+            break
+        else:
+            units[fields[3]] = int(fields[0]), float(fields[1]), float(fields[2])
+    assert {name: n for name, (n, _, _) in kinds.items()} == {"alone": 1, "other": 3, "try 2": 1, "all": 5}
+    assert next(iter(units)) == "test_x.py::test_busy" and 0.65 <= units["test_x.py::test_busy"][2] < 3
+
+
 # each waits for the word of the other, so neither can pass before the other has begun
 PAIR = """
 @pytest.mark.parametrize("own, other", ["ab", "ba"])
@@ -171,13 +189,77 @@ def test_a_pair_has_no_other_neighbours(run_sh, tmp_path):
     assert (code, lines[-1]) == (0, "e2e: 4 passed, 0 failed, 0 skipped")
 
 
-def test_the_longest_starts_first():
-    """By an earlier run; tests that mostly waited have more neighbours."""
-    made = [parallel.Unit(name, kind) for name, kind in (("a", ""), ("b", ""), ("c", "alone"), ("d light", "light"))]
+# beside each other, and the tests of the engine have only what the other leaves, also in a session of their own; then what all have
+BESIDE = """
+import subprocess
+
+def until(holds):
+    deadline = time.monotonic() + 50
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+@pytest.mark.alone
+def test_alone():
+    until(lambda: os.path.exists({path!r} + "engine"))
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    open({path!r} + "alone", "w").close()
+    until(lambda: os.path.exists({path!r} + "was idle"))
+
+@pytest.mark.engine
+def test_engine():
+    child = subprocess.Popen(["sleep", "20"], start_new_session=True)
+    group = f"/proc/{{child.pid}}/autogroup"
+    open({path!r} + "engine", "w").close()
+    until(lambda: os.path.exists({path!r} + "alone"))
+    for policy, weight in (os.SCHED_IDLE, "nice 19"), (os.SCHED_OTHER, "nice 0"):
+        until(lambda: {{os.sched_getscheduler(pid) for pid in (0, child.pid)}} == {{policy}})
+        until(lambda: not os.path.exists(group) or open(group).read().rstrip().endswith(weight))
+        open({path!r} + "was idle", "w").close()
+    child.kill()
+    child.wait()
+"""
+SOLE = """
+@pytest.mark.sole
+def test_sole():
+    open({path!r} + "sole", "w").close()
+    time.sleep(0.5)
+    os.unlink({path!r} + "sole")
+
+@pytest.mark.{mark}
+def test_no_neighbour(): assert not os.path.exists({path!r} + "sole")
+"""
+
+
+def test_the_engine_beside_a_test_alone(run_sh, tmp_path):
+    code, lines = run_sh(BESIDE.format(path=f"{tmp_path}/"))
+    assert (code, lines[-1]) == (0, "e2e: 2 passed, 0 failed, 0 skipped")
+
+
+def test_questions_do_not_wait_for_ever(monkeypatch):
+    """Where others take all for five seconds, the next five are shared."""
+    left = [0.5, 0.05, 0.05, 0.05, 0.05, 0.3]
+    patience = idle_class.Patience()
+    monkeypatch.setattr(patience.use, "seconds", lambda: 5)
+    monkeypatch.setattr(patience.use, "unused", lambda: left.pop(0))
+    assert [patience.is_over() for _ in range(6)] == [False, True, False, True, False, False]
+
+
+@pytest.mark.parametrize("mark", ["engine", "alone", "pair", "light"])
+def test_beside_a_sole_test_is_nothing(mark, run_sh, tmp_path):
+    code, lines = run_sh(SOLE.format(path=f"{tmp_path}/", mark=mark))
+    assert (code, lines[-1]) == (0, "e2e: 2 passed, 0 failed, 0 skipped")
+
+
+def test_the_longest_starts_first(monkeypatch):
+    """By an earlier run; tests that mostly waited have more neighbours, and those that computed have fewer."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    made = [parallel.Unit(name, kind) for name, kind in (("a", ""), ("b", ""), ("c", "alone"), ("d light", "light"), ("e", "engine"), ("f", ""))]
     for unit in made:
         unit.items.append(None)
-        unit.plan(6, {"b": (30.0, 0.1), "d light": (5.0, 0.9)})
-    assert [(unit.name, unit.weight) for unit in sorted(made, key=parallel.order)] == [("d light", 1), ("b", 1), ("a", 2), ("c", 6)]
+        unit.plan(6, {"b": (30.0, 0.1), "d light": (5.0, 0.9), "f": (20.0, 1.5)})
+    assert [(unit.name, unit.weight) for unit in sorted(made, key=parallel.order)] == [
+        ("c", 6), ("e", 1), ("d light", 1), ("b", 1), ("f", 4.5), ("a", 1.5)]
 
 
 def test_the_table_is_that_of_the_run(run_sh, tmp_path, capsys):

@@ -10,7 +10,7 @@ import fault_proxy as fault
 from delivery import Database, Sender, TABLES, database, proxy, sender, store  # noqa: F401: fixtures
 from host import wait_until
 
-pytestmark = pytest.mark.light
+pytestmark = pytest.mark.engine
 
 T = TABLES[0]
 

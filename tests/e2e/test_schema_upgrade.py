@@ -13,7 +13,7 @@ from agent import run_underspan
 from delivery import store  # noqa: F401: fixture
 from store_fixture import Store
 
-pytestmark = pytest.mark.light
+pytestmark = pytest.mark.engine
 V1 = (pathlib.Path(__file__).parent / "schemas" / "v1.sql").read_text()
 
 

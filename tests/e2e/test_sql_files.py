@@ -14,7 +14,7 @@ import sql_windows
 from sql_known import SECOND, Maker, float32
 from store_fixture import ROOT, Store, sql_text
 
-pytestmark = pytest.mark.light
+pytestmark = pytest.mark.engine
 SQL = pathlib.Path(ROOT) / "sql"
 OF_WINDOWS = ["doctor", "gil", "offcpu", "requests", "timeline", "top", "window"]
 TABLES_ALONE = {"otel/otel_traces.sql", "otel/otel_traces_trace_id_ts.sql", "otel/otel_traces_trace_id_ts_mv.sql", "schema/ebpf_schema.sql"}

@@ -12,7 +12,7 @@ import pytest
 from sql_known import MS, Maker, float32
 from store_fixture import ROOT, Store, sql_text
 
-pytestmark = pytest.mark.light
+pytestmark = pytest.mark.engine
 N = 120_000
 SIGMAS = 5  # once in two million
 

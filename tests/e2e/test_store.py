@@ -14,7 +14,7 @@ import pytest
 from agent import NO_ENGINE, plain_build
 from store_fixture import ROOT, TABLE, rows, store, table  # noqa: F401: fixtures
 
-pytestmark = [pytest.mark.light, plain_build(NO_ENGINE)]
+pytestmark = [pytest.mark.engine, plain_build(NO_ENGINE)]
 
 
 # ---- stock clients ----

@@ -18,7 +18,7 @@ import host
 from agent import NO_ENGINE, plain_build
 from store_fixture import STORE, TABLE, UNDERSPAN, Store, made, tree, underspan
 
-pytestmark = [pytest.mark.light, plain_build(NO_ENGINE)]
+pytestmark = [pytest.mark.engine, plain_build(NO_ENGINE)]
 
 MARKER = "underspan-store"
 ENGINE_USER = next(pwd.getpwnam(n) for n in ("underspan", "nobody") if n in {p.pw_name for p in pwd.getpwall()})
