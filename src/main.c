@@ -5,6 +5,7 @@
 
 #include "commands/database.h"
 #include "commands/commands.h"
+#include "commands/elsewhere.h"
 #include "base/log.h"
 #include "base/nearest.h"
 #include "base/util.h"
@@ -67,96 +68,20 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-/* Words for what the service manager does. */
-static bool is_of_the_service(const char *word)
-{
-	static const char *const words[] = { "start",  "stop",	 "restart", "reload",
-					     "status", "enable", "disable" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (!strcmp(word, words[i]))
-			return true;
-	}
-	return false;
-}
-
-/* Words that other programs have for what is done differently here. */
-static const char *elsewhere(const char *word)
-{
-	static const struct {
-		const char *word, *instead;
-	} words[] = {
-		{ "logs", "`journalctl -u underspan`" },
-		{ "log", "`journalctl -u underspan`" },
-		{ "config",
-		  "`underspan run --check` prints it, `underspan help config` explains it" },
-		{ "check",
-		  "`underspan run --check` checks the configuration, `underspan doctor` the host" },
-		{ "upgrade", "install the newer package, then `underspan schema --apply`" },
-		{ "migrate", "`underspan schema --apply` makes and upgrades the tables" },
-		{ "init", "`underspan schema --apply` makes and upgrades the tables" },
-		{ "uninstall", "the package manager does it, as in `apt remove underspan`" },
-		{ "completion",
-		  "the packages have it for bash, `make doc` writes build/doc/underspan.bash" },
-		{ "ps", "`underspan doctor` lists the Python processes" },
-		{ "list", "`underspan doctor` lists processes, `underspan requests` requests" },
-		{ "query", "`underspan sql 'SELECT ...'`" },
-		{ "spans", "`underspan doctor --spans`" },
-		{ "slow", "`underspan requests`" },
-		{ "trace", "`underspan explain TRACE_ID`, or `underspan timeline -p PID`" },
-		{ "record", "`underspan timeline -p PID -o FILE.pftrace`" },
-		{ "watch", "`underspan top`" },
-		{ "profile", "`underspan offcpu -p PID`" },
-		{ "flamegraph", "`underspan offcpu -p PID -o FILE.html`" },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (!strcmp(words[i].word, word))
-			return words[i].instead;
-	}
-	return NULL;
-}
-
-/* Options that other commands have, given to one that cannot have them: what to do instead. */
-static const char *option_elsewhere(const char *command, const char *arg)
-{
-	static const struct {
-		const char *command, *option, *instead;
-	} options[] = {
-		{ "explain", "-p", "`underspan requests -p PID` lists requests with their ids" },
-		{ "explain", "--pid", "`underspan requests -p PID` lists requests with their ids" },
-		{ "explain", "--since",
-		  "`underspan requests --since=10m` lists requests with their ids" },
-		{ "explain", "--slowest", "`underspan requests` lists the slowest with their ids" },
-		{ "explain", "--service",
-		  "`underspan requests --service=NAME` lists requests with their ids" },
-		{ "sql", "-q", "the query is an argument, as in `underspan sql 'SELECT 1'`" },
-		{ "sql", "--query", "the query is an argument, as in `underspan sql 'SELECT 1'`" },
-	};
-	size_t len = strcspn(arg, "=");
-
-	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
-		if (!strcmp(options[i].command, command) && strlen(options[i].option) == len &&
-		    !strncmp(options[i].option, arg, len))
-			return options[i].instead;
-	}
-	return NULL;
-}
-
 /* `what`: "command" or "topic". */
 static int refuse(const char *what, const char *name)
 {
 	struct nearest nearest;
 	char hint[64];
 
-	if (is_of_the_service(name)) {
+	if (elsewhere_service(name)) {
 		log_error("there is no %s '%s': the service is systemd's, `systemctl %s "
 			  "underspan`; without it, `underspan run` in a terminal, Ctrl-C to end",
 			  what, name, name);
 		return EXIT_USAGE;
 	}
-	if (elsewhere(name)) {
-		log_error("there is no %s '%s': %s", what, name, elsewhere(name));
+	if (elsewhere_command(name)) {
+		log_error("there is no %s '%s': %s", what, name, elsewhere_command(name));
 		return EXIT_USAGE;
 	}
 	nearest_begin(&nearest, name, strlen(name));
@@ -185,8 +110,10 @@ static int run_command(const struct command *command, int argc, char **argv)
 {
 	static struct option_table keys[2];
 
-	for (int i = 1; i < argc; i++) {
-		const char *instead = option_elsewhere(command->name, argv[i]);
+	if (argc == 2 && !strcmp(argv[1], "help"))
+		argv[1] = (char *)"--help";
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+		const char *instead = elsewhere_option(command->name, argv[i]);
 
 		if (instead) {
 			log_error("%s has no option %.*s: %s", command->name,
@@ -205,11 +132,21 @@ static int run_command(const struct command *command, int argc, char **argv)
 	return command->main(argc, argv);
 }
 
-static int help(const char *topic)
+/* `words`: after "help" */
+static int help(int n, char **words)
 {
+	const char *topic = n ? words[0] : "help";
 	const struct command *command = find_command(topic);
 	char *argv[] = { (char *)topic, (char *)"--help", NULL };
 
+	if (topic[0] == '-' || !strcmp(topic, "help"))
+		return print_usage(stdout, EXIT_DONE);
+	if (n > 1) {
+		log_error("help: one command or topic at a time, as in `underspan help %.64s`; "
+			  "unexpected argument '%.64s'",
+			  topic, words[1]);
+		return EXIT_USAGE;
+	}
 	if (command)
 		return run_command(command, 2, argv);
 	return help_topic(topic) ? EXIT_DONE : refuse("topic", topic);
@@ -226,9 +163,8 @@ int main(int argc, char **argv)
 
 	if (!word)
 		return print_usage(stderr, EXIT_USAGE);
-	if (is_one_of(word, "help", "--help", "-h"))
-		return argc > 2 && argv[2][0] != '-' ? help(argv[2])
-						     : print_usage(stdout, EXIT_DONE);
+	if (is_one_of(word, "help", "--help", "-h") || !strcmp(word, "-?"))
+		return help(argc - 2, argv + 2);
 	if (is_one_of(word, "version", "--version", "-V") || !strcmp(word, "-v")) {
 		puts("underspan " UNDERSPAN_VERSION);
 		return EXIT_DONE;

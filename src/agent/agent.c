@@ -78,11 +78,14 @@ static void keep_heap_small(void)
 
 int agent_new(const struct agent_options *options, struct agent **ret_agent, struct why *why)
 {
+	struct why unread;
 	struct agent *agent;
 	int err = kernel_check(why);
 
 	if (err)
 		return err;
+	if (!kernel_reads_processes(&unread))
+		log_warn("%s", unread.text);
 	keep_heap_small();
 	agent = calloc(1, sizeof(*agent));
 	if (!agent)

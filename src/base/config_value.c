@@ -107,9 +107,10 @@ static int refuse_scaled(const struct option *o, const struct scale *scale, cons
 
 	return why_fail(
 		why, EINVAL,
-		"%s: '%.64s' is not a %s: use a number of %s, or a number with a unit, as in %s",
+		"%s: '%.64s' is not a %s: use a number of %s, or a number with a unit, as in %s%s",
 		o->key, s, time ? "duration" : "size", scale->plain,
-		time ? "250ms, 10s, 2m, 1h, 7d" : "64KiB, 8MiB, 2GiB");
+		time ? "250ms, 10s, 2m, 1h, 7d" : "64KiB, 8MiB, 2GiB",
+		o->arg && !strcmp(o->arg, "AGO") ? " ago, not a date or time" : "");
 }
 
 /* In whole largest units, if there is one. */
@@ -165,8 +166,12 @@ static int parse_uint(const struct option *o, const char *s, struct why *why)
 			return refuse_range(o, s, max, why);
 		v = (unsigned long long)scaled;
 		if ((double)v != scaled)
-			return why_fail(why, EINVAL, "%s: '%.64s' is not a whole number of %s",
-					o->key, s, scale.plain);
+			return why_fail(
+				why, EINVAL, "%s: '%.64s' is not a whole number of %s%s", o->key, s,
+				scale.plain,
+				scale.units == sizes
+					? ": MiB and GiB are powers of 1024, MB and GB of 1000"
+					: "");
 	}
 	if (errno || v < o->min || v > max)
 		return refuse_range(o, s, max, why);
@@ -254,7 +259,9 @@ static int add_pid(const struct option *o, const char *item, struct why *why)
 	errno = 0;
 	v = strtoul(item, &end, 10);
 	if (errno || end == item || *end || item[0] == '-' || v == 0 || v > INT_MAX)
-		return why_fail(why, EINVAL, "%s: '%.64s' is not a process id", o->key, item);
+		return why_fail(why, EINVAL,
+				"%s: '%.64s' is not a process id, as `pgrep` prints them", o->key,
+				item);
 	grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
 	if (!grown)
 		return why_fail(why, ENOMEM, "out of memory");

@@ -34,7 +34,10 @@ static int resolve(const char *key, const char *listen, bool anywhere,
 
 	if (!colon || !n || n >= sizeof(host) || !is_port(colon + 1))
 		return why_fail(why, EINVAL, "%s: '%s' is not HOST:PORT, as in 127.0.0.1:%s", key,
-				listen, is_port(listen) ? listen : "8123");
+				listen,
+				is_port(listen)		      ? listen
+				: colon && is_port(colon + 1) ? colon + 1
+							      : "8123");
 	/* [::1]:8123 */
 	if (listen[0] == '[' && listen[n - 1] == ']')
 		snprintf(host, sizeof(host), "%.*s", (int)n - 2, listen + 1);

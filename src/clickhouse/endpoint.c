@@ -81,7 +81,8 @@ int clickhouse_check_url(const char *url, struct why *why)
 			       "and password do not belong there");
 	else
 		err = why_fail(why, EINVAL,
-			       "clickhouse: '%.200s' is not a URL such as http://127.0.0.1:8123",
+			       "clickhouse: '%.200s' is not a URL such as http://127.0.0.1:8123: "
+			       "http or https, and the port of ClickHouse's HTTP interface",
 			       url);
 	curl_url_cleanup(parts);
 	return err;

@@ -170,6 +170,23 @@ static int resolve_password(const struct clickhouse_config *config, char **ret_p
 	return 0;
 }
 
+/* The library would tell of a connection's failure, each time. */
+static int check_readable(const char *key, const char *path, struct why *why)
+{
+	return !path || access(path, R_OK) == 0 ? 0
+						: why_fail(why, EINVAL, "%s: cannot read %s: %s",
+							   key, path, strerror(errno));
+}
+
+static int check_tls_files(const struct clickhouse_config *config, struct why *why)
+{
+	int err = check_readable("clickhouse_ca_file", config->clickhouse_ca_file, why);
+
+	if (!err)
+		err = check_readable("clickhouse_cert_file", config->clickhouse_cert_file, why);
+	return err ? err : check_readable("clickhouse_key_file", config->clickhouse_key_file, why);
+}
+
 static int resolve_one(const struct clickhouse_config *config, const char *url,
 		       struct clickhouse_endpoint *e, struct why *why)
 {
@@ -193,8 +210,10 @@ static int resolve_servers(const struct clickhouse_config *config, struct clickh
 {
 	AUTO_FREE char *urls = NULL;
 	char *rest, *url;
-	int err = copy(&urls, config->clickhouse, why);
+	int err = check_tls_files(config, why);
 
+	if (!err)
+		err = copy(&urls, config->clickhouse, why);
 	rest = urls;
 	while (!err && (url = strsep(&rest, ","))) {
 		if (t->n_endpoints == CLICKHOUSE_ENDPOINTS_MAX)

@@ -91,7 +91,8 @@ static int add_named(struct pid_list *pids, const char *word, struct why *why)
 		return search.err;
 	return why_fail(
 		why, EINVAL,
-		"'%s' is no option and no pid, and no process has that name, unit or cgroup",
+		"'%s' is no option and no pid, and no process has that name, unit or cgroup: "
+		"`underspan doctor` lists the Python processes",
 		text_printable(clean, sizeof(clean), word));
 }
 

@@ -274,6 +274,20 @@ static int reload(struct agent_options *ret_options, struct why *why)
 	return 0;
 }
 
+/* Before trackers load, which takes seconds on a busy host. An embedded store starts later. */
+static int check_servers(struct why *why)
+{
+	struct clickhouse_target target;
+	int err;
+
+	if (!clickhouse_config.clickhouse)
+		return 0;
+	err = clickhouse_resolve(&clickhouse_config, &target, why);
+	if (!err)
+		clickhouse_release(&target);
+	return err;
+}
+
 static int run(struct why *why)
 {
 	struct agent *agent = NULL;
@@ -281,8 +295,10 @@ static int run(struct why *why)
 	bool ended;
 	int err;
 
-	/* host check first: start nothing if tracing is impossible */
-	err = agent_new(&agent_options, &agent, why);
+	err = check_servers(why);
+	/* host check before the sink: start nothing if tracing is impossible */
+	if (!err)
+		err = agent_new(&agent_options, &agent, why);
 	if (err)
 		return err;
 	if (to_stdout)

@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "clickhouse/client.h"
+#include "clickhouse/exceptions.h"
+#include "clickhouse/sql_files.h"
 #include "commands/database.h"
 #include "commands/commands.h"
 #include "base/clock.h"
@@ -173,14 +176,14 @@ static int print_bytes(const char *bytes, size_t n, void *context)
 	return fwrite(bytes, 1, n, stdout) == n ? 0 : -(errno ?: EIO);
 }
 
-static int ask(const char *query, struct why *why)
+static int ask(const char *query, int *ret_code, struct why *why)
 {
 	const struct clickhouse_param params[] = { { "wait_end_of_query", "1" }, { 0 } };
 	bool terminal = isatty(STDOUT_FILENO);
 	const char *default_format = terminal ? "PrettyCompact" : "TabSeparatedWithNames";
 	struct terminal_text text = { { 0 } };
 	struct clickhouse_target target;
-	struct clickhouse_reply reply;
+	struct clickhouse_reply reply = { 0 };
 	int err = clickhouse_resolve(&clickhouse_config, &target, why);
 
 	if (err)
@@ -193,6 +196,7 @@ static int ask(const char *query, struct why *why)
 		catch_signals();
 		err = clickhouse_query(progress.client, query, format ?: default_format, params,
 				       print_bytes, terminal ? &text : NULL, &reply, why);
+		*ret_code = reply.exception_code;
 	}
 	clear_progress();
 	/* success only after the output is written */
@@ -204,6 +208,78 @@ static int ask(const char *query, struct why *why)
 	return err;
 }
 
+/* ---- what somebody meant ---- */
+
+static int check_query(const char *query, struct why *why)
+{
+	size_t len = strlen(query);
+	char clean[256];
+
+	if (!query[strspn(query, " \t\r\n;")])
+		return why_fail(why, EINVAL, "the query is empty: underspan sql 'SELECT 1'");
+	if (!strpbrk(query, " \t\n(") &&
+	    ((len > 4 && !strcmp(query + len - 4, ".sql")) || access(query, F_OK) == 0))
+		return why_fail(why, EINVAL,
+				"'%s' is a file's name, no query: `underspan sql - < FILE` reads "
+				"the query from a file",
+				text_printable(clean, sizeof(clean), query));
+	return 0;
+}
+
+static bool is_own_table(const char *name, size_t len)
+{
+	for (const struct sql_file *f = sql_files; f->path; f++) {
+		const char *stem = strrchr(f->path, '/');
+
+		if (stem && (!strncmp(f->path, "tables/", 7) || !strncmp(f->path, "views/", 6)) &&
+		    strcspn(stem + 1, ".") == len && !strncmp(stem + 1, name, len))
+			return true;
+	}
+	return false;
+}
+
+/* Up to the fourth of the words that the server would have expected: it lists all that exist. */
+static size_t without_list(const char *text)
+{
+	static const char expected[] = "Expected one of: ";
+	const char *at = strstr(text, expected);
+
+	if (!at)
+		return strlen(text);
+	at += sizeof(expected) - 1;
+	for (int words = 1; words < 4 && at[strcspn(at, ",")]; words++)
+		at += strcspn(at, ",") + 1;
+	return (size_t)(at - text) + strcspn(at, ",");
+}
+
+/* "... identifier 'otel.ebpf_request' ...", a table that the server does not have. */
+static const char *fix_of(const char *text, int code)
+{
+	static const char identifier[] = "identifier '";
+	const char *name = strstr(text, identifier), *dot;
+	size_t len;
+
+	if (code != EXCEPTION_UNKNOWN_TABLE || !name)
+		return "";
+	name += sizeof(identifier) - 1;
+	len = strcspn(name, "'");
+	dot = memchr(name, '.', len);
+	if (dot) {
+		len -= (size_t)(dot + 1 - name);
+		name = dot + 1;
+	}
+	return is_own_table(name, len)
+		       ? ": `underspan schema --apply` makes underspan's tables and views"
+		       : "";
+}
+
+static void print_error(const char *text, int code)
+{
+	size_t len = without_list(text);
+
+	log_error("%.*s%s%s", (int)len, text, text[len] ? " ..." : "", fix_of(text, code));
+}
+
 int command_sql(int argc, char **argv)
 {
 	const struct option_table tables[] = { sql_options, clickhouse_options, { 0 } };
@@ -211,7 +287,7 @@ int command_sql(int argc, char **argv)
 	struct why why = { { 0 } };
 	char *word = NULL;
 	size_t n = 1;
-	int err = config_parse(tables, argc, argv, &word, &n, &why);
+	int code = 0, err = config_parse(tables, argc, argv, &word, &n, &why);
 
 	if (err == 1) {
 		puts("usage: underspan sql (--clickhouse=URL | --store=DIR) [OPTIONS] QUERY\n\n"
@@ -226,14 +302,16 @@ int command_sql(int argc, char **argv)
 		word = from_stdin;
 	}
 	if (!err)
-		err = ask(word, &why);
+		err = check_query(word, &why);
+	if (!err)
+		err = ask(word, &code, &why);
 	if (ended_by) {
 		/* ends by the signal, as shells expect */
 		signal(ended_by, SIG_DFL);
 		raise(ended_by);
 	}
 	if (err)
-		log_error("%s", why.text);
+		print_error(why.text, code);
 	config_free(tables);
 	return err == -EINVAL ? EXIT_USAGE : err ? EXIT_FAILED : EXIT_DONE;
 }

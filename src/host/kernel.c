@@ -45,6 +45,17 @@ static int check_capabilities(struct why *why)
 	return 0;
 }
 
+bool kernel_reads_processes(struct why *why)
+{
+	if (have_capability(CAP_SYS_PTRACE))
+		return true;
+	why_fail(why, EPERM,
+		 "missing capability CAP_SYS_PTRACE (to read /proc and memory of other processes): "
+		 "processes with other users or more capabilities are not watched; run as root, or "
+		 "as deploy/systemd/underspan.service does");
+	return false;
+}
+
 static int check_lockdown(struct why *why)
 {
 	AUTO_FCLOSE FILE *f = fopen("/sys/kernel/security/lockdown", "re");

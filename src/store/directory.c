@@ -105,6 +105,14 @@ static int first_entry(int fd, char *ret_name, size_t size)
 	return 0;
 }
 
+static const char *fix_of(int err)
+{
+	return err == ENOENT		       ? ": make the directory above it first"
+	       : err == EACCES || err == EPERM ? ": run as root, or as the user to whom it belongs"
+	       : err == EROFS		       ? ": name a directory on a disk that can be written"
+					       : "";
+}
+
 static int open_path(const char *path, bool make, int *ret_fd, struct why *why)
 {
 	char plain[PATH_MAX];
@@ -117,8 +125,8 @@ static int open_path(const char *path, bool make, int *ret_fd, struct why *why)
 	while (len > 1 && plain[len - 1] == '/')
 		plain[--len] = '\0';
 	if (make && mkdir(plain, 0700) < 0 && errno != EEXIST)
-		return why_fail(why, errno, "cannot make the store's directory %s: %s", path,
-				strerror(errno));
+		return why_fail(why, errno, "cannot make the store's directory %s: %s%s", path,
+				strerror(errno), fix_of(errno));
 	*ret_fd = open(plain, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (*ret_fd >= 0)
 		return 0;
@@ -131,8 +139,8 @@ static int open_path(const char *path, bool make, int *ret_fd, struct why *why)
 				"%s is a file or a link, but the store needs a directory: name the "
 				"directory",
 				path);
-	return why_fail(why, errno, "cannot open the store's directory %s: %s", path,
-			strerror(errno));
+	return why_fail(why, errno, "cannot open the store's directory %s: %s%s", path,
+			strerror(errno), fix_of(errno));
 }
 
 static int check(const struct store_directory *d, bool make, struct why *why);

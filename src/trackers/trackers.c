@@ -49,7 +49,7 @@ static const char *trackers_names(char *buf, size_t size)
 int trackers_check_name(const char *key, const char *name, struct why *why)
 {
 	struct nearest nearest;
-	char names[256], all[280], hint[280];
+	char names[256], all[320], hint[320];
 
 	nearest_begin(&nearest, name, strlen(name));
 	for (size_t i = 0; all_trackers[i]; i++) {
@@ -57,7 +57,14 @@ int trackers_check_name(const char *key, const char *name, struct why *why)
 			return 0;
 		nearest_try(&nearest, all_trackers[i]->name);
 	}
-	snprintf(all, sizeof(all), "; there are %s", trackers_names(names, sizeof(names)));
+	if (strpbrk(name, " ;+"))
+		return why_fail(why, EINVAL,
+				"%s: '%.64s': put a comma between names, as in "
+				"gc_pause,off_cpu",
+				key, name);
+	snprintf(all, sizeof(all), "; %sthere are %s",
+		 !strcmp(name, "all") ? "leave the option out for all: " : "",
+		 trackers_names(names, sizeof(names)));
 	return why_fail(why, EINVAL, "%s: there is no tracker '%.64s'%s", key, name,
 			nearest_hint(&nearest, "", all, hint, sizeof(hint)));
 }
@@ -129,8 +136,11 @@ static int open_process_object(struct tracker_set *set, struct why *why)
 	process_skeleton->rodata->only_chosen = set->only_chosen;
 	err = bpf_object__load_skeleton(set->process_skeleton);
 	if (err)
-		return why_fail(why, ENODEV, "the kernel refused the process object: %s",
-				strerror(-err));
+		return why_fail(why, ENODEV, "the kernel refused the process object: %s%s",
+				strerror(-err),
+				err == -EMFILE ? ": raise the limit of open files (`ulimit -n`, "
+						 "LimitNOFILE of the unit)"
+					       : "");
 	err = tracked_map_start(bpf_map__fd(process_skeleton->maps.processes),
 				bpf_map__fd(process_skeleton->maps.process_slots), why);
 	if (err)

@@ -2,12 +2,14 @@
 """Commands as somebody types them who has read no page: each is answered by one sentence with the thing and the fix."""
 import http.server
 import os
+import re
 import subprocess
 import threading
 
 import pytest
 
-from agent import UNDERSPAN, run_underspan
+from agent import NO_ENGINE, UNDERSPAN, plain_build, run_underspan
+from store_fixture import store  # noqa: F401
 from test_errors import FAILED, USAGE, check_sentence
 
 pytestmark = pytest.mark.light
@@ -33,6 +35,45 @@ TYPED = [
     ("query", USAGE, "underspan sql"),
     ("ps", USAGE, "underspan doctor"),
     ("--stdout run", USAGE, "the command comes first"),
+    ("man", USAGE, "`man underspan`"),
+    ("agent", USAGE, "`underspan run`"),
+    ("update", USAGE, "underspan schema --apply"),
+    ("tables", USAGE, "underspan schema"),
+    ("monitor", USAGE, "underspan top"),
+    ("help run gil", USAGE, "one command or topic at a time.*'gil'"),
+    # options of other programs
+    ("run --debug", USAGE, "--log_level=debug"),
+    ("store --verbose", USAGE, "--log_level=debug"),
+    ("run -q", USAGE, "--log_level=error"),
+    ("run --daemon", USAGE, "systemctl start underspan"),
+    ("run --foreground", USAGE, "leave it out"),
+    ("run --password=x", USAGE, "clickhouse_password_file.*process lists"),
+    ("sql --user=me SELECT", USAGE, "--clickhouse_user=NAME"),
+    ("requests --database=otel", USAGE, "--clickhouse_database=NAME"),
+    ("sql --url=http://127.0.0.1:1 SELECT", USAGE, "--clickhouse=URL"),
+    ("run --port 8123", USAGE, "--clickhouse=URL"),
+    ("run --json", USAGE, "--stdout"),
+    ("run -o rows.json", USAGE, "--stdout > FILE"),
+    ("run --otlp", USAGE, "store --path=DIR --otlp"),
+    ("run --unit=shop", USAGE, "--pid=PID"),
+    ("run --path=/tmp/mine", USAGE, "--store=DIR"),
+    ("store --store=/tmp/mine", USAGE, "--path=DIR"),
+    ("sql -e SELECT", USAGE, "the query is an argument"),
+    ("sql -f x.sql", USAGE, "sql - < FILE"),
+    (f"sql {SERVER} x.sql", USAGE, "sql - < FILE"),
+    (f"sql {SERVER} /etc/passwd", USAGE, "'/etc/passwd' is a file's name.*sql - < FILE"),
+    (f"sql {SERVER} -", USAGE, "the query is empty"),
+    ("explain --request=5", USAGE, "underspan explain REQUEST_ID"),
+    (f"explain {SERVER} 0123456789abcdef", USAGE, "a span's id, give its trace id"),
+    (f"requests {SERVER} -n 5", USAGE, "--top=N"),
+    (f"requests {SERVER} --limit=5", USAGE, "--top=N"),
+    (f"requests {SERVER} --sort=gil", USAGE, "--by=PART"),
+    (f"requests {SERVER} -o x.html", USAGE, "requests --html > FILE.html"),
+    (f"requests {SERVER} --since=2026-11-24", USAGE, "ago, not a date"),
+    (f"schema {SERVER} --dry-run", USAGE, "--check prints the differences|`--check`"),
+    ("schema --drop", USAGE, "drops no table"),
+    ("requests no-such-program", USAGE, "no process has that name.*underspan doctor"),
+    ("doctor -p gunicorn", USAGE, "not a process id.*pgrep"),
     # no place, or a wrong one
     ("run", USAGE, "--clickhouse=URL, --store=DIR .* or --stdout"),
     ("run --store", USAGE, "--store=DIR"),
@@ -40,6 +81,9 @@ TYPED = [
     ("run --store=/etc", USAGE, "not an underspan store.*nothing was changed.*new or empty"),
     ("run --clickhouse=localhost:8123", USAGE, "such as http://127.0.0.1:8123"),
     ("run --clickhouse=ftp://x", USAGE, "neither http:// nor https://"),
+    ("run --clickhouse=tcp://127.0.0.1:9000", USAGE, "HTTP interface"),
+    ("run --clickhouse=https://127.0.0.1:1 --clickhouse_ca_file=/no/ca.pem", USAGE, "clickhouse_ca_file: cannot read /no/ca.pem"),
+    ("run --check --clickhouse=https://127.0.0.1:1 --clickhouse_cert_file=/no/c.pem", USAGE, "clickhouse_cert_file: cannot read /no/c.pem"),
     ("run --clickhouse=http://user:secret@127.0.0.1:1", USAGE, "clickhouse_password_file"),
     ("run --stdout --clickhouse_password=x", USAGE, "did you mean --clickhouse_password_file"),
     ("run --stdout --store=/tmp/no-such-store", USAGE, "several places"),
@@ -73,6 +117,10 @@ TYPED = [
     ("run stdout", USAGE, "did you mean --stdout"),
     ("run trackers=gc_pause", USAGE, "did you mean --trackers"),
     ("run --stdout --trackers=gcpause", USAGE, "did you mean gc_pause"),
+    ("run --stdout --trackers=all", USAGE, "leave the option out for all"),
+    ("run --stdout --trackers=gc_pause;off_cpu", USAGE, "a comma between names"),
+    ("run --stdout --metrics.listen=:9464", USAGE, "as in 127.0.0.1:9464"),
+    ("store --path=/tmp/mine --max_memory_mb=10GB", USAGE, "powers of 1024"),
     ("run --stdout --trackers=", USAGE, "--trackers=A,B"),
     ("run --stdout --duration=5x", USAGE, "250ms, 10s, 2m"),
     ("run --stdout --duration=-1", USAGE, "not a duration"),
@@ -98,6 +146,7 @@ TYPED = [
     ("store --path=/tmp/mine --listen=0.0.0.0:8123", USAGE, "--listen_anywhere"),
     ("store --path=/tmp/mine --libchdb=/no/such/file", FAILED, "/no/such/file: No such file"),
     ("store --path=/etc/passwd", FAILED, "needs a directory"),
+    ("store --path=/tmp/mine/x/y", FAILED, "make the directory above it first"),
 ]
 
 
@@ -111,6 +160,47 @@ def test_typed(typed, code, words, tmp_path):
 @pytest.mark.parametrize("typed", ["run --stdout", "gil -p 1", "offcpu -p 1", "requests -p 1", "top --once"])
 def test_without_root(typed):
     check_sentence(run_underspan(*typed.split(), prefix=NOBODY, timeout=60), FAILED, "CAP_BPF.*run as root")
+
+
+@pytest.mark.parametrize("typed", [["run", "help"], ["help", "help"], ["-?"], ["help", "-h"]])
+def test_help_in_other_words(typed):
+    assert run_underspan(*typed).stdout == run_underspan("help", *typed[:1] if typed[0] == "run" else ()).stdout != ""
+
+
+ON_TMPFS = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o "$0" tmpfs /mnt && exec "$@"']
+
+
+def test_disks_that_take_nothing():
+    check_sentence(run_underspan("store", "--path=/mnt/x", prefix=[*ON_TMPFS, "ro"]), FAILED, "Read-only file system: name a directory")
+    check_sentence(run_underspan("store", "--path=/root/x", prefix=NOBODY), FAILED, "Permission denied: run as root, or")
+    for options, words in ("ro", "Read-only"), ("size=4k", "No space"):
+        check_sentence(run_underspan("offcpu", "-p", str(os.getpid()), "-d1", "-o", "/mnt/x.html", prefix=[*ON_TMPFS, options], timeout=60),
+                       FAILED, f"/mnt/x.html: cannot be written: {words}")
+
+
+def test_few_open_files():
+    result = run_underspan("run", "--stdout", "--duration=1", prefix=["sh", "-c", 'ulimit -n 20; exec "$@"', "sh"], timeout=60)
+    check_sentence(result, FAILED, "ulimit -n")
+
+
+def test_without_the_right_to_read_processes():
+    """A container that was given the capabilities of BPF only: nothing is watched, and that is said."""
+    prefix = ["capsh", "--drop=cap_sys_ptrace", "--", "-c", 'exec "$@"', "sh"]
+    result = run_underspan("run", "--stdout", "--trackers=gc_pause", "--duration=1", prefix=prefix, timeout=60)
+    assert result.returncode == 0 and "missing capability CAP_SYS_PTRACE" in result.stderr, result.stderr
+    result = run_underspan("doctor", prefix=prefix, timeout=60)
+    assert result.returncode == FAILED and re.search("NO +rights +missing capability CAP_SYS_PTRACE.*run as root", " ".join(result.stdout.split())), result.stdout
+
+
+@plain_build(NO_ENGINE)
+def test_sql_that_is_wrong(store):  # noqa: F811
+    """The server's words, without the list of everything that could follow, and with a fix where it is underspan's."""
+    at = f"--store={store.path}"
+    for name in "ebpf_request", "request_time", "default.ebpf_off_cpu":
+        check_sentence(run_underspan("sql", at, f"SELECT * FROM {name}"), FAILED, "underspan schema --apply")
+    assert "schema" not in run_underspan("sql", at, "SELECT * FROM shop").stderr
+    said = run_underspan("sql", at, "SELEC 1").stderr
+    assert "Syntax error: failed at position 7" in said and len(said) < 220, said
 
 
 def test_doctor_without_root():

@@ -80,7 +80,10 @@ static bool check_kernel(void)
 	bool ok = kernel_check(&why) == 0;
 
 	uname(&name);
-	return doctor_say(ok, "kernel", ok ? name.release : why.text);
+	doctor_say(ok, "kernel", ok ? name.release : why.text);
+	if (ok && !kernel_reads_processes(&why))
+		doctor_say(false, "rights", why.text);
+	return ok;
 }
 
 static void no_event(void *context, struct running_tracker *running, const void *event, size_t size)

@@ -233,11 +233,14 @@ static int parse_id(const char *word, struct id *ret, struct why *why)
 		}
 		ret->trace[n++] = (char)(*c >= 'A' && *c <= 'F' ? *c - 'A' + 'a' : *c);
 	}
-	return n == 32 ? 0
-		       : why_fail(why, EINVAL,
-				  "'%.64s' is no trace id (32 hex digits) and no request id (a "
-				  "decimal number, ebpf_request.request_id)",
-				  word);
+	if (n == 32)
+		return 0;
+	return why_fail(why, EINVAL,
+			"'%.64s' is no trace id (32 hex digits) and no request id (a "
+			"decimal number, ebpf_request.request_id)%s",
+			word,
+			n == 16 ? ": 16 hex digits are a span's id, give its trace id"
+				: ": `underspan requests` lists both");
 }
 
 static int explain_on_target(const struct ledger_wanted *wanted, struct why *why)

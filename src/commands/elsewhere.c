@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Words of other programs. See elsewhere.h. */
+#include "commands/elsewhere.h"
+
+#include <string.h>
+
+#include "base/config_search.h"
+#include "commands/commands.h"
+
+bool elsewhere_service(const char *word)
+{
+	static const char *const words[] = { "start",  "stop",	 "restart", "reload",
+					     "status", "enable", "disable" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (!strcmp(word, words[i]))
+			return true;
+	}
+	return false;
+}
+
+const char *elsewhere_command(const char *word)
+{
+	static const struct {
+		const char *word, *instead;
+	} words[] = {
+		{ "logs", "`journalctl -u underspan`" },
+		{ "log", "`journalctl -u underspan`" },
+		{ "config",
+		  "`underspan run --check` prints it, `underspan help config` explains it" },
+		{ "check",
+		  "`underspan run --check` checks the configuration, `underspan doctor` the host" },
+		{ "upgrade", "install the newer package, then `underspan schema --apply`" },
+		{ "update", "install the newer package, then `underspan schema --apply`" },
+		{ "migrate", "`underspan schema --apply` makes and upgrades the tables" },
+		{ "init", "`underspan schema --apply` makes and upgrades the tables" },
+		{ "tables",
+		  "`underspan schema` prints them, `underspan schema --apply` makes them" },
+		{ "uninstall", "the package manager does it, as in `apt remove underspan`" },
+		{ "completion",
+		  "the packages have it for bash, `make doc` writes build/doc/underspan.bash" },
+		{ "man", "`man underspan`, or `underspan help`" },
+		{ "agent", "`underspan run`" },
+		{ "daemon", "`underspan run`, or the service: `systemctl start underspan`" },
+		{ "server", "`underspan store --path=DIR`" },
+		{ "serve", "`underspan store --path=DIR`" },
+		{ "ps", "`underspan doctor` lists the Python processes" },
+		{ "list", "`underspan doctor` lists processes, `underspan requests` requests" },
+		{ "query", "`underspan sql 'SELECT ...'`" },
+		{ "spans", "`underspan doctor --spans`" },
+		{ "slow", "`underspan requests`" },
+		{ "trace", "`underspan explain TRACE_ID`, or `underspan timeline -p PID`" },
+		{ "record", "`underspan timeline -p PID -o FILE.pftrace`" },
+		{ "watch", "`underspan top`" },
+		{ "monitor", "`underspan top`" },
+		{ "attach", "`underspan requests -p PID`, `gil -p PID` or `offcpu -p PID`" },
+		{ "profile", "`underspan offcpu -p PID`" },
+		{ "flamegraph", "`underspan offcpu -p PID -o FILE.html`" },
+		{ "metrics", "`underspan run --metrics.listen=127.0.0.1:9464`" },
+		{ "test", "`underspan run --check` checks the configuration, `underspan doctor` "
+			  "the host" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (!strcmp(words[i].word, word))
+			return words[i].instead;
+	}
+	return NULL;
+}
+
+#define QUERY	    "the query is an argument, as in `underspan sql 'SELECT 1'`"
+#define QUERY_FILE  "`underspan sql - < FILE` reads the query from a file"
+#define REQUEST_IDS "`underspan requests -p PID` lists requests with their ids"
+
+static const struct words {
+	const char *command; /* NULL: every command */
+	const char *option, *instead;
+} options[] = {
+	{ "explain", "-p", REQUEST_IDS },
+	{ "explain", "--pid", REQUEST_IDS },
+	{ "explain", "--since", "`underspan requests --since=10m` lists requests with their ids" },
+	{ "explain", "--slowest", "`underspan requests` lists the slowest with their ids" },
+	{ "explain", "--service",
+	  "`underspan requests --service=NAME` lists requests with their ids" },
+	{ "explain", "--request", "the id is an argument, as in `underspan explain REQUEST_ID`" },
+	{ "explain", "--trace", "the id is an argument, as in `underspan explain TRACE_ID`" },
+	{ "sql", "-q", QUERY },
+	{ "sql", "-e", QUERY },
+	{ "sql", "--query", QUERY },
+	{ "sql", "--execute", QUERY },
+	{ "sql", "-f", QUERY_FILE },
+	{ "sql", "--file", QUERY_FILE },
+	{ "sql", "--queries-file", QUERY_FILE },
+	{ "run", "--json", "`--stdout` prints rows as JSON lines" },
+	{ "run", "--output",
+	  "`--stdout` prints rows as JSON lines, as in `underspan run --stdout "
+	  "> FILE`" },
+	{ "run", "-o",
+	  "`--stdout` prints rows as JSON lines, as in `underspan run --stdout "
+	  "> FILE`" },
+	{ "run", "--otlp", "`underspan store --path=DIR --otlp` takes spans" },
+	{ "run", "--service", "`--pid=PID` chooses processes; every row has its service" },
+	{ "run", "--unit", "`--pid=PID` chooses processes; every row has its service" },
+	{ "run", "--path", "`--store=DIR` keeps the rows in an embedded ClickHouse" },
+	{ "store", "--store", "its directory is `--path=DIR`" },
+	{ "store", "--check", "`underspan run --check` checks the configuration" },
+	{ "requests", "-n", "`--top=N` is the number of lines" },
+	{ "requests", "--limit", "`--top=N` is the number of lines" },
+	{ "requests", "--sort", "`--by=PART`, as in `--by=gil`, or `--by=endpoint`" },
+	{ "requests", "-o", "`underspan requests --html > FILE.html`" },
+	{ "requests", "--output", "`underspan requests --html > FILE.html`" },
+	{ "schema", "--drop", "underspan drops no table: `underspan sql 'DROP TABLE ...'`" },
+	{ "schema", "--dry-run", "`--check` prints the differences and changes nothing" },
+	{ NULL, "--debug", "`--log_level=debug`" },
+	{ "run", "--verbose", "`--log_level=debug`" },
+	{ "store", "--verbose", "`--log_level=debug`" },
+	{ NULL, "--quiet", "`--log_level=error`" },
+	{ NULL, "-q", "`--log_level=error`" },
+	{ NULL, "--daemon", "the service manager does it: `systemctl start underspan`" },
+	{ NULL, "--background", "the service manager does it: `systemctl start underspan`" },
+	{ NULL, "--foreground", "leave it out: underspan stays in the foreground" },
+	{ NULL, "--user", "`--clickhouse_user=NAME`" },
+	{ NULL, "--password",
+	  "`--clickhouse_password_file=FILE`, or the variable "
+	  "UNDERSPAN_CLICKHOUSE_PASSWORD: process lists show arguments" },
+	{ NULL, "--database", "`--clickhouse_database=NAME`" },
+	{ NULL, "--url", "`--clickhouse=URL`" },
+	{ NULL, "--server", "`--clickhouse=URL`" },
+	{ NULL, "--port",
+	  "it is a part of `--clickhouse=URL`, as in http://127.0.0.1:8123, or of "
+	  "`--metrics.listen=HOST:PORT`" },
+};
+
+const char *elsewhere_option(const char *command, const char *arg)
+{
+	size_t len = strcspn(arg, "=");
+	bool known = !strncmp(arg, "--", 2) && len > 2 &&
+		     config_find_option(commands_all_options(), arg + 2, len - 2);
+
+	for (size_t i = 0; arg[0] == '-' && i < ARRAY_SIZE(options); i++) {
+		const struct words *w = &options[i];
+
+		if ((w->command ? !strcmp(w->command, command) : !known) &&
+		    strlen(w->option) == len && !strncmp(w->option, arg, len))
+			return w->instead;
+	}
+	return NULL;
+}
