@@ -286,32 +286,39 @@ int store_spawn(const struct store_spawn_options *o, struct store_child *ret_chi
 	return 0;
 }
 
-static bool end_process(struct store_child *c)
+/* False: the process has not ended by then. */
+static bool wait_until(const struct store_child *c, uint64_t deadline)
 {
-	uint64_t left_ms = stop_left_ns(STOP_RESERVE_NS) / NSEC_PER_MSEC;
-	uint64_t deadline = now_ms() + (left_ms > STOP_MIN_MS ? left_ms : STOP_MIN_MS);
 	const struct timespec tick = { .tv_nsec = 5 * NSEC_PER_MSEC };
-	bool by_itself = true;
 
-	kill(c->pid, SIGTERM);
 	while (waitpid(c->pid, NULL, WNOHANG) == 0) {
 		struct pollfd p = { .fd = c->pidfd, .events = POLLIN };
 		uint64_t now = now_ms();
 
-		if (now >= deadline) {
-			log_warn("store: process %d does not stop, sending SIGKILL", (int)c->pid);
-			kill(c->pid, SIGKILL);
-			waitpid(c->pid, NULL, 0);
-			by_itself = false;
-			break;
-		}
+		if (now >= deadline)
+			return false;
 		/* kernels before 5.3 have no pidfd */
 		if (c->pidfd < 0)
 			nanosleep(&tick, NULL);
 		else
 			poll(&p, 1, (int)(deadline - now));
 	}
-	return by_itself;
+	return true;
+}
+
+static bool end_process(const struct store_child *c)
+{
+	uint64_t left_ms = stop_left_ns(STOP_RESERVE_NS) / NSEC_PER_MSEC;
+
+	kill(c->pid, SIGTERM);
+	if (wait_until(c, now_ms() + (left_ms > STOP_MIN_MS ? left_ms : STOP_MIN_MS)))
+		return true;
+	log_warn("store: process %d does not stop, sending SIGKILL", (int)c->pid);
+	kill(c->pid, SIGKILL);
+	/* a killed process ends when its threads get a CPU and their disk answers */
+	if (!wait_until(c, now_ms() + STOP_MIN_MS))
+		log_warn("store: process %d is killed, and has not ended so far", (int)c->pid);
+	return false;
 }
 
 bool store_stop(struct store_child *c)

@@ -5,6 +5,8 @@ agent ends with 0 within 5 s, and leaves nothing."""
 import fcntl
 import os
 import random
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,7 +14,8 @@ import time
 
 import pytest
 
-from agent import Agent, NO_ENGINE, STOP_SECONDS, UNDERSPAN, plain_build, processes_with
+import cgroups
+from agent import Agent, NO_ENGINE, STOP_SECONDS, UNDERSPAN, plain_build, processes_with, promise
 from bpf_maps import is_in_kernel
 from host import children_of, wait_until
 from test_discovery import Trapped
@@ -20,6 +23,7 @@ from test_discovery import Trapped
 pytestmark = pytest.mark.promise  # a late end is a broken promise
 
 TERM = 1 << (signal.SIGTERM - 1)
+FREEZER = f"{cgroups.ROOT}/freezer"
 KINDS = {"map_id": "map", "prog_id": "prog", "link_id": "link"}
 
 
@@ -183,6 +187,51 @@ def test_while_the_store_starts(tmp_path, capsys):
                 agent.kill()
     with capsys.disabled():
         print(f" start {whole:.2f} s; the slowest took {slowest:.2f} s", end=" ")
+
+
+def store_of(agent):
+    """The process of the embedded store: the agent's child that serves it."""
+    for child in children_of(agent.pid):
+        with open(f"/proc/{child}/cmdline") as f:
+            if f.read().split("\0")[1:2] == ["store"]:
+                return child
+    raise AssertionError("no store process")
+
+
+@plain_build(NO_ENGINE)
+def test_the_store_s_directory_is_removed(start_agent, tmp_path):
+    """Nothing can be stored any more: the end is in time all the same, and the rows are counted."""
+    agent = start_agent(f"--store={tmp_path}/store", "--flush_interval=1", trackers=["gc_pause"], stdout=False)
+    shutil.rmtree(tmp_path / "store")
+    time.sleep(3)
+    agent.process.send_signal(signal.SIGTERM)
+    begun = time.monotonic()
+    code = agent.process.wait(60)
+    promise(time.monotonic() - begun < STOP_SECONDS, f"ended after {time.monotonic() - begun:.1f} s")
+    assert code == 1
+    wait_until(lambda: re.search(r"[1-9]\d* rows could not be delivered", agent.stderr), 5, "the word of the rows")
+
+
+@plain_build(NO_ENGINE)
+@pytest.mark.skipif(not os.path.isdir(FREEZER), reason="needs the freezer of cgroup version 1, in which a killed process does not end")
+def test_a_store_that_cannot_be_killed(start_agent, tmp_path, cleanup):
+    """As one whose threads wait for a disk or, on a busy host, for a CPU: the agent does not wait for its end."""
+    agent = start_agent(f"--store={tmp_path}/store", trackers=["gc_pause"], stdout=False)
+    store = store_of(agent)
+    frozen = f"{FREEZER}/underspan-{os.getpid()}"
+    os.mkdir(frozen)
+    try:
+        cgroups.write(f"{frozen}/cgroup.procs", str(store))
+        cgroups.write(f"{frozen}/freezer.state", "FROZEN")
+        agent.process.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        agent.process.wait(60)
+        promise(time.monotonic() - begun < STOP_SECONDS, f"ended after {time.monotonic() - begun:.1f} s")
+        wait_until(lambda: f"store: process {store} is killed, and has not ended so far" in agent.stderr, 5, "the word of it")
+    finally:
+        cgroups.write(f"{frozen}/freezer.state", "THAWED")
+        wait_until(lambda: not os.path.exists(f"/proc/{store}"), 20, "the store's end")
+        cgroups.end(frozen)
 
 
 def reading_processes(pid):
