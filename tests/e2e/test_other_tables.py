@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table of a different version than the agent: older, newer, or changed while rows are sent. Every row arrives once,
 with all columns of the table; omitted columns are logged once."""
-import gzip
+import json
 import pathlib
+import re
 import shutil
+import struct
 import time
+import zlib
 
 import pytest
 
@@ -155,19 +158,53 @@ def test_spool_of_the_first_version(proxy, sender, database, tmp_path):  # noqa:
     database.store.ask(f"TRUNCATE TABLE {database.name}.{T}")
 
 
-def test_a_spool_that_the_first_version_reads(proxy, sender, database, tmp_path):  # noqa: F811
-    """Downgrade: names and headers equal the released agent's, and the statement lists all columns."""
+class FirstVersion:
+    """How the released agent (e17fb16) reads a spool: its rules, written down. It inflates a body up to the end of the first member
+    of gzip, and only to split a refused batch: what follows would be lost without a word."""
+    NAME = re.compile(r"([0-9a-f]{16})(-[01]{1,64})?\.(\d+)\.([A-Za-z0-9_]{1,63})$")
+    HEADER = struct.Struct("=8s2I5Q4I")
+
+    def __init__(self, path):
+        order, _, rows, table = self.NAME.match(path.name).groups()
+        data = path.read_bytes()
+        magic, header_crc, body_crc, body_len, self.order, self.rows, begin, end, *lengths, zero = self.HEADER.unpack_from(data)
+        body = data[self.HEADER.size + sum(lengths):]
+        assert magic == b"uspan 1\n" and zlib.crc32(data[12:-body_len]) == header_crc and zlib.crc32(body) == body_crc
+        assert len(body) == body_len <= 256 << 20 and (self.order, self.rows, zero) == (int(order, 16), int(rows), 0) and begin <= end
+        names, at = [], self.HEADER.size
+        for n in lengths:
+            names.append(data[at:at + n].decode())
+            at += n
+        assert names[0] == table and sum(lengths) <= 64 << 10 and 0 < lengths[1] < 512
+        self.token, self.insert = names[1:]
+        member = zlib.decompressobj(15 + 16)
+        text = member.decompress(body)
+        assert member.eof and not member.unused_data, "more than one member"
+        self.lines = text.splitlines()
+        assert len(self.lines) == self.rows and text.endswith(b"\n")
+
+
+def test_the_first_version_s_own_files_obey_its_rules():
+    files = sorted((pathlib.Path(__file__).parent / "spools" / "v1").glob("*.ebpf_*"))
+    assert [FirstVersion(f).rows for f in files] == [300, 300, 300, 103]
+
+
+@pytest.mark.parametrize("rows, batch_rows, pieces", [(1003, 300, 1), (60000, 100000, 2)])
+def test_a_spool_that_the_first_version_reads(rows, batch_rows, pieces, proxy, sender, database, tmp_path):  # noqa: F811
+    """Downgrade: the released agent's rules hold for each file, also of a batch that was compressed in pieces of 512 KiB; the
+    statement lists all columns."""
     alter(database, "DROP COLUMN note")
-    proxy.plan = lambda request: fault.answer(503) if request.number > 2 else None
-    s = sender("--rows=1003", "--batch_rows=300", "--hold", spool=tmp_path / "spool").wait_added()
-    wait_until(lambda: len(list((tmp_path / "spool").glob("*.ebpf_*"))) >= 2, 10, "the spool's files")
+    spool = tmp_path / "spool"
+    proxy.plan = lambda request: fault.answer(503) if request.table else None
+    s = sender(f"--rows={rows}", f"--batch_rows={batch_rows}", "--hold", spool=spool).wait_added()
+    wait_until(lambda: sum(int(f.name.split(".")[1]) for f in spool.glob("*.ebpf_*")) >= rows, 20, "the spool's files")
     s.kill()
-    old = sorted((pathlib.Path(__file__).parent / "spools" / "v1").glob("*.ebpf_*"))[0].read_bytes()
-    for file in (tmp_path / "spool").glob("*.ebpf_*"):
-        data = file.read_bytes()
-        assert data[:8] == old[:8] and b"INSERT INTO ebpf_handoff (n, start_time, note, text) FORMAT JSONEachRow\x1f\x8b" in data
-        rows = gzip.decompress(data[data.index(b"\x1f\x8b\x08"):])
-        assert rows.count(b'"note":"7"') == rows.count(b"\n")
+    files = [FirstVersion(f) for f in spool.glob("*.ebpf_*")]
+    assert files and all(f.insert == "INSERT INTO ebpf_handoff (n, start_time, note, text) FORMAT JSONEachRow" for f in files)
+    assert pieces == 1 or max(sum(map(len, f.lines)) for f in files) > 512 << 10
+    numbers = [json.loads(line)["n"] for f in files for line in f.lines]
+    assert sorted(numbers) == [*range(rows)] and all(b'"note":"7"' in line for f in files for line in f.lines)
+    assert len({f.token for f in files}) == len(files)
 
 
 def test_the_real_agent_before_an_older_table(agent_target, start_agent, start_workload, debian_python, database):  # noqa: F811
