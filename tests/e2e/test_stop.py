@@ -161,7 +161,7 @@ def test_at_any_moment_of_the_start(options, tmp_path, capsys):
     assert any(ready for ready, _ in results), results
 
 
-@pytest.mark.alone
+@pytest.mark.sole  # the machine is busy as it is
 def test_on_a_busy_machine(options, tmp_path, cleanup, capsys):
     for _ in range(8):
         cleanup.append(subprocess.Popen(["sh", "-c", "while :; do :; done"]))
