@@ -6,7 +6,7 @@
 
 #include "commands/commands.h"
 #include "commands/database.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/watched.h"
 #include "commands/window.h"
 #include "commands/window_text.h"

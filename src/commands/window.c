@@ -9,7 +9,7 @@
 #include "clickhouse/rows.h"
 #include "clickhouse/sql_files.h"
 #include "commands/measure.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 struct window_choice window_choice, window_against;
 

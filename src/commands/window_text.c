@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/text.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 enum { PIDS_SHOWN = 16 };
 

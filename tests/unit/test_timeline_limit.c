@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/util.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/timeline/limit.h"
 
 enum { REQUEST = 0, OFF_CPU = 5 };

@@ -12,7 +12,7 @@
 #include "commands/gil/totals.h"
 #include "commands/html_output.h"
 #include "commands/measure_command.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/watched.h"
 #include "commands/window.h"
 #include "commands/window_text.h"

@@ -2,7 +2,7 @@
 /* The result of `underspan gil` as JSON. See json.h. */
 #include "commands/gil/json.h"
 
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/watched.h"
 
 enum { LINES_SHOWN = 10 };

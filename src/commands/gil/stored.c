@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "commands/offcpu/frames.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/window.h"
 
 struct reader {

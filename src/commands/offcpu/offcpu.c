@@ -15,7 +15,7 @@
 #include "commands/offcpu/stored.h"
 #include "commands/offcpu/table.h"
 #include "commands/offcpu/open_waits.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/watched.h"
 #include "commands/window.h"
 #include "commands/window_text.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "commands/offcpu/stack_text.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/window.h"
 
 enum { FRAMES_MAX = 1024, CAUSES_MAX = 32 };

@@ -3,7 +3,7 @@
 #ifndef UNDERSPAN_COMMANDS_REQUESTS_LIVE_H
 #define UNDERSPAN_COMMANDS_REQUESTS_LIVE_H
 
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 /* *ret_report: released by the caller. As measure_run(); -ENOTSUP: nothing could be measured. */
 int live_report(const struct request_question *question, json_t **ret_report, struct why *why);

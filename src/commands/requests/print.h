@@ -3,7 +3,7 @@
 #ifndef UNDERSPAN_COMMANDS_REQUESTS_PRINT_H
 #define UNDERSPAN_COMMANDS_REQUESTS_PRINT_H
 
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 void requests_print(const json_t *report, const struct request_question *question);
 

@@ -17,7 +17,7 @@
 #include "commands/requests/live.h"
 #include "commands/request_parts.h"
 #include "commands/requests/print.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/requests/stored.h"
 #include "commands/window.h"
 

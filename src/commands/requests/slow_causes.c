@@ -6,7 +6,7 @@
 
 #include "commands/explain/causes.h"
 #include "commands/explain/ledger.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 enum { ENDPOINTS_EXPLAINED = 3 };
 

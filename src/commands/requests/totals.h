@@ -10,7 +10,7 @@
 
 #include "commands/requests/listeners.h"
 #include "commands/request_parts.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "rows/column.h"
 
 struct request_sample {

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "commands/protobuf.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 /* Field numbers of track_event.proto and debug_annotation.proto. */
 enum { EVENT_ANNOTATION = 4, EVENT_NAME = 23 };

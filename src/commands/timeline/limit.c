@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 static int by_number(uint64_t a, uint64_t b)
 {

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "commands/request_parts.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/timeline/event.h"
 
 /* 50 MB */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/timeline/limit.h"
 #include "commands/window.h"
 

@@ -12,7 +12,7 @@
 #include "commands/commands.h"
 #include "commands/measure_command.h"
 #include "commands/output_file.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/timeline/limit.h"
 #include "commands/timeline/live.h"
 #include "commands/timeline/perfetto.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 enum { NAMES_MAX = 100000 }; /* as rows of a question */
 

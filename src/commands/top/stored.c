@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "commands/requests/report.h"
+#include "commands/report.h"
 #include "commands/top/names.h"
 #include "commands/window.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Report of `underspan requests`. See report.h. */
-#include "commands/requests/report.h"
+#include "commands/report.h"
 
 #include <stdarg.h>
 #include <string.h>

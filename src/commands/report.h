@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The answer of `underspan requests` as one JSON object: made from a database (stored.c) or from
- * rows in memory (live.c), printed as JSON (--json) or as tables (print.c). Members:
+ * The answer of `underspan requests` as one JSON object: made from a database (requests/stored.c)
+ * or from rows in memory (requests/live.c), printed as JSON (--json) or as tables
+ * (requests/print.c). Members:
  *
  * - from_us, to_us, by: the window; the column of the order
  * - requests, rows: requests in the window, and rows standing for them
- * - slowest: rows of sql/requests/slowest.sql, with "causes" of slow_causes.h
+ * - slowest: rows of sql/requests/slowest.sql, with "causes" of requests/slow_causes.h
  * - endpoints: rows of sql/requests/endpoints.sql
  *   "before": the same endpoint in the window of --against-since
  * - against: times of that window
@@ -14,8 +15,8 @@
  * - not_measured: [{reason, requests, words}]
  * - notes: sentences about losses and unwatched processes
  */
-#ifndef UNDERSPAN_COMMANDS_REQUESTS_REPORT_H
-#define UNDERSPAN_COMMANDS_REQUESTS_REPORT_H
+#ifndef UNDERSPAN_COMMANDS_REPORT_H
+#define UNDERSPAN_COMMANDS_REPORT_H
 
 #include <jansson.h>
 #include <stdbool.h>
