@@ -251,7 +251,7 @@ static void net(const json_t *r, struct cause *c)
 	       "network lost packets");
 }
 
-/* A wait without a remedy; `what` names the object of the wait. */
+/* Without a remedy; `what` names the object of the wait. */
 static void waited_for(const json_t *r, struct cause *c, const char *what, const char *cause)
 {
 	if (blocks_loop(r, c, what, cause))
@@ -264,6 +264,9 @@ static void waited_for(const json_t *r, struct cause *c, const char *what, const
 static void disk(const json_t *r, struct cause *c)
 {
 	waited_for(r, c, "a disk", "disk");
+	if (!*c->fix)
+		FIX(c, "fewer waits for that volume (fsync() after each write, files that do not "
+		       "fit into memory), or a faster one");
 }
 
 static void fault(const json_t *r, struct cause *c)
