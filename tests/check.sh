@@ -63,7 +63,8 @@ build_instrumented() {
     "${make[@]}" fuzz-programs && "${make[@]}" SANITIZE=1 unit-programs && "${make[@]}" SANITIZE=thread all e2e-programs
 }
 behind build_instrumented
-E2E_SUMMARY=$PWD/${summaries[1]} stage e2e make --no-print-directory e2e
+# costs.tsv is made of these outcomes: tests/e2e/outcomes.py table build/check-e2e.outcomes
+E2E_OUTCOMES=$PWD/build/check-e2e.outcomes E2E_SUMMARY=$PWD/${summaries[1]} stage e2e make --no-print-directory e2e
 await
 
 run_instrumented() {
