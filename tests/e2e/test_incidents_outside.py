@@ -20,7 +20,7 @@ from store_fixture import Store
 from test_grafana import SQL, expand
 from test_incidents import DEMO, command, first_screen
 
-pytestmark = [plain_build(NO_ENGINE), pytest.mark.alone]  # an incident has one cause only on a quiet machine
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.sole]  # an incident has one cause only on a quiet machine
 APP = """
 import os, sys, time
 from werkzeug.serving import run_simple
