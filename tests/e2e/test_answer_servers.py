@@ -3,6 +3,7 @@
 of OpenTelemetry's SDK, the agent, the store; compared with the measurements of client and handler (answer_requests.py)."""
 import json
 import os
+import random
 import subprocess
 import time
 
@@ -18,6 +19,7 @@ from store_fixture import Store
 pytestmark = plain_build(NO_ENGINE)
 GTHREAD = {f"gthread-{generation.version}": generation for generation in GUNICORNS}
 SERVERS = [*GTHREAD, "sync", *LOOPS, "waitress", "werkzeug", "later"]
+SEED = os.environ.get("E2E_SEED") or random.randrange(1 << 32)
 STEPS = ["sleep-60", "cpu-40", "net-60", "lock-50", "gc", "siblinggc-150", "gil-60", "share-60", "disk-30"]
 EVERYTHING = "/sleep-30/cpu-20/net-30/lock-30/gc/gil-30/disk-10"
 # contents of the spans: with or without the peer's port, and with or without spans of callers, all delivered twice
@@ -62,7 +64,15 @@ def meanwhile(service):
         finish([*requests, service.send("/cpu-60", name="computes meanwhile")])
 
 
-SCENARIOS = each_step, behind_busy_threads, kept_alive, slow_client, meanwhile
+def at_random(service):
+    """Any steps in any order, some several times, also while another thread serves."""
+    chance = random.Random(f"{SEED} {service.kind}")
+    may = [*STEPS, "child-40", "pipe-30"] + ["itself-40"] * (service.kind not in ("sync", *LOOPS))
+    for _ in range(3):
+        service.ask("/" + "/".join(chance.choices(may, k=4)), name="at random")
+
+
+SCENARIOS = at_random, each_step, behind_busy_threads, kept_alive, slow_client, meanwhile
 
 
 class Run:
@@ -199,7 +209,7 @@ def test_every_part_of_each_request(run, name):
             row = run.answers[phase][request.trace]
             found = Known(request, spans[request.trace], service.requests).wrong(row, said["ports"], said["callers"])
             wrong += [f"{phase}, {request.name} ({request.path}): {'; '.join(found)}: {row}"] * bool(found)
-    assert not wrong, "\n".join(wrong)
+    assert not wrong, "\n".join([f"E2E_SEED={SEED}", *wrong])
 
 
 @pytest.mark.parametrize("name", ["gthread-20", "sync", "uvicorn"])

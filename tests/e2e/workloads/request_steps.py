@@ -102,6 +102,17 @@ def step_net(ms):
         return {"net": int(s.recv(100)) - begin}
 
 
+def step_itself(ms):
+    """A request to this server, which another thread serves."""
+    with socket.create_connection(("127.0.0.1", int(os.environ["OWN_PORT"]))) as s:
+        s.sendall(b"GET /sleep-%d HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n" % ms)
+        begin, cpu, delay = now(), time.thread_time_ns(), run_delay()
+        while s.recv(65536):
+            pass
+        waited = now() - begin - (time.thread_time_ns() - cpu) - (run_delay() - delay)
+        return {"net": waited, "unsure": max(0, waited - ms * MS)}  # it waits for the GIL, too
+
+
 def step_lock(ms):
     held, released = threading.Event(), []
 
