@@ -88,14 +88,21 @@ void report_add_reason(json_t *report, const char *reason, double requests)
 					"words", words ? words : ""));
 }
 
+/* Trackers may have the same to say. */
 void report_add_note(json_t *report, const char *fmt, ...)
 {
+	json_t *notes = json_object_get(report, "notes");
+	const json_t *said;
 	char text[1024];
 	va_list ap;
+	size_t i;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	json_array_append_new(json_object_get(report, "notes"),
-			      json_string(text) ?: json_string("a note that is not UTF-8"));
+	json_array_foreach (notes, i, said) {
+		if (!strcmp(json_string_value(said), text))
+			return;
+	}
+	json_array_append_new(notes, json_string(text) ?: json_string("a note that is not UTF-8"));
 }

@@ -125,6 +125,16 @@ def test_not_measured(ask):
     assert (found["gil_measured"], found["shares"]["gil"], found["busy_max"]) == (False, None, None)
 
 
+def test_trackers_that_say_the_same_are_one_note(ask):
+    ask.agent(0, 100, trackers=TRACKERS)
+    ask.off(10, 5)
+    for tracker in TRACKERS:
+        ask.known(pid=55, tracker=tracker, live=0, reason="its file is not read")
+    ask.known(pid=56, tracker="request", live=0, reason="its ports are not watched")
+    notes = ask.json("top", LONG)["notes"]
+    assert sorted(notes) == ["host h1, pid 55: its file is not read", "host h1, pid 56: its ports are not watched"]
+
+
 def test_bad_input(ask):
     check_sentence(run_underspan("top", "--since=5m"), USAGE, "no database given")
     check_sentence(ask.command("top", "--since=5m", "-d1"), USAGE, "leave out -d")
