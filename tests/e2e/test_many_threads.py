@@ -26,7 +26,7 @@ def outer(stack):
     return stack[at + 1:] if at is not None else None
 
 
-@pytest.mark.alone
+@pytest.mark.sole  # thousands of threads leave nothing to a neighbour, and rows that are read late are memory
 @pytest.mark.parametrize("python", [PYTHONS[0], *[p for p in ALL_PYTHONS if p.version >= (3, 15)][:1]], ids=str)
 def test_thousands_of_threads_wait_for_the_gil(python, start_agent, start_workload, capsys):
     workload = start_workload(python, "many_waiters.py", THREADS, ROUNDS)
