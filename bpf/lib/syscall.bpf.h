@@ -63,6 +63,7 @@ enum syscall_nr {
 	NR_syncfs = 306,
 	NR_epoll_pwait2 = 441,
 	NR_futex_waitv = 449,
+	NR_futex_wake = 454,
 	NR_futex_wait = 455,
 };
 /* sys_exit has no number: read from the registers */
@@ -127,6 +128,7 @@ enum syscall_nr {
 	NR_syncfs = 267,
 	NR_epoll_pwait2 = 441,
 	NR_futex_waitv = 449,
+	NR_futex_wake = 454,
 	NR_futex_wait = 455,
 };
 #define SYSCALL_NR_FIELD(r) ((r)->syscallno)
@@ -142,8 +144,12 @@ enum syscall_nr {
 enum {
 	FUTEX_WAIT = 0,
 	FUTEX_WAKE = 1,
+	FUTEX_CMD_LOCK_PI = 6,
+	FUTEX_CMD_UNLOCK_PI = 7,
 	FUTEX_CMD_WAIT_BITSET = 9,
 	FUTEX_CMD_WAKE_BITSET = 10,
+	FUTEX_CMD_WAIT_REQUEUE_PI = 11,
+	FUTEX_CMD_LOCK_PI2 = 13,
 	FUTEX_CMD_MASK = 127,
 	FUTEX_PRIVATE = 128,
 };

@@ -9,6 +9,7 @@
 #define UNDERSPAN_OFF_CPU_INTERVAL_BPF_H
 
 #include "off_cpu/cause.bpf.h"
+#include "off_cpu/lock.bpf.h"
 #include "off_cpu/profile.bpf.h"
 #include "off_cpu/python_stack.bpf.h"
 #include "off_cpu/user_stack.bpf.h"
@@ -70,6 +71,7 @@ static __always_inline void off_cpu_switch_out(struct task_struct *task, struct 
 	off->syscall = call->nr;
 	t->futex = state && call->nr == NR_futex && call->arg2 & FUTEX_PRIVATE ? call->arg1 : 0;
 	off->cause = cause;
+	off->lock = state & 1 && cause == OFF_CPU_CAUSE_lock ? off_cpu_lock(task, call) : 0;
 	/* keep the waker of a wake-up traced just before, if the waker can end such a sleep */
 	if (!t->wake_ns ||
 	    !waker_fits(t, task->tgid, off->waker_syscall, off->waker.host_pid, t->waker_futex))

@@ -28,7 +28,8 @@ static __always_inline bool call_wakes(long nr, __u8 cause)
 		return false;
 	case OFF_CPU_CAUSE_lock:
 	case OFF_CPU_CAUSE_gil:
-		return nr == NR_futex || nr == NR_exit || nr == NR_exit_group;
+		return nr == NR_futex || nr == NR_futex_wake || nr == NR_exit ||
+		       nr == NR_exit_group;
 	case OFF_CPU_CAUSE_net:
 	case OFF_CPU_CAUSE_poll:
 	case OFF_CPU_CAUSE_pipe:
@@ -59,9 +60,14 @@ static __always_inline __u64 futex_woken_by(struct user_call *call)
 {
 	__u32 command = call->arg2 & FUTEX_CMD_MASK;
 
-	if (call->nr == NR_futex && (command == FUTEX_WAIT || command == FUTEX_CMD_WAIT_BITSET))
+	if (call->nr == NR_futex_wake)
+		return call->arg1;
+	if (call->nr != NR_futex)
+		return 0;
+	if (command == FUTEX_WAIT || command == FUTEX_CMD_WAIT_BITSET)
 		return FUTEX_NOBODY; /* about to sleep */
-	return call->nr == NR_futex && (command == FUTEX_WAKE || command == FUTEX_CMD_WAKE_BITSET)
+	return command == FUTEX_WAKE || command == FUTEX_CMD_WAKE_BITSET ||
+			       command == FUTEX_CMD_UNLOCK_PI
 		       ? call->arg1
 		       : 0;
 }

@@ -47,7 +47,8 @@ struct off_cpu {
 	__u8 left_out; /* enum off_cpu_left_out: the present interval is not examined */
 	__u8 pad[3];
 	struct off_cpu_waker waker;
-	__u64 user[OFF_CPU_USER_FRAMES];	/* return addresses, leaf first, 0: no more */
+	__u64 lock;			 /* address of the lock waited for; 0: none, or not known */
+	__u64 user[OFF_CPU_USER_FRAMES]; /* return addresses, leaf first, 0: no more */
 	__u64 waker_user[OFF_CPU_WAKER_FRAMES]; /* the waker's own */
 };
 

@@ -72,6 +72,7 @@ static const struct column columns[] = {
 	COLUMN(COLUMN_U64, struct off_cpu_row, event.runq_ns, "runq_ns", "UInt64"),
 	WHY_COLUMNS(struct off_cpu_row, event),
 	COLUMN(COLUMN_U32, struct off_cpu_row, event.cpu, "cpu", "UInt32"),
+	COLUMN(COLUMN_U64, struct off_cpu_row, event.off.lock, "lock_address", "UInt64"),
 };
 
 #define SUM(member)                                                                                \

@@ -140,7 +140,8 @@ class Maker:
 
     def ebpf_off_cpu(self):
         for start in self.moments(20):
-            yield {**self.common(start), **self.waited(), "cpu": 1, "runq_ns": 7}
+            row = {**self.common(start), **self.waited(), "cpu": 1, "runq_ns": 7}
+            yield {**row, "lock_address": (0, 0x7f0011224470, 2**64 - 8)[start % 3] if row["cause"] == "lock" else 0}
 
     def waited(self):
         choose = self.random.choice

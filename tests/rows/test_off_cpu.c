@@ -17,6 +17,7 @@
 			   .host_pid = 4200003,                                                    \
 			   .ident = 0x7f0011223355,                                                \
 			   .comm = "waker" },                                                      \
+		.lock = 0x7f0011224470,                                                            \
 		.syscall = SYS_futex,                                                              \
 		.cause = OFF_CPU_CAUSE_net,                                                        \
 		.state = 'S',                                                                      \
@@ -47,7 +48,8 @@ static void ordinary_event(void **state)
 		   ",'runq_ns':5000000001,'state':'S','cause':'net','idle':1,'syscall':'futex',"
 		   "'kernel_stack':['[kernel]','[kernel]'],'user_stack':[],'py_stack':[],"
 		   "'waker_pid':70003,'waker_tid':70004,'waker_host_tid':4200004,"
-		   "'waker_comm':'waker','waker_thread_name':'','waker_stack':[],'cpu':100001}");
+		   "'waker_comm':'waker','waker_thread_name':'','waker_stack':[],'cpu':100001,"
+		   "'lock_address':139638264185968}");
 	assert_int_equal(row_counts("ebpf_off_cpu").unnamed, 0);
 }
 
@@ -62,7 +64,7 @@ static void nothing_known(void **state)
 		   ",'runq_ns':0,'state':'R','cause':'other','idle':0,'syscall':'',"
 		   "'kernel_stack':[],'user_stack':[],'py_stack':[],'waker_pid':0,"
 		   "'waker_tid':0,'waker_host_tid':0,'waker_comm':'','waker_thread_name':'',"
-		   "'waker_stack':[],'cpu':0}");
+		   "'waker_stack':[],'cpu':0,'lock_address':0}");
 }
 
 #define KERNEL_4  "'[kernel]','[kernel]','[kernel]','[kernel]'"
@@ -85,7 +87,8 @@ static void all_bits_set(void **state)
 		   "'user_stack':[" UNKNOWN_16 "," UNKNOWN_16 "],'py_stack':[],"
 		   "'waker_pid':4294967295,'waker_tid':4294967295,"
 		   "'waker_host_tid':4294967295,'waker_comm':'" ROW_16_REPLACED "',"
-		   "'waker_thread_name':'','waker_stack':[" UNKNOWN_16 "],'cpu':4294967295}");
+		   "'waker_thread_name':'','waker_stack':[" UNKNOWN_16 "],'cpu':4294967295,"
+		   "'lock_address':18446744073709551615}");
 }
 
 static void every_cause(void **state)
@@ -106,7 +109,8 @@ static void every_cause(void **state)
 		row_expectf("{'table':'ebpf_off_cpu'," ROW_COMMON
 			    ",'runq_ns':5000000001,'state':'S','cause':'%s','idle':%d,"
 			    "'syscall':'futex','kernel_stack':['[kernel]','[kernel]'],"
-			    "'user_stack':[],'py_stack':[]," WAKER ",'cpu':100001}",
+			    "'user_stack':[],'py_stack':[]," WAKER ",'cpu':100001,"
+			    "'lock_address':139638264185968}",
 			    names[i], by_stack ? 0 : 1);
 	}
 }
@@ -151,7 +155,8 @@ static void names_and_stacks(void **state)
 		   "'_worker (/usr/lib/python3.9/concurrent/futures/thread.py:82)'],"
 		   "'waker_pid':70003,'waker_tid':70004,'waker_host_tid':4200004,"
 		   "'waker_comm':'waker','waker_thread_name':'giver',"
-		   "'waker_stack':['row_clock_advance'],'cpu':100001}");
+		   "'waker_stack':['row_clock_advance'],'cpu':100001,"
+		   "'lock_address':139638264185968}");
 	assert_int_equal(row_counts("ebpf_off_cpu").unread, 0);
 	assert_int_equal(row_counts("ebpf_off_cpu").unnamed, 0);
 }
