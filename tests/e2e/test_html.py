@@ -224,3 +224,21 @@ def test_the_waker_as_root(ask, browser, tmp_path):
     levels = [sorted(depths[top]) for top in sorted(depths, key=lambda top: float(top[:-2]))]
     assert levels == [["all: 42.0 ms"], ["boss: 42.0 ms"], ["release: 42.0 ms"], ["post: 42.0 ms"], ["waiter-*: 42.0 ms"], ["take (/srv/app.py:3): 42.0 ms"],
                       ["futex [lock]: 42.0 ms"]], levels
+
+
+def test_locks_of_a_flame_graph(ask, browser, tmp_path):
+    """Twelve threads at one lock with hostile names: the table, a row's threads and places, and the storm in words."""
+    ask.agent(0, 20, trackers=["off_cpu_profile"])
+    take = {"host_pid": 109, "cause": "lock", "syscall": "futex", "state": "S", "py_stack": [f"{HOSTILE} (/srv/app.py:3)"], "waker_host_tid": 33, "waker_thread_name": HOSTILE}
+    ask.row("off_cpu_profile", 0, 10_000, pid=9, count=12, off_ns=1200 * 10**6, **take)
+    for i in range(12):
+        ask.row("off_cpu", 2000, 100, pid=9, host_tid=50 + i, lock_address=0x7f0011224470, **take)
+    path = tmp_path / "locks.html"
+    done = ask.command("offcpu", "--since=3h", "-p109", "-o", str(path))
+    assert (done.returncode, done.stderr) == (0, ""), done
+    browser.open(path)
+    [row] = browser.rows(browser.table("Locks"))
+    assert row[:5] == ["1,200", "12", "100.0", "12", "12"] and "0x7f0011224470" in row and "app.py:3" in row[5], row
+    assert "lock convoy: 12 threads waited at once for lock 0x7f0011224470" in browser.text()
+    browser.all("tr.opens", browser.table("Locks"))[0].click()
+    assert "others had waited, ms" in browser.text() and browser.script("return window.owned === undefined")

@@ -94,6 +94,8 @@ static int write_json(const struct offcpu_result *r, FILE *out)
 		json_object_update_new(root, json_pack("{s:I, s:s, s:o}", "host_pid",
 						       (json_int_t)first->host_pid, "comm",
 						       first->comm, "processes", json_of_named()));
+	if (r->by_lock)
+		json_object_set(root, "by_lock", (json_t *)r->by_lock);
 	err = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) ? -EIO : 0;
 	fputc('\n', out);
 	json_decref(root);
@@ -109,6 +111,8 @@ static int write_html(const struct offcpu_result *r, FILE *out)
 		return -ENOMEM;
 	json_object_set_new(body, "subtitle", json_string(r->subtitle));
 	json_object_set_new(body, "processes", json_of_named());
+	if (r->by_lock)
+		json_object_set(body, "by_lock", (json_t *)r->by_lock);
 	err = html_page_write(out, "offcpu", title_of(r), body, NULL);
 	json_decref(body);
 	return err;

@@ -30,9 +30,10 @@ struct offcpu_result {
 	struct folded *folded; /* is sorted anew */
 	int64_t from_us;       /* wall clock */
 	uint64_t duration_ns;
-	const json_t *window; /* of a database (stored.h); NULL: measured live, see watched.h */
-	bool compared;	      /* `before` of the stacks is set */
-	const char *subtitle; /* one line, may contain untrusted names */
+	const json_t *window;  /* of a database (stored.h); NULL: measured live, see watched.h */
+	const json_t *by_lock; /* see locks.h; NULL: not known */
+	bool compared;	       /* `before` of the stacks is set */
+	const char *subtitle;  /* one line, may contain untrusted names */
 };
 
 /* 0, -ENOMEM or -EIO. */

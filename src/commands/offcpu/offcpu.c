@@ -9,6 +9,7 @@
 
 #include "commands/commands.h"
 #include "commands/offcpu/forms.h"
+#include "commands/offcpu/locks.h"
 #include "commands/measure_command.h"
 #include "commands/output_file.h"
 #include "commands/offcpu/stacks.h"
@@ -27,7 +28,12 @@
 static char *output, *before_path;
 static bool folded_lines, as_json, wakers, native, top;
 static enum offcpu_form form;
-static struct folded before; /* --diff: the file's stacks; --top: stacks of a second ago */
+static int by; /* index into by_names */
+enum { BY_STACK, BY_LOCK };
+static const char *const by_names[] = { "stack", "lock", NULL };
+static struct lock_waits lock_waits; /* live */
+static json_t *by_lock;		     /* their sums, or the window's; NULL: not known */
+static struct folded before;	     /* --diff: the file's stacks; --top: stacks of a second ago */
 static struct measured measured;
 static json_t *stored; /* the window's report; NULL: live */
 static struct output_file output_file;
@@ -59,6 +65,14 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &native,
 	  .help = "native and kernel frames below the Python frames, in one stack",
+	  .flag_only = true },
+	{ .key = "by",
+	  .type = OPTION_CHOICE,
+	  .target = &by,
+	  .arg = "WHAT",
+	  .help = "sum the table by stack, or by lock (waits of off_cpu.min_duration_us and "
+		  "longer)",
+	  .choices = by_names,
 	  .flag_only = true },
 	{ .key = "wakers",
 	  .type = OPTION_BOOL,
@@ -117,6 +131,10 @@ static int check(struct why *why)
 		return why_fail(why, EINVAL,
 				"top: shows the last second, on a terminal: leave out --output, "
 				"--folded, --json, --diff and the database");
+	if (by == BY_LOCK && (top || is_compared() || folded_lines))
+		return why_fail(why, EINVAL,
+				"by: lock is a table of its own, and a part of --json and of "
+				"FILE.html: leave out --top, --folded, --diff and --against-since");
 	if (before_path && window_against.since_ns)
 		return why_fail(why, EINVAL,
 				"diff and against-since exclude each other: give only one");
@@ -166,8 +184,8 @@ static void describe(char *buf, size_t size, const struct folded *folded)
 
 static int write_form(struct folded *folded, const char *subtitle, FILE *out)
 {
-	const struct offcpu_result result = { folded, from_us(),     duration_ns(),
-					      stored, is_compared(), subtitle };
+	const struct offcpu_result result = { folded,  from_us(),     duration_ns(), stored,
+					      by_lock, is_compared(), subtitle };
 
 	return offcpu_write(form, &result, out);
 }
@@ -198,6 +216,8 @@ static void clear_screen(void)
 	fputs(terminal_obeys(STDOUT_FILENO) ? "\033[H\033[2J" : "\n", stdout);
 }
 
+enum { LOCKS_SHOWN = 20, LOCKS_SHOWN_BELOW = 5 };
+
 static void print_table(struct folded *folded)
 {
 	char line[1280];
@@ -208,8 +228,12 @@ static void print_table(struct folded *folded)
 	printf("%s\n", line);
 	if (is_compared())
 		offcpu_table_changes(folded, stdout);
-	else
+	else if (by == BY_STACK)
 		offcpu_table(folded, stdout);
+	if (by_lock)
+		locks_print(by_lock, by == BY_LOCK ? LOCKS_SHOWN : LOCKS_SHOWN_BELOW, stdout);
+	if (by == BY_LOCK && by_lock && !json_array_size(json_object_get(by_lock, "locks")))
+		printf("no wait for a lock of off_cpu.min_duration_us or longer\n");
 	if (stored && form == FORM_TABLE)
 		window_print_notes(stored);
 	if (!folded->stacks)
@@ -272,6 +296,10 @@ static int report(struct why *why)
 {
 	int err = offcpu_stacks_failed() ? -ENOMEM : offcpu_stacks_fold(&before);
 
+	if (!err && !top) {
+		by_lock = locks_report(&lock_waits);
+		err = by_lock ? 0 : -ENOMEM;
+	}
 	if (!err)
 		err = print(&before, why);
 	else
@@ -321,6 +349,13 @@ static void each_second(void)
 		refresh();
 }
 
+static void on_row(const struct table *table, const void *row)
+{
+	offcpu_stacks_row(table, row);
+	if (!top)
+		locks_add_row(&lock_waits, table, row);
+}
+
 static int measure(struct why *why)
 {
 	static char *const trackers[] = { "off_cpu", "gil_wait" };
@@ -328,7 +363,7 @@ static int measure(struct why *why)
 				      .probes = "gil_wait",
 				      .default_duration_ns = top ? 0 : 5 * NSEC_PER_SEC,
 				      .progress = !top,
-				      .row = offcpu_stacks_row,
+				      .row = on_row,
 				      .each_second = each_second };
 	int err = measure_check(&measured, why);
 
@@ -348,6 +383,8 @@ static int measure(struct why *why)
 	if (err)
 		output_file_drop(&output_file);
 	offcpu_stacks_free();
+	locks_free(&lock_waits);
+	json_decref(by_lock);
 	folded_free(&before);
 	return err;
 }
@@ -361,6 +398,7 @@ static int ask(struct why *why)
 		err = open_output(why);
 	if (!err)
 		err = offcpu_stored(measure_pids(), wakers, native, &before, &stored, why);
+	by_lock = json_object_get(stored, "by_lock");
 	if (!err)
 		err = print(&before, why);
 	if (err)
@@ -374,6 +412,7 @@ static void print_usage(void)
 {
 	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.html | --folded | --json]\n"
 	     "                        [--diff=BEFORE.folded] [--wakers] [--native]\n"
+	     "                        [--by=lock]\n"
 	     "       underspan offcpu -p PID... --top\n"
 	     "       underspan offcpu (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
 	     "                        [--until=AGO] [--service=NAME] [--against-since=AGO]\n"

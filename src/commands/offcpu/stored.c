@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "commands/offcpu/locks_stored.h"
 #include "commands/offcpu/stack_text.h"
 #include "commands/report.h"
 #include "commands/window.h"
@@ -227,6 +228,18 @@ static void move_to_before(struct folded *folded)
 	}
 }
 
+/* The sums remain an answer without the rows, as in a database with older tables. */
+static void add_locks(struct reader *r, json_t *report)
+{
+	json_t *by_lock = NULL;
+	struct why why = { 0 };
+
+	if (locks_stored(r->window, &by_lock, &why))
+		report_add_note(report, "waits by lock are not known: %s", why.text);
+	else
+		json_object_set_new(report, "by_lock", by_lock);
+}
+
 /* The stacks of the window, and `times` of the window. */
 static int read_window(void *context, json_t *report, json_t *times, struct why *why)
 {
@@ -246,6 +259,8 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 		err = window_check_known(r->window, "", why);
 	if (!err && rows)
 		err = add_stacks(r, why);
+	if (!err && rows && times == report)
+		add_locks(r, report);
 	json_object_set_new(times, "measured_s", json_real(measured_s));
 	json_object_set_new(times, "coverage", coverage ?: json_array());
 	json_decref(totals);
