@@ -4,6 +4,7 @@ SELECT
     tid,
     thread_name,
     toString(ebpf_off_cpu.cause) AS cause,
+#include "offcpu/lock.inc"
     waker_tid AS by_tid,
     waker_thread_name AS by_name,
 #include "explain/event.inc"

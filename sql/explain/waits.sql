@@ -1,10 +1,10 @@
 -- Waits of a span's thread of a millisecond and longer, for `underspan explain`: for the GIL, with holder and the holder's
 -- Python code, and further waits off the CPU, with the waiting code. Places: the innermost known function, with the last two
--- names of the file.
+-- names of the file. lock: the address, if known.
 SELECT * FROM
 (
     SELECT
-        'gil' AS cause,
+        'gil' AS cause, '' AS lock,
 #include "explain/held.inc"
     FROM ebpf_gil_wait
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
@@ -15,6 +15,7 @@ SELECT * FROM
     UNION ALL
     SELECT
         toString(ebpf_off_cpu.cause) AS cause,
+#include "offcpu/lock.inc"
         waker_tid AS by_tid,
         waker_thread_name AS by_name,
 #include "explain/event.inc"

@@ -250,6 +250,14 @@ def test_the_machine_and_the_client(ask):
     ask.request(900, {"lock": 80, "cpu": 5}, request_id=79)
     ask.row("off_cpu", 905, 70, cause="lock", py_stack=["get (/srv/app/db/pool.py:4)"])
     assert "the thread waited for a lock, in get (db/pool.py:4)" == causes(ask, "79")["lock"]["said"]
+    ask.request(1900, {"lock": 80, "cpu": 5}, request_id=80)
+    lock = {"cause": "lock", "py_stack": ["get (/srv/app/db/pool.py:4)"], "lock_address": 0x7f0011224470}
+    ask.row("off_cpu", 1905, 70, **lock, waker_tid=30, waker_thread_name="boss")
+    for i in range(11):
+        ask.row("off_cpu", 1910 + i, 90, tid=50 + i, **lock)
+    ask.row("off_cpu", 1910, 90, tid=90, **{**lock, "lock_address": 0x7f0011224480})  # another lock at this place
+    said = causes(ask, "80")["lock"]["said"]
+    assert "thread boss had it (70.0 ms)" in said and said.endswith("; lock convoy: 12 threads waited for it at once (lock 0x7f0011224470)"), said
 
 
 def test_what_was_not_measured_is_no_zero(ask):

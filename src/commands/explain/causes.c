@@ -17,6 +17,9 @@
 /* Minimum share of the request, and minimum duration, of a reported part. */
 enum { SHARE_PERCENT = 10, LEAST_MS = 2, CAUSES_MAX = 4 };
 
+/* So many threads at one lock are a convoy, as in `underspan offcpu`. */
+enum { CONVOY_THREADS = 10 };
+
 /* Of the waits with a cause, where the longest was: ", in PLACE"; "": not known. */
 struct place {
 	char text[340];
@@ -134,6 +137,20 @@ static void gil(const json_t *r, struct cause *c)
 	FIX(c, "%s", CAUSE_FIX_GIL);
 }
 
+/* "; lock convoy: 50 threads waited for it at once" */
+static void add_queue(const json_t *r, struct cause *c)
+{
+	const json_t *queue = json_object_get(r, "lock_queue");
+	int64_t threads = explain_number(queue, "at_once");
+	size_t n = strlen(c->said);
+
+	if (threads > 1)
+		snprintf(c->said + n, sizeof(c->said) - n,
+			 "; %s%lld threads waited for it at once (lock %.20s)",
+			 threads >= CONVOY_THREADS ? "lock convoy: " : "", (long long)threads,
+			 explain_text(queue, "lock"));
+}
+
 /* "; 5 threads had it in turn, longest X (120.7 ms, 120.1 of it sleep, in PLACE)" */
 static void add_lock_holder(const json_t *r, struct cause *c)
 {
@@ -167,6 +184,7 @@ static void lock(const json_t *r, struct cause *c)
 				     : " (waits for the GIL are not measured separately here and "
 				       "may be included)");
 	add_lock_holder(r, c);
+	add_queue(r, c);
 	if (explain_is_loop(r))
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 	else if (explain_has(r, "gil_ms"))

@@ -240,6 +240,8 @@ static int look_at_locks(struct clickhouse_client *client, json_t *r, int64_t fr
 
 	if (holders)
 		json_object_set_new(r, "lock_holders", holders);
+	if (!err)
+		json_object_set_new(r, "lock_queue", lock_queue(r));
 	json_object_del(r, "lock_waits");
 	return err;
 }

@@ -3,9 +3,12 @@
 #include "commands/explain/locks.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "commands/explain/timeline.h"
+#include "commands/overlap.h"
 
 enum { HOLDERS_MAX = 1000 };
 
@@ -27,10 +30,23 @@ static const json_t *longest_lock_wait(const json_t *waits)
 	return longest;
 }
 
-/* The last wait of a thread at a place that ended within (from, to): then the thread had the lock.
+/* By address; where an address is not known, by the place, which may have several locks. */
+static bool is_same_lock(const json_t *row, const json_t *wait)
+{
+	const char *lock = explain_text(row, "lock"), *wanted = explain_text(wait, "lock");
+
+	if (strcmp(explain_text(row, "cause"), "lock") != 0)
+		return false;
+	if (*lock && *wanted)
+		return !strcmp(lock, wanted);
+	return *explain_text(wait, "place") &&
+	       !strcmp(explain_text(row, "place"), explain_text(wait, "place"));
+}
+
+/* The last wait of a thread for a lock that ended within (from, to): then the thread had the lock.
  */
-static const json_t *taken_by(const json_t *rows, long long tid, const char *place, int64_t from_us,
-			      int64_t to_us)
+static const json_t *taken_by(const json_t *rows, long long tid, const json_t *wait,
+			      int64_t from_us, int64_t to_us)
 {
 	const json_t *row, *last = NULL;
 	size_t i;
@@ -39,8 +55,7 @@ static const json_t *taken_by(const json_t *rows, long long tid, const char *pla
 		int64_t end_us = explain_number(row, "end_us");
 
 		if (explain_number(row, "tid") == tid && end_us > from_us && end_us < to_us &&
-		    !strcmp(explain_text(row, "cause"), "lock") &&
-		    !strcmp(explain_text(row, "place"), place))
+		    is_same_lock(row, wait))
 			last = row;
 	}
 	return last;
@@ -100,16 +115,15 @@ json_t *lock_holders(const json_t *request)
 {
 	const json_t *rows = json_object_get(request, "lock_waits");
 	const json_t *wait = longest_lock_wait(json_object_get(request, "waits"));
-	const char *place = explain_text(wait, "place");
+	const json_t *first = wait;
 	int64_t from_us = explain_number(wait, "begin_us"), to_us = explain_number(wait, "end_us");
 	json_t *holders = json_array();
 
-	if (!wait || is_message(place))
+	if (!wait || is_message(explain_text(wait, "place")))
 		return holders;
 	for (int n = 0; holders && wait && explain_number(wait, "by_tid") && n < HOLDERS_MAX; n++) {
-		const json_t *taken = *place ? taken_by(rows, explain_number(wait, "by_tid"), place,
-							from_us, to_us)
-					     : NULL;
+		const json_t *taken = taken_by(rows, explain_number(wait, "by_tid"), first, from_us,
+					       to_us);
 		int64_t since_us = taken ? explain_number(taken, "end_us") : from_us;
 		json_t *holder = holder_of(rows, wait, since_us, to_us);
 
@@ -122,4 +136,28 @@ json_t *lock_holders(const json_t *request)
 		to_us = since_us;
 	}
 	return holders;
+}
+
+json_t *lock_queue(const json_t *request)
+{
+	const json_t *rows = json_object_get(request, "lock_waits"), *row;
+	const json_t *wait = longest_lock_wait(json_object_get(request, "waits"));
+	int64_t from_us = explain_number(wait, "begin_us"), to_us = explain_number(wait, "end_us");
+	AUTO_FREE int64_t *begins = calloc(json_array_size(rows) + 1, sizeof(*begins));
+	AUTO_FREE int64_t *ends = calloc(json_array_size(rows) + 1, sizeof(*ends));
+	int64_t at_us;
+	size_t i, n = 0;
+
+	if (!begins || !ends || !wait || !*explain_text(wait, "lock") ||
+	    is_message(explain_text(wait, "place")))
+		return json_null();
+	json_array_foreach (rows, i, row) {
+		if (!is_same_lock(row, wait) || explain_overlap_us(row, from_us, to_us) <= 0)
+			continue;
+		begins[n] = explain_number(row, "begin_us");
+		ends[n++] = explain_number(row, "end_us");
+	}
+	return json_pack("{s:O, s:I, s:I}", "lock", json_object_get(wait, "lock"), "waits",
+			 (json_int_t)n, "at_once",
+			 (json_int_t)overlap_most(begins, ends, n, &at_us));
 }

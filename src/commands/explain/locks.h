@@ -10,9 +10,15 @@
  * Of the longest wait for a lock among "waits" of a request, by "lock_waits", rows of
  * explain/lock_waits.sql: [{tid, thread_name, held_ms, did, did_ms, place}], longest first. A
  * holder is the thread that ended the wait; before that, the thread that ended the holder's own
- * wait at the same place, and so on. `did`: the holder's longest wait meanwhile, "" if none. NULL:
+ * wait for the same lock, and so on. `did`: the holder's longest wait meanwhile, "" if none. NULL:
  * out of memory.
  */
 json_t *lock_holders(const json_t *request);
+
+/*
+ * {lock: address, waits: during the longest wait, the request's own included, at_once: threads in
+ * these waits at the same moment, at most}; null: the address is not known.
+ */
+json_t *lock_queue(const json_t *request);
 
 #endif
