@@ -70,7 +70,7 @@ def check_once_each(agent, pid):
     assert set(trackers) >= OF_PROCESSES | {"python"} and len(trackers) == len(set(trackers)), trackers
 
 
-@pytest.mark.alone
+@pytest.mark.sole  # no other Python may start
 def test_subprocesses_have_none(start_agent):
     """Both ways of subprocess: fork() and vfork(), with Pythons and with different programs; and without subprocess."""
     agent = start_agent()
