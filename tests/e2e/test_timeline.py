@@ -131,7 +131,7 @@ def test_more_rows_than_a_file_holds(ask):
         begin = f"fromUnixTimestamp64Micro({ask.us(0)} + {of_begin}, 'UTC')"
         ask.store.ask(f"""INSERT INTO ebpf_off_cpu (host, pid, tid, host_pid, host_tid, comm, thread_name, cause, start_time, end_time, duration_ns, py_stack)
             SELECT {thread.format(tid=tid, name=name)}, {begin} AS b, b + toIntervalMicrosecond({us}), ({us}) * 1000,
-            arrayMap(i -> concat(repeat('f', 110), toString(i)), range({30 if tid == 5 else 1})) FROM numbers({n})""")
+            arrayMap(i -> concat(repeat('f', 110), toString(i)), range({15 if tid == 5 else 1})) FROM numbers({n})""")
     trace = ask.trace(WINDOW, said=".*only .* of 45050 rows.*")
     [note] = [text for text in trace.of("underspan")[0].notes.values() if "left out" in text]
     kept = most // 2  # 40,000 rows with such stacks are more than the 64 MiB that the client takes
@@ -140,6 +140,35 @@ def test_more_rows_than_a_file_holds(ask):
     left_us = sum(10000 + i for i in range(rows - (kept - short)))
     assert note == (f"waits off the CPU: only {kept} of {rows + short} rows, those of the slowest requests and the longest; "
                     f"left out: {rows + short - kept} rows, {left_us / 1e6:.3f} s together")
+
+
+@stored
+def test_two_windows(ask):
+    """The window before lies at the same place of the time axis, its processes apart; threads of the same ids are not mixed."""
+    ask.agent(-600_000, 100, trackers=["off_cpu", "gil_wait", "gc_pause", "handoff", "loop_stall", "request"])
+    ask.thread("off_cpu", 50, 5, cause="lock")
+    for begin, ms in (-559_000, 7), (-558_000, 9):
+        ask.thread("off_cpu", begin, ms, cause="net")
+    ask.thread("gc_pause", -557_000, 20, tid=9, name="old", generation=1)
+    ask.request(-556_000, {"cpu": 30}, request_id=4, host_pid=107, host_tid=108, comm="gunicorn", service="shop")
+    since = round(time.time() - T0 / 1e6)
+    trace = ask.trace(f"--since={since + 10}s", f"--until={since - 200}s", f"--against-since={since + 570}s", f"--against-until={since + 500}s")
+    assert trace.processes == {107: "shop (gunicorn)"} and trace.threads == {(107, 108): "worker"}
+    [window], [before] = trace.of("underspan"), trace.of("underspan: before")
+    assert (window.begin, round(window.ns / 1e9), round(before.ns / 1e9)) == (before.begin, 210, 70)
+    assert re.fullmatch(r"\S+ \S+ to \S+ UTC, measured for [67]\d\.\d s", before.name)
+    shifted = lambda s: (round(at(ask, s)[0] - (window.begin - T0 * 1000) / 1e6), at(ask, s)[1])  # from the begin of the window
+    place = {name: [shifted(s) for s in trace.of(name, process="shop (gunicorn)")] for name in ("worker", "requests")}
+    [(here, ms)] = place["worker"]
+    assert ms == 5 and abs(here - 10_050) < 2000 and not place["requests"]
+    slices = {name: [shifted(s) for s in trace.of(name, process="")] for name in ("worker", "old", "requests")}
+    first = slices["worker"][0][0]
+    assert abs(first - 11_000) < 2000 and slices["worker"] == [(first, 7), (first + 1000, 9)]
+    assert slices["old"] == [(first + 2000, 20)] and slices["requests"][0] == (first + 3000, 30)
+    assert [name for name in {s.track for s in trace.slices} if name.startswith("before")] == []
+    assert ("", "before: shop (gunicorn) (107)") in trace.tracks.values()
+    ask.row("off_cpu", -558_000, 6, host="h2", cause="net", pid=1, tid=1, host_pid=201, host_tid=201)
+    check_sentence(ask.command("timeline", f"--since={since + 10}s", f"--against-since={since + 570}s", "-o", "/dev/null"), USAGE, "several hosts", "--host")
 
 
 @stored

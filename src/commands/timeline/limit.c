@@ -166,21 +166,22 @@ uint64_t timeline_kind_ns(const struct timeline *t, uint8_t kind)
 	return ns;
 }
 
-void timeline_add_notes(const struct timeline *t, json_t *report)
+void timeline_add_notes(const struct timeline *t, const char *of, json_t *report)
 {
 	for (size_t i = 0; i < TIMELINE_KINDS; i++) {
 		const struct timeline_left_out *out = &t->left_out[i];
 
 		if (out->rows)
-			report_add_note(report,
-					"%s: only %zu of %llu rows, those of the slowest requests "
-					"and the longest; left out: %llu rows, %.3f s together",
-					timeline_kinds[i].events, t->n_of[i],
-					(unsigned long long)(t->n_of[i] + out->rows),
-					(unsigned long long)out->rows, (double)out->ns / 1e9);
+			report_add_note(
+				report,
+				"%s%s: only %zu of %llu rows, those of the slowest requests "
+				"and the longest; left out: %llu rows, %.3f s together",
+				of, timeline_kinds[i].events, t->n_of[i],
+				(unsigned long long)(t->n_of[i] + out->rows),
+				(unsigned long long)out->rows, (double)out->ns / 1e9);
 	}
 	if (t->holdings_left_out)
 		report_add_note(report,
-				"holders of the GIL: %zu had no place: the track has the first",
-				t->holdings_left_out);
+				"%sholders of the GIL: %zu had no place: the track has the first",
+				of, t->holdings_left_out);
 }

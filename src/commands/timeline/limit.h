@@ -26,8 +26,8 @@ size_t timeline_slow_times(const struct timeline *t, struct timeline_slow **ret)
 /* More than `most` slices of a kind: drops all but TIMELINE_ROWS_MAX, which t->left_out counts. */
 void timeline_limit(struct timeline *t, uint8_t kind, size_t most);
 
-/* Says in report["notes"] what t->left_out has. */
-void timeline_add_notes(const struct timeline *t, json_t *report);
+/* Says in report["notes"] what t->left_out has; `of`: "", or "before: ". */
+void timeline_add_notes(const struct timeline *t, const char *of, json_t *report);
 
 /* Sum of the durations of the slices of a kind. */
 uint64_t timeline_kind_ns(const struct timeline *t, uint8_t kind);

@@ -40,6 +40,8 @@ struct writer {
 	struct buffer framed, packet, message, inner;
 	FILE *out;
 	uint64_t last_uuid, process_uuid, thread_uuid;
+	uint64_t shift_ns; /* of all events */
+	bool before;	   /* of the window before */
 	int err;
 };
 
@@ -59,7 +61,7 @@ static void put_event(struct writer *w, uint64_t time_ns, uint64_t track, unsign
 {
 	protobuf_number(&w->err, &w->message, EVENT_TYPE, type);
 	protobuf_number(&w->err, &w->message, EVENT_TRACK, track);
-	protobuf_number(&w->err, &w->packet, PACKET_TIMESTAMP, time_ns);
+	protobuf_number(&w->err, &w->packet, PACKET_TIMESTAMP, time_ns + w->shift_ns);
 	protobuf_message(&w->err, &w->packet, PACKET_EVENT, &w->message);
 	end_packet(w);
 }
@@ -107,13 +109,18 @@ static uint64_t put_track(struct writer *w, uint64_t parent, const char *name)
 static void put_process(struct writer *w, uint32_t host_pid)
 {
 	struct timeline_process *p;
-	char name[200];
+	char name[200], before[240];
 
 	HASH_FIND(hh, w->timeline->processes, &host_pid, sizeof(host_pid), p);
 	if (p && *p->service && strcmp(p->service, p->comm) != 0)
 		snprintf(name, sizeof(name), "%s (%s)", p->service, p->comm);
 	else
 		snprintf(name, sizeof(name), "%s", p ? p->comm : "");
+	if (w->before) { /* the pid may be another process now */
+		snprintf(before, sizeof(before), "before: %s (%u)", name, host_pid);
+		w->process_uuid = put_track(w, 0, before);
+		return;
+	}
 	protobuf_number(&w->err, &w->inner, PROCESS_PID, host_pid);
 	protobuf_text(&w->err, &w->inner, PROCESS_NAME, name);
 	protobuf_message(&w->err, &w->message, TRACK_PROCESS, &w->inner);
@@ -137,6 +144,10 @@ static uint64_t put_thread(struct writer *w, const struct slice *s)
 	HASH_FIND(hh, w->timeline->threads, key, sizeof(key), t);
 	if (s->lane)
 		return put_track(w, w->thread_uuid, name_of_thread(t));
+	if (w->before) {
+		w->thread_uuid = put_track(w, w->process_uuid, name_of_thread(t));
+		return w->thread_uuid;
+	}
 	protobuf_number(&w->err, &w->inner, THREAD_PID, s->host_pid);
 	protobuf_number(&w->err, &w->inner, THREAD_TID, s->host_tid);
 	protobuf_text(&w->err, &w->inner, THREAD_NAME, name_of_thread(t));
@@ -210,6 +221,14 @@ static void put_window(struct writer *w, const struct timeline_window *window)
 	e->body.len = 0;
 	put_event(w, window->from_ns, track, TYPE_BEGIN);
 	put_event(w, window->to_ns, track, TYPE_END);
+	if (!window->before)
+		return;
+	track = put_track(w, 0, "underspan: before");
+	event_name(e, window->before_title);
+	put_bytes(w, e->body.data, e->body.len);
+	e->body.len = 0;
+	put_event(w, window->from_ns, track, TYPE_BEGIN);
+	put_event(w, window->from_ns + window->before_ns, track, TYPE_END);
 }
 
 static void put_all(struct writer *w)
@@ -227,6 +246,17 @@ static void put_all(struct writer *w)
 	}
 }
 
+static void put_before(struct writer *w, const struct timeline_window *window)
+{
+	if (!window->before || w->err)
+		return;
+	w->err = lanes_assign(window->before);
+	w->timeline = window->before;
+	w->shift_ns = window->shift_ns;
+	w->before = true;
+	put_all(w);
+}
+
 int perfetto_write(struct timeline *t, const struct timeline_window *window, FILE *out)
 {
 	struct writer w = { .timeline = t, .out = out, .err = lanes_assign(t) };
@@ -234,6 +264,7 @@ int perfetto_write(struct timeline *t, const struct timeline_window *window, FIL
 	put_clocks(&w, window->from_ns);
 	put_window(&w, window);
 	put_all(&w);
+	put_before(&w, window);
 	if (!w.err && (fflush(out) || ferror(out)))
 		w.err = -EIO;
 	buffer_free(&w.framed);

@@ -15,6 +15,12 @@ struct timeline_window {
 	uint64_t from_ns, to_ns; /* since the epoch */
 	const char *title;	 /* may contain untrusted names */
 	const json_t *notes;	 /* texts */
+
+	/* Another window for comparison, shown `shift_ns` later; NULL: none. Its processes are
+	 * tracks of their own, named "before: ..". */
+	struct timeline *before;
+	const char *before_title;
+	uint64_t shift_ns, before_ns; /* before_ns: its length */
 };
 
 /*

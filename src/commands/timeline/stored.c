@@ -14,6 +14,7 @@ struct reader {
 	struct window *window;
 	struct timeline *timeline;
 	json_t *report;
+	const char *of; /* "", "before: " */
 	double measured_s;
 };
 
@@ -105,26 +106,32 @@ static int read_coverage(struct reader *r, const struct timeline_kind *kind, str
 				  &measured_s, why);
 
 	if (!err && measured_s <= 0)
-		report_add_note(r->report, "not measured: %s", kind->events);
+		report_add_note(r->report, "%snot measured: %s", r->of, kind->events);
 	if (measured_s > r->measured_s)
 		r->measured_s = measured_s;
 	json_decref(coverage);
 	return err;
 }
 
+static int check_hosts(const char *a, const char *b, struct why *why)
+{
+	if (!*a || !*b || !strcmp(a, b))
+		return 0;
+	return why_fail(why, EINVAL,
+			"host: rows of several hosts, as %s and %s: a timeline is of one: give "
+			"--host",
+			a, b);
+}
+
 static int check(struct reader *r, struct why *why)
 {
 	const struct timeline *t = r->timeline;
+	int err = t->err ? why_fail(why, ENOMEM, "out of memory") : 0;
 
-	if (t->err)
-		return why_fail(why, ENOMEM, "out of memory");
-	if (*t->other_host)
-		return why_fail(why, EINVAL,
-				"host: rows of several hosts, as %s and %s: a timeline is of one: "
-				"give --host",
-				t->host, t->other_host);
-	if (t->n)
-		return 0;
+	if (!err)
+		err = check_hosts(t->host, t->other_host, why);
+	if (err || t->n || *r->of)
+		return err;
 	if (r->measured_s <= 0)
 		return why_fail(why, ENODATA,
 				"nothing was measured: no agent reported in that time; see "
@@ -132,23 +139,44 @@ static int check(struct reader *r, struct why *why)
 	return window_check_known(r->window, "", why);
 }
 
-int timeline_stored(const struct pid_list *pids, struct timeline *ret, json_t **ret_report,
-		    struct why *why)
+struct reading {
+	struct reader reader;
+	struct timeline *timeline, *before;
+};
+
+static int read_window(void *context, json_t *report, json_t *times, struct why *why)
+{
+	struct reading *reading = context;
+	struct reader *r = &reading->reader;
+	int err = 0;
+
+	r->timeline = times == report ? reading->timeline : reading->before;
+	r->of = times == report ? "" : "before: ";
+	r->measured_s = 0;
+	for (size_t i = 0; i < TIMELINE_KINDS && !err; i++) {
+		err = read_coverage(r, &timeline_kinds[i], why);
+		if (!err)
+			err = read_kind(r, (uint8_t)i, why);
+	}
+	if (!err)
+		err = check(r, why);
+	timeline_add_notes(r->timeline, r->of, report);
+	json_object_set_new(times, "measured_s", json_real(r->measured_s));
+	return err;
+}
+
+int timeline_stored(const struct pid_list *pids, struct timeline *ret, struct timeline *ret_before,
+		    json_t **ret_report, struct why *why)
 {
 	struct window window;
 	int err = window_open(&window, "ebpf_agent", pids, why);
-	struct reader r = { .window = &window, .timeline = ret };
+	struct reading reading = { { .window = &window }, ret, ret_before };
 
-	*ret_report = r.report = window_report(&window, pids);
-	for (size_t i = 0; i < TIMELINE_KINDS && !err; i++) {
-		err = read_coverage(&r, &timeline_kinds[i], why);
-		if (!err)
-			err = read_kind(&r, (uint8_t)i, why);
-	}
+	*ret_report = reading.reader.report = window_report(&window, pids);
 	if (!err)
-		err = check(&r, why);
-	timeline_add_notes(ret, r.report);
-	json_object_set_new(r.report, "measured_s", json_real(r.measured_s));
+		err = window_read_both(&window, *ret_report, read_window, &reading, why);
+	if (!err)
+		err = check_hosts(ret->host, ret_before->host, why);
 	window_close(&window);
 	return err;
 }

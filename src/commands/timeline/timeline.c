@@ -19,10 +19,11 @@
 #include "commands/timeline/stored.h"
 #include "commands/watched.h"
 #include "commands/window.h"
+#include "commands/window_text.h"
 
 static char *output;
 static struct output_file file;
-static struct timeline timeline;
+static struct timeline timeline, before; /* before: of --against-since */
 static struct measured measured;
 static json_t *report;
 static unsigned int seconds, seconds_of[TIMELINE_KINDS];
@@ -61,12 +62,32 @@ static int open_output(struct why *why)
 	return to_stdout() ? 0 : output_file_open(&file, output, why);
 }
 
+static uint64_t time_of(const json_t *times, const char *name)
+{
+	return (uint64_t)report_number(times, name) * NSEC_PER_USEC;
+}
+
+static void add_before(struct timeline_window *window, char *title, size_t size)
+{
+	const json_t *against = json_object_get(report, "against");
+
+	if (!against)
+		return;
+	window_time_text(against, title, size);
+	window->before = &before;
+	window->before_title = title;
+	window->before_ns = time_of(against, "to_us") - time_of(against, "from_us");
+	window->shift_ns = window->from_ns - time_of(against, "from_us");
+	timeline_finish(&before);
+	timeline.err = timeline.err ?: before.err;
+}
+
 static int print(struct why *why)
 {
-	char title[1280];
-	const struct timeline_window window = {
-		.from_ns = (uint64_t)report_number(report, "from_us") * NSEC_PER_USEC,
-		.to_ns = (uint64_t)report_number(report, "to_us") * NSEC_PER_USEC,
+	char title[1280], title_before[160];
+	struct timeline_window window = {
+		.from_ns = time_of(report, "from_us"),
+		.to_ns = time_of(report, "to_us"),
 		.title = title,
 		.notes = json_object_get(report, "notes"),
 	};
@@ -79,6 +100,7 @@ static int print(struct why *why)
 	json_array_foreach (window.notes, i, note)
 		log_warn("%s", json_string_value(note));
 	timeline_finish(&timeline);
+	add_before(&window, title_before, sizeof(title_before));
 	if (!to_stdout())
 		out = output_file_begin(&file, &err, why);
 	if (err)
@@ -129,7 +151,7 @@ static void add_notes(void)
 			report_add_note(report, "not measured all the time: %s", events);
 		timeline_limit(&timeline, (uint8_t)i, TIMELINE_ROWS_MAX);
 	}
-	timeline_add_notes(&timeline, report);
+	timeline_add_notes(&timeline, "", report);
 	measure_add_notes(report, &measured, "waits off the CPU");
 }
 
@@ -151,6 +173,7 @@ static int end(int err, struct why *why)
 	if (err)
 		output_file_drop(&file);
 	timeline_free(&timeline);
+	timeline_free(&before);
 	json_decref(report);
 	return err ?: measure_flush(why);
 }
@@ -183,7 +206,7 @@ static int ask(struct why *why)
 	int err = open_output(why);
 
 	if (!err)
-		err = timeline_stored(measure_pids(), &timeline, &report, why);
+		err = timeline_stored(measure_pids(), &timeline, &before, &report, why);
 	return end(err, why);
 }
 
@@ -192,11 +215,13 @@ static void print_usage(void)
 	puts("usage: underspan timeline -p PID... [-d S] -o FILE.pftrace\n"
 	     "       underspan timeline (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
 	     "                          [--until=AGO] [--service=NAME] [--host=NAME]\n"
-	     "                          -o FILE.pftrace\n\n"
+	     "                          [--against-since=AGO] -o FILE.pftrace\n\n"
 	     "Requests, hand-offs, the holder of the GIL, and the waits, collections and\n"
 	     "stalls of each thread on one time axis, as a file for Perfetto\n"
 	     "(ui.perfetto.dev, which reads the file in the browser).\n"
-	     "From a database: of one host, events that ended in the window.\n");
+	     "From a database: of one host, events that ended in the window. The processes of\n"
+	     "another window (--against-since) are shown at the same place of the time axis,\n"
+	     "as \"before: NAME\".\n");
 }
 
 int command_timeline(int argc, char **argv)
@@ -206,6 +231,7 @@ int command_timeline(int argc, char **argv)
 							   { 0 } };
 	static const struct measure_command command = { .options = &timeline_options,
 							.tracker = "off_cpu",
+							.compares = true,
 							.defaults = defaults,
 							.print_usage = print_usage,
 							.check = check,
