@@ -12,10 +12,10 @@ PROC = pathlib.Path("/proc")
 
 
 class Use:
-    """What the processors did since the last look."""
+    """What the processors did since the first look."""
 
     def __init__(self):
-        self.at, self.seen = time.monotonic(), self.times()
+        self.seen = self.times()
 
     @staticmethod
     def times():
@@ -23,30 +23,42 @@ class Use:
         fields = [int(field) for field in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
         return fields[1] + fields[3] + fields[4], sum(fields)
 
-    def seconds(self):
-        return time.monotonic() - self.at
-
     def unused(self):
         """The share of the processors' time that no task wanted but nice ones."""
-        now = self.times()
-        unused, both = (later - before for later, before in zip(now, self.seen))
-        self.at, self.seen = time.monotonic(), now
+        unused, both = (later - before for later, before in zip(self.times(), self.seen))
         return unused / max(both, 1)
 
 
 class Patience:
-    """Where others leave nothing for WINDOW seconds, tests would wait beyond their limits: the same rights for the next WINDOW."""
+    """Where a thread of the processes behind is ready and gets nothing for WINDOW seconds, its test would wait beyond its limits:
+    the same rights for the next WINDOW."""
     WINDOW = 5
-    LEFT = 0.1
+    LEAST = 0.02  # of a processor
 
     def __init__(self):
-        self.use, self.over = Use(), False
+        self.at, self.last, self.over = time.monotonic(), {}, False
 
-    def is_over(self):
-        if self.use.seconds() >= self.WINDOW:
-            nothing_left = self.use.unused() < self.LEFT
-            self.over = nothing_left and not self.over
+    def is_over(self, roots):
+        if time.monotonic() - self.at >= self.WINDOW:
+            now = threads_of(families(roots, parents())) if roots else {}
+            least = self.LEAST * self.WINDOW * os.sysconf("SC_CLK_TCK")
+            starved = any(ready and self.last.get(thread, (False, 0))[0] and used - self.last[thread][1] < least
+                          for thread, (ready, used) in now.items())
+            self.at, self.last, self.over = time.monotonic(), now, starved and not self.over
         return self.over
+
+
+def threads_of(pids):
+    """{thread: (ready to run or running, ticks of CPU so far)}"""
+    found = {}
+    for pid in pids:
+        for stat in (PROC / str(pid) / "task").glob("*/stat"):
+            try:
+                fields = stat.read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue  # gone while being looked at
+            found[stat.parent.name] = fields[0] == "R", int(fields[11]) + int(fields[12])
+    return found
 
 
 def parents():

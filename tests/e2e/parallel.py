@@ -255,9 +255,10 @@ class Crew:
 
     def yield_processors(self):
         """Beside quiet units, units of `engine` get the processors that no other task wants."""
-        quiet = any(unit.kind in QUIET for unit, _ in self.taken.values())
-        quiet = quiet and not self.patience.is_over()
-        behind = {self.pids[pipe] for pipe, (unit, _) in self.taken.items() if quiet and unit.kind == "engine"} if self.lanes else set()
+        quiet = self.lanes and any(unit.kind in QUIET for unit, _ in self.taken.values())
+        behind = {self.pids[pipe] for pipe, (unit, _) in self.taken.items() if quiet and unit.kind == "engine"}
+        if self.patience.is_over(behind):
+            behind = set()
         if behind != self.behind or behind and time.monotonic() - self.changed > idle_class.SECONDS:
             idle_class.change(behind, self.behind - behind)
             self.behind, self.changed = behind, time.monotonic()

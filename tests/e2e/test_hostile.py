@@ -155,7 +155,7 @@ def test_what_passes_for_python_and_then_lies(lie, program, start, start_agent, 
     assert SANITIZER or lie in ("file", "flood") or grown < 8192, f"{grown} kB"
 
 
-@pytest.mark.alone  # rows queued up by a busy machine are memory, too
+@pytest.mark.sole  # rows queued up by a busy machine are memory, too
 @plain_build("what it keeps in memory is counted")
 @pytest.mark.parametrize("lie", ["file", "flood"])
 def test_endless_code_and_names_cost_bounded_memory(lie, program, start, start_agent):

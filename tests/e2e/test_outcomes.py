@@ -4,6 +4,7 @@ counts are in a line of their own. Tests run beside each other, those that may n
 import os
 import pathlib
 import subprocess
+import time
 
 import pytest
 
@@ -237,12 +238,12 @@ def test_the_engine_beside_a_test_alone(run_sh, tmp_path):
 
 
 def test_questions_do_not_wait_for_ever(monkeypatch):
-    """Where others take all for five seconds, the next five are shared."""
-    left = [0.5, 0.05, 0.05, 0.05, 0.05, 0.3]
+    """Where a thread is ready and gets nothing for five seconds, the next five are shared."""
+    seen = [(True, 0), (True, 5), (True, 6), (True, 7), (True, 900), (True, 1500), (False, 1500), (True, 1501), (True, 1502)]
     patience = idle_class.Patience()
-    monkeypatch.setattr(patience.use, "seconds", lambda: 5)
-    monkeypatch.setattr(patience.use, "unused", lambda: left.pop(0))
-    assert [patience.is_over() for _ in range(6)] == [False, True, False, True, False, False]
+    monkeypatch.setattr(idle_class, "threads_of", lambda pids: {"1": seen.pop(0)})
+    monkeypatch.setattr(time, "monotonic", lambda: patience.at + patience.WINDOW)
+    assert [patience.is_over({os.getpid()}) for _ in range(9)] == [False, True, False, True, False, False, False, False, True]
 
 
 @pytest.mark.parametrize("mark", ["engine", "alone", "pair", "light"])
