@@ -15,6 +15,20 @@ const char *report_text(const json_t *row, const char *name)
 }
 
 /* ClickHouse may quote 64-bit numbers, depending on its settings and version. */
+struct column_strings report_strings(const json_t *row, const char *name, const char **items,
+				     size_t max)
+{
+	const json_t *list = json_object_get(row, name), *item;
+	struct column_strings strings = { .items = items };
+	size_t i;
+
+	json_array_foreach (list, i, item) {
+		if (strings.n < max)
+			items[strings.n++] = json_string_value(item) ?: "?";
+	}
+	return strings;
+}
+
 double report_number(const json_t *row, const char *name)
 {
 	const json_t *v = json_object_get(row, name);

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/config.h"
+#include "rows/column.h"
 
 /* The question. */
 struct request_question {
@@ -37,6 +38,9 @@ struct request_question {
 /* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number. */
 const char *report_text(const json_t *row, const char *name);
 double report_number(const json_t *row, const char *name);
+/* The first `max` texts of a list, kept in `items`. */
+struct column_strings report_strings(const json_t *row, const char *name, const char **items,
+				     size_t max);
 bool report_has(const json_t *row, const char *name); /* a number, not NULL */
 
 /* "gil_ns" -> the part's value; false: NULL. */

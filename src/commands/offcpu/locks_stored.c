@@ -12,44 +12,32 @@ enum { FRAMES_MAX = 8 };
 /* Rows of an answer: some 500 bytes each at most, mostly; the client's limit is 64 MiB. */
 static const char limit[] = "60000";
 
-static struct column_strings strings_of(const json_t *row, const char *name, const char **items)
-{
-	const json_t *list = json_object_get(row, name), *item;
-	struct column_strings strings = { .items = items };
-	size_t i;
-
-	json_array_foreach (list, i, item) {
-		if (strings.n < FRAMES_MAX)
-			items[strings.n++] = json_string_value(item) ?: "?";
-	}
-	return strings;
-}
-
 static void add_wait(struct lock_waits *locks, const json_t *row)
 {
 	const char *python[FRAMES_MAX], *native[FRAMES_MAX];
 	int64_t end_us = (int64_t)report_number(row, "end_us");
 
-	locks_add(locks, &(struct lock_wait){
-				 .host = report_text(row, "host"),
-				 .boot_id = report_text(row, "boot_id"),
-				 .thread = report_text(row, "thread_name"),
-				 .waker = report_text(row, "waker_thread_name"),
-				 .host_pid = (uint32_t)report_number(row, "host_pid"),
-				 .host_tid = (uint32_t)report_number(row, "host_tid"),
-				 .waker_host_tid = (uint32_t)report_number(row, "waker_host_tid"),
-				 .address = strtoull(report_text(row, "lock"), NULL, 16),
-				 .begin_us = (int64_t)report_number(row, "begin_us"),
-				 .wake_us = end_us - (int64_t)(report_number(row, "runq_ns") /
-							       NSEC_PER_USEC),
-				 .end_us = end_us,
-				 .weight = report_number(row, "weight"),
-				 .idle = report_number(row, "idle") != 0,
-				 .thread_named = report_number(row, "thread_named") != 0,
-				 .waker_named = report_number(row, "waker_named") != 0,
-				 .py_stack = strings_of(row, "py_stack", python),
-				 .user_stack = strings_of(row, "user_stack", native),
-			 });
+	locks_add(locks,
+		  &(struct lock_wait){
+			  .host = report_text(row, "host"),
+			  .boot_id = report_text(row, "boot_id"),
+			  .thread = report_text(row, "thread_name"),
+			  .waker = report_text(row, "waker_thread_name"),
+			  .host_pid = (uint32_t)report_number(row, "host_pid"),
+			  .host_tid = (uint32_t)report_number(row, "host_tid"),
+			  .waker_host_tid = (uint32_t)report_number(row, "waker_host_tid"),
+			  .address = strtoull(report_text(row, "lock"), NULL, 16),
+			  .begin_us = (int64_t)report_number(row, "begin_us"),
+			  .wake_us = end_us -
+				     (int64_t)(report_number(row, "runq_ns") / NSEC_PER_USEC),
+			  .end_us = end_us,
+			  .weight = report_number(row, "weight"),
+			  .idle = report_number(row, "idle") != 0,
+			  .thread_named = report_number(row, "thread_named") != 0,
+			  .waker_named = report_number(row, "waker_named") != 0,
+			  .py_stack = report_strings(row, "py_stack", python, FRAMES_MAX),
+			  .user_stack = report_strings(row, "user_stack", native, FRAMES_MAX),
+		  });
 }
 
 int locks_stored(struct window *window, json_t **ret, struct why *why)

@@ -54,19 +54,6 @@ struct reader {
 
 /* ---- stacks ---- */
 
-static struct column_strings strings_of(const json_t *row, const char *name, const char **items)
-{
-	const json_t *list = json_object_get(row, name), *item;
-	struct column_strings strings = { .items = items };
-	size_t i;
-
-	json_array_foreach (list, i, item) {
-		if (strings.n < FRAMES_MAX)
-			items[strings.n++] = json_string_value(item) ?: "?";
-	}
-	return strings;
-}
-
 /* "MainThread", "MainThread (checkout)", "MainThread (web-1, pid 12)". */
 static void name_thread(const struct reader *r, const json_t *row, char *buf, size_t size)
 {
@@ -109,9 +96,9 @@ static int add_stack(struct reader *r, const json_t *row)
 		.cause = report_text(row, "cause"),
 		.syscall = report_text(row, "syscall"),
 		.waker_thread_name = report_text(row, "waker_thread_name"),
-		.user_stack = strings_of(row, "native", native),
-		.py_stack = strings_of(row, "py_stack", python),
-		.waker_stack = strings_of(row, "waker_stack", waker),
+		.user_stack = report_strings(row, "native", native, FRAMES_MAX),
+		.py_stack = report_strings(row, "py_stack", python, FRAMES_MAX),
+		.waker_stack = report_strings(row, "waker_stack", waker, FRAMES_MAX),
 		.waker_host_tid = (uint32_t)report_number(row, "waker_host_tid"),
 		.idle = (uint8_t)report_number(row, "idle"),
 	};
