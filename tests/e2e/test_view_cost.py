@@ -112,24 +112,31 @@ def test_the_ledger_with_its_spans(store):
 
 
 def test_rows_of_other_processes(store):
-    """`explain` of a span without a row in the ledger reads the rows of the trace's processes, independent of the number of further processes.
-    Last: the rows stay."""
+    """`explain` of a span without a row in the ledger reads the rows of the trace's processes, and the view those of the spans'
+    processes, independent of the number of further processes. Last: the rows stay."""
     trace = store.ask(f"SELECT TraceId FROM otel_traces WHERE SpanKind = 'Server' ORDER BY Timestamp LIMIT 1 OFFSET {SECONDS * 400}").strip()
 
     def explained():
         before = rows_read(store)
         return Answers(store).explain(trace), rows_read(store) - before
 
+    def viewed():
+        before = rows_read(store)
+        return store.ask("SELECT count(), sum(gc_ms) FROM request_time" + hour.window(SECONDS // 4)).split()[0], rows_read(store) - before
+
     alone, few = explained()
+    spans, few_of_view = viewed()
     others = f"""FROM (SELECT number, 5000 + number % 100 AS pid, pid AS tid, concat('host-', toString(number % 2)) AS host,
         {hour.START * 1_000_000} + number * {SECONDS * 1_000_000 // 300_000} AS at FROM numbers(300000))"""
     for table in "ebpf_handoff", "ebpf_tcp_accept", "ebpf_gc_pause", "ebpf_gil_wait", "ebpf_off_cpu":
         store.ask(f"INSERT INTO {table} ({hour.OF_ROW}) SELECT {hour.of_row('at', '1000')} {others}")
     among, many = explained()
-    print(f"\n{few} rows read, {many} with 1,500,000 of other processes", end=" ")
+    same_spans, many_of_view = viewed()
+    print(f"\n{few} rows read, {many} with 1,500,000 of other processes; by the view {few_of_view}, {many_of_view}", end=" ")
     assert among == alone and [s["request"]["gc_ms"] is not None for s in among if "request" in s] == [True]
     # a granule of each table for each read by the view
     assert many < few + 30 * 8192
+    assert same_spans == spans and many_of_view < few_of_view + 30 * 8192
 
 
 def test_collections_of_another_time(store):
