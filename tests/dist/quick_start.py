@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in a clean root: exactly the commands of deploy/README.md's first answer, about an own gunicorn and an own uvicorn that were
-started before. Prints the number of commands and the time. quick_start.py README"""
+started before, then with spans of the gunicorn. Prints the number of commands and the time. `quick_start.py README [tarball]`; for
+spans: SDK=DIR, OpenTelemetry's packages as pip would have installed them, with the wheel."""
 import os
 import re
 import signal
@@ -16,6 +17,11 @@ def app(environ, start_response):
     time.sleep(0.15 if environ["PATH_INFO"] == "/orders" else 0)
     start_response("200 OK", [("Content-Length", "2")])
     return [b"ok"]
+try:  # a bare application is instrumented by itself, a framework's by opentelemetry-instrument
+    from opentelemetry.instrumentation.wsgi import OpenTelemetryMiddleware
+    app = OpenTelemetryMiddleware(app)
+except ImportError:
+    pass
 """
 ASGI = """
 import asyncio
@@ -30,12 +36,13 @@ SERVICES = {18801: ["gunicorn", "-b", "127.0.0.1:18801", "shop:app"], 18802: [sy
 PATHS = {18801: "/orders", 18802: "/basket"}
 
 
-def commands(readme):
-    """The first block of that section, without comments: [(command, is it in the background?)]."""
+def commands(readme, tarball):
+    """The blocks of that section, without comments: [(command, is it in the background?)], and the service's start with spans."""
     with open(readme) as f:
-        block = f.read().split("## A first answer about your own service")[1].split("```sh\n")[1].split("```")[0]
-    lines = [line.split("#")[0].strip() for line in block.splitlines()]
-    return [(line.rstrip("& "), line.endswith("&")) for line in lines if line]
+        blocks = f.read().split("## A first answer about your own service")[1].split("```sh\n")[1:4]
+    package, archive, spans = ([line.split("#")[0].strip() for line in block.split("```")[0].replace("\\\n", "").splitlines()] for block in blocks)
+    lines = [*archive, *package[2:]] if tarball else package
+    return [(line.rstrip("& "), line.endswith("&")) for line in lines if line], spans[-1]
 
 
 class Shell:
@@ -73,9 +80,19 @@ class Shell:
         os.killpg(self.process.pid, signal.SIGTERM)
 
 
-def ask(port, n=5):
+def ask(port, n=5, **headers):
     for _ in range(n):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}{PATHS[port]}", timeout=20).read()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{PATHS[port]}", headers=headers)
+        urllib.request.urlopen(request, timeout=20).read()
+
+
+def wait_for(port):
+    for _ in range(150):
+        try:
+            return ask(port, 1)
+        except OSError:
+            time.sleep(0.2)
+    sys.exit(f"no answer at port {port}")
 
 
 def main():
@@ -87,13 +104,12 @@ def main():
     shell = Shell()
     try:
         for port in SERVICES:
-            for _ in range(100):
-                try:
-                    ask(port, 1)
-                    break
-                except OSError:
-                    time.sleep(0.2)
-        first(shell)
+            wait_for(port)
+        lines, with_spans = commands(sys.argv[1], "tarball" in sys.argv[2:])
+        told = first(shell, lines)
+        if os.environ.get("SDK"):
+            told += spans(shell, services, with_spans)
+        print(told)
     finally:
         shell.kill()
         for process in services:
@@ -101,9 +117,39 @@ def main():
             process.wait(20)
 
 
-def first(shell):
+TRACE = "%032x" % 0xabcdef
+
+
+def spans(shell, services, command):
+    """The gunicorn again, by README's last line: an answer about a trace id."""
+    began = time.monotonic()
+    services[0].terminate()
+    services[0].wait(20)
+    log = open("/tmp/own/service.log", "w+")
+    service = subprocess.Popen(["bash", "-c", "exec env " + command.replace("gunicorn app:app", " ".join(SERVICES[18801]))], cwd="/tmp/own",
+                               stdout=log, stderr=log,
+                               env={**os.environ, "PYTHONPATH": os.environ["SDK"], "PATH": os.environ["SDK"] + "/bin:" + os.environ["PATH"],
+                                    "OTEL_TRACES_EXPORTER": "otlp"})  # which opentelemetry-distro makes the default
+    services.append(service)
+    wait_for(18801)
+    time.sleep(3)  # until its worker is watched
+    ask(18801, 1, traceparent=f"00-{TRACE}-{'0' * 15}1-01")
+    for _ in range(20):
+        time.sleep(1)
+        joined = "\n".join(shell.run("underspan doctor --spans", False))
+        if re.search(r"[1-9]\d* of [1-9]\d* server spans join", joined):
+            break
+    else:
+        log.seek(0)
+        sys.exit(f"no span joins: {joined}\nthe service said: {log.read()}")
+    told = "\n".join(shell.run(f"underspan explain {TRACE}", False))
+    assert "/orders" in told and "sleep" in told and "span" in told, told
+    return f"; with spans, by trace id, {time.monotonic() - began:.0f} s later"
+
+
+def first(shell, lines):
     began, counted, ids = time.monotonic(), 0, {}
-    for command, background in commands(sys.argv[1]):
+    for command, background in lines:
         counted += 1
         if command.startswith("underspan requests"):
             for port in SERVICES:
@@ -121,10 +167,12 @@ def first(shell):
         assert told[-1].endswith("0"), f"{command}: {told}"
         if command.startswith("underspan requests"):
             for port, path in PATHS.items():  # a request's id and trace id, port and pid
+                if path not in "\n".join(told):  # slower requests of others on this host fill the list
+                    told += shell.run(f"{command} --path={path}", False)
                 found = re.search(rf"^ +(\d+) \S+ :{port} pid", "\n".join(told), re.M)
                 assert found, f"no row of {path}:\n" + "\n".join(told)
                 ids[path] = found[1]
-    print(f"{counted} lines of README, first answers about gunicorn and uvicorn after {time.monotonic() - began:.0f} s")
+    return f"{counted} lines of README, first answers about gunicorn and uvicorn after {time.monotonic() - began:.0f} s"
 
 
 main()

@@ -114,19 +114,39 @@ check_root() {
     rm -rf --one-file-system "$root" "$root.log"
 }
 
-# The services are there before; the engine, 178 MB from npm, is this tree's: the script that fetches it finds it.
-check_quick() {
-    deploy/libchdb.sh
+# OpenTelemetry's packages, the wheel and what pip makes of its entry points, below $1
+install_sdk() {
+    local wheel
+    wheel=$(echo build/dist/underspan_otel-*.whl)
+    mkdir -p "$1/bin" "$1/distro-1.dist-info"
+    cp -r "$(deploy/demo/fetch_otel.sh)"/. "$1/"
+    python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' "$wheel" "$1"
+    printf 'Metadata-Version: 2.1\nName: distro\nVersion: 1\n' >"$1/distro-1.dist-info/METADATA"
+    printf '[opentelemetry_configurator]\nconfigurator = opentelemetry.sdk._configuration:_OTelSDKConfigurator\n' >"$1/distro-1.dist-info/entry_points.txt"
+    printf '#!/usr/bin/python3\nfrom opentelemetry.instrumentation.auto_instrumentation import run\nrun()\n' >"$1/bin/opentelemetry-instrument"
+    chmod 755 "$1/bin/opentelemetry-instrument"
+}
+
+# $1: "" or tarball. The services are there before; the engine, 178 MB from npm, is this tree's: the script that fetches it finds it.
+quick_start() {
     open_root bookworm
-    inside apt-get -qq install -y --no-install-recommends gunicorn python3-uvicorn >"$root.log" 2>&1 || fail "$(tail -n 3 "$root.log")"
+    inside apt-get -qq install -y --no-install-recommends gunicorn python3-uvicorn python3-protobuf python3-six >"$root.log" 2>&1 || fail "$(tail -n 3 "$root.log")"
     echo 'Apt::Get::Assume-Yes "true";' >"$root/etc/apt/apt.conf.d/yes"
     install -Dm755 -t "$root/usr/local/lib/underspan" build/cache/libchdb/libchdb.so
     cp -p build/cache/libchdb/{libchdb.so,verified} "$root/usr/local/lib/underspan/"
-    cp "$deb" "$root/tmp/"
-    inside python3 /tmp/quick_start.py /tmp/README.md >"$root.said" || fail "the commands of deploy/README.md"
-    say "$(cat "$root.said")"
+    cp "$([ $# = 0 ] && echo "$deb" || echo "$tarball")" "$root/tmp/"
+    echo '127.0.0.1 localhost' >"$root/etc/hosts"
+    install_sdk "$root/opt/sdk"
+    inside env SDK=/opt/sdk python3 /tmp/quick_start.py /tmp/README.md "$@" >"$root.said" || fail "the commands of deploy/README.md"
+    say "${1:-deb}: $(cat "$root.said")"
     rm "$root.said"
     rm -rf --one-file-system "$root" "$root.log"
+}
+
+check_quick() {
+    deploy/libchdb.sh
+    quick_start
+    quick_start tarball
 }
 
 check_systemd() {
