@@ -44,7 +44,7 @@ WITH
         WHERE kind = 'server' AND time < {to:DateTime64(6, 'UTC')}
             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND
             --explain: AND pid IN {pids:Array(UInt32)}
-        LIMIT 1 BY sipHash128(trace_id, span_id)
+        LIMIT 1 BY trace_id, span_id
     ),
     caller AS
     (
