@@ -85,7 +85,7 @@ int gil_take_enter(struct pt_regs *regs)
 	struct task_struct *task = current_task();
 	struct python_gil gil = {};
 
-	if (!process || gil_wait_out)
+	if (!process || gil_wait_out || gil_end_ns)
 		return 0;
 	take.run_delay = run_delay(task);
 	take.sleeps = BPF_CORE_READ(task, nvcsw);
@@ -142,7 +142,7 @@ int gil_take_exit(struct pt_regs *regs)
 	struct gil_process *process = bpf_map_lookup_elem(&gil_processes, &tgid);
 
 	/* an indirect jump may be a switch statement: a true exit has the entry's stack pointer */
-	if (!take || take->stack_pointer != PT_REGS_SP(regs))
+	if (gil_end_ns || !take || take->stack_pointer != PT_REGS_SP(regs))
 		return 0;
 	self.tid = task_ns_id(current_task());
 	self.ident = task_ident(current_task());

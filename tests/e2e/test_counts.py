@@ -4,6 +4,7 @@ count."""
 import http.client
 import re
 import socket
+import subprocess
 import time
 
 import pytest
@@ -12,6 +13,7 @@ import counts
 import host
 from agent import NO_ENGINE, known_trackers, plain_build, run_underspan
 from cgroups import QuotaCgroup
+from conftest import ALL_PYTHONS
 from test_cpu_throttle import Burner
 from test_ena import OPTIONS as VETH
 from test_tcp_loss import Scene
@@ -66,6 +68,29 @@ def test_rings_that_overflow_lose_nothing_uncounted(debian_python, start_agent, 
     found = counts.check(agent)
     assert sum(counts_of["lost_ring"] for counts_of in found.values()) > 0, found
     assert "the ring buffer was full" in agent.stderr
+
+
+BUSY = """import threading
+def spin():
+    while True:
+        pass
+for _ in range(3):
+    threading.Thread(target=spin, daemon=True).start()
+spin()"""
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("method", ["sched", "callsite", "uprobe"])
+def test_a_stop_in_the_midst_of_waits_for_the_gil(method, start_agent, cleanup):
+    """No event is counted after the last read of the ring buffers."""
+    busy = [subprocess.Popen([python.path, "-c", BUSY]) for python in ALL_PYTHONS[:3]]
+    for one in busy:
+        cleanup.append(one)  # killed
+    for _ in range(2):
+        agent = start_agent("--gil_wait.min_duration_us=0", f"--gil_wait.method={method}", *[f"--pid={one.pid}" for one in busy], trackers=["gil_wait"])
+        agent.wait_rows("ebpf_gil_wait", n=20, timeout=20)
+        agent.stop()
+        counts.check(agent)
 
 
 # ---- metrics and health over HTTP ----
