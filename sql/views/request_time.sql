@@ -19,18 +19,19 @@
 CREATE VIEW IF NOT EXISTS request_time AS
 WITH
     -- of the window's spans, and earlier ones that may have used up a wait: the last end (no later rows are read), the pids (no rows of
-    -- further processes are read), and pids of spans that name no host or container, or name the kernel
+    -- further processes are read), and pids of spans that name no host or container, or name the kernel. With more than 10,000 pids, rows
+    -- of all processes are read: the array is part of the plan, in each of its places
     (
         SELECT (
             fromUnixTimestamp64Micro(maxIf(end_us, time >= {from:DateTime64(6, 'UTC')}
                 --explain: AND trace_id = {trace_id:String}
             ), 'UTC'),
-            groupUniqArray(pid), groupUniqArrayIf(pid, boot_id != '' OR host = '' OR (pod_uid != '' AND container_id = '')))
+            groupUniqArray(10001)(pid), groupUniqArrayIf(10001)(pid, boot_id != '' OR host = '' OR (pod_uid != '' AND container_id = '')))
         FROM otel_span
         WHERE kind = 'server' AND time < {to:DateTime64(6, 'UTC')} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND
             --explain: AND pid IN {pids:Array(UInt32)}
     ) AS of_spans,
-    of_spans.1 AS last_end, of_spans.2 AS pids, of_spans.3 AS pids_by_rows,
+    of_spans.1 AS last_end, of_spans.2 AS pids, of_spans.3 AS pids_by_rows, length(pids) > 10000 AS many_pids,
     -- the window's spans, and earlier spans that may have used up a wait; duplicates count once
     span AS
     (
@@ -69,17 +70,17 @@ WITH
             UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 32 AS its_tracker FROM ebpf_cpu_throttle
             -- the largest table, for pids of spans without a collection, and for spans without a host or container
             UNION ALL SELECT pid, host, container_id, pod_uid, boot_id, pidns, start_time, end_time, 16 AS its_tracker FROM ebpf_off_cpu
-            WHERE pid IN pids AND (pid IN pids_by_rows OR pid NOT IN
+            WHERE many_pids OR (pid IN pids AND (pid IN pids_by_rows OR pid NOT IN
             (
                 SELECT pid FROM ebpf_gc_pause
                 WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 20 MINUTE
                     AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
-                    AND pid IN pids
-            ))
+                    AND (many_pids OR pid IN pids)
+            )))
         )
         WHERE start_time >= toStartOfInterval({from:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) - INTERVAL 20 MINUTE
             AND start_time < toStartOfInterval({to:DateTime64(6, 'UTC')}, INTERVAL 10 MINUTE) + INTERVAL 20 MINUTE
-            AND pid IN pids
+            AND (many_pids OR pid IN pids)
         GROUP BY cityHash64(cityHash64(host), cityHash64(container_id), cityHash64(pod_uid), cityHash64(boot_id), pidns, pid,
             intDiv(toUnixTimestamp64Micro(start_time), 600000000) AS its_slot, its_tracker)
     ),
@@ -134,7 +135,7 @@ WITH
                 h_pickup - intDiv(least(handoff_ns, duration_ns), 1000)) AS h_bytes
         FROM ebpf_handoff
         WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
-            AND pid IN pids
+            AND (many_pids OR pid IN pids)
     ),
     -- connections that waited for accept(), with the number taken before by the thread, within 10 s and within 5 ms
     accepted AS
@@ -151,7 +152,7 @@ WITH
                 toUnixTimestamp64Micro(start_time) AS x_from, toUnixTimestamp64Micro(end_time) AS x_to
             FROM ebpf_tcp_accept
             WHERE kind = 'accepted' AND start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
-                AND pid IN pids
+                AND (many_pids OR pid IN pids)
         )
     ),
     -- idle waits of a thread: requests taken before such a wait were answered. Only of processes that
@@ -162,15 +163,15 @@ WITH
             startsWith(toString(syscall), 'epoll') AS i_epoll
         FROM ebpf_off_cpu
         WHERE ebpf_off_cpu.idle AND start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 20 SECOND AND start_time < {to:DateTime64(6, 'UTC')}
-            AND pid IN pids
+            AND (many_pids OR pid IN pids)
             AND (tid = pid OR pid IN
             (
                 SELECT pid FROM ebpf_handoff
                 WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
-                    AND pid IN pids
+                    AND (many_pids OR pid IN pids)
                 UNION DISTINCT SELECT pid FROM ebpf_tcp_accept
                 WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time < {to:DateTime64(6, 'UTC')}
-                    AND pid IN pids
+                    AND (many_pids OR pid IN pids)
             ))
     ),
     -- cumulative time of collections per process at the end of each, so that spans need not join all collections. Those within an earlier
@@ -185,7 +186,7 @@ WITH
                 max(g_ended) OVER (PARTITION BY g_who ORDER BY g_began, g_ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS g_reached
             FROM ebpf_gc_pause
             WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time <= last_end + INTERVAL 1 MINUTE
-                AND pid IN pids
+                AND (many_pids OR pid IN pids)
         )
     ),
     -- the same for the collections of each thread
@@ -199,7 +200,7 @@ WITH
                 max(g_ended) OVER (PARTITION BY g_who ORDER BY g_began, g_ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS g_reached
             FROM ebpf_gc_pause
             WHERE start_time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE AND start_time <= last_end + INTERVAL 1 MINUTE
-                AND pid IN pids
+                AND (many_pids OR pid IN pids)
         )
     ),
     -- hosts with a report of the agent in a slot: there, a tracker without a report did not run

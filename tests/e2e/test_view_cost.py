@@ -148,3 +148,15 @@ def test_collections_of_another_time(store):
     after = cost(store, sql)
     print(f"\n{before:.2f}, {after:.2f} s of CPU", end=" ")
     assert store.ask(sql) == said and after < 2 * before
+
+
+def test_spans_of_any_number_of_processes(store):
+    """Spans may name any pids, also wrong ones: the others have their parts as before. Last: the spans stay."""
+    def viewed():
+        return store.ask("SELECT count(), sum(round(1000 * total_ms)), sum(round(1000 * gc_ms)), sum(round(1000 * handoff_ms)) FROM request_time"
+                         + hour.window(SECONDS // 4) + " WHERE service = 'shop'")
+    before = viewed()
+    store.ask(f"""INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanName, SpanKind, ServiceName, ResourceAttributes, SpanAttributes, Duration)
+        SELECT fromUnixTimestamp64Nano(toInt64({hour.START} * 1000000 + number * 10) * 1000), lower(hex(sipHash128(number))), lower(hex(sipHash64(number))),
+        'GET', 'Server', 'other', map('host.name', 'host-1'), map('process.pid', toString(7000 + number)), 5000000 FROM numbers(200000)""")
+    assert viewed() == before
