@@ -222,12 +222,33 @@ static void odd_waits(void **state)
 	locks_free(&locks);
 }
 
+/* Of a lock, the name of the thread that ended the wait. */
+static void printable_names(void **state)
+{
+	struct lock_waits locks = { 0 };
+	struct lock_wait wait = wait_of(1, LOCK_A, 0, 5, 2);
+	json_t *report;
+	const json_t *wakers;
+
+	(void)state;
+	wait.waker = "t\033[2J\302\233\342\200\256\377";
+	locks_add(&locks, &wait);
+	report = locks_report(&locks);
+	assert_non_null(report);
+	wakers = json_object_get(lock_at(report, 0), "wakers");
+	assert_string_equal(json_string_value(json_object_get(json_array_get(wakers, 0), "thread")),
+			    "t?[2J???");
+	json_decref(report);
+	locks_free(&locks);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_locks),	   cmocka_unit_test(an_address_is_of_a_process),
 		cmocka_unit_test(not_known_which), cmocka_unit_test(storms),
 		cmocka_unit_test(places),	   cmocka_unit_test(odd_waits),
+		cmocka_unit_test(printable_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

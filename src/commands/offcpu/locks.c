@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "commands/offcpu/folded.h"
 
@@ -130,6 +131,24 @@ static const struct lock_text *keep(struct lock_waits *locks, const char *text)
 	return kept;
 }
 
+/* Names of threads and files may hold anything. */
+static const struct lock_text *keep_printable(struct lock_waits *locks, const char *raw)
+{
+	char text[TEXT_MAX + 1];
+
+	return keep(locks, text_printable(text, sizeof(text), raw));
+}
+
+static const struct lock_text *keep_process(struct lock_waits *locks, const char *host,
+					    const char *boot_id)
+{
+	char name[TEXT_MAX], boot[64], process[TEXT_MAX + 64];
+
+	snprintf(process, sizeof(process), "%s\n%s", text_printable(name, sizeof(name), host),
+		 text_printable(boot, sizeof(boot), boot_id));
+	return keep(locks, process);
+}
+
 static struct lock_record *new_record(struct lock_waits *locks)
 {
 	size_t size = locks->size ? locks->size * 2 : 1024;
@@ -149,7 +168,7 @@ static struct lock_record *new_record(struct lock_waits *locks)
 
 void locks_add(struct lock_waits *locks, const struct lock_wait *wait)
 {
-	char process[TEXT_MAX], place[TEXT_MAX];
+	char place[TEXT_MAX];
 	struct lock_record *r = NULL;
 	const char *frame;
 	bool message;
@@ -161,9 +180,8 @@ void locks_add(struct lock_waits *locks, const struct lock_wait *wait)
 	if (!r)
 		return;
 	frame = locks_place(wait->py_stack, wait->user_stack, &message);
-	snprintf(process, sizeof(process), "%s\n%s", wait->host, wait->boot_id);
 	*r = (struct lock_record){
-		.of = { .process = keep(locks, process),
+		.of = { .process = keep_process(locks, wait->host, wait->boot_id),
 			.host_pid = wait->host_pid,
 			.message = message,
 			.address = message ? 0 : wait->address },
@@ -176,10 +194,10 @@ void locks_add(struct lock_waits *locks, const struct lock_wait *wait)
 		.idle = wait->idle,
 		.thread_named = wait->thread_named,
 		.waker_named = wait->waker_named,
-		.place = keep(locks,
-			      folded_short_frame(frame, strlen(frame), place, sizeof(place))),
-		.thread = keep(locks, wait->thread),
-		.waker = keep(locks, wait->waker),
+		.place = keep_printable(
+			locks, folded_short_frame(frame, strlen(frame), place, sizeof(place))),
+		.thread = keep_printable(locks, wait->thread),
+		.waker = keep_printable(locks, wait->waker),
 	};
 	if (!r->of.address)
 		r->of.place = r->place;

@@ -16,7 +16,7 @@
 
 #include "rows/column.h"
 
-/* A text kept once. */
+/* A text kept once, printable. */
 struct lock_text {
 	UT_hash_handle hh;
 	char text[];
