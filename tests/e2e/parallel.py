@@ -164,7 +164,7 @@ def lanes_of(n):
         return int(os.environ["E2E_LANES"])
     use = idle_class.Use()
     time.sleep(1)
-    return n // 2 if use.unused() > 0.5 else 0
+    return n // 4 if use.unused() > 0.5 else 0
 
 
 class Crew:

@@ -105,6 +105,7 @@ def told(tmp_path_factory):
     with Store(directory / "db") as store:
         command(store, "schema", "--apply")
         agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={store.url}", "--flush_interval=1", "--request.min_duration_us=0", "--request.profile_interval=1",
+                                  "--off_cpu.min_duration_us=100",  # a fast disk answers an fsync() in less than a millisecond
                                   f"--spool.directory={directory / 'spool'}", "--governor.cpu_percent=0"],
                                  env={**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": store.password}, stderr=subprocess.PIPE, text=True)
         try:
