@@ -21,12 +21,13 @@ size_t overlap_most(int64_t *begins, int64_t *ends, size_t n, int64_t *ret_at)
 	qsort(begins, n, sizeof(*begins), by_time);
 	qsort(ends, n, sizeof(*ends), by_time);
 	while (begun < n) {
-		if (ends[ended] <= begins[begun]) {
+		/* an interval of a stepped clock may end before it begins */
+		if (ended < n && ends[ended] <= begins[begun]) {
 			ended++;
 			continue;
 		}
 		begun++;
-		if (begun - ended > most) {
+		if (begun > ended && begun - ended > most) {
 			most = begun - ended;
 			*ret_at = begins[begun - 1];
 		}
