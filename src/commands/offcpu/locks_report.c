@@ -79,6 +79,7 @@ static int longest_queue(const struct lock_record *r, size_t n, struct queue *re
 	return 0;
 }
 
+/* 0: out of memory. */
 static size_t count_threads(const struct lock_record *r, size_t n)
 {
 	int64_t *tids = calloc(n, sizeof(*tids));
@@ -212,9 +213,10 @@ static json_t *json_of_lock(const struct lock_record *r, size_t n)
 	int64_t longest = 0;
 	struct queue queue;
 	char address[32];
+	size_t threads = count_threads(r, n);
 	json_t *places = places_of(r, n), *lock;
 
-	if (longest_queue(r, n, &queue)) {
+	if (!threads || longest_queue(r, n, &queue)) {
 		json_decref(places);
 		return NULL;
 	}
@@ -232,9 +234,9 @@ static json_t *json_of_lock(const struct lock_record *r, size_t n)
 			 "host_pid", (json_int_t)r->of.host_pid, "place",
 			 json_object_get(json_array_get(places, 0), "place"), "waits", waits, "ms",
 			 us / 1000, "longest_ms", (double)longest / 1000, "threads",
-			 (json_int_t)count_threads(r, n), "at_once", (json_int_t)queue.threads,
-			 "at_us", (json_int_t)queue.at_us, "wakers",
-			 wakers_of(r, n, r->of.address != 0), "places", places);
+			 (json_int_t)threads, "at_once", (json_int_t)queue.threads, "at_us",
+			 (json_int_t)queue.at_us, "wakers", wakers_of(r, n, r->of.address != 0),
+			 "places", places);
 	return lock;
 }
 
