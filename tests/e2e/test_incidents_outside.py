@@ -14,11 +14,10 @@ import pytest
 
 import cgroups
 from agent import NO_ENGINE, UNDERSPAN, plain_build
-from browser import Browser
 from servers import free_port
 from store_fixture import Store
 from test_grafana import SQL, expand
-from test_incidents import DEMO, command, first_screen
+from test_incidents import DEMO, browser, command, first_screen  # noqa: F401: a fixture
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.sole]  # an incident has one cause only on a quiet machine
 APP = """
@@ -116,13 +115,6 @@ def told(tmp_path_factory):
             agent.terminate()
             agent.wait(30)
         yield store, found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser()
-    yield browser
-    browser.quit()
 
 
 @pytest.mark.parametrize("name", CAUSES)
