@@ -229,7 +229,7 @@ static int watch_all(struct agent *agent, int epoll_fd, int watch_fd)
 	int err = watch_fd_add(epoll_fd, agent->signal_fd);
 
 	for (size_t i = 0; !err && i < agent->set.n_rings; i++)
-		err = watch_fd_add(epoll_fd, ring_buffer__epoll_fd(agent->set.rings[i]));
+		err = watch_fd_add(epoll_fd, agent->set.rings[i].ring.fd);
 	if (!err)
 		err = watch_fd_add(epoll_fd, readers_fd());
 	if (!err && watch_fd >= 0)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -48,6 +49,17 @@ static size_t threads_at_most(void)
 	return most < THREADS_MAX ? (size_t)most : THREADS_MAX;
 }
 
+/* The image of an object in this program: not needed any more, and read again if it is. */
+static void give_image_back(const struct bpf_object_skeleton *skeleton)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t begin = ((uintptr_t)skeleton->data + page - 1) & ~(page - 1);
+	uintptr_t end = ((uintptr_t)skeleton->data + skeleton->data_sz) & ~(page - 1);
+
+	if (begin < end)
+		madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 void load_together(struct object_load *loads, size_t n)
 {
 	struct loading loading = { .loads = loads, .n = n };
@@ -61,4 +73,6 @@ void load_together(struct object_load *loads, size_t n)
 	load_some(&loading);
 	while (started)
 		pthread_join(threads[--started], NULL);
+	for (size_t i = 0; i < n; i++)
+		give_image_back(loads[i].skeleton);
 }

@@ -8,13 +8,7 @@
 
 enum { RECORDS_AT_ONCE = 256 };
 
-/* An error makes ring_buffer__consume() stop after this record. */
-static int count_record(struct tracker_set *set)
-{
-	return --set->budget ? 0 : -EAGAIN;
-}
-
-static int on_process_event(void *context, void *data, size_t size)
+static void on_process_event(void *context, const void *data, size_t size)
 {
 	struct tracker_set *set = context;
 	uint64_t begin = clock_thread_cpu_ns();
@@ -23,7 +17,6 @@ static int on_process_event(void *context, void *data, size_t size)
 	if (size == sizeof(struct process_event))
 		processes_handle(data);
 	set->process_cpu_ns += clock_thread_cpu_ns() - begin;
-	return count_record(set);
 }
 
 void running_tracker_take(struct running_tracker *running, const void *record, size_t size)
@@ -37,21 +30,21 @@ void running_tracker_take(struct running_tracker *running, const void *record, s
 		running->set->on_event(running->set->on_event_context, running, record, size);
 }
 
-static int on_tracker_event(void *context, void *data, size_t size)
+static void on_tracker_event(void *context, const void *data, size_t size)
 {
-	struct running_tracker *running = context;
-
-	running_tracker_take(running, data, size);
-	return count_record(running->set);
+	running_tracker_take(context, data, size);
 }
 
-static int add_ring(struct tracker_set *set, int fd, ring_buffer_sample_fn fn, void *context)
+static int add_ring(struct tracker_set *set, int fd, ring_on_record on_record, void *context)
 {
-	struct ring_buffer *ring = ring_buffer__new(fd, fn, context, NULL);
+	struct tracker_ring *ring = &set->rings[set->n_rings];
+	int err = ring_open(&ring->ring, fd);
 
-	if (!ring)
-		return -errno;
-	set->rings[set->n_rings++] = ring;
+	if (err)
+		return err;
+	ring->on_record = on_record;
+	ring->context = context;
+	set->n_rings++;
 	return 0;
 }
 
@@ -72,9 +65,10 @@ void tracker_set_consume(struct tracker_set *set, uint64_t until_ns)
 	while (more) {
 		more = false;
 		for (size_t i = 0; i < set->n_rings; i++) {
-			set->budget = RECORDS_AT_ONCE;
-			ring_buffer__consume(set->rings[i]);
-			more |= set->budget == 0;
+			struct tracker_ring *r = &set->rings[i];
+
+			more |= ring_read(&r->ring, RECORDS_AT_ONCE, r->on_record, r->context) ==
+				RECORDS_AT_ONCE;
 		}
 		more = more && clock_monotonic_ns() < until_ns;
 	}

@@ -474,7 +474,7 @@ void tracker_set_detach(struct tracker_set *set)
 void tracker_set_close(struct tracker_set *set)
 {
 	while (set->n_rings)
-		ring_buffer__free(set->rings[--set->n_rings]);
+		ring_close(&set->rings[--set->n_rings].ring);
 	for (size_t i = 0; i < set->n; i++)
 		set->items[i].tracker->close();
 	set->n = 0;

@@ -7,6 +7,7 @@
 #define UNDERSPAN_TRACKERS_TRACKERS_H
 
 #include "events/event.h"
+#include "trackers/ring.h"
 #include "trackers/tracker.h"
 
 struct tracker_set;
@@ -38,6 +39,13 @@ struct refused_tracker {
 	struct why why;
 };
 
+/* A ring buffer, and who takes its records. */
+struct tracker_ring {
+	struct ring ring;
+	ring_on_record on_record;
+	void *context;
+};
+
 struct tracker_set {
 	struct running_tracker items[MAX_TRACKERS];
 	size_t n;
@@ -45,9 +53,8 @@ struct tracker_set {
 	size_t n_refused;
 	/* a reader per ring buffer: in a storm a buffer is never empty, and must not delay
 	 * the rest */
-	struct ring_buffer *rings[MAX_TRACKERS + 1]; /* the first: events of processes */
+	struct tracker_ring rings[MAX_TRACKERS + 1]; /* the first: events of processes */
 	size_t n_rings;
-	size_t budget; /* records left to take from the current ring */
 	struct bpf_object_skeleton *process_skeleton; /* bpf/process.bpf.c */
 	int process_stats_fd;
 	bool walks_threads;	 /* a tracker walks Python stacks of threads */
