@@ -34,6 +34,9 @@
 static const uint64_t FINISH_NS = 3500 * NSEC_PER_MSEC, FINISH_SPOOLED_NS = 2500 * NSEC_PER_MSEC,
 		      FINISH_MIN_NS = 500 * NSEC_PER_MSEC;
 
+/* For the removal of probes, which the kernel may hold up, and for the records of those left. */
+static const uint64_t DETACH_NS = 2 * NSEC_PER_SEC, DRAIN_NS = 100 * NSEC_PER_MSEC;
+
 static struct agent *the_agent; /* for the hooks of discovery, a singleton */
 
 /* ---- discovery's hooks ---- */
@@ -166,16 +169,24 @@ static int start(struct agent *agent, struct sink *sink, struct why *why)
 	return err;
 }
 
+/* Probes that are left produce events without end. */
+static uint64_t drain_deadline(const struct agent *agent)
+{
+	return agent->probes_left ? clock_monotonic_ns() + DRAIN_NS : UINT64_MAX;
+}
+
 static void stop(struct agent *agent)
 {
 	if (agent->started)
 		governor_stop(&agent->governor);
 	/* producers first, then remaining records; probes in binaries are removed later */
-	tracker_set_detach(&agent->set);
-	tracker_set_consume(&agent->set, UINT64_MAX);
+	agent->probes_left = !tracker_set_detach(&agent->set, DETACH_NS);
+	if (agent->probes_left)
+		log_error("the kernel does not remove probes in time: later events are no rows");
+	tracker_set_consume(&agent->set, drain_deadline(agent));
 	if (agent->started)
 		agent_tick_trackers(agent, clock_monotonic_ns(), true);
-	tracker_set_consume(&agent->set, UINT64_MAX); /* ticks may produce events */
+	tracker_set_consume(&agent->set, drain_deadline(agent)); /* ticks may produce events */
 	rows_finish(&agent->rows);
 }
 
@@ -205,7 +216,8 @@ static uint64_t finish_deadline(const struct agent *agent, uint64_t stopped_ns)
 	uint64_t finish = agent->options.limits.spool.directory ? FINISH_SPOOLED_NS : FINISH_NS;
 	uint64_t least = clock_monotonic_ns() + FINISH_MIN_NS, usual = stopped_ns + finish;
 
-	return usual > least ? usual : least;
+	/* the kernel will take its time to remove those probes at the end of the process */
+	return usual > least && !agent->probes_left ? usual : least;
 }
 
 int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *why)
@@ -271,7 +283,7 @@ bool agent_has_out(const struct agent *agent, const char *tracker)
 
 bool agent_free(struct agent *agent)
 {
-	bool all_read;
+	bool all_read, all_sent;
 
 	if (!agent)
 		return true;
@@ -279,11 +291,11 @@ bool agent_free(struct agent *agent)
 	processes_stop();
 	all_read = readers_stop();
 	reader_processes_stop();
-	pipeline_free(agent->pipeline);
+	all_sent = pipeline_free(agent->pipeline);
 	names_done();
 	process_table_done();
 	/* the kernel sets and removes probes under locks that a process may hold for a long time */
-	if (!binaries_done() || !all_read)
+	if (agent->probes_left || !binaries_done() || !all_read || !all_sent)
 		return false;
 	if (agent->set_open)
 		tracker_set_close(&agent->set);

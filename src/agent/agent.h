@@ -32,8 +32,9 @@ bool agent_measures(const struct agent *agent, const char *tracker);
 bool agent_has_out(const struct agent *agent, const char *tracker);
 
 /*
- * False: a thread is still setting or removing probes; its data are not freed, see
- * agent_give_back(). (Files that may never answer are read in other processes, reader_process.h.)
+ * False: a thread is still setting or removing probes, or writing to a disk that does not answer;
+ * its data are not freed, see agent_give_back(). (Files that may never answer are read in other
+ * processes, reader_process.h.)
  */
 bool agent_free(struct agent *agent);
 

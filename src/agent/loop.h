@@ -24,6 +24,7 @@ struct agent {
 	struct report report;
 	struct governor governor;
 	bool started, stop, watch_fd_ended;
+	bool probes_left;	 /* their removal is held up by the kernel */
 	int signal_fd, clock_fd; /* of the loop */
 	bool ready;
 	uint64_t end_ns; /* 0: none */

@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+
+static const uint64_t FOREVER_NS = UINT32_MAX * NSEC_PER_SEC;
 
 static void destroy(struct probe_link *item)
 {
@@ -59,36 +62,103 @@ void link_list_take(struct link_list *list, struct bpf_object_skeleton *skeleton
 	}
 }
 
+/* Shared by the threads that close a list's links and the thread that waits for them. */
 struct closing {
-	struct link_list *list;
+	struct link_list list;
 	atomic_size_t next;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	size_t running; /* threads */
+	bool abandoned; /* the last thread frees this */
 };
+
+static void free_closing(struct closing *closing)
+{
+	pthread_cond_destroy(&closing->ended);
+	pthread_mutex_destroy(&closing->lock);
+	free(closing->list.items);
+	free(closing);
+}
 
 static void *close_some(void *argument)
 {
 	struct closing *closing = argument;
+	bool last;
 	size_t i;
 
-	while ((i = atomic_fetch_add(&closing->next, 1)) < closing->list->n)
-		destroy(&closing->list->items[i]);
+	while ((i = atomic_fetch_add(&closing->next, 1)) < closing->list.n)
+		destroy(&closing->list.items[i]);
+	pthread_mutex_lock(&closing->lock);
+	last = !--closing->running && closing->abandoned;
+	pthread_cond_signal(&closing->ended);
+	pthread_mutex_unlock(&closing->lock);
+	if (last)
+		free_closing(closing);
 	return NULL;
+}
+
+static struct closing *new_closing(struct link_list *list)
+{
+	struct closing *closing = calloc(1, sizeof(*closing));
+	pthread_condattr_t attributes;
+
+	if (!closing)
+		return NULL;
+	closing->list = *list;
+	pthread_mutex_init(&closing->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&closing->ended, &attributes);
+	pthread_condattr_destroy(&attributes);
+	*list = (struct link_list){ 0 };
+	return closing;
+}
+
+/* Lock held: no thread ends meanwhile. */
+static void start_threads(struct closing *closing)
+{
+	enum { MAX_THREADS = 32 };
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	while (closing->running < MAX_THREADS && closing->running < closing->list.n &&
+	       !pthread_create(&thread, &attributes, close_some, closing))
+		closing->running++;
+	pthread_attr_destroy(&attributes);
+}
+
+bool link_list_destroy_within(struct link_list *list, uint64_t ns)
+{
+	uint64_t until_ns = clock_monotonic_ns() + ns;
+	struct timespec until = { .tv_sec = (time_t)(until_ns / NSEC_PER_SEC),
+				  .tv_nsec = (long)(until_ns % NSEC_PER_SEC) };
+	struct closing *closing = list->n ? new_closing(list) : NULL;
+	int err = 0;
+	bool done;
+
+	if (!closing) {
+		link_list_destroy(list);
+		return true;
+	}
+	pthread_mutex_lock(&closing->lock);
+	start_threads(closing);
+	if (!closing->running) /* no thread: here */
+		link_list_destroy(&closing->list);
+	while (closing->running && err != ETIMEDOUT)
+		err = pthread_cond_timedwait(&closing->ended, &closing->lock, &until);
+	done = !closing->running;
+	closing->abandoned = !done;
+	pthread_mutex_unlock(&closing->lock);
+	if (done)
+		free_closing(closing);
+	return done;
 }
 
 void link_list_destroy_together(struct link_list *list)
 {
-	enum { MAX_THREADS = 31 };
-	struct closing closing = { .list = list };
-	pthread_t threads[MAX_THREADS];
-	size_t n = 0;
-
-	while (n < MAX_THREADS && n + 1 < list->n &&
-	       !pthread_create(&threads[n], NULL, close_some, &closing))
-		n++;
-	close_some(&closing);
-	while (n)
-		pthread_join(threads[--n], NULL);
-	free(list->items);
-	*list = (struct link_list){ 0 };
+	link_list_destroy_within(list, FOREVER_NS);
 }
 
 struct retirement {

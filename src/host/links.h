@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* A libbpf link, or a link descriptor unknown to libbpf. */
 struct probe_link {
@@ -29,6 +30,12 @@ int link_list_add(struct link_list *list, struct bpf_link *link);
 int link_list_add_fd(struct link_list *list, int fd, size_t n_probes);
 void link_list_destroy(struct link_list *list);
 void link_list_destroy_together(struct link_list *list);
+
+/*
+ * The same, for at most so long. False: links are left to threads that the kernel holds up; they
+ * are still attached, and are removed later, or when the process ends. Empties the list.
+ */
+bool link_list_destroy_within(struct link_list *list, uint64_t ns);
 
 /* Moves all links of the skeleton into the list. */
 void link_list_take(struct link_list *list, struct bpf_object_skeleton *skeleton);

@@ -9,9 +9,10 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/stop.h"
 #include "pipeline/queue.h"
 #include "pipeline/sink/retry.h"
-#include "base/clock.h"
 
 enum { REFUSED_TEXT_MAX = 128 << 20 };
 
@@ -19,6 +20,10 @@ enum { REFUSED_TEXT_MAX = 128 << 20 };
  * A batch with an unknown outcome is split after this many refusals by the server of that attempt,
  * or by any servers: a refusal now implies a refusal then, unless the table was changed.
  */
+/* Of the time of a stop, for what follows the end of the threads. */
+static const uint64_t END_RESERVE_NS = 1200 * NSEC_PER_MSEC;
+static const uint64_t CANCEL_NS = NSEC_PER_SEC; /* a cancelled request may take so long */
+
 enum { DOUBT_REFUSALS_THERE = 3, DOUBT_REFUSALS = 16 };
 static const uint64_t ANY_SERVER = UINT64_MAX;
 
@@ -395,10 +400,32 @@ int deliver_start(struct pipeline *p, struct why *why)
 	return err;
 }
 
-void deliver_stop(struct pipeline *p, uint64_t deadline_ns)
+static struct timespec time_of(uint64_t ns)
 {
-	struct timespec until = { .tv_sec = (time_t)(deadline_ns / NSEC_PER_SEC),
-				  .tv_nsec = (long)(deadline_ns % NSEC_PER_SEC) };
+	return (struct timespec){ .tv_sec = (time_t)(ns / NSEC_PER_SEC),
+				  .tv_nsec = (long)(ns % NSEC_PER_SEC) };
+}
+
+/* Whether both threads end in the time that is left of the stop's. */
+static bool threads_end(struct pipeline *p)
+{
+	uint64_t left_ns = stop_left_ns(END_RESERVE_NS);
+	const struct timespec until = time_of(clock_monotonic_ns() +
+					      (left_ns > CANCEL_NS ? left_ns : CANCEL_NS));
+	bool run;
+
+	pthread_mutex_lock(&p->lock);
+	while ((p->sender_runs || p->writer_runs) &&
+	       pthread_cond_timedwait(&p->changed, &p->lock, &until) != ETIMEDOUT)
+		;
+	run = p->sender_runs || p->writer_runs;
+	pthread_mutex_unlock(&p->lock);
+	return !run;
+}
+
+bool deliver_stop(struct pipeline *p, uint64_t deadline_ns)
+{
+	const struct timespec until = time_of(deadline_ns);
 
 	pthread_mutex_lock(&p->lock);
 	p->stopping = true;
@@ -412,7 +439,13 @@ void deliver_stop(struct pipeline *p, uint64_t deadline_ns)
 	pthread_mutex_unlock(&p->lock);
 	if (p->sink->cancel)
 		p->sink->cancel(p->sink);
+	if (!threads_end(p)) {
+		log_error("%s does not return from a call: the disk of the spool may not answer",
+			  p->writer_runs ? "the writer" : "the sender");
+		return false;
+	}
 	pthread_join(p->sender, NULL);
 	if (p->writer_started)
 		pthread_join(p->writer, NULL);
+	return true;
 }

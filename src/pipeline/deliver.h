@@ -12,10 +12,11 @@ struct pipeline;
 int deliver_start(struct pipeline *pipeline, struct why *why);
 
 /*
- * Stops both threads by `deadline_ns`. All batches must be closed. Spooled batches that cannot be
- * sent at once stay in the spool.
+ * Stops both threads by `deadline_ns`, or a little later. All batches must be closed. Spooled
+ * batches that cannot be sent at once stay in the spool. False: a thread is held up by a call that
+ * does not return, as on a disk that does not answer, and is left behind: free nothing.
  */
-void deliver_stop(struct pipeline *pipeline, uint64_t deadline_ns);
+bool deliver_stop(struct pipeline *pipeline, uint64_t deadline_ns);
 
 /* Main functions of the threads: writer.c, deliver.c. */
 void *writer_main(void *pipeline);

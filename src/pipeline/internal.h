@@ -49,6 +49,7 @@ struct pipeline {
 
 	pthread_t writer, sender;
 	bool writer_started, writer_runs, sender_runs;
+	bool left_behind; /* a thread of the two does not end */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* on CLOCK_MONOTONIC */
 	uint64_t memory_bytes;	/* closed batches; also read without the lock */

@@ -330,7 +330,8 @@ int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 
 	for (size_t i = 0; i < p->n_tables; i++)
 		close_batch(p, &p->queues[i]);
-	deliver_stop(p, deadline_ns);
+	p->left_behind = !deliver_stop(p, deadline_ns);
+	pthread_mutex_lock(&p->lock);
 	for (size_t i = 0; i < p->n_queues; i++) {
 		const struct pipeline_counts *c = &p->queues[i].counts;
 
@@ -339,6 +340,7 @@ int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 		dropped += c->dropped_memory + c->dropped_spool + c->dropped_corrupt +
 			   c->dropped_refused;
 	}
+	pthread_mutex_unlock(&p->lock);
 	if (kept)
 		log_info("%llu rows wait in %s for the next start", (unsigned long long)kept,
 			 p->limits.spool.directory);
@@ -351,10 +353,10 @@ int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 					   : "dropped, the table ebpf_agent says when and why");
 }
 
-void pipeline_free(struct pipeline *p)
+bool pipeline_free(struct pipeline *p)
 {
-	if (!p)
-		return;
+	if (!p || p->left_behind)
+		return !p;
 	for (size_t i = 0; i < p->n_queues; i++) {
 		struct table_queue *q = &p->queues[i];
 		struct batch *next;
@@ -376,4 +378,5 @@ void pipeline_free(struct pipeline *p)
 	pthread_mutex_destroy(&p->lock);
 	free(p->queues);
 	free(p);
+	return true;
 }

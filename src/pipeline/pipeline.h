@@ -52,6 +52,7 @@ void pipeline_read_state(struct pipeline *pipeline, struct pipeline_state *ret);
  * pipeline_free().
  */
 int pipeline_finish(struct pipeline *pipeline, uint64_t deadline_ns, struct why *why);
-void pipeline_free(struct pipeline *pipeline);
+/* False: a thread is held up by a call that does not return; its data are not freed. */
+bool pipeline_free(struct pipeline *pipeline);
 
 #endif

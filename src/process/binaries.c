@@ -8,11 +8,14 @@
 
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/stop.h"
 #include "process/examine.h"
 #include "workers/readers.h"
 
 /* Long enough to keep probes during a service restart. */
 static const uint64_t UNUSED_BINARY_KEEP_NS = 30 * NSEC_PER_SEC, DETACH_NS = 2 * NSEC_PER_SEC;
+/* Of the time of a stop, for the end of the process. */
+static const uint64_t END_RESERVE_NS = 500 * NSEC_PER_MSEC;
 
 /* Cached result of a file: exec() costs a look-up instead of reading the file. */
 struct cached_result {
@@ -432,7 +435,8 @@ void binaries_retire_all(void)
 
 bool binaries_done(void)
 {
-	uint64_t until_ns = clock_monotonic_ns() + DETACH_NS;
+	uint64_t left_ns = stop_left_ns(END_RESERVE_NS);
+	uint64_t until_ns = clock_monotonic_ns() + (left_ns < DETACH_NS ? left_ns : DETACH_NS);
 	const struct timespec pause = { .tv_nsec = 5 * 1000 * 1000 };
 
 	binaries_retire_all();

@@ -452,7 +452,7 @@ int tracker_set_attach(struct tracker_set *set, struct why *why)
 
 /* ---- closing ---- */
 
-void tracker_set_detach(struct tracker_set *set)
+bool tracker_set_detach(struct tracker_set *set, uint64_t ns)
 {
 	struct link_list links = { 0 };
 
@@ -468,7 +468,7 @@ void tracker_set_detach(struct tracker_set *set)
 	}
 	if (set->process_skeleton)
 		link_list_take(&links, set->process_skeleton);
-	link_list_destroy_together(&links);
+	return link_list_destroy_within(&links, ns);
 }
 
 void tracker_set_close(struct tracker_set *set)

@@ -122,8 +122,11 @@ size_t tracker_set_owner(const struct tracker_set *set, const struct bpf_object_
 /* Whether a program of the tracker runs on every system call of the host (host/every_call.h). */
 bool tracker_runs_on_every_call(const struct running_tracker *running);
 
-/* Stops the producers; records stay in the ring buffers. Then tracker_set_close(). */
-void tracker_set_detach(struct tracker_set *set);
+/*
+ * Stops the producers, for at most so long; records stay in the ring buffers. False: the kernel
+ * holds up the removal of probes, which go on. Then tracker_set_close(), unless false.
+ */
+bool tracker_set_detach(struct tracker_set *set, uint64_t ns);
 void tracker_set_close(struct tracker_set *set);
 
 /* Rank of the tracker's rows, see pipeline_set_shed_rank(). `first`: the option; empty: default. */

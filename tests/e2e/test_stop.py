@@ -17,12 +17,13 @@ import pytest
 import cgroups
 from agent import Agent, NO_ENGINE, STOP_SECONDS, UNDERSPAN, plain_build, processes_with, promise
 from bpf_maps import is_in_kernel
-from host import children_of, wait_until
+from host import WORKLOADS, children_of, wait_until
 from test_discovery import Trapped
 
 pytestmark = pytest.mark.promise  # a late end is a broken promise
 
 TERM = 1 << (signal.SIGTERM - 1)
+HUNG_CALLS = os.path.join(WORKLOADS, "hung_calls.c")
 FREEZER = f"{cgroups.ROOT}/freezer"
 KINDS = {"map_id": "map", "prog_id": "prog", "link_id": "link"}
 
@@ -258,6 +259,7 @@ def check_holds_nothing(reader, trapped):
     assert not bpf_objects(reader)
 
 
+@pytest.mark.alone  # a hung read makes every agent of the host wait for a while, and its readers
 def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python, silent_server, start_agent, start_workload,
                                                                    tmp_path):
     """A reader of the agent waits for a FUSE file system that never answers, and SIGKILL does not end the wait. The agent
@@ -284,6 +286,40 @@ def test_a_file_that_never_answers_keeps_nothing_from_the_next_one(debian_python
     assert not processes_with(agent._marker)
 
 
+def spooled(directory, table):
+    """Rows of a table in a spool, by the names of its files."""
+    return sum(int(name.split(".")[1]) for name in os.listdir(directory) if name.endswith("." + table))
+
+
+@plain_build("a sanitizer's library has to be the first")
+@pytest.mark.parametrize("kind", ["links", "sync"])
+def test_a_call_that_does_not_return(kind, debian_python, silent_server, start_agent, start_workload, tmp_path):
+    """The kernel does not let go of probes, or the spool's disk does not answer, and neither does the server: the agent ends in
+    time, and each row is in the spool or said to be lost."""
+    library, hung = tmp_path / "hung_calls.so", tmp_path / "hung"
+    subprocess.run(["sh", "-c", f'$(command -v clang-19 || echo cc) -D_GNU_SOURCE -shared -fPIC -o {library} {HUNG_CALLS} -ldl'], check=True)
+    workload = start_workload(debian_python, "gc_truth.py", 2, 100, 1)
+    agent = start_agent(f"--clickhouse={silent_server}", f"--spool.directory={tmp_path}/spool", "--spool.min_free=0", stdout=False,
+                        prefix=["env", f"LD_PRELOAD={library}", f"HUNG_CALLS={hung}", f"HUNG_KIND={kind}"])
+    workload.read(), workload.say()
+    happened = len(workload.read()["collections"])
+    try:
+        hung.touch()
+        told = time.monotonic()
+        agent.process.send_signal(signal.SIGTERM)
+        code = agent.wait_end(20)
+        took = time.monotonic() - told
+    finally:
+        hung.unlink()
+    assert took < STOP_SECONDS, agent.stderr
+    kept = spooled(tmp_path / "spool", "ebpf_gc_pause")
+    assert kept >= happened or code == 1 and "rows could not be delivered" in agent.stderr, (kept, happened, code, agent.stderr)
+    assert kept >= happened or kind == "sync"
+    assert ("does not remove probes" if kind == "links" else "does not return from a call") in agent.stderr, agent.stderr
+    assert lock_is_free(tmp_path / "spool")
+
+
+@pytest.mark.alone  # a hung read makes every agent of the host wait for a while, and its readers
 def test_a_command_that_waits_for_a_file_ends(debian_python, start_workload, tmp_path):
     """The same of `underspan gil` and `doctor`."""
     trapped = Trapped(debian_python, start_workload)
