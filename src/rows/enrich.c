@@ -107,6 +107,16 @@ void enrich_event(struct row_context *context, const struct event_header *header
 	ret->thread_name = thread_name(context, header, header->end_ns);
 }
 
+uint64_t enrich_sum_last_ns(struct row_context *context, const struct event_header *header)
+{
+	const struct process *process = row_process(context, header->host_pid, header->end_ns);
+
+	if (process)
+		return header->end_ns;
+	process = row_process(context, header->host_pid, header->start_ns);
+	return process && process->ended_ns < header->end_ns ? process->ended_ns : header->end_ns;
+}
+
 void enrich_sum(struct row_context *context, const struct event_header *header,
 		struct row_common *ret)
 {
@@ -120,5 +130,5 @@ void enrich_sum(struct row_context *context, const struct event_header *header,
 	if (*ret->thread_name)
 		return;
 	context->unnamed = unnamed;
-	ret->thread_name = thread_name(context, header, header->end_ns);
+	ret->thread_name = thread_name(context, header, enrich_sum_last_ns(context, header));
 }

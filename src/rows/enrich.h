@@ -26,4 +26,10 @@ void enrich_event(struct row_context *context, const struct event_header *header
 void enrich_sum(struct row_context *context, const struct event_header *header,
 		struct row_common *ret);
 
+/*
+ * The end of the sum, or of its process. A look-up of this time finds the process, and not the one
+ * before its exec(), and asks again for what could not be read within the interval.
+ */
+uint64_t enrich_sum_last_ns(struct row_context *context, const struct event_header *header);
+
 #endif

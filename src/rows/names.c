@@ -321,7 +321,8 @@ static void trim_threads(struct process *process)
 
 void names_trim(void)
 {
-	for (struct process *p = process_next(NULL); p; p = process_next(p))
+	for (struct process *p = process_next(NULL); p && n_known > MAX_KNOWN_THREADS;
+	     p = process_next(p))
 		trim_threads(p);
 }
 

@@ -19,6 +19,7 @@
 #include "rows/names.h"
 #include "rows/stack.h"
 #include "trackers/off_cpu_idle.h"
+#include "trackers/off_cpu_stacks.h"
 #include "trackers/own_rows.h"
 #include "trackers/sched.h"
 #include "trackers/sched_return.h"
@@ -213,35 +214,18 @@ static void off_cpu_complete(void *row_of, struct row_context *context)
 	judge_idle(&row->event.off, &row->names);
 }
 
-/* May be called repeatedly for a row: reads the stack from the BPF map each time. */
-static struct column_strings stack_of_sum(struct row_context *context,
-					  const struct off_cpu_profile_row *row)
-{
-	static struct stack_texts texts; /* one row is made at a time */
-	static struct python_stack {
-		struct python_stack_info info;
-		uint32_t pad;
-		struct python_frame frames[PYTHON_STACK_MAX];
-	} stack; /* same layout as in bpf/python/frames.bpf.h */
-
-	if (!row->py_stack ||
-	    bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.off_cpu_stacks), &row->py_stack, &stack))
-		return (struct column_strings){ 0 };
-	return stack_resolve(context, row->profile.first.header.host_pid,
-			     row->profile.first.header.end_ns, stack.frames, &stack.info, &texts);
-}
-
 static void fill_profile_row(void *row_of, struct row_context *context)
 {
 	struct off_cpu_profile_row *row = row_of;
 	struct event_header *header = &row->profile.first.header;
 	uint64_t end_ns = header->end_ns;
+	uint64_t last_ns = enrich_sum_last_ns(context, header);
 
 	enrich_sum(context, header, &row->common);
-	/* the process may have ended since: stack and waker are looked up for the start */
+	/* the process may have ended since: the waker is looked up for the start */
 	header->end_ns = header->start_ns;
 	fill_names(context, &row->profile.first, &row->names);
-	row->names.py_stack = stack_of_sum(context, row);
+	row->names.py_stack = off_cpu_stack_of(context, row->py_stack, header->host_pid, last_ns);
 	judge_idle(&row->profile.first.off, &row->names);
 	header->end_ns = end_ns;
 }
@@ -305,6 +289,7 @@ static void add_rest(const struct tracker_output *output, const struct sched_sum
 {
 	uint64_t count = 0;
 
+	off_cpu_stacks_drained();
 	for (uint8_t cause = 0; cause < OFF_CPU_CAUSE_MAX; cause++) {
 		struct off_cpu_profile rest = { .first.off.cause = cause,
 						.first.off.syscall = -1,
@@ -427,8 +412,10 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 		.side = &skeleton->bss->off_cpu_active_profile,
 		.interval_ns = profile_interval_ns,
 		.each = off_cpu_add_sum,
+		.is_complete = off_cpu_sum_is_complete,
 		.drained = add_rest,
 	};
+	off_cpu_stacks_open(skeleton->maps.off_cpu_stacks);
 	symbols_init();
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
@@ -453,6 +440,7 @@ static uint64_t off_cpu_put_back(void)
 static void off_cpu_close(void)
 {
 	symbols_done();
+	off_cpu_stacks_close();
 	if (skeleton)
 		sched_close();
 	skeleton = NULL;

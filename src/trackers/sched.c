@@ -11,6 +11,8 @@
 #include "host/kernel.h"
 #include "trackers/sched_return.h"
 
+enum { LOOKED_AT_ONCE = 8192 }; /* some 5 ms */
+
 static struct sched_bpf *skeleton;
 static int users, users_out;
 
@@ -109,22 +111,49 @@ void sched_gc_pause_out(bool out)
 
 /* ---- sums ---- */
 
-static void drain(struct sched_sums *sums, uint32_t side, const struct tracker_output *output)
+static void take_entry(const struct sched_sums *sums, const struct tracker_output *output, int fd,
+		       const void *key, void *value)
+{
+	if (bpf_map_lookup_elem(fd, key, value) == 0)
+		sums->each(output, sums, key, value);
+	bpf_map_delete_elem(fd, key);
+}
+
+static bool first_key(const struct sched_sums *sums, int fd, bool all, char *ret)
+{
+	if (!all && sums->has_looked && bpf_map_get_next_key(fd, sums->looked, ret) == 0)
+		return true;
+	return bpf_map_get_next_key(fd, NULL, ret) == 0;
+}
+
+/*
+ * All entries of a side; or of the next so many those that `is_complete` names, as maps may hold a
+ * million.
+ */
+static void take(struct sched_sums *sums, uint32_t side, const struct tracker_output *output,
+		 bool all)
 {
 	struct bpf_map *map = sums->maps[side];
 	AUTO_FREE void *value = malloc(bpf_map__value_size(map));
-	char key[64], next[64];
+	char key[SCHED_KEY_MAX], next[SCHED_KEY_MAX];
 	int fd = bpf_map__fd(map);
-	bool more = value && bpf_map_get_next_key(fd, NULL, next) == 0;
+	bool more = value && first_key(sums, fd, all, next);
 
-	while (more) {
+	for (size_t n = 0; more && (all || n < LOOKED_AT_ONCE); n++) {
 		memcpy(key, next, bpf_map__key_size(map));
 		/* next key first: a deleted key has no successor */
 		more = bpf_map_get_next_key(fd, key, next) == 0;
-		if (bpf_map_lookup_elem(fd, key, value) == 0)
-			sums->each(output, sums, key, value);
-		bpf_map_delete_elem(fd, key);
+		if (all || sums->is_complete(map, key, sums->end_ns))
+			take_entry(sums, output, fd, key, value);
 	}
+	sums->has_looked = more && !all;
+	if (sums->has_looked)
+		memcpy(sums->looked, key, sizeof(key));
+}
+
+static void drain(struct sched_sums *sums, uint32_t side, const struct tracker_output *output)
+{
+	take(sums, side, output, true);
 	if (sums->drained)
 		sums->drained(output, sums, side);
 }
@@ -139,14 +168,18 @@ void sched_sums_tick(struct sched_sums *sums, const struct tracker_output *outpu
 	if (sums->pending)
 		drain(sums, !side, output);
 	sums->pending = false;
+	sums->start_ns = sums->since_ns;
+	sums->end_ns = now_ns;
+	if (!output->last && sums->is_complete)
+		take(sums, side, output, false);
 	if (!output->last && now_ns - sums->since_ns < sums->interval_ns)
 		return;
-	sums->start_ns = sums->since_ns;
-	sums->end_ns = sums->since_ns = now_ns;
+	sums->since_ns = now_ns;
 	if (output->last) {
 		drain(sums, side, output);
 		return;
 	}
 	*sums->side = !side;
+	sums->has_looked = false;
 	sums->pending = true;
 }

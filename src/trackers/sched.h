@@ -32,6 +32,8 @@ void sched_watch_switches(void);
 /* Runs an iterator's program once for each thread of the host. 0, or -errno. */
 int sched_run_on_threads(const struct bpf_program *program);
 
+enum { SCHED_KEY_MAX = 64 };
+
 /* Sums of a tracker, which sets the first members. */
 struct sched_sums {
 	struct bpf_map *maps[2];
@@ -40,6 +42,11 @@ struct sched_sums {
 	/* Called once per entry of the interval start_ns..end_ns. */
 	void (*each)(const struct tracker_output *output, const struct sched_sums *sums,
 		     const void *key, const void *value);
+	/*
+	 * May be NULL: called every second for entries of the active map. True: the kernel side
+	 * adds nothing more; the entry is handed over now.
+	 */
+	bool (*is_complete)(const struct bpf_map *map, const void *key, uint64_t now_ns);
 	/* May be NULL: called after draining a map, for further state of the tracker. */
 	void (*drained)(const struct tracker_output *output, const struct sched_sums *sums,
 			uint32_t side);
@@ -47,6 +54,8 @@ struct sched_sums {
 	uint64_t since_ns; /* start of the active map's interval */
 	uint64_t start_ns, end_ns;
 	bool pending; /* the inactive map holds the previous interval */
+	bool has_looked;
+	char looked[SCHED_KEY_MAX]; /* last key of the active map that `is_complete` was asked of */
 };
 void sched_sums_tick(struct sched_sums *sums, const struct tracker_output *output, uint64_t now_ns);
 

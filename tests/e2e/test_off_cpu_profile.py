@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sums of all intervals off the CPU, however short: by Python stack, idle threads apart from busy threads, with
 the exact number of intervals."""
+import subprocess
+
 import host
 from conftest import PYTHONS
 
@@ -76,3 +78,25 @@ def test_sums_without_python_stacks(debian_python, start_agent, start_workload):
     agent.stop()
     sums = agent.select(PROFILE, lambda r: r["host_pid"] == workload.pid)
     assert sums and not any(r["py_stack"] for r in sums)
+
+
+def test_a_service_that_ends_long_before_its_sums_are_due(debian_python, start_agent):
+    """Its sums have the Python line and the thread's name, though nobody can read them when the interval ends; what is
+    handed over early is neither lost nor twice."""
+    agent = start_agent("--off_cpu.min_duration_us=3600000000", "--off_cpu.profile_interval=3600", trackers=["off_cpu"])
+    started = [subprocess.Popen([debian_python.path, f"{host.WORKLOADS}/short_service.py", "3"], stdout=subprocess.PIPE,
+                                text=True) for _ in range(3)]
+    said = [list(map(int, service.communicate(timeout=30)[0].split())) for service in started]
+
+    def sums(service):
+        return agent.select(PROFILE, lambda r: (r["host_pid"], r["cause"]) == (service.pid, "sleep") and r["py_stack"])
+    host.wait_until(lambda: all(sums(service) for service in started), 10, "sums of ended services")
+    for service in started:
+        rows = sums(service)
+        right = [r for r in rows if r["py_stack"][0].startswith("pause_here (") and r["thread_name"] == "pauser"]
+        assert ns_of(right) == ns_of(rows) > 1e9, [(r["py_stack"], r["thread_name"], r["off_ns"]) for r in rows]
+    agent.stop()
+    for service, (tid, switches) in zip(started, said):
+        rows = agent.select(PROFILE, lambda r: (r["host_pid"], r["host_tid"]) == (service.pid, tid))
+        # the agent finds the process a little after its start, the last switches come after the report
+        assert 0.9 * switches - 20 <= sum(r["count"] for r in rows) <= switches + 10, (switches, rows)
