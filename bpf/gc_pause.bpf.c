@@ -7,6 +7,7 @@
  * an exit belongs to the entry with the same stack pointer.
  */
 #include "lib/event.bpf.h"
+#include "lib/identity.bpf.h"
 #include "lib/task.bpf.h"
 #include "lib/compat.bpf.h"
 #include "python/interpreter.bpf.h"
@@ -419,7 +420,7 @@ int gc_pause_exit(struct pt_regs *regs)
 		stat_add(STAT_FILTERED, 1);
 		goto out;
 	}
-	header_set_current(&event.header);
+	header_set_known(&event.header, now);
 	event.header.start_ns = open->start_ns;
 	event.header.end_ns = now;
 	event.binary_id = site->binary_id;

@@ -176,6 +176,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
+	__u64 self_exec_id; /* counts exec(); 32 bits before d1e7fd6462ca (5.7) */
 	struct thread_struct thread;
 };
 
@@ -223,6 +224,7 @@ struct sock_common {
 	__be32 skc_daddr, skc_rcv_saddr;
 	__be16 skc_dport;
 	__u16 skc_num;
+	__u32 skc_portpair; /* both */
 	unsigned short skc_family;
 	unsigned long skc_flags;
 	volatile unsigned char skc_state;

@@ -44,8 +44,16 @@ static __always_inline struct gil_thread_ids gil_publish_current(struct task_str
 	struct gil_thread_ids *known = bpf_map_lookup_elem(&gil_threads, &key);
 
 	if (!known || known->host_tid != ids.host_tid)
-		bpf_map_update_elem(&gil_threads, &key, &ids, BPF_ANY);
+		gil_thread_put(&key, &ids);
 	return ids;
+}
+
+static __always_inline void gil_call_attribute(struct task_struct *task, struct gil_call *call,
+					       __u64 end)
+{
+	struct gil_history *history = gil_history_of(BPF_CORE_READ(task, tgid), call->wait.gil);
+
+	gil_attribute_sleep(history, &call->wait, BPF_CORE_READ(task, pid), call->since_ns, end);
 }
 
 /* Reports the wait: the thread took the GIL, or the rest will not be seen. */
@@ -59,7 +67,7 @@ static __always_inline void gil_call_end(struct task_struct *task, __u64 now)
 	if (call->since_ns) {
 		if (now < call->since_ns)
 			now = call->since_ns;
-		gil_attribute_sleep(task, &call->wait, call->since_ns, now);
+		gil_call_attribute(task, call, now);
 		call->wait.end_ns = now;
 	}
 	gil_wait_report(task, &call->wait, GIL_METHOD_CALLSITE);
@@ -84,6 +92,7 @@ int gil_call_enter(struct pt_regs *regs)
 	__u64 key = task_key(task);
 	__u32 tgid = current_tgid();
 	struct gil_process *process = bpf_map_lookup_elem(&gil_processes, &tgid);
+	struct gil_history *history;
 	struct gil_thread_ids holder;
 	struct gil_call *call;
 	struct python_gil gil;
@@ -108,9 +117,10 @@ int gil_call_enter(struct pt_regs *regs)
 		call->wait.gil = address;
 		gil_publish_current(task);
 	}
-	holder = gil_holder_of(process, task, gil.last_holder);
+	history = gil_history_of(tgid, address);
+	holder = gil_holder_of(process, task, gil.last_holder, history);
 	gil_wait_held_by(&call->wait, holder);
-	gil_held_by(tgid, address, now, holder);
+	gil_held_by(history, tgid, address, now, holder);
 	call->wait.sleeps++;
 	call->run_delay = run_delay(task);
 	call->since_ns = now;
@@ -127,18 +137,20 @@ int gil_call_resume(struct pt_regs *regs)
 	__u32 tgid = current_tgid();
 	struct gil_process *process = bpf_map_lookup_elem(&gil_processes, &tgid);
 	struct gil_call *call = bpf_map_lookup_elem(&gil_calls, &key);
+	struct gil_history *history;
 	struct python_gil gil;
 
 	if (gil_end_ns || !process || !call || !call->since_ns)
 		return 0;
 	call->wait.runq_ns = run_delay(task) - call->run_delay;
-	gil_attribute_sleep(task, &call->wait, call->since_ns, now);
+	gil_call_attribute(task, call, now);
 	call->wait.end_ns = now;
 	call->since_ns = 0;
 	if (!gil_read(call->wait.gil, &gil) || gil.locked)
 		return 0; /* lost the race for the GIL: the thread will call again */
-	call->wait.dropper = gil_holder_of(process, task, gil.last_holder);
-	gil_held_by(tgid, call->wait.gil, now, gil_publish_current(task));
+	history = gil_history_of(tgid, call->wait.gil);
+	call->wait.dropper = gil_holder_of(process, task, gil.last_holder, history);
+	gil_held_by(history, tgid, call->wait.gil, now, gil_publish_current(task));
 	gil_call_end(task, now);
 	return 0;
 }

@@ -4,6 +4,7 @@
 #define UNDERSPAN_GIL_WAIT_GIL_BPF_H
 
 #include "gil_wait/events.bpf.h"
+#include "gil_wait/holders.bpf.h"
 #include "lib/compat.bpf.h"
 #include "python/interpreter.bpf.h"
 #include "sched/thread.bpf.h"
@@ -54,6 +55,17 @@ static __always_inline void gil_process_ran(__u32 host_pid)
 
 /* ---- from a thread state to a thread ---- */
 
+/* The time of the last change of gil_threads, by the low bits of the host pid. */
+enum { GIL_CHANGED_SLOTS = 256, GIL_RECENT_HOLDERS = 4 };
+volatile __u64 gil_threads_changed_ns[GIL_CHANGED_SLOTS];
+
+static __always_inline void gil_thread_put(const struct gil_thread_key *key,
+					   const struct gil_thread_ids *ids)
+{
+	bpf_map_update_elem(&gil_threads, key, ids, BPF_ANY);
+	gil_threads_changed_ns[key->host_pid & (GIL_CHANGED_SLOTS - 1)] = bpf_ktime_get_ns();
+}
+
 /* Records the thread's ids under the thread pointer, by which the interpreter knows the thread. */
 static __always_inline void gil_publish_thread(struct task_struct *task, struct thread *t)
 {
@@ -64,19 +76,48 @@ static __always_inline void gil_publish_thread(struct task_struct *task, struct 
 	if (pointer == t->thread_pointer)
 		return;
 	ids.tid = task_ns_id(task);
-	bpf_map_update_elem(&gil_threads, &key, &ids, BPF_ANY);
+	gil_thread_put(&key, &ids);
 	t->thread_pointer = pointer;
 }
 
-/* The ids of the thread that owns `tstate`; `task` is any thread of the same process. */
-static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *process,
-							   struct task_struct *task, __u64 tstate)
+/*
+ * Is the thread one of the GIL's last holders? Mostly: the dropper wakes the next holder. The
+ * history is read anyway; a look-up in gil_threads takes half a microsecond from cold memory. Not
+ * on arm64, where `ident` is unknown.
+ */
+static __always_inline const struct gil_thread_ids *
+gil_recent_holder(struct gil_history *history, const struct gil_thread_key *key)
 {
-	struct gil_thread_key key = { .host_pid = BPF_CORE_READ(task, tgid) };
-	struct gil_thread_ids ids = {}, *known;
+	__u64 since = gil_threads_changed_ns[key->host_pid & (GIL_CHANGED_SLOTS - 1)];
+	const struct gil_change *change = NULL;
+
+	for (__u32 i = 1; i <= GIL_RECENT_HOLDERS; i++) {
+		change = gil_change_at(history, history->n - i);
+		if (change->holder.ident == key->thread_pointer)
+			break;
+	}
+	/* a thread that ended leaves its pointer to a thread that starts */
+	return change->holder.ident == key->thread_pointer && change->holder.host_tid &&
+			       change->ns > since && change->check == gil_change_check(change)
+		       ? &change->holder
+		       : NULL;
+}
+
+/* The ids of the thread that owns `tstate`, a thread of the current process. */
+static __always_inline struct gil_thread_ids gil_holder_of(struct gil_process *process,
+							   struct task_struct *task, __u64 tstate,
+							   struct gil_history *history)
+{
+	struct gil_thread_key key = { .host_pid = current_tgid() };
+	const struct gil_thread_ids *known = NULL;
+	struct gil_thread_ids ids = {};
 
 	key.thread_pointer = read_user_u64(tstate + process->tstate_thread_id);
 	ids.ident = key.thread_pointer;
+	if (history && key.thread_pointer)
+		known = gil_recent_holder(history, &key);
+	if (known)
+		return *known;
 	known = bpf_map_lookup_elem(&gil_threads, &key);
 	if (known)
 		return *known;

@@ -27,6 +27,7 @@ struct gil_history_key {
 struct gil_change {
 	__u64 ns; /* start of the holding */
 	struct gil_thread_ids holder;
+	__u64 check; /* gil_change_check(): two CPUs may write at the same time */
 };
 
 /* The Python stack of a holder, see gil_wait/stacks.bpf.h. */
@@ -63,6 +64,12 @@ static __always_inline struct gil_change *gil_change_at(struct gil_history *hist
 	return &history->changes[n & (GIL_MAX_CHANGES - 1)];
 }
 
+static __always_inline __u64 gil_change_check(const struct gil_change *change)
+{
+	return change->ns ^ change->holder.ident ^
+	       ((__u64)change->holder.tid << 32 | change->holder.host_tid);
+}
+
 static __always_inline struct gil_history *gil_history_of(__u32 host_pid, __u64 gil)
 {
 	struct gil_history_key key = { .gil = gil, .host_pid = host_pid };
@@ -71,14 +78,14 @@ static __always_inline struct gil_history *gil_history_of(__u32 host_pid, __u64 
 }
 
 /*
- * Records that `holder` has the GIL since `ns` at the latest. Most callers hold the GIL's own
- * mutex; two callers without the mutex may write the same slot, and one change is lost.
+ * Records that `holder` has the GIL since `ns` at the latest, in `history`, if there is one. Most
+ * callers hold the GIL's own mutex; two callers without the mutex may write the same slot, and one
+ * change is lost.
  */
-static __always_inline void gil_held_by(__u32 host_pid, __u64 gil, __u64 ns,
-					struct gil_thread_ids holder)
+static __always_inline void gil_held_by(struct gil_history *history, __u32 host_pid, __u64 gil,
+					__u64 ns, struct gil_thread_ids holder)
 {
 	struct gil_history_key key = { .gil = gil, .host_pid = host_pid };
-	struct gil_history *history = bpf_map_lookup_elem(&gil_histories, &key);
 	struct gil_change *change;
 
 	if (!holder.tid)
@@ -94,6 +101,7 @@ static __always_inline void gil_held_by(__u32 host_pid, __u64 gil, __u64 ns,
 	change = gil_change_at(history, history->n);
 	change->ns = ns;
 	change->holder = holder;
+	change->check = gil_change_check(change);
 	history->n++;
 }
 
@@ -185,28 +193,40 @@ static __noinline void gil_wait_held_by(struct gil_wait *w, struct gil_thread_id
 		holder->ns = 0;
 }
 
-/* Distributes the sleep from `begin` to `end` among the holders of that time. */
-static __noinline void gil_attribute_sleep(struct task_struct *task, struct gil_wait *w,
-					   __u64 begin, __u64 end)
+/* The last `n` changes, a constant. Returns the time up to which the sleep is distributed. */
+static __always_inline __u64 gil_attribute_changes(struct gil_history *history, struct gil_wait *w,
+						   __u32 n, __u32 host_tid, __u64 begin, __u64 end)
 {
-	__u32 host_pid = BPF_CORE_READ(task, tgid), host_tid = BPF_CORE_READ(task, pid);
-	struct gil_history *history = gil_history_of(host_pid, w->gil);
-	__u64 oldest;
+	__u64 oldest = history->n - n;
 
-	if (history && gil_change_at(history, history->n - 1)->ns > begin) {
-		oldest = history->n;
-		for (int i = 0; i < GIL_MAX_CHANGES; i++) {
-			struct gil_change *change = gil_change_at(history, oldest + i);
-			/* the waiter itself as holder: no part of the wait */
-			__u64 own = is_same(change->holder.host_tid, host_tid);
+	for (__u32 i = 0; i < n; i++) {
+		struct gil_change *change = gil_change_at(history, oldest + i);
+		/* the waiter itself as holder: no part of the wait */
+		__u64 own = is_same(change->holder.host_tid, host_tid);
 
-			if (!(is_less(begin, change->ns) & is_less(change->ns, end) & ~own))
-				continue;
-			gil_holder_now(w)->ns += change->ns - begin;
-			begin = change->ns;
-			gil_wait_held_by(w, change->holder);
-		}
+		if (!(is_less(begin, change->ns) & is_less(change->ns, end) & ~own))
+			continue;
+		gil_holder_now(w)->ns += change->ns - begin;
+		begin = change->ns;
+		gil_wait_held_by(w, change->holder);
 	}
+	return begin;
+}
+
+/*
+ * Distributes the sleep from `begin` to `end` among the holders of that time. Most sleeps see a
+ * change or two.
+ */
+static __noinline void gil_attribute_sleep(struct gil_history *history, struct gil_wait *w,
+					   __u32 host_tid, __u64 begin, __u64 end)
+{
+	enum { FEW = 3 };
+
+	if (history && gil_change_at(history, history->n - 1)->ns > begin)
+		begin = gil_change_at(history, history->n - FEW - 1)->ns <= begin
+				? gil_attribute_changes(history, w, FEW, host_tid, begin, end)
+				: gil_attribute_changes(history, w, GIL_MAX_CHANGES, host_tid,
+							begin, end);
 	gil_holder_now(w)->ns += end - begin;
 }
 

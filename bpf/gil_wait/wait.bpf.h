@@ -58,6 +58,7 @@ static __always_inline void gil_wait_open(struct gil_wait *w, __u64 now)
 static __always_inline void gil_wait_sleep(struct task_struct *task, struct thread *t,
 					   struct gil_process *process, __u64 address, __u64 now)
 {
+	struct gil_history *history;
 	struct gil_wait *w = &t->gil;
 	struct gil_thread_ids holder;
 	struct python_gil gil;
@@ -73,10 +74,11 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 		gil_wait_open(w, now);
 	if (!w->n_holders || !w->holders[0].tid)
 		w->holder_tstate = gil.last_holder;
-	holder = gil_holder_of(process, task, gil.last_holder);
+	history = gil_history_of(task->tgid, address);
+	holder = gil_holder_of(process, task, gil.last_holder, history);
 	gil_wait_held_by(w, holder);
 	if (gil.locked) /* free: the thread woken just now will take the GIL */
-		gil_held_by(task->tgid, address, now, holder);
+		gil_held_by(history, task->tgid, address, now, holder);
 	w->gil = address;
 	gil_stacks_at_sleep(task, t, now);
 	w->sleeps++;
@@ -130,7 +132,7 @@ static __always_inline void gil_lock_sleep(struct task_struct *task, struct thre
 			return;
 		gil_wait_open(w, now);
 		if (!own)
-			holder = gil_holder_of(process, task, gil.last_holder);
+			holder = gil_holder_of(process, task, gil.last_holder, NULL);
 		w->holders[0] = (struct gil_holder){ .tid = holder.tid,
 						     .host_tid = holder.host_tid,
 						     .ident = holder.ident };
@@ -264,7 +266,7 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	    call.arg1 - (w->gil + PYTHON_GIL_COND) >= PYTHON_GIL_MUTEX - PYTHON_GIL_COND ||
 	    bpf_probe_read_user(&gil, sizeof(gil), (void *)w->gil))
 		return;
-	gil_held_by(task->tgid, w->gil, t->wake_ns,
+	gil_held_by(gil_history_of(task->tgid, w->gil), task->tgid, w->gil, t->wake_ns,
 		    (struct gil_thread_ids){ .tid = typed_task_ns_id(task),
 					     .host_tid = task->pid,
 					     .ident = t->thread_pointer });
@@ -301,7 +303,8 @@ static __always_inline void gil_switch_in(struct task_struct *task, struct threa
 		w->runq_ns = t->wake_ns > t->off_ns && t->wake_ns < end ? end - t->wake_ns : 0;
 		w->gap_ns = 0;
 		if (w->n_holders)
-			gil_attribute_sleep(task, w, t->off_ns, end);
+			gil_attribute_sleep(gil_history_of(task->tgid, w->gil), w, task->pid,
+					    t->off_ns, end);
 	}
 	w->word = GIL_NONE;
 }

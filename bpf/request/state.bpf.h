@@ -32,6 +32,7 @@ struct request_sums {
 	__u64 settled_ns, busy_ns;
 	__u64 gc_ended;	  /* gc_slot.ended when `parts` got the own collections last */
 	__u64 gc_clock;	  /* the process's GC clock when a wait for the GIL began */
+	__u64 gc_known;	  /* gc_slot.ended + 1 while gc_clock is right and none runs; 0: is not */
 	__u64 throttled;  /* of the thread's cgroups, when the thread became runnable */
 	__u64 polled_ns;  /* end of the last sleep in epoll_wait(), poll() or select() */
 	__u64 epolled_ns; /* of those, in epoll_wait() */

@@ -9,6 +9,7 @@
 #ifndef UNDERSPAN_TCP_LOSS_OWNER_BPF_H
 #define UNDERSPAN_TCP_LOSS_OWNER_BPF_H
 
+#include "lib/identity.bpf.h"
 #include "lib/task.bpf.h"
 #include "lib/tcp.bpf.h"
 #include "events/tcp_loss.h"
@@ -60,7 +61,7 @@ static __always_inline void tcp_used_by_current(struct tcp_socket *socket)
 	/* kernel TLS and similar kernel threads read on behalf of an unknown thread */
 	if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
 		return;
-	header_set_current(&socket->owner);
+	header_set_known(&socket->owner, bpf_ktime_get_ns());
 	socket->owner_from = TCP_LOSS_OWNER_USER;
 }
 
@@ -68,7 +69,7 @@ static __always_inline void tcp_used_by_current(struct tcp_socket *socket)
  * Connections whose user this CPU has noted lately, so that a send or a read mostly costs a
  * comparison. The ports tell a connection from a former one at the same address.
  */
-enum { NOTED_SLOTS = 256, NOTED_JIFFIES = 8 };
+enum { NOTED_SLOTS = 1024, NOTED_JIFFIES = 8 };
 
 struct noted {
 	const struct sock *sock; /* only a name here */
@@ -83,14 +84,9 @@ struct {
 	__type(value, struct noted);
 } tcp_loss_noted SEC(".maps");
 
-static __always_inline __u32 ports_pair(__u16 remote, __u16 local)
-{
-	return (__u32)remote << 16 | local;
-}
-
 static __always_inline struct noted *noted_slot(__u32 ports)
 {
-	__u32 slot = ports * 2654435761U >> 24; /* multiplicative hash, 8 bits */
+	__u32 slot = ports * 2654435761U >> 22; /* multiplicative hash, 10 bits */
 
 	return bpf_map_lookup_elem(&tcp_loss_noted, &slot);
 }

@@ -79,17 +79,11 @@ static __always_inline bool used_by_a_thread(struct sock *sk)
 	       BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) != SHUTDOWN_MASK;
 }
 
-static __always_inline __u32 ports_of(__u64 sock)
-{
-	return ports_pair(BPF_CORE_READ((struct sock *)sock, __sk_common.skc_dport),
-			  BPF_CORE_READ((struct sock *)sock, __sk_common.skc_num));
-}
-
 static __noinline int on_write_timer_start(__u64 sock)
 {
 	struct tcp_socket *socket;
 	__u32 pending = pending_of(sock);
-	__u32 ports = ports_of(sock);
+	__u32 ports = BPF_CORE_READ((struct sock *)sock, __sk_common.skc_portpair);
 	struct noted *noted = noted_slot(ports);
 	__u64 now = 0;
 
@@ -117,15 +111,6 @@ static __noinline int on_write_timer_start(__u64 sock)
 	return 0;
 }
 
-/* A typed pointer as a number, on which the verifier allows arithmetic. */
-static __always_inline __u64 timer_address(struct timer_list *timer)
-{
-	__u64 address;
-
-	bpf_probe_read_kernel(&address, sizeof(address), &timer);
-	return address;
-}
-
 /*
  * Every timer start of the kernel, in any context: a single comparison for timers of no TCP socket.
  */
@@ -133,7 +118,7 @@ SEC("tp_btf/timer_start")
 int BPF_PROG(tcp_loss_timer_start, struct timer_list *timer)
 {
 	if ((__u64)timer->function == write_timer_function && write_timer_function)
-		on_write_timer_start(timer_address(timer) - tcp_write_timer_offset());
+		on_write_timer_start(pointer_as_number(timer) - tcp_write_timer_offset());
 	return 0;
 }
 
@@ -195,12 +180,12 @@ int BPF_PROG(tcp_loss_timer_expired, struct timer_list *timer)
 	if (!function)
 		return 0;
 	if (function == write_timer_function) {
-		sock = timer_address(timer) - tcp_write_timer_offset();
+		sock = pointer_as_number(timer) - tcp_write_timer_offset();
 		socket = bpf_map_lookup_elem(&tcp_loss_sockets, &sock);
 		if (socket)
 			check_for_tlp(socket, sock, bpf_ktime_get_ns());
 	} else if (function == delack_timer_function) {
-		sock = timer_address(timer) -
+		sock = pointer_as_number(timer) -
 		       bpf_core_field_offset(struct inet_connection_sock, icsk_delack_timer);
 		/* delayed ACKs are sent here; a socket without a user has no entry */
 		if (!BPF_CORE_READ(tcp_of(sock), rcv_wnd) &&
@@ -243,7 +228,7 @@ int BPF_PROG(tcp_loss_read, struct sock *sk)
 	/* an open episode may have ended: looked at once a jiffy */
 	__u32 jiffies_ago = episodes_open || window_was_lost ? 0 : NOTED_JIFFIES;
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	__u32 ports = ports_pair(sk->__sk_common.skc_dport, sk->__sk_common.skc_num);
+	__u32 ports = sk->__sk_common.skc_portpair;
 	bool closed = tcp && !tcp->rcv_wnd;
 
 	if (closed || !is_noted(noted_slot(ports), sk, ports, jiffies_ago))

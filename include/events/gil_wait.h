@@ -44,8 +44,8 @@ struct gil_profile_key {
 };
 
 struct gil_profile {
-	struct event_header header; /* without times */
-	__u64 waits, wait_ns, runq_ns, forced_ns, max_ns;
+	__u64 waits, wait_ns, runq_ns, forced_ns, max_ns; /* beside the key in memory */
+	struct event_header header;			  /* without times */
 	__u32 holder_host_tid;
 	__u32 pad;
 };

@@ -194,6 +194,22 @@ def test_exec_of_another_python_is_followed(start_agent, start_workload, debian_
     host.check_each(workloads, lambda workload: check_after_a_second(agent, workload))
 
 
+def test_a_thread_has_its_new_name_at_once(start_agent, start_workload, debian_python):
+    """The identity of a thread is kept (bpf/lib/identity.bpf.h), its name is not."""
+    agent = start_agent(trackers=["gc_pause"])
+    workload = start_workload(debian_python, "gc_renamed.py", 0.8, "first", "second", "third")
+    host.run_together(agent, [workload])
+    agent.stop()
+    renames, tick = workload.truth["renames"], 10_000_000
+    rows = rows_of(agent, workload.hello, renames[0][0] + tick, workload.truth["end"])
+    for row in rows:
+        begin, end = host.monotonic_ns(row["start_time"]), host.monotonic_ns(row["end_time"])
+        newer = [ns for ns, _ in renames[1:]] + [2 * end]
+        allowed = {name for (since, name), until in zip(renames, newer) if since <= end + tick and begin < until + tick}
+        assert row["comm"] in allowed, (row, renames)
+    assert {r["comm"] for r in rows} == {"first", "second", "third"}
+
+
 @pytest.mark.skipif(PYTHONS[-1].version < (3, 12), reason="no Python 3.12 or newer here")
 def test_collections_in_subinterpreters_are_rows(start_agent, start_on_all):
     """Isolated subinterpreters have a separate GIL and collector, legacy subinterpreters share the GIL."""
