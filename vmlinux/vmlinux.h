@@ -310,6 +310,7 @@ struct tcp_sock {
 	struct list_head tsorted_sent_queue;
 	u32 snd_una, snd_nxt, write_seq, packets_out, lost_out, delivered, tlp_high_seq;
 	u32 snd_wnd, rcv_wnd, mss_cache;
+	u8 nonagle : 4;
 	u32 rcv_tstamp; /* jiffies, like icsk_ack.lrcvtime */
 	u64 tcp_mstamp, first_tx_mstamp, delivered_mstamp; /* CLOCK_MONOTONIC, microseconds */
 };

@@ -28,6 +28,8 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
 		conn->begin = *begin;
 	else
 		conn->begin.at_ns = 0; /* not known */
+	/* the reader may end this answer */
+	t->request.woken[0].at_ns = t->request.woken[1].at_ns = 0;
 }
 
 /*
@@ -358,8 +360,7 @@ static __always_inline void request_write_taken(struct request_connection *conn,
 		conn->slow_since_ns = bpf_ktime_get_ns();
 }
 
-enum { REQUEST_EAGAIN = 11 };
-
+enum { REQUEST_EAGAIN = 11, REQUEST_TCP_NAGLE_OFF = 1 /* include/net/tcp.h */ };
 static __always_inline void request_write_failed(struct request_connection *conn,
 						 const struct request_buffer *buffer, int ret)
 {
@@ -371,9 +372,28 @@ static __always_inline void request_write_failed(struct request_connection *conn
 		conn->gone = GONE_WRITE;
 }
 
+/*
+ * Has a written answer left? Less than a segment is held back by Nagle's algorithm until the client
+ * acknowledges earlier bytes (up to 40 ms); more waits for the client's window or the network.
+ */
+static __always_inline __u16 request_unsent(__u64 key)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)key;
+	__u32 unsent = BPF_CORE_READ(tcp, write_seq) - BPF_CORE_READ(tcp, snd_nxt);
+
+	if (!unsent || BPF_CORE_READ((struct sock *)key, sk_protocol) != REQUEST_PROTOCOL_TCP)
+		return 0;
+	if (unsent < BPF_CORE_READ(tcp, mss_cache) && BPF_CORE_READ(tcp, packets_out) &&
+	    !(BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle) & REQUEST_TCP_NAGLE_OFF))
+		return REQUEST_LACK_nagle;
+	return REQUEST_LACK_unsent;
+}
+
 /* An answer has been written. */
 static __always_inline void request_answered(__u64 key, struct request_connection *conn)
 {
+	if (conn->family != REQUEST_FAMILY_unix)
+		conn->not_measured |= request_unsent(key);
 	if (request_is_tunnel(conn)) {
 		__sync_fetch_and_add(conn->status == 101 ? &request_upgraded : &request_tunnels, 1);
 		request_end(key, REQUEST_END_upgrade, REQUEST_OUTCOME_upgraded, 0);
@@ -443,9 +463,11 @@ __noinline int request_wrote(__u64 key, int ret)
 		request_answered(key, conn);
 		return 0;
 	}
+	conn->wrote_ns = bpf_ktime_get_ns();
 	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns)
 		request_snapshot_take(t, &conn->last);
-	else
+	else if (conn->link !=
+		 REQUEST_LINK_write) /* the reader writes the rest of a pool's answer */
 		conn->last.at_ns = 0;
 	return 0;
 }

@@ -12,6 +12,7 @@
 struct request_out {
 	__u64 users; /* programs in use of the space: kernels since 7.0 may preempt a program */
 	struct request_snapshot end;
+	__u64 rest_ns; /* from there to the request's end */
 	struct request_event event;
 	char head[REQUEST_HEAD_BYTES + REQUEST_TAIL_BYTES];
 };
@@ -22,6 +23,8 @@ struct {
 	__type(key, __u32);
 	__type(value, struct request_out);
 } request_outs SEC(".maps");
+
+enum { REQUEST_REST_NS = 1000000 }; /* for the reader to write what the client has made room for */
 
 enum request_end_flags {
 	REQUEST_END_AT_LAST_WRITE = 1, /* the time and sums of the last write */
@@ -38,14 +41,28 @@ static __always_inline bool request_gil_known(__u32 tgid)
 	return gil && !gil->by_callsite;
 }
 
+/* How long the reader has written the rest of an answer that a pool's thread began. */
+static __always_inline __u64 request_rest_ns(const struct request_connection *conn, __u32 flags)
+{
+	__u64 end = conn->answer >= ANSWER_ENDED ? bpf_ktime_get_ns() : conn->wrote_ns;
+
+	if (conn->link != REQUEST_LINK_write || end < conn->last.at_ns ||
+	    (conn->answer < ANSWER_ENDED && !(flags & REQUEST_END_AT_LAST_WRITE)))
+		return 0;
+	return end - conn->last.at_ns;
+}
+
 /*
  * The sums at the request's end: of the present time if the present thread ran the handler,
  * otherwise of the last write. Returns whether the sums belong to the handler's thread.
  */
 static __always_inline bool request_end_sums(struct request_connection *conn,
-					     struct request_snapshot *ret, __u32 flags)
+					     struct request_out *out, __u32 flags)
 {
+	struct request_snapshot *ret = &out->end;
 	struct thread *t = NULL;
+
+	out->rest_ns = 0;
 
 	if (conn->worker == bpf_get_current_task() && !(flags & REQUEST_END_AT_LAST_WRITE))
 		t = thread_find(current_task());
@@ -60,6 +77,7 @@ static __always_inline bool request_end_sums(struct request_connection *conn,
 	}
 	if (conn->last.at_ns) {
 		*ret = conn->last;
+		out->rest_ns = request_rest_ns(conn, flags);
 		return conn->begin.at_ns != 0;
 	}
 	ret->at_ns = bpf_ktime_get_ns();
@@ -92,6 +110,13 @@ static __always_inline void request_fill_parts(struct request_connection *conn,
 		slow = parts[REQUEST_await];
 	parts[REQUEST_await] -= slow;
 	parts[REQUEST_client_slow] += slow;
+	slow = conn->slow_ns - slow;
+	if (slow > out->rest_ns)
+		slow = out->rest_ns;
+	parts[REQUEST_client_slow] += slow;
+	parts[REQUEST_other] += out->rest_ns - slow;
+	if (out->rest_ns - slow > REQUEST_REST_NS)
+		out->event.not_measured |= REQUEST_LACK_work_elsewhere;
 }
 
 static __always_inline void request_fill_peer(struct request_event *event)
@@ -142,16 +167,16 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	bool known;
 
 	__builtin_memset(event, 0, sizeof(*event));
-	known = request_end_sums(conn, &out->end, flags);
+	known = request_end_sums(conn, out, flags);
 	event->header = conn->header;
 	event->header.start_ns = conn->start_ns;
-	event->header.end_ns = out->end.at_ns;
+	event->header.end_ns = out->end.at_ns + out->rest_ns;
 	event->not_measured = conn->not_measured;
 	if (known) {
 		request_fill_parts(conn, out);
 		event->parts[REQUEST_pool_wait] = conn->begin.at_ns - conn->read_ns;
 	} else {
-		event->parts[REQUEST_other] = out->end.at_ns - conn->read_ns;
+		event->parts[REQUEST_other] = event->header.end_ns - conn->read_ns;
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
 	}
 	event->parts[REQUEST_accept_queue] = conn->accept_queue_ns;
@@ -319,6 +344,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	}
 	/* an answer without a read begins here: see request_open_pipelined() */
 	conn->begin = out->end;
+	conn->begin.at_ns += out->rest_ns;
 	if (conn->worker != bpf_get_current_task() && conn->link != REQUEST_LINK_write)
 		conn->begin.at_ns = 0;
 	__sync_fetch_and_add(&out->users, -1);

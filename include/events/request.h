@@ -73,8 +73,10 @@ enum request_lack {
 	REQUEST_LACK_work_elsewhere = 1 << 4,
 	REQUEST_LACK_head_split = 1 << 5,
 	REQUEST_LACK_pipelined = 1 << 6,
+	REQUEST_LACK_unsent = 1 << 7,
+	REQUEST_LACK_nagle = 1 << 8,
 };
-enum { REQUEST_LACKS = 7 };
+enum { REQUEST_LACKS = 9 };
 
 /* A request's head: its first bytes, and the last ones of a longer head read at once. */
 enum { REQUEST_HEAD_BYTES = 1008, REQUEST_TAIL_BYTES = 256 };

@@ -80,6 +80,13 @@ static const struct {
 	{ "pipelined",
 	  "sent before the previous request was answered: the wait includes parts of the "
 	  "previous request" },
+	{ "unsent",
+	  "written, but not all sent: the client got the rest later, for its own reading or the "
+	  "network" },
+	{ "nagle",
+	  "written, but the kernel held the last bytes back until the client acknowledged earlier "
+	  "ones (Nagle's algorithm): up to 40 ms more for the client; the server should set "
+	  "TCP_NODELAY, or write head and body at once" },
 };
 
 const char *request_reason_words(const char *reason)

@@ -44,7 +44,8 @@ static const char *const outcome_names[] = { "answered", "client_aborted", "no_a
 					     "upgraded" };
 static const char *const class_names[] = { "", "1xx", "2xx", "3xx", "4xx", "5xx" };
 static const char *const lack_names[REQUEST_LACKS] = {
-	"gil", "gc", "arrival", "accept", "work_elsewhere", "head_split", "pipelined",
+	"gil",	      "gc",	   "arrival", "accept", "work_elsewhere",
+	"head_split", "pipelined", "unsent",  "nagle",
 };
 static const char *const method_names[] = { "",
 #define X(name) #name,

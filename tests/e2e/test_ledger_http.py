@@ -6,7 +6,7 @@ import time
 
 import counts
 from ledger_clients import head, known, receive, rows_of, send, start, unfollowed
-from test_request import TRACKERS, total, trace_of
+from test_request import MS, TRACKERS, total, trace_of
 from workloads.odd_answers import ANSWERS, KEPT, MADE, TUNNELS, UNREADABLE
 
 
@@ -20,9 +20,12 @@ def test_odd_answers(start_agent, cleanup, debian_python):
         sent[name] = send(server.port, [b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode()])[1]
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         own = s.getsockname()[1]
+        waited = []
         for name, (pieces, _, _, _) in KEPT.items():
+            begin = time.monotonic_ns()
             s.sendall(b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode())
             assert receive(s, len(b"".join(pieces))) == b"".join(pieces)
+            waited.append(time.monotonic_ns() - begin)
         # before the connection's end
         agent.wait_rows("ebpf_request", lambda r: r["peer_port"] == own, n=len(KEPT))
     with socket.create_connection(("127.0.0.1", server.port)) as s:
@@ -45,6 +48,10 @@ def test_odd_answers(start_agent, cleanup, debian_python):
         return status, n or len(b"".join(pieces)), end, "answered"
     kept = [r for r in rows if r["peer_port"] == own]
     assert [(r["path"][1:], r["connection_request"], *said(r)) for r in kept] == [(name, i + 1, *wanted(name)) for i, name in enumerate(KEPT)]
+    # Nagle's algorithm: the second write leaves when the client, which has nothing to send, acknowledges the first
+    held = next(i for i, name in enumerate(KEPT) if name == "held_back")
+    assert [i for i, row in enumerate(kept) if "nagle" in row["not_measured"]] == [held]
+    assert waited[held] - kept[held]["duration_ns"] > 20 * MS, (waited[held], kept[held])
     # the answers to requests read at once, in a single write
     at_once = [r for r in rows if r["peer_port"] == pair]
     assert [said(r) for r in at_once] == [wanted(name) for name in two], at_once

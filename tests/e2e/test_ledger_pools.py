@@ -4,6 +4,7 @@ Never a wrong thread, never the pool's work as an unexplained wait. The answer's
 import concurrent.futures
 import http.client
 import os
+import socket
 import time
 
 import pytest
@@ -148,3 +149,38 @@ def test_a_part_in_the_pool_is_no_wait_for_the_pool(name, clients, start_agent, 
             wrong.append((path, "silent", worked / MS, said, row["model"], row["not_measured"]))
     print(f"{name}, {clients}: {len(rows)} rows, {sum(r['link'] == 'wake' for r in rows)} linked, {len(wrong)} wrong")
     assert not wrong, (len(wrong), wrong[:8])
+
+
+def slow_client(port, i, pause_s):
+    """Nanoseconds from the request to the answer's end, for a client that begins to read after `pause_s`."""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
+        s.connect(("127.0.0.1", port))
+        begin = time.monotonic_ns()
+        s.sendall(f"GET /sleep-20/big-6000 HTTP/1.1\r\nHost: x\r\nConnection: close\r\ntraceparent: 00-{trace_of(i)}-{i:016x}-01\r\n\r\n".encode())
+        time.sleep(pause_s)
+        while s.recv(1 << 20):
+            pass
+        return time.monotonic_ns() - begin
+
+
+def test_the_reader_writes_the_rest_for_a_slow_client(start_agent, cleanup, debian_python):
+    """A thread of waitress writes as much as the socket takes, and the main thread the rest. The row ends with the last byte, and the thread's
+    parts and the client's share are known: of each request, since the thread's next request begins without a last answer of its own."""
+    port = servers.free_port()
+    server = servers.Server([debian_python.path, "-m", "waitress", f"--listen=127.0.0.1:{port}", "--threads=2", "ledger_server_app:wsgi"],
+                            cwd="/tmp", env={"PYTHONPATH": host.WORKLOADS, "PEER_PORT": "1"})
+    cleanup.append(server)
+    server.wait_log("Serving on")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    host.wait_until(lambda: slow_client(port, 10**6, 0) and agent.select("ebpf_request", lambda r: r["server_port"] == port
+                                                                          and not {"gil", "gc"} & set(r["not_measured"])), 20, "rows")
+    waited = {trace_of(i): slow_client(port, i, 0.15) for i in range(1, 9)}
+    rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] == port and r["trace_id"] in waited, n=len(waited))
+    for row in rows:
+        why = (row, waited[row["trace_id"]])
+        assert total(row) == row["duration_ns"] and row["link"] == "write" and row["status"] == 200, why
+        assert "work_elsewhere" not in row["not_measured"], why
+        assert 150 * MS < row["duration_ns"] - row["client_wait_ns"] < waited[row["trace_id"]] + 2 * MS, why
+        assert 20 * MS <= row["sleep_ns"] < 22 * MS + row["runq_ns"], why
+        assert row["client_slow_ns"] > 150 * MS - row["sleep_ns"] - row["cpu_ns"] - row["runq_ns"] - row["gil_ns"] - row["other_ns"] - 5 * MS, why

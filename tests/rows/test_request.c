@@ -107,7 +107,7 @@ static void not_measured(void **state)
 		"'pool_wait_ns':1018,'cpu_ns':1016,'runq_ns':1000,'throttled_ns':1001,"
 		"'gil_ns':null,'gc_own_ns':null,'gc_sibling_ns':null," OWN_PARTS_OTHER(
 			6060) "'not_measured':['gil','gc','arrival','accept','work_elsewhere','head_split',"
-			      "'pipelined']}");
+			      "'pipelined','unsent','nagle']}");
 }
 
 /* Wrong sizes: no byte beyond the record is read. */
@@ -159,7 +159,7 @@ static void all_bits_set(void **state)
 		",'net_peer_ip':'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff',"
 		"'net_peer_port':65535,'net_peer_ns':" MAX_U64
 		",'not_measured':['gil','gc','arrival','accept','work_elsewhere','head_split',"
-		"'pipelined']}");
+		"'pipelined','unsent','nagle']}");
 }
 
 static void profile(void **state)

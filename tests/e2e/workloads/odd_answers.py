@@ -68,6 +68,8 @@ KEPT = {
     "chunks_many": ([CODED + b"1\r\nx\r\n" * 200, b"0\r\n\r\n"], 200, None, "chunked"),
     "chunks_vectors": ((CODED, b"5\r\n", b"hello", b"\r\n", b"0\r\n\r\n"), 200, None, "chunked"),
     "no_content": ([b"HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n"], 204, None, "length"),
+    "at_once": ([MADE[:-5], b"hello"], 201, len(MADE), "length"),
+    "held_back": ([MADE[:-5], b"hello"], 201, len(MADE), "length"),
     "not_modified": ([b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n"], 304, None, "length"),
 }
 
@@ -126,6 +128,7 @@ def serve(connection):
             answers = [b"".join(KEPT.get(name, ([MADE],))[0]) for name in names]
             connection.sendall(b"".join(answer.partition(b"hello")[0] if request[0] == b"HEAD" else answer for request, answer in zip(requests, answers)))
             continue
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, names[0] != "held_back")
         tunnel = TUNNELS.get(requests[0][0])
         pieces = [tunnel] if tunnel else (ANSWERS.get(names[0]) or KEPT.get(names[0]) or ([MADE],))[0]
         if isinstance(pieces, tuple):

@@ -91,6 +91,7 @@ async def asgi(scope, receive, send):
 
 class HttpHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes; the second one would wait for the client's ACK
 
     def do_GET(self):
         body = serve(self.path)
