@@ -29,9 +29,9 @@ static struct retry_queue linked_rechecks = {
 	.max = MAX_RECHECKS,
 	.run = run_recheck,
 };
-/* Another may dlopen() libpython later (uWSGI plugins, editors): two late checks. */
+/* Another may dlopen() libpython later (uWSGI's plugin and mod_wsgi as they start, editors). */
 static struct retry_queue other_rechecks = {
-	.delays_ms = { 5000, 60000 },
+	.delays_ms = { 1000, 5000, 60000 },
 	.max = MAX_RECHECKS,
 	.run = run_recheck,
 };
@@ -200,7 +200,9 @@ static void apply_result(struct discovery_request *request)
 	if (discovery->kind != BINARY_PYTHON && discovery->kind != BINARY_REFUSED)
 		schedule_recheck(request->host_pid, request->start_time, discovery->kind,
 				 request->step);
-	if (discovery->kind == BINARY_PYTHON && clock_monotonic_ns() > request->begin_ns + SLOW_NS)
+	if (discovery->kind == BINARY_PYTHON &&
+	    (discovery->before == BINARY_OTHER ||
+	     clock_monotonic_ns() > request->begin_ns + SLOW_NS))
 		rescan_wanted = true;
 	if (discovery->kind == BINARY_UNKNOWN &&
 	    clock_monotonic_ns() > request->begin_ns + NSEC_PER_SEC)

@@ -62,6 +62,35 @@ def test_a_flood_is_counted_to_the_last_request(start_agent, cleanup, debian_pyt
     assert found["request"]["lost_state"] == found["request"]["read_fail"] == 0, found["request"]
 
 
+def uwsgi(cleanup, processes):
+    missing = lacking("uWSGI")
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
+    port, [plugin] = servers.free_port(), sorted(glob.glob("/usr/lib/uwsgi/plugins/python3*_plugin.so"))[:1]
+    server = servers.Server(["uwsgi-core", "--plugin", plugin, f"--http11-socket=127.0.0.1:{port}", f"--processes={processes}", "--master",
+                             "--module=smallest_app:application", "--disable-logging", "--die-on-term"], cwd="/tmp",
+                            env={"PYTHONPATH": host.WORKLOADS})
+    cleanup.append(server)
+    server.port = port
+    server.wait_log("spawned uWSGI worker", processes)
+    return server
+
+
+def test_workers_of_a_server_that_loads_python_as_it_starts(start_agent, cleanup):
+    """uWSGI begins beside the agent. Its program has no Python: the master loads one later, and forks its workers before anybody knows."""
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    server = uwsgi(cleanup, 2)
+
+    def both():
+        connections = [http.client.HTTPConnection("127.0.0.1", server.port) for _ in range(2)]  # a worker has one connection at a time
+        for c in connections:
+            c.request("GET", "/")
+        for c in connections:
+            c.getresponse().read()
+            c.close()
+        return len({r["host_pid"] for r in rows_of(agent, server)}) == 2
+    host.wait_until(both, 15, f"requests of both workers: {agent.stderr}")
+
+
 TRACKED = ["gil_wait", "gc_pause", "off_cpu", "tcp_accept", "tcp_connect", "handoff", "loop_stall"]
 
 
@@ -69,16 +98,9 @@ TRACKED = ["gil_wait", "gc_pause", "off_cpu", "tcp_accept", "tcp_connect", "hand
 def test_full_speed(start_agent, cleanup, debian_python, capsys):
     """uWSGI answers as fast as this machine lets it, each request for a path of its own, in UNDERSPAN_STORM_SECONDS (10): the profile's totals are the
     client's own, each request is a row, stands in a row's weight, or was counted; no tracker loses anything, and the agent does not grow."""
-    missing = lacking("uWSGI")
-    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
-    seconds, connections, port = os.environ.get("UNDERSPAN_STORM_SECONDS", "10"), 4, servers.free_port()
-    [plugin] = sorted(glob.glob("/usr/lib/uwsgi/plugins/python3*_plugin.so"))[:1]
-    server = servers.Server(["uwsgi-core", "--plugin", plugin, f"--http11-socket=127.0.0.1:{port}", f"--processes={connections}", "--master",
-                             "--module=smallest_app:application", "--disable-logging", "--die-on-term"], cwd="/tmp",
-                            env={"PYTHONPATH": host.WORKLOADS})
-    cleanup.append(server)
-    server.port = port
-    server.wait_log("spawned uWSGI worker", connections)
+    seconds, connections = os.environ.get("UNDERSPAN_STORM_SECONDS", "10"), 4
+    server = uwsgi(cleanup, connections)
+    port = server.port
     agent = start_agent("--request.profile_interval=1", trackers=["request", *TRACKED])
     known(agent, server)
     before = memory_of(agent)
