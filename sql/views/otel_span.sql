@@ -13,7 +13,8 @@ SELECT
     multiIf(SpanKind IN ('Server', 'SPAN_KIND_SERVER'), 'server', SpanKind IN ('Client', 'SPAN_KIND_CLIENT'), 'client', '') AS kind,
     Timestamp AS time,
     intDiv(toUnixTimestamp64Nano(Timestamp), 1000) AS start_us,
-    start_us + intDiv(toInt64(Duration), 1000) AS end_us,
+    -- a clock that went back makes a length below zero, which fills up an unsigned number
+    start_us + intDiv(greatest(0, toInt64(Duration)), 1000) AS end_us,
     if(ResourceAttributes['k8s.node.name'] != '',
         ResourceAttributes['k8s.node.name'], ResourceAttributes['host.name']) AS host,
     ResourceAttributes['container.id'] AS container_id,

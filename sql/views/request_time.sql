@@ -15,7 +15,8 @@
 --
 -- NULL: not measured, with the reason per part in not_measured. A wait is assigned to a span only if known to belong to the
 -- request: see `h_state`. sampled: trackers that kept only some events in that time (rows are an estimate; weight is the weight
--- of the row used). Waits in the accept queue under tcp_accept.min_duration_us (1 ms) have no row and count as rest.
+-- of the row used). Waits in the accept queue under tcp_accept.min_duration_us (1 ms) have no row and count as rest. Spans longer
+-- than an hour are not measured.
 CREATE VIEW IF NOT EXISTS request_time AS
 WITH
     -- of the window's spans, and earlier ones that may have used up a wait: the last end (no later rows are read), the pids (no rows of
@@ -23,7 +24,7 @@ WITH
     -- of all processes are read: the array is part of the plan, in each of its places
     (
         SELECT (
-            fromUnixTimestamp64Micro(maxIf(end_us, time >= {from:DateTime64(6, 'UTC')}
+            fromUnixTimestamp64Micro(maxIf(end_us, end_us - start_us <= 3600000000 AND time >= {from:DateTime64(6, 'UTC')}
                 --explain: AND trace_id = {trace_id:String}
             ), 'UTC'),
             groupUniqArray(10001)(pid), groupUniqArrayIf(10001)(pid, boot_id != '' OR host = '' OR (pod_uid != '' AND container_id = '')))
@@ -49,7 +50,7 @@ WITH
     ),
     caller AS
     (
-        SELECT cityHash64(trace_id, span_id) AS key, cityHash64(host) AS at_host, cityHash64(boot_id) AS at_boot, start_us, end_us
+        SELECT cityHash64(trace_id, span_id) AS key, cityHash64(host) AS at_host, if(boot_id = '', 0, cityHash64(boot_id)) AS at_boot, start_us, end_us
         FROM otel_span
         WHERE kind = 'client' AND time < {to:DateTime64(6, 'UTC')} + INTERVAL 1 MINUTE
             AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 10 MINUTE
@@ -234,7 +235,9 @@ WITH
         SELECT
             s.trace_id AS trace_id, s.span_id AS span_id, s.service AS service, s.span_name AS span_name, s.tid AS tid,
             s.peer_port AS peer_port, s.client_port AS client_port, s.start_us AS start_us, s.end_us AS end_us, s.pid AS said_pid, s.boot_id AS boot_id, s.said_line AS said_line,
-            c.start_us AS caller_from, c.end_us AS caller_to, multiIf(s.boot_id != '', c.at_boot = cityHash64(s.boot_id), s.host = '', 0, c.at_host = cityHash64(s.host)) AS same_clock,
+            -- a span without boot id has its host's clock, by name
+            c.start_us AS caller_from, c.end_us AS caller_to,
+            multiIf(bitAnd(s.boot_id != '', c.at_boot != 0), c.at_boot = cityHash64(s.boot_id), s.host = '', 0, c.at_host = cityHash64(s.host)) AS same_clock,
             p.matches AS matches, p.trackers AS trackers,
             -- trackers with rows as late as the span's end
             if(p.last_handoff_us >= s.end_us, 1, 0) + if(p.last_accept_us >= s.end_us, 2, 0) + if(p.last_gc_us >= s.end_us, 4, 0)
@@ -414,10 +417,10 @@ WITH
     asked AS
     (
         SELECT *,
-            -- trackers that ran all the time, according to the agent
-            multiIf(pid = 0, 0, r_to < end_us, 0, r_run > first_us, 0, bitOr(matches = 1, known), r_ran, 0) AS covered,
+            -- trackers that ran all the time, according to the agent, whose reports are read for an hour after the window
+            multiIf(pid = 0, 0, span_us > 3600000000, 0, r_to < end_us, 0, r_run > first_us, 0, bitOr(matches = 1, known), r_ran, 0) AS covered,
             -- without reports (or after the last): trackers with rows ran
-            multiIf(pid = 0, 0, matches != 1, 0, NOT reported, trackers, r_to >= end_us, 0, r_to > end_us - 60000000, trackers_after, 0) AS shown,
+            multiIf(pid = 0, 0, span_us > 3600000000, 0, matches != 1, 0, NOT reported, trackers, r_to >= end_us, 0, r_to > end_us - 60000000, trackers_after, 0) AS shown,
             bitNot(if(matches = 1, bitAnd(refused, bitNot(trackers)), refused)) AS not_refused,
             -- the span's thread is not a process's first thread and did not take the connection: a different thread may have read the request and
             -- queued it inside the server (waitress, executors), without rows
@@ -437,6 +440,7 @@ WITH
                     concat('no rows of pid ', toString(said_pid), ' on host ', if(host = '', '(the span names none)', host), '; there are some under host.name ', hosts),
                 bitAnd(host = '', matches = 0), concat('the span names no host (host.name), and no process with pid ', toString(said_pid), ' has rows'),
                 bitAnd(r_to = 0, NOT reported), concat('no agent ran on host ', host, ' then'),
+                span_us > 3600000000, 'the span is longer than an hour',
                 r_to < end_us, if(r_to > end_us - 60000000, concat('the agent of host ', host, ' has not reported that moment: ask again in half a minute, if it runs'), concat('no agent ran on host ', host, ' then')),
                 r_run > first_us, concat('the agent of host ', host, ' did not run all the time'),
                 bitAnd(matches = 0, NOT known), concat('the agent of host ', host, ' knew no Python with pid ', toString(said_pid)),

@@ -14,7 +14,7 @@
 CREATE VIEW IF NOT EXISTS request_time_parts AS
 WITH
     (
-        SELECT fromUnixTimestamp64Micro(ifNull(max(end_us), 0), 'UTC') FROM otel_span
+        SELECT fromUnixTimestamp64Micro(maxIf(end_us, end_us - start_us <= 3600000000), 'UTC') FROM otel_span
         WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
     ) AS last_end,
     -- class 0, 1 collections (own thread, different threads), 2 a CPU quota, 3 the GIL, 4 the run queue, then the causes; 14: no CPU
@@ -63,9 +63,12 @@ WITH
     ),
     happening AS
     (
-        SELECT at, by, class, a, b, arrayJoin(range(toUInt64(intDiv(a, 1000000)), toUInt64(intDiv(b, 1000000)) + 1)) AS second FROM happened
+        -- a thread may have slept for days after the last span
+        SELECT at, by, class, a, b, arrayJoin(range(toUInt64(intDiv(a, 1000000)), toUInt64(intDiv(least(b, toUnixTimestamp64Micro(last_end)), 1000000)) + 1)) AS second
+        FROM happened
     ),
-    -- spans and intervals are joined by second, so that only intervals of the same time are compared
+    -- spans and intervals are joined by second, so that only intervals of the same time are compared. A span that was not measured may be
+    -- of any length
     open AS
     (
         -- of_span: the analyzer compares each aggregate function below with the whole query, 10 ms each, so there is one for all columns
@@ -76,7 +79,7 @@ WITH
                 accept_from_us, accept_to_us, client_from_us, handoff_from_us, handoff_to_us, measured, why_not, thinned
             ) AS of_span,
             cityHash64(host, container_id, pid) AS process, arrayJoin([process, cityHash64(process, tid)]) AS at,
-            arrayJoin(range(toUInt64(intDiv(start_us, 1000000)), toUInt64(intDiv(end_us, 1000000)) + 1)) AS second
+            arrayJoin(if(measured = 0, [0], range(toUInt64(intDiv(start_us, 1000000)), toUInt64(intDiv(end_us, 1000000)) + 1))) AS second
         FROM request_time(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
     ),
     inside AS

@@ -245,7 +245,6 @@ class Known:
         yield from self.says(row, "span_ms", self.span, self.span)
         whole = (max(self.request.done, self.end) - self.request.begin) / 1e6
         if callers:
-            # the client's span names no kernel: its clock may be another, and is moved to where the server's span fits in
             yield from self.says(row, "total_ms", self.request.waited, whole)
             yield from self.says(row, "caller_ms", self.request.waited, self.request.waited)
         elif row["handoff_ms"] is not None and row["accept_ms"] is not None and self.free > self.sent:

@@ -386,13 +386,35 @@ def test_boot_id_and_namespace(ask):
 
 def test_clocks_of_one_kernel(ask):
     """A caller on the same kernel has the same clock, whatever the host names: a hand-off that ended before the caller's start
-    belongs to a different request. Clocks of two kernels may differ by as much."""
-    for n, caller in (1, BOOTS[0]), (2, BOOTS[1]):
+    belongs to a different request. Clocks of two kernels may differ by as much. Where one of both names no kernel, the hosts' names
+    tell; a host without a name is no host."""
+    callers = [(BOOTS[0], "web", False), (BOOTS[1], "app", True), ("", "app", False), ("", "web", True), ("", "", True)]
+    for n, (caller, host, _) in enumerate(callers, 1):
         of = {"tid": 7 + n, "boot_id": BOOTS[0]}
         ask.handoff(-30, 25, pidns=1, **of)
-        ask.span(trace_id(n), f"c{n}", kind="Client", at=-2, ms=110, resource={"host.name": "web"}, boot_id=caller, pidns="1")
+        ask.span(trace_id(n), f"c{n}", kind="Client", at=-2, ms=110, resource={"host.name": host} if host else {},
+                 **({"boot_id": caller, "pidns": "1"} if caller else {}))
         ask.span(trace_id(n), f"s{n}", parent=f"c{n}", resource={"host.name": "app"}, pidns="1", **of)
-    assert [row["handoff_ms"] for row in ask.each(trace_id(1), trace_id(2))] == [None, 25]
+    rows = ask.each(*[trace_id(n) for n in range(1, len(callers) + 1)])
+    assert [row["handoff_ms"] for row in rows] == [25 if other else None for *_, other in callers]
+
+
+def test_spans_of_any_length(ask):
+    """A clock that went back during a span, a connection kept for days, nonsense, a thread that slept for days: each has its own answer,
+    and the span beside them has all parts."""
+    ask.agent(-120_000, 4000)
+    ask.known()
+    ask.row("gc_pause", 10, 30)
+    ask.row("off_cpu", 50, 5 * 86_400_000, cause="lock")
+    lengths = {1: 100, 2: (2**64 - 10**9) / 1e6, 3: 3_700_000, 4: 12 * 86_400_000, 5: 9e12}
+    for n, ms in lengths.items():
+        ask.span(trace_id(n), f"s{n}", ms=ms, tid=8 if n < 3 else 6 + n)
+    row, back = ask.each(trace_id(1), trace_id(2))
+    assert [row[part] for part in ("gc_ms", "lock_ms", "cpu_ms")] == [30, 50, 20]
+    assert (back["span_ms"], back["total_ms"]) == (0, 0)
+    for n in 3, 4, 5:
+        row = ask.one(trace_id(n), code=1, after=10_000_000)
+        assert (row["span_ms"], row["gc_ms"], row["lock_ms"]) == (lengths[n], None, None) and "collections: the span is longer than an hour" in reasons(row)
 
 
 def test_what_was_not_measured(ask):

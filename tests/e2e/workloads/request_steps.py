@@ -143,7 +143,8 @@ def step_siblinggc(ms):
 
 
 def step_gil(ms):
-    """A second thread enters C code that keeps the GIL, 20 ms before this thread needs the GIL again."""
+    """A second thread enters C code that keeps the GIL, 20 ms before this thread needs the GIL again; on a busy machine it may be late:
+    this thread then waits for its end, a lock."""
     begins = []
 
     def hold():
@@ -152,8 +153,12 @@ def step_gil(ms):
     done = sibling.ask(hold)
     begin = now()
     time.sleep(0.02)
+    woken = now()
     done.wait()
-    return {"sleep": 20 * MS, "gil": begins[0] + (ms + 20) * MS - (begin + 20 * MS)}
+    end = begins[0] + (ms + 20) * MS
+    if woken < begins[0]:
+        return {"sleep": 20 * MS, "lock": end - woken}
+    return {"sleep": 20 * MS, "gil": end - (begin + 20 * MS)}
 
 
 def step_share(ms):
