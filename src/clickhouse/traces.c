@@ -106,6 +106,31 @@ static const char *put_json_path(FILE *out, const char *at, const char *column)
 	return end + 2;
 }
 
+/*
+ * The view hidden_span has the types of the table: its maps become JSON. Returns the rest, NULL: no
+ * match.
+ */
+static const char *put_json_type(FILE *out, const char *at, const struct traces_form *form)
+{
+	static const struct {
+		const char *from, *to;
+		bool of_resource;
+	} types[] = {
+		{ ") AS ResourceAttributes,", ")::JSON AS ResourceAttributes,", true },
+		{ ") AS SpanAttributes,", ")::JSON AS SpanAttributes,", false },
+		{ "Array(Map(LowCardinality(String), String))", "Array(JSON)", false },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+		if ((types[i].of_resource ? form->json_resource : form->json_span) &&
+		    !strncmp(at, types[i].from, strlen(types[i].from))) {
+			fputs(types[i].to, out);
+			return at + strlen(types[i].from);
+		}
+	}
+	return NULL;
+}
+
 char *traces_view(const char *text, const struct traces_form *form)
 {
 	static const char from[] = "FROM otel_traces";
@@ -122,6 +147,8 @@ char *traces_view(const char *text, const struct traces_form *form)
 			next = put_json_path(out, text, "SpanAttributes");
 		if (!next && form->json_resource)
 			next = put_json_path(out, text, "ResourceAttributes");
+		if (!next)
+			next = put_json_type(out, text, form);
 		if (!next && !strncmp(text, from, strlen(from))) {
 			fputs("FROM ", out);
 			put_table(out, form);

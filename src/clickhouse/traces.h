@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The spans' table: its name, and whether attributes are Map or JSON columns. The view otel_span
- * (sql/views/otel_span.sql) is adapted to the table; all other views read otel_span.
+ * (sql/views/otel_span.sql) is adapted to the table, hidden_span to its types; all other views read
+ * otel_span.
  */
 #ifndef UNDERSPAN_CLICKHOUSE_TRACES_H
 #define UNDERSPAN_CLICKHOUSE_TRACES_H

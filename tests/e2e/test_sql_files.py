@@ -11,6 +11,7 @@ import pytest
 import sql_answers
 import sql_truth
 import sql_windows
+from agent import run_underspan
 from sql_known import SECOND, Maker, float32
 from store_fixture import ROOT, Store, sql_text
 
@@ -181,6 +182,26 @@ def test_a_trace_viewer_sees_hidden_time(known):
     assert rows == [[len(known.rows["otel_traces"]) + hidden, hidden, len(traced)]] and traced
     _, rows = known.ask("SELECT count() FROM otel_traces_hidden WHERE TraceId = {id:String}", id=traced[0]["trace_id"])
     assert rows[0][0] >= 1
+
+
+def test_a_trace_viewer_on_json_columns(known):
+    """hidden_span has the types of the spans' table, so that a view over both has one type for each column."""
+    store = known.store
+    types = dict(known.ask("SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = 'otel_traces' ORDER BY position")[1])
+    types.update({name: "Array(JSON)" if name.startswith(("Events", "Links")) else "JSON" for name in types if name.endswith("Attributes")})
+    store.ask("CREATE DATABASE tel")
+    store.ask(f"CREATE TABLE tel.spans ({', '.join(f'`{name}` {type}' for name, type in types.items())}) ENGINE = MergeTree ORDER BY Timestamp")
+    hidden = known.ask("SELECT SpanId, Duration, SpanAttributes['underspan.part'], ResourceAttributes['process.pid'] FROM hidden_span ORDER BY ALL")[1]
+    applied = run_underspan("schema", "--apply", f"--store={store.path}", "--traces=tel.spans")
+    assert applied.returncode == 0, applied
+    try:
+        store.ask("CREATE VIEW tel.hidden AS SELECT * FROM tel.spans UNION ALL SELECT * FROM hidden_span")
+        assert known.ask("SELECT toString(SpanId), Duration, toString(SpanAttributes.`underspan.part`), toString(ResourceAttributes.`process.pid`) FROM tel.hidden "
+                         "ORDER BY ALL")[1] == hidden != []
+        assert not known.ask("SELECT name, type FROM system.columns WHERE database = 'tel' AND table = 'hidden' AND type LIKE '%Variant%'")[1]
+    finally:
+        assert run_underspan("schema", "--apply", f"--store={store.path}", "--traces=otel_traces").returncode == 0
+        store.ask("TRUNCATE TABLE ebpf_schema")  # as before
 
 
 def test_schema_version(known):
