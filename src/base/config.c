@@ -157,8 +157,11 @@ static int set_from_json(struct parse *p, const struct option *o, const json_t *
 		return err ? err : set_option(p, o, text);
 	}
 	if (o->type != OPTION_LIST && o->type != OPTION_PIDS)
-		return why_fail(p->why, EINVAL, "%s: expected a single value, not an array",
-				o->key);
+		return why_fail(p->why, EINVAL, "%s: expected a single value, not an array%s",
+				o->key,
+				o->arg && strstr(o->arg, "[,")
+					? ": write several as one text, with commas between them"
+					: "");
 	prepare(p, o);
 	config_clear(o);
 	json_array_foreach ((json_t *)v, i, item) {

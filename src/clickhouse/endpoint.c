@@ -82,7 +82,8 @@ int clickhouse_check_url(const char *url, struct why *why)
 	else
 		err = why_fail(why, EINVAL,
 			       "clickhouse: '%.200s' is not a URL such as http://127.0.0.1:8123: "
-			       "http or https, and the port of ClickHouse's HTTP interface",
+			       "http or https, and the port of ClickHouse's HTTP interface; an "
+			       "IPv6 address stands in brackets, http://[::1]:8123",
 			       url);
 	curl_url_cleanup(parts);
 	return err;

@@ -213,6 +213,8 @@ static const char *advice_for(CURLcode code, const char *url)
 	case CURLE_COULDNT_CONNECT:
 		return tls ? ": is ClickHouse running there? Its HTTPS port is 8443 by default"
 			   : ": is ClickHouse running there? Its HTTP port is 8123 by default";
+	case CURLE_COULDNT_RESOLVE_HOST:
+		return ": is the name right, and does this host know it?";
 	case CURLE_SSL_CONNECT_ERROR:
 		return ": does that port speak TLS? Without TLS it is http://";
 	case CURLE_UNSUPPORTED_PROTOCOL:
@@ -262,6 +264,34 @@ static int transport_error(CURLcode code, struct exchange *x, long sent, const c
 			advice_for(code, c->url));
 }
 
+/* What to set here, which the server cannot say. */
+static const char *advice_for_exception(int code)
+{
+	switch (code) {
+	case EXCEPTION_AUTHENTICATION_FAILED:
+		return ": see clickhouse_user, clickhouse_password_file and "
+		       "$UNDERSPAN_CLICKHOUSE_PASSWORD";
+	case EXCEPTION_UNKNOWN_DATABASE:
+		return ": see clickhouse_database, or create the database";
+	default:
+		return "";
+	}
+}
+
+static bool has_path(const char *url)
+{
+	const char *host = strstr(url, "://"), *path = host ? strchr(host + 3, '/') : NULL;
+
+	return path && path[1];
+}
+
+static const char *advice_for_status(long status, const char *url)
+{
+	return status == 404 && has_path(url)
+		       ? ": a path in the URL is a proxy's; a database goes into clickhouse_database"
+		       : "";
+}
+
 static int conclude(CURLcode code, struct exchange *x, long sent, const char *said, struct why *why)
 {
 	struct clickhouse_reply *r = x->reply;
@@ -276,7 +306,8 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 	    !find_unmarked_exception(x, x->head, x->head_len))
 		find_unmarked_exception(x, x->tail, x->tail_len);
 	if (r->exception_code)
-		return *r->message ? why_fail(why, EREMOTEIO, "%.500s", r->message)
+		return *r->message ? why_fail(why, EREMOTEIO, "%.400s%s", r->message,
+					      advice_for_exception(r->exception_code))
 				   : why_fail(why, EREMOTEIO, "Code: %d, and no text",
 					      r->exception_code);
 	if (code != CURLE_OK)
@@ -287,8 +318,10 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 				"HTTP port is 8123 by default (https: 8443)",
 				x->client->url, r->http_status);
 	if (r->http_status != 200)
-		return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s", x->client->url,
-				r->http_status, *r->message ? r->message : "(no text)");
+		return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s%s",
+				x->client->url, r->http_status,
+				*r->message ? r->message : "(no text)",
+				advice_for_status(r->http_status, x->client->url));
 	return 0;
 }
 
@@ -328,14 +361,10 @@ static int count_request(void *context, char *peer, char *local, int peer_port, 
 }
 #endif
 
-static void set_options(struct exchange *x, CURL *curl, char *said)
+/* Where the connection goes, how it is secured, how long it is kept. */
+static void set_connection(const struct clickhouse_client *c, CURL *curl)
 {
-	struct clickhouse_client *c = x->client;
-
 	curl_easy_setopt(curl, CURLOPT_SHARE, c->connections);
-	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, said);
-	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(curl, CURLOPT_USERAGENT, "underspan/" UNDERSPAN_VERSION);
 	curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
 	if (c->patient) { /* the only way to detect a vanished server */
 		curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_SECONDS);
@@ -360,13 +389,25 @@ static void set_options(struct exchange *x, CURL *curl, char *said)
 #if LIBCURL_VERSION_NUM >= 0x075000
 	/* notices that a name has moved to another machine while the old machine still answers */
 	curl_easy_setopt(curl, CURLOPT_MAXLIFETIME_CONN, (long)CONNECTION_MAX_SECONDS);
-	curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, count_request);
-	curl_easy_setopt(curl, CURLOPT_PREREQDATA, x);
 #endif
 	if (c->unix_socket)
 		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, c->unix_socket);
 	if (is_loopback(c->url))
 		curl_easy_setopt(curl, CURLOPT_PROXY, "");
+}
+
+static void set_options(struct exchange *x, CURL *curl, char *said)
+{
+	const struct clickhouse_client *c = x->client;
+
+	set_connection(c, curl);
+	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, said);
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_USERAGENT, "underspan/" UNDERSPAN_VERSION);
+#if LIBCURL_VERSION_NUM >= 0x075000
+	curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, count_request);
+	curl_easy_setopt(curl, CURLOPT_PREREQDATA, x);
+#endif
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
 			 (long)(c->connect_timeout_ns / NSEC_PER_MSEC));
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(c->timeout_ns / NSEC_PER_MSEC));

@@ -9,6 +9,7 @@
 #include "agent/metrics.h"
 #include "commands/database.h"
 #include "pipeline/options.h"
+#include "pipeline/spool/spool_directory.h"
 #include "store/engine.h"
 #include "trackers/trackers.h"
 
@@ -66,6 +67,8 @@ int run_check(const struct option_table *tables, const struct agent_options *age
 		err = metrics_check(why);
 	if (!err)
 		err = check_place(to_stdout, why);
+	if (!err && !to_stdout && spool)
+		err = spool_directory_check(spool, why);
 	if (err)
 		return -EINVAL;
 	if (!to_stdout)

@@ -14,6 +14,7 @@ import pytest
 
 import host
 from agent import Agent, NO_ENGINE, READY_SECONDS, STOP_SECONDS, UNDERSPAN, plain_build, run_underspan
+from store_fixture import Store
 
 pytestmark = pytest.mark.light
 
@@ -63,6 +64,41 @@ def test_bad_usage(arguments, words):
 ])
 def test_bad_configuration(text, words, tmp_path):
     check_sentence(with_config(tmp_path, text), USAGE, *words)
+
+
+def test_an_array_where_a_text_is_expected(tmp_path):
+    path = tmp_path / "underspan.json"
+    path.write_text('{"clickhouse": ["http://a:8123", "http://b:8123"]}')
+    check_sentence(run_underspan("run", "-c", str(path)), USAGE, "clickhouse: .*array: write several as one text, with commas")
+
+
+def test_a_spool_that_cannot_be_made(tmp_path):
+    """Also by --check, which makes nothing."""
+    (tmp_path / "file").write_text("")
+    at = ["run", "--clickhouse=http://127.0.0.1:9", "--trackers=gc_pause"]
+    for place in tmp_path / "file", tmp_path / "file" / "spool":
+        checked = run_underspan(*at, "--check", f"--spool.directory={place}")
+        assert checked.returncode == USAGE and f"{place}" in checked.stderr and "name a directory" in checked.stderr, checked
+        check = run_underspan(*at, "--duration=1", f"--spool.directory={place}", timeout=30)
+        assert check.returncode == FAILED and f"{place}" in check.stderr and "name a directory" in check.stderr, check
+    assert run_underspan(*at, "--check", f"--spool.directory={tmp_path / 'new' / 'spool'}").returncode == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_address_of_ipv6_without_brackets():
+    check_sentence(run_underspan("requests", "--clickhouse=http://::1:8123"), USAGE, r"brackets, http://\[::1\]:8123")
+
+
+@plain_build(NO_ENGINE)
+def test_a_wrong_database_password_and_path(tmp_path):
+    with Store(tmp_path / "db") as store:
+        def ask(url=store.url, *more, password=store.password):
+            return run_underspan("requests", f"--clickhouse={url}", *more, prefix=("env", f"UNDERSPAN_CLICKHOUSE_PASSWORD={password}"))
+        check_sentence(ask(store.url, "--clickhouse_database=nosuch"), FAILED, "nosuch does not exist.*: see clickhouse_database")
+        check_sentence(ask(password="wrong"), FAILED, "Authentication failed.*: see clickhouse_user, clickhouse_password_file")
+        check_sentence(ask(store.url + "/otel"), FAILED, "404.*a database goes into clickhouse_database")
+        assert run_underspan("schema", "--apply", f"--store={store.path}").returncode == 0
+        check_sentence(ask(store.url, "--path=/orders"), FAILED, "nothing was measured.*see `underspan doctor` on the host")
 
 
 def test_unknown_command():

@@ -28,6 +28,32 @@ static int make_directory(const char *path)
 	return mkdir(copy, 0700) && errno != EEXIST ? -errno : 0;
 }
 
+static const char fix[] = ": name a directory on a disk that this user may write to";
+
+int spool_directory_check(const char *path, struct why *why)
+{
+	AUTO_FREE char *there = NULL;
+	struct stat st;
+	char *slash;
+
+	if (asprintf(&there, "%s%s", *path == '/' ? "" : "./", path) < 0)
+		return why_fail(why, ENOMEM, "out of memory");
+	while (stat(there, &st)) {
+		slash = errno == ENOENT ? strrchr(there, '/') : NULL;
+		if (!slash)
+			return why_fail(why, errno, "spool.directory: %s: %s%s", path,
+					strerror(errno), fix);
+		*(slash == there ? slash + 1 : slash) = '\0';
+	}
+	if (!S_ISDIR(st.st_mode))
+		return why_fail(why, ENOTDIR, "spool.directory: %s is not a directory%s", there,
+				fix);
+	if (access(there, W_OK | X_OK))
+		return why_fail(why, errno, "spool.directory: cannot write to %s: %s%s", there,
+				strerror(errno), fix);
+	return 0;
+}
+
 int spool_directory_open(const char *path, int *ret_dir, struct why *why)
 {
 	int err, dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -35,13 +61,13 @@ int spool_directory_open(const char *path, int *ret_dir, struct why *why)
 	if (dir < 0 && errno == ENOENT) {
 		err = make_directory(path);
 		if (err)
-			return why_fail(why, -err, "spool.directory: cannot make %s: %s", path,
-					strerror(-err));
+			return why_fail(why, -err, "spool.directory: cannot make %s: %s%s", path,
+					strerror(-err), fix);
 		dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	}
 	if (dir < 0)
-		return why_fail(why, errno, "spool.directory: cannot open %s: %s", path,
-				strerror(errno));
+		return why_fail(why, errno, "spool.directory: cannot open %s: %s%s", path,
+				strerror(errno), fix);
 	/* lock on the directory itself: works on a read-only disk and without a lock file */
 	if (flock(dir, LOCK_EX | LOCK_NB)) {
 		err = errno == EWOULDBLOCK ? EBUSY : errno;

@@ -11,6 +11,9 @@
  */
 int spool_directory_open(const char *path, int *ret_dir, struct why *why);
 
+/* Whether the directory, or the next one above that exists, can be written to; creates nothing. */
+int spool_directory_check(const char *path, struct why *why);
+
 /* Name of a batch's file before the file is complete. */
 void spool_unfinished_name(const char *name, char ret[SPOOL_NAME_MAX + 4]);
 
