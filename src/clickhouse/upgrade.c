@@ -165,6 +165,52 @@ static bool is_file_name_of(const struct sql_file *file, char *name, size_t size
 	return dot && snprintf(name, size, "%.*s", (int)(dot - base), base) < (int)size;
 }
 
+/* Nothing to do, or a step that says why the object stays: *ret_done is set. */
+static int keep_view(struct planner *p, const char *name, const struct live_object *object,
+		     const char *mark, bool *ret_done)
+{
+	*ret_done = true;
+	if (!strcmp(object->comment, mark))
+		return 0;
+	if (strcmp(object->engine, "View") != 0)
+		return add_step(p, UPGRADE_NOTE, NULL,
+				"%s is not a view in the database: rename the table, and --apply "
+				"creates the view",
+				name);
+	if (p->live->version >= 2 && strncmp(object->comment, view_mark, strlen(view_mark)) != 0)
+		return add_step(
+			p, UPGRADE_LATER, NULL,
+			"the view %s was not made by underspan and is kept: drop the view, and "
+			"--apply creates underspan's",
+			name);
+	*ret_done = false;
+	return 0;
+}
+
+static int replace_view(struct planner *p, const struct sql_file *file, const char *name,
+			const char *text, const char *mark, struct why *why)
+{
+	const struct live_object *object = live_schema_find(p->live, name);
+	struct ddl ddl;
+	char *statement;
+	int err = ddl_make(file->path, text, cluster_of(p), &ddl, why);
+
+	if (err)
+		return err;
+	statement = replacing(ddl.statements[0], mark);
+	ddl_free(&ddl);
+	if (!statement)
+		return why_fail(why, ENOMEM, "out of memory");
+	if (!object)
+		return add_step(p, UPGRADE_CREATE, statement, "there is no view %s", name);
+	/* possibly the operator's: replaced, and its text kept */
+	if (strncmp(object->comment, view_mark, strlen(view_mark)) != 0)
+		return add_step(p, UPGRADE_CHANGE, statement,
+				"the view %s is of an older version; the old text: %s", name,
+				object->definition);
+	return add_step(p, UPGRADE_CHANGE, statement, "the view %s is of another version", name);
+}
+
 /*
  * From version 2 on, views have a mark with the checksum of their text. A view without a mark comes
  * from an older version or from the operator.
@@ -175,9 +221,8 @@ static int plan_view(struct planner *p, const struct sql_file *file, struct why 
 	const struct traces_form *traces = &p->live->traces;
 	char name[128], of[300] = "", mark[360];
 	AUTO_FREE char *text = NULL;
-	struct ddl ddl;
-	char *statement;
-	int err;
+	bool done = false;
+	int err = 0;
 
 	if (!is_file_name_of(file, name, sizeof(name)))
 		return why_fail(why, EINVAL, "sql/%s: the file must be named like the view",
@@ -195,35 +240,9 @@ static int plan_view(struct planner *p, const struct sql_file *file, struct why 
 	snprintf(mark, sizeof(mark), "%s%08lx%s", view_mark,
 		 crc32(0, (const Bytef *)text, (uInt)strlen(text)), of);
 	object = live_schema_find(p->live, name);
-	if (object && !strcmp(object->comment, mark))
-		return 0;
-	if (object && strcmp(object->engine, "View") != 0)
-		return add_step(p, UPGRADE_NOTE, NULL,
-				"%s is not a view in the database: rename the table, and --apply "
-				"creates the view",
-				name);
-	if (object && p->live->version >= 2 &&
-	    strncmp(object->comment, view_mark, strlen(view_mark)) != 0)
-		return add_step(
-			p, UPGRADE_LATER, NULL,
-			"the view %s was not made by underspan and is kept: drop the view, and "
-			"--apply creates underspan's",
-			name);
-	err = ddl_make(file->path, text, cluster_of(p), &ddl, why);
-	if (err)
-		return err;
-	statement = replacing(ddl.statements[0], mark);
-	ddl_free(&ddl);
-	if (!statement)
-		return why_fail(why, ENOMEM, "out of memory");
-	if (!object)
-		return add_step(p, UPGRADE_CREATE, statement, "there is no view %s", name);
-	/* possibly the operator's: replaced, and its text kept */
-	if (strncmp(object->comment, view_mark, strlen(view_mark)) != 0)
-		return add_step(p, UPGRADE_CHANGE, statement,
-				"the view %s is of an older version; the old text: %s", name,
-				object->definition);
-	return add_step(p, UPGRADE_CHANGE, statement, "the view %s is of another version", name);
+	if (object)
+		err = keep_view(p, name, object, mark, &done);
+	return done ? err : replace_view(p, file, name, text, mark, why);
 }
 
 /* ---- plan ---- */

@@ -288,6 +288,46 @@ static int run(const sigset_t *signals, struct why *why)
 	return err;
 }
 
+static void print_help(const struct option_table *tables)
+{
+	puts("usage: underspan store --path=DIR [OPTIONS]\n\n"
+	     "Serves an embedded ClickHouse over its HTTP interface. The user is 'default',\n"
+	     "the password is created at the first start, in DIR/password.\n"
+	     "With --otlp a service's spans need no collector:\n"
+	     "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318\n"
+	     "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n");
+	config_print_help(tables);
+}
+
+/* The words that no option took; the directory is needed. */
+static int check_arguments(const char *word, size_t n_words, struct why *why)
+{
+	if (n_words && !config.path && word[0] != '-')
+		return why_fail(why, EINVAL,
+				"unexpected argument '%.200s': for the directory, underspan store "
+				"--path=%.200s",
+				word, word);
+	if (n_words)
+		return why_fail(why, EINVAL,
+				"unexpected argument '%.200s'; an option's value follows '=': "
+				"underspan store --path=DIR --otlp=HOST:PORT",
+				word);
+	if (!config.path)
+		return why_fail(why, EINVAL, "path: which directory? underspan store --path=DIR");
+	return 0;
+}
+
+/* Blocked in all threads, since set before the first; taken by sigwaitinfo(). */
+static void block_signals(sigset_t *ret)
+{
+	sigemptyset(ret);
+	sigaddset(ret, SIGTERM);
+	sigaddset(ret, SIGINT);
+	sigaddset(ret, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, ret, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
 int command_store(int argc, char **argv)
 {
 	const struct option_table tables[] = { store_options, { 0 } };
@@ -299,28 +339,10 @@ int command_store(int argc, char **argv)
 
 	err = config_parse(tables, argc, argv, &word, &n_words, &why);
 	if (err == 1) {
-		puts("usage: underspan store --path=DIR [OPTIONS]\n\n"
-		     "Serves an embedded ClickHouse over its HTTP interface. The user is "
-		     "'default',\n"
-		     "the password is created at the first start, in DIR/password.\n"
-		     "With --otlp a service's spans need no collector:\n"
-		     "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318\n"
-		     "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n");
-		config_print_help(tables);
+		print_help(tables);
 		return EXIT_DONE;
 	}
-	if (!err && n_words && !config.path && word[0] != '-')
-		err = why_fail(&why, EINVAL,
-			       "unexpected argument '%.200s': for the directory, underspan store "
-			       "--path=%.200s",
-			       word, word);
-	if (!err && n_words)
-		err = why_fail(&why, EINVAL,
-			       "unexpected argument '%.200s'; an option's value follows '=': "
-			       "underspan store --path=DIR --otlp=HOST:PORT",
-			       word);
-	if (!err && !config.path)
-		err = why_fail(&why, EINVAL, "path: which directory? underspan store --path=DIR");
+	err = err ?: check_arguments(word, n_words, &why);
 	if (err) {
 		log_error("%s", why.text);
 		notify_parent("failed", why.text);
@@ -330,13 +352,7 @@ int command_store(int argc, char **argv)
 	log_set_level((enum log_level)config.log_level);
 	/* started through /proc/self/exe: sets the process name */
 	prctl(PR_SET_NAME, "underspan-store");
-	/* blocked in all threads, since set before the first; taken by sigwaitinfo() */
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &signals, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	block_signals(&signals);
 	err = run(&signals, &why);
 	if (err) {
 		/* otherwise reported by the parent */
