@@ -113,7 +113,7 @@ static void each_second(void)
 	pthread_mutex_lock(&lock);
 	for (const struct watched *w = watched_first(); w; w = w->next) {
 		if (w->live || (w->named && w->there))
-			top_sums_process(&sums, w->host_pid);
+			top_entry_of_process(&sums, w->host_pid);
 	}
 	top_sums_publish(&sums, lacking_now(), clock_monotonic_ns());
 	pthread_mutex_unlock(&lock);
