@@ -100,6 +100,8 @@ static void two_locks(void **state)
 	assert_true(number(json_array_get(wakers, 0), "held_ms") == 30);
 	assert_true(number(json_array_get(wakers, 1), "host_tid") == 1);
 	assert_true(number(json_array_get(wakers, 1), "held_ms") == 20);
+	assert_true(json_is_true(json_object_get(lock_at(report, 0), "sampled")));
+	assert_true(json_is_false(json_object_get(lock_at(report, 1), "sampled")));
 	assert_true(number(lock_at(report, 1), "ms") == 5);
 	assert_int_equal(json_array_size(json_object_get(lock_at(report, 1), "wakers")), 0);
 	assert_int_equal(json_array_size(json_object_get(report, "storms")), 0);

@@ -76,11 +76,16 @@ const char *locks_place(struct column_strings py_stack, struct column_strings us
  * {"locks": [...], "storms": [...], "left_out": waits beyond the limit}; longest sum first, at most
  * a few hundred. NULL: out of memory. Reorders the waits.
  *
- * locks: address (text; null: not known), message, host, host_pid, place, waits, ms, longest_ms,
- * threads, at_once (threads that waited at the same time, at most), wakers: [{thread, host_tid,
- * times, held_ms}], places: [{place, waits, ms}]
+ * locks: address (text; null: not known), message, sampled, host, host_pid, place, waits, ms,
+ * longest_ms, threads, at_once (threads that waited at the same time, at most), wakers: [{thread,
+ * host_tid, times, held_ms}], places: [{place, waits, ms}].
+ *
+ * sampled: waits are missing, for which weights stand; threads, at_once and held_ms are then least
+ * values.
+ *
  * held_ms: the time others waited, from the wake-up before until the thread woke one; null for
- * messages
+ * messages.
+ *
  * storms: kind (convoy, herd), threads, said, ...
  */
 json_t *locks_report(struct lock_waits *locks);

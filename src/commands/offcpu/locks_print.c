@@ -12,6 +12,7 @@ enum { LINE_MAX_BYTES = 1024, WAKERS_SHOWN = 2 };
 static void add_wakers(char *line, size_t size, const json_t *lock)
 {
 	const json_t *wakers = json_object_get(lock, "wakers"), *waker;
+	bool sampled = json_is_true(json_object_get(lock, "sampled"));
 	bool held = report_has(json_array_get(wakers, 0), "held_ms");
 	size_t i, at;
 
@@ -26,8 +27,8 @@ static void add_wakers(char *line, size_t size, const json_t *lock)
 			 report_text(waker, "thread"), report_number(waker, "times"));
 		at = strlen(line);
 		if (held)
-			snprintf(line + at, size - at, ", others waited %.1f ms)",
-				 report_number(waker, "held_ms"));
+			snprintf(line + at, size - at, ", others waited %s%.1f ms)",
+				 sampled ? "at least " : "", report_number(waker, "held_ms"));
 		else
 			snprintf(line + at, size - at, ")");
 	}
@@ -40,6 +41,7 @@ static void add_wakers(char *line, size_t size, const json_t *lock)
 static void print_lock(const json_t *lock, FILE *out)
 {
 	char line[LINE_MAX_BYTES], clean[LINE_MAX_BYTES];
+	const char *least = json_is_true(json_object_get(lock, "sampled")) ? "+" : " ";
 	const char *address = json_string_value(json_object_get(lock, "address"));
 
 	snprintf(line, sizeof(line), "%s, in %.300s",
@@ -49,9 +51,10 @@ static void print_lock(const json_t *lock, FILE *out)
 		 report_text(lock, "place"));
 	add_wakers(line, sizeof(line), lock);
 	text_printable(clean, sizeof(clean), line);
-	fprintf(out, "%12.3f  %8.0f  %12.3f  %7.0f  %7.0f  %s\n", report_number(lock, "ms"),
+	fprintf(out, "%12.3f  %8.0f  %12.3f  %7.0f%s %7.0f%s %s\n", report_number(lock, "ms"),
 		report_number(lock, "waits"), report_number(lock, "longest_ms"),
-		report_number(lock, "threads"), report_number(lock, "at_once"), clean);
+		report_number(lock, "threads"), least, report_number(lock, "at_once"), least,
+		clean);
 }
 
 static void print_storms(const json_t *report, FILE *out)
@@ -66,6 +69,7 @@ static void print_storms(const json_t *report, FILE *out)
 void locks_print(const json_t *report, size_t lines, FILE *out)
 {
 	const json_t *locks = json_object_get(report, "locks"), *lock;
+	bool sampled = false;
 	size_t i;
 
 	print_storms(report, out);
@@ -74,12 +78,20 @@ void locks_print(const json_t *report, size_t lines, FILE *out)
 	fprintf(out, "%12s  %8s  %12s  %7s  %7s  %s\n", "ms", "waits", "longest, ms", "threads",
 		"at once", "lock: where; which thread ended the waits");
 	json_array_foreach (locks, i, lock) {
-		if (i < lines)
-			print_lock(lock, out);
+		if (i >= lines)
+			continue;
+		print_lock(lock, out);
+		sampled |= json_is_true(json_object_get(lock, "sampled"));
 	}
 	if (i > lines)
 		fprintf(out, "%zu more locks\n", i - lines);
 	if (report_number(report, "left_out") > 0)
-		fprintf(out, "%.0f shorter waits are not included\n",
+		fprintf(out, "%.0f more waits are not included, for their number\n",
 			report_number(report, "left_out"));
+	fputs("These are single waits, of off_cpu.min_duration_us and longer; shorter ones are in "
+	      "the sums of the stacks only.\n",
+	      out);
+	if (sampled)
+		fputs("+: of a sample, whose weights make waits and ms right; a least value\n",
+		      out);
 }

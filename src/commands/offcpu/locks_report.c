@@ -104,6 +104,17 @@ struct part {
 	UT_hash_handle hh;
 };
 
+static void free_parts(struct part **parts)
+{
+	struct part *part, *next;
+
+	HASH_ITER(hh, *parts, part, next)
+	{
+		HASH_DEL(*parts, part);
+		free(part);
+	}
+}
+
 static struct part *part_of(struct part **parts, uint64_t key, const struct lock_text *text)
 {
 	struct part *part;
@@ -130,16 +141,14 @@ static int by_time(const struct part *a, const struct part *b)
 static json_t *json_of_parts(struct part **parts, json_t *(*json_of)(const struct part *))
 {
 	json_t *list = json_array();
-	struct part *part, *next;
 
 	HASH_SORT(*parts, by_time);
-	HASH_ITER(hh, *parts, part, next)
-	{
-		if (json_array_size(list) < LIST_MAX)
-			json_array_append_new(list, json_of(part));
-		HASH_DEL(*parts, part);
-		free(part);
+	for (struct part *part = *parts; part && json_array_size(list) < LIST_MAX;
+	     part = part->hh.next) {
+		if (json_array_append_new(list, json_of(part)))
+			break;
 	}
+	free_parts(parts);
 	return list;
 }
 
@@ -161,6 +170,7 @@ static json_t *json_of_sender(const struct part *p)
 			 (json_int_t)p->key, "times", p->times, "held_ms");
 }
 
+/* NULL: out of memory. */
 static json_t *places_of(const struct lock_record *r, size_t n)
 {
 	struct part *parts = NULL;
@@ -168,8 +178,10 @@ static json_t *places_of(const struct lock_record *r, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct part *part = part_of(&parts, (uintptr_t)r[i].place, r[i].place);
 
-		if (!part)
-			continue;
+		if (!part) {
+			free_parts(&parts);
+			return NULL;
+		}
 		part->times += r[i].weight;
 		part->us += (double)(r[i].end_us - r[i].begin_us) * r[i].weight;
 	}
@@ -186,10 +198,12 @@ static int64_t *open_since(const struct lock_record *r, size_t n)
 	return since;
 }
 
+/* NULL: out of memory. */
 static json_t *wakers_of(const struct lock_record *r, size_t n, bool known)
 {
 	struct part *parts = NULL;
-	int64_t *since = open_since(r, n), last = INT64_MIN;
+	AUTO_FREE int64_t *since = open_since(r, n);
+	int64_t last = INT64_MIN;
 
 	for (size_t i = 0; since && i < n; i++) {
 		struct part *part;
@@ -197,26 +211,40 @@ static json_t *wakers_of(const struct lock_record *r, size_t n, bool known)
 		if (!r[i].waker_host_tid)
 			continue;
 		part = part_of(&parts, r[i].waker_host_tid, r[i].waker);
-		if (part) {
-			part->times += r[i].weight;
-			part->us += (double)(r[i].wake_us - (last > since[i] ? last : since[i]));
+		if (!part) {
+			free_parts(&parts);
+			return NULL;
 		}
+		part->times += r[i].weight;
+		part->us += (double)(r[i].wake_us - (last > since[i] ? last : since[i]));
 		last = r[i].wake_us;
 	}
-	free(since);
+	if (!since)
+		return NULL;
 	return json_of_parts(&parts, known ? json_of_waker : json_of_sender);
 }
 
-static json_t *json_of_lock(const struct lock_record *r, size_t n)
+/* Whether waits are missing for which the weights of others stand. */
+static bool is_sampled(const struct lock_record *r, size_t n)
 {
+	for (size_t i = 0; i < n; i++) {
+		if (r[i].weight > 1)
+			return true;
+	}
+	return false;
+}
+
+/* Takes the reference of `places`. */
+static json_t *pack_lock(const struct lock_record *r, size_t n, const struct queue *queue,
+			 json_t *places)
+{
+	size_t threads = count_threads(r, n);
+	json_t *wakers = threads ? wakers_of(r, n, r->of.address != 0) : NULL;
 	double waits = 0, us = 0;
 	int64_t longest = 0;
-	struct queue queue;
 	char address[32];
-	size_t threads = count_threads(r, n);
-	json_t *places = places_of(r, n), *lock;
 
-	if (!threads || longest_queue(r, n, &queue)) {
+	if (!wakers) {
 		json_decref(places);
 		return NULL;
 	}
@@ -228,16 +256,24 @@ static json_t *json_of_lock(const struct lock_record *r, size_t n)
 		longest = length > longest ? length : longest;
 	}
 	snprintf(address, sizeof(address), "0x%" PRIx64, r->of.address);
-	lock = json_pack("{s:s?, s:b, s:s#, s:I, s:O, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o}",
+	return json_pack("{s:s?, s:b, s:b, s:s#, s:I, s:O, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o}",
 			 "address", r->of.address ? address : NULL, "message", r->of.message,
-			 "host", r->of.process->text, (int)strcspn(r->of.process->text, "\n"),
-			 "host_pid", (json_int_t)r->of.host_pid, "place",
+			 "sampled", is_sampled(r, n), "host", r->of.process->text,
+			 (int)strcspn(r->of.process->text, "\n"), "host_pid",
+			 (json_int_t)r->of.host_pid, "place",
 			 json_object_get(json_array_get(places, 0), "place"), "waits", waits, "ms",
 			 us / 1000, "longest_ms", (double)longest / 1000, "threads",
-			 (json_int_t)threads, "at_once", (json_int_t)queue.threads, "at_us",
-			 (json_int_t)queue.at_us, "wakers", wakers_of(r, n, r->of.address != 0),
-			 "places", places);
-	return lock;
+			 (json_int_t)threads, "at_once", (json_int_t)queue->threads, "at_us",
+			 (json_int_t)queue->at_us, "wakers", wakers, "places", places);
+}
+
+/* NULL: out of memory. */
+static json_t *json_of_lock(const struct lock_record *r, size_t n)
+{
+	struct queue queue;
+	json_t *places = longest_queue(r, n, &queue) ? NULL : places_of(r, n);
+
+	return places ? pack_lock(r, n, &queue, places) : NULL;
 }
 
 /* ---- storms ---- */
@@ -322,13 +358,14 @@ static void add_herds(struct lock_waits *locks, json_t *storms)
 /* A thread without a name as a waker may have one as a waiter. */
 static void name_wakers(struct lock_waits *locks)
 {
-	struct part *names = NULL, *part, *next;
+	struct part *names = NULL, *part;
 
 	for (size_t i = 0; i < locks->n; i++) {
 		const struct lock_record *r = &locks->records[i];
 
-		if (r->thread_named)
-			part_of(&names, (uint64_t)r->of.host_pid << 32 | r->host_tid, r->thread);
+		if (r->thread_named &&
+		    !part_of(&names, (uint64_t)r->of.host_pid << 32 | r->host_tid, r->thread))
+			locks->failed = true;
 	}
 	for (size_t i = 0; i < locks->n; i++) {
 		struct lock_record *r = &locks->records[i];
@@ -338,11 +375,7 @@ static void name_wakers(struct lock_waits *locks)
 		if (part && !r->waker_named)
 			r->waker = part->text;
 	}
-	HASH_ITER(hh, names, part, next)
-	{
-		HASH_DEL(names, part);
-		free(part);
-	}
+	free_parts(&names);
 }
 
 static void add_lock(json_t *list, json_t *lock)
