@@ -125,7 +125,7 @@ def test_threads_missing(ask):
     ask.request(10, {"queue": 940, "cpu": 20}, tid=10, busy_threads=7, queue_depth=3)
     [cause] = causes(ask).values()
     assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "--threads" in cause["fix"]
-    assert cause["said"].endswith("all 8 threads that serve requests here were busy with other requests (100 % of that time)")
+    assert cause["said"].endswith("all 8 threads that serve requests in its process were busy with other requests (100 % of that time)")
     [request] = answer(ask, "77")["requests"]
     assert [(m["path"], m["requests"], m["threads"], m["held_ms"], m["longest_ms"]) for m in request["meanwhile"]] == [
         ("/slow", 6, 6, 6 * 940, 950), ("/report", 2, 2, 2 * 940, 950)]
@@ -141,13 +141,13 @@ def test_threads_are_not_missing(ask):
     ask.request(10, {"queue": 890, "cpu": 20}, tid=11, busy_threads=1)
     [cause] = causes(ask).values()
     assert (cause["cause"], cause["fix"]) == ("queue", "")
-    assert cause["said"].endswith("although the 2 threads that serve requests here were busy with other requests only 55 % of that time: the cause is not known")
+    assert cause["said"].endswith("although the 2 threads that serve requests in its process were busy with other requests only 55 % of that time: the cause is not known")
     # requests during the wait in the accept queue are no reason for the wait in the second queue, nor vice
     # versa
     ask.request(3000, {"sleep": 500}, request_id=102, tid=10, pid=17)
     ask.request(3000, {"accept_queue": 480, "queue": 400, "cpu": 20}, request_id=78, tid=10, pid=17)
     found = causes(ask, "78")
-    assert found["workers_missing"]["said"].endswith("the only thread that serves requests here was busy with other requests (100 % of that time)")
+    assert found["workers_missing"]["said"].endswith("the only thread that serves requests in its process was busy with other requests (100 % of that time)")
     assert "only 5 % of that time: the cause is not known" in found["queue"]["said"]
 
 
@@ -157,7 +157,7 @@ def test_threads_missing_by_sampled_requests(ask):
         ask.request(10 * i, {"cpu": 1}, request_id=100 + i, tid=10 + i % 2, weight=18)
     ask.request(0, {"queue": 100, "cpu": 1}, tid=10)
     [cause] = causes(ask).values()
-    assert cause["cause"] == "threads_missing" and "all 2 threads that serve requests here were busy with other requests (90 % of that time)" in cause["said"]
+    assert cause["cause"] == "threads_missing" and "all 2 threads that serve requests in its process were busy with other requests (90 % of that time)" in cause["said"]
 
 
 def test_the_thread_that_accepts_waited_for_the_gil(ask):

@@ -92,11 +92,12 @@ static bool kept_by_requests(const json_t *busy, struct cause *c, const char *wh
 {
 	long long threads = explain_number(busy, "threads");
 	double percent = json_number_value(json_object_get(busy, "busy_share")) * 100;
-	char whose[96] = "the only thread that serves requests here was";
+	char whose[96] = "the only thread that serves requests in its process was";
 
 	percent = percent > 100 ? 100 : percent; /* weights of sampled requests estimate */
 	if (threads > 1)
-		snprintf(whose, sizeof(whose), "%s%lld threads that serve requests here were",
+		snprintf(whose, sizeof(whose),
+			 "%s%lld threads that serve requests in its process were",
 			 explain_number(busy, "all_busy") ? "all " : "the ", threads);
 	if (explain_number(busy, "all_busy")) {
 		SAY(c, "%s: %s busy with other requests (%.0f %% of that time)", what, whose,
