@@ -64,9 +64,15 @@ def without_comments(text):
     return "\n".join(re.sub(r"^((?:[^']|'[^']*')*?) +-- .*", r"\1", line) for line in lines)
 
 
+def project_file(name):
+    """A file of the project's sql/ with what it includes."""
+    text = (HERE.parents[1] / "sql" / name).read_text()
+    return re.sub(r'(?m)^#include "(.*)"\n', lambda found: project_file(found[1]), text)
+
+
 def of_the_project(name):
     """A question of the project's sql/, with the dashboard's window and choice."""
-    text = without_comments((HERE.parents[1] / "sql" / name).read_text()).strip().rstrip(";")
+    text = without_comments(project_file(name)).strip().rstrip(";")
     for old, new in WINDOW.items():
         text = text.replace(old, new)
     for of, pattern, new in PARAMETERS:

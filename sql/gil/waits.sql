@@ -1,8 +1,6 @@
 -- Waits for the GIL by thread, from the sums of all waits, for `underspan gil --since`. Threads of a name are summed: of all processes of a
 -- service, or ({apart:UInt8}) of each process. tid: one of them, threads: how many.
 -- A row may precede the first reading of its thread's name: it has the name of later rows.
--- Which rows: they ended in the window, of the host, the pids (of their namespace or the host's); the lines behind --service: apply where a
--- service is asked for, those behind --spans: where the database also has spans. As in sql/offcpu/stacks.sql.
 SELECT
     service, process, process_pid, if(own_name != '', own_name, if(later_name != '', later_name, comm)) AS thread_name,
     uniqExact(of_host, of_pid, of_tid) AS threads,
@@ -25,16 +23,7 @@ FROM
             toUInt64(sum(p.forced_ns * toFloat64(p.weight))) AS told_ns,
             max(p.max_ns) AS longest_ns
         FROM ebpf_gil_wait_profile AS p
-        WHERE p.end_time >= {from:DateTime64(6, 'UTC')} AND p.end_time < {to:DateTime64(6, 'UTC')}
-            AND p.start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND p.start_time < {to:DateTime64(6, 'UTC')}
-            AND ({host:String} = '' OR p.host = {host:String})
-            AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, p.pid) OR has({pids:Array(UInt32)}, p.host_pid))
-            --service: AND (p.service = {service:String}
-            --spans:       OR (toString(p.host), toString(p.container_id), p.pid) IN (SELECT host, container_id, pid FROM otel_span
-            --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-            --spans:       OR (toString(p.boot_id), p.pidns, p.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
-            --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-            --service: )
+#include "window/chosen.inc"
         GROUP BY of_host, of_pid, of_tid, own_pid, own_host_tid, service, process, process_pid, own_name, comm
     )
 )

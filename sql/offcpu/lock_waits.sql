@@ -1,7 +1,6 @@
 -- Waits for locks, longest first, then waits for work, for `underspan offcpu --since`: of the rows, which are waits of off_cpu.min_duration_us
 -- and longer. Of each stack the innermost frames: those of the lock itself, and the code around it. all_waits: other than for work, including
 -- those beyond the limit.
--- Which rows: as in stacks.sql.
 SELECT
     toString(p.host) AS host, toString(p.boot_id) AS boot_id, p.host_pid AS host_pid, p.host_tid AS host_tid,
     if(p.thread_name != '', toString(p.thread_name), toString(p.comm)) AS thread_name,
@@ -13,16 +12,7 @@ SELECT
     p.weight AS weight, p.idle AS idle, p.thread_name != '' AS thread_named, p.waker_thread_name != '' AS waker_named,
     sum(if(p.idle, 0, p.weight)) OVER () AS all_waits
 FROM ebpf_off_cpu AS p
-WHERE p.end_time >= {from:DateTime64(6, 'UTC')} AND p.end_time < {to:DateTime64(6, 'UTC')}
-    AND p.start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND p.start_time < {to:DateTime64(6, 'UTC')}
-    AND ({host:String} = '' OR p.host = {host:String})
-    AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, p.pid) OR has({pids:Array(UInt32)}, p.host_pid))
+#include "window/chosen.inc"
     AND p.cause = 'lock'
-    --service: AND (p.service = {service:String}
-    --spans:       OR (toString(p.host), toString(p.container_id), p.pid) IN (SELECT host, container_id, pid FROM otel_span
-    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --spans:       OR (toString(p.boot_id), p.pidns, p.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
-    --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --service: )
 ORDER BY idle, p.duration_ns DESC, begin_us, host_tid
 LIMIT {limit:UInt32}

@@ -1,9 +1,7 @@
 -- Time off the CPU by thread, cause and stack, longest first, for `underspan offcpu --since`. Threads of a name are summed: of all processes
 -- of a service, or ({apart:UInt8}) of each process. A row may precede the first reading of its thread's name: it has the name of later
 -- rows. Native frames only where no Python stack is known, as in a live measurement, or ({mixed:UInt8}) beside it.
--- Which rows: intervals of the sums that ended in the window, of the host, the pids (of their namespace or the host's); the lines
--- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
--- folder choose alike. bytes_to_here bounds the answer: what is left out is in totals.sql.
+-- bytes_to_here bounds the answer: what is left out is in totals.sql.
 SELECT
     service, process, host_pid, thread_name, cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack,
     off_ns
@@ -41,16 +39,7 @@ FROM
                     arrayMap(f -> toString(f), if({wakers:UInt8}, p.waker_stack, [])) AS waker_stack,
                     toUInt64(sum(p.off_ns * toFloat64(p.weight))) AS ns
                 FROM ebpf_off_cpu_profile AS p
-                WHERE p.end_time >= {from:DateTime64(6, 'UTC')} AND p.end_time < {to:DateTime64(6, 'UTC')}
-                    AND p.start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND p.start_time < {to:DateTime64(6, 'UTC')}
-                    AND ({host:String} = '' OR p.host = {host:String})
-                    AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, p.pid) OR has({pids:Array(UInt32)}, p.host_pid))
-                    --service: AND (p.service = {service:String}
-                    --spans:       OR (toString(p.host), toString(p.container_id), p.pid) IN (SELECT host, container_id, pid FROM otel_span
-                    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-                    --spans:       OR (toString(p.boot_id), p.pidns, p.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
-                    --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-                    --service: )
+#include "window/chosen.inc"
                 GROUP BY of_host, of_pid, of_tid, service, process, own_name, comm, cause, idle, syscall, native, py_stack,
                     waker_host_tid, waker_thread_name, waker_stack
             )

@@ -1,9 +1,6 @@
 -- The endpoints with most of a column in sum ({by}: hidden_ms or a part), for `underspan requests`. Numbers, UUIDs and long hexadecimal
 -- segments of a path are '*'. Sums and quantiles count each row `weight` times; a sum is NULL where no row has a value, and
 -- <part>_unmeasured counts the requests without one. server_ns: without the waits for the client.
--- Which requests: they ended in the window, of the host, the pids (of their namespace or the host's), the path's prefix; the lines
--- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
--- folder choose alike.
 WITH
     toFloat64(r.weight) AS w,
     toUInt64(round(w * 1000)) AS thousandths, -- quantiles need integer weights
@@ -33,20 +30,7 @@ SELECT
     sum(r.{by:Identifier} * w) AS by_sum,
     count() OVER () AS endpoints
 FROM ebpf_request AS r
-WHERE r.end_time >= {from:DateTime64(6, 'UTC')} AND r.end_time < {to:DateTime64(6, 'UTC')}
-    AND r.start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND r.start_time < {to:DateTime64(6, 'UTC')}
-    AND ({host:String} = '' OR r.host = {host:String})
-    AND ({path:String} = '' OR startsWith(r.path, {path:String}))
-    AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, r.pid) OR has({pids:Array(UInt32)}, r.host_pid))
-    --service: AND (r.service = {service:String}
-    --spans:       OR (toString(r.host), toString(r.container_id), r.pid) IN (SELECT host, container_id, pid FROM otel_span
-    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --spans:       OR (toString(r.boot_id), r.pidns, r.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
-    --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --spans:       OR (r.trace_id, r.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-    --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-    --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --service: )
+#include "requests/chosen.inc"
 GROUP BY method, endpoint, server_port
 ORDER BY by_sum DESC NULLS LAST, server_sum_ns DESC, endpoint, method, server_port
 LIMIT {top:UInt32}

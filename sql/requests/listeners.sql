@@ -2,9 +2,6 @@
 -- threads seen to run requests, for `underspan requests`. service_ns: a request's time without its waits before the handler.
 -- on_loops: requests of event loops, which share a thread; all other figures are without them. connections and thread_rows: in
 -- minutes; a server that makes a thread per connection has one connection a thread. peak_arrivals: those of the busiest second.
--- Which requests: they ended in the window, of the host, the pids (of their namespace or the host's), the path's prefix; the lines
--- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
--- folder choose alike.
 SELECT
     host, container_id, netns, kind, server_port, comm,
     sum(w) AS requests,
@@ -25,8 +22,8 @@ FROM
         toUnixTimestamp64Micro(start_time)
             + if(ifNull(client_wait_ns, 0) > 0, intDiv(ifNull(accept_queue_ns, 0) + ifNull(client_wait_ns, 0), 1000), 0) AS arrival_us
     SELECT
-        toString(ebpf_request.host) AS host, toString(ebpf_request.container_id) AS container_id, netns, if(family = 'unix', 'unix', 'tcp') AS kind,
-        server_port, toString(ebpf_request.comm) AS comm, toStartOfMinute(end_time) AS minute,
+        toString(r.host) AS host, toString(r.container_id) AS container_id, netns, if(family = 'unix', 'unix', 'tcp') AS kind,
+        server_port, toString(r.comm) AS comm, toStartOfMinute(end_time) AS minute,
         sumIf(weighted, of_thread) AS w,
         sumIf(weighted, NOT of_thread) AS w_loop,
         sumIf((duration_ns - ifNull(client_wait_ns, 0) - waited_ns) * weighted, of_thread) AS service_sum_ns,
@@ -36,21 +33,8 @@ FROM
         sumMapIf([intDiv(arrival_us, 1000000)], [weighted], of_thread) AS by_second,
         by_second.1 AS seconds, by_second.2 AS arrivals,
         max(queue_depth) AS depth
-    FROM ebpf_request
-    WHERE ebpf_request.end_time >= {from:DateTime64(6, 'UTC')} AND ebpf_request.end_time < {to:DateTime64(6, 'UTC')}
-        AND ebpf_request.start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND ebpf_request.start_time < {to:DateTime64(6, 'UTC')}
-        AND ({host:String} = '' OR ebpf_request.host = {host:String})
-        AND ({path:String} = '' OR startsWith(ebpf_request.path, {path:String}))
-        AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, ebpf_request.pid) OR has({pids:Array(UInt32)}, ebpf_request.host_pid))
-        --service: AND (ebpf_request.service = {service:String}
-        --spans:       OR (toString(ebpf_request.host), toString(ebpf_request.container_id), ebpf_request.pid) IN (SELECT host, container_id, pid FROM otel_span
-        --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-        --spans:       OR (toString(ebpf_request.boot_id), ebpf_request.pidns, ebpf_request.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
-        --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-        --spans:       OR (ebpf_request.trace_id, ebpf_request.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-        --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-        --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-        --service: )
+    FROM ebpf_request AS r
+#include "requests/chosen.inc"
     GROUP BY host, container_id, netns, kind, server_port, comm, minute
 )
 GROUP BY host, container_id, netns, kind, server_port, comm

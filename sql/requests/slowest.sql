@@ -1,7 +1,4 @@
 -- The requests with most of a column ({by}: server_ms or a part), for `underspan requests`.
--- Which requests: they ended in the window, of the host, the pids (of their namespace or the host's), the path's prefix; the lines
--- behind --service: apply where a service is asked for, those behind --spans: where the database also has spans. All files of this
--- folder choose alike.
 SELECT
     toString(r.request_id) AS request_id,
     r.trace_id AS trace_id, r.parent_span_id AS parent_span_id, r.host AS host, r.container_id AS container_id, r.pod_uid AS pod_uid,
@@ -19,39 +16,13 @@ SELECT
     r.loop_busy_ns AS loop_busy_ns, r.client_slow_ns AS client_slow_ns,
     r.net_peer_ip AS net_peer_ip, r.net_peer_port AS net_peer_port, r.net_peer_ns AS net_peer_ns, r.not_measured AS not_measured
 FROM ebpf_request AS r
-WHERE r.end_time >= {from:DateTime64(6, 'UTC')} AND r.end_time < {to:DateTime64(6, 'UTC')}
-    AND r.start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND r.start_time < {to:DateTime64(6, 'UTC')}
-    AND ({host:String} = '' OR r.host = {host:String})
-    AND ({path:String} = '' OR startsWith(r.path, {path:String}))
-    AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, r.pid) OR has({pids:Array(UInt32)}, r.host_pid))
-    --service: AND (r.service = {service:String}
-    --spans:       OR (toString(r.host), toString(r.container_id), r.pid) IN (SELECT host, container_id, pid FROM otel_span
-    --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --spans:       OR (toString(r.boot_id), r.pidns, r.pid) IN (SELECT boot_id, pidns, pid FROM otel_span
-    --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --spans:       OR (r.trace_id, r.parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-    --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-    --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-    --service: )
+#include "requests/chosen.inc"
     -- the parts are read of the few that are shown
     AND r.request_id IN
     (
         SELECT request_id
-        FROM ebpf_request
-        WHERE end_time >= {from:DateTime64(6, 'UTC')} AND end_time < {to:DateTime64(6, 'UTC')}
-            AND start_time > {from:DateTime64(6, 'UTC')} - INTERVAL 1 DAY AND start_time < {to:DateTime64(6, 'UTC')}
-            AND ({host:String} = '' OR host = {host:String})
-            AND ({path:String} = '' OR startsWith(path, {path:String}))
-            AND (empty({pids:Array(UInt32)}) OR has({pids:Array(UInt32)}, pid) OR has({pids:Array(UInt32)}, host_pid))
-            --service: AND (service = {service:String}
-            --spans:       OR (toString(host), toString(container_id), pid) IN (SELECT host, container_id, pid FROM otel_span
-            --spans:           WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-            --spans:       OR (toString(boot_id), pidns, pid) IN (SELECT boot_id, pidns, pid FROM otel_span
-            --spans:           WHERE boot_id != '' AND service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-            --spans:       OR (trace_id, parent_span_id) IN (SELECT trace_id, parent_id FROM otel_span
-            --spans:           WHERE service = {service:String} AND kind = 'server' AND parent_id != ''
-            --spans:               AND time >= {from:DateTime64(6, 'UTC')} - INTERVAL 1 HOUR AND time < {to:DateTime64(6, 'UTC')})
-            --service: )
+        FROM ebpf_request AS r
+#include "requests/chosen.inc"
             AND {by:Identifier} > 0
         ORDER BY {by:Identifier} DESC
         LIMIT {top:UInt32}

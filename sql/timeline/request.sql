@@ -1,6 +1,4 @@
 -- Requests with all parts, for `underspan timeline --since`: the longest first, as a file holds only so many of each kind.
--- Which rows: they ended in the window, of the host, the pids (of their namespace or the host's); the lines behind --service: apply where a
--- service is asked for, those behind --spans: where the database also has spans. As in sql/offcpu/stacks.sql.
 SELECT
 #include "timeline/thread.inc"
     toString(p.request_id) AS request_id, p.trace_id AS trace_id, p.span_id AS span_id, p.method AS method, substring(p.path, 1, 500) AS path,
@@ -11,6 +9,6 @@ SELECT
     p.disk_ns AS disk_ns, p.fault_ns AS fault_ns, p.sleep_ns AS sleep_ns, p.pipe_ns AS pipe_ns, p.child_ns AS child_ns, p.other_ns AS other_ns,
     p.await_ns AS await_ns, p.loop_busy_ns AS loop_busy_ns, p.client_slow_ns AS client_slow_ns
 FROM ebpf_request AS p
-#include "timeline/chosen.inc"
+#include "window/chosen.inc"
 ORDER BY duration_ns DESC, start_us, host_tid
 LIMIT {limit:UInt32}

@@ -1,6 +1,4 @@
 -- Collections by thread and line, for `underspan top --since`. The line: the innermost of the application.
--- Which rows: they ended in the window, of the host, the pids (of their namespace or the host's); the lines behind --service: apply where a
--- service is asked for, those behind --spans: where the database also has spans. As in sql/offcpu/stacks.sql.
 #include "top/named.inc"
     gc_ns
 FROM
@@ -9,7 +7,7 @@ FROM
 #include "top/thread.inc"
         sum(p.duration_ns * toFloat64(p.weight)) AS gc_ns
     FROM ebpf_gc_pause AS p
-#include "timeline/chosen.inc"
+#include "window/chosen.inc"
         AND p.host_pid != 0
     GROUP BY host, host_pid, host_tid, main, comm, service, own_name, line
 )

@@ -1,8 +1,6 @@
 -- Requests by process with the sums of their parts, for `underspan top --since`. busy_max: threads, with the one that read the request;
 -- waiting_max: connections that waited; each the most that a request met when read. A part is the sum over the requests of which it
 -- is known; lacked: the parts of which it is not known for all requests. NULL: not known of any.
--- Which rows: they ended in the window, of the host, the pids (of their namespace or the host's); the lines behind --service: apply where a
--- service is asked for, those behind --spans: where the database also has spans. As in sql/offcpu/stacks.sql.
 SELECT
     p.host AS host, p.host_pid AS host_pid, anyLast(p.comm) AS comm, anyLast(p.service) AS service,
     sum(toFloat64(p.weight)) AS requests, max(p.busy_threads) + 1 AS busy_max, max(p.queue_depth) AS waiting_max,
@@ -20,7 +18,7 @@ SELECT
     arrayFilter((part, n) -> n < count(), ['accept_queue', 'client_wait', 'queue', 'gil', 'gc_own', 'gc_sibling'],
         [count(p.accept_queue_ns), count(p.client_wait_ns), count(p.queue_ns), count(p.gil_ns), count(p.gc_own_ns), count(p.gc_sibling_ns)]) AS lacked
 FROM ebpf_request AS p
-#include "timeline/chosen.inc"
+#include "window/chosen.inc"
     AND p.host_pid != 0
 GROUP BY host, host_pid
 ORDER BY requests DESC, host, host_pid

@@ -1,6 +1,4 @@
 -- Time off the CPU by thread, cause and line, from the sums of all waits, for `underspan top --since`. The line: the innermost of the application.
--- Which rows: they ended in the window, of the host, the pids (of their namespace or the host's); the lines behind --service: apply where a
--- service is asked for, those behind --spans: where the database also has spans. As in sql/offcpu/stacks.sql.
 #include "top/named.inc"
     cause, idle, off_ns, runq_ns
 FROM
@@ -10,7 +8,7 @@ FROM
         toString(p.cause) AS cause, p.idle AS idle,
         sum(p.off_ns * toFloat64(p.weight)) AS off_ns, sum(least(p.runq_ns, p.off_ns) * toFloat64(p.weight)) AS runq_ns
     FROM ebpf_off_cpu_profile AS p
-#include "timeline/chosen.inc"
+#include "window/chosen.inc"
         AND p.host_pid != 0
     GROUP BY host, host_pid, host_tid, main, comm, service, own_name, line, cause, idle
 )

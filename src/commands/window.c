@@ -48,6 +48,27 @@ static const struct option options[] = {
 	  .arg = "NAME",
 	  .help = "only of this host",
 	  .otherwise = "all" },
+	{ .key = "namespace",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &window_choice.namespace,
+	  .arg = "NAME",
+	  .help = "only of this namespace of Kubernetes",
+	  .otherwise = "all" },
+	{ .key = "pod",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &window_choice.pod,
+	  .arg = "NAME",
+	  .help = "only of this pod",
+	  .otherwise = "all" },
+	{ .key = "container",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &window_choice.container,
+	  .arg = "NAME",
+	  .help = "only of this container of a pod, or of the container whose id begins so (12 characters or more)",
+	  .otherwise = "all" },
 };
 const struct option_table window_options = { options, ARRAY_SIZE(options) };
 
@@ -74,10 +95,16 @@ const struct option_table window_against_options = { against_options, ARRAY_SIZE
 
 /* ---- options ---- */
 
+static bool place_is_chosen(const struct window_choice *choice)
+{
+	return choice->namespace || choice->pod || choice->container;
+}
+
 bool window_is_chosen(void)
 {
 	return window_choice.since_ns || window_choice.until_ns || window_choice.host ||
-	       window_choice.service || window_against.since_ns || window_against.until_ns;
+	       window_choice.service || place_is_chosen(&window_choice) ||
+	       window_against.since_ns || window_against.until_ns;
 }
 
 bool window_has_database(void)
@@ -94,9 +121,10 @@ bool window_answers(void)
 int window_check_not_timed(struct why *why)
 {
 	return measure_is_timed()
-		       ? why_fail(why, EINVAL,
-				  "duration: -d measures now: leave out -d, or since, until, "
-				  "service, host and against-since, which choose from a database")
+		       ? why_fail(
+				 why, EINVAL,
+				 "duration: -d measures now: leave out -d, or since, until, "
+				 "service, host, pod and against-since, which choose from a database")
 		       : 0;
 }
 
@@ -144,14 +172,16 @@ static void uncomment(char *sql, const char *mark)
 }
 
 /* Heap. */
-static char *sql_of(const char *path, bool service, bool spans)
+static char *sql_of(const char *path, const struct window *w)
 {
 	char *sql = strdup(sql_file(path));
 
-	if (sql && service)
+	if (sql && w->service)
 		uncomment(sql, "--service: ");
-	if (sql && service && spans)
+	if (sql && w->service && !w->no_spans)
 		uncomment(sql, "--spans: ");
+	if (sql && (w->namespace || w->pod || w->container))
+		uncomment(sql, "--place: ");
 	return sql;
 }
 
@@ -181,10 +211,13 @@ int window_ask(struct window *w, const char *path, const struct clickhouse_param
 						       { "param_to", w->to },
 						       { "param_host", w->host ?: "" },
 						       { "param_service", w->service ?: "" },
+						       { "param_namespace", w->namespace ?: "" },
+						       { "param_pod", w->pod ?: "" },
+						       { "param_container", w->container ?: "" },
 						       { "param_pids", w->pids } };
-	AUTO_FREE char *sql = sql_of(path, w->service, !w->no_spans);
+	AUTO_FREE char *sql = sql_of(path, w);
 	struct clickhouse_reply reply;
-	size_t n = 5;
+	size_t n = 8;
 	int err;
 
 	if (!sql)
@@ -248,6 +281,9 @@ int window_open(struct window *w, const char *table, const struct pid_list *pids
 
 	*w = (struct window){ .host = window_choice.host,
 			      .service = window_choice.service,
+			      .namespace = window_choice.namespace,
+			      .pod = window_choice.pod,
+			      .container = window_choice.container,
 			      .table = table };
 	err = clickhouse_resolve(&clickhouse_config, &w->target, why);
 	if (err)
@@ -273,8 +309,9 @@ json_t *window_report(const struct window *w, const struct pid_list *pids)
 
 	for (size_t i = 0; i < pids->n; i++)
 		json_array_append_new(list, json_integer((json_int_t)pids->items[i]));
-	report = json_pack("{s:s, s:s, s:o, s:[]}", "host", w->host ?: "", "service",
-			   w->service ?: "", "pids", list, "notes");
+	report = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:[]}", "host", w->host ?: "", "service",
+			   w->service ?: "", "namespace", w->namespace ?: "", "pod", w->pod ?: "",
+			   "container", w->container ?: "", "pids", list, "notes");
 	add_times(w, report);
 	return report;
 }
@@ -391,4 +428,28 @@ int window_check_known(struct window *w, const char *tracker, struct why *why)
 			"nothing was measured: no agent watched a process of %s in that time; see "
 			"`underspan doctor` on the host",
 			w->pids);
+}
+
+int window_note_services(struct window *w, json_t *report, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "param_table", w->table }, { 0 } };
+	char list[1024] = "";
+	json_t *rows = NULL, *row;
+	size_t i, at = 0;
+	int err;
+
+	if (!w->service)
+		return 0;
+	err = window_ask(w, "window/services.sql", params, &rows, why);
+	json_array_foreach (rows, i, row) {
+		if (at < sizeof(list))
+			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%.100s",
+					       i ? ", " : "", report_text(row, "name"));
+	}
+	if (!err)
+		report_add_note(report,
+				"no row is of service %.200s; the services of that time: %s",
+				w->service, *list ? list : "none");
+	json_decref(rows);
+	return err;
 }

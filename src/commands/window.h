@@ -15,6 +15,7 @@
 struct window_choice {
 	uint64_t since_ns, until_ns; /* ago; 0: not given */
 	char *host, *service;	     /* NULL: all */
+	char *namespace, *pod, *container;
 };
 extern struct window_choice window_choice;
 extern const struct option_table window_options;
@@ -28,8 +29,9 @@ struct window {
 	struct clickhouse_target target;
 	struct clickhouse_client *client;
 	const char *host, *service; /* NULL: all */
-	const char *table;	    /* named if the database lacks the table */
-	int64_t now_us;		    /* of the database's clock */
+	const char *namespace, *pod, *container;
+	const char *table; /* named if the database lacks the table */
+	int64_t now_us;	   /* of the database's clock */
 	int64_t from_us, to_us;
 	char from[32], to[32];
 	char *pids;    /* heap */
@@ -55,7 +57,7 @@ int window_complete(struct why *why);
 /* Connects; the window is that of `window_choice`. To be closed also after an error. */
 int window_open(struct window *w, const char *table, const struct pid_list *pids, struct why *why);
 
-/* The begin of a report: from_us, to_us, host, service, pids, no notes. Released by the caller. */
+/* The begin of a report: from_us, to_us, what was chosen, no notes. Released by the caller. */
 json_t *window_report(const struct window *w, const struct pid_list *pids);
 
 /*
@@ -68,8 +70,9 @@ int window_read_both(struct window *w, json_t *report, window_read *read, void *
 
 /*
  * Rows of a file of sql/: an array, released by the caller. Parameters of all files: from, to,
- * host, service, pids; `more`: others, ends with {0}. Lines behind "--service: " and "--spans: "
- * apply where a service is asked for, and where the database has spans as well.
+ * host, service, pids, namespace, pod, container; `more`: others, ends with {0}. Lines behind
+ * "--service: ", "--place: " and "--spans: " apply where a service is asked for, a namespace, pod
+ * or container, and where the database has spans as well.
  */
 int window_ask(struct window *w, const char *path, const struct clickhouse_param *more,
 	       json_t **ret_rows, struct why *why);
@@ -90,6 +93,9 @@ int window_not_measured(const json_t *report, const char *tracker, struct why *w
  * any).
  */
 int window_check_known(struct window *w, const char *tracker, struct why *why);
+
+/* For a window without rows: a note with the services that have some, if one was asked for. */
+int window_note_services(struct window *w, json_t *report, struct why *why);
 
 void window_close(struct window *w);
 

@@ -10,6 +10,18 @@
 
 enum { PIDS_SHOWN = 16 };
 
+static void add_place(FILE *out, const json_t *report)
+{
+	static const char *const names[] = { "namespace", "pod", "container" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *name = report_text(report, names[i]);
+
+		if (*name)
+			fprintf(out, ", %s %.200s", names[i], name);
+	}
+}
+
 void window_text(const json_t *report, char *buf, size_t size)
 {
 	const json_t *pids = json_object_get(report, "pids"), *pid;
@@ -32,6 +44,7 @@ void window_text(const json_t *report, char *buf, size_t size)
 		fprintf(out, " and %zu more", n_pids - PIDS_SHOWN);
 	if (*service)
 		fprintf(out, "%sservice %.200s", n_pids ? " of " : "", service);
+	add_place(out, report);
 	if (*host)
 		fprintf(out, " on %.200s", host);
 	fclose(out);

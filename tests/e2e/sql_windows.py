@@ -2,6 +2,7 @@
 """The files of sql/gil, offcpu, requests, timeline, top, window and doctor: questions of commands about a window. FILES: path below
 sql/ -> a function of (rows by table, window) that returns the whole result as dicts, the rank of a row in the order of the answer, and the
 column that is asked for. Values that the database may choose freely among several are sets."""
+import collections
 import re
 from typing import NamedTuple
 
@@ -326,6 +327,13 @@ def measured(known, w):
 
 
 # ---- window, doctor ----
+
+@question("window", lambda row: [-row["row_count"], row["name"]])
+def services(known, w):
+    found = collections.Counter(r["service"] for r in w._replace(pids=()).of(known["ebpf_off_cpu"]) if r["service"])
+    assert len(found) < 10
+    return [{"name": name, "row_count": n} for name, n in found.items()]
+
 
 @question("window", by_columns("host"))
 def coverage(known, w):

@@ -117,7 +117,7 @@ def test_the_text(ask):
         return f"{first:<{14 + gap}}{what:<{46 - gap}} {status:>6} {total:>12}"
 
     expected = f"""\
-33 requests (5 rows) ended in 7200 s
+all services on h1: 33 requests (5 rows) ended in 7200 s
 
 Slowest requests, the time spent waiting for the client left out of the order
 {line("UTC", "request", "status", "total, ms")}
@@ -414,12 +414,13 @@ def test_live_without_an_answer(cleanup):
 
 
 def test_files_choose_alike():
-    """The condition on the rows is the same in every file of sql/requests; in every file of sql/gil and sql/offcpu, but for the cause."""
-    for folders in ("requests",), ("gil", "offcpu"):
-        conditions = set()
-        for path in [path for folder in folders for path in (pathlib.Path(ROOT) / "sql" / folder).glob("*.sql")]:
-            found = re.findall(r"(?m)^ *WHERE.*?--service: \)\n", path.read_text(), re.S)
-            assert found, path
-            for text in found:
-                conditions.add(re.sub(r"\s+", " ", re.sub(r"\b(p|r|ebpf_request)\.", "", text)).replace(" AND cause = 'lock'", "").strip())
-        assert len(conditions) == 1, conditions
+    """Rows of a window are chosen by one condition, in every file; requests also by path and by the trace that they carry."""
+    sql = pathlib.Path(ROOT) / "sql"
+    for path in [path for folder in ("gil", "offcpu", "requests", "timeline", "top") for path in (sql / folder).glob("*.sql")]:
+        text = path.read_text()
+        if path.name != "measured.sql":  # of trackers, not of rows
+            assert re.search(r'(?m)^#include "(window|requests)/chosen.inc"$', text) and "{from:" not in text, path
+    rows, requests = ((sql / folder / "chosen.inc").read_text().split("WHERE", 1)[1] for folder in ("window", "requests"))
+    of_path = "    AND ({path:String} = '' OR startsWith(r.path, {path:String}))\n"
+    of_trace = re.search(r" *--spans: +OR \(r.trace_id(.*\n){3}", requests)[0]
+    assert requests.replace(of_path, "").replace(of_trace, "").replace("r.", "p.") == rows

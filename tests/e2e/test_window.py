@@ -115,6 +115,44 @@ def test_stacks_of_a_window(known):
     assert woken == {("MainThread", *NAPS[1:], "--", "[no thread: a timer or a device]"): 3_000}
 
 
+def test_pods_and_containers(known):
+    """Each command's answers of a namespace, a pod, a container: the rows of that alone."""
+    known.agent(-200_000, 300, trackers=["request"])
+    here = {"namespace": "prod", "pod": "shop-1", "container": "web", "container_id": "c" * 64}
+    places = [here, {**here, "namespace": "test"}, {**here, "pod": "shop-2"}, {**here, "container": "side", "container_id": "d" * 64}]
+    for i, place in enumerate(places):
+        known.off(10, 2**i, name=f"at {i}", **place)
+        known.waits(10, 2**i, name=f"at {i}", **place)
+        known.wait(10, 2**i, [(9, 2**i, f"at {i}")], **place)
+        known.insert("ebpf_request", {
+            "host": "h1", "pid": 7, "tid": 8, "host_pid": 107, "host_tid": 108, "comm": "python", "service": "shop", "request_id": 1000 + i,
+            "start_time": known.moment(10_000), "end_time": known.moment(10_000 + 2**i), "duration_ns": 2**i * 10**6, "method": "GET",
+            "path": f"/at/{i}", "status": 200, **place})
+    for chosen, which in [(["--namespace=prod"], {0, 2, 3}), (["--pod=shop-1"], {0, 1, 3}), (["--container=web"], {0, 1, 2}),
+                          (["--container=dddddddddddd"], {3}), (["--container=d"], set()), (["--namespace=prod", "--pod=shop-1", "--container=web"], {0}),
+                          (["--pod=' OR 1=1"], set())]:
+        ms = sum(2**i for i in which)
+        off, gil, top = (known.json(command, *chosen, *window()) for command in ("offcpu", "gil", "top"))
+        assert (off["off_cpu_us"], gil["wait_ns"]) == (ms * 1000, ms * 1_000_000), (chosen, off, gil)
+        assert {t["thread_name"] for t in gil["threads"]} == {f"at {i}" for i in which}, (chosen, gil)
+        assert sum(h["wait_ns"] for h in gil["holders"]) == ms * 1_000_000, (chosen, gil)
+        assert round(sum(p["requests"] or 0 for p in top["processes"])) == len(which), (chosen, top)
+        requests = known.json("requests", *chosen, *window())
+        assert {r["path"] for r in requests["slowest"]} == {f"/at/{i}" for i in which} and requests["requests"] == len(which), (chosen, requests)
+    assert "pod shop-1" in known.command("offcpu", "--pod=shop-1", *window()).stdout
+
+
+def test_a_service_without_rows(known):
+    """A name with a typing error: the answer names the services of that time, most rows first."""
+    known.waits(10, 4)
+    for command, services in ("offcpu", "shop, other"), ("gil", "shop"), ("top", "shop, other"):
+        report = known.json(command, "--service=shpo", *window())
+        assert report["notes"] == [f"no row is of service shpo; the services of that time: {services}"], report
+    known.agent(-200_000, 300, trackers=["request"])
+    report = known.json("requests", "--service=shpo", *window())
+    assert report["notes"] == ["no row is of service shpo; the services of that time: none"], report
+
+
 def test_native_frames_below_python(known):
     """Frames of the interpreter and above have the Python frames in their place; a preempted thread has no native stack."""
     native = {"kernel_stack": ["futex_wait", "do_futex"], "user_stack": ["sem_wait", "acquire", "_PyEval_EvalFrameDefault", "main"]}

@@ -244,6 +244,8 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 		err = window_not_measured(report, "off_cpu", why);
 	if (!err && !rows)
 		err = window_check_known(r->window, "", why);
+	if (!err && !rows && times == report)
+		err = window_note_services(r->window, report, why);
 	if (!err && rows)
 		err = add_stacks(r, why);
 	if (!err && rows && times == report)

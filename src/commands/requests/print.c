@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "commands/request_parts.h"
+#include "commands/window_text.h"
 
 enum {
 	COLUMNS = 80,
@@ -434,9 +435,25 @@ static void print_not_measured(const json_t *report)
 		print_wrapped(json_string_value(row) ?: "", 0, 2);
 }
 
+/* What a window was chosen by: "service shop, pod shop-1 on web-1: ". */
+static void print_chosen(const json_t *report)
+{
+	static const char *const by[] = { "service", "namespace", "pod", "container", "host" };
+	bool any = json_array_size(json_object_get(report, "pids")) != 0;
+	char whose[800], clean[800];
+
+	for (size_t i = 0; i < ARRAY_SIZE(by); i++)
+		any |= *report_text(report, by[i]) != '\0';
+	if (!any || !json_object_get(report, "pod")) /* live: of the processes named */
+		return;
+	window_text(report, whose, sizeof(whose));
+	printf("%s: ", text_printable(clean, sizeof(clean), whose));
+}
+
 void requests_print(const json_t *report, const struct request_question *q)
 {
 	find_columns();
+	print_chosen(report);
 	printf("%.0f requests (%.0f rows) ended in ", report_number(report, "requests"),
 	       report_number(report, "rows"));
 	printf("%.0f s", (report_number(report, "to_us") - report_number(report, "from_us")) / 1e6);

@@ -66,7 +66,9 @@ static int add_listeners(struct request_window *w, json_t *report, const json_t 
 	int err;
 
 	if (w->question->path) { /* threads serve further paths as well */
-		report_add_note(report, "threads missing: not of a path alone, as the threads of a "
+		if (json_array_size(coverage))
+			report_add_note(report,
+					"threads missing: not of a path alone, as the threads of a "
 					"listener serve all paths; leave out --path");
 		return 0;
 	}
@@ -120,6 +122,8 @@ static int fill(struct request_window *w, json_t *report, struct why *why)
 	json_object_set_new(report, "endpoints", endpoints ?: json_array());
 	if (!err && !report_number(report, "rows") && measured_s <= 0)
 		err = window_not_measured(report, "request", why);
+	else if (!err && !report_number(report, "rows"))
+		err = window_note_services(&w->window, report, why);
 	json_object_set_new(report, "coverage", coverage ?: json_array());
 	if (!err && w->question->causes)
 		slow_causes_add(w->window.client, report);
@@ -186,11 +190,12 @@ static int make(struct request_window *w, json_t **ret_report, struct why *why)
 	int err;
 
 	set_texts(w);
-	report = json_pack("{s:I, s:I, s:s, s:[], s:[], s:[]}", "from_us",
-			   (json_int_t)w->window.from_us, "to_us", (json_int_t)w->window.to_us,
-			   "by", w->question->part < 0 ? "" : request_parts[w->question->part].name,
-			   "listeners", "not_measured", "notes");
-	if (!report)
+	report = window_report(&w->window, &w->question->pids);
+	if (json_object_update_new(
+		    report,
+		    json_pack("{s:s, s:[], s:[]}", "by",
+			      w->question->part < 0 ? "" : request_parts[w->question->part].name,
+			      "listeners", "not_measured")))
 		return why_fail(why, ENOMEM, "out of memory");
 	err = window_read_both(&w->window, report, read_window, w, why);
 	if (!err)

@@ -92,12 +92,19 @@ function inShort(slowest) {
   ]);
 }
 
+// What a window was chosen by.
+function chosenBy(report) {
+  const by = ["service", "namespace", "pod", "container", "host"].filter((name) => report[name]).map((name) => `${name} ${report[name]}`);
+  if ((report.pids || []).length) by.push(`pids ${report.pids.slice(0, 16).join(", ")}`);
+  return by.length ? `${by.join(", ")}: ` : "";
+}
+
 function showRequests(report) {
   const slowest = report.slowest || [], endpoints = report.endpoints || [], listeners = report.listeners || [];
   const seconds = (report.to_us - report.from_us) / 1e6;
   const cut = (report.endpoints_total || 0) - endpoints.length;
   return [
-    note(`${count(report.requests)} requests (${count(report.rows)} rows) ended in ${count(seconds)} s, until ${utc(report.to_us)} UTC`),
+    note(`${chosenBy(report)}${count(report.requests)} requests (${count(report.rows)} rows) ended in ${count(seconds)} s, until ${utc(report.to_us)} UTC`),
     slowest.some((r) => r.causes) ? section("Cause and fix of the slowest", inShort(slowest)) : null,
     partsLegend([...slowest.map((r) => partsOf(r)), ...endpoints.map((r) => partsOf(r, number(r.requests)))]),
     slowest.length ? section("Slowest requests", requestsTable(slowest)) : null,
