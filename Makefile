@@ -334,6 +334,7 @@ bench: ## OVERHEAD: the agent's cost by workload, beside peers, with the governo
 	@/usr/bin/python3 tests/bench/overhead.py $(if $(SHORT),--short)
 ifndef SHORT
 	@/usr/bin/python3 tests/bench/bench_bpf.py
+	@/usr/bin/python3 tests/bench/bench_agent.py
 	@/usr/bin/python3 tests/bench/bench.py
 	@/usr/bin/python3 tests/bench/bench_switches.py
 	@/usr/bin/python3 tests/bench/bench_stacks.py

@@ -45,7 +45,7 @@ def programs_of(pid):
     """Time and runs of each of the agent's programs, so far."""
     ids = set()
     for fd in os.listdir(f"/proc/{pid}/fdinfo"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/fdinfo/{fd}") as f:  # the agent opens and closes files
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/fdinfo/{fd}", errors="replace") as f:  # the agent opens and closes files
             ids.update(int(line.split()[1]) for line in f if line.startswith("prog_id:"))
     every = json.loads(subprocess.check_output([BPFTOOL, "-j", "prog", "show"]))
     sums = {}
