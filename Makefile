@@ -203,8 +203,9 @@ wheel: ## the Python wheel that adds thread ids to spans (build/dist)
 dist: ## tarball, .deb, .rpm, wheel and checksums (build/dist)
 	@deploy/dependencies.sh build dist
 	@deploy/dist/dist.sh $(MACHINE) $(if $(SYSROOT),$(abspath $(SYSROOT)))
-dist-arm64: ## the same for arm64, built here (root: unpacks Debian's arm64 libraries into build/cache)
-	@deploy/dependencies.sh build dist dist-check
+dist-arm64: ## the same for arm64, built here, run on a booted arm64 kernel (root: unpacks Debian's arm64 libraries into build/cache)
+	@deploy/dependencies.sh build dist dist-check kernels
+	@$(MAKE) all
 	@deploy/dist/sysroot.sh arm64 build/cache/sysroot-release-arm64
 	@deploy/dist/dist.sh aarch64 $(CURDIR)/build/cache/sysroot-release-arm64
 	@tests/dist/run.sh arm64

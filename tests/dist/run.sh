@@ -3,7 +3,8 @@
 # Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye rpm image quick
 # systemd again | arm64]`. In each the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C
 # library, apt must refuse. image: the container image, run by runc as the kubelet runs the DaemonSet. quick: the README's commands to a first answer. systemd: the unit in a booted machine. Finally
-# everything is built again in a different directory: the bytes must be equal. Nothing is installed on this host; the roots
+# everything is built again in a different directory: the bytes must be equal. arm64: the package for arm64, in a root under qemu-user and on
+# a booted kernel. Nothing is installed on this host; the roots
 # are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,17 +17,18 @@ fail() { printf 'check-dist: %s: %s\n' "$suite" "$*" >&2; exit 1; }
 say() { printf 'check-dist: %s: %s\n' "$suite" "$*"; }
 suite=build
 [ "$(id -u)" = 0 ] || fail "needs root: chroots, and the agent's capabilities"
-[ -f "$deb" ] && [ -f "$tarball" ] && [ -f "$rpm" ] || fail "run 'make dist' first"
+[ "$*" = arm64 ] || { [ -f "$deb" ] && [ -f "$tarball" ] && [ -f "$rpm" ]; } || fail "run 'make dist' first"
 command -v mmdebstrap >/dev/null || fail "mmdebstrap is missing: run deploy/dependencies.sh dist-check"
 (cd build/dist && sha256sum --quiet -c SHA256SUMS) || fail "checksums"
 
+# $1: Debian's release, further: options; a clean root as an archive, below the name $suite
 fetch_root() {
     [ ! -s "$roots/$suite.tar" ] || return 0
     say "fetching a root"
     mkdir -p "$roots"
     # the mirror may be a snapshot of a past day
-    mmdebstrap --quiet --variant=apt --mode=root --include=python3 --aptopt='Apt::Install-Recommends "false"' \
-        --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$roots/$suite.part.tar" "${MIRROR:-http://deb.debian.org/debian}"
+    mmdebstrap --quiet --variant=apt --mode=root --aptopt='Apt::Install-Recommends "false"' --aptopt='Acquire::Check-Valid-Until "false"' \
+        "${@:2}" "$1" "$roots/$suite.part.tar" "${MIRROR:-http://deb.debian.org/debian}"
     mv "$roots/$suite.part.tar" "$roots/$suite.tar"
 }
 
@@ -95,17 +97,22 @@ check_too_old() {
     say "refused for libc6 < 2.34, as it must be"
 }
 
-# $1: suite; a clean root in $root
-open_root() {
-    local suite=$1
+# the root of $suite, of which apt knows the packages, in $root
+unpack_root() {
     root=$roots/$suite
-    fetch_root
     rm -rf --one-file-system "$root"
     mkdir -p "$root"
     tar -C "$root" -xf "$roots/$suite.tar" --exclude='./dev/*'
     cp /etc/resolv.conf "$root/etc/resolv.conf"
-    install -m644 tests/dist/real_run.py tests/dist/quick_start.py deploy/README.md "$root/tmp/"
     inside apt-get -qq update >"$root.log" 2>&1 || fail "apt-get update: $(tail -n 3 "$root.log")"
+}
+
+# $1: suite; a clean root in $root
+open_root() {
+    local suite=$1
+    fetch_root "$suite" --include=python3
+    unpack_root
+    install -m644 tests/dist/real_run.py tests/dist/quick_start.py deploy/README.md "$root/tmp/"
 }
 
 check_root() {
@@ -247,23 +254,52 @@ check_image() {
     rm -rf --one-file-system "$root" "$root.log" "$root.said"
 }
 
-# The program of the arm64 package under qemu-user, with Debian's arm64 libraries: no BPF there (tests/vm boots arm64 kernels)
+formats=/proc/sys/fs/binfmt_misc
+mounted=
+no_emulation() {
+    [ ! -e $formats/underspan-check-arm64 ] || echo -1 >$formats/underspan-check-arm64
+    [ -z "$mounted" ] || umount $formats
+}
+
+# While this script runs, the kernel starts arm64 programs by qemu-user; a registration that is there stays.
+emulate_arm64() {
+    trap no_emulation EXIT
+    if [ ! -e $formats/register ]; then
+        mount -t binfmt_misc binfmt_misc $formats || fail "no binfmt_misc"
+        mounted=1
+    fi
+    grep -qs '^interpreter.*qemu-aarch64' $formats/* || printf '%s' ':underspan-check-arm64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:F' >$formats/register
+}
+
+# The package in a root of Debian's arm64, by that root's own dpkg and apt
+install_arm64() {
+    local package=$1 version
+    version=$(dpkg-deb -f "$package" Version)
+    emulate_arm64
+    fetch_root bookworm --architectures=arm64 --skip=check/qemu
+    unpack_root
+    cp "$package" "$root/tmp/underspan.deb"
+    inside apt-get -qq install -y /tmp/underspan.deb >"$root.log" 2>&1 || fail "install: $(tail -n 5 "$root.log")"
+    [ "$(inside underspan version)" = "underspan $version" ] || fail "version"
+    inside underspan run --check --stdout | grep -q '^trackers .*gc_pause' || fail "run --check"
+    cmp <(inside underspan schema) <(build/underspan schema) || fail "the tables differ from this machine's"
+    inside underspan doctor >"$root.log" 2>&1 && fail "doctor: BPF under qemu-user?"
+    grep -q 'the kernel refused the process object: Function not implemented' "$root.log" || fail "doctor: $(cat "$root.log")"
+    inside apt-get -qq remove -y underspan >"$root.log" 2>&1 || fail "remove: $(tail -n 5 "$root.log")"
+    inside dpkg --purge underspan >"$root.log" 2>&1 || fail "purge: $(tail -n 5 "$root.log")"
+    [ -z "$(left_over)" ] || fail "left over after the purge: $(left_over | xargs)"
+    rm -rf --one-file-system "$root" "$root.log"
+    say "deb: installed, answers under qemu-user (version, run --check, doctor, the same tables), removed, purged"
+}
+
+# As there is no BPF under qemu-user, the package's program with all trackers on a booted arm64 kernel
 check_arm64() {
-    local deb=build/dist/underspan_*_arm64.deb tree=$roots/arm64 program
-    # shellcheck disable=SC2086
-    [ -f $deb ] || fail "run 'make dist-arm64' first"
-    rm -rf "$tree"
-    # shellcheck disable=SC2086
-    dpkg-deb -x $deb "$tree"
-    program="qemu-aarch64-static -L build/cache/sysroot-release-arm64 $tree/usr/bin/underspan"
-    # shellcheck disable=SC2086
-    [ "$($program version)" = "underspan $(dpkg-deb -f $deb Version)" ] || fail "version"
-    $program run --check --stdout | grep -q '^trackers .*gc_pause' || fail "run --check"
-    cmp <($program schema) <("build/release-$(uname -m)/underspan" schema) || fail "the tables differ from this machine's"
-    $program doctor >"$tree/doctor" 2>&1 && fail "doctor: BPF under qemu-user?"
-    grep -q 'the kernel refused the process object: Function not implemented' "$tree/doctor" || fail "doctor: $(cat "$tree/doctor")"
-    rm -rf "$tree"
-    say "the arm64 program runs under qemu-user: version, run --check, doctor, the same tables"
+    local package
+    package=$(echo build/dist/underspan_*_arm64.deb)
+    [ -f "$package" ] || fail "run 'make dist-arm64' first"
+    install_arm64 "$package"
+    PACKAGE=$package tests/vm/run.sh bookworm-security/arm64 || fail "on a booted arm64 kernel"
+    say "deb: the program watches processes on a booted arm64 kernel"
 }
 
 check_again() {

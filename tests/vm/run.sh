@@ -3,7 +3,7 @@
 # Boots real Debian kernels in QEMU (TCG, without KVM), runs the built agent under each beside workloads with
 # an independent truth (checks.py), and prints a line per kernel and tracker. `make check-kernels` runs this.
 # tests/vm/run.sh [MACHINE]...: a selection, by suite or SUITE/arm64; the consoles' output is in build/vm/MACHINE.log.
-# CHECKS=gil_wait,handoff: a selection of checks.
+# CHECKS=gil_wait,handoff: a selection of checks. PACKAGE=FILE.deb: the program of a package, for the package's architecture.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/build/cache/vm
@@ -16,7 +16,7 @@ seconds=${TIMEOUT:-600} # for one machine
 fail() { printf 'check-kernels: %s\n' "$*" >&2; exit 1; }
 
 [ "$(uname -m)" = x86_64 ] || fail "the emulators are fetched for x86-64 so far"
-[ -x build/underspan ] || fail "build/underspan is missing: run 'make' first"
+[ -n "${PACKAGE-}" ] || [ -x build/underspan ] || fail "build/underspan is missing: run 'make' first"
 tests/vm/fetch.sh "${machines[@]}"
 mkdir -p "$work"
 
@@ -39,19 +39,33 @@ libraries_of() {
     done
 }
 
-# $1: architecture; the agent of this build, with its libraries, which are newer than some guests'
+# $1: architecture, $2: target; the package's program, or the one of this build
+agent_program() {
+    local package=$work/package
+    if [ -n "${PACKAGE-}" ]; then
+        [ "$(dpkg-deb -f "$PACKAGE" Architecture)" = "$1" ] || fail "$PACKAGE is not for $1"
+        rm -rf "$package"
+        dpkg-deb -x "$PACKAGE" "$package"
+        cp "$package/usr/bin/underspan" "$2"
+    elif [ "$1" = amd64 ]; then
+        cp build/underspan "$2"
+    else
+        make -s -j"$(nproc)" MACHINE=aarch64 SYSROOT="$cache/sysroot-$1"
+        cp build/aarch64/underspan "$2"
+    fi
+}
+
+# $1: architecture; the agent, with its libraries, which are newer than some guests'
 pack_agent() {
     local library loader agent=$work/agent-$1
     rm -rf "$agent"
     mkdir -p "$agent/lib"
+    agent_program "$1" "$agent/underspan"
     if [ "$1" = amd64 ]; then
         loader=ld-linux-x86-64.so.2
-        cp build/underspan "$agent/underspan"
-        ldd build/underspan | grep -o '/[^ ]*' | while read -r library; do cp -L "$library" "$agent/lib/"; done
+        ldd "$agent/underspan" | grep -o '/[^ ]*' | while read -r library; do cp -L "$library" "$agent/lib/"; done
     else
         loader=ld-linux-aarch64.so.1
-        make -s -j"$(nproc)" MACHINE=aarch64 SYSROOT="$cache/sysroot-$1"
-        cp build/aarch64/underspan "$agent/underspan"
         libraries_of "$agent/underspan"
     fi
     printf '#!/bin/busybox sh\nexec /underspan/lib/%s --library-path /underspan/lib /underspan/underspan "$@"\n' $loader >"$agent/run"
