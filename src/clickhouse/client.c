@@ -367,13 +367,12 @@ static int keep_bytes(const char *bytes, size_t n, void *context)
 {
 	struct text_buffer *b = context;
 
+	if (b->len + n > MAX_TEXT_BYTES)
+		return -EFBIG;
 	if (b->len + n + 1 > b->size) {
 		size_t size = (b->len + n + 1) * 2;
-		char *grown;
+		char *grown = realloc(b->bytes, size);
 
-		if (b->len + n > MAX_TEXT_BYTES)
-			return -EFBIG;
-		grown = realloc(b->bytes, size);
 		if (!grown)
 			return -ENOMEM;
 		b->bytes = grown;
