@@ -171,7 +171,9 @@ def test_offcpu_flame_graph_zooms_and_searches(browser, sleeper, tmp_path):
     browser.one(".flame").send_keys(Keys.ARROW_DOWN, Keys.ENTER)
     assert not browser.one(".flame + .status").text.startswith("all: ")
     leaves = {row[3]: float(row[0].replace(",", "")) for row in browser.rows(browser.table("Where threads waited")) if row[2] == "sleep"}
-    assert abs(leaves["nap (<string>:3)"] - shown["nap"] / 1e3) < 1 and abs(leaves["doze (<string>:4)"] - shown["doze"] / 1e3) < 1
+    # on a busy machine a thread is also preempted there, which is another cause
+    slept = {f: sum(us for us, frames in stacks if frames[-1].endswith("[sleep]") and any(x.startswith(f + " ") for x in frames)) for f in shown}
+    assert abs(leaves["nap (<string>:3)"] - slept["nap"] / 1e3) < 1 and abs(leaves["doze (<string>:4)"] - slept["doze"] / 1e3) < 1
     [cause] = [b for b in browser.all(".legend button") if b.text.startswith("sleep")]
     cause.click()
     assert not any("nap" in row[3] for row in browser.rows(browser.table("Where threads waited")))
