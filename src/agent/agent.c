@@ -26,6 +26,7 @@
 #include "workers/reader_process.h"
 #include "workers/readers.h"
 #include "base/stop.h"
+#include "base/stop_guard.h"
 
 /*
  * SIGTERM must end the agent within 5 s, also on a busy machine; cancelling a request takes up to a
@@ -210,6 +211,23 @@ static void drop_privileges(const struct agent *agent, bool child)
 	privileges_drop(&needs);
 }
 
+/* On the guard's thread: the main thread may be anywhere, and has its locks. */
+static void end_late(void)
+{
+	log_error("the main thread does not come back: ends without waiting for it; rows that were "
+		  "neither delivered nor in the spool are lost");
+	reader_processes_kill();
+}
+
+static void guard_the_end(void)
+{
+	struct why why;
+
+	if (stop_guard_start(end_late, &why))
+		log_warn("%s: nothing ends the agent if its main thread does not come back",
+			 why.text);
+}
+
 /* Deadline to deliver the last rows; `stopped_ns`: end of the loop. */
 static uint64_t finish_deadline(const struct agent *agent, uint64_t stopped_ns)
 {
@@ -234,6 +252,8 @@ int agent_run(struct agent *agent, struct sink *sink, int watch_fd, struct why *
 	agent->clock_fd = clock_fd; /* -1: clock steps are detected every second */
 	notify_init();
 	drop_privileges(agent, watch_fd >= 0);
+	if (agent->options.ends_in_time)
+		guard_the_end();
 	err = start(agent, sink, why);
 	if (!err)
 		err = agent_loop(agent, watch_fd, why);

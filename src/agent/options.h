@@ -14,6 +14,7 @@ struct agent_options {
 	uint64_t report_interval_ns; /* interval of ebpf_agent rows */
 	uint64_t health_interval_ns; /* interval to repeat ebpf_probe_health rows; 0: never */
 	const char *host;	     /* NULL: the machine's name */
+	bool ends_in_time; /* after a signal, also if the main thread does not come back */
 	struct pipeline_limits limits;
 	/*
 	 * SIGHUP: reads the configuration again, also into these options; 0, or -errno with why and

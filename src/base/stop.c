@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -27,10 +28,22 @@ sigset_t stop_block_signals(void)
 	return signals;
 }
 
+static int begun_fd = -1;
+
+int stop_begun_fd(void)
+{
+	if (begun_fd < 0)
+		begun_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return begun_fd;
+}
+
 void stop_begins(void)
 {
-	if (!begun_ns)
-		begun_ns = clock_monotonic_ns();
+	if (begun_ns)
+		return;
+	begun_ns = clock_monotonic_ns();
+	if (begun_fd >= 0)
+		eventfd_write(begun_fd, 1);
 }
 
 bool stop_requested(void)

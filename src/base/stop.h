@@ -20,6 +20,9 @@ bool stop_requested(void);
 /* The loop took the request, or ends by itself. */
 void stop_begins(void);
 
+/* A descriptor that is readable from then on; -1 with errno. First called before stop_begins(). */
+int stop_begun_fd(void);
+
 /* Time left of the five seconds, minus `reserve_ns` for later steps; all five seconds without a
  * request. */
 uint64_t stop_left_ns(uint64_t reserve_ns);

@@ -378,6 +378,7 @@ int command_run(int argc, char **argv)
 		apply_output();
 		agent_options.host = host;
 		agent_options.reload = reload;
+		agent_options.ends_in_time = true;
 		libbpf_set_print(print_libbpf);
 		err = run(&why);
 	}

@@ -2,6 +2,7 @@
 """SIGTERM at any moment of the start: while the kernel verifies the programs, while programs are attached, while processes
 are examined, while the embedded store opens and creates tables, with a server that never answers, on a busy machine. The
 agent ends with 0 within 5 s, and leaves nothing."""
+import ctypes
 import fcntl
 import os
 import random
@@ -317,6 +318,27 @@ def test_a_call_that_does_not_return(kind, debian_python, silent_server, start_a
     assert kept >= happened or kind == "sync"
     assert ("does not remove probes" if kind == "links" else "does not return from a call") in agent.stderr, agent.stderr
     assert lock_is_free(tmp_path / "spool")
+
+
+PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+
+
+def test_a_main_thread_that_does_not_come_back(start_agent, silent_server, tmp_path):
+    """The main thread alone is stopped, as by a lock of the kernel: the agent ends all the same, says what is lost, and leaves nothing."""
+    agent = start_agent(f"--clickhouse={silent_server}", f"--spool.directory={tmp_path}/spool", "--spool.min_free=0", stdout=False)
+    objects = attached(agent.pid)
+    assert objects
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    for request in PTRACE_SEIZE, PTRACE_INTERRUPT:
+        assert libc.ptrace(request, agent.pid, None, None) == 0, ctypes.get_errno()
+    os.waitpid(agent.pid, WALL)
+    begin = time.monotonic()
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.wait_end(20) == 1
+    assert time.monotonic() - begin < STOP_SECONDS, "late"
+    assert "the main thread does not come back" in agent.stderr
+    wait_until(lambda: not still_there(objects), 5, "nothing left in the kernel")
 
 
 @pytest.mark.alone  # a hung read makes every agent of the host wait for a while, and its readers

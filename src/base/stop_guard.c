@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The end of a process whose main thread does not come back. See stop_guard.h. */
+#include "base/stop_guard.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/stop.h"
+
+enum { STEP_MS = 100, BEGIN_STEPS = 20, STEPS = 49, STACK_BYTES = 64 << 10 };
+
+static int signals_fd = -1;
+static void (*when_late)(void);
+
+/* Returns when a signal is pending, or the main thread says that the stop begins. */
+static void wait_for_stop(void)
+{
+	struct pollfd fds[] = { { .fd = signals_fd, .events = POLLIN },
+				{ .fd = stop_begun_fd(), .events = POLLIN } };
+
+	while (poll(fds, ARRAY_SIZE(fds), -1) <= 0)
+		;
+}
+
+static bool stop_has_begun(void)
+{
+	struct pollfd begun = { .fd = stop_begun_fd(), .events = POLLIN };
+
+	return poll(&begun, 1, 0) == 1;
+}
+
+/*
+ * In steps: a process that was stopped for a while has its steps still before it. A main thread
+ * that has not taken the signal has probes set, whose removal takes the kernel a second or two.
+ */
+static void *guard(void *nothing)
+{
+	wait_for_stop();
+	for (int i = 0; i < STEPS && (i < BEGIN_STEPS || stop_has_begun()); i++)
+		poll(NULL, 0, STEP_MS);
+	when_late();
+	_exit(1);
+	return nothing;
+}
+
+static int start_thread(void)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int err;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, STACK_BYTES);
+	err = pthread_create(&thread, &attributes, guard, NULL);
+	pthread_attr_destroy(&attributes);
+	return err;
+}
+
+int stop_guard_start(void (*late)(void), struct why *why)
+{
+	sigset_t signals;
+	int err;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	signals_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (signals_fd < 0 || stop_begun_fd() < 0)
+		return why_fail(why, errno, "cannot wait for signals: %s", strerror(errno));
+	when_late = late;
+	err = start_thread();
+	return err ? why_fail(why, err, "cannot start a thread: %s", strerror(err)) : 0;
+}
