@@ -140,18 +140,4 @@ enum syscall_nr {
 #endif
 #define SYSCALL_NR(r) ((long)SYSCALL_NR_FIELD(r))
 
-/* futex(2): an operation is a command with FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME or not */
-enum {
-	FUTEX_WAIT = 0,
-	FUTEX_WAKE = 1,
-	FUTEX_CMD_LOCK_PI = 6,
-	FUTEX_CMD_UNLOCK_PI = 7,
-	FUTEX_CMD_WAIT_BITSET = 9,
-	FUTEX_CMD_WAKE_BITSET = 10,
-	FUTEX_CMD_WAIT_REQUEUE_PI = 11,
-	FUTEX_CMD_LOCK_PI2 = 13,
-	FUTEX_CMD_MASK = 127,
-	FUTEX_PRIVATE = 128,
-};
-
 #endif

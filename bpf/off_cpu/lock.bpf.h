@@ -7,7 +7,7 @@
 #ifndef UNDERSPAN_OFF_CPU_LOCK_BPF_H
 #define UNDERSPAN_OFF_CPU_LOCK_BPF_H
 
-#include "lib/syscall.bpf.h"
+#include "lib/futex.bpf.h"
 #include "lib/task.bpf.h"
 #include "off_cpu/user_stack.bpf.h"
 #include "python/threads.bpf.h"
@@ -18,22 +18,6 @@ enum {
 	WAIT_ENTRY_ADDR_BEFORE = 8, /* from wait_entry.sema back to wait_entry.addr */
 	PARKED = 2,		    /* _Py_HAS_PARKED: set in the lock before its waiter sleeps */
 };
-
-/* The futex a call sleeps on; 0: none, or several (futex_waitv). */
-static __always_inline __u64 futex_slept_on(struct user_call *call)
-{
-	__u32 command = call->arg2 & FUTEX_CMD_MASK;
-
-	if (call->nr == NR_futex_wait)
-		return call->arg1;
-	if (call->nr != NR_futex)
-		return 0;
-	return command == FUTEX_WAIT || command == FUTEX_CMD_WAIT_BITSET ||
-			       command == FUTEX_CMD_LOCK_PI || command == FUTEX_CMD_LOCK_PI2 ||
-			       command == FUTEX_CMD_WAIT_REQUEUE_PI
-		       ? call->arg1
-		       : 0;
-}
 
 /* The lock of the wait_entry with this semaphore; 0: the semaphore is in no wait_entry. */
 static __always_inline __u64 parked_lock(__u64 semaphore)
@@ -64,7 +48,7 @@ __noinline __u64 off_cpu_lock_on_stack(__u64 futex)
 
 static __always_inline __u64 off_cpu_lock(struct task_struct *task, struct user_call *call)
 {
-	__u64 futex = futex_slept_on(call);
+	__u64 futex = futex_use_of(call) == FUTEX_USE_SLEEPS ? call->arg1 : 0;
 
 	if (futex && futex - task_user_position(task).sp < OWN_STACK_BYTES)
 		return off_cpu_lock_on_stack(futex);

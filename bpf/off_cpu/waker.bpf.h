@@ -3,6 +3,7 @@
 #ifndef UNDERSPAN_OFF_CPU_WAKER_BPF_H
 #define UNDERSPAN_OFF_CPU_WAKER_BPF_H
 
+#include "lib/futex.bpf.h"
 #include "off_cpu/profile.bpf.h"
 #include "off_cpu/user_stack.bpf.h"
 #include "sched/thread.bpf.h"
@@ -58,18 +59,14 @@ static __always_inline bool waker_fits(struct thread *t, __u32 tgid, long nr, __
 /* The futex woken by a call; 0: not a wake-up, or a requeue of waiters. */
 static __always_inline __u64 futex_woken_by(struct user_call *call)
 {
-	__u32 command = call->arg2 & FUTEX_CMD_MASK;
-
-	if (call->nr == NR_futex_wake)
-		return call->arg1;
-	if (call->nr != NR_futex)
-		return 0;
-	if (command == FUTEX_WAIT || command == FUTEX_CMD_WAIT_BITSET)
+	switch (futex_use_of(call)) {
+	case FUTEX_USE_SLEEPS:
 		return FUTEX_NOBODY; /* about to sleep */
-	return command == FUTEX_WAKE || command == FUTEX_CMD_WAKE_BITSET ||
-			       command == FUTEX_CMD_UNLOCK_PI
-		       ? call->arg1
-		       : 0;
+	case FUTEX_USE_WAKES:
+		return call->arg1;
+	default:
+		return 0;
+	}
 }
 
 /*

@@ -6,7 +6,7 @@
 #ifndef UNDERSPAN_PYTHON_INTERPRETER_BPF_H
 #define UNDERSPAN_PYTHON_INTERPRETER_BPF_H
 
-#include "lib/syscall.bpf.h"
+#include "lib/futex.bpf.h"
 #include "lib/task.bpf.h"
 #include "python_gil.h"
 #include "python_offsets.h"
