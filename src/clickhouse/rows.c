@@ -14,7 +14,8 @@ int clickhouse_query_rows(struct clickhouse_client *client, const char *sql, con
 
 	if (err)
 		return err;
-	root = json_loadb(text, len, 0, &error);
+	/* names of others, as of spans, may contain a NUL: cut there */
+	root = json_loadb(text, len, JSON_ALLOW_NUL, &error);
 	rows = json_object_get(root, "data");
 	if (json_is_array(rows))
 		*ret_rows = json_incref(rows);
