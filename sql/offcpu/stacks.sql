@@ -1,10 +1,11 @@
 -- Time off the CPU by thread, cause and stack, longest first, for `underspan offcpu --since`. Threads of a name are summed: of all processes
 -- of a service, or ({apart:UInt8}) of each process. A row may precede the first reading of its thread's name: it has the name of later
 -- rows. Native frames only where no Python stack is known, as in a live measurement, or ({mixed:UInt8}) beside it.
--- bytes_to_here bounds the answer: what is left out is in totals.sql.
+-- bytes_to_here bounds the answer: smaller stacks of a thread and cause are one row (smaller). Threads beyond the limit are in totals.sql.
 SELECT
-    service, process, host_pid, thread_name, cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack,
-    off_ns
+    bytes_to_here > {bytes:UInt64} AS smaller, service, process, host_pid, thread_name, cause, idle, if(smaller, '', syscall) AS syscall,
+    if(smaller, [], native) AS native, if(smaller, [], py_stack) AS py_stack, if(smaller, 0, waker_host_tid) AS waker_host_tid,
+    if(smaller, '', waker_thread_name) AS waker_thread_name, if(smaller, [], waker_stack) AS waker_stack, sum(off_ns) AS off_ns
 FROM
 (
     SELECT
@@ -47,5 +48,6 @@ FROM
         GROUP BY service, process, host_pid, thread_name, cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack
     )
 )
-WHERE bytes_to_here <= {bytes:UInt64}
-ORDER BY bytes_to_here
+GROUP BY smaller, service, process, host_pid, thread_name, cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack
+ORDER BY smaller, off_ns DESC, thread_name, cause
+LIMIT 20000 BY smaller

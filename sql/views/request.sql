@@ -11,7 +11,8 @@
 -- as parent. traceparent alone: the same, for a span without process.pid. thread: the request carried no ids, and exactly one
 -- server span began on the thread during the request (servers with one request per thread). Empty: no known span, with the
 -- reason in no_span. A span or request with two matches is not joined. A process is identified by
--- pid with boot id and PID namespace, or with host and container, as far as the span has these. Questions without spans should use ebpf_request, which has the same columns.
+-- pid with boot id and PID namespace, or with host and container, as far as the span has these. service: as the span says; own_service: of
+-- the process. Questions without spans should use ebpf_request, which has the same columns.
 CREATE VIEW IF NOT EXISTS request AS
 WITH
     -- end of the last request; whether any request is found by thread
@@ -61,7 +62,7 @@ WITH
     ) AS repeated_here,
     asked AS
     (
-        SELECT *, server_ms, hidden_ms, trace_id AS carried, cityHash64(toString(host), toString(container_id), pid) AS process,
+        SELECT *, server_ms, hidden_ms, service AS own_service, trace_id AS carried, cityHash64(toString(host), toString(container_id), pid) AS process,
 #include "views/handled_us.inc"
             AS handled_us,
             cityHash64(trace_id, parent_span_id) AS sent,
@@ -164,5 +165,5 @@ SELECT
         'the server span with its traceparent fits several processes of its pid: it has to name its host (host.name) and container (container.id)',
         'the server span with its traceparent is of another time'][unknown + 1] AS no_span,
     family, server_port, peer_ip, peer_port, fd, netns, bytes_in, bytes_out, model, link, end_by, outcome, connection_request, queue_depth,
-    busy_threads, open_requests
+    busy_threads, open_requests, own_service, namespace, pod, container
 FROM met;

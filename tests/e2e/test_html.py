@@ -15,7 +15,7 @@ from store_fixture import Store
 from test_errors import USAGE, check_sentence
 
 pytestmark = plain_build(NO_ENGINE)
-HOSTILE = "/</script><script>window.owned=1</script><img src=x onerror=window.owned=2>\u202e\x1b[31m"
+HOSTILE = "/</script><script>window.owned=1</script><img src=x onerror=window.owned=2>\u202e\x1b[31m\x00"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def ask(tmp_path_factory):
                 holders=[{"tid": 9, "ns": 120_000_000, "thread_name": "pdf"}])
         ask.row("gc_pause", 580, 160, tid=10, generation=2, thread_name="worker-10", py_stack=["load (/srv/app/shop/cache.py:12)"])
         ask.request(900, {"queue": None, "gil": None, "cpu": 80, "lock": 30}, request_id=78, path=HOSTILE, thread_name=HOSTILE,
-                    not_measured=["arrival", "gil", HOSTILE])
+                    not_measured=["arrival", "gil", HOSTILE], service=HOSTILE, namespace="shop-ns", pod="web-1", container="app")
         ask.span(trace_id(5), "c1", kind="Client", at=0, ms=800)
         ask.span(trace_id(5), "s1", "c1", at=412, ms=345)
         yield ask
@@ -112,9 +112,11 @@ def test_hostile_names_are_text(ask, browser, tmp_path):
         assert browser.script("return window.owned") is None and not browser.all("img")
         text = browser.script("return document.body.textContent")
         shown = text.replace(browser.script("return document.getElementById('data').textContent"), "")
-        assert "/</script><script>window.owned=1" in shown and not re.search("[\u202e\x1b]", shown)
+        assert "/</script><script>window.owned=1" in shown and not re.search("[\u202e\x1b\x00]", shown)
         browser.check_quiet(path)
     browser.open(tmp_path / "explain.html")
+    owner = [fact.text for fact in browser.all(".facts span")]  # no span: the process says whose it is
+    assert owner[0].startswith("service /</script>") and owner[1] == "pod shop-ns/web-1/app", owner
     assert ["queue: bytes there, not read", "not measured"] in [row[:2] for row in browser.rows(browser.one(".waterfall"))]
 
 

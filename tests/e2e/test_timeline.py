@@ -85,6 +85,15 @@ def test_threads(ask):
 
 
 @stored
+def test_a_service_without_rows(ask):
+    """A name with a typing error: the services that waited in that time."""
+    ask.thread("off_cpu_profile", 0, 1000, off_ns=1000, cause="net")
+    said = "no row is of service shpo; the services of that time: shop"
+    [window] = ask.trace(WINDOW, "--service=shpo", said=f".*{said}.*").of("underspan")
+    assert said in str(window.notes), window.notes
+
+
+@stored
 def test_requests(ask):
     parts = {"accept_queue": 5, "queue": 20, "cpu": 30, "gil": 45, "gc_own": None}
     ask.request(0, parts, request_id=2**63 + 1, host_pid=107, host_tid=108, comm="gunicorn", trace_id="ab" * 16, thread_name="worker", queue_depth=3)

@@ -246,17 +246,19 @@ def test_gil_of_a_window(known):
 
 
 def test_smaller_stacks_are_summed(known):
-    """More than an answer holds: nothing is missing from the total."""
+    """More than an answer holds: nothing is missing from the total, and each thread keeps its part of what is summed."""
     known.store.ask(
         "INSERT INTO ebpf_off_cpu_profile (host, pid, host_pid, thread_name, start_time, end_time, off_ns, cause, state, py_stack) "
-        f"SELECT 'h3', 1, 1, 't', fromUnixTimestamp64Micro({T0} + 20000000), fromUnixTimestamp64Micro({T0} + 30000000), 1000 * (number + 1), "
+        f"SELECT 'h3', 1, 1, if(number % 3, 't', 'u'), fromUnixTimestamp64Micro({T0} + 20000000), fromUnixTimestamp64Micro({T0} + 30000000), 1000 * (number + 1), "
         "if(number % 2, 'lock', 'net'), 'S', arrayMap(i -> concat('function_', toString(number), '_', toString(i), ' (/srv/a/long/path/file.py:1)'), range(100)) "
         "FROM numbers(12000)")
     known.agent(-200_000, 300, host="h3", trackers=["off_cpu_profile"])
     report = known.json("offcpu", "--host=h3", *window())
     assert report["off_cpu_us"] == sum(range(1, 12001))
-    rest = [s for s in report["stacks"] if s["frames"][0] == "[smaller stacks]"]
-    assert len(rest) == 2 and 100 < len(report["stacks"]) < 12000
+    rest = {(s["frames"][0], s["frames"][2]): s["us"] for s in report["stacks"] if s["frames"][1] == "(smaller stacks)"}
+    assert set(rest) == {(thread, cause) for thread in "tu" for cause in ("[lock]", "[net]")} and 100 < len(report["stacks"]) < 12000
+    of_u = sum(us for (thread, _), us in rest.items() if thread == "u") + sum(s["us"] for s in report["stacks"] if s["frames"][0] == "u" and s["frames"][1] != "(smaller stacks)")
+    assert of_u == sum(range(1, 12001, 3))
 
 
 def test_not_measured(ask):

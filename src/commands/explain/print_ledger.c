@@ -108,6 +108,8 @@ static void print_head(const json_t *r)
 	say(0, 2, "request %.20s: %.40s %.300s, %s, %.1f ms", explain_text(r, "request_id"),
 	    *method ? method : "(method not known)", *path ? path : "(path not known)", status,
 	    explain_ms(r, "duration_ms"));
+	if (!*explain_text(r, "span_id") && *explain_text(r, "own_service"))
+		say(2, 4, "service %.100s", explain_text(r, "own_service"));
 	say(2, 4, "%.30s UTC, %.100s, pid %lld, %s %.60s, port %lld, from %.60s",
 	    explain_text(r, "start_time"), explain_text(r, "host"),
 	    (long long)explain_number(r, "pid"), explain_is_loop(r) ? "event loop" : "thread",

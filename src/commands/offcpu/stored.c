@@ -14,6 +14,9 @@ enum { FRAMES_MAX = 1024, CAUSES_MAX = 32 };
 /* Bytes of stacks in an answer; the client's limit is 64 MiB. */
 static const char answer_bytes[] = "40000000";
 
+/* As in an HTML report. */
+static const char smaller_stacks[] = "(smaller stacks)";
+
 /* A row of sql/offcpu/stacks.sql as a row of the profile. */
 struct stored_row {
 	const char *thread_name, *cause, *syscall, *waker_thread_name;
@@ -35,7 +38,7 @@ static const struct table stored_table = { .name = "stored",
 					   .columns = { columns },
 					   .n_columns = { ARRAY_SIZE(columns) } };
 
-/* Time by cause, without the listed stacks. */
+/* Time by cause, without what is listed by thread. */
 struct cause_rest {
 	char cause[32];
 	double off_ns;
@@ -87,6 +90,20 @@ static void take_from_rest(struct reader *r, const char *cause, double ns)
 	}
 }
 
+/* What the stacks of a thread and cause beyond the limit sum up to. */
+static int add_smaller(struct reader *r, const struct stored_row *of, double ns)
+{
+	char cause[64];
+	int err;
+
+	snprintf(cause, sizeof(cause), "[%.16s%s]", of->cause, of->idle ? ", idle" : "");
+	r->text.len = 0;
+	err = folded_frame(&r->text, of->thread_name) ?: folded_frame(&r->text, smaller_stacks);
+	if (!err)
+		err = folded_frame(&r->text, cause) ?: buffer_append(&r->text, "", 1);
+	return err ? err : add_ns(r, r->text.data, ns);
+}
+
 static int add_stack(struct reader *r, const json_t *row)
 {
 	static const char *native[FRAMES_MAX], *python[FRAMES_MAX], *waker[FRAMES_MAX];
@@ -111,6 +128,8 @@ static int add_stack(struct reader *r, const json_t *row)
 		return add_ns(r, no_room, ns);
 	}
 	name_thread(r, row, name, sizeof(name));
+	if (report_number(row, "smaller"))
+		return add_smaller(r, &stored, ns);
 	if (stack_text_make(&r->text, r->options, &r->columns, &stored, false))
 		return -ENOMEM;
 	return add_ns(r, r->text.data, ns);
@@ -140,7 +159,7 @@ static int add_rests(struct reader *r)
 	int err = 0;
 
 	for (size_t i = 0; i < r->n_rests && !err; i++) {
-		snprintf(text, sizeof(text), "[smaller stacks];[%.16s]", r->rests[i].cause);
+		snprintf(text, sizeof(text), "%s;[%.16s]", smaller_stacks, r->rests[i].cause);
 		if (r->rests[i].off_ns >= 1)
 			err = add_ns(r, text, r->rests[i].off_ns);
 	}

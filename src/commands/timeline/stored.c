@@ -123,6 +123,17 @@ static int check_hosts(const char *a, const char *b, struct why *why)
 			a, b);
 }
 
+/* Sums of waits are there also where every event was too short for a row. */
+static int note_services(struct reader *r, struct why *why)
+{
+	int err;
+
+	r->window->table = "ebpf_off_cpu_profile";
+	err = window_note_services(r->window, r->report, why);
+	r->window->table = "ebpf_agent";
+	return err;
+}
+
 static int check(struct reader *r, struct why *why)
 {
 	const struct timeline *t = r->timeline;
@@ -136,7 +147,8 @@ static int check(struct reader *r, struct why *why)
 		return why_fail(why, ENODATA,
 				"nothing was measured: no agent reported in that time; see "
 				"`underspan doctor` on the host");
-	return window_check_known(r->window, "", why);
+	err = window_check_known(r->window, "", why);
+	return err ?: note_services(r, why);
 }
 
 struct reading {

@@ -8,8 +8,14 @@ function headOf(r) {
   return `${r.method || "(method not known)"} ${r.path || "(path not known)"}: ${status}, ${ms(r.duration_ms)} ms`;
 }
 
+// Of the process where no span says it; then its place in Kubernetes.
+function ownersOf(r) {
+  const service = r.service || r.own_service, place = [r.namespace, r.pod, r.container].filter(Boolean).join("/");
+  return [service ? `service ${service}` : null, place ? `pod ${place}` : null].filter(Boolean);
+}
+
 function factsOf(r) {
-  const facts = [`request ${r.request_id}`, `${r.start_time} UTC`, r.host, `pid ${r.pid}`,
+  const facts = [...ownersOf(r), `request ${r.request_id}`, `${r.start_time} UTC`, r.host, `pid ${r.pid}`,
     `${r.model === "loop" || r.on_loop ? "event loop" : "thread"} ${r.thread_name || r.tid}`, `port ${r.server_port}`, `from ${r.peer_ip}`];
   if (r.trace_id) facts.push(`trace ${r.trace_id}`);
   if (r.outcome && r.outcome !== "answered") facts.push(r.outcome);
