@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 declare -A packages=(
     [build]="clang-19 bpftool make pkg-config libbpf-dev libelf-dev zlib1g-dev libcurl4-openssl-dev
-             libjansson-dev libmicrohttpd-dev libprotobuf-c-dev protobuf-c-compiler libcapstone-dev libcap-dev liblzma-dev uthash-dev libc6-dev linux-libc-dev"
+             libjansson-dev libmicrohttpd-dev libisal-dev libprotobuf-c-dev protobuf-c-compiler libcapstone-dev libcap-dev liblzma-dev uthash-dev libc6-dev linux-libc-dev"
     [check]="groff-base libcmocka-dev clang-format-19 libclang-rt-19-dev git python3 python3-pytest python3-yaml
              python3-setuptools python3-wheel nginx-light gunicorn
              python3-django python3-cheroot python3-waitress python3-uvicorn curl openssl iproute2 procps tmux util-linux binutils libcap2-bin

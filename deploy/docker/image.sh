@@ -24,7 +24,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$deb" "$work/underspan.deb"
 # what debian:bookworm-slim leaves out, and dpkg is told to leave out later
-mmdebstrap --quiet --arch="$arch" --variant=minbase --mode=root --include="ca-certificates,$depends" \
+mmdebstrap --quiet --arch="$arch" --variant=minbase --mode=root --include="ca-certificates,libisal2,$depends" \
     --aptopt='Apt::Install-Recommends "false"' --aptopt='Acquire::Check-Valid-Until "false"' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \

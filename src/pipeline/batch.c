@@ -4,6 +4,8 @@
 
 #include <zlib.h>
 
+#include "pipeline/deflate.h"
+
 struct batch *batch_new(void)
 {
 	return calloc(1, sizeof(struct batch));
@@ -38,37 +40,8 @@ size_t batch_memory(const struct batch *batch)
 static const char gzip_header[10] = { 0x1f, (char)0x8b, 8, [8] = 4, [9] = 3 };
 enum { GZIP_TRAILER = 8 };
 
-/*
- * Appends the text to one stream of deflate blocks, after a flush at a byte's end: the next text's
- * blocks follow. The output buffer grows on demand: the worst case would double the memory.
- */
-static int deflate_text(const struct buffer *text, struct buffer *gzip, int flush)
-{
-	z_stream z = { .next_in = (Bytef *)text->data, .avail_in = (uInt)text->len };
-	int err = 0, status = Z_OK;
-
-	/* -15: largest window, no header; level 1: CPU costs more than bytes here */
-	if (deflateInit2(&z, 1, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-		return -ENOMEM;
-	do {
-		err = buffer_reserve(gzip, 16 << 10);
-		if (err)
-			break;
-		z.next_out = (Bytef *)gzip->data + gzip->len;
-		z.avail_out = (uInt)(gzip->capacity - gzip->len);
-		status = deflate(&z, flush);
-		gzip->len = gzip->capacity - z.avail_out;
-	} while (status == Z_OK && !z.avail_out);
-	deflateEnd(&z);
-	if (status == Z_BUF_ERROR && flush != Z_FINISH)
-		status = Z_OK; /* the flush filled the buffer to its end: nothing was left */
-	if (!err && status != (flush == Z_FINISH ? Z_STREAM_END : Z_OK))
-		err = -ENOMEM;
-	return err;
-}
-
 /* The last text may be empty. */
-static int compress_text(struct batch *batch, int flush)
+static int compress_text(struct batch *batch, bool last)
 {
 	struct buffer *gzip = &batch->packed;
 	size_t before = gzip->len;
@@ -77,15 +50,15 @@ static int compress_text(struct batch *batch, int flush)
 	int err = before ? 0 : buffer_append(gzip, gzip_header, sizeof(gzip_header));
 
 	if (batch->body.len)
-		crc = (uint32_t)crc32(crc, (const Bytef *)batch->body.data, (uInt)batch->body.len);
+		crc = deflate_crc32(crc, batch->body.data, batch->body.len);
 	length += (uint32_t)batch->body.len;
 	if (!err)
-		err = deflate_text(&batch->body, gzip, flush);
+		err = deflate_text(&batch->body, last, gzip);
 	for (int i = 0; i < 4; i++) {
 		trailer[i] = (uint8_t)(crc >> 8 * i);
 		trailer[4 + i] = (uint8_t)(length >> 8 * i);
 	}
-	if (!err && flush == Z_FINISH)
+	if (!err && last)
 		err = buffer_append(gzip, trailer, sizeof(trailer));
 	if (err) {
 		gzip->len = before;
@@ -98,7 +71,7 @@ static int compress_text(struct batch *batch, int flush)
 
 int batch_pack(struct batch *batch)
 {
-	int err = compress_text(batch, Z_FULL_FLUSH);
+	int err = compress_text(batch, false);
 
 	if (!err)
 		batch->body.len = 0;
@@ -111,7 +84,7 @@ int batch_seal(struct batch *batch, const char *origin, const char *table, const
 	size_t before = batch->packed.len;
 	uint32_t crc = batch->crc, length = batch->length;
 
-	if (compress_text(batch, Z_FINISH))
+	if (compress_text(batch, true))
 		return -ENOMEM;
 	dedup_token_print(origin, table, batch->order, batch->part, &batch->packed, token);
 	token_copy = strdup(token);

@@ -4,14 +4,15 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <zlib.h>
+
+#include "pipeline/deflate.h"
 
 void dedup_token_print(const char *origin, const char *table, uint64_t order, const char *part,
 		       const struct buffer *bytes, char ret[DEDUP_TOKEN_MAX])
 {
-	snprintf(ret, DEDUP_TOKEN_MAX, "%s-%s-%llu%s%s-%08lx", origin, table,
+	snprintf(ret, DEDUP_TOKEN_MAX, "%s-%s-%llu%s%s-%08x", origin, table,
 		 (unsigned long long)order, *part ? "." : "", part,
-		 crc32(0, (const Bytef *)bytes->data, (uInt)bytes->len));
+		 deflate_crc32(0, bytes->data, bytes->len));
 }
 
 void dedup_token_origin(const char *token, const char *table, uint64_t order,

@@ -124,7 +124,8 @@ for machine in "$@"; do
     for each in amd64 "$arch"; do
         fetch_tree bookworm "$each" "root-$each" python3 python3-gunicorn python3-pkg-resources iproute2 busybox-static
     done
+    [ -e "$cache/sysroot-$arch/usr/include/isa-l" ] || rm -rf "$cache/sysroot-$arch" # of an older version
     [ "$arch" = amd64 ] || fetch_tree bookworm "$arch" "sysroot-$arch" libc6-dev libgcc-12-dev libbpf-dev libelf-dev zlib1g-dev \
-        libcurl4-openssl-dev libjansson-dev libmicrohttpd-dev libprotobuf-c-dev libcapstone-dev libcap-dev liblzma-dev uthash-dev
+        libcurl4-openssl-dev libjansson-dev libmicrohttpd-dev libprotobuf-c-dev libcapstone-dev libcap-dev liblzma-dev libisal-dev uthash-dev
     fetch_kernel "$machine"
 done
