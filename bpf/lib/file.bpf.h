@@ -47,4 +47,13 @@ static __always_inline __u32 file_type(struct file *file)
 	return BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
 }
 
+/* Whether a socket waits for connections, of any family. */
+static __always_inline bool socket_listens(struct file *file)
+{
+	enum { LISTEN = 10 }; /* TCP_LISTEN, include/net/tcp_states.h; also of other families */
+	struct socket *socket = BPF_CORE_READ(file, private_data);
+
+	return BPF_CORE_READ(socket, sk, __sk_common.skc_state) == LISTEN;
+}
+
 #endif

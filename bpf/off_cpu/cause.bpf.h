@@ -10,11 +10,14 @@
 #include "lib/file.bpf.h"
 #include "events/off_cpu.h"
 
-static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
+/* loop_stall's pointer has no type before 5.11 */
+static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
 {
-	/* loop_stall's pointer has no type before 5.11 */
-	struct file *file = has_typed_current() ? fd_to_file(task, fd)
-						: untyped_fd_to_file(task, fd);
+	return has_typed_current() ? fd_to_file(task, fd) : untyped_fd_to_file(task, fd);
+}
+
+static __always_inline __u8 cause_of_file(struct file *file)
+{
 	__u32 type;
 
 	if (!file)
@@ -29,10 +32,15 @@ static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
 	return OFF_CPU_CAUSE_other;
 }
 
+static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
+{
+	return cause_of_file(file_of(task, fd));
+}
+
 /*
  * Clients wait for their server with poll() of a single descriptor: the descriptor's type is the
- * cause. poll() without descriptors is a sleep; poll() of several, and epoll, are an idle event
- * loop.
+ * cause. A server that polls its listener (socketserver.serve_forever()) is idle, as in accept().
+ * poll() without descriptors is a sleep; poll() of several, and epoll, are an idle event loop.
  */
 static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_call *call,
 					  __u8 *ret_idle)
@@ -42,8 +50,10 @@ static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_
 	if (call->arg2 == 0)
 		return OFF_CPU_CAUSE_sleep;
 	if (call->arg2 == 1 && !bpf_probe_read_user(&fd, sizeof(fd), (void *)call->arg1)) {
-		__u8 cause = cause_of_fd(task, fd);
+		struct file *file = file_of(task, fd);
+		__u8 cause = cause_of_file(file);
 
+		*ret_idle = cause == OFF_CPU_CAUSE_net && socket_listens(file);
 		return cause == OFF_CPU_CAUSE_other ? OFF_CPU_CAUSE_poll : cause;
 	}
 	*ret_idle = 1;

@@ -28,6 +28,7 @@ KINDS = {
     "pair": ("net", {"recvfrom"}, 0),
     "tcp": ("net", {"recvfrom"}, 0),
     "poll": ("net", {"poll", "ppoll"}, 0),
+    "listener": ("net", {"poll", "ppoll"}, 1),
     "epoll": ("poll", {"epoll_wait", "epoll_pwait"}, 1),
     "select": ("poll", {"select", "pselect6"}, 1),
     "pipe": ("pipe", {"read"}, 0),

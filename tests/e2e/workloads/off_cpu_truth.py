@@ -62,6 +62,23 @@ class Poll(Tcp):
         self.read_end.recv(1)
 
 
+class Listener:
+    """Like socketserver's serve_forever(): poll() of a listening socket, then accept()."""
+    waker = True
+
+    def __init__(self):
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.poll = select.poll()
+        self.poll.register(self.server, select.POLLIN)
+
+    def wait(self):
+        self.poll.poll()
+        self.server.accept()[0].close()
+
+    def wake(self):
+        socket.create_connection(self.server.getsockname()).close()
+
+
 class Epoll(Tcp):
     def wait(self):
         with select.epoll() as epoll:
@@ -100,7 +117,7 @@ class Child:
         os.waitpid(self.pid, 0)
 
 
-KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Epoll, Select, Pipe, Child)}
+KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Listener, Epoll, Select, Pipe, Child)}
 
 
 class Waker(threading.Thread):
