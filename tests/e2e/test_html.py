@@ -127,6 +127,30 @@ def test_pages_fit_a_phone_and_the_dark(ask, browser, tmp_path):
         paper = browser.script("return getComputedStyle(document.body).backgroundColor")
         browser.button("light / dark").click()
         assert browser.script("return getComputedStyle(document.body).backgroundColor") != paper
+    # the last page: a table of cards is sorted by the words above it
+    table = browser.table("Slowest requests")
+    [by_ms] = [b for b in browser.all("th button", table) if b.text == "ms"]
+    assert browser.rows(table)[0][3] == "750.0"
+    by_ms.click()
+    assert browser.rows(table)[0][3] == "110.0"
+
+
+def test_a_long_name_leaves_the_cause_on_the_first_screen(ask, browser, tmp_path):
+    """A path of 2,000 characters: begin and end are shown, all of it on hovering and in the row's details; columns beside it keep their width."""
+    long = "/" + "a" * 998 + "/" + "z" * 1000
+    ask.request(2_000, {"queue": 700}, request_id=90, path=long, server_port=8099)
+    browser.open(page(ask, tmp_path / "explain.html", "explain", "90"), width=NARROW)
+    assert browser.script("return arguments[0].getBoundingClientRect().bottom < innerHeight", browser.one(".causes")) and browser.sideways() == 0
+    head = browser.one("h1")
+    assert head.text.startswith("GET /aaa") and "\u2026" in head.text and head.text.endswith("zzz: status 200, 700.0 ms") and len(head.text) < 300
+    assert browser.one("span", head).get_attribute("title") == f"GET {long}"
+    browser.open(page(ask, tmp_path / "requests.html", "requests", "--since=3h", "--top=50"))
+    table = browser.table("Slowest requests")
+    [row] = [r for r in browser.all("tbody > tr", table) if "zzz" in r.text]
+    time_of = browser.all("td", row)[0]
+    assert browser.script("return arguments[0].getBoundingClientRect().height", row) < 200 and "\n" not in time_of.text
+    row.click()
+    assert long in browser.one(".detail", table).text
 
 
 SLEEPER = """
@@ -233,7 +257,7 @@ def test_the_waker_as_root(ask, browser, tmp_path):
 def test_locks_of_a_flame_graph(ask, browser, tmp_path):
     """Twelve threads at one lock with hostile names: the table, a row's threads and places, and the storm in words."""
     ask.agent(0, 20, trackers=["off_cpu_profile"])
-    take = {"host_pid": 109, "cause": "lock", "syscall": "futex", "state": "S", "py_stack": [f"{HOSTILE} (/srv/app.py:3)"], "waker_host_tid": 33, "waker_thread_name": HOSTILE}
+    take = {"host_pid": 109, "cause": "lock", "syscall": "futex", "state": "S", "py_stack": [HOSTILE.rstrip("\0") + " (/srv/app.py:3)"], "waker_host_tid": 33, "waker_thread_name": HOSTILE}
     ask.row("off_cpu_profile", 0, 10_000, pid=9, count=12, off_ns=1200 * 10**6, **take)
     for i in range(12):
         ask.row("off_cpu", 2000, 100, pid=9, host_tid=50 + i, lock_address=0x7f0011224470, **take)

@@ -10,6 +10,15 @@ function clean(text) {
   return String(text).replace(UNSAFE, "\ufffd");
 }
 
+const LONGEST = 160; // characters of a name that are shown
+
+// A name with its begin and end, where it is long; all of it on hovering.
+function shortened(text) {
+  const whole = clean(text);
+  if (whole.length <= LONGEST) return whole;
+  return el("span", { title: whole.slice(0, 4000) }, `${whole.slice(0, LONGEST / 2)}\u2026${whole.slice(-LONGEST / 2 + 1)}`);
+}
+
 // el("td", { class: "number", onclick: f }, "text", node, ...): null children are left out.
 function el(name, attributes, ...children) {
   const node = document.createElement(name);

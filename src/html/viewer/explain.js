@@ -5,7 +5,7 @@ const GENERATION_COLOURS = ["#82a53b", "#e8a13a", "#d9480f"];
 
 function headOf(r) {
   const status = r.status === null || r.status === undefined ? "no answer" : `status ${r.status}`;
-  return `${r.method || "(method not known)"} ${r.path || "(path not known)"}: ${status}, ${ms(r.duration_ms)} ms`;
+  return [shortened(`${r.method || "(method not known)"} ${r.path || "(path not known)"}`), `: ${status}, ${ms(r.duration_ms)} ms`];
 }
 
 // Of the process where no span says it; then its place in Kubernetes.
@@ -23,7 +23,7 @@ function factsOf(r) {
   if (r.weight > 1) facts.push(`stands for ${count(r.weight)} requests`);
   const span = r.span_id ? `span "${r.span_name}" of ${r.service} says ${ms(r.span_ms)} ms (found by its ${r.span_by})`
     : `no span is known to be its own: ${r.no_span}`;
-  return [el("p", { class: "facts" }, facts.map((fact) => el("span", {}, fact))), note(span)];
+  return [el("p", { class: "facts" }, facts.map((fact) => el("span", {}, shortened(fact)))), note(span)];
 }
 
 function causesOf(r) {
@@ -125,7 +125,7 @@ function beside(r) {
   const holders = [
     { head: "had the GIL", value: (h) => threadName(h, "tid", "thread_name") },
     { head: "ms", value: (h) => h.held_ms, show: (h) => ms(h.held_ms), number: true },
-    { head: "at", value: (h) => h.place, show: (h) => el("code", {}, h.place || "not known") },
+    { head: "at", value: (h) => h.place, show: (h) => el("code", {}, shortened(h.place || "not known")) },
   ];
   const lockers = [
     { head: "had the lock", value: (h) => threadName(h, "tid", "thread_name") },
@@ -134,9 +134,9 @@ function beside(r) {
   ];
   return [
     note(threadsOf(r)),
-    (r.meanwhile || []).length ? sortable(figures, r.meanwhile, { sort: 2 }) : null,
-    (r.lock_holders || []).length ? sortable(lockers, r.lock_holders, { sort: 1 }) : null,
-    (r.holders || []).length ? sortable(holders, r.holders, { sort: 1 }) : null,
+    (r.meanwhile || []).length ? sortable(figures, r.meanwhile, { sort: 2, class: "cards" }) : null,
+    (r.lock_holders || []).length ? sortable(lockers, r.lock_holders, { sort: 1, class: "cards" }) : null,
+    (r.holders || []).length ? sortable(holders, r.holders, { sort: 1, class: "cards" }) : null,
   ];
 }
 
@@ -193,7 +193,7 @@ function spansSection(spans) {
 
 function showExplain(answer) {
   const requests = answer.requests || [], spans = answer.spans || [];
-  if (requests.length === 1) page.title = headOf(requests[0]);
+  if (requests.length === 1) page.head = headOf(requests[0]);
   return [answer.cut ? note("the trace has more requests or spans than are shown") : null, requests.map(requestCard),
     spans.length ? spansSection(spans) : null];
 }

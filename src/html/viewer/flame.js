@@ -268,9 +268,9 @@ function leafTable(stacks, total, onSearch) {
   const columns = [
     { head: "ms", value: (r) => r.us, show: (r) => ms(r.us / 1e3), number: true },
     { head: "share", value: (r) => r.us, show: (r) => percent(r.us, total), number: true },
-    { head: "cause", value: (r) => r.cause, show: (r) => el("span", { class: "key" }, swatch(causeColour(r.cause)), r.cause) },
-    { head: "waited in", value: (r) => r.leaf, show: (r) => el("button", { type: "button", class: "link", onclick: () => onSearch(r.leaf) }, r.leaf) },
-    { head: "first caller of your own", value: (r) => r.caller, show: (r) => el("code", {}, r.caller || "-") },
+    { head: "cause", value: (r) => r.cause, show: (r) => el("span", { class: "key" }, swatch(causeColour(r.cause)), r.cause), whole: true },
+    { head: "waited in", value: (r) => r.leaf, show: (r) => el("button", { type: "button", class: "link", onclick: () => onSearch(r.leaf) }, shortened(r.leaf)) },
+    { head: "first caller of your own", value: (r) => r.caller, show: (r) => el("code", {}, shortened(r.caller || "-")) },
     { head: "threads", value: (r) => r.threads.size, number: true, narrow: false },
   ];
   if (page.body.compared)

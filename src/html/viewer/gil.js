@@ -60,7 +60,7 @@ function mostHeld(report) {
   if (!most || most.wait_ns * 10 < report.wait_ns) return null;
   const others = most.threads.length - 1;
   return causeList([{ ms: most.wait_ns / 1e6, fix: "move that work to another process, or serve with more processes of fewer threads",
-    said: `(${percent(most.wait_ns, report.wait_ns)}) of these waits: thread ${most.threads[0]}${others ? ` and ${others} more` : ""} held the GIL, in ${most.line}` }]);
+    said: `(${percent(most.wait_ns, Math.max(report.wait_ns, most.wait_ns))}) of these waits: thread ${most.threads[0]}${others ? ` and ${others} more` : ""} held the GIL, in ${most.line}` }]);
 }
 
 function showGil(report) {

@@ -31,7 +31,7 @@ function lockTable(locks) {
     { head: "threads", value: (l) => l.threads, show: (l) => least(l, count(l.threads)), number: true, narrow: false },
     { head: "at once", value: (l) => l.at_once, show: (l) => least(l, count(l.at_once)), number: true },
     { head: "waited in", value: (l) => l.place, show: (l) => el("code", {}, l.place) },
-    { head: "lock", value: lockName, show: (l) => el("code", {}, lockName(l)) },
+    { head: "lock", value: lockName, show: (l) => el("code", {}, lockName(l)), whole: true },
     { head: "pid", value: (l) => l.host_pid, number: true, narrow: false },
     { head: "mostly ended by", value: (l) => (l.wakers.length ? l.wakers[0].thread : "-") },
   ], locks, { sort: 0, show: 30, class: "cards", detail: lockDetail });

@@ -15,6 +15,6 @@ addEventListener("DOMContentLoaded", () => {
   const view = VIEWS[page.kind];
   const main = el("main", {}, view ? view(page.body) : note(`a page of kind ${page.kind} is not known to this viewer`));
   document.body.append(
-    el("header", {}, el("h1", {}, page.title), themeButton()), main,
+    el("header", {}, el("h1", {}, page.head || page.title), themeButton()), main,
     el("footer", {}, note(`made ${page.made} UTC by underspan ${page.version}; times are UTC`)));
 });

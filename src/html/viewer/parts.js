@@ -2,7 +2,7 @@
 
 // green: the handler's own work; warm: hidden, the request was not worked on; blue: the handler waited; grey: the client
 const PART_COLOURS = {
-  accept_queue: "#b3261e", queue: "#e8590c", pool_wait: "#f08c00", runq: "#d6336c", throttled: "#862e9c", gil: "#c2255c",
+  accept_queue: "#b3261e", queue: "#e8590c", pool_wait: "#f08c00", runq: "#ffd43b", throttled: "#862e9c", gil: "#c2255c",
   gc_sibling: "#f4a261", loop_busy: "#e03131", cpu: "#2b8a3e", gc_own: "#82a53b", lock: "#364fc7", net: "#1c7ed6", disk: "#0b7285",
   fault: "#5c7cfa", sleep: "#74c0fc", pipe: "#22b8cf", child: "#3b5bdb", other: "#748ffc", await: "#a5d8ff", client_wait: "#868e96",
   client_slow: "#adb5bd",

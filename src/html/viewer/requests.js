@@ -7,6 +7,7 @@ function nameOfRequest(row, path) {
 function requestDetail(row) {
   const parts = partsOf(row), whole = number(row.duration_ns) / 1e6;
   const facts = [
+    ...(nameOfRequest(row, "path").length > LONGEST ? [["request", nameOfRequest(row, "path")]] : []),
     ["request id", row.request_id], ["trace id", row.trace_id || "none in its head"], ["host", row.host],
     ["pid, thread", `${row.pid}, ${row.tid} ${row.thread_name || ""}`], ["peer", `${row.peer_ip} port ${row.peer_port}`],
     ["answer", row.outcome], ["bytes in, out", `${count(row.bytes_in)}, ${count(row.bytes_out)}`],
@@ -28,7 +29,7 @@ function reasonWords(reason) {
 function requestsTable(rows) {
   const longest = Math.max(...rows.map((row) => number(row.duration_ns) / 1e6), 0);
   return sortable([
-    { head: "UTC", value: (r) => number(r.start_us), show: (r) => utc(r.start_us).slice(11), narrow: false },
+    { head: "UTC", value: (r) => number(r.start_us), show: (r) => utc(r.start_us).slice(11), narrow: false, whole: true },
     { head: "request", value: (r) => nameOfRequest(r, "path") },
     { head: "status", value: (r) => number(r.status), show: (r) => (r.status === null ? "-" : r.status), number: true },
     { head: "ms", value: (r) => number(r.duration_ns), show: (r) => ms(number(r.duration_ns) / 1e6), number: true },
@@ -87,7 +88,7 @@ function notMeasured(report) {
 // Cause and fix of the slowest request of each endpoint that the report explains.
 function inShort(slowest) {
   return slowest.filter((r) => r.causes).map((r) => [
-    el("h3", {}, `${nameOfRequest(r, "path")}: ${ms(number(r.duration_ns) / 1e6)} ms`),
+    el("h3", {}, shortened(nameOfRequest(r, "path")), `: ${ms(number(r.duration_ns) / 1e6)} ms`),
     r.causes.length ? causeList(r.causes.slice(0, 2)) : note("no part stands out"),
   ]);
 }

@@ -1,5 +1,6 @@
 // A table that sorts by its heads and filters by a text.
-// columns: [{ head, value: row => number|string (order), show: row => text|node, number: bool, narrow: false leaves it out on phones }]
+// columns: [{ head, value: row => number|string (order), show: row => text|node, number: bool, narrow: false leaves it out on phones,
+// whole: in one line }]
 
 function sortable(columns, rows, options) {
   const state = { column: options.sort ?? -1, down: true, filter: "", shown: options.show || 200 };
@@ -11,8 +12,12 @@ function sortable(columns, rows, options) {
   const search = el("input", { type: "search", placeholder: "filter", "aria-label": "filter rows",
     oninput: () => { state.filter = search.value.toLowerCase(); draw(); } });
 
+  function shown(content) {
+    return typeof content === "string" ? shortened(content) : content;
+  }
+
   function classOf(column) {
-    return [column.number ? "number" : "", column.narrow === false ? "wide" : ""].join(" ").trim() || null;
+    return [column.number ? "number" : "", column.narrow === false ? "wide" : "", column.whole ? "whole" : ""].join(" ").trim() || null;
   }
 
   function sortBy(i) {
@@ -43,7 +48,7 @@ function sortable(columns, rows, options) {
 
   function lineOf(row) {
     const line = el("tr", options.detail ? { tabindex: 0, "aria-expanded": "false", class: "opens" } : {},
-      columns.map((c) => el("td", { class: classOf(c), "data-head": c.head }, c.show ? c.show(row) : c.value(row))));
+      columns.map((c) => el("td", { class: classOf(c), "data-head": c.head }, shown(c.show ? c.show(row) : c.value(row)))));
     if (options.detail) {
       line.addEventListener("click", () => openRow(row, line));
       line.addEventListener("keydown", (event) => {
