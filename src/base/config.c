@@ -2,9 +2,11 @@
 /* Options as tables: flags, environment and JSON file walk the same entries. See config.h. */
 #include "base/config.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/config_value.h"
 
@@ -272,9 +274,20 @@ static int read_stream(struct parse *p, const char *path, FILE *f)
 	return err ? why_fail(why, -err, "%s: %.400s", path, inner.text) : 0;
 }
 
+/* A named pipe without a writer, which may block for ever, is as an empty file. */
+static FILE *open_file(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	FILE *f = fd < 0 || fcntl(fd, F_SETFL, O_RDONLY) < 0 ? NULL : fdopen(fd, "r");
+
+	if (!f && fd >= 0)
+		close(fd);
+	return f;
+}
+
 static int read_file(struct parse *p, const char *path)
 {
-	AUTO_FCLOSE FILE *f = fopen(path, "re");
+	AUTO_FCLOSE FILE *f = open_file(path);
 
 	if (!f)
 		return why_fail(p->why, EINVAL, "cannot read the configuration file %s: %s", path,
@@ -404,14 +417,29 @@ static int parse_letter(struct parse *p, int argc, char **argv, int *i)
 	return set_option(p, o, value);
 }
 
+/* Of --no-NAME, as other programs have it. */
+static const struct option *negated_option(const struct option_table *tables, const char *name,
+					   size_t len)
+{
+	const struct option *o = len > 3 && !strncmp(name, "no", 2) && strchr("-_", name[2])
+					 ? config_find_option(tables, name + 3, len - 3)
+					 : NULL;
+
+	return o && o->type == OPTION_BOOL ? o : NULL;
+}
+
 static int parse_flag(struct parse *p, int argc, char **argv, int *i)
 {
 	const char *name = argv[*i] + 2;
 	const char *value = strchr(name, '=');
 	size_t len = value ? (size_t)(value - name) : strlen(name);
 	const struct option *o = config_find_option(p->tables, name, len);
+	const struct option *negated = negated_option(p->tables, name, len);
 	char hint[128];
 
+	if (!o && negated)
+		return why_fail(p->why, EINVAL, "unknown option --%.*s: --%s=false", (int)len, name,
+				negated->key);
 	if (!o)
 		return why_fail(p->why, EINVAL, "unknown option --%.*s%s", (int)len, name,
 				config_hint(p->tables, name, len, "--",
@@ -436,7 +464,8 @@ static int refuse_word(const struct option_table *tables, const char *word, stru
 	const struct option *o = config_find_option(tables, word, strcspn(word, "="));
 
 	return why_fail(why, EINVAL, "unexpected argument '%.200s'%s%s%s", word,
-			o ? "; did you mean --" : "", o ? o->key : "", o ? "?" : "");
+			o ? "; did you mean --" : "; options are --NAME=VALUE, --help lists them",
+			o ? o->key : "", o ? "?" : "");
 }
 
 int config_parse(const struct option_table *tables, int argc, char **argv, char **ret_words,

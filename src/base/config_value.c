@@ -323,7 +323,10 @@ static int add_items(const struct option *o, const char *s, struct why *why)
 		int err;
 
 		if (len == 0)
-			return why_fail(why, EINVAL, "%s: empty entry in the list", o->key);
+			return why_fail(why, EINVAL,
+					"%s: empty entry in the list: --%s=A,B, one comma between "
+					"two",
+					o->key, o->key);
 		err = config_add_item(o, s, len, why);
 		if (err || !comma)
 			return err;

@@ -4,6 +4,7 @@
 #include "clickhouse/ddl_places.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool is_word(char c)
@@ -105,10 +106,15 @@ static int bad_file(const char *name, const char *what, struct why *why)
 	return why_fail(why, EINVAL, "sql/%s: %s", name, what);
 }
 
-/* ENGINE = [Any]MergeTree[(args)] -> ENGINE = Replicated[Any]MergeTree(path, replica[, args]) */
-static char *replicated(char *after_name, const char *prefix, const char *cluster)
+/*
+ * ENGINE = [Any]MergeTree[(args)] -> ENGINE = Replicated[Any]MergeTree(path, replica[, args]), or
+ * of another kind (ddl_places.engine), which has no path.
+ */
+static char *on_cluster(char *after_name, const char *prefix, const char *cluster)
 {
 	static const char where[] = "'/clickhouse/tables/{shard}/{database}/{table}', '{replica}'";
+	const char *family = ddl_engine_prefix(cluster);
+	bool has_path = !strcmp(family, "Replicated");
 	char *engine = find_word(after_name, "ENGINE");
 	char *kind, *rest, *out = NULL;
 	char args[256] = "";
@@ -131,38 +137,39 @@ static char *replicated(char *after_name, const char *prefix, const char *cluste
 		if (!rest[n] || n > sizeof(args) - 4)
 			return NULL;
 		if (n > 1)
-			snprintf(args, sizeof(args), ", %.*s", (int)n - 1, rest + 1);
+			snprintf(args, sizeof(args), "%s%.*s", has_path ? ", " : "", (int)n - 1,
+				 rest + 1);
 		rest += n + 1;
 	}
-	if (asprintf(&out, "%s_local ON CLUSTER '%s' %.*sENGINE = Replicated%.*s(%s%s)%s", prefix,
-		     cluster, (int)(engine - after_name), after_name, (int)kind_len, kind, where,
-		     args, rest) < 0)
+	if (asprintf(&out, "%s_local ON CLUSTER '%s' %.*sENGINE = %s%.*s%s%s%s%s%s", prefix,
+		     cluster, (int)(engine - after_name), after_name, family, (int)kind_len, kind,
+		     has_path || *args ? "(" : "", has_path ? where : "", args,
+		     has_path || *args ? ")" : "", rest) < 0)
 		return NULL;
 	return out;
 }
 
-/*
- * Replicas remember INSERTs by number and by age. Both are set explicitly, since defaults changed
- * between versions and a spool may be delivered after days.
- */
-static char *replicated_settings(char *statement)
+/* Each server would have its own current database. NULL: no memory. */
+static char *database_literal(void)
 {
-	static const char single[] = "non_replicated_deduplication_window = 10000";
-	static const char cluster[] = "replicated_deduplication_window = 10000, "
-				      "replicated_deduplication_window_seconds = 604800, "
-				      "replicated_deduplication_window_for_async_inserts = 10000, "
-				      "replicated_deduplication_window_seconds_for_async_inserts = "
-				      "604800";
-	char *at = statement ? strstr(statement, single) : NULL;
-	char *out;
+	const char *name = ddl_places.database;
+	char *out = NULL;
+	size_t size;
+	FILE *f;
 
-	if (!at)
-		return statement;
-	if (asprintf(&out, "%.*s%s%s", (int)(at - statement), statement, cluster,
-		     at + sizeof(single) - 1) < 0)
-		out = NULL;
-	free(statement);
-	return out;
+	if (!name)
+		return strdup("currentDatabase()");
+	f = open_memstream(&out, &size);
+	if (!f)
+		return NULL;
+	fputc('\'', f);
+	for (; *name; name++)
+		fprintf(f, "%s%c", strchr("'\\", *name) ? "\\" : "", *name);
+	fputc('\'', f);
+	if (!fclose(f))
+		return out;
+	free(out);
+	return NULL;
 }
 
 static int cluster_table(const char *name, char *after, const char *cluster, struct ddl *ddl,
@@ -170,6 +177,7 @@ static int cluster_table(const char *name, char *after, const char *cluster, str
 {
 	/* all rows of a host on a single shard: joins by (host, pid, tid) are local */
 	const char *key = find_word(after, "host") ? "cityHash64(host)" : "rand()";
+	AUTO_FREE char *database = NULL;
 	char table[128], prefix[256];
 	size_t n = 0;
 
@@ -179,15 +187,15 @@ static int cluster_table(const char *name, char *after, const char *cluster, str
 		return bad_file(name, "no table name behind CREATE TABLE IF NOT EXISTS", why);
 	snprintf(table, sizeof(table), "%.*s", (int)n, after);
 	snprintf(prefix, sizeof(prefix), "CREATE TABLE IF NOT EXISTS %s", table);
-	ddl->statements[0] = replicated_settings(
-		replicated(skip_space(after + n), prefix, cluster));
+	ddl->statements[0] = on_cluster(skip_space(after + n), prefix, cluster);
 	if (!ddl->statements[0])
 		return bad_file(name, "ENGINE is not of the MergeTree family", why);
-	if (asprintf(
+	database = database_literal();
+	if (!database ||
+	    asprintf(
 		    &ddl->statements[1],
-		    "%s ON CLUSTER '%s' AS %s_local\nENGINE = Distributed('%s', currentDatabase(), "
-		    "'%s_local', %s)",
-		    prefix, cluster, table, cluster, table, key) < 0) {
+		    "%s ON CLUSTER '%s' AS %s_local\nENGINE = Distributed('%s', %s, '%s_local', %s)",
+		    prefix, cluster, table, cluster, database, table, key) < 0) {
 		ddl->statements[1] = NULL;
 		return why_fail(why, ENOMEM, "out of memory");
 	}
@@ -223,7 +231,10 @@ int ddl_check_cluster(const char *cluster, struct why *why)
 {
 	if (!cluster || is_cluster_name(cluster))
 		return 0;
-	return why_fail(why, EINVAL, "cluster: '%.100s' is no cluster's name", cluster);
+	return why_fail(why, EINVAL,
+			"cluster: '%.100s' is no cluster's name: `underspan sql 'SELECT DISTINCT "
+			"cluster FROM system.clusters'` lists those of the server",
+			cluster);
 }
 
 int ddl_make(const char *name, const char *text, const char *cluster, struct ddl *ret_ddl,
@@ -264,7 +275,7 @@ int ddl_make(const char *name, const char *text, const char *cluster, struct ddl
 		err = cluster_view(name, plain, view, cluster, &ddl, why);
 	}
 	if (!err && table)
-		err = ddl_places_put(&ddl.statements[0], why);
+		err = ddl_places_put(&ddl.statements[0], cluster, why);
 	if (err)
 		ddl_free(&ddl);
 	else

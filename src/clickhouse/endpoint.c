@@ -79,6 +79,11 @@ int clickhouse_check_url(const char *url, struct why *why)
 		err = why_fail(why, EINVAL,
 			       "clickhouse: the URL is not valid, and has an @: user "
 			       "and password do not belong there");
+	else if (!*url || strpbrk(url, " \t\n"))
+		err = why_fail(why, EINVAL,
+			       "clickhouse: '%.200s' is %s: URLs are separated by one comma, "
+			       "without spaces, as in http://a:8123,http://b:8123",
+			       url, *url ? "no URL, it has a space" : "an empty place in the list");
 	else
 		err = why_fail(why, EINVAL,
 			       "clickhouse: '%.200s' is not a URL such as http://127.0.0.1:8123: "

@@ -2,6 +2,7 @@
 /* POST and GET to ClickHouse. See http_post.h. */
 #include "clickhouse/http_post.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <string.h>
 #include <strings.h>
@@ -273,6 +274,12 @@ static const char *advice_for_exception(int code)
 		       "$UNDERSPAN_CLICKHOUSE_PASSWORD";
 	case EXCEPTION_UNKNOWN_DATABASE:
 		return ": see clickhouse_database, or create the database";
+	case EXCEPTION_CLUSTER_DOESNT_EXIST:
+		return ": `underspan sql 'SELECT DISTINCT cluster FROM system.clusters'` lists "
+		       "those of the server";
+	case EXCEPTION_UNKNOWN_POLICY:
+		return ": `underspan sql 'SELECT DISTINCT policy_name FROM "
+		       "system.storage_policies'` lists those of the server";
 	default:
 		return "";
 	}
@@ -290,6 +297,16 @@ static const char *advice_for_status(long status, const char *url)
 	return status == 404 && has_path(url)
 		       ? ": a path in the URL is a proxy's; a database goes into clickhouse_database"
 		       : "";
+}
+
+/* Of a service with another protocol over HTTP, such as OTLP. */
+static bool is_binary(const char *text)
+{
+	for (; *text; text++) {
+		if ((unsigned char)*text < ' ' && !isspace((unsigned char)*text))
+			return true;
+	}
+	return false;
 }
 
 static int conclude(CURLcode code, struct exchange *x, long sent, const char *said, struct why *why)
@@ -312,11 +329,12 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 					      r->exception_code);
 	if (code != CURLE_OK)
 		return transport_error(code, x, sent, said, why);
-	if (r->http_status != 200 && *r->message == '<')
+	if (r->http_status != 200 && (*r->message == '<' || is_binary(r->message)))
 		return why_fail(why, EREMOTEIO,
-				"%.100s answered HTTP %ld with a web page: is that ClickHouse? Its "
+				"%.100s answered HTTP %ld with %s: is that ClickHouse? Its "
 				"HTTP port is 8123 by default (https: 8443)",
-				x->client->url, r->http_status);
+				x->client->url, r->http_status,
+				*r->message == '<' ? "a web page" : "bytes that are no text");
 	if (r->http_status != 200)
 		return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s%s",
 				x->client->url, r->http_status,

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/text.h"
 
-/* Calls `each` for every statement: tables, then views. */
-static int walk(const char *cluster,
+/* Calls `each` for every statement: tables, then views, of these spans. NULL: of otel_traces. */
+static int walk(const char *cluster, const struct traces_form *traces,
 		int (*each)(const struct sql_file *file, const char *statement, void *context,
 			    struct why *why),
 		void *context, struct why *why)
@@ -24,12 +24,16 @@ static int walk(const char *cluster,
 
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
 		for (const struct sql_file *f = sql_files; f->path; f++) {
+			AUTO_FREE char *text = NULL;
 			struct ddl ddl;
 			int err;
 
 			if (strncmp(f->path, folders[i], strlen(folders[i])) != 0)
 				continue;
-			err = ddl_make(f->path, f->text, cluster, &ddl, why);
+			text = traces ? traces_view(f->text, traces) : strdup(f->text);
+			if (!text)
+				return why_fail(why, ENOMEM, "out of memory");
+			err = ddl_make(f->path, text, cluster, &ddl, why);
 			for (size_t j = 0; !err && j < ARRAY_SIZE(ddl.statements); j++) {
 				if (ddl.statements[j])
 					err = each(f, ddl.statements[j], context, why);
@@ -82,13 +86,30 @@ static int print_one(const struct sql_file *file, const char *statement, void *c
 	return 0;
 }
 
-int clickhouse_schema_print(const char *database, const char *cluster, struct why *why)
+static int print_database(const char *database, const char *cluster, struct why *why)
 {
-	char statement[512];
+	char statement[512], name[300];
 	int err = database_statement(database, cluster, statement, sizeof(statement), why);
 
-	if (!err && *statement)
-		err = print_one(NULL, statement, NULL, why);
+	if (err || !*statement)
+		return err;
+	err = print_one(NULL, statement, NULL, why);
+	if (err || !clickhouse_quote_name(database, name, sizeof(name)))
+		return err;
+	/* the statements name tables without a database */
+	snprintf(statement, sizeof(statement), "USE %s", name);
+	return print_one(NULL, statement, NULL, why);
+}
+
+int clickhouse_schema_print(const char *database, const char *cluster, const char *traces,
+			    struct why *why)
+{
+	struct traces_form form = { .found = true };
+	int err = print_database(database, cluster, why);
+
+	if (!err && traces &&
+	    snprintf(form.table, sizeof(form.table), "%s", traces) >= (int)sizeof(form.table))
+		err = why_fail(why, EINVAL, "traces: the name is too long");
 	if (!err) {
 		AUTO_FREE char *table = upgrade_schema_table(cluster);
 
@@ -96,7 +117,7 @@ int clickhouse_schema_print(const char *database, const char *cluster, struct wh
 			    : why_fail(why, ENOMEM, "out of memory");
 	}
 	if (!err)
-		err = walk(cluster, print_one, NULL, why);
+		err = walk(cluster, traces ? &form : NULL, print_one, NULL, why);
 	if (!err && fflush(stdout) != 0)
 		err = why_fail(why, errno, "cannot write: %s", strerror(errno));
 	return err;

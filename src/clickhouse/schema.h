@@ -8,8 +8,9 @@
 #include "clickhouse/client.h"
 #include "base/util.h"
 
-/* `cluster` NULL: single server. 0 or -errno with why. */
-int clickhouse_schema_print(const char *database, const char *cluster, struct why *why);
+/* `cluster` NULL: single server; `traces` NULL: otel_traces. 0 or -errno with why. */
+int clickhouse_schema_print(const char *database, const char *cluster, const char *traces,
+			    struct why *why);
 
 struct schema_request {
 	const char *cluster; /* NULL: single server */

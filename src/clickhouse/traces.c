@@ -68,6 +68,29 @@ int traces_find(struct clickhouse_client *client, const char *table, const char 
 	return 0;
 }
 
+int traces_of_view(struct clickhouse_client *client, const char *wanted, char ret_table[256],
+		   struct why *why)
+{
+	struct clickhouse_reply reply;
+	AUTO_FREE char *comment = NULL;
+	int err = clickhouse_query_text(client,
+					"SELECT comment FROM system.tables WHERE database = "
+					"currentDatabase() AND name = 'otel_span'",
+					"TabSeparatedRaw", NULL, &comment, NULL, &reply, why);
+
+	if (err)
+		return err;
+	comment[strcspn(comment, "\n")] = '\0';
+	remembered(comment, ret_table, 256);
+	if (!wanted || !*comment || !strcmp(wanted, ret_table))
+		return 0;
+	return why_fail(
+		why, EINVAL,
+		"traces: the views read spans from %s, not from %s: `underspan schema --apply "
+		"--traces=%s` changes that",
+		ret_table, wanted, wanted);
+}
+
 bool traces_are_read_by(const char *text)
 {
 	return ddl_mentions(text, default_table) || ddl_mentions(text, "otel_span") ||

@@ -22,6 +22,13 @@ struct traces_form {
 int traces_find(struct clickhouse_client *client, const char *table, const char *view_comment,
 		struct traces_form *ret, struct why *why);
 
+/*
+ * The table that the view otel_span reads; otel_traces without a view. -EINVAL: not `wanted`, which
+ * may be NULL.
+ */
+int traces_of_view(struct clickhouse_client *client, const char *wanted, char ret_table[256],
+		   struct why *why);
+
 /* The view's text for that table; heap; NULL: out of memory. */
 char *traces_view(const char *text, const struct traces_form *form);
 

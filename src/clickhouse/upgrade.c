@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "clickhouse/ddl.h"
+#include "clickhouse/ddl_places.h"
 #include "clickhouse/ddl_table.h"
 #include "clickhouse/sql_files.h"
 #include "base/version.h"
@@ -121,6 +122,9 @@ static int plan_table(struct planner *p, const struct sql_file *file, struct why
 char *upgrade_schema_table(const char *cluster)
 {
 	const struct sql_file *f = sql_files;
+	const char *family = ddl_engine_prefix(cluster);
+	AUTO_FREE char *path = NULL;
+	bool with_path;
 	struct ddl ddl;
 	char *out = NULL;
 
@@ -129,14 +133,15 @@ char *upgrade_schema_table(const char *cluster)
 	if (!cluster)
 		return ddl_make(f->path, f->text, NULL, &ddl, NULL) ? NULL : ddl.statements[0];
 	/* a single set of replicas over all shards: every node has the version */
-	if (asprintf(
-		    &out,
-		    "CREATE TABLE IF NOT EXISTS ebpf_schema ON CLUSTER '%s'\n"
-		    "(\n    version UInt32,\n    applied_at DateTime64(6, 'UTC') DEFAULT now64(6),\n"
-		    "    applied_by String\n)\n"
-		    "ENGINE = ReplicatedMergeTree('/clickhouse/tables/{database}/ebpf_schema', "
-		    "'{shard}-{replica}')\nORDER BY version",
-		    cluster) < 0)
+	path = ddl_path_over_shards("ebpf_schema");
+	with_path = !strcmp(family, "Replicated");
+	if (!path || asprintf(&out,
+			      "CREATE TABLE IF NOT EXISTS ebpf_schema ON CLUSTER '%s'\n"
+			      "(\n    version UInt32,\n    applied_at DateTime64(6, 'UTC') DEFAULT "
+			      "now64(6),\n    applied_by String\n)\nENGINE = %sMergeTree%s%s%s\n"
+			      "ORDER BY version",
+			      cluster, family, with_path ? "('" : "", with_path ? path : "",
+			      with_path ? "', '{shard}-{replica}')" : "") < 0)
 		return NULL;
 	return out;
 }

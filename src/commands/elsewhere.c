@@ -6,6 +6,7 @@
 
 #include "base/config_search.h"
 #include "commands/commands.h"
+#include "trackers/trackers.h"
 
 bool elsewhere_service(const char *word)
 {
@@ -76,6 +77,8 @@ static const struct words {
 	const char *command; /* NULL: every command */
 	const char *option, *instead;
 } options[] = {
+	{ "explain", "-o", "`underspan explain --html ID > FILE.html`" },
+	{ "explain", "--output", "`underspan explain --html ID > FILE.html`" },
 	{ "explain", "-p", REQUEST_IDS },
 	{ "explain", "--pid", REQUEST_IDS },
 	{ "explain", "--since", "`underspan requests --since=10m` lists requests with their ids" },
@@ -109,6 +112,39 @@ static const struct words {
 	{ "requests", "--sort", "`--by=PART`, as in `--by=gil`, or `--by=endpoint`" },
 	{ "requests", "-o", "`underspan requests --html > FILE.html`" },
 	{ "requests", "--output", "`underspan requests --html > FILE.html`" },
+	{ "requests", "--status",
+	  "`--json` has the status, or ask ebpf_request by `underspan sql`" },
+	{ "requests", "--slower-than", "the slowest come first, `--top=N` is the number of lines" },
+	{ "requests", "--min-duration",
+	  "the slowest come first, `--top=N` is the number of lines" },
+	{ "gil", "-o", "`underspan gil -p PID --html > FILE.html`" },
+	{ "gil", "--output", "`underspan gil -p PID --html > FILE.html`" },
+	{ "offcpu", "--html", "`-o FILE.html`" },
+	{ "offcpu", "--svg", "`-o FILE.svg`" },
+	{ "offcpu", "--pprof", "`-o FILE.pb.gz`" },
+	{ "offcpu", "--flamegraph", "`-o FILE.html`" },
+	{ "timeline", "--html", "`-o FILE.pftrace`, for ui.perfetto.dev" },
+	{ "timeline", "--json", "`-o FILE.pftrace`, for ui.perfetto.dev" },
+	{ "top", "-n", "`--once` prints one picture" },
+	{ "top", "-b", "`--once` prints one picture" },
+	{ "top", "-o", "`underspan top --once --json > FILE`" },
+	{ "top", "--output", "`underspan top --once --json > FILE`" },
+	{ "top", "--interval",
+	  "the screen changes each second; `--once -d S` measures for S seconds" },
+	{ "doctor", "--html", "`--json`" },
+	{ "doctor", "--fix", "each line that says NO has the fix; underspan changes nothing" },
+	{ "schema", "-o", "`underspan schema > FILE`" },
+	{ "schema", "--output", "`underspan schema > FILE`" },
+	{ "schema", "--ttl", "`--keep=30d`" },
+	{ "schema", "--retention", "`--keep=30d`" },
+	{ "schema", "--prefix",
+	  "names of tables are fixed; `--clickhouse_database=NAME` keeps them apart" },
+	{ "schema", "--downgrade",
+	  "nothing is to be done: an older agent sends the columns that it knows" },
+	{ "store", "--port", "`--listen=127.0.0.1:PORT`" },
+	{ "store", "--host", "`--listen=HOST:PORT`" },
+	{ "store", "--user", "the user is `default`, the password is in DIR/password" },
+	{ "store", "--password", "the store makes one, in DIR/password" },
 	{ "schema", "--drop", "underspan drops no table: `underspan sql 'DROP TABLE ...'`" },
 	{ "schema", "--dry-run", "`--check` prints the differences and changes nothing" },
 	{ NULL, "--debug", "`--log_level=debug`" },
@@ -131,12 +167,26 @@ static const struct words {
 	  "`--metrics.listen=HOST:PORT`" },
 };
 
+/* --NAME */
+static bool is_tracker(const char *arg, size_t len)
+{
+	for (size_t i = 0; !strncmp(arg, "--", 2) && all_trackers[i]; i++) {
+		const char *name = all_trackers[i]->name;
+
+		if (strlen(name) == len - 2 && !strncmp(arg + 2, name, len - 2))
+			return true;
+	}
+	return false;
+}
+
 const char *elsewhere_option(const char *command, const char *arg)
 {
 	size_t len = strcspn(arg, "=");
 	bool known = !strncmp(arg, "--", 2) && len > 2 &&
 		     config_find_option(commands_all_options(), arg + 2, len - 2);
 
+	if (!known && !strcmp(command, "run") && is_tracker(arg, len))
+		return "that is a tracker: `--trackers=A,B` chooses those that run";
 	for (size_t i = 0; arg[0] == '-' && i < ARRAY_SIZE(options); i++) {
 		const struct words *w = &options[i];
 

@@ -10,6 +10,7 @@
 #include "commands/database.h"
 #include "pipeline/options.h"
 #include "pipeline/spool/spool_directory.h"
+#include "store/directory.h"
 #include "store/engine.h"
 #include "trackers/trackers.h"
 
@@ -34,6 +35,8 @@ static int check_place(bool to_stdout, struct why *why)
 	}
 	if (clickhouse_config.store) {
 		err = engine_find_library(clickhouse_config.libchdb, library, sizeof(library), why);
+		if (!err)
+			err = store_directory_check(clickhouse_config.store, why);
 		if (err)
 			return err;
 		printf("rows        to an embedded store in %s\n", clickhouse_config.store);

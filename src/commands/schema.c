@@ -30,12 +30,23 @@ static const struct option options[] = {
 	  .target = &check,
 	  .help = "print the changes --apply would make; exit code 0: none, 1: some",
 	  .flag_only = true },
+	{ .key = "engine",
+	  .type = OPTION_CHOICE,
+	  .target = &ddl_places.engine,
+	  .choices = ddl_engine_names,
+	  .arg = "ENGINE",
+	  .help = "of new tables: MergeTree, also on a cluster whose shards have one server each; "
+		  "ReplicatedMergeTree, in a database of engine Replicated without --cluster; "
+		  "SharedMergeTree",
+	  .otherwise = "MergeTree; with --cluster ReplicatedMergeTree",
+	  .flag_only = true },
 	{ .key = "keep",
 	  .type = OPTION_SECONDS,
 	  .target = &ddl_places.keep_ns,
 	  .arg = "S",
 	  .help = "new tables keep rows this long (TTL); those that exist keep their TTL",
 	  .otherwise = "7d",
+	  .min = 3600,
 	  .flag_only = true },
 	{ .key = "storage_policy",
 	  .type = OPTION_STRING,
@@ -101,14 +112,17 @@ int command_schema(int argc, char **argv)
 		return EXIT_DONE;
 	}
 	if (!err)
-		err = ddl_places_check(&why);
+		err = ddl_places_check(cluster, &why);
 	if (!err && apply && check)
 		err = why_fail(&why, EINVAL, "--apply or --check, not both");
+	if (!err && agents && !apply && !check)
+		err = why_fail(&why, EINVAL, "agents: only with --apply or --check");
+	ddl_places.database = clickhouse_config.clickhouse_database;
 	if (!err)
 		err = apply || check
 			      ? ask_server(&same, &why)
 			      : clickhouse_schema_print(clickhouse_config.clickhouse_database,
-							cluster, &why);
+							cluster, clickhouse_config.traces, &why);
 	if (err)
 		log_error("%s", why.text);
 	config_free(tables);

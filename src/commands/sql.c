@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -210,6 +211,40 @@ static int ask(const char *query, int *ret_code, struct why *why)
 
 /* ---- what somebody meant ---- */
 
+/* Names of files in these folders of sql/, in turn; NULL: end. */
+static const char *next_name(const struct sql_file **at, const char *const folders[], char name[64])
+{
+	const struct sql_file *f = *at;
+
+	for (; f->path; f++) {
+		for (size_t i = 0; folders[i]; i++) {
+			size_t len = strlen(folders[i]);
+
+			if (strncmp(f->path, folders[i], len) != 0)
+				continue;
+			snprintf(name, 64, "%.*s", (int)strcspn(f->path + len, "."), f->path + len);
+			*at = f + 1;
+			return name;
+		}
+	}
+	return NULL;
+}
+
+static const char *const own_tables[] = { "tables/", "views/", NULL };
+static const char *const own_queries[] = { "queries/", NULL };
+
+static bool is_query_file(const char *word)
+{
+	const struct sql_file *at = sql_files;
+	char name[64];
+
+	while (next_name(&at, own_queries, name)) {
+		if (!strcmp(name, word))
+			return true;
+	}
+	return false;
+}
+
 static int check_query(const char *query, struct why *why)
 {
 	size_t len = strlen(query);
@@ -223,19 +258,37 @@ static int check_query(const char *query, struct why *why)
 				"'%s' is a file's name, no query: `underspan sql - < FILE` reads "
 				"the query from a file",
 				text_printable(clean, sizeof(clean), query));
-	return 0;
+	return is_query_file(query)
+		       ? why_fail(why, EINVAL,
+				  "'%s' is a file of underspan's queries: `underspan sql - < "
+				  "sql/queries/%s.sql` (packages: /usr/share/underspan/sql)",
+				  query, query)
+		       : 0;
 }
 
 static bool is_own_table(const char *name, size_t len)
 {
-	for (const struct sql_file *f = sql_files; f->path; f++) {
-		const char *stem = strrchr(f->path, '/');
+	const struct sql_file *at = sql_files;
+	char own[64];
 
-		if (stem && (!strncmp(f->path, "tables/", 7) || !strncmp(f->path, "views/", 6)) &&
-		    strcspn(stem + 1, ".") == len && !strncmp(stem + 1, name, len))
+	while (next_name(&at, own_tables, own)) {
+		if (strlen(own) == len && !strncmp(own, name, len))
 			return true;
 	}
 	return false;
+}
+
+/* "; did you mean ebpf_handoff?" */
+static const char *similar_table(const char *name, size_t len, char *buf, size_t size)
+{
+	const struct sql_file *at = sql_files;
+	char names[64][64];
+	struct nearest nearest;
+
+	nearest_begin(&nearest, name, len);
+	for (size_t i = 0; i < ARRAY_SIZE(names) && next_name(&at, own_tables, names[i]); i++)
+		nearest_try(&nearest, names[i]);
+	return nearest_hint(&nearest, "", "", buf, size);
 }
 
 /* Up to the fourth of the words that the server would have expected: it lists all that exist. */
@@ -253,12 +306,20 @@ static size_t without_list(const char *text)
 }
 
 /* "... identifier 'otel.ebpf_request' ...", a table that the server does not have. */
-static const char *fix_of(const char *text, int code)
+static const char *fix_of(const char *text, int code, char *buf, size_t size)
 {
 	static const char identifier[] = "identifier '";
 	const char *name = strstr(text, identifier), *dot;
 	size_t len;
 
+	if (code == EXCEPTION_SYNTAX_ERROR && strstr(text, "Multi-statements"))
+		return ": give one statement, a second with a second `underspan sql`";
+	if (code == EXCEPTION_EMPTY_LIST_OF_COLUMNS_QUERIED ||
+	    code == EXCEPTION_EMPTY_LIST_OF_COLUMNS_PASSED)
+		return ": request, request_time and request_time_parts take a window, as in "
+		       "request_time(from = now() - INTERVAL 1 HOUR, to = now())";
+	if (code == EXCEPTION_UNKNOWN_QUERY_PARAMETER)
+		return ": write the value in the place of the parameter";
 	if (code != EXCEPTION_UNKNOWN_TABLE || !name)
 		return "";
 	name += sizeof(identifier) - 1;
@@ -270,14 +331,35 @@ static const char *fix_of(const char *text, int code)
 	}
 	return is_own_table(name, len)
 		       ? ": `underspan schema --apply` makes underspan's tables and views"
-		       : "";
+		       : similar_table(name, len, buf, size);
+}
+
+/* "Code: 73. DB::Exception: Code: 73. DB::Exception: ... (version V). (UNKNOWN_FORMAT) (version
+ * V)": the innermost. */
+static const char *innermost(const char *text, size_t *ret_len)
+{
+	static const char word[] = "DB::Exception: ";
+	const char *end = strstr(text, word), *begin = text, *version;
+	size_t prefix = end ? (size_t)(end - text) + sizeof(word) - 1 : 0;
+
+	while (prefix && !strncmp(begin + prefix, text, prefix))
+		begin += prefix;
+	*ret_len = without_list(begin);
+	version = begin > text ? strstr(begin, "(version ") : NULL;
+	if (version && version[strcspn(version, ")")])
+		*ret_len = (size_t)(version - begin) + strcspn(version, ")") + 1;
+	return begin;
 }
 
 static void print_error(const char *text, int code)
 {
-	size_t len = without_list(text);
+	char hint[128];
+	size_t len, more;
+	const char *begin = innermost(text, &len);
 
-	log_error("%.*s%s%s", (int)len, text, text[len] ? " ..." : "", fix_of(text, code));
+	more = begin == text && begin[len];
+	log_error("%.*s%s%s", (int)len, begin, more ? " ..." : "",
+		  fix_of(text, code, hint, sizeof(hint)));
 }
 
 int command_sql(int argc, char **argv)

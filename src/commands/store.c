@@ -314,6 +314,11 @@ static int check_arguments(const char *word, size_t n_words, struct why *why)
 				word);
 	if (!config.path)
 		return why_fail(why, EINVAL, "path: which directory? underspan store --path=DIR");
+	if (config.otlp && config.listen && !strcmp(config.otlp, config.listen) &&
+	    strcmp(config.otlp + strlen(config.otlp) - 2, ":0"))
+		return why_fail(why, EINVAL,
+				"otlp: %.100s is the address of --listen: name another port",
+				config.otlp);
 	return 0;
 }
 

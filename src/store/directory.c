@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <libgen.h>
 #include <limits.h>
 #include <pwd.h>
 #include <string.h>
@@ -266,6 +267,37 @@ int store_directory_open(const char *path, bool make, struct store_directory *re
 	}
 	*ret_directory = d;
 	return 0;
+}
+
+/* DIR is to be made. */
+static int check_above(const char *path, struct why *why)
+{
+	AUTO_FREE char *copy = strdup(path);
+
+	if (!copy || access(dirname(copy), W_OK | X_OK) == 0)
+		return 0;
+	return why_fail(why, errno, "cannot make the store's directory %s: %s%s", path,
+			strerror(errno), fix_of(errno));
+}
+
+int store_directory_check(const char *path, struct why *why)
+{
+	char text[sizeof(marker_text) + 1], entry[NAME_MAX + 1];
+	struct store_directory d = { .fd = -1, .path = path };
+	struct stat st;
+	int err = open_path(path, false, &d.fd, why);
+
+	if (err)
+		return err == -ENOENT ? check_above(path, why) : err;
+	if (fstat(d.fd, &st) == 0 && first_entry(d.fd, entry, sizeof(entry)) == 0 && *entry) {
+		err = store_file_read(d.fd, marker, st.st_uid, text, sizeof(text));
+		if (err == -ENOENT && store_is_old(d.fd, &st))
+			err = 0;
+		else if (err || strcmp(text, marker_text) != 0)
+			err = refuse(&d, entry, why);
+	}
+	store_directory_close(&d);
+	return err;
 }
 
 void store_directory_close(struct store_directory *d)

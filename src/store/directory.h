@@ -38,6 +38,9 @@ int store_directory_open(const char *path, bool make, struct store_directory *re
 			 struct why *why);
 void store_directory_close(struct store_directory *d);
 
+/* Whether a writing command would refuse DIR by its name or its files; changes nothing. */
+int store_directory_check(const char *path, struct why *why);
+
 /* -EBUSY, with the pid in the message: another process serves DIR. The lock is held while the
  * descriptor is open.
  */

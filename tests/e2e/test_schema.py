@@ -132,7 +132,60 @@ def test_placeholders_of_a_cluster():
     assert chosen.stdout.count("INTERVAL 2 DAY") == chosen.stdout.count("SETTINGS storage_policy = 'cold', ttl_only_drop_parts") == tables
     assert chosen.stdout.count("'/my/{cluster}/{shard}/{table}', '{replica}'") == plain.count("'/clickhouse/tables/{shard}/{database}/{table}', '{replica}'") == tables
     assert chosen.stdout.replace("INTERVAL 2 DAY", "INTERVAL 7 DAY").replace("storage_policy = 'cold', ", "") \
-        .replace("/my/{cluster}/{shard}/{table}", "/clickhouse/tables/{shard}/{database}/{table}") == plain
+        .replace("/my/{cluster}/{shard}/{table}", "/clickhouse/tables/{shard}/{database}/{table}") \
+        .replace("/my/{cluster}/all/{table}", "/clickhouse/tables/{database}/ebpf_schema") == plain
+
+
+@pytest.mark.parametrize("engine, cluster, words, count", [
+    ("MergeTree", [], "ENGINE = MergeTree\n", 18), ("MergeTree", ["--cluster=main"], "ENGINE = MergeTree\n", 18),
+    ("ReplicatedMergeTree", [], "ENGINE = ReplicatedMergeTree\n", 18),
+    ("ReplicatedMergeTree", ["--cluster=main"], "ENGINE = ReplicatedMergeTree('/clickhouse/tables/", 18),
+    ("SharedMergeTree", [], "ENGINE = SharedMergeTree\n", 18), ("SharedMergeTree", ["--cluster=main"], "ENGINE = SharedMergeTree\n", 18)])
+def test_engine(engine, cluster, words, count):
+    """Each table but the version's has the engine, and the deduplication window that this engine uses."""
+    text = run_underspan("schema", *cluster, f"--engine={engine}").stdout
+    assert text.count(words) == count and text.count("MergeTree") >= count
+    windows = len(re.findall(r"[ ,]replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800", text))
+    plain = text.count("non_replicated_deduplication_window = 10000")
+    assert (windows, plain) == ((0, 17) if engine == "MergeTree" else (17, 0))
+    assert text.count("ENGINE = Distributed(") == (17 if cluster else 0)
+    if cluster == [] and engine == "MergeTree":
+        assert text == run_underspan("schema").stdout
+    if cluster and engine == "ReplicatedMergeTree":
+        assert text == run_underspan("schema", *cluster).stdout
+
+
+def test_path_of_every_table():
+    """Also of the version's table, whose replicas are the servers of all shards."""
+    text = run_underspan("schema", "--cluster=main", "--replica_path=/my/{cluster}/{shard}/{table}").stdout
+    assert "ReplicatedMergeTree('/my/{cluster}/all/{table}', '{shard}-{replica}')" in text and "/clickhouse/tables" not in text
+
+
+@pytest.mark.parametrize("name", ["x", "otel-2", "a b", "it's", "q`t", "back\\slash", "\u00e9t\u00e9", "a;DROP DATABASE default"])
+def test_names_of_databases(name, tmp_path):
+    """The printed text, statement by statement, makes the tables in that database, as --apply does."""
+    with Store(tmp_path / "db") as s:
+        text = run_underspan("schema", f"--clickhouse_database={name}").stdout
+        made, use, *rest = [part for part in re.split(r";\n\n", re.sub(r"(?m)^--.*\n", "", text)) if part.strip()]
+        assert made.startswith("CREATE DATABASE IF NOT EXISTS `") and use.startswith("USE `"), (made, use)
+        s.ask(made)
+        assert name in [line.replace("\\'", "'").replace("\\\\", "\\") for line in s.ask("SELECT name FROM system.databases FORMAT TSV").splitlines()]
+        env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": s.password}
+        for change in ["--apply"], ["--check"]:
+            done = underspan("schema", f"--clickhouse={s.url}", f"--clickhouse_database={name}", *change, env=env)
+            assert done.returncode == 0, (done.stdout, done.stderr)
+        assert int(s.ask("SELECT count() FROM system.tables WHERE startsWith(name, 'ebpf_') AND database = currentDatabase()")) == 0
+        assert int(s.ask("SELECT count() FROM system.tables WHERE startsWith(name, 'ebpf_') AND database NOT IN ('default', 'system')")) >= 18
+        assert len(rest) >= 18
+    on_cluster = run_underspan("schema", "--cluster=main", f"--clickhouse_database={name}").stdout
+    literal = name.replace("\\", "\\\\").replace("'", "\\'")
+    assert on_cluster.count(f"ENGINE = Distributed('main', '{literal}', '") == 17 and "currentDatabase()" not in on_cluster
+
+
+def test_table_of_spans_in_the_text():
+    text = run_underspan("schema", "--traces=tele.spans").stdout
+    assert "FROM `tele`.`spans`" in text and not re.search("(?m)^ *FROM otel_traces$", text)
+    assert "FROM otel_traces" in run_underspan("schema").stdout
 
 
 def test_placeholders_are_executed(tmp_path):
@@ -151,13 +204,13 @@ def test_placeholders_are_executed(tmp_path):
 
 
 @pytest.mark.parametrize("option, words", [
-    ("--keep=7", "INTERVAL 7 SECOND"), ("--keep=1w", "INTERVAL 7 DAY"), ("--keep=30d", "INTERVAL 30 DAY")])
+    ("--keep=5400", "INTERVAL 5400 SECOND"), ("--keep=1w", "INTERVAL 7 DAY"), ("--keep=30d", "INTERVAL 30 DAY")])
 def test_keep(option, words):
     assert words in run_underspan("schema", option).stdout
 
 
 @pytest.mark.parametrize("option, words", [
-    ("--keep=1.5", "whole seconds"), ("--keep=x", "not a duration"), ("--storage_policy=a'b", "no policy's name"),
+    ("--keep=3600.5", "whole seconds"), ("--keep=7", "use 1h"), ("--engine=Log", "is not among"), ("--keep=x", "not a duration"), ("--storage_policy=a'b", "no policy's name"),
     ("--replica_path=x/{table}", "such as /clickhouse"), ("--replica_path=/x/{shard}", "without {table}"), ("--replica_path=/x'/{table}", "no path in Keeper")])
 def test_wrong_placeholders(option, words):
     result = run_underspan("schema", "--cluster=main", option)

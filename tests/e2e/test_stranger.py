@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from agent import NO_ENGINE, UNDERSPAN, plain_build, run_underspan
-from store_fixture import store  # noqa: F401
+from store_fixture import ROOT, store  # noqa: F401
 from test_errors import FAILED, USAGE, check_sentence
 
 pytestmark = pytest.mark.light
@@ -63,6 +63,31 @@ TYPED = [
     (f"sql {SERVER} x.sql", USAGE, "sql - < FILE"),
     (f"sql {SERVER} /etc/passwd", USAGE, "'/etc/passwd' is a file's name.*sql - < FILE"),
     (f"sql {SERVER} -", USAGE, "the query is empty"),
+    (f"sql {SERVER} handoff", USAGE, "a file of underspan's queries.*sql - < sql/queries/handoff.sql"),
+    (f"explain {SERVER} 0123456789abcdef0123456789abcdef 5", USAGE, "one id at a time: '5'"),
+    (f"explain {SERVER} 00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", FAILED, "is ClickHouse running there"),
+    (f"explain {SERVER} 00-0123456789abcdef0123456789abcdef-0123456789abcdef", USAGE, "no trace id"),
+    ("explain -o x.html 5", USAGE, "explain --html ID > FILE.html"),
+    ("gil -p 1 -o x.svg", USAGE, "gil -p PID --html > FILE.html"),
+    ("offcpu -p 1 --html", USAGE, "-o FILE.html"),
+    ("offcpu -p 1 --pprof", USAGE, "-o FILE.pb.gz"),
+    ("timeline -p 1 -o x.json", USAGE, "Perfetto's own form: use FILE.pftrace"),
+    ("top --once -n 5", USAGE, "`--once` prints one picture"),
+    ("top -o x.json", USAGE, "top --once --json > FILE"),
+    ("top --interval=5", USAGE, "changes each second"),
+    ("requests --status=500", USAGE, "ebpf_request"),
+    ("requests --slower-than=1s", USAGE, "--top=N"),
+    ("doctor --html", USAGE, "--json"),
+    ("doctor --since=5m", USAGE, "--spans"),
+    ("schema foo", USAGE, "--NAME=VALUE"),
+    ("schema -o x.sql", USAGE, "underspan schema > FILE"),
+    ("schema --ttl=3d", USAGE, "--keep=30d"),
+    ("schema --prefix=my_", USAGE, "--clickhouse_database=NAME"),
+    ("schema --agents=5", USAGE, "--apply or --check"),
+    ("schema --downgrade", USAGE, "nothing is to be done"),
+    ("store --port=8123", USAGE, "--listen=127.0.0.1:PORT"),
+    ("store --path=/tmp/mine --user=me", USAGE, "`default`.*DIR/password"),
+    ("store --path=/tmp/mine --otlp=127.0.0.1:2 --listen=127.0.0.1:2", USAGE, "name another port"),
     ("explain --request=5", USAGE, "underspan explain REQUEST_ID"),
     (f"explain {SERVER} 0123456789abcdef", USAGE, "a span's id, give its trace id"),
     (f"requests {SERVER} -n 5", USAGE, "--top=N"),
@@ -80,6 +105,14 @@ TYPED = [
     ("run --store=", USAGE, "--store=DIR"),
     ("run --store=/etc", USAGE, "not an underspan store.*nothing was changed.*new or empty"),
     ("run --clickhouse=localhost:8123", USAGE, "such as http://127.0.0.1:8123"),
+    ("run --clickhouse=http://a:1,,http://b:1", USAGE, "empty place in the list.*http://a:8123,http://b:8123"),
+    ("run --store=/etc/passwd --check", USAGE, "needs a directory"),
+    ("run --store=/etc --check", USAGE, "not an underspan store.*Name a new or empty directory"),
+    ("run --store=/no/such/dir --check", USAGE, "make the directory above it first"),
+    ("run --stdout --no-request.path", USAGE, "--request.path=false"),
+    ("run --stdout --handoff", USAGE, "a tracker: `--trackers=A,B`"),
+    ("run --stdout --trackers=gc_pause,", USAGE, "--trackers=A,B"),
+    ("run --stdout -", USAGE, "unexpected argument '-'.*--NAME=VALUE"),
     ("run --clickhouse=ftp://x", USAGE, "neither http:// nor https://"),
     ("run --clickhouse=tcp://127.0.0.1:9000", USAGE, "HTTP interface"),
     ("run --clickhouse=https://127.0.0.1:1 --clickhouse_ca_file=/no/ca.pem", USAGE, "clickhouse_ca_file: cannot read /no/ca.pem"),
@@ -201,6 +234,30 @@ def test_sql_that_is_wrong(store):  # noqa: F811
     assert "schema" not in run_underspan("sql", at, "SELECT * FROM shop").stderr
     said = run_underspan("sql", at, "SELEC 1").stderr
     assert "Syntax error: failed at position 7" in said and len(said) < 220, said
+    for query, words in (("SELECT 1; SELECT 2", "one statement"), ("SELECT {a:String}", "write the value"), ("SELECT * FROM ebpf_handof", "did you mean ebpf_handoff"),
+                         ("SELECT 1 FORMAT Nope", "Unknown format Nope")):
+        said = run_underspan("sql", at, query).stderr
+        assert words in said and said.count("DB::Exception") == 1, said
+
+
+@plain_build(NO_ENGINE)
+def test_views_without_a_window(store):  # noqa: F811
+    at = f"--store={store.path}"
+    for name in "otel_traces", "otel_traces_trace_id_ts":
+        store.ask((ROOT / f"sql/otel/{name}.sql").read_text())
+    assert run_underspan("schema", at, "--apply").returncode == 0
+    check_sentence(run_underspan("sql", at, "SELECT * FROM request_time"), FAILED, "take a window, as in request_time\\(from = ")
+    for option in ["explain", "5"], ["doctor", "--spans"]:
+        result = run_underspan(*option, at, "--traces=otel.mine")
+        assert result.returncode != 0 and "schema --apply --traces=otel.mine" in result.stdout + result.stderr, result
+
+
+def test_a_pipe_as_configuration(tmp_path):
+    """Without a writer it does not hold up a start."""
+    os.mkfifo(tmp_path / "x.json")
+    check_sentence(run_underspan("run", "-c", str(tmp_path / "x.json"), timeout=20), USAGE, "x.json:1: not valid JSON")
+    piped = run_underspan("run", "--check", "--stdout", "-c", "/dev/stdin", prefix=["sh", "-c", 'sleep 0.2; echo \'{"batch_rows": 77}\' | "$@"', "sh"], timeout=20)
+    assert piped.returncode == 0 and "batch_rows = 77" in piped.stdout, piped
 
 
 def test_doctor_without_root():
@@ -222,6 +279,12 @@ def web_server():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server.server_address[1]
     server.shutdown()
+
+
+def test_addresses_of_an_agent():
+    for address in "127.0.0.1:9464/metrics", ":9464", "http://127.0.0.1:9464", "127.0.0.1", "127.0.0.1:http":
+        result = run_underspan("doctor", f"--agent={address}", timeout=60)
+        assert result.returncode == FAILED and f"'{address}' is not HOST:PORT, as in 127.0.0.1:9464" in result.stdout, result
 
 
 def test_wrong_servers(web_server):

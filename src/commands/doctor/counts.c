@@ -108,6 +108,15 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *to)
 	return b->len + n > MAX_REPLY || buffer_append(b, bytes, size * n) ? 0 : n;
 }
 
+/* HOST:PORT, not a URL nor a part of one. */
+static bool is_address(const char *text)
+{
+	const char *port = strrchr(text, ':');
+
+	return port && port > text && !strchr(text, '/') && port[1] &&
+	       strspn(port + 1, "0123456789") == strlen(port + 1);
+}
+
 static int ask_agent(struct findings *all, struct why *why)
 {
 	CURL *curl = curl_easy_init();
@@ -117,7 +126,7 @@ static int ask_agent(struct findings *all, struct why *why)
 
 	if (!curl)
 		return why_fail(why, ENOMEM, "out of memory");
-	if (!strchr(agent, ':') || strstr(agent, "://")) {
+	if (!is_address(agent)) {
 		curl_easy_cleanup(curl);
 		return why_fail(why, EINVAL,
 				"agent: '%.100s' is not HOST:PORT, as in 127.0.0.1:9464", agent);

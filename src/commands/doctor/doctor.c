@@ -490,6 +490,8 @@ int command_doctor(int argc, char **argv)
 	if (!err)
 		err = kernel_check_degraded(&why);
 	if (!err)
+		err = doctor_spans_check_options(&why);
+	if (!err)
 		err = check_any_exists(&why);
 	if (!err)
 		err = doctor_spans_wanted() ? examine_spans(&why) : examine(&why);

@@ -9,11 +9,12 @@
 #include "clickhouse/exceptions.h"
 #include "clickhouse/rows.h"
 #include "clickhouse/sql_files.h"
+#include "clickhouse/traces.h"
 #include "commands/database.h"
 #include "commands/doctor/report.h"
 
 static bool wanted;
-static uint64_t since_ns = 3600 * NSEC_PER_SEC;
+static uint64_t since_ns;
 
 static const struct option options[] = {
 	{ .key = "spans",
@@ -27,6 +28,7 @@ static const struct option options[] = {
 	  .target = &since_ns,
 	  .arg = "S",
 	  .help = "for --spans: spans of so long ago until now",
+	  .otherwise = "1h",
 	  .min = 1,
 	  .max = 30 * 86400 },
 };
@@ -35,6 +37,12 @@ const struct option_table doctor_spans_options = { options, ARRAY_SIZE(options) 
 bool doctor_spans_wanted(void)
 {
 	return wanted;
+}
+
+int doctor_spans_check_options(struct why *why)
+{
+	return since_ns && !wanted ? why_fail(why, EINVAL, "since: of spans, so --spans as well")
+				   : 0;
 }
 
 static const char *query(void)
@@ -46,7 +54,7 @@ static const char *query(void)
 	return NULL; /* impossible: checked by a test */
 }
 
-static int ask(json_t **ret_rows, struct why *why)
+static int ask(json_t **ret_rows, char table[256], struct why *why)
 {
 	char seconds[32];
 	const struct clickhouse_param params[] = { { "param_seconds", seconds }, { 0 } };
@@ -59,6 +67,8 @@ static int ask(json_t **ret_rows, struct why *why)
 		return err;
 	snprintf(seconds, sizeof(seconds), "%" PRIu64, (uint64_t)(since_ns / NSEC_PER_SEC));
 	err = clickhouse_client_new(&target.endpoints[0], &client, why);
+	if (!err)
+		err = traces_of_view(client, clickhouse_config.traces, table, why);
 	if (!err)
 		err = clickhouse_query_rows(client, query(), "JSON", params, ret_rows, &reply, why);
 	if (err && (reply.exception_code == EXCEPTION_UNKNOWN_TABLE ||
@@ -126,21 +136,26 @@ static void report_service(const json_t *rows, const char *service)
 
 void doctor_spans_check(void)
 {
+	char table[256], line[512];
 	struct why why = { { 0 } };
 	json_t *rows = NULL;
 	const char *service = NULL;
 	const json_t *row;
 	size_t i;
 
+	since_ns = since_ns ?: 3600 * NSEC_PER_SEC;
 	doctor_section("spans of the last %.4g minutes", (double)since_ns / (60 * NSEC_PER_SEC));
-	if (ask(&rows, &why)) {
+	if (ask(&rows, table, &why)) {
 		doctor_say(false, "spans", why.text);
 		return;
 	}
+	snprintf(
+		line, sizeof(line),
+		"none in %.200s: does the collector's exporter write there? If it writes to another "
+		"table, `underspan schema --apply --traces=DATABASE.TABLE`",
+		table);
 	if (!json_array_size(rows))
-		doctor_say(false, "spans",
-			   "none in otel_traces: is the collector's exporter writing to this "
-			   "database (--clickhouse_database, --traces)?");
+		doctor_say(false, "spans", line);
 	json_array_foreach (rows, i, row) { /* sorted by service */
 		if (service && !strcmp(text(row, "service"), service))
 			continue;

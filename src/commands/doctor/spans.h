@@ -13,6 +13,9 @@ extern const struct option_table doctor_spans_options;
 
 bool doctor_spans_wanted(void);
 
+/* -EINVAL: an option of --spans without it. */
+int doctor_spans_check_options(struct why *why);
+
 /* Adds findings per service. Not ok: spans that do not join, or none at all. */
 void doctor_spans_check(void);
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clickhouse/traces.h"
 #include "commands/database.h"
 #include "commands/commands.h"
 #include "commands/explain/ask.h"
@@ -209,12 +210,29 @@ struct id {
 	char trace[33], request[24];
 };
 
+static bool is_traceparent(const char *word)
+{
+	static const size_t ends[] = { 2, 35, 52, 55 };
+
+	for (size_t i = 0, from = 0; i < ARRAY_SIZE(ends); from = ends[i++] + 1) {
+		if (strspn(word + from, "0123456789abcdef") != ends[i] - from ||
+		    word[ends[i]] != (i == 3 ? '\0' : '-'))
+			return false;
+	}
+	return true;
+}
+
 static int parse_id(const char *word, struct id *ret, struct why *why)
 {
 	size_t n = 0, digits = strspn(word, "0123456789");
 	char *end;
 
 	*ret = (struct id){ .request = "0" };
+	/* the header traceparent: 00-TRACE-SPAN-FLAGS */
+	if (is_traceparent(word)) {
+		snprintf(ret->trace, sizeof(ret->trace), "%.32s", word + 3);
+		return 0;
+	}
 	errno = 0;
 	if (digits && !word[digits] && digits <= 20) {
 		unsigned long long id = strtoull(word, &end, 10);
@@ -247,11 +265,14 @@ static int explain_on_target(const struct ledger_wanted *wanted, struct why *why
 {
 	struct clickhouse_client *client = NULL;
 	struct clickhouse_target target;
+	char table[256];
 	int err = clickhouse_resolve(&clickhouse_config, &target, why);
 
 	if (err)
 		return err;
 	err = clickhouse_client_new(&target.endpoints[0], &client, why);
+	if (!err && clickhouse_config.traces)
+		err = traces_of_view(client, clickhouse_config.traces, table, why);
 	if (!err)
 		err = explain(client, wanted, why);
 	clickhouse_client_free(client);
@@ -266,9 +287,9 @@ int command_explain(int argc, char **argv)
 					       { 0 } };
 	struct why why = { { 0 } };
 	struct id id;
-	char *word;
-	size_t n_words = 1;
-	int err = config_parse(tables, argc, argv, &word, &n_words, &why);
+	char *words[2];
+	size_t n_words = 2;
+	int err = config_parse(tables, argc, argv, words, &n_words, &why);
 
 	if (err > 0) {
 		puts("usage: underspan explain (--clickhouse=URL | --store=DIR) [--json | --html]\n"
@@ -282,12 +303,14 @@ int command_explain(int argc, char **argv)
 	}
 	if (!err)
 		err = html_output_check(as_html, as_json, &why);
-	if (!err && n_words != 1)
+	if (!err && n_words > 1)
+		err = why_fail(&why, EINVAL, "one id at a time: '%.64s' is a second one", words[1]);
+	if (!err && !n_words)
 		err = why_fail(&why, EINVAL,
 			       "which request? underspan explain "
 			       "TRACE_ID, or REQUEST_ID of ebpf_request");
 	if (!err)
-		err = parse_id(word, &id, &why);
+		err = parse_id(words[0], &id, &why);
 	if (!err)
 		err = explain_on_target(&(struct ledger_wanted){ id.trace, id.request }, &why);
 	config_free(tables);

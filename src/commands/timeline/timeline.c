@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -46,6 +47,20 @@ static bool to_stdout(void)
 	return !strcmp(output, "-");
 }
 
+/* A name that says what is not in the file. */
+static bool has_other_form(const char *path)
+{
+	static const char *const ends[] = { ".json", ".html", ".svg", ".gz", ".txt", ".folded" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		const char *at = strrchr(path, '.');
+
+		if (at && !strcasecmp(at, ends[i]))
+			return true;
+	}
+	return false;
+}
+
 static int check(struct why *why)
 {
 	if (!output)
@@ -54,6 +69,11 @@ static int check(struct why *why)
 				"`underspan timeline -p PID -o FILE.pftrace`");
 	if (to_stdout() && isatty(STDOUT_FILENO))
 		return why_fail(why, EINVAL, "output: stdout is a terminal: give -o FILE.pftrace");
+	if (has_other_form(output))
+		return why_fail(why, EINVAL,
+				"output: %.100s: the trace is in Perfetto's own form: use "
+				"FILE.pftrace",
+				output);
 	return 0;
 }
 
