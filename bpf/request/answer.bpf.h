@@ -5,6 +5,7 @@
 
 #include "request/chunks.bpf.h"
 #include "request/read.bpf.h"
+#include "request/unsent.bpf.h"
 
 /*
  * The current thread answers a request that was read by a different thread. Begin of the work: the
@@ -360,7 +361,8 @@ static __always_inline void request_write_taken(struct request_connection *conn,
 		conn->slow_since_ns = bpf_ktime_get_ns();
 }
 
-enum { REQUEST_EAGAIN = 11, REQUEST_TCP_NAGLE_OFF = 1 /* include/net/tcp.h */ };
+enum { REQUEST_EAGAIN = 11 };
+
 static __always_inline void request_write_failed(struct request_connection *conn,
 						 const struct request_buffer *buffer, int ret)
 {
@@ -372,28 +374,11 @@ static __always_inline void request_write_failed(struct request_connection *conn
 		conn->gone = GONE_WRITE;
 }
 
-/*
- * Has a written answer left? Less than a segment is held back by Nagle's algorithm until the client
- * acknowledges earlier bytes (up to 40 ms); more waits for the client's window or the network.
- */
-static __always_inline __u16 request_unsent(__u64 key)
+/* An answer has been written. `unsent`: enum request_lack. */
+static __always_inline void request_answered(__u64 key, struct request_connection *conn,
+					     __u16 unsent)
 {
-	struct tcp_sock *tcp = (struct tcp_sock *)key;
-	__u32 unsent = BPF_CORE_READ(tcp, write_seq) - BPF_CORE_READ(tcp, snd_nxt);
-
-	if (!unsent || BPF_CORE_READ((struct sock *)key, sk_protocol) != REQUEST_PROTOCOL_TCP)
-		return 0;
-	if (unsent < BPF_CORE_READ(tcp, mss_cache) && BPF_CORE_READ(tcp, packets_out) &&
-	    !(BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle) & REQUEST_TCP_NAGLE_OFF))
-		return REQUEST_LACK_nagle;
-	return REQUEST_LACK_unsent;
-}
-
-/* An answer has been written. */
-static __always_inline void request_answered(__u64 key, struct request_connection *conn)
-{
-	if (conn->family != REQUEST_FAMILY_unix)
-		conn->not_measured |= request_unsent(key);
+	conn->not_measured |= unsent;
 	if (request_is_tunnel(conn)) {
 		__sync_fetch_and_add(conn->status == 101 ? &request_upgraded : &request_tunnels, 1);
 		request_end(key, REQUEST_END_upgrade, REQUEST_OUTCOME_upgraded, 0);
@@ -405,8 +390,11 @@ static __always_inline void request_answered(__u64 key, struct request_connectio
 	}
 }
 
-/* A write to a known connection ended. Global: see request_scan_line(). */
-__noinline int request_wrote(__u64 key, int ret)
+/*
+ * A write to a known connection ended. `unsent`: enum request_lack, if the answer ends with it.
+ * Global: see request_scan_line().
+ */
+__noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 {
 	enum { STEPS = 16 };
 	struct request_connection *conn = request_connection_of(key);
@@ -447,27 +435,29 @@ __noinline int request_wrote(__u64 key, int ret)
 		 t->request.gifts && conn->begin.at_ns)
 		request_link_work(conn, t);
 	if (request_length_goes_on(conn)) {
-		request_answered(key, conn);
+		request_answered(key, conn, unsent);
 		return 0;
 	}
 	for (int i = 0; i < STEPS && conn->rest; i++) {
 		if (!request_answer_goes_on(key, conn, &buffer))
 			continue;
-		request_answered(key, conn);
+		request_answered(key, conn, unsent);
 		/* does the next answer follow in the same write? */
 		if (!conn->rest ||
 		    !request_open_pipelined(key, conn->rest_base, conn->rest, buffer.fd))
 			return 0;
 	}
 	if (request_answer_skips(conn, &buffer, ret, conn->rest)) {
-		request_answered(key, conn);
+		request_answered(key, conn, unsent);
+		return 0;
+	}
+	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns) {
+		request_snapshot_take(t, &conn->last);
+		conn->wrote_ns = conn->last.at_ns;
 		return 0;
 	}
 	conn->wrote_ns = bpf_ktime_get_ns();
-	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns)
-		request_snapshot_take(t, &conn->last);
-	else if (conn->link !=
-		 REQUEST_LINK_write) /* the reader writes the rest of a pool's answer */
+	if (conn->link != REQUEST_LINK_write) /* the reader writes the rest of a pool's answer */
 		conn->last.at_ns = 0;
 	return 0;
 }

@@ -29,9 +29,14 @@ struct request_process {
 	__u64 pool_ns;	 /* a thread of a pool behind a loop was last seen to leave the CPU */
 	__u64 refill_ns; /* token bucket of sampled rows: time of the refill */
 	__u64 tokens_ns;
-	__u32 busy;    /* threads with an open request */
-	__u32 skipped; /* requests since the last sampled row */
+	__u64 covered_ns; /* when `lacks` was found */
+	__u32 busy;	  /* threads with an open request */
+	__u32 skipped;	  /* requests since the last sampled row */
+	__u32 lacks;	  /* enum request_lack: what gil_wait and gc_pause do not see */
+	__u32 pad;
 };
+
+enum { REQUEST_COVERED_NS = 10000000 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -50,6 +55,15 @@ static __always_inline struct request_process *request_process_of(__u32 tgid)
 		return process;
 	bpf_map_update_elem(&request_processes, &tgid, &new_request_process, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&request_processes, &tgid);
+}
+
+/* The process runs a new program. */
+static __always_inline void request_process_renewed(__u32 tgid)
+{
+	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
+
+	if (process)
+		process->covered_ns = 0;
 }
 
 static __always_inline void request_stat(__u32 stat, __u64 n)

@@ -142,11 +142,10 @@ static __always_inline void request_fill_peer(struct request_event *event)
  * woken another thread since the link? Otherwise: has the loop handed work on since the read, or a
  * pool's thread run? (Without the GIL's address, waiters for the GIL would count as pool threads.)
  */
-static __always_inline bool request_gave_work(const struct request_connection *conn)
+static __always_inline bool request_gave_work(const struct request_connection *conn,
+					      const struct request_process *process)
 {
-	struct request_process *process;
 	struct thread *t = NULL;
-	__u32 tgid = current_tgid();
 
 	if (conn->worker == bpf_get_current_task())
 		t = thread_find(current_task());
@@ -156,14 +155,33 @@ static __always_inline bool request_gave_work(const struct request_connection *c
 		return t->request.woke_ns > conn->linked_ns;
 	if (t->request.woke_ns > conn->begin.at_ns)
 		return true;
-	process = bpf_map_lookup_elem(&request_processes, &tgid);
 	return process && process->pool_ns > conn->begin.at_ns;
 }
 
+/* What nobody sees of the process, looked up anew every 10 ms: two hashes, cold in most cases. */
+static __noinline __u32 request_lacks_of(struct request_process *process, __u32 tgid, __u64 now)
+{
+	__u32 lacks = 0;
+
+	if (process && now - process->covered_ns < REQUEST_COVERED_NS)
+		return process->lacks;
+	if (!request_gil_known(tgid))
+		lacks |= REQUEST_LACK_gil;
+	if (!bpf_map_lookup_elem(&gc_clocks, &tgid))
+		lacks |= REQUEST_LACK_gc;
+	if (process) {
+		process->lacks = lacks;
+		process->covered_ns = now;
+	}
+	return lacks;
+}
+
 static __always_inline void request_fill(struct request_connection *conn, struct request_out *out,
-					 __u64 key, __u32 end_by, __u32 outcome, __u32 flags)
+					 struct request_process *process, __u64 key, __u32 end_by,
+					 __u32 outcome, __u32 flags)
 {
 	struct request_event *event = &out->event;
+	__u32 lacks;
 	bool known;
 
 	__builtin_memset(event, 0, sizeof(*event));
@@ -182,14 +200,13 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->parts[REQUEST_accept_queue] = conn->accept_queue_ns;
 	event->parts[REQUEST_client_wait] += conn->client_wait_ns;
 	event->parts[REQUEST_queue] = conn->queue_ns;
-	if (!request_gil_known(event->header.host_pid) || gil_wait_out ||
-	    conn->read_ns < gil_wait_since_ns)
+	lacks = request_lacks_of(process, event->header.host_pid, out->end.at_ns);
+	if (lacks & REQUEST_LACK_gil || gil_wait_out || conn->read_ns < gil_wait_since_ns)
 		event->not_measured |= REQUEST_LACK_gil;
 	else if (known && (conn->model == REQUEST_MODEL_loop || conn->link == REQUEST_LINK_wake) &&
-		 request_gave_work(conn))
+		 request_gave_work(conn, process))
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
-	if (!bpf_map_lookup_elem(&gc_clocks, &event->header.host_pid) || gc_pause_out ||
-	    conn->read_ns < gc_pause_since_ns)
+	if (lacks & REQUEST_LACK_gc || gc_pause_out || conn->read_ns < gc_pause_since_ns)
 		event->not_measured |= REQUEST_LACK_gc;
 	if (known && conn->worker == bpf_get_current_task() && conn->link != REQUEST_LINK_wake)
 		request_fill_peer(event);
@@ -219,15 +236,14 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 }
 
 /* Is there a row? Shorter requests have a token bucket per process. */
-static __always_inline bool request_row_wanted(struct request_event *event)
+static __always_inline bool request_row_wanted(struct request_event *event,
+					       struct request_process *process)
 {
 	__u64 now = event->header.end_ns, earned;
-	struct request_process *process;
 
 	event->weight = 1;
 	if (now - event->header.start_ns >= request_min_ns || !request_row_ns)
 		return true;
-	process = request_process_of(event->header.host_pid);
 	if (!process)
 		return false;
 	earned = now - process->refill_ns;
@@ -314,20 +330,22 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	__u32 zero = 0;
 	struct request_out *out = bpf_map_lookup_elem(&request_outs, &zero);
+	struct request_process *process;
 	__u64 ended_ns = 0;
 	struct thread *t;
 
 	if (!conn || !conn->worker || !out)
 		return 0;
+	process = request_process_of(conn->header.host_pid);
 	__sync_fetch_and_add(&out->users, 1);
 	if (*(volatile __u64 *)&out->users == 1) {
-		request_fill(conn, out, key, end_by, outcome, flags);
+		request_fill(conn, out, process, key, end_by, outcome, flags);
 		if (!flags && conn->worker == bpf_get_current_task())
 			ended_ns = out->end.at_ns;
 		request_stat(STAT_SEEN, 1);
 		if (!request_profile_add(&out->event))
 			request_stat(STAT_READ_FAIL, 1);
-		if (request_row_wanted(&out->event))
+		if (request_row_wanted(&out->event, process))
 			request_send(key, conn->head, conn->head_in_slot);
 		else
 			request_stat(STAT_FILTERED, 1);

@@ -55,7 +55,7 @@ SEC("?tp_btf/sock_send_length")
 int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 {
 	if (!request_is_over() && request_concerns(sk))
-		request_wrote(request_key(sk), ret); /* finds the connection */
+		request_wrote(request_key(sk), ret, request_unsent(sk)); /* finds the connection */
 	return 0;
 }
 
@@ -102,7 +102,7 @@ static __always_inline void request_call_returned(long ret)
 	task_user_call(current_task(), &call);
 	key = (__u64)fd_to_sock(call.arg1);
 	if (key && request_known(key))
-		request_wrote(key, ret);
+		request_wrote(key, ret, request_unsent_untyped(key));
 }
 
 SEC("?tracepoint/syscalls/sys_exit_sendto")
