@@ -71,7 +71,7 @@ TYPED = [
     ("gil -p 1 -o x.svg", USAGE, "gil -p PID --html > FILE.html"),
     ("offcpu -p 1 --html", USAGE, "-o FILE.html"),
     ("offcpu -p 1 --pprof", USAGE, "-o FILE.pb.gz"),
-    ("timeline -p 1 -o x.json", USAGE, "Perfetto's own form: use FILE.pftrace"),
+    ("timeline -p 1 -o x.json", USAGE, "use FILE.html for a page, or FILE.pftrace"),
     ("top --once -n 5", USAGE, "`--once` prints one picture"),
     ("top -o x.json", USAGE, "top --once --json > FILE"),
     ("top --interval=5", USAGE, "changes each second"),

@@ -9,6 +9,7 @@ import pytest
 
 from agent import NO_ENGINE, UNDERSPAN, plain_build
 from answers import Answers, emptied, store_of_answers
+from browser import NARROW, Browser, Keys
 from perfetto import Trace
 from test_errors import FAILED, USAGE, check_sentence
 from test_top import until_attached
@@ -82,6 +83,76 @@ def test_threads(ask):
     [window] = trace.of("underspan")
     assert re.fullmatch(r"all services, .* UTC, measured for [\d.]+ s", window.name) and window.notes == {}
     assert abs(window.ns / 1e9 - 7200) < 1 and trace.clock_ns == {1: window.begin, 6: window.begin}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    browser = Browser()
+    yield browser
+    browser.quit()
+
+
+@stored
+def test_as_a_page(ask, browser):
+    """A lane for each thread, with its events where they were; a request by the parts of its wait; hostile names are text."""
+    ask.request(0, {"accept_queue": 10, "queue": 40, "cpu": 30, "gil": 120}, host_pid=107, host_tid=108, comm="gunicorn", service="shop", thread_name="worker")
+    ask.thread("gil_wait", 100, 30, holders=[{"tid": 9, "ns": 30_000_000, "thread_name": "spinner"}], holder_py_stack=["spin (/srv/app.py:9)", "run (/srv/app.py:1)"])
+    ask.thread("gc_pause", 150, 40, generation=2, py_stack=["load (/srv/app.py:12)"])
+    ask.thread("handoff", 200, 25, handoff_ns=25_000_000)
+    ask.thread("loop_stall", 300, 90, tid=9, name="spinner", py_stack=["export (/srv/app.py:30)"])
+    ask.thread("off_cpu", 400, 7, tid=10, name=EVIL, cause="net", py_stack=[EVIL + " (/srv/app.py:40)"])
+    ask.thread("off_cpu", 500, 5_000, tid=11, name="sleeper", cause="lock", idle=1)
+    ask.path = ask.path.with_name("x.html")
+    done = ask.command("timeline", "-o", str(ask.path), WINDOW)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    browser.open(ask.path)
+    lanes = [lane.get_attribute("aria-label").split(":")[0] for lane in browser.all(".lane canvas")]
+    assert lanes[:3] == ["requests", "hand-offs", "holder of the GIL, while others wait"] and lanes[3] == "spinner (109)" and lanes[4] == "worker (108)", lanes
+    assert len(lanes) == 6 and browser.all("h3")[0].text == "shop (gunicorn), pid 107" and "1 waits of idle threads, 5.000 s together, are left out" in browser.text()
+    rows = {row[2]: (row[0], row[1], row[3]) for row in browser.rows(browser.table("Longest: threads and requests"))}
+    moment = time.strftime("%H:%M:%S", time.gmtime(T0 // 1_000_000))
+    assert rows["GET /orders, thread worker"] == (f"{moment}.000", "200.0", "requests") and rows["waits for the GIL, held by spinner 30.000 ms, in spin (/srv/app.py:9)"][1] == "30.0"
+    assert rows["collection, generation 2, set off in load (/srv/app.py:12)"][2] == "worker (108)" and rows["event loop stalled, in export (/srv/app.py:30)"][1] == "90.0"
+    assert rows["spinner, in spin (/srv/app.py:9)"][2] == "holder of the GIL, while others wait" and rows["hand-off, to worker"][1] == "25.0"
+    assert any("<script>alert(1)" in what for what in rows) and not re.search("[\x1b\x07\u202e]", browser.text())
+
+    def colours(lane, *at_ms):
+        """Of points of a lane, in milliseconds after T0."""
+        return browser.script("""const lane = document.querySelectorAll(".lane canvas")[arguments[0]], context = lane.getContext("2d");
+            const begin = arguments[1], end = arguments[2], line = context.getImageData(0, 4, lane.width, 1).data;
+            return arguments[3].map((ms) => Math.round((ms - begin) / (end - begin) * lane.width)).map((x) => [...line.slice(4 * x, 4 * x + 3)])""",
+                              lane, *view, at_ms)
+
+    browser.script("document.querySelector('.timeline').look(arguments[0], arguments[1])", T0, T0 + 400_000)
+    view = 0, 400
+    queue, accepted, thread = colours(0, 30, 5, 120)
+    assert (accepted, queue, thread) == ([0xb3, 0x26, 0x1e], [0xe8, 0x59, 0x0c], [0x2b, 0x8a, 0x3e])
+    assert colours(4, 120, 170, 250) == [[0x5f, 0x3d, 0xc4], [0xd9, 0x48, 0x0f], [0, 0, 0]]  # the GIL, the collection, nothing
+    browser.all(".lane canvas")[4].send_keys(Keys.ARROW_RIGHT)
+    assert browser.one(".timeline .status").text.startswith("worker (108): waits for the GIL, held by spinner 30.000 ms")
+    [link] = [b for b in browser.all("button.link") if b.text.startswith("event loop stalled")]
+    browser.script("arguments[0].click()", link)
+    assert [browser.all(".axis span")[i].text for i in (0, 4)] == [time.strftime("%H:%M:%S", time.gmtime(T0 // 1_000_000)) + end for end in (".277", ".412")]
+    browser.check_quiet(ask.path)
+    browser.open(ask.path, width=NARROW)
+    assert browser.sideways() == 0
+
+
+@stored
+def test_a_page_stays_small(ask):
+    """20,000 waits of distinct names: the longest are drawn, the rest is counted."""
+    ask.store.ask("INSERT INTO ebpf_off_cpu (host, pid, tid, host_pid, host_tid, comm, thread_name, start_time, end_time, duration_ns, cause, py_stack) "
+                  f"SELECT 'h1', 7, 8, 107, 108, 'python3', 'worker', fromUnixTimestamp64Micro({T0} + number * 10), fromUnixTimestamp64Micro({T0} + number * 10 + 9), "
+                  "number * 1000 + 1000, 'net', [concat(repeat('<', 100), toString(number), ' (/srv/app.py:1)')] FROM numbers(20000)")
+    ask.path = ask.path.with_name("x.html")
+    done = ask.command("timeline", "-o", str(ask.path), WINDOW)
+    assert done.returncode == 0 and ask.path.stat().st_size < 2_000_000, done
+    body = json.loads(re.search(r'id="data">(.*?)</script>', ask.path.read_text(), re.S)[1])["body"]
+    events = [e for lane in body["window"]["lanes"] for e in lane["events"]]
+    [said] = body["window"]["notes"]
+    left, seconds = re.match(r"(\d+) shorter events, ([\d.]+) s together, are left out", said).groups()
+    assert len(events) + int(left) == 20_000 and len(events) > 500
+    assert min(e[1] for e in events) == (int(left) + 1) * 1000 and float(seconds) == pytest.approx(sum(range(1, int(left) + 1)) / 1e6, abs=0.001)
 
 
 @stored

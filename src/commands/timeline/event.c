@@ -2,6 +2,9 @@
 /* Members of a TrackEvent. See event.h. */
 #include "commands/timeline/event.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "base/text.h"
 #include "commands/protobuf.h"
 #include "commands/report.h"
@@ -11,11 +14,26 @@ enum { EVENT_ANNOTATION = 4, EVENT_NAME = 23 };
 enum { ANNOTATION_UINT = 3, ANNOTATION_DOUBLE = 5, ANNOTATION_TEXT = 6, ANNOTATION_NAME = 10 };
 enum { TEXT_BYTES = 4096 };
 
-void event_name(struct event *e, const char *name)
+void event_name(struct event *e, const char *look, const char *name)
 {
 	char clean[TEXT_BYTES];
 
+	snprintf(e->look, sizeof(e->look), "%s", look);
+	text_printable(e->brief, sizeof(e->brief), name);
 	protobuf_text(&e->err, &e->body, EVENT_NAME, text_printable(clean, sizeof(clean), name));
+}
+
+void event_brief(struct event *e, const char *before, const char *text)
+{
+	size_t n = strlen(e->brief), len;
+	const char *end = strstr(text, " < ");
+	char frame[EVENT_BRIEF_BYTES];
+
+	len = end ? (size_t)(end - text) : strlen(text);
+	if (!len)
+		return;
+	snprintf(frame, sizeof(frame), ", %s%.*s", before, (int)(len < 250 ? len : 250), text);
+	text_printable(e->brief + n, sizeof(e->brief) - n, frame);
 }
 
 static void end_annotation(struct event *e, const char *name)

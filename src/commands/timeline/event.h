@@ -11,14 +11,23 @@
 
 #include "base/buffer.h"
 
+enum { EVENT_BRIEF_BYTES = 320, EVENT_LOOK_BYTES = 16 };
+
 struct event {
 	struct buffer body, inner; /* inner: of a message within */
+	/* for a page: the name with what matters most, and what gives the colour */
+	char brief[EVENT_BRIEF_BYTES], look[EVENT_LOOK_BYTES];
 	int err;
 };
 
 void event_free(struct event *e);
 
-void event_name(struct event *e, const char *name);
+/* Begins the event. `look`: "cause net", "part gil", "gc 2". */
+void event_name(struct event *e, const char *look, const char *name);
+
+/* Adds ", BEFORE TEXT" to the brief text, up to " < " of a stack; nothing if `text` is empty. */
+void event_brief(struct event *e, const char *before, const char *text);
+
 void event_said(struct event *e, const char *name, const char *text);
 void event_count(struct event *e, const char *name, uint64_t value);
 

@@ -2,7 +2,9 @@
 /* Lanes of tracks. See lanes.h. */
 #include "commands/timeline/lanes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Times of rows are cut to microseconds, durations are not. */
 enum { CUT_NS = 2000 };
@@ -115,4 +117,37 @@ int lanes_assign(struct timeline *t)
 	free(lanes.items);
 	qsort(t->slices, t->n, sizeof(*t->slices), after_lanes);
 	return err;
+}
+
+/* ---- names ---- */
+
+const char *const timeline_track_names[] = {
+	[TRACK_REQUESTS] = "requests",
+	[TRACK_HANDOFFS] = "hand-offs",
+	[TRACK_GIL_HOLDER] = "holder of the GIL, while others wait",
+	[TRACK_THREAD] = "",
+};
+
+void timeline_process_name(const struct timeline *t, uint32_t host_pid, char *ret, size_t size)
+{
+	struct timeline_process *p;
+
+	HASH_FIND(hh, t->processes, &host_pid, sizeof(host_pid), p);
+	if (p && *p->service && strcmp(p->service, p->comm) != 0)
+		snprintf(ret, size, "%s (%s)", p->service, p->comm);
+	else
+		snprintf(ret, size, "%s", p ? p->comm : "");
+}
+
+const char *timeline_thread_name(const struct timeline *t, uint32_t host_pid, uint32_t host_tid)
+{
+	uint32_t key[2] = { host_pid, host_tid };
+	struct timeline_thread *thread;
+
+	HASH_FIND(hh, t->threads, key, sizeof(key), thread);
+	if (!thread)
+		return "";
+	if (*thread->name)
+		return thread->name;
+	return thread->main && !*thread->comm ? "MainThread" : thread->comm;
 }

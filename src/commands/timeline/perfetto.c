@@ -24,12 +24,6 @@ enum { TYPE_BEGIN = 1, TYPE_END = 2 };
 enum { ID_REALTIME = 1, ID_BOOTTIME = 6 };
 enum { SEQUENCE = 1 };
 
-static const char *const track_names[] = {
-	[TRACK_REQUESTS] = "requests",
-	[TRACK_HANDOFFS] = "hand-offs",
-	[TRACK_GIL_HOLDER] = "holder of the GIL, while others wait",
-	[TRACK_THREAD] = "",
-};
 static const char *const part_names[SLICE_PARTS] = {
 	"in the accept queue", "waits for the client's bytes", "waits to be read",
 	"waits for a pool's thread", "a thread has it"
@@ -108,14 +102,9 @@ static uint64_t put_track(struct writer *w, uint64_t parent, const char *name)
 
 static void put_process(struct writer *w, uint32_t host_pid)
 {
-	struct timeline_process *p;
 	char name[200], before[240];
 
-	HASH_FIND(hh, w->timeline->processes, &host_pid, sizeof(host_pid), p);
-	if (p && *p->service && strcmp(p->service, p->comm) != 0)
-		snprintf(name, sizeof(name), "%s (%s)", p->service, p->comm);
-	else
-		snprintf(name, sizeof(name), "%s", p ? p->comm : "");
+	timeline_process_name(w->timeline, host_pid, name, sizeof(name));
 	if (w->before) { /* the pid may be another process now */
 		snprintf(before, sizeof(before), "before: %s (%u)", name, host_pid);
 		w->process_uuid = put_track(w, 0, before);
@@ -127,30 +116,19 @@ static void put_process(struct writer *w, uint32_t host_pid)
 	w->process_uuid = put_track(w, 0, "");
 }
 
-static const char *name_of_thread(const struct timeline_thread *t)
-{
-	if (!t)
-		return "";
-	if (*t->name)
-		return t->name;
-	return t->main && !*t->comm ? "MainThread" : t->comm;
-}
-
 static uint64_t put_thread(struct writer *w, const struct slice *s)
 {
-	uint32_t key[2] = { s->host_pid, s->host_tid };
-	struct timeline_thread *t;
+	const char *name = timeline_thread_name(w->timeline, s->host_pid, s->host_tid);
 
-	HASH_FIND(hh, w->timeline->threads, key, sizeof(key), t);
 	if (s->lane)
-		return put_track(w, w->thread_uuid, name_of_thread(t));
+		return put_track(w, w->thread_uuid, name);
 	if (w->before) {
-		w->thread_uuid = put_track(w, w->process_uuid, name_of_thread(t));
+		w->thread_uuid = put_track(w, w->process_uuid, name);
 		return w->thread_uuid;
 	}
 	protobuf_number(&w->err, &w->inner, THREAD_PID, s->host_pid);
 	protobuf_number(&w->err, &w->inner, THREAD_TID, s->host_tid);
-	protobuf_text(&w->err, &w->inner, THREAD_NAME, name_of_thread(t));
+	protobuf_text(&w->err, &w->inner, THREAD_NAME, name);
 	protobuf_message(&w->err, &w->message, TRACK_OF_THREAD, &w->inner);
 	w->thread_uuid = put_track(w, w->process_uuid, "");
 	return w->thread_uuid;
@@ -160,7 +138,7 @@ static uint64_t put_lane(struct writer *w, const struct slice *s)
 {
 	if (s->track == TRACK_THREAD)
 		return put_thread(w, s);
-	return put_track(w, w->process_uuid, track_names[s->track]);
+	return put_track(w, w->process_uuid, timeline_track_names[s->track]);
 }
 
 /* ---- slices ---- */
@@ -174,7 +152,7 @@ static void put_parts(struct writer *w, const struct slice *s, uint64_t track)
 
 		if (!s->parts_ns[i])
 			continue;
-		event_name(&w->timeline->event, part_names[i]);
+		event_name(&w->timeline->event, "", part_names[i]);
 		put_bytes(w, w->timeline->event.body.data, w->timeline->event.body.len);
 		w->timeline->event.body.len = 0;
 		put_event(w, at_ns, track, TYPE_BEGIN);
@@ -212,7 +190,7 @@ static void put_window(struct writer *w, const struct timeline_window *window)
 	size_t i;
 
 	track = put_track(w, 0, "underspan");
-	event_name(e, window->title);
+	event_name(e, "", window->title);
 	json_array_foreach (window->notes, i, note) {
 		snprintf(name, sizeof(name), "note %zu", i + 1);
 		event_said(e, name, json_string_value(note) ?: "");
@@ -224,7 +202,7 @@ static void put_window(struct writer *w, const struct timeline_window *window)
 	if (!window->before)
 		return;
 	track = put_track(w, 0, "underspan: before");
-	event_name(e, window->before_title);
+	event_name(e, "", window->before_title);
 	put_bytes(w, e->body.data, e->body.len);
 	e->body.len = 0;
 	put_event(w, window->from_ns, track, TYPE_BEGIN);

@@ -83,6 +83,24 @@ static void note_host(struct timeline *t, const char *host)
 
 /* ---- slices ---- */
 
+/* Gives the event encoded so far to the slice. */
+static int take_event(struct timeline *t, struct slice *s)
+{
+	struct event *e = &t->event;
+	size_t n = e->body.len, brief = strlen(e->brief) + 1, look = strlen(e->look) + 1;
+
+	s->event = malloc(n + brief + look);
+	if (!s->event)
+		return -ENOMEM;
+	if (n)
+		memcpy(s->event, e->body.data, n);
+	s->event_bytes = (uint32_t)n;
+	s->brief = memcpy(s->event + n, e->brief, brief);
+	s->look = memcpy(s->event + n + brief, e->look, look);
+	e->body.len = 0;
+	return 0;
+}
+
 /* Appends a slice with the event encoded so far. */
 static struct slice *add_slice(struct timeline *t, enum timeline_track track, uint32_t host_pid,
 			       uint32_t host_tid, uint64_t begin_ns, uint64_t duration_ns)
@@ -108,15 +126,9 @@ static struct slice *add_slice(struct timeline *t, enum timeline_track track, ui
 			     .begin_ns = begin_ns,
 			     .duration_ns = duration_ns,
 			     .end_ns = begin_ns + duration_ns };
-	s->event = malloc(t->event.body.len ?: 1);
-	if (!s->event) {
-		t->err = -ENOMEM;
+	t->err = take_event(t, s);
+	if (t->err)
 		return NULL;
-	}
-	if (t->event.body.len)
-		memcpy(s->event, t->event.body.data, t->event.body.len);
-	s->event_bytes = (uint32_t)t->event.body.len;
-	t->event.body.len = 0;
 	t->n++;
 	return s;
 }
@@ -147,15 +159,17 @@ static void add_off_cpu(struct timeline *t, const json_t *row)
 {
 	const char *cause = report_text(row, "cause"),
 		   *waker = report_text(row, "waker_thread_name");
-	char name[64], text[200];
+	char name[64], text[200], look[EVENT_LOOK_BYTES];
 
+	snprintf(look, sizeof(look), "cause %.9s", *cause ? cause : "other");
 	if (report_number(row, "idle"))
 		snprintf(name, sizeof(name), "idle");
 	else if (!strcmp(cause, "preempt"))
 		snprintf(name, sizeof(name), "waits for a CPU");
 	else
 		snprintf(name, sizeof(name), "off the CPU: %.32s", *cause ? cause : "other");
-	event_name(&t->event, name);
+	event_name(&t->event, look, name);
+	event_brief(&t->event, "in ", report_text(row, "py_frames"));
 	event_text(&t->event, row, "cause", "cause");
 	event_text(&t->event, row, "syscall", "system call");
 	event_text(&t->event, row, "state", "state");
@@ -176,11 +190,13 @@ static void add_off_cpu(struct timeline *t, const json_t *row)
 
 static void add_gc_pause(struct timeline *t, const json_t *row)
 {
-	char name[64];
+	char name[64], look[EVENT_LOOK_BYTES];
 
+	snprintf(look, sizeof(look), "gc %.0f", report_number(row, "generation"));
 	snprintf(name, sizeof(name), "collection, generation %.0f",
 		 report_number(row, "generation"));
-	event_name(&t->event, name);
+	event_name(&t->event, look, name);
+	event_brief(&t->event, "set off in ", report_text(row, "py_frames"));
 	event_text(&t->event, row, "reason", "reason");
 	event_number(&t->event, row, "collected", "collected");
 	event_number(&t->event, row, "uncollectable", "uncollectable");
@@ -194,7 +210,8 @@ static void add_loop_stall(struct timeline *t, const json_t *row)
 					     "net", "disk", "sleep", "other" };
 	char column[16], name[32];
 
-	event_name(&t->event, "event loop stalled");
+	event_name(&t->event, "part loop_busy", "event loop stalled");
+	event_brief(&t->event, "in ", report_text(row, "py_frames"));
 	event_text(&t->event, row, "loop", "loop");
 	event_number(&t->event, row, "waiting", "ready events");
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
@@ -208,7 +225,8 @@ static void add_loop_stall(struct timeline *t, const json_t *row)
 
 static void add_handoff(struct timeline *t, const json_t *row)
 {
-	event_name(&t->event, "hand-off");
+	event_name(&t->event, "part queue", "hand-off");
+	event_brief(&t->event, "to ", report_text(row, "thread_name"));
 	event_text(&t->event, row, "queue", "queue");
 	event_text(&t->event, row, "pickup", "picked up by");
 	event_text(&t->event, row, "thread_name", "worker");
@@ -230,7 +248,8 @@ static void add_request(struct timeline *t, const json_t *row)
 
 	snprintf(name, sizeof(name), "%.32s %.500s", *method ? method : "request",
 		 report_text(row, "path"));
-	event_name(&t->event, name);
+	event_name(&t->event, "part cpu", name);
+	event_brief(&t->event, "thread ", report_text(row, "thread_name"));
 	event_number(&t->event, row, "status", "status");
 	event_text(&t->event, row, "outcome", "outcome");
 	event_text(&t->event, row, "request_id", "request id");
@@ -326,7 +345,9 @@ static void add_gil_wait(struct timeline *t, const json_t *row)
 		if (n > sizeof(text) - 200)
 			break;
 	}
-	event_name(&t->event, "waits for the GIL");
+	event_name(&t->event, "cause gil", "waits for the GIL");
+	event_brief(&t->event, "held by ", text);
+	event_brief(&t->event, "in ", report_text(row, "holder_py_frames"));
 	if (n)
 		event_said(&t->event, "held by", text);
 	event_text(&t->event, row, "holder_py_frames", "stack of the first holder");
@@ -355,7 +376,8 @@ static void add_holder_slice(struct timeline *t, const struct holding *h, unsign
 		snprintf(name, sizeof(name), "%s", h->name);
 	else
 		snprintf(name, sizeof(name), "thread %u", h->tid);
-	event_name(&t->event, name);
+	event_name(&t->event, "part gil", name);
+	event_brief(&t->event, "in ", h->line);
 	event_count(&t->event, "waits of other threads", waits);
 	if (*h->line)
 		event_said(&t->event, "at", h->line);

@@ -48,8 +48,9 @@ struct slice {
 	uint32_t lane; /* slices that do not nest are in lanes */
 	uint64_t begin_ns, duration_ns, end_ns;
 	uint64_t parts_ns[SLICE_PARTS]; /* of requests */
-	char *event;			/* heap: name and annotations, encoded */
+	char *event; /* heap: name and annotations, encoded; then brief and look */
 	uint32_t event_bytes;
+	const char *brief, *look; /* as in struct event */
 };
 
 struct timeline_thread {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * `underspan timeline`: requests, hand-offs, the GIL's holder and the waits, collections and stalls
- * of each thread side by side, live or of a window of a database, as a file for Perfetto.
+ * of each thread side by side, live or of a window of a database, as a page or a file for Perfetto.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 #include "commands/measure_command.h"
 #include "commands/output_file.h"
 #include "commands/report.h"
+#include "commands/timeline/html.h"
 #include "commands/timeline/limit.h"
 #include "commands/timeline/live.h"
 #include "commands/timeline/perfetto.h"
@@ -34,7 +35,7 @@ static const struct option options[] = {
 	  .type = OPTION_STRING,
 	  .target = &output,
 	  .arg = "FILE",
-	  .help = "the trace, as in FILE.pftrace: for ui.perfetto.dev; -: to stdout",
+	  .help = "FILE.html: a page; FILE.pftrace: a trace for ui.perfetto.dev; -: the trace to stdout",
 	  .letter = 'o',
 	  .flag_only = true },
 };
@@ -47,10 +48,10 @@ static bool to_stdout(void)
 	return !strcmp(output, "-");
 }
 
-/* A name that says what is not in the file. */
+/* A name that says neither. */
 static bool has_other_form(const char *path)
 {
-	static const char *const ends[] = { ".json", ".html", ".svg", ".gz", ".txt", ".folded" };
+	static const char *const ends[] = { ".json", ".svg", ".gz", ".txt", ".folded" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
 		const char *at = strrchr(path, '.');
@@ -61,18 +62,25 @@ static bool has_other_form(const char *path)
 	return false;
 }
 
+static bool is_page(void)
+{
+	size_t n = strlen(output);
+
+	return n > 5 && !strcasecmp(output + n - 5, ".html");
+}
+
 static int check(struct why *why)
 {
 	if (!output)
 		return why_fail(why, EINVAL,
-				"output: give -o FILE.pftrace, as in "
-				"`underspan timeline -p PID -o FILE.pftrace`");
+				"output: give -o FILE.html or FILE.pftrace, as in "
+				"`underspan timeline -p PID -o FILE.html`");
 	if (to_stdout() && isatty(STDOUT_FILENO))
 		return why_fail(why, EINVAL, "output: stdout is a terminal: give -o FILE.pftrace");
 	if (has_other_form(output))
 		return why_fail(why, EINVAL,
-				"output: %.100s: the trace is in Perfetto's own form: use "
-				"FILE.pftrace",
+				"output: %.100s: use FILE.html for a page, or FILE.pftrace "
+				"for a trace in Perfetto's own form",
 				output);
 	return 0;
 }
@@ -125,7 +133,9 @@ static int print(struct why *why)
 		out = output_file_begin(&file, &err, why);
 	if (err)
 		return err;
-	err = timeline.err ?: perfetto_write(&timeline, &window, out);
+	err = timeline.err
+		      ?: (is_page() ? timeline_html_write : perfetto_write)(&timeline, &window,
+									    out);
 	if (out != stdout && fclose(out) && !err)
 		err = -EIO;
 	if (err == -ENOMEM)
@@ -232,13 +242,13 @@ static int ask(struct why *why)
 
 static void print_usage(void)
 {
-	puts("usage: underspan timeline -p PID... [-d S] -o FILE.pftrace\n"
+	puts("usage: underspan timeline -p PID... [-d S] -o FILE.html\n"
 	     "       underspan timeline (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
 	     "                          [--until=AGO] [--service=NAME] [--host=NAME]\n"
-	     "                          [--against-since=AGO] -o FILE.pftrace\n\n"
+	     "                          [--against-since=AGO] -o FILE.html\n\n"
 	     "Requests, hand-offs, the holder of the GIL, and the waits, collections and\n"
-	     "stalls of each thread on one time axis, as a file for Perfetto\n"
-	     "(ui.perfetto.dev, which reads the file in the browser).\n"
+	     "stalls of each thread on one time axis: as a page (FILE.html), or as a file for\n"
+	     "Perfetto (FILE.pftrace; ui.perfetto.dev reads it in the browser).\n"
 	     "From a database: of one host, events that ended in the window. The processes of\n"
 	     "another window (--against-since) are shown at the same place of the time axis,\n"
 	     "as \"before: NAME\".\n");

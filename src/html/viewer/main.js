@@ -1,6 +1,7 @@
 // Puts the page together when all of the script is there.
 
-const VIEWS = { explain: (b) => showExplain(b), requests: (b) => showRequests(b), gil: (b) => showGil(b), offcpu: (b) => showOffcpu(b) };
+const VIEWS = { explain: (b) => showExplain(b), requests: (b) => showRequests(b), gil: (b) => showGil(b), offcpu: (b) => showOffcpu(b),
+  timeline: (b) => showTimeline(b) };
 
 // light, dark, or as the system is
 function themeButton() {

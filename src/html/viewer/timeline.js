@@ -1,14 +1,16 @@
 // Lanes of events over one time axis, drawn on a canvas: drag to zoom, arrow keys to walk through the events of a lane.
-// lanes: [{ name, events: [{ begin, end, colour, text }] }], times in microseconds.
+// lanes: [{ name, group: heading above the first lane of a group, events: [{ begin, end, colour, text, pieces: of the event, as events }] }],
+// times in microseconds. whole: what all of the time is called; clock: times of day rather than since the begin; seen: the time shown
+// at first. The element's look(from, to) shows a time.
 
 const LANE = 20; // CSS pixels
 
-function timeline(begin_us, end_us, lanes) {
-  const view = { begin: begin_us, end: Math.max(end_us, begin_us + 1) };
+function timeline(begin_us, end_us, lanes, { whole = "whole request", clock = false, seen = [begin_us, end_us] } = {}) {
+  const view = { begin: seen[0], end: Math.max(seen[1], seen[0] + 1) };
   const status = el("p", { class: "status", "aria-live": "polite" }, "drag over a lane to zoom; arrow keys walk through its events");
   const axis = el("div", { class: "axis", "aria-hidden": "true" });
   const drawn = lanes.map((lane) => laneOf(lane));
-  const reset = el("button", { type: "button", onclick: () => look(begin_us, end_us) }, "whole request");
+  const reset = el("button", { type: "button", onclick: () => look(begin_us, end_us) }, whole);
   const inside = el("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in");
   const outside = el("button", { type: "button", onclick: () => zoom(2) }, "zoom out");
 
@@ -28,8 +30,8 @@ function timeline(begin_us, end_us, lanes) {
   }
 
   function say(lane, event) {
-    status.textContent = clean(`${lane.name}: ${event.text}, ${ms((event.end - event.begin) / 1e3)} ms, ` +
-      `from ${ms((event.begin - begin_us) / 1e3)} ms on`);
+    const from = clock ? `at ${utc(event.begin).slice(11)}` : `from ${ms((event.begin - begin_us) / 1e3)} ms on`;
+    status.textContent = clean(`${lane.name}: ${event.text}, ${ms((event.end - event.begin) / 1e3)} ms, ${from}`);
   }
 
   function point(self, event) {
@@ -78,12 +80,17 @@ function timeline(begin_us, end_us, lanes) {
       const right = Math.min(width, ((event.end - view.begin) / (view.end - view.begin)) * width);
       context.fillStyle = event.colour;
       context.fillRect(x, 2, Math.max(right - x, 1), LANE - 4);
+      for (const piece of event.pieces || []) {
+        const from = Math.max(0, ((piece.begin - view.begin) / (view.end - view.begin)) * width);
+        context.fillStyle = piece.colour;
+        context.fillRect(from, 2, Math.min(width, ((piece.end - view.begin) / (view.end - view.begin)) * width) - from, LANE - 4);
+      }
       if (right - x < 40) continue;
       context.save();
       context.beginPath();
       context.rect(x, 0, right - x - 2, LANE);
       context.clip();
-      context.fillStyle = isLight(event.colour) ? "#111" : "#fff";
+      context.fillStyle = isLight((event.pieces && event.pieces.length ? event.pieces[0] : event).colour) ? "#111" : "#fff";
       context.fillText(clean(event.text), x + 3, LANE / 2);
       context.restore();
     }
@@ -91,7 +98,8 @@ function timeline(begin_us, end_us, lanes) {
 
   function draw() {
     const marks = [0, 1, 2, 3, 4].map((i) => {
-      const mark = el("span", {}, `${ms((view.begin - begin_us + (i / 4) * (view.end - view.begin)) / 1e3)} ms`);
+      const at = view.begin + (i / 4) * (view.end - view.begin);
+      const mark = el("span", {}, clock ? utc(at).slice(11) : `${ms((at - begin_us) / 1e3)} ms`);
       mark.style.left = `${25 * i}%`;
       return mark;
     });
@@ -100,7 +108,9 @@ function timeline(begin_us, end_us, lanes) {
   }
 
   const root = el("div", { class: "timeline" }, el("div", { class: "controls" }, reset, inside, outside),
-    el("div", { class: "lane" }, el("span", { class: "lane-name" }, ""), axis), drawn.map((d) => d.row), status);
+    el("div", { class: "lane" }, el("span", { class: "lane-name" }, ""), axis),
+    drawn.map((d, i) => [d.lane.group && (!i || lanes[i - 1].group !== d.lane.group) ? el("h3", {}, d.lane.group) : null, d.row]), status);
+  root.look = (from, to) => look(Math.max(begin_us, from), Math.min(end_us, to));
   new ResizeObserver(draw).observe(root);
   return root;
 }

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A timeline as an HTML page. See html.h. */
+#include "commands/timeline/html.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/report.h"
+#include "commands/request_parts.h"
+#include "commands/timeline/lanes.h"
+#include "html/page.h"
+
+enum {
+	WINDOW_BYTES = 750000, /* of events and texts of a window */
+	EVENT_BYTES = 40,      /* numbers of an event, about */
+};
+
+struct page {
+	json_t *body, *texts, *numbers; /* numbers: the index of each text */
+	struct timeline_left_out idle, shorter;
+	size_t bytes;
+};
+
+/* ---- texts ---- */
+
+/* As written by html_page_write(). */
+static size_t bytes_of(const char *text)
+{
+	size_t n = 3;
+
+	for (const char *c = text; *c; c++)
+		n += strchr("<>&", *c) ? 6 : (unsigned char)*c >= 0x80 ? 3 : 1 + (*c == '"');
+	return n;
+}
+
+/* The number of a text; false: out of memory. */
+static bool number_of(struct page *p, const char *text, json_t **ret)
+{
+	*ret = json_object_get(p->numbers, text);
+	if (*ret)
+		return true;
+	p->bytes += bytes_of(text);
+	*ret = json_integer((json_int_t)json_array_size(p->texts));
+	if (json_object_set_new(p->numbers, text, *ret) ||
+	    json_array_append_new(p->texts, json_string(text)))
+		*ret = NULL;
+	return *ret;
+}
+
+/* ---- which events ---- */
+
+static int longest_first(const void *a, const void *b)
+{
+	const struct slice *x = a, *y = b;
+
+	if (x->idle != y->idle)
+		return x->idle ? 1 : -1;
+	return (y->duration_ns > x->duration_ns) - (y->duration_ns < x->duration_ns);
+}
+
+static bool has_room(struct page *p, const struct slice *s)
+{
+	json_t *number;
+
+	if (s->idle || p->bytes > WINDOW_BYTES || !number_of(p, s->brief, &number) ||
+	    !number_of(p, s->look, &number))
+		return false;
+	p->bytes += EVENT_BYTES;
+	return true;
+}
+
+static void keep_longest(struct page *p, struct timeline *t)
+{
+	size_t kept = 0;
+
+	if (t->n)
+		qsort(t->slices, t->n, sizeof(*t->slices), longest_first);
+	while (kept < t->n && has_room(p, &t->slices[kept]))
+		kept++;
+	for (size_t i = kept; i < t->n; i++) {
+		struct timeline_left_out *out = t->slices[i].idle ? &p->idle : &p->shorter;
+
+		out->rows++;
+		out->ns += t->slices[i].duration_ns;
+		free(t->slices[i].event);
+	}
+	t->n = kept;
+}
+
+static void say_left_out(const struct page *p, json_t *window)
+{
+	if (p->idle.rows)
+		report_add_note(window, "%llu waits of idle threads, %.3f s together, are left out",
+				(unsigned long long)p->idle.rows, (double)p->idle.ns / 1e9);
+	if (p->shorter.rows)
+		report_add_note(window,
+				"%llu shorter events, %.3f s together, are left out: a file for "
+				"Perfetto (-o FILE.pftrace) has them",
+				(unsigned long long)p->shorter.rows, (double)p->shorter.ns / 1e9);
+}
+
+/* ---- lanes ---- */
+
+/* [begin_us, duration_ns, look, text, then of a request its parts before a thread has it, us] */
+static json_t *json_of_slice(struct page *p, const struct slice *s, uint64_t from_ns)
+{
+	json_int_t begin_us = ((json_int_t)s->begin_ns - (json_int_t)from_ns) / 1000;
+	json_t *look, *text, *event = json_pack("[I, I]", begin_us, (json_int_t)s->duration_ns);
+
+	if (!event || !number_of(p, s->look, &look) || !number_of(p, s->brief, &text)) {
+		json_decref(event);
+		return NULL;
+	}
+	json_array_append(event, look);
+	json_array_append(event, text);
+	for (size_t i = 0; s->track == TRACK_REQUESTS && i < SLICE_PARTS - 1; i++)
+		json_array_append_new(event, json_integer((json_int_t)(s->parts_ns[i] / 1000)));
+	return event;
+}
+
+static json_t *json_of_lane(struct page *p, const struct timeline *t, const struct slice *slices,
+			    size_t n, uint64_t from_ns)
+{
+	const struct slice *s = slices;
+	json_t *events = json_array();
+	char process[200];
+
+	timeline_process_name(t, s->host_pid, process, sizeof(process));
+	for (size_t i = 0; i < n; i++) {
+		if (json_array_append_new(events, json_of_slice(p, &slices[i], from_ns))) {
+			json_decref(events);
+			return NULL;
+		}
+	}
+	return json_pack("{s:s, s:I, s:I, s:s, s:o}", "process", process, "host_pid",
+			 (json_int_t)s->host_pid, "host_tid", (json_int_t)s->host_tid, "name",
+			 s->track == TRACK_THREAD
+				 ? timeline_thread_name(t, s->host_pid, s->host_tid)
+				 : timeline_track_names[s->track],
+			 "events", events);
+}
+
+static int add_lanes(struct page *p, const struct timeline *t, uint64_t from_ns, json_t *lanes)
+{
+	for (size_t i = 0, n; i < t->n; i += n) {
+		const struct slice *s = &t->slices[i];
+
+		for (n = 1; i + n < t->n && lanes_same_track(s, s + n) && s[n].lane == s->lane;)
+			n++;
+		if (json_array_append_new(lanes, json_of_lane(p, t, s, n, from_ns)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Adds a window as body[name]. */
+static int add_window(struct page *p, struct timeline *t, const char *name, const char *title,
+		      uint64_t from_ns, uint64_t to_ns)
+{
+	json_t *window = json_pack(
+		"{s:I, s:I, s:s, s:[], s:[]}", "from_us", (json_int_t)(from_ns / NSEC_PER_USEC),
+		"to_us", (json_int_t)(to_ns / NSEC_PER_USEC), "title", title, "lanes", "notes");
+	int err;
+
+	if (json_object_set_new(p->body, name, window))
+		return -ENOMEM;
+	p->bytes = 0;
+	p->idle = p->shorter = (struct timeline_left_out){ 0 };
+	keep_longest(p, t);
+	say_left_out(p, window);
+	err = lanes_assign(t);
+	return err ?: add_lanes(p, t, from_ns, json_object_get(window, "lanes"));
+}
+
+int timeline_html_write(struct timeline *t, const struct timeline_window *window, FILE *out)
+{
+	struct page p = { .texts = json_array(), .numbers = json_object() };
+	json_t *parts = request_parts_json();
+	int err;
+
+	p.body = json_pack("{s:O, s:O}", "texts", p.texts, "notes", window->notes);
+	err = p.body && parts
+		      ? add_window(&p, t, "window", window->title, window->from_ns, window->to_ns)
+		      : -ENOMEM;
+	if (!err && window->before) {
+		uint64_t from_ns = window->from_ns - window->shift_ns;
+
+		err = add_window(&p, window->before, "before", window->before_title, from_ns,
+				 from_ns + window->before_ns);
+	}
+	if (!err)
+		err = html_page_write(out, "timeline", window->title, p.body, parts);
+	json_decref(p.body);
+	json_decref(p.texts);
+	json_decref(p.numbers);
+	json_decref(parts);
+	return err ?: t->event.err;
+}
