@@ -8,16 +8,19 @@ WITH
     span AS
     (
         SELECT service AS s_service, toString(host) AS s_host, toString(container_id) AS s_container, toString(pod_uid) AS s_pod, pid AS s_pid,
-            said AS s_said, toString(boot_id) AS s_boot, tid != 0 AS has_tid, count() AS n, min(trace_id) AS s_trace
+            said AS s_said, if(pidns = 0, '', toString(boot_id)) AS s_boot, tid != 0 AS has_tid, (boot_id = '') != (pidns = 0) AS s_half,
+            count() AS n, min(trace_id) AS s_trace
         FROM
         (
             -- duplicates count once
-            SELECT service, host, container_id, pod_uid, pid, tid, trace_id, said, boot_id FROM otel_span
+            SELECT service, host, container_id, pod_uid, pid, tid, trace_id, said, boot_id, pidns FROM otel_span
             WHERE kind = 'server' AND time >= since
             LIMIT 1 BY sipHash128(trace_id, span_id)
         )
-        GROUP BY s_service, s_host, s_container, s_pod, s_pid, s_said, s_boot, has_tid
+        GROUP BY s_service, s_host, s_container, s_pod, s_pid, s_said, s_boot, has_tid, s_half
     ),
+    -- services some of whose spans name the kernel
+    (SELECT groupUniqArray(10000)(s_service) FROM span WHERE s_boot != '') AS named,
     process AS
     (
         SELECT DISTINCT toString(host) AS h, toString(container_id) AS c, toString(pod_uid) AS u, pid AS p, toString(boot_id) AS b, pidns AS ns
@@ -46,8 +49,8 @@ WITH
     (
         SELECT
             *, arrayFirst(a -> startsWith(s_host, concat(a, '.')) OR startsWith(a, concat(s_host, '.')), agents) AS other_name,
-            multiIf(s_pid = 0, 'pid', NOT has_tid, 'thread', matches = 1, '', matches > 1, 'several',
-                empty(agents), 'agents', s_boot != '' AND NOT has((SELECT groupUniqArray(10000)(b) FROM process), s_boot), 'boot',
+            multiIf(s_pid = 0, 'pid', NOT has_tid, 'thread', matches = 1, '', s_half, 'half',
+                s_boot = '' AND s_service IN named, 'partly', matches > 1, 'several', empty(agents), 'agents', s_boot != '' AND NOT has((SELECT groupUniqArray(10000)(b) FROM process), s_boot), 'boot',
                 s_boot != '', 'process', s_host != '' AND NOT has(agents, s_host), if(other_name != '', 'name', 'agent'),
                 (s_host, s_pid) IN (SELECT h, p FROM process), 'container', 'process') AS kind
         FROM span
@@ -59,6 +62,9 @@ SELECT
         kind = '', '',
         kind = 'pid', 'no process.pid on the span: install the wheel underspan-otel in the service (deploy/otel)',
         kind = 'thread', 'no native thread.id on the span (another one''s is Python''s own, which the kernel does not know): install the wheel underspan-otel in the service (deploy/otel)',
+        kind = 'half', 'the span has only one of boot_id and pidns, and its other attributes do not name one process: a limit dropped the first attributes, raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT (or the collector keeps only one of both)',
+        kind = 'partly', concat('no boot_id on the span, while other spans of the service have it, and its other attributes (host.name ', if(s_host = '', 'empty', s_host),
+            ', container.id ', if(s_container = '', 'empty', left(s_container, 12)), ') do not name one process: on some hosts the service lacks the wheel underspan-otel, or one of its tracer providers lacks the processor (underspan_otel.install())'),
         kind = 'several', concat('pid ', toString(s_pid), if(s_host = '', ' is on several hosts or in several containers', concat(' is in several containers of host ', s_host)),
             ', and the span does not say in which: set ', if(s_host = '', 'host.name, ', ''), 'container.id or k8s.pod.uid (the collector''s k8sattributes processor)'),
         kind = 'agents', 'no agent has reported in this time: start underspan on the service''s hosts',

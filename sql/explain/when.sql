@@ -1,5 +1,5 @@
--- Time of a trace, for `underspan explain`: if the collector's exporter keeps this table, spans are found at once.
-SELECT toString(min(Start) - INTERVAL 1 SECOND) AS first, toString(max(End) + INTERVAL 1 SECOND) AS last
+-- Time of a trace in seconds, for `underspan explain`: if the collector's exporter keeps this table, spans are found at once.
+SELECT toUnixTimestamp(min(Start)) - 1 AS first, toUnixTimestamp(max(End)) + 1 AS last
 FROM otel_traces_trace_id_ts
 WHERE TraceId = {trace_id:String}
 HAVING count() > 0

@@ -39,7 +39,8 @@ WITH
         SELECT
             trace_id, span_id, CAST(service, 'String') AS service, CAST(span_name, 'String') AS span_name, host, container_id, pid, tid, peer_port, client_port, start_us, end_us,
             cityHash64(trace_id, parent_id) AS parent_key,
-            boot_id, cityHash64(said, intDiv(start_us, 600000000)) AS said_then,
+            -- without the namespace the span is found by its host
+            if(pidns = 0, '', boot_id) AS boot_id, cityHash64(said, intDiv(start_us, 600000000)) AS said_then,
 #include "views/said_line.inc"
             AS said_line
         FROM otel_span

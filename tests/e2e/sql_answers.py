@@ -274,5 +274,6 @@ EXPLAIN |= {
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),
     "no_spans.sql": (f"SELECT count(), {', '.join(f'toTypeName(any({name}))' for name in NO_SPANS)} FROM ({file('no_spans.sql')})", {},
                      lambda known, now: [[0, *NO_SPANS.values()]]),
-    "spans.sql": (None, {"trace_id": f"{SPANS:032x}", "first": "1970-01-02 00:00:00", "last": "2100-01-01 00:00:00"}, spans),
-    "when.sql": (None, {"trace_id": f"{SPANS:032x}"}, lambda known, now: [[timestamp(now - 10 * HOUR - SECOND)[:19], timestamp(now - 10 * HOUR + SECOND + 100_000)[:19]]])}
+    "spans.sql": (None, {"trace_id": f"{SPANS:032x}", "first": "86400", "last": "4102444800"}, spans),
+    "when.sql": (None, {"trace_id": f"{SPANS:032x}"}, lambda known, now: [[(now - 10 * HOUR) // SECOND - 1, (now - 10 * HOUR + 100_000) // SECOND + 1]]),
+    "when_spans.sql": (None, {"trace_id": f"{SPANS:032x}"}, lambda known, now: [[(now - 10 * HOUR) // SECOND, (now - 10 * HOUR) // SECOND + 1]])}

@@ -303,6 +303,29 @@ def test_nothing_depends_on_the_window(ask):
         assert ask.view(trace_id(i + 1), before=60_000, after=-before) == []
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_trace_id_of_days(kept, ask):
+    """Used again and again: the last hours are shown and read, said; a request is found by its own id. Also without the collector's table of
+    times."""
+    hour = 3_600_000
+    watched(ask)
+    for i, at in enumerate((-80 * hour, -40 * hour, -7 * hour, -hour, 0)):
+        ask.span(trace_id(1), f"s{i}", at=at, ms=20)
+        ask.request(at, {"cpu": 20}, request_id=70 + i, trace_id=trace_id(1))
+    if not kept:
+        ask.store.ask("RENAME TABLE otel_traces_trace_id_ts TO hidden_ts")
+    try:
+        done = ask.command("explain", "--json", trace_id(1))
+        said = json.loads(done.stdout)
+        assert [span["span_id"] for span in said["spans"]] == ["s3", "s4"] and [r["request_id"] for r in said["requests"]] == ["73", "74"]
+        assert "has spans of 80.0 hours: those of the last 6 are shown" in done.stderr and "requests of more than 6 hours" in done.stderr, done.stderr
+        assert [r["request_id"] for r in json.loads(ask.command("explain", "--json", "71").stdout)["requests"]] == ["71"]
+        assert ask.command("explain", "--json", "71").stderr == ""
+    finally:
+        if not kept:
+            ask.store.ask("RENAME TABLE hidden_ts TO otel_traces_trace_id_ts")
+
+
 def test_two_containers_of_one_pod(ask):
     """Both have a pid 1: the sidecar's collections are not the application's, and only container.id tells."""
     ask.row("gc_pause", 10, 80, pid=1, tid=1, container_id="sidecar", pod_uid="pod-1")

@@ -40,6 +40,10 @@ SPANS = {
     "other kernel": ([("web-1", "", "", 10, 11, "cccccccc-boot", PIDNS[""])], 0,
                      {1: ["no rows of the span's kernel (boot id cccccccc)", "no agent runs on its host web-1, or one older"]}),
     "no namespace": ([("", "", "", 10, 11, BOOTS["web-1"], 9)], 0, {1: ["no rows of pid 10 on its host", "underspan doctor -p PID"]}),
+    "half": ([("web-1.example.com", "", "", 10, 11, BOOTS["web-1"], 0), ("web-1", "", "", 10, 11, BOOTS["web-1"], 0)], 1,
+             {1: ["only one of boot_id and pidns", "raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"]}),
+    "partly": ([("web-1", "", "", 10, 11, BOOTS["web-1"], PIDNS[""]), ("web-1.example.com", "", "", 10, 11), ("web-1", "", "", 10, 11)], 2,
+               {1: ["no boot_id on the span, while other spans of the service have it", "host.name web-1.example.com", "underspan_otel.install()"]}),
     "mixed": ([("web-1", "", "", 10, 11), ("web-9", "", "", 10, 10), ("web-1", "", "", 0, 1), ("web-1", "", "", 0, 1)], 1,
               {1: ["no agent of host web-9"], 2: ["no process.pid"]}),
 }
@@ -93,7 +97,7 @@ def seconds(us):
 
 
 # the processes, by index, that the spans of each service are of; None: unknown
-OWNERS = {"joins": [0, 1, 2, 1, 4, 5], "by kernel": [0, 2, 1], "no thread": [None, None, 0], "mixed": [0, None, None, None]}
+OWNERS = {"joins": [0, 1, 2, 1, 4, 5], "by kernel": [0, 2, 1], "no thread": [None, None, 0], "half": [None, 0], "partly": [0, None, 0], "mixed": [0, None, None, None]}
 
 
 def check_views(store):
@@ -159,6 +163,9 @@ def test_each_span_joins_or_has_its_reason(store):
             detail, = (detail for ok, detail in said if not ok and detail.startswith(f"{n} of {len(of_it)} server spans do not join (as in trace 0"))
             assert all(word in detail for word in words), (service, detail, words)
     check_views(store)
+    half = store.ask("SELECT arrayStringConcat(not_measured) FROM request_time(from = now() - INTERVAL 10 MINUTE, to = now()) "
+                     "WHERE service = 'half' AND isNull(gc_ms)")
+    assert "no rows of pid 10 on host web-1.example.com; there are some under host.name" in half and "no agent runs" not in half, half
     assert "yesterday" in {name for name, _, _ in checks(store, "--since=3h")}
     text = ask(store).stdout
     assert text.startswith("NO: ") and "ok   joins          6 of 6 server spans join" in text, text

@@ -10,6 +10,9 @@
 /* Error of a question that needs a missing table or view. */
 enum { NO_SUCH_TABLE = -ENODATA };
 
+/* A trace is what has its id within so long. */
+enum { EXPLAIN_HOURS = 6 };
+
 /* Text of a file below sql/. */
 const char *explain_sql_file(const char *path);
 

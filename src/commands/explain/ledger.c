@@ -13,6 +13,7 @@
 #include "commands/explain/ask.h"
 #include "commands/explain/locks.h"
 #include "commands/explain/timeline.h"
+#include "base/log.h"
 #include "base/util.h"
 
 /* ---- where to look ---- */
@@ -69,6 +70,34 @@ static int add_by_threads(struct clickhouse_client *client, const json_t *spans,
 		json_array_extend(rows, found);
 	json_decref(found);
 	return err;
+}
+
+/*
+ * Removes the requests of other hours than the wanted one, or than the last of the trace: a trace
+ * id may be used for days, and the views read all rows between.
+ */
+static void keep_hours(const struct ledger_wanted *wanted, json_t *rows)
+{
+	int64_t newest = 0, around = 0, us;
+	size_t all = json_array_size(rows);
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (rows, i, row) {
+		us = explain_number(row, "from_us");
+		newest = us > newest ? us : newest;
+		if (!strcmp(explain_text(row, "request_id"), wanted->request_id))
+			around = us;
+	}
+	around = around ?: newest;
+	for (i = all; i-- > 0;) {
+		us = explain_number(json_array_get(rows, i), "from_us");
+		if (llabs(us - around) > EXPLAIN_HOURS * 3600 * 1000000LL)
+			json_array_remove(rows, i);
+	}
+	if (json_array_size(rows) < all && *wanted->trace_id)
+		log_warn("trace %s has requests of more than %d hours: those of the last are shown",
+			 wanted->trace_id, EXPLAIN_HOURS);
 }
 
 /* With all requests of the same trace id: the assignment of spans depends on them. */
@@ -284,6 +313,8 @@ int ledger_find(struct clickhouse_client *client, const struct ledger_wanted *wa
 	size_t i;
 	int err = where_to_look(client, wanted, spans, &places, why);
 
+	if (!err)
+		keep_hours(wanted, places);
 	if (!err && json_array_size(places))
 		err = find_requests(client, wanted, places, ret_requests, why);
 	json_decref(places);

@@ -11,6 +11,7 @@
 
 #include "commands/explain/ask.h"
 #include "commands/explain/timeline.h"
+#include "base/log.h"
 #include "base/util.h"
 
 /*
@@ -41,25 +42,47 @@ static char *parts_question(void)
 
 /* ---- the trace's spans ---- */
 
-/* All of time, if no table has the time of the trace. */
+/* In seconds; 0: no span. */
+static int find_time(struct clickhouse_client *client, const char *trace_id, int64_t *ret_first,
+		     int64_t *ret_last, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "param_trace_id", trace_id }, { 0 } };
+	json_t *when = NULL;
+	int err = explain_ask(client, "explain/when.sql", params, &when, why);
+
+	if (err == NO_SUCH_TABLE || (!err && !json_array_size(when))) {
+		json_decref(when);
+		when = NULL;
+		err = explain_ask(client, "explain/when_spans.sql", params, &when, why);
+	}
+	*ret_first = explain_number(json_array_get(when, 0), "first");
+	*ret_last = explain_number(json_array_get(when, 0), "last");
+	json_decref(when);
+	return err;
+}
+
+/* Of a trace id that is used again for days, the last hours. */
 int explain_find_spans(struct clickhouse_client *client, const char *trace_id, json_t **ret_spans,
 		       struct why *why)
 {
-	struct clickhouse_param params[] = { { "param_trace_id", trace_id },
-					     { "param_first", "1970-01-02 00:00:00" },
-					     { "param_last", "2100-01-01 00:00:00" },
-					     { 0 } };
-	json_t *when = NULL, *row;
-	int err = explain_ask(client, "explain/when.sql", params, &when, why);
+	char first[24], last[24];
+	const struct clickhouse_param params[] = { { "param_trace_id", trace_id },
+						   { "param_first", first },
+						   { "param_last", last },
+						   { 0 } };
+	int64_t first_s = 0, last_s = 0;
+	int err = find_time(client, trace_id, &first_s, &last_s, why);
 
-	if (!err && (row = json_array_get(when, 0))) {
-		params[1].value = explain_text(row, "first");
-		params[2].value = explain_text(row, "last");
+	if (err)
+		return err;
+	if (last_s - first_s > EXPLAIN_HOURS * 3600 + 2) {
+		log_warn("trace %s has spans of %.1f hours: those of the last %d are shown",
+			 trace_id, (double)(last_s - first_s) / 3600, EXPLAIN_HOURS);
+		first_s = last_s - EXPLAIN_HOURS * 3600;
 	}
-	if (!err || err == NO_SUCH_TABLE)
-		err = explain_ask(client, "explain/spans.sql", params, ret_spans, why);
-	json_decref(when);
-	return err;
+	snprintf(first, sizeof(first), "%lld", (long long)first_s);
+	snprintf(last, sizeof(last), "%lld", (long long)last_s);
+	return explain_ask(client, "explain/spans.sql", params, ret_spans, why);
 }
 
 /* Range of start times of the trace's server spans; false: none. */
