@@ -219,7 +219,7 @@ def test_a_call_that_blocks_a_loop(ask):
     assert "the event loop did not read it" in causes(ask, "78")["loop_blocked"]["said"]
     assert "event loop 8" in text(ask, "78")
     ask.request(15, {"await": 290, "loop_busy": 60}, request_id=79, model="loop", open_requests=5)
-    assert list(causes(ask, "79")) == ["await", "loop_blocked"] and "5 open at once" in causes(ask, "79")["loop_blocked"]["said"]
+    assert list(causes(ask, "79")) == ["await", "loop_blocked"] and "while 5 requests were open, this one among them" in causes(ask, "79")["loop_blocked"]["said"]
 
 
 def test_the_line_that_kept_the_loop(ask):

@@ -198,8 +198,8 @@ static void loop_busy(const json_t *r, struct cause *c)
 {
 	c->name = "loop_blocked";
 	SAY(c,
-	    "the event loop ran or was blocked in further requests (%lld open at once): the "
-	    "share of each is not known",
+	    "the event loop ran or was blocked while %lld requests were open, this one among them: "
+	    "the share of each is not known",
 	    (long long)explain_number(r, "open_requests"));
 	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 }
