@@ -39,13 +39,9 @@ static __always_inline void request_pool_begins(struct request_connection *conn,
  */
 static __always_inline void request_begin_pooled(struct request_connection *conn, struct thread *t)
 {
-	struct request_process *process = request_process_of(current_tgid());
-
 	conn->read_ns = conn->begin.at_ns;
 	conn->reader = 0;
 	request_connection_clear(conn);
-	if (process)
-		conn->busy_threads = process->busy;
 	request_pool_begins(conn, t);
 }
 

@@ -92,7 +92,8 @@ struct request_connection {
 	__u8 head_ended;
 	__u8 answer_body;  /* bytes of a body with a Content-Length were written */
 	__u8 head_in_slot; /* see heads.bpf.h */
-	__u8 pad[5];
+	__u8 has_busy_threads;
+	__u8 pad[4];
 };
 
 struct {

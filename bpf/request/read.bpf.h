@@ -108,8 +108,18 @@ static __always_inline void request_connection_clear(struct request_connection *
 	conn->framing = conn->line_n = conn->head_ended = 0;
 	conn->gone = conn->answer_body = 0;
 	conn->busy_threads = 0;
-	conn->has_queue_depth = 0;
+	conn->has_queue_depth = conn->has_busy_threads = 0;
 	conn->fed_await_ns = 0;
+}
+
+/*
+ * Are the threads that serve requests those that have read them? Not with a pool, whose threads
+ * nobody counts: a reader with no other open request has handed none on.
+ */
+static __always_inline bool request_busy_known(const struct request_process *process,
+					       const struct request_sums *sums)
+{
+	return process && (sums->open == 1 || (!process->pool_ns && !sums->woke_ns));
 }
 
 /* The current thread begins to serve a request. `now`: of the read. */
@@ -137,6 +147,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	request_connection_clear(conn);
 	if (process) {
 		conn->busy_threads = process->busy;
+		conn->has_busy_threads = request_busy_known(process, &t->request);
 		process->read_ns = conn->read_ns;
 		if (open == 1)
 			__sync_fetch_and_add(&process->busy, 1);

@@ -219,6 +219,7 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->netns = conn->netns;
 	event->connection_request = conn->n;
 	event->busy_threads = conn->busy_threads;
+	event->has_busy_threads = conn->has_busy_threads;
 	event->queue_depth = conn->queue_depth;
 	/* requests that wait inside a process for a pool thread are not counted */
 	event->has_queue_depth = conn->has_queue_depth && conn->model != REQUEST_MODEL_pool &&

@@ -94,7 +94,7 @@ struct request_event {
 	__u32 netns;
 	__u32 connection_request; /* 1: the first of its connection; 0: unknown */
 	__u32 queue_depth;
-	__u32 busy_threads;
+	__u32 busy_threads; /* with has_busy_threads */
 	__u32 open_requests;
 	__u32 weight; /* number of requests that the row stands for */
 	__u16 server_port, peer_port, net_peer_port;
@@ -109,7 +109,8 @@ struct request_event {
 	__u8 end_by;	    /* enum request_end */
 	__u8 outcome;	    /* enum request_outcome */
 	__u8 has_queue_depth;
-	__u8 pad[7];
+	__u8 has_busy_threads;
+	__u8 pad[6];
 };
 
 enum { REQUEST_BUCKETS = 32 };

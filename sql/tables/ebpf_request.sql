@@ -3,7 +3,8 @@
 -- duration_ns is the sum of the parts (<part>_ns), to the nanosecond. A part that was not measured is NULL, with a reason in
 -- not_measured.
 -- queue_depth: requests of the same port with unread bytes at this request's arrival; NULL: unknown, as for requests waiting
--- inside a process for a pool thread.
+-- inside a process for a pool thread. busy_threads: threads with a request when this one was read; NULL: a loop or reader that
+-- had handed further requests to a pool, whose threads are not counted.
 CREATE TABLE IF NOT EXISTS ebpf_request
 (
 #include "tables/thread_columns.inc"
@@ -26,7 +27,7 @@ CREATE TABLE IF NOT EXISTS ebpf_request
     outcome LowCardinality(String),
     connection_request UInt32 CODEC(ZSTD),
     queue_depth Nullable(UInt32) CODEC(ZSTD),
-    busy_threads UInt32 CODEC(ZSTD),
+    busy_threads Nullable(UInt32) CODEC(ZSTD),
     open_requests UInt32 CODEC(ZSTD),
     accept_queue_ns Nullable(UInt64) CODEC(ZSTD),
     client_wait_ns Nullable(UInt64) CODEC(ZSTD),

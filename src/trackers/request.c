@@ -21,7 +21,7 @@ struct request_row {
 	struct row_common common;
 	struct request_event event;
 	struct http_head head;
-	struct column_maybe_u64 status, queue_depth;
+	struct column_maybe_u64 status, queue_depth, busy_threads;
 	struct column_maybe_u64 accept_queue, client_wait, queue, gil, gc_own, gc_sibling;
 	struct column_strings not_measured;
 	const char *lacks[REQUEST_LACKS];
@@ -78,7 +78,7 @@ static const struct column columns[] = {
 	COLUMN_NAMED(struct request_row, event.outcome, "outcome", outcome_names),
 	EVENT(COLUMN_U32, connection_request, "UInt32"),
 	ROW(COLUMN_MAYBE_U64, queue_depth, "queue_depth", "Nullable(UInt32)"),
-	EVENT(COLUMN_U32, busy_threads, "UInt32"),
+	ROW(COLUMN_MAYBE_U64, busy_threads, "busy_threads", "Nullable(UInt32)"),
 	EVENT(COLUMN_U32, open_requests, "UInt32"),
 	MAYBE_PART(accept_queue),
 	MAYBE_PART(client_wait),
@@ -261,6 +261,8 @@ static void request_complete(void *row_of, struct row_context *context)
 	row->status = (struct column_maybe_u64){ event->status, event->status != 0 };
 	row->queue_depth = (struct column_maybe_u64){ event->queue_depth,
 						      event->has_queue_depth != 0 };
+	row->busy_threads = (struct column_maybe_u64){ event->busy_threads,
+						       event->has_busy_threads != 0 };
 	row->accept_queue = part_unless(event, REQUEST_accept_queue, REQUEST_LACK_accept);
 	row->client_wait = client_wait_of(event);
 	row->queue = part_unless(event, REQUEST_queue, REQUEST_LACK_arrival);

@@ -286,7 +286,8 @@ static const struct metric_family open_family = { "request_open", METRIC_GAUGE, 
 						  "requests being served at the moment" };
 static const struct metric_family busy_family = {
 	"request_busy_threads", METRIC_GAUGE, NULL,
-	"threads that serve a request at the moment; an event loop is one thread"
+	"threads that have read a request and not answered it; an event loop, or the reader of a "
+	"pool, is one thread"
 };
 static const struct metric_family queue_family = {
 	"request_queue_depth", METRIC_GAUGE, NULL,

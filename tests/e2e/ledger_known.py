@@ -15,7 +15,7 @@ NAMES = {"poll": "await", "gcsibling": "gc_sibling"}
 # gevent turns these waits into waits of the loop
 GREEN = {"sleep": "await", "net": "await"}
 # the aspects of a row, in the order of the table
-ASPECTS = ("one row", "sum", "head", "status", "bytes", "whole", "before", "queue", "parts", "thread", "end")
+ASPECTS = ("one row", "sum", "head", "status", "bytes", "whole", "before", "queue", "busy", "parts", "thread", "end")
 UNSURE_NS = 5_000_000  # between a client's clock and an arrival, and between a read and the handler's clock
 
 
@@ -35,6 +35,7 @@ class Known:
         self.silent = (call.sent - call.connected) / 1e6 if self.start == call.begin else 0
         self.beside = [other for other in around if other is not call and other.sent and other.to == call.to
                        and other.sent < call.sent + UNSURE_NS and (other.done or other.left) > call.sent - UNSURE_NS]
+        self.around = [other for other in around if other is not call and other.sent]
         truths = [other.truth for other in around if other.truth]
         self.collections = {tuple(c) for truth in truths for c in truth["collections"] if c[1]}
         if self.truth:
@@ -169,6 +170,26 @@ class Known:
                 yield f"queue_depth is NULL, not {sure}"
         elif not sure <= depth <= possible:
             yield f"queue_depth is {depth}, not {sure} to {possible}"
+
+    def wrong_busy(self, row):
+        """Threads that served other requests when this one was read, between its first byte and its handler. A pool's are not counted: a reader
+        that has handed on others does not know."""
+        if not self.truth:
+            return
+        busy, first, model = row["busy_threads"], self.call.sent, self.service.model
+        at_once = [other for other in self.around if other.sent < self.begin + UNSURE_NS and (
+            other.leaves or other.done > first - UNSURE_NS)]
+        possible = {(other.truth["tid"] if other.truth else id(other)) for other in at_once}
+        sure = {other.truth["tid"] for other in at_once if other.truth and not other.streamed and other.truth["begin"] < first - UNSURE_NS
+                and other.truth["end"] > self.begin + UNSURE_NS}
+        if model == "thread" and busy is None:
+            yield f"busy_threads is NULL, not {len(sure)}"
+        elif model == "pool" and sure and busy is not None:
+            yield f"busy_threads is {busy}, and nobody counts a pool's, of which {len(sure)} were busy"
+        elif model == "thread" and not len(sure - {self.truth["tid"]}) <= busy <= len(possible):
+            yield f"busy_threads is {busy}, not {len(sure)} to {len(possible)}"
+        elif model != "thread" and busy is not None and busy > min(1, len(possible)):
+            yield f"busy_threads is {busy}, not 0 to {min(1, len(possible))}"
 
     def wrong_parts(self, row):
         if self.call.pauses_ms:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests handed by a loop to a thread of the pool: a row names the thread that ran the endpoint, or tells that the work was elsewhere.
 Never a wrong thread, never the pool's work as an unexplained wait. The answer's head is the truth, with the thread's id."""
+import collections
 import concurrent.futures
 import http.client
 import os
@@ -81,6 +82,9 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
             wrong += [(row, truths[row["trace_id"]])] * (row["tid"] != tid)
         elif row["await_ns"] > MS and "work_elsewhere" not in row["not_measured"]:
             silent.append((row, ns))
+    # the pool's threads are not counted: known is a loop without another request, or one that had not handed on any yet
+    busy = collections.Counter(row["busy_threads"] for row in rows)
+    assert set(busy) <= {None, 0, 1} and busy[1] <= clients and (clients == 1 or busy[None]), busy
     asked = sum(not path.startswith("/loop") for path, _, _ in truths.values())
     print(f"{name}, {load}: {asked} of the pool, {linked} linked, {len(wrong)} to a wrong thread, {len(silent)} neither linked nor marked")
     if os.environ.get("POOLS_SHOW"):

@@ -154,7 +154,7 @@ def behind_nginx(service):
 
 # Aspects subject to delays on a shared machine without a hook to observe: some hypervisors run no tracepoints while a hypervisor's thread is
 # current, and a wait then counts as CPU time. Such aspects are measured again.
-TIMES = ("whole", "before", "queue", "parts", "thread")
+TIMES = ("whole", "before", "queue", "busy", "parts", "thread")
 SCENARIOS = (each_step, behind_busy_threads, kept_alive, meanwhile, slow_clients, bodies, answers, aborts, addresses, websocket, pipelined, behind_nginx)
 
 
@@ -331,6 +331,7 @@ def test_each_request_is_one_true_row(run, kind):
     ("whole", lambda row: {"duration_ns": row["duration_ns"] * 2}),
     ("before", lambda row: {"queue_ns": row["duration_ns"]}),
     ("queue", lambda row: {"queue_depth": 1}),
+    ("busy", lambda row: {"busy_threads": 100}),
     ("thread", lambda row: {"tid": 1}),
     ("end", lambda row: {"end_by": "close"}),
 ])

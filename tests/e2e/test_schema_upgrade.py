@@ -112,7 +112,7 @@ def test_the_first_version(database, fresh):
     assert database.one("SELECT count(), uniqExact(pid), sum(handoff_ns) FROM ebpf_handoff FORMAT CSV") == "1000,1000,7000"
     assert "toIntervalDay(90)" in database.one("SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND "
                                                "name = 'ebpf_handoff'")
-    assert database.one("SELECT count(), max(version) FROM ebpf_schema FORMAT CSV") == "1,4"
+    assert database.one("SELECT count(), max(version) FROM ebpf_schema FORMAT CSV") == "1,5"
 
 
 @pytest.mark.parametrize("table, column", [
@@ -208,12 +208,12 @@ def test_a_newer_database_is_left_alone(database):
     traces(database)
     database.apply()
     database.ask("ALTER TABLE ebpf_handoff DROP COLUMN fd, ADD COLUMN of_tomorrow UInt8")
-    database.ask("INSERT INTO ebpf_schema (version, applied_by) VALUES (5, 'tomorrow')")
+    database.ask("INSERT INTO ebpf_schema (version, applied_by) VALUES (6, 'tomorrow')")
     before = database.columns()
     log = database.apply()
-    assert "version 5, of a newer underspan" in log and "nothing is changed" in log
+    assert "version 6, of a newer underspan" in log and "nothing is changed" in log
     assert database.columns() == before
-    assert "version 5" in database.schema("--check").stdout and database.columns() == before
+    assert "version 6" in database.schema("--check").stdout and database.columns() == before
 
 
 def test_nothing_is_changed_by_a_check(database):
@@ -287,7 +287,7 @@ def test_a_table_of_another_engine(engine, statements, database):
     assert f"ebpf_handoff has no column fd, and --apply leaves a table of engine {engine} unchanged" in log
     now = database.columns()
     assert now["ebpf_handoff"] == before and "kind" in [name for name, _, _ in now["ebpf_tcp_loss"]]
-    assert database.one("SELECT max(version) FROM ebpf_schema") == "4" and "nothing to do" in database.apply()
+    assert database.one("SELECT max(version) FROM ebpf_schema") == "5" and "nothing to do" in database.apply()
     check = database.schema("--check")
     assert check.returncode == 1 and "ebpf_handoff has no column fd" in check.stdout and "ALTER" not in check.stdout
 
@@ -321,5 +321,5 @@ def test_an_embedded_store_of_the_first_version(tmp_path):
     assert "ebpf_handoff has no column fd: ALTER TABLE ebpf_handoff ADD COLUMN IF NOT EXISTS `fd`" in run.stderr
     with Store(tmp_path / "store") as s:
         assert s.ask("SELECT count(), uniqExact(pid), sum(fd) FROM ebpf_handoff FORMAT CSV").strip() == "100,100,0"
-        assert s.ask("SELECT max(version) FROM ebpf_schema").strip() == "4"
+        assert s.ask("SELECT max(version) FROM ebpf_schema").strip() == "5"
         assert int(s.ask("SELECT count() FROM ebpf_agent"))

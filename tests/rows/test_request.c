@@ -35,6 +35,7 @@ static struct request_event ordinary(void)
 		.end_by = REQUEST_END_chunked,
 		.outcome = REQUEST_OUTCOME_answered,
 		.has_queue_depth = 1,
+		.has_busy_threads = 1,
 	};
 
 	for (uint32_t i = 0; i < REQUEST_PART_MAX; i++)
@@ -95,14 +96,14 @@ static void not_measured(void **state)
 	(void)state;
 	event.not_measured = (1 << REQUEST_LACKS) - 1;
 	event.status = 0;
-	event.has_queue_depth = 0;
+	event.has_queue_depth = event.has_busy_threads = 0;
 	row_feed("request", &event, sizeof(event));
 	row_expect(
 		"{'table':'ebpf_request'," WHO "'trace_id':'','span_id':'','weight':1," ROW_NAMES
 		"," SOCKET "'method':'POST','path':'','status':null,'bytes_in':5000000002,"
 		"'bytes_out':5000000003,'parent_span_id':'','model':'pool','link':'write',"
 		"'end_by':'chunked','outcome':'answered','connection_request':3,"
-		"'queue_depth':null,'busy_threads':5,'open_requests':6,"
+		"'queue_depth':null,'busy_threads':null,'open_requests':6,"
 		"'accept_queue_ns':null,'client_wait_ns':1015,'queue_ns':null,"
 		"'pool_wait_ns':1018,'cpu_ns':1016,'runq_ns':1000,'throttled_ns':1001,"
 		"'gil_ns':null,'gc_own_ns':null,'gc_sibling_ns':null," OWN_PARTS_OTHER(

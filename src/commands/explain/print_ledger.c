@@ -149,6 +149,11 @@ static void print_threads(const json_t *r)
 		    "busy with others %.0f %% of the time%s",
 		    threads, threads == 1 ? "" : "s", threads == 1 ? "s" : "",
 		    threads == 1 ? "was" : "were", percent > 100 ? 100 : percent, waiting);
+	} else if (!explain_has(r, "busy_threads")) {
+		say(0, 2,
+		    "when it was read, a pool had further requests of its process; how many of "
+		    "its threads was not measured%s",
+		    waiting);
 	} else {
 		say(0, 2, "when it was read, %lld further thread%s of its process had requests%s",
 		    (long long)explain_number(r, "busy_threads"),

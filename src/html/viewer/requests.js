@@ -11,7 +11,7 @@ function requestDetail(row) {
     ["request id", row.request_id], ["trace id", row.trace_id || "none in its head"], ["host", row.host],
     ["pid, thread", `${row.pid}, ${row.tid} ${row.thread_name || ""}`], ["peer", `${row.peer_ip} port ${row.peer_port}`],
     ["answer", row.outcome], ["bytes in, out", `${count(row.bytes_in)}, ${count(row.bytes_out)}`],
-    ["further threads of its process with a request when it was read", count(row.busy_threads)],
+    ["further threads of its process with a request when it was read", row.busy_threads === null ? "not measured" : count(row.busy_threads)],
     ["requests waiting at its arrival", row.queue_depth === null ? "not measured" : count(row.queue_depth)],
     ["stands for", `${count(row.weight)} request${row.weight === 1 ? "" : "s"}`],
   ];

@@ -1,5 +1,5 @@
 -- Which request is this, of which service, and how did it end? By request_id or trace_id, within a day of the window; each request of a trace
--- is a row. busy_threads: threads of the process that served further requests at the read.
+-- is a row. busy_threads: threads of the process that served further requests at the read, NULL: not known.
 SELECT
     start_time AS time, toString(ebpf_request.request_id) AS request_id, trace_id, service, host, namespace, pod, container, pid, tid, thread_name,
     method, path, status, outcome, model,
