@@ -266,8 +266,12 @@ static int transport_error(CURLcode code, struct exchange *x, long sent, const c
 }
 
 /* What to set here, which the server cannot say. */
-static const char *advice_for_exception(int code)
+static const char *advice_for_exception(int code, const char *message)
 {
+	/* the form of exceptions until 2021 */
+	if (strstr(message, "e.displayText() = "))
+		return ": this server is too old, underspan's views need ClickHouse 23.1 or newer "
+		       "(Debian's own package is 18.16)";
 	switch (code) {
 	case EXCEPTION_AUTHENTICATION_FAILED:
 		return ": see clickhouse_user, clickhouse_password_file and "
@@ -324,7 +328,7 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 		find_unmarked_exception(x, x->tail, x->tail_len);
 	if (r->exception_code)
 		return *r->message ? why_fail(why, EREMOTEIO, "%.400s%s", r->message,
-					      advice_for_exception(r->exception_code))
+					      advice_for_exception(r->exception_code, r->message))
 				   : why_fail(why, EREMOTEIO, "Code: %d, and no text",
 					      r->exception_code);
 	if (code != CURLE_OK)

@@ -287,6 +287,32 @@ def test_addresses_of_an_agent():
         assert result.returncode == FAILED and f"'{address}' is not HOST:PORT, as in 127.0.0.1:9464" in result.stdout, result
 
 
+@pytest.fixture
+def old_server():
+    """Answers as the ClickHouse 18.16 of Debian 12 did to each command when it was asked: with the same exception for each."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            text = b"Code: 115, e.displayText() = DB::Exception: Unknown setting cancel_http_readonly_queries_on_client_close, e.what() = DB::Exception\n"
+            self.send_response(500)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"--clickhouse=http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+def test_a_server_that_is_too_old(old_server):
+    for command in ["sql", "SELECT 1"], ["schema", "--check"], ["schema", "--apply"], ["requests"], ["explain", "5"], ["top", "--once"]:
+        check_sentence(run_underspan(command[0], old_server, *command[1:]), FAILED, "too old.*23.1 or newer")
+
+
 def test_wrong_servers(web_server):
     check_sentence(run_underspan("sql", f"--clickhouse=https://127.0.0.1:{web_server}", "SELECT 1"), FAILED, "does that port speak TLS.*http://")
     for command in ["sql", "SELECT 1"], ["schema", "--check"], ["requests", "--since=1h"]:
