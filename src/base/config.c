@@ -2,15 +2,14 @@
 /* Options as tables: flags, environment and JSON file walk the same entries. See config.h. */
 #include "base/config.h"
 
-#include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/config_parse.h"
 #include "base/config_value.h"
 
-enum { CONFIG_FILE_MAX_BYTES = 1 << 20, MAX_REMEMBERED = 32, MAX_SET = 256 };
+enum { MAX_SET = 256 };
 
 static const struct option_table *known; /* tables of all commands, see config_set_known() */
 static const char *default_path;
@@ -34,20 +33,6 @@ void config_use_default_file(const char *path, const struct option_table *keys)
 }
 
 /* ---- precedence ---- */
-
-enum origin { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
-
-struct parse {
-	const struct option_table *tables, *keys; /* only options of `keys` are set */
-	enum origin origin;
-	const char *where; /* the origin in words */
-	struct {
-		const struct option *option;
-		enum origin origin;
-	} remembered[MAX_REMEMBERED]; /* origins of options that accumulate or exclude others */
-	size_t n_remembered;
-	struct why *why;
-};
 
 /* Returns the previous origin of the value and records `p->origin`. */
 static enum origin remember(struct parse *p, const struct option *o)
@@ -93,7 +78,7 @@ static void note_where(const struct parse *p, const struct option *o)
 		n_given++;
 }
 
-static void prepare(struct parse *p, const struct option *o)
+void config_prepare(struct parse *p, const struct option *o)
 {
 	note_where(p, o);
 	if (o->type == OPTION_PIDS && remember(p, o) < p->origin)
@@ -120,242 +105,28 @@ bool config_from_default_file(const char *key)
 	return where && default_path && !strcmp(where, default_path);
 }
 
-static int set_option(struct parse *p, const struct option *o, const char *text)
+int config_set_option(struct parse *p, const struct option *o, const char *text)
 {
-	prepare(p, o);
+	config_prepare(p, o);
 	return config_set(o, text, p->why);
 }
 
-/* ---- the file ---- */
-
-/* A JSON scalar as text of the equivalent flag. */
-static int json_to_text(const char *key, const json_t *v, char *buf, size_t size, struct why *why)
+static struct parse begin_parse(const struct option_table *tables, struct why *why)
 {
-	if (json_is_string(v)) {
-		if (json_string_length(v) >= size)
-			return why_fail(why, EINVAL, "%s: value too long", key);
-		snprintf(buf, size, "%s", json_string_value(v));
-	} else if (json_is_integer(v)) {
-		snprintf(buf, size, "%lld", (long long)json_integer_value(v));
-	} else if (json_is_real(v)) {
-		snprintf(buf, size, "%.9g", json_real_value(v));
-	} else if (json_is_boolean(v)) {
-		snprintf(buf, size, "%s", json_is_true(v) ? "true" : "false");
-	} else {
-		return why_fail(why, EINVAL, "%s: expected a string, number or boolean", key);
-	}
-	return 0;
-}
-
-static int set_from_json(struct parse *p, const struct option *o, const json_t *v)
-{
-	char text[4096];
-	const json_t *item;
-	size_t i;
-	int err;
-
-	if (!json_is_array(v)) {
-		err = json_to_text(o->key, v, text, sizeof(text), p->why);
-		return err ? err : set_option(p, o, text);
-	}
-	if (o->type != OPTION_LIST && o->type != OPTION_PIDS)
-		return why_fail(p->why, EINVAL, "%s: expected a single value, not an array%s",
-				o->key,
-				o->arg && strstr(o->arg, "[,")
-					? ": write several as one text, with commas between them"
-					: "");
-	prepare(p, o);
-	config_clear(o);
-	json_array_foreach ((json_t *)v, i, item) {
-		err = json_to_text(o->key, item, text, sizeof(text), p->why);
-		if (!err)
-			err = config_add_item(o, text, strlen(text), p->why);
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-static int refuse_key(const struct parse *p, const char *key)
-{
-	char hint[128];
-
-	return why_fail(p->why, EINVAL, "unknown key '%s'%s", key,
-			config_hint(known ?: p->tables, key, strlen(key), "",
-				    "; --help lists the keys", hint, sizeof(hint)));
-}
-
-/* Whether a file may have the key, for a command that has it in files. */
-static bool is_key_of_files(const char *key)
-{
-	for (const struct option_table *t = known; t && t->options; t++) {
-		for (size_t i = 0; i < t->n; i++) {
-			if (!t->options[i].flag_only && !strcmp(t->options[i].key, key))
-				return true;
-		}
-	}
-	return false;
-}
-
-static int read_object(struct parse *p, const char *prefix, json_t *object)
-{
-	const char *name;
-	json_t *v;
-
-	json_object_foreach (object, name, v) {
-		const struct option *own, *any;
-		char key[256];
-		int err = 0;
-
-		if (snprintf(key, sizeof(key), "%s%s", prefix, name) >= (int)sizeof(key))
-			return why_fail(p->why, EINVAL, "a key of over %zu characters",
-					sizeof(key));
-		own = config_find_option(p->keys, key, strlen(key));
-		any = own ?: config_find_option(p->tables, key, strlen(key));
-		any = any ?: config_find_option(known, key, strlen(key));
-		if (any && any->flag_only && is_key_of_files(any->key)) {
-			continue; /* another command's, of the same name */
-		} else if (any && any->flag_only) {
-			err = why_fail(p->why, EINVAL, "%s: can be given as a flag only", any->key);
-		} else if (own) {
-			err = set_from_json(p, own, v);
-		} else if (!any && json_is_object(v) && !*prefix) {
-			char nested[256];
-
-			snprintf(nested, sizeof(nested), "%.200s.", name);
-			err = read_object(p, nested, v);
-		} else if (!any) {
-			err = refuse_key(p, key);
-		} /* else another command's */
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-static const char BYTE_ORDER_MARK[] = "\xef\xbb\xbf";
-
-static int read_stream(struct parse *p, const char *path, FILE *f)
-{
-	AUTO_FREE char *text = malloc(CONFIG_FILE_MAX_BYTES + 1);
-	struct why inner = { { 0 } }, *why = p->why;
-	json_error_t error;
-	json_t *root;
-	size_t len;
-	int err;
-
-	if (!text)
-		return why_fail(why, ENOMEM, "out of memory");
-	len = fread(text, 1, CONFIG_FILE_MAX_BYTES + 1, f);
-	if (ferror(f))
-		return why_fail(why, EINVAL, "cannot read the configuration file %s: %s", path,
-				strerror(errno));
-	if (len > CONFIG_FILE_MAX_BYTES)
-		return why_fail(why, EINVAL, "%s: larger than 1 MiB, not a configuration file",
-				path);
-	if (len >= strlen(BYTE_ORDER_MARK) &&
-	    !memcmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)))
-		return why_fail(why, EINVAL,
-				"%s begins with a byte order mark (BOM), which JSON does not "
-				"allow: save the file as UTF-8 without BOM",
-				path);
-	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-	if (!root)
-		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s", path, error.line,
-				error.text);
-	p->why = &inner;
-	p->where = path;
-	if (json_is_object(root))
-		err = read_object(p, "", root);
-	else
-		err = why_fail(&inner, EINVAL, "expected a JSON object");
-	p->why = why;
-	json_decref(root);
-	return err ? why_fail(why, -err, "%s: %.400s", path, inner.text) : 0;
-}
-
-/* A named pipe without a writer, which may block for ever, is as an empty file. */
-static FILE *open_file(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	FILE *f = fd < 0 || fcntl(fd, F_SETFL, O_RDONLY) < 0 ? NULL : fdopen(fd, "r");
-
-	if (!f && fd >= 0)
-		close(fd);
-	return f;
-}
-
-static int read_file(struct parse *p, const char *path)
-{
-	AUTO_FCLOSE FILE *f = open_file(path);
-
-	if (!f)
-		return why_fail(p->why, EINVAL, "cannot read the configuration file %s: %s", path,
-				strerror(errno));
-	return read_stream(p, path, f);
+	return (struct parse){ .tables = tables,
+			       .keys = tables,
+			       .known = known,
+			       .default_path = default_path,
+			       .default_keys = default_keys ?: tables,
+			       .why = why };
 }
 
 int config_read_file(const struct option_table *tables, const char *path, struct why *why)
 {
-	struct parse p = { .tables = tables, .keys = tables, .origin = FROM_FILE, .why = why };
+	struct parse p = begin_parse(tables, why);
 
-	return read_file(&p, path);
-}
-
-/* Ignored without permission to read: the user names the server then. */
-static int read_default_file(struct parse *p)
-{
-	AUTO_FCLOSE FILE *f = default_path ? fopen(default_path, "re") : NULL;
-	int err;
-
-	if (!f)
-		return 0;
-	p->keys = default_keys ?: p->tables;
-	err = read_stream(p, default_path, f);
-	p->keys = p->tables;
-	return err;
-}
-
-/* Number of argv words of a -c option here, 0: none; the file, NULL for `none`. */
-static int file_words(int argc, char **argv, int i, const char **ret_path)
-{
-	const char *word = argv[i];
-	int n = 1;
-
-	*ret_path = NULL;
-	if (!strcmp(word, "--no-config") || !strcmp(word, "--no_config"))
-		return n;
-	if (!strcmp(word, "-c") || !strcmp(word, "--config"))
-		*ret_path = i + 1 < argc ? argv[i + n++] : "";
-	else if (!strncmp(word, "--config=", 9))
-		*ret_path = word + 9;
-	else if (!strncmp(word, "-c", 2))
-		*ret_path = word + 2;
-	else
-		return 0;
-	if (!strcmp(*ret_path, "none"))
-		*ret_path = NULL;
-	return n;
-}
-
-/* Reads the file of -c before any flag is applied, otherwise the default file if present. */
-static int read_files(struct parse *p, int argc, char **argv)
-{
-	bool named = false;
-	int err = 0;
-
-	p->origin = FROM_FILE;
-	for (int i = 1, n; !err && i < argc && strcmp(argv[i], "--") != 0; i += n ?: 1) {
-		const char *path;
-
-		n = file_words(argc, argv, i, &path);
-		if (n && path && !*path)
-			err = why_fail(p->why, EINVAL, "%s: needs a file name", argv[i]);
-		else if (n && path)
-			err = read_file(p, path);
-		named = named || n;
-	}
-	return err || named ? err : read_default_file(p);
+	p.origin = FROM_FILE;
+	return config_file_read(&p, path);
 }
 
 /* ---- the environment ---- */
@@ -378,7 +149,7 @@ static int read_environment(struct parse *p)
 			if (!value || !*value)
 				continue;
 			p->why = &inner;
-			err = set_option(p, o, value);
+			err = config_set_option(p, o, value);
 			p->why = why;
 			if (err)
 				return why_fail(why, -err, "%s: %.400s", name, inner.text);
@@ -414,7 +185,7 @@ static int parse_letter(struct parse *p, int argc, char **argv, int *i)
 					    "; --help lists the options", hint, sizeof(hint)));
 	if (!value && o->type != OPTION_BOOL && *i + 1 < argc)
 		value = argv[++*i];
-	return set_option(p, o, value);
+	return config_set_option(p, o, value);
 }
 
 /* Of --no-NAME, as other programs have it. */
@@ -450,7 +221,7 @@ static int parse_flag(struct parse *p, int argc, char **argv, int *i)
 		value = o->bare;
 	else if (o->type != OPTION_BOOL && *i + 1 < argc)
 		value = argv[++*i];
-	return set_option(p, o, value);
+	return config_set_option(p, o, value);
 }
 
 /* SQL may begin with a comment, which differs from a flag only by the space. */
@@ -471,7 +242,7 @@ static int refuse_word(const struct option_table *tables, const char *word, stru
 int config_parse(const struct option_table *tables, int argc, char **argv, char **ret_words,
 		 size_t *n_words, struct why *why)
 {
-	struct parse p = { .tables = tables, .keys = tables, .why = why };
+	struct parse p = begin_parse(tables, why);
 	size_t capacity = n_words ? *n_words : 0, n = 0;
 	bool flags = true;
 	int err, skip;
@@ -481,7 +252,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return 1;
 	}
-	err = read_files(&p, argc, argv);
+	err = config_files_read(&p, argc, argv);
 	if (!err)
 		err = read_environment(&p);
 	p.origin = FROM_FLAG;
@@ -489,7 +260,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 	for (int i = 1; !err && i < argc; i++) {
 		const char *path;
 
-		skip = flags ? file_words(argc, argv, i, &path) : 0;
+		skip = flags ? config_file_words(argc, argv, i, &path) : 0;
 		if (skip) { /* the file is already read */
 			i += skip - 1;
 		} else if (flags && !strcmp(argv[i], "--")) {
