@@ -52,7 +52,11 @@ def threads_of(pids):
     """{thread: (ready to run or running, ticks of CPU so far)}"""
     found = {}
     for pid in pids:
-        for stat in (PROC / str(pid) / "task").glob("*/stat"):
+        try:
+            stats = list((PROC / str(pid) / "task").glob("*/stat"))
+        except OSError:
+            continue
+        for stat in stats:
             try:
                 fields = stat.read_text().rsplit(")", 1)[1].split()
             except OSError:

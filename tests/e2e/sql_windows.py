@@ -143,7 +143,7 @@ def stacks(known, w):
     name, keyed = later_names(found), []
     for r in found:
         room = r["host_pid"] != 0
-        keyed.append(({"service": r["service"] if room and not w.apart else "", "process": r["host"] if w.apart else "",
+        keyed.append(({"smaller": 0, "service": r["service"] if room and not w.apart else "", "process": r["host"] if w.apart else "",
                        "host_pid": r["host_pid"] if w.apart or not room else 1, "thread_name": (name(r) or r["comm"]) if room else "", "cause": r["cause"],
                        "idle": r["idle"], "syscall": r["syscall"], "native": r["kernel_stack"] + r["user_stack"] if room and (w.mixed or not r["py_stack"]) else [],
                        "py_stack": r["py_stack"], "waker_host_tid": int(bool(r["waker_host_tid"]) and w.wakers), "waker_thread_name": w.wakers * (r["waker_thread_name"] or r["waker_comm"]),
