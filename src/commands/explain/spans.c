@@ -75,6 +75,10 @@ int explain_find_spans(struct clickhouse_client *client, const char *trace_id, j
 
 	if (err)
 		return err;
+	if (!last_s) {
+		*ret_spans = json_array();
+		return *ret_spans ? 0 : why_fail(why, ENOMEM, "out of memory");
+	}
 	if (last_s - first_s > EXPLAIN_HOURS * 3600 + 2) {
 		log_warn("trace %s has spans of %.1f hours: those of the last %d are shown",
 			 trace_id, (double)(last_s - first_s) / 3600, EXPLAIN_HOURS);
