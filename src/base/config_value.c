@@ -215,7 +215,9 @@ static int parse_bool(const struct option *o, const char *s, struct why *why)
 	else if (!strcmp(s, "false") || !strcmp(s, "0") || !strcmp(s, "no"))
 		*(bool *)o->target = false;
 	else
-		return why_fail(why, EINVAL, "%s: '%.64s' is neither true nor false", o->key, s);
+		return why_fail(why, EINVAL, "%s: '%.64s' is neither true nor false%s%s%s", o->key,
+				s, strpbrk(s, "/.") ? "; for a file: --" : "",
+				strpbrk(s, "/.") ? o->key : "", strpbrk(s, "/.") ? " > FILE" : "");
 	return 0;
 }
 

@@ -37,6 +37,8 @@ const char *elsewhere_command(const char *word)
 		{ "init", "`underspan schema --apply` makes and upgrades the tables" },
 		{ "tables",
 		  "`underspan schema` prints them, `underspan schema --apply` makes them" },
+		{ "install", "the package manager does it, or `make install` in the source tree" },
+		{ "units", "`underspan help units`" },
 		{ "uninstall", "the package manager does it, as in `apt remove underspan`" },
 		{ "completion",
 		  "the packages have it for bash, `make doc` writes build/doc/underspan.bash" },
@@ -71,6 +73,8 @@ const char *elsewhere_command(const char *word)
 
 #define QUERY	    "the query is an argument, as in `underspan sql 'SELECT 1'`"
 #define QUERY_FILE  "`underspan sql - < FILE` reads the query from a file"
+#define ONE_REQUEST "one request's time is `underspan explain --html ID > FILE.html`"
+#define ID_ARGUMENT "the id is an argument, as in `underspan explain TRACE_ID`"
 #define REQUEST_IDS "`underspan requests -p PID` lists requests with their ids"
 
 static const struct words {
@@ -86,11 +90,16 @@ static const struct words {
 	{ "explain", "--service",
 	  "`underspan requests --service=NAME` lists requests with their ids" },
 	{ "explain", "--request", "the id is an argument, as in `underspan explain REQUEST_ID`" },
-	{ "explain", "--trace", "the id is an argument, as in `underspan explain TRACE_ID`" },
+	{ "explain", "--trace", ID_ARGUMENT },
+	{ "explain", "--trace_id", ID_ARGUMENT },
+	{ "explain", "--trace-id", ID_ARGUMENT },
+	{ "explain", "--id", ID_ARGUMENT },
+	{ "explain", "--request_id", ID_ARGUMENT },
 	{ "sql", "-q", QUERY },
 	{ "sql", "-e", QUERY },
 	{ "sql", "--query", QUERY },
 	{ "sql", "--execute", QUERY },
+	{ "sql", "--limit", "LIMIT is a part of the query" },
 	{ "sql", "-f", QUERY_FILE },
 	{ "sql", "--file", QUERY_FILE },
 	{ "sql", "--queries-file", QUERY_FILE },
@@ -110,6 +119,10 @@ static const struct words {
 	{ "requests", "-n", "`--top=N` is the number of lines" },
 	{ "requests", "--limit", "`--top=N` is the number of lines" },
 	{ "requests", "--sort", "`--by=PART`, as in `--by=gil`, or `--by=endpoint`" },
+	{ "requests", "--endpoint", "`--path=PREFIX`, or `--by=endpoint` for all" },
+	{ "requests", "--url", "`--path=PREFIX`" },
+	{ "requests", "--trace", "`underspan explain TRACE_ID`" },
+	{ "requests", "--trace_id", "`underspan explain TRACE_ID`" },
 	{ "requests", "-o", "`underspan requests --html > FILE.html`" },
 	{ "requests", "--output", "`underspan requests --html > FILE.html`" },
 	{ "requests", "--status",
@@ -123,7 +136,12 @@ static const struct words {
 	{ "offcpu", "--svg", "`-o FILE.svg`" },
 	{ "offcpu", "--pprof", "`-o FILE.pb.gz`" },
 	{ "offcpu", "--flamegraph", "`-o FILE.html`" },
-	{ "timeline", "--html", "`-o FILE.pftrace`, for ui.perfetto.dev" },
+	{ "offcpu", "--flame", "`-o FILE.html`" },
+	{ "timeline", "--html", "`-o FILE.html`" },
+	{ "timeline", "--perfetto", "`-o FILE.pftrace`" },
+	{ "timeline", "--request", ONE_REQUEST },
+	{ "timeline", "--trace", ONE_REQUEST },
+	{ "timeline", "--trace_id", ONE_REQUEST },
 	{ "timeline", "--json", "`-o FILE.pftrace`, for ui.perfetto.dev" },
 	{ "top", "-n", "`--once` prints one picture" },
 	{ "top", "-b", "`--once` prints one picture" },
@@ -145,6 +163,9 @@ static const struct words {
 	{ "store", "--host", "`--listen=HOST:PORT`" },
 	{ "store", "--user", "the user is `default`, the password is in DIR/password" },
 	{ "store", "--password", "the store makes one, in DIR/password" },
+	{ "schema", "--table",
+	  "it prints every table; one: `underspan sql 'SHOW CREATE TABLE "
+	  "ebpf_request'`" },
 	{ "schema", "--drop", "underspan drops no table: `underspan sql 'DROP TABLE ...'`" },
 	{ "schema", "--dry-run", "`--check` prints the differences and changes nothing" },
 	{ NULL, "--debug", "`--log_level=debug`" },

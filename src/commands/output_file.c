@@ -4,9 +4,27 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* errno's reason, with the fix where the directory is missing. */
+static int refuse(const char *path, struct why *why)
+{
+	int err = errno;
+	const char *slash = strrchr(path, '/');
+	int len = slash > path ? (int)(slash - path) : 0;
+	char directory[PATH_MAX];
+
+	snprintf(directory, sizeof(directory), "%.*s", len, path);
+	if (err == ENOENT && len && len < PATH_MAX && access(directory, F_OK))
+		return why_fail(why, err,
+				"%s: cannot be written: there is no directory %s: make it first, "
+				"mkdir -p %s",
+				path, directory, directory);
+	return why_fail(why, err, "%s: cannot be written: %s", path, strerror(err));
+}
 
 int output_file_open(struct output_file *file, const char *path, struct why *why)
 {
@@ -16,7 +34,7 @@ int output_file_open(struct output_file *file, const char *path, struct why *why
 	if (fd < 0 && errno == EEXIST)
 		file->fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (file->fd < 0)
-		return why_fail(why, errno, "%s: cannot be written: %s", path, strerror(errno));
+		return refuse(path, why);
 	return 0;
 }
 

@@ -81,6 +81,11 @@ static void add_if_fits(uint32_t pid, void *context)
 	s->found++;
 }
 
+static bool is_trace_id(const char *word)
+{
+	return strlen(word) == 32 && strspn(word, "0123456789abcdefABCDEF") == 32;
+}
+
 static int add_named(struct pid_list *pids, const char *word, struct why *why)
 {
 	struct search search = { .pids = pids, .word = word, .why = why };
@@ -91,9 +96,10 @@ static int add_named(struct pid_list *pids, const char *word, struct why *why)
 		return search.err;
 	return why_fail(
 		why, EINVAL,
-		"'%s' is no option and no pid, and no process has that name, unit or cgroup: "
-		"`underspan doctor` lists the Python processes",
-		text_printable(clean, sizeof(clean), word));
+		"'%s' is no option and no pid, and no process has that name, unit or cgroup: %s",
+		text_printable(clean, sizeof(clean), word),
+		is_trace_id(word) ? "`underspan explain TRACE_ID` tells of one request"
+				  : "`underspan doctor` lists the Python processes");
 }
 
 static int add_word(struct pid_list *pids, const char *word, struct why *why)
@@ -108,7 +114,10 @@ static int add_word(struct pid_list *pids, const char *word, struct why *why)
 		unsigned long pid = isdigit((unsigned char)*at) ? strtoul(at, &end, 10) : 0;
 
 		if (!pid || pid > INT32_MAX || (*end && *end != ','))
-			return why_fail(why, EINVAL, "'%s' is no option and no pid", word);
+			return why_fail(why, EINVAL, "'%s' is no option and no pid%s", word,
+					strlen(word) > 10 ? ": `underspan explain REQUEST_ID` "
+							    "tells of one request"
+							  : "");
 		err = add(pids, (uint32_t)pid, why);
 		at = *end ? end + 1 : NULL;
 	} while (!err && at);

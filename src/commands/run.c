@@ -340,11 +340,27 @@ static int print_trackers(struct why *why)
 	return fflush(stdout) ? why_fail(why, errno, "cannot write: %s", strerror(errno)) : 0;
 }
 
+/* A program and its arguments, as other profilers start one, or an option without dashes. */
+static int refuse_words(char **words, struct why *why)
+{
+	const char *word = words[0];
+	const struct option *o = config_find_option(all_tables, word, strcspn(word, "="));
+
+	if (o)
+		return why_fail(why, EINVAL, "unexpected argument '%.200s'; did you mean --%s?",
+				word, o->key);
+	return why_fail(why, EINVAL,
+			"unexpected argument '%.200s': run starts no program, `--pid=PID` chooses "
+			"one that runs; options are --NAME=VALUE, --help lists them",
+			word);
+}
+
 int command_run(int argc, char **argv)
 {
 	struct option_table *tables = all_tables;
 	struct why why = { { 0 } };
-	size_t n_words = 0;
+	char *words[16];
+	size_t n_words = ARRAY_SIZE(words);
 	int err;
 
 	stop_block_signals();
@@ -353,7 +369,9 @@ int command_run(int argc, char **argv)
 	the_argv = argv;
 	if (config_remember_defaults(tables))
 		return EXIT_FAILED;
-	err = config_parse(tables, argc, argv, NULL, &n_words, &why);
+	err = config_parse(tables, argc, argv, words, &n_words, &why);
+	if (!err && n_words)
+		err = refuse_words(words, &why);
 	if (err > 0) {
 		puts("usage: underspan run [OPTIONS]\n\nWatches this host and writes rows to "
 		     "ClickHouse.\n");

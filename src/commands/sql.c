@@ -367,9 +367,9 @@ int command_sql(int argc, char **argv)
 	const struct option_table tables[] = { sql_options, clickhouse_options, { 0 } };
 	AUTO_FREE char *from_stdin = NULL;
 	struct why why = { { 0 } };
-	char *word = NULL;
-	size_t n = 1;
-	int code = 0, err = config_parse(tables, argc, argv, &word, &n, &why);
+	char *words[16], *word;
+	size_t n = ARRAY_SIZE(words);
+	int code = 0, err = config_parse(tables, argc, argv, words, &n, &why);
 
 	if (err == 1) {
 		puts("usage: underspan sql (--clickhouse=URL | --store=DIR) [OPTIONS] QUERY\n\n"
@@ -379,6 +379,13 @@ int command_sql(int argc, char **argv)
 	}
 	if (!err && n == 0)
 		err = why_fail(&why, EINVAL, "which query? underspan sql --store=DIR 'SELECT 1'");
+	if (!err && n > 1)
+		err = why_fail(
+			&why, EINVAL,
+			"unexpected argument '%.200s': the query is one argument, in quotes, "
+			"as in underspan sql 'SELECT 1'",
+			words[1]);
+	word = err ? NULL : words[0];
 	if (!err && !strcmp(word, "-")) {
 		err = read_stdin(&from_stdin, &why);
 		word = from_stdin;

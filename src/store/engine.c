@@ -49,6 +49,22 @@ static bool is_file(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+static int refuse_path(const char *asked, struct why *why)
+{
+	struct stat st;
+
+	if (stat(asked, &st))
+		return why_fail(why, ENOENT,
+				"no ClickHouse engine at %s: %s: leave --libchdb out for the usual "
+				"places, or fetch the library by deploy/libchdb.sh of the source "
+				"tree (/usr/share/underspan/libchdb.sh of a package)",
+				asked, strerror(errno));
+	return why_fail(why, EINVAL,
+			"no ClickHouse engine at %s: %s: name the library, as in "
+			"--libchdb=DIR/libchdb.so",
+			asked, S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+}
+
 /* A server of its own is worth a word, not a second engine to support. */
 static bool has_clickhouse_program(void)
 {
@@ -67,8 +83,7 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 		asked = env;
 	if (asked) {
 		if (!is_file(asked))
-			return why_fail(why, ENOENT, "no ClickHouse engine at %s: %s", asked,
-					strerror(errno));
+			return refuse_path(asked, why);
 		if (snprintf(ret_path, size, "%s", asked) >= (int)size)
 			return why_fail(why, ENAMETOOLONG, "the path %s is too long", asked);
 		return 0;

@@ -125,8 +125,27 @@ static bool is_compared(void)
 	return before_path || window_against.since_ns;
 }
 
+/* What the table of locks leaves out, and the files that have no table of locks. */
+static int check_by_lock(struct why *why)
+{
+	if (form == FORM_TABLE && (wakers || native))
+		return why_fail(why, EINVAL,
+				"%s: is of stacks, and --by=lock prints none%s: leave out --%s, or "
+				"--by=lock",
+				wakers ? "wakers" : "native",
+				wakers ? " (its lines name the threads that ended the waits)" : "",
+				wakers ? "wakers" : "native");
+	if (form != FORM_TABLE && form != FORM_JSON && form != FORM_HTML)
+		return why_fail(why, EINVAL,
+				"by: lock is no part of that file: use -o FILE.html, -o FILE.json, "
+				"or no file for a table");
+	return 0;
+}
+
 static int check(struct why *why)
 {
+	int err;
+
 	if (top && (output || folded_lines || as_json || before_path || window_answers()))
 		return why_fail(why, EINVAL,
 				"top: shows the last second, on a terminal: leave out --output, "
@@ -140,7 +159,8 @@ static int check(struct why *why)
 				"diff and against-since exclude each other: give only one");
 	if (top && !isatty(STDOUT_FILENO))
 		return why_fail(why, EINVAL, "top: stdout is not a terminal: run without --top");
-	return choose_form(why);
+	err = choose_form(why);
+	return !err && by == BY_LOCK ? check_by_lock(why) : err;
 }
 
 static int open_output(struct why *why)
