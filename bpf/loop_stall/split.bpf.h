@@ -27,7 +27,7 @@ static __always_inline __u8 loop_part_of(struct task_struct *task, const struct 
 	task_user_call(task, &call);
 	if (loop_waits_for_gil(loop, &call))
 		return LOOP_GIL;
-	cause = cause_of_call(task, &call, &idle);
+	cause = cause_of_call(task, &call, state, &idle);
 	switch (cause) {
 	case OFF_CPU_CAUSE_lock:
 		return LOOP_LOCK;
@@ -38,7 +38,8 @@ static __always_inline __u8 loop_part_of(struct task_struct *task, const struct 
 	case OFF_CPU_CAUSE_sleep:
 		return LOOP_SLEEP;
 	case OFF_CPU_CAUSE_other:
-		if (state & 2 && call.nr >= 0 && BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+		if (state & TASK_UNINTERRUPTIBLE && call.nr >= 0 &&
+		    BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
 			return LOOP_DISK;
 	}
 	return LOOP_OTHER;

@@ -60,14 +60,27 @@ static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_
 	return OFF_CPU_CAUSE_poll;
 }
 
+/* fcntl() waits only for a lock: include/uapi/asm-generic/fcntl.h, include/uapi/linux/fcntl.h */
+enum { F_SETLKW = 7, F_OFD_SETLKW = 38 };
+
+/* include/linux/sched.h */
+enum { TASK_INTERRUPTIBLE = 1, TASK_UNINTERRUPTIBLE = 2 };
+
+/* `state`: TASK_* bits. */
 static __always_inline __u8 cause_of_call(struct task_struct *task, struct user_call *call,
-					  __u8 *ret_idle)
+					  __u32 state, __u8 *ret_idle)
 {
 	switch (call->nr) {
 	case NR_futex:
 	case NR_futex_wait:
 	case NR_futex_waitv:
+	case NR_semop:
+	case NR_semtimedop:
+	case NR_flock:
 		return OFF_CPU_CAUSE_lock;
+	case NR_fcntl:
+		return call->arg2 == F_SETLKW || call->arg2 == F_OFD_SETLKW ? OFF_CPU_CAUSE_lock
+									    : OFF_CPU_CAUSE_other;
 	case NR_nanosleep:
 	case NR_clock_nanosleep:
 		return OFF_CPU_CAUSE_sleep;
@@ -106,7 +119,40 @@ static __always_inline __u8 cause_of_call(struct task_struct *task, struct user_
 	case NR_syncfs:
 	case NR_sync_file_range:
 	case NR_io_getevents:
+	case NR_stat:
+	case NR_fstat:
+	case NR_lstat:
+	case NR_newfstatat:
+	case NR_statx:
+	case NR_access:
+	case NR_faccessat:
+	case NR_faccessat2:
+	case NR_getdents:
+	case NR_getdents64:
+	case NR_readlink:
+	case NR_readlinkat:
+	case NR_truncate:
+	case NR_ftruncate:
+	case NR_fallocate:
+	case NR_copy_file_range:
+	case NR_mkdir:
+	case NR_mkdirat:
+	case NR_rmdir:
+	case NR_unlink:
+	case NR_unlinkat:
+	case NR_rename:
+	case NR_renameat:
+	case NR_renameat2:
+	case NR_link:
+	case NR_linkat:
+	case NR_symlink:
+	case NR_symlinkat:
 		return OFF_CPU_CAUSE_disk;
+	/* an interruptible wait may be for the other end of a FIFO, or for a terminal */
+	case NR_open:
+	case NR_openat:
+	case NR_openat2:
+		return state & TASK_UNINTERRUPTIBLE ? OFF_CPU_CAUSE_disk : OFF_CPU_CAUSE_other;
 	case NR_read:
 	case NR_write:
 	case NR_readv:
@@ -126,9 +172,9 @@ static __always_inline __u8 state_letter(__u32 state)
 {
 	if (!state)
 		return 'R';
-	if (state & 1)
+	if (state & TASK_INTERRUPTIBLE)
 		return 'S';
-	if (state & 2) /* with TASK_NOLOAD (0x400): an idle kernel thread */
+	if (state & TASK_UNINTERRUPTIBLE) /* with TASK_NOLOAD (0x400): an idle kernel thread */
 		return state & 0x400 ? 'I' : 'D';
 	if (state & 4)
 		return 'T';

@@ -49,8 +49,8 @@ static __always_inline __u8 off_cpu_cause(struct task_struct *task, struct user_
 		return OFF_CPU_CAUSE_preempt;
 	if (gil)
 		return OFF_CPU_CAUSE_gil;
-	cause = cause_of_call(task, call, ret_idle);
-	if (cause == OFF_CPU_CAUSE_other && (state & 2)) {
+	cause = cause_of_call(task, call, state, ret_idle);
+	if (cause == OFF_CPU_CAUSE_other && (state & TASK_UNINTERRUPTIBLE)) {
 		if (call->nr < 0 && call->nr != NR_KERNEL_THREAD)
 			return OFF_CPU_CAUSE_page_fault;
 		if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
@@ -71,7 +71,9 @@ static __always_inline void off_cpu_switch_out(struct task_struct *task, struct 
 	off->syscall = call->nr;
 	t->futex = state && call->nr == NR_futex && call->arg2 & FUTEX_PRIVATE ? call->arg1 : 0;
 	off->cause = cause;
-	off->lock = state & 1 && cause == OFF_CPU_CAUSE_lock ? off_cpu_lock(task, call) : 0;
+	off->lock = state & TASK_INTERRUPTIBLE && cause == OFF_CPU_CAUSE_lock
+			    ? off_cpu_lock(task, call)
+			    : 0;
 	/* keep the waker of a wake-up traced just before, if the waker can end such a sleep */
 	if (!t->wake_ns ||
 	    !waker_fits(t, task->tgid, off->waker_syscall, off->waker.host_pid, t->waker_futex))

@@ -16,7 +16,24 @@
 enum { NR_KERNEL_THREAD = -2 };
 #define FUTEX_NOBODY (~0ULL)
 
-static __always_inline bool call_wakes(long nr, __u8 cause)
+static __always_inline bool call_releases_lock(long nr, long waiting_nr)
+{
+	if (nr == NR_exit || nr == NR_exit_group)
+		return true;
+	switch (waiting_nr) {
+	case NR_flock:
+	case NR_fcntl:
+		return nr == NR_flock || nr == NR_fcntl || nr == NR_close;
+	case NR_semop:
+	case NR_semtimedop:
+		return nr == NR_semop || nr == NR_semtimedop;
+	default:
+		return nr == NR_futex || nr == NR_futex_wake;
+	}
+}
+
+/* `waiting_nr`: the call in which the woken thread sleeps, because of `cause`. */
+static __always_inline bool call_wakes(long nr, long waiting_nr, __u8 cause)
 {
 	if (nr == NR_KERNEL_THREAD)
 		return cause != OFF_CPU_CAUSE_sleep && cause != OFF_CPU_CAUSE_lock &&
@@ -29,8 +46,7 @@ static __always_inline bool call_wakes(long nr, __u8 cause)
 		return false;
 	case OFF_CPU_CAUSE_lock:
 	case OFF_CPU_CAUSE_gil:
-		return nr == NR_futex || nr == NR_futex_wake || nr == NR_exit ||
-		       nr == NR_exit_group;
+		return call_releases_lock(nr, waiting_nr);
 	case OFF_CPU_CAUSE_net:
 	case OFF_CPU_CAUSE_poll:
 	case OFF_CPU_CAUSE_pipe:
@@ -49,7 +65,7 @@ static __always_inline bool call_wakes(long nr, __u8 cause)
 static __always_inline bool waker_fits(struct thread *t, __u32 tgid, long nr, __u32 waker_tgid,
 				       __u64 waker_futex)
 {
-	if (!call_wakes(nr, t->off.cause) || waker_futex == FUTEX_NOBODY)
+	if (!call_wakes(nr, t->off.syscall, t->off.cause) || waker_futex == FUTEX_NOBODY)
 		return false;
 	if (!t->futex)
 		return true;

@@ -132,6 +132,21 @@ def pretend_to_be(path, content):
     return content[:st.st_size].ljust(st.st_size, b"\0")
 
 
+def own_mounts():
+    """From now on mounts are this process's own, and end with it."""
+    if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+        sys.exit("no mount namespace")
+
+
+def mount(folder):
+    """Returns the descriptor on which the kernel asks."""
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+    if libc.mount(b"trap", folder.encode(), b"fuse.trap", 0, options):
+        sys.exit("cannot mount: " + os.strerror(ctypes.get_errno()))
+    return device
+
+
 def stop_answering(*_):
     global silent
     silent = True
@@ -164,13 +179,9 @@ def main():
 
     signal.signal(signal.SIGUSR2, answer_again)
     signal.signal(signal.SIGUSR1, stop_answering)
-    if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
-        sys.exit("no mount namespace")
+    own_mounts()
     folder = go_deep() if kind == "--long" else tempfile.mkdtemp()
-    device = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
-    if libc.mount(b"trap", folder.encode(), b"fuse.trap", 0, options):
-        sys.exit("cannot mount: " + os.strerror(ctypes.get_errno()))
+    device = mount(folder)
     threading.Thread(target=serve, args=(device, name.encode(), content), daemon=True).start()
     global inode_of_file
     if "SAME_NUMBER" in os.environ:

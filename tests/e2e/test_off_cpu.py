@@ -33,6 +33,10 @@ KINDS = {
     "select": ("poll", {"select", "pselect6"}, 1),
     "pipe": ("pipe", {"read"}, 0),
     "child": ("child", {"wait4"}, 0),
+    "filelock": ("lock", {"flock"}, 0),
+    "recordlock": ("lock", {"fcntl"}, 0),
+    "semaphore": ("lock", {"semop", "semtimedop"}, 0),
+    "stat": ("disk", {"newfstatat", "stat", "statx"}, 0),
 }
 
 

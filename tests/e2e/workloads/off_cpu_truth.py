@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main thread waits N times for SECONDS, always in the same way, and notes the durations.
 off_cpu_truth.py KIND N SECONDS; a second thread, or a child, ends each wait."""
+import ctypes
+import fcntl
 import json
 import os
 import select
 import socket
+import struct
 import sys
+import tempfile
 import threading
 import time
 
 from workload import listen, now, tell, warm_up
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import fuse
 
 
 class Sleep:
@@ -117,7 +124,85 @@ class Child:
         os.waitpid(self.pid, 0)
 
 
-KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Listener, Epoll, Select, Pipe, Child)}
+class FileLock:
+    """Of two descriptions of one file; the waker's one has the lock."""
+    waker = True
+    lock = staticmethod(fcntl.flock)
+
+    def __init__(self):
+        self.own = tempfile.NamedTemporaryFile()
+        self.other = open(self.own.name, "r+")
+
+    def prepare(self):
+        self.lock(self.own, fcntl.LOCK_UN)
+        self.lock(self.other, fcntl.LOCK_EX)
+
+    def wait(self):
+        self.lock(self.own, fcntl.LOCK_EX)
+
+    def wake(self):
+        self.lock(self.other, fcntl.LOCK_UN)
+
+
+class RecordLock(FileLock):
+    """F_OFD_SETLKW, as POSIX locks do not exclude threads of one process."""
+    F_OFD_SETLKW = 38
+
+    def lock(self, file, kind):
+        kind = {fcntl.LOCK_EX: fcntl.F_WRLCK, fcntl.LOCK_UN: fcntl.F_UNLCK}[kind]
+        fcntl.fcntl(file, self.F_OFD_SETLKW, struct.pack("hhqqixxxx", kind, 0, 0, 0, 0))
+
+
+class Semaphore:
+    """Of System V."""
+    waker = True
+
+    def __init__(self):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.id = self.libc.semget(0, 1, 0o1600)
+
+    def add(self, value):
+        assert self.libc.semop(self.id, struct.pack("Hhh", 0, value, 0), 1) == 0
+
+    def wait(self):
+        self.add(-1)
+
+    def wake(self):
+        self.add(1)
+
+    def end(self):
+        self.libc.semctl(self.id, 0, 0)  # IPC_RMID
+
+
+class Stat:
+    """Attributes of a folder whose file system answers after SECONDS, as with a server behind a network."""
+    waker = False
+
+    def __init__(self):
+        fuse.own_mounts()
+        self.folder = tempfile.mkdtemp()
+        self.device = fuse.mount(self.folder)
+        self.server = threading.Thread(target=self.serve, daemon=True)
+        self.server.start()
+
+    def serve(self):
+        while True:
+            request = os.read(self.device, 1 << 20)
+            opcode, node = struct.unpack_from("<4xI8xQ", request)
+            if opcode == fuse.GETATTR:
+                time.sleep(SECONDS)
+                unique, = struct.unpack_from("<8xQ", request)
+                body = struct.pack("<Q2I", 0, 0, 0) + fuse.attributes(node, 0)  # asked again each time
+                os.write(self.device, struct.pack("<IiQ", 16 + len(body), 0, unique) + body)
+            else:
+                fuse.respond(self.device, b"", b"", request)
+
+    def wait(self):
+        os.stat(self.folder)
+
+
+KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Listener, Epoll, Select, Pipe, Child,
+                                               FileLock, RecordLock, Semaphore, Stat)}
 
 
 class Waker(threading.Thread):
@@ -147,6 +232,8 @@ def main():
     waits = []
     begin = now()
     for _ in range(N):
+        if hasattr(kind, "prepare"):
+            kind.prepare()
         if waker:
             os.write(waker.told, b"x")
         before, start = on_cpu_or_ready(), now()
@@ -154,7 +241,10 @@ def main():
         stop = now()
         waits.append((start, stop, getattr(kind, "pid", None), on_cpu_or_ready() - before))
     end = now()
+    waker = waker or getattr(kind, "server", None)
     tell(begin=begin, end=end, waits=waits, waker=waker.native_id if waker else None)
+    if hasattr(kind, "end"):
+        kind.end()
     listen()
     os._exit(0)
 
