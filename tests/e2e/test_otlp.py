@@ -360,24 +360,35 @@ app = OpenTelemetryMiddleware(app)
 """
 
 
+def install_wheel(tmp_path, distribution=True):
+    """The wheel; and opentelemetry-distro, which Debian does not package, by its entry point."""
+    wheel = subprocess.check_output([os.path.join(host.ROOT, "deploy/otel/wheel.sh"), str(tmp_path)], text=True).strip()
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    distro = tmp_path / "distro" / "distro-1.dist-info"
+    distro.mkdir(parents=True, exist_ok=True)
+    (distro / "METADATA").write_text("Metadata-Version: 2.1\nName: distro\nVersion: 1\n")
+    (distro / "entry_points.txt").write_text("[opentelemetry_configurator]\nconfigurator = opentelemetry.sdk._configuration:_OTelSDKConfigurator\n" * distribution)
+
+
+def instrumented(tmp_path, sdk, store, port, app, **env):
+    """gunicorn under opentelemetry-instrument."""
+    return Server([host.DEBIAN_PYTHON, os.path.join(sdk, "../../../bin/opentelemetry-instrument"), host.DEBIAN_PYTHON, "-m", "gunicorn",
+                   f"--bind=127.0.0.1:{port}", app], cwd=str(tmp_path), env={
+        "PYTHONPATH": f"{tmp_path}:{tmp_path}/distro:{tmp_path}/installed:{sdk}", "OTEL_SERVICE_NAME": "shop", "OTEL_TRACES_EXPORTER": "otlp_proto_http",
+        "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{store.port}",
+        "OTEL_BSP_SCHEDULE_DELAY": "200", **env})
+
+
 def test_a_service_its_exporter_and_the_answer(tmp_path, sdk, cleanup):
     """gunicorn's single worker is busy for 300 ms: the second request's trace id shows 300 of 600 ms before the span."""
     store = Otlp(tmp_path / "db")
     cleanup.append(store)
-    wheel = subprocess.check_output([os.path.join(host.ROOT, "deploy/otel/wheel.sh"), str(tmp_path)], text=True).strip()
-    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    distro = tmp_path / "distro" / "distro-1.dist-info"
-    distro.mkdir(parents=True)
-    (distro / "METADATA").write_text("Metadata-Version: 2.1\nName: distro\nVersion: 1\n")
-    (distro / "entry_points.txt").write_text("[opentelemetry_configurator]\nconfigurator = opentelemetry.sdk._configuration:_OTelSDKConfigurator\n")
+    install_wheel(tmp_path)
     (tmp_path / "app.py").write_text(APP)
     agent = Agent(f"--store={tmp_path}/db", "--flush_interval=0.3", stdout=False)
     cleanup.append(agent)
     port = free_port()
-    instrument = os.path.join(sdk, "../../../bin/opentelemetry-instrument")
-    service = Server([host.DEBIAN_PYTHON, instrument, host.DEBIAN_PYTHON, "-m", "gunicorn", f"--bind=127.0.0.1:{port}", "app:app"], cwd=str(tmp_path), env={
-        "PYTHONPATH": f"{tmp_path}:{distro.parent}:{tmp_path}/installed:{sdk}", "OTEL_SERVICE_NAME": "shop", "OTEL_TRACES_EXPORTER": "otlp_proto_http",
-        "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{store.port}", "OTEL_BSP_SCHEDULE_DELAY": "200"})
+    service = instrumented(tmp_path, sdk, store, port, "app:app")
     cleanup.append(service)
     [booted] = service.wait_log(r"Booting worker with pid: (\d+)", 1, timeout=60)
 
@@ -412,3 +423,40 @@ def test_a_service_its_exporter_and_the_answer(tmp_path, sdk, cleanup):
     # until the other request was answered
     assert told["accept_queue_ms"] == pytest.approx(waited_ms, abs=25) and 200 < waited_ms and told["hidden_ms"] >= told["accept_queue_ms"]
     assert "the connection waited in the listener's accept queue" in [c["said"].split(":")[0] for c in told["causes"]], told["causes"]
+
+
+DJANGO = {
+    "settings": 'SECRET_KEY, ROOT_URLCONF, ALLOWED_HOSTS = "x", "mysite.urls", ["*"]',
+    "urls": 'from django.http import HttpResponse\nfrom django.urls import path\nurlpatterns = [path("price", lambda request: HttpResponse("9"))]',
+    "wsgi": 'import os\nfrom django.core.wsgi import get_wsgi_application\n'
+            'os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mysite.settings")\napplication = get_wsgi_application()',
+    "__init__": ""}
+
+
+@pytest.mark.parametrize("settings, distribution, status, spans", [(True, True, 200, 3), (False, True, 500, 0), (True, False, 200, 0)],
+                         ids=["as in the quick start", "without DJANGO_SETTINGS_MODULE", "without a distribution"])
+def test_django_as_in_the_quick_start(settings, distribution, status, spans, tmp_path, store, sdk, cleanup):
+    """deploy/README.md names the variable and the distribution; what comes without them is what it says."""
+    with open(os.path.join(host.ROOT, "deploy/README.md")) as f:
+        [variable] = set(re.findall(r"`(DJANGO_SETTINGS_MODULE=\S+)` before `opentelemetry-instrument`", f.read()))
+    (tmp_path / "mysite").mkdir()
+    for name, text in DJANGO.items():
+        (tmp_path / "mysite" / f"{name}.py").write_text(text)
+    port = free_port()
+    install_wheel(tmp_path, distribution)
+    service = instrumented(tmp_path, sdk, store, port, "mysite.wsgi", **dict([variable.split("=")] if settings else []))
+    cleanup.append(service)
+    service.wait_log("Booting worker with pid", 1, timeout=60)
+    for _ in range(3):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/price")
+        assert connection.getresponse().status == status
+        connection.close()
+    if spans:
+        host.wait_until(lambda: len(store.spans()) == spans, 60, "the spans were exported")
+        assert all(s["SpanName"] == "GET price" and s["SpanAttributes"]["boot_id"] for s in store.spans())
+    else:
+        time.sleep(2)
+        assert not store.spans()
+    said = [line for line in service.log if "no tracer provider is configured" in line]
+    assert len(said) == (not distribution), service.log
