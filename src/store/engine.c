@@ -108,7 +108,8 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 		"path with --libchdb=FILE%s",
 		has_clickhouse_program()
 			? ". The installed clickhouse program is not started by underspan: start a "
-			  "server yourself and give --clickhouse=http://127.0.0.1:8123"
+			  "server yourself (23.1 or newer; Debian's own is 18.16, too old) and give "
+			  "--clickhouse=http://127.0.0.1:8123"
 			: "");
 }
 

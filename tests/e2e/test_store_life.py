@@ -131,7 +131,7 @@ def test_more_refusals(tmp_path):
 
 
 def test_without_the_engine(tmp_path):
-    """A lone program, without libchdb in the usual places: one sentence with the way to get libchdb."""
+    """A lone program, without libchdb in the usual places: one sentence with the way to get libchdb, or to use an installed server."""
     from store_fixture import UNDERSPAN
     alone = tmp_path / "underspan"
     alone.write_bytes(pathlib.Path(UNDERSPAN).read_bytes())
@@ -139,7 +139,12 @@ def test_without_the_engine(tmp_path):
     done = subprocess.run([alone, "store", f"--path={tmp_path}/db"], capture_output=True, text=True,
                           env={**os.environ, "UNDERSPAN_LIBCHDB": ""})
     assert done.returncode == 1
-    assert "deploy/libchdb.sh" in done.stderr and done.stderr.count("\n") == 1
+    assert "deploy/libchdb.sh" in done.stderr and "--clickhouse" not in done.stderr and done.stderr.count("\n") == 1
+    installed = 'mount -t tmpfs tmpfs /usr/local/bin && touch /usr/local/bin/clickhouse && exec "$@"'
+    done = subprocess.run(["unshare", "-m", "sh", "-c", installed, "sh", alone, "store", f"--path={tmp_path}/db"], capture_output=True,
+                          text=True, env={**os.environ, "UNDERSPAN_LIBCHDB": ""})
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "23.1 or newer; Debian's own is 18.16, too old) and give --clickhouse=http://127.0.0.1:8123" in done.stderr
     assert not (tmp_path / "db").exists()
 
 
