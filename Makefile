@@ -342,7 +342,7 @@ ifndef SHORT
 	@/usr/bin/python3 tests/bench/bench_attach.py
 endif
 
-sizes: ## rows and bytes that a service's requests cost in the database, with the defaults (root; two minutes)
+sizes: ## rows and bytes that a service's requests cost in the database, with the defaults (root; four minutes; UNDERSPAN_WRITE_TABLE=1: into the guide)
 	@deploy/dependencies.sh build bench check
 	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 tests/bench/sizes.py

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """sizes.py [SECONDS] [REQUESTS_PER_SECOND]: rows and bytes that a service costs in the database, with the defaults. `make sizes`
-runs this.
+runs this; with UNDERSPAN_WRITE_TABLE=1 what it prints replaces the tables of deploy/doc/guide.md.
 
 gunicorn (2 workers of 4 threads) with Django is asked at a constant rate, each request connects to another service, without a
 pool; beside it an agent that watches only this service and writes into an embedded store. Without the governor's limits on CPU, which
@@ -9,7 +9,9 @@ would sample on a busy machine: a whole host's rows. Measured after WARM_UP seco
 lets more rows through. The tables are merged; rows and compressed bytes are those of system.parts."""
 import http.client
 import json
+import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,9 +23,15 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT = os.environ.get("UNDERSPAN", os.path.join(HERE, "..", "..", "build", "underspan"))
-SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 60
-RATE = float(sys.argv[2]) if len(sys.argv) > 2 else 100
+WRITE = os.environ.pop("UNDERSPAN_WRITE_TABLE", None)  # no variable of the agent
+ARGUMENTS = [float(a) for a in sys.argv[1:3]] if __name__ == "__main__" else []
+SECONDS, RATE = [*ARGUMENTS, 60, 100][:1] + [*ARGUMENTS[1:], 100][:1]
 CLIENTS = 8
+GUIDE = os.path.join(HERE, "..", "..", "deploy", "doc", "guide.md")
+BEGINS, ENDS = "<!-- written by `make sizes` -->\n", "<!-- end -->\n"
+SUMS = ["ebpf_off_cpu_profile", "ebpf_gil_wait_profile"]
+LIMITED = [("hand-offs", ["ebpf_handoff"]), ("connections (both tables)", ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"]),
+           ("waits off the CPU", ["ebpf_off_cpu"]), ("waits for the GIL", ["ebpf_gil_wait"])]
 WARM_UP = 100  # the burst of a minute at twice the limit, and steps of the limit; the rows until then go with TRUNCATE
 
 
@@ -105,10 +113,10 @@ def measure(directory):
     server = subprocess.Popen([sys.executable, "-m", "gunicorn", "-k", "gthread", "-w", "2", "--threads", "4", "-b", f"127.0.0.1:{port}",
                                "--log-level", "error", "--chdir", HERE, "django_app:app"],
                               env={**os.environ, "BENCH_CONNECT": str(other.getsockname()[1])})
-    agent = None
+    agent, log = None, open(os.path.join(directory, "log"), "w+")
     try:
         wait_for(port)
-        agent = subprocess.Popen([AGENT, "run", "--no-config", f"--store={store}", f"--pid={server.pid}", "--log_level=error", "--governor.cpu_percent=100", "--governor.tracker_cpu_percent=0"])
+        agent = subprocess.Popen([AGENT, "run", "--no-config", f"--store={store}", f"--pid={server.pid}", "--log_level=error", "--governor.cpu_percent=100", "--governor.tracker_cpu_percent=0"], stderr=log)
         time.sleep(8)  # the store starts, the processes are found
         load(port, WARM_UP)
         forget(store)
@@ -122,27 +130,70 @@ def measure(directory):
                 process.terminate()
                 process.wait(30)
         other.close()
+    log.seek(0)
+    missing = re.findall(r"(\w+): does not run", log.read())
     parts = []
     for line in ask(store, "SELECT DISTINCT table FROM system.parts WHERE active AND startsWith(table, 'ebpf_') ORDER BY table").splitlines():
         table = json.loads(line)["table"]
         ask(store, f"OPTIMIZE TABLE {table} FINAL")
         parts += [json.loads(ask(store, "SELECT table, toFloat64(sum(rows)) AS rows, toFloat64(sum(data_compressed_bytes)) AS bytes "
                                  f"FROM system.parts WHERE active AND table = '{table}' GROUP BY table"))]
-    return requests, parts
+    return requests, parts, missing
+
+
+def size(gigabytes):
+    """Two digits, with the unit that has one or more."""
+    value, unit = (gigabytes / 1000, "TB") if gigabytes >= 1000 else (gigabytes, "GB")
+    digits = 1 - math.floor(math.log10(value))
+    return f"{round(value, digits):,.{max(digits, 0)}f} {unit}"
+
+
+def hosts(a_request):
+    a_day = a_request * RATE * 86400 / 1e9
+    text = f"At this rate per host ({RATE:.0f} requests/s), on disk, compressed:\n\n| hosts | a day | kept (TTL 7 days) |\n|---|---|---|\n"
+    for n in 1, 100, 1000, 100000:
+        text += f"| {n:,} | {size(n * a_day)} | {size(7 * n * a_day)} |\n"
+    return text
+
+
+def tables(requests, parts):
+    """The guide's text: bytes by table, hosts, and the limit of rows."""
+    text = "| table | rows a request | bytes a row | bytes a request |\n|---|---|---|---|\n"
+    # few rows tell nothing about compression; tables about the agent do not grow with requests
+    known = {p["table"]: p for p in parts if p["rows"] >= 100 and p["table"] not in ("ebpf_agent", "ebpf_probe_health", "ebpf_schema")}
+    for name, part in sorted(known.items(), key=lambda item: -item[1]["bytes"]):
+        text += f"| `{name}` | {part['rows'] / requests:.2f} | {part['bytes'] / part['rows']:.0f} | {part['bytes'] / requests:.0f} |\n"
+    a_request = round(sum(p["bytes"] for p in parts) / requests)
+    text += f"| all tables | | | {a_request} |\n\n" + hosts(a_request)
+    sums = sum(p["bytes"] for name, p in known.items() if name in SUMS) / requests * RATE * 86400 / 1e9
+    text += f"\nOf that the sums that flame graphs of a past window need (`{'`, `'.join(SUMS)}`): {size(sums)} a day and host.\n"
+    # both tables of connections are one tracker's: the mean of their rows
+    rates = [(what, sum(known[t]["bytes"] for t in of) / sum(known[t]["rows"] for t in of)) for what, of in LIMITED if all(t in known for t in of)]
+    return text + "\nAt the limit of 100 rows a second and tracker, with these bytes, a day and host:\n" + \
+        ", ".join(f"{what} {bytes_a_row * 100 * 86400 / 1e9:.2f} GB" for what, bytes_a_row in rates) + ".\n"
+
+
+def write(text):
+    with open(GUIDE) as f:
+        before, begins, rest = f.read().partition(BEGINS)
+    _, ends, after = rest.partition(ENDS)
+    if not ends:
+        sys.exit(f"sizes: {GUIDE} has no tables to replace")
+    with open(GUIDE, "w") as f:
+        f.write(before + begins + text + ends + after)
 
 
 def main():
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)  # the engine is a different user
-        requests, parts = measure(directory)
-    print(f"{requests} requests in {SECONDS:.0f} s\n\n| table | rows a request | bytes a row | bytes a request |\n|---|---|---|---|")
-    # few rows tell nothing about compression; tables about the agent do not grow with requests
-    for part in sorted(parts, key=lambda p: -p["bytes"]):
-        rows, size = part["rows"], part["bytes"]
-        if rows >= 100 and part["table"] not in ("ebpf_agent", "ebpf_probe_health", "ebpf_schema"):
-            print(f"| `{part['table']}` | {rows / requests:.2f} | {size / rows:.0f} | {size / requests:.0f} |")
-    total = sum(p["bytes"] for p in parts)
-    print(f"\nAll tables: {total / requests:.0f} bytes a request, {total / SECONDS * 86400 / 1e9:.2f} GB a day at this rate")
+        requests, parts, missing = measure(directory)
+    text = (f"{requests} requests in {SECONDS:.0f} s; {os.cpu_count()} CPUs, Linux {os.uname().release.split('-')[0]}, "
+            f"{time.strftime('%Y-%m-%d')}, load {os.getloadavg()[1]:.0f} in the last five minutes"
+            f"{'; not measured, as the kernel refused it: ' + ', '.join(missing) if missing else ''}.\n\n" + tables(requests, parts))
+    print(text, end="")
+    if WRITE:
+        write(text)
 
 
-main()
+if __name__ == "__main__":
+    main()

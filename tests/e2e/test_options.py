@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -264,3 +265,15 @@ def test_the_completion_offers_what_fits(reference, typed, offered):
     result = subprocess.run(["bash", "-c", script, reference["directory"] / "underspan.bash", *typed], stdout=subprocess.PIPE, check=True,
                             text=True, timeout=10)
     assert {*result.stdout.split()} == offered
+
+
+def test_the_guides_sizes_follow_from_its_measurement():
+    """`make sizes` writes them: the hosts are the measured bytes a request, which are the sum of the tables."""
+    sys.path.append(f"{ROOT}/tests/bench")
+    import sizes
+    with open(f"{ROOT}/deploy/doc/guide.md") as f:
+        written = f.read().split(sizes.BEGINS)[1].split(sizes.ENDS)[0]
+    each = [int(n) for n in re.findall(r"^\| `ebpf_\w+` \|.*\| (\d+) \|$", written, re.M)]
+    [total] = map(int, re.findall(r"^\| all tables \|.*\| (\d+) \|$", written, re.M))
+    assert len(each) >= 6 and 0 <= total - sum(each) <= 5 + len(each) // 2, (total, each)
+    assert sizes.hosts(total) in written
