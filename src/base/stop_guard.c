@@ -4,13 +4,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/stop.h"
+#include "base/thread.h"
 
 enum { STEP_MS = 100, BEGIN_STEPS = 20, STEPS = 49, STACK_BYTES = 64 << 10 };
 
@@ -48,20 +48,6 @@ static void *guard(void *nothing)
 	return nothing;
 }
 
-static int start_thread(void)
-{
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int err;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	err = pthread_create(&thread, &attributes, guard, NULL);
-	pthread_attr_destroy(&attributes);
-	return err;
-}
-
 int stop_guard_start(void (*late)(void), struct why *why)
 {
 	sigset_t signals;
@@ -74,6 +60,6 @@ int stop_guard_start(void (*late)(void), struct why *why)
 	if (signals_fd < 0 || stop_begun_fd() < 0)
 		return why_fail(why, errno, "cannot wait for signals: %s", strerror(errno));
 	when_late = late;
-	err = start_thread();
+	err = thread_start_detached(guard, NULL, STACK_BYTES);
 	return err ? why_fail(why, err, "cannot start a thread: %s", strerror(err)) : 0;
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/util.h"
 
 static const uint64_t FOREVER_NS = UINT32_MAX * NSEC_PER_SEC;
@@ -118,15 +119,10 @@ static struct closing *new_closing(struct link_list *list)
 static void start_threads(struct closing *closing)
 {
 	enum { MAX_THREADS = 32 };
-	pthread_attr_t attributes;
-	pthread_t thread;
 
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	while (closing->running < MAX_THREADS && closing->running < closing->list.n &&
-	       !pthread_create(&thread, &attributes, close_some, closing))
+	       !thread_start_detached(close_some, closing, 0))
 		closing->running++;
-	pthread_attr_destroy(&attributes);
 }
 
 bool link_list_destroy_within(struct link_list *list, uint64_t ns)
@@ -181,8 +177,6 @@ static void *retire(void *of)
 void links_retire(struct link_list *const *lists, size_t n, atomic_bool *done)
 {
 	struct retirement *retirement = malloc(sizeof(*retirement) + n * sizeof(*lists));
-	pthread_attr_t attributes;
-	pthread_t thread;
 
 	if (!retirement) {
 		for (size_t i = 0; i < n; i++)
@@ -192,9 +186,6 @@ void links_retire(struct link_list *const *lists, size_t n, atomic_bool *done)
 	}
 	*retirement = (struct retirement){ .done = done, .n = n };
 	memcpy(retirement->lists, lists, n * sizeof(*lists));
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, retire, retirement))
+	if (thread_start_detached(retire, retirement, 0))
 		retire(retirement);
-	pthread_attr_destroy(&attributes);
 }

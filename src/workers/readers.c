@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "host/proc.h"
 #include "workers/process_queue.h"
 #include "base/util.h"
@@ -112,15 +113,8 @@ static void *run_jobs(void *nothing)
 
 static void start_reader(void)
 {
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int err;
+	int err = thread_start_detached(run_jobs, NULL, STACK_BYTES);
 
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	err = pthread_create(&thread, &attributes, run_jobs, NULL);
-	pthread_attr_destroy(&attributes);
 	if (err)
 		log_warn("cannot start a thread that reads processes: %s", strerror(err));
 	else
