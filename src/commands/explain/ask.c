@@ -10,6 +10,7 @@
 #include "clickhouse/rows.h"
 #include "clickhouse/sql_files.h"
 #include "commands/explain/timeline.h"
+#include "base/log.h"
 
 const char *explain_sql_file(const char *path)
 {
@@ -37,6 +38,26 @@ void explain_enable_conditions(char *sql)
 
 	for (char *c = sql; (c = strstr(c, only_explain));)
 		memset(c, ' ', strlen(only_explain));
+}
+
+void explain_keep_hours(const char *trace_id, const char *what, int64_t around_us,
+			int64_t *first_us, int64_t *last_us)
+{
+	enum { HOURS = 6, ROUNDED_US = 2 * US_PER_SEC };
+	static const int64_t within_us = HOURS * 3600LL * US_PER_SEC;
+	int64_t all_us = *last_us - *first_us;
+	bool whole = around_us - *first_us <= within_us + ROUNDED_US &&
+		     *last_us - around_us <= within_us + ROUNDED_US;
+
+	if (whole)
+		return;
+	if (*trace_id)
+		log_warn("trace %s has %s of %.1f hours: those of the last %d are shown", trace_id,
+			 what, (double)all_us / US_PER_SEC / 3600, HOURS);
+	if (*first_us < around_us - within_us)
+		*first_us = around_us - within_us;
+	if (*last_us > around_us + within_us)
+		*last_us = around_us + within_us;
 }
 
 char *explain_numbers(const json_t *rows, const char *column, const char *kind)

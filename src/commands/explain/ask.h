@@ -7,11 +7,18 @@
 
 #include "clickhouse/client.h"
 
+enum { US_PER_SEC = 1000000 };
+
 /* Error of a question that needs a missing table or view. */
 enum { NO_SUCH_TABLE = -ENODATA };
 
-/* A trace is what has its id within so long. */
-enum { EXPLAIN_HOURS = 6 };
+/*
+ * A trace is what has its id within 6 hours of a moment, as an id may be used again for days. Moves
+ * the ends of the trace's time into these hours. The log says what is left out of a trace: "spans",
+ * "requests"; an empty trace_id: nothing is logged.
+ */
+void explain_keep_hours(const char *trace_id, const char *what, int64_t around_us,
+			int64_t *first_us, int64_t *last_us);
 
 /* Text of a file below sql/. */
 const char *explain_sql_file(const char *path);

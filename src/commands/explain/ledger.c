@@ -78,26 +78,25 @@ static int add_by_threads(struct clickhouse_client *client, const json_t *spans,
  */
 static void keep_hours(const struct ledger_wanted *wanted, json_t *rows)
 {
-	int64_t newest = 0, around = 0, us;
-	size_t all = json_array_size(rows);
+	int64_t oldest = INT64_MAX, newest = 0, around = 0, us;
 	const json_t *row;
 	size_t i;
 
 	json_array_foreach (rows, i, row) {
 		us = explain_number(row, "from_us");
+		oldest = us < oldest ? us : oldest;
 		newest = us > newest ? us : newest;
 		if (!strcmp(explain_text(row, "request_id"), wanted->request_id))
 			around = us;
 	}
-	around = around ?: newest;
-	for (i = all; i-- > 0;) {
+	if (!newest)
+		return;
+	explain_keep_hours(wanted->trace_id, "requests", around ?: newest, &oldest, &newest);
+	for (i = json_array_size(rows); i-- > 0;) {
 		us = explain_number(json_array_get(rows, i), "from_us");
-		if (llabs(us - around) > EXPLAIN_HOURS * 3600 * 1000000LL)
+		if (us < oldest || us > newest)
 			json_array_remove(rows, i);
 	}
-	if (json_array_size(rows) < all && *wanted->trace_id)
-		log_warn("trace %s has requests of more than %d hours: those of the last are shown",
-			 wanted->trace_id, EXPLAIN_HOURS);
 }
 
 /* With all requests of the same trace id: the assignment of spans depends on them. */

@@ -70,7 +70,7 @@ int explain_find_spans(struct clickhouse_client *client, const char *trace_id, j
 						   { "param_first", first },
 						   { "param_last", last },
 						   { 0 } };
-	int64_t first_s = 0, last_s = 0;
+	int64_t first_s = 0, last_s = 0, first_us, last_us;
 	int err = find_time(client, trace_id, &first_s, &last_s, why);
 
 	if (err)
@@ -79,12 +79,10 @@ int explain_find_spans(struct clickhouse_client *client, const char *trace_id, j
 		*ret_spans = json_array();
 		return *ret_spans ? 0 : why_fail(why, ENOMEM, "out of memory");
 	}
-	if (last_s - first_s > EXPLAIN_HOURS * 3600 + 2) {
-		log_warn("trace %s has spans of %.1f hours: those of the last %d are shown",
-			 trace_id, (double)(last_s - first_s) / 3600, EXPLAIN_HOURS);
-		first_s = last_s - EXPLAIN_HOURS * 3600;
-	}
-	snprintf(first, sizeof(first), "%lld", (long long)first_s);
+	first_us = first_s * US_PER_SEC;
+	last_us = last_s * US_PER_SEC;
+	explain_keep_hours(trace_id, "spans", last_us, &first_us, &last_us);
+	snprintf(first, sizeof(first), "%lld", (long long)(first_us / US_PER_SEC));
 	snprintf(last, sizeof(last), "%lld", (long long)last_s);
 	return explain_ask(client, "explain/spans.sql", params, ret_spans, why);
 }
