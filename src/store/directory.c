@@ -20,71 +20,6 @@
 static const char marker[] = "underspan-store", fresh_marker[] = "underspan-store.new",
 		  marker_text[] = "underspan store 2\n";
 
-/* ---- files of DIR ---- */
-
-int store_file_open(int directory, const char *name, int flags, uid_t owner)
-{
-	int fd = openat(directory, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-	struct stat st;
-
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_uid == owner &&
-	    !(st.st_mode & 022))
-		return fd;
-	close(fd);
-	return -EPERM;
-}
-
-int store_file_read(int directory, const char *name, uid_t owner, char *buf, size_t size)
-{
-	AUTO_CLOSE int fd = store_file_open(directory, name, O_RDONLY, owner);
-	ssize_t n;
-
-	if (fd < 0)
-		return fd;
-	n = read(fd, buf, size - 1);
-	if (n < 0)
-		return -errno;
-	buf[n] = '\0';
-	return strlen(buf) == (size_t)n ? 0 : -EBADMSG;
-}
-
-int store_file_write(int directory, const char *name, const char *text)
-{
-	size_t len = strlen(text);
-	char fresh[64];
-	int fd, err = 0;
-
-	snprintf(fresh, sizeof(fresh), "%s.new", name);
-	unlinkat(directory, fresh, 0);
-	fd = openat(directory, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return -errno;
-	errno = ENOSPC; /* reason of a short write */
-	if (write(fd, text, len) != (ssize_t)len || fsync(fd) < 0)
-		err = errno;
-	if (close(fd) < 0 && !err)
-		err = errno;
-	if (!err && renameat(directory, fresh, directory, name) < 0)
-		err = errno;
-	if (err)
-		unlinkat(directory, fresh, 0);
-	return -err;
-}
-
-/* Why a file cannot be used, for store_file_open()'s errors. */
-static int fail_file(const struct store_directory *d, const char *name, const char *doing, int err,
-		     struct why *why)
-{
-	if (err == -EPERM || err == -ELOOP)
-		return why_fail(why, EINVAL,
-				"%s/%s is a link, not a regular file, owned by another user, or "
-				"writable by other users: not made by the store; remove the file",
-				d->path, name);
-	return why_fail(why, -err, "cannot %s %s/%s: %s", doing, d->path, name, strerror(-err));
-}
-
 /* ---- opening ---- */
 
 /* The name of any entry; "": empty, but for a marker whose writer was killed. */
@@ -317,7 +252,7 @@ int store_directory_lock(const struct store_directory *d, int *ret_fd, struct wh
 	ssize_t n;
 
 	if (fd < 0)
-		return fail_file(d, "lock", "open", fd, why);
+		return store_file_fail(d->path, "lock", "open", fd, why);
 	if (fcntl(fd, F_OFD_SETLK, &whole_file) < 0) {
 		err = errno;
 		n = pread(fd, pid, sizeof(pid) - 1, 0);
@@ -381,10 +316,10 @@ int store_directory_password(const struct store_directory *d, bool make, char *r
 			return err;
 		snprintf(text, sizeof(text), "%s\n", ret_password);
 		err = store_file_write(d->fd, "password", text);
-		return err ? fail_file(d, "password", "write", err, why) : 0;
+		return err ? store_file_fail(d->path, "password", "write", err, why) : 0;
 	}
 	if (err && err != -EBADMSG)
-		return fail_file(d, "password", "read", err, why);
+		return store_file_fail(d->path, "password", "read", err, why);
 	text[strcspn(text, "\n")] = '\0';
 	if (err || strlen(text) < STORE_PASSWORD_LEN)
 		return why_fail(
@@ -406,7 +341,7 @@ int store_directory_publish(const struct store_directory *d, const char *url, st
 
 	snprintf(text, sizeof(text), "%s\n", url);
 	err = store_file_write(d->fd, "endpoint", text);
-	return err ? fail_file(d, "endpoint", "write", err, why) : 0;
+	return err ? store_file_fail(d->path, "endpoint", "write", err, why) : 0;
 }
 
 void store_directory_unpublish(const struct store_directory *d)

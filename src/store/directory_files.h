@@ -23,6 +23,10 @@ int store_file_read(int directory, const char *name, uid_t owner, char *buf, siz
 /* Mode 0600; written to a temporary file, then renamed; 0 or -errno. */
 int store_file_write(int directory, const char *name, const char *text);
 
+/* Says why a file cannot be used, for the errors of the functions above; returns the error. */
+int store_file_fail(const char *directory, const char *name, const char *doing, int err,
+		    struct why *why);
+
 /* The user that runs the engine when started by root; NULL: no such user. */
 const struct passwd *store_user(void);
 
