@@ -48,6 +48,13 @@ struct {
 	__type(value, struct listener);
 } accept_listeners SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tcp_accept_event);
+} accept_report SEC(".maps");
+
 volatile __u64 min_duration_ns = 0; /* user space may change the value at any time */
 const volatile bool only_chosen = false;
 
@@ -138,35 +145,38 @@ static __always_inline void listener_stopped(struct sock *sk)
 	listener->drops = drops;
 }
 
-/* Run by user space every second, for each listener. Writes records; user space counts the rows. */
-SEC("iter/bpf_map_elem")
-int tcp_accept_ask(struct bpf_iter__bpf_map_elem *ctx)
+/*
+ * Run by user space every second, for each listener. 1: accept_report is filled, whose rows user
+ * space counts. No iterator over the map: kernels in lockdown refuse iterators that can write to
+ * values (6.18, EPERM).
+ */
+SEC("raw_tp")
+int BPF_PROG(tcp_accept_ask, __u64 sock)
 {
-	struct tcp_accept_event event = {};
-	struct listener *listener = ctx->value;
-	__u64 *key = ctx->key;
+	const __u32 only = 0;
+	struct listener *listener = bpf_map_lookup_elem(&accept_listeners, &sock);
+	struct tcp_accept_event *event = bpf_map_lookup_elem(&accept_report, &only);
+	struct sock *sk = (struct sock *)sock;
 	__u32 drops;
 
-	if (!key || !listener)
+	if (!listener || !event)
 		return 0;
-	drops = drops_of((struct sock *)*key);
+	drops = drops_of(sk);
 	if (drops == listener->drops && listener->reported)
 		return 0;
 	if (!wanted(listener->owner.host_pid)) {
 		listener->drops = drops;
 		return 0;
 	}
-	fill_dropped(&event, (struct sock *)*key, listener);
-	event.drops = drops - listener->drops;
-	if (!event.drops)
-		event.kind = TCP_ACCEPT_LISTENING;
-	/* no room: the kernel calls again with the same element */
-	if (bpf_seq_write(ctx->meta->seq, &event, sizeof(event)))
-		return 0;
-	listener->owner.start_ns = event.header.end_ns;
+	__builtin_memset(event, 0, sizeof(*event));
+	fill_dropped(event, sk, listener);
+	event->drops = drops - listener->drops;
+	if (!event->drops)
+		event->kind = TCP_ACCEPT_LISTENING;
+	listener->owner.start_ns = event->header.end_ns;
 	listener->drops = drops;
 	listener->reported = 1;
-	return 0;
+	return 1;
 }
 
 /* Run by user space once at the start, for each open file: finds the existing listeners. */

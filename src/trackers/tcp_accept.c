@@ -39,8 +39,7 @@ static const struct column columns[] = {
 };
 
 static struct tcp_accept_bpf *skeleton;
-static struct bpf_link *ask_link;
-static bool asking_failed;
+static bool asking, asking_failed;
 static bool forgotten; /* the listeners, while the tracker was out */
 /* most connections are accepted at once and of no interest */
 static uint64_t min_duration_us = 1000, max_waiting = 262144, max_listeners = 8192;
@@ -92,7 +91,7 @@ struct listener_reports {
 	struct tcp_accept_event *items;
 	size_t n, room;
 };
-enum { REPORTS_AT_ONCE = 64 };
+enum { REPORTS_AT_FIRST = 64 };
 
 static void forget_namespaces(void)
 {
@@ -184,28 +183,57 @@ static void count_overflows(struct tcp_accept_row *row)
 
 /* ---- reading the listeners ---- */
 
-/* Runs an iterator to its end; its output are events. */
-static int run_iterator(struct bpf_link *link, struct listener_reports *ret)
+static struct tcp_accept_event *next_report(struct listener_reports *reports)
 {
-	AUTO_CLOSE int fd = bpf_iter_create(bpf_link__fd(link));
-	ssize_t n = fd < 0 ? fd : 1;
+	size_t room = reports->room ? 2 * reports->room : REPORTS_AT_FIRST;
+	void *items;
 
-	/* a read returns complete records */
-	while (n > 0) {
-		if (ret->n + REPORTS_AT_ONCE > ret->room) {
-			size_t room = 2 * ret->room + REPORTS_AT_ONCE;
-			void *items = realloc(ret->items, room * sizeof(ret->items[0]));
-
-			if (!items)
-				return -ENOMEM;
-			ret->items = items;
-			ret->room = room;
-		}
-		n = read(fd, &ret->items[ret->n], REPORTS_AT_ONCE * sizeof(ret->items[0]));
-		if (n > 0)
-			ret->n += (size_t)n / sizeof(ret->items[0]);
+	if (reports->n == reports->room) {
+		items = realloc(reports->items, room * sizeof(reports->items[0]));
+		if (!items)
+			return NULL;
+		reports->items = items;
+		reports->room = room;
 	}
-	return n < 0 ? -errno : 0;
+	return &reports->items[reports->n];
+}
+
+/* Appends the listener's report if it has news. */
+static int ask_listener(uint64_t sock, struct listener_reports *reports)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, run, .ctx_in = &sock, .ctx_size_in = sizeof(sock));
+	const uint32_t only = 0;
+	struct tcp_accept_event *report = next_report(reports);
+
+	/* asked before there is room, a report would be lost */
+	if (!report)
+		return -ENOMEM;
+	if (bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.tcp_accept_ask), &run))
+		return -errno;
+	if (!run.retval)
+		return 0;
+	if (bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.accept_report), &only, report))
+		return -errno;
+	reports->n++;
+	return 0;
+}
+
+/*
+ * A listener that ends meanwhile may lead back to the first one, so the number of steps is bounded:
+ * what is missed is asked in the next second.
+ */
+static int ask_listeners(struct listener_reports *reports)
+{
+	int listeners = bpf_map__fd(skeleton->maps.accept_listeners), err = 0;
+	uint64_t sock, next;
+	bool more = !bpf_map_get_next_key(listeners, NULL, &next);
+
+	for (uint64_t i = 0; more && !err && i < max_listeners; i++) {
+		sock = next;
+		more = !bpf_map_get_next_key(listeners, &sock, &next);
+		err = ask_listener(sock, reports);
+	}
+	return err;
 }
 
 static void tcp_accept_complete(void *row, struct row_context *context)
@@ -238,32 +266,16 @@ void tcp_accept_add_reports(const struct tracker_output *output,
 	}
 }
 
+/* Runs the iterator over all open files to its end; it has no output. */
 static int find_listeners(void)
 {
-	struct listener_reports none = { 0 };
 	struct bpf_link *link = bpf_program__attach_iter(skeleton->progs.tcp_accept_find, NULL);
-	int err = link ? run_iterator(link, &none) : -errno;
+	AUTO_CLOSE int fd = link ? bpf_iter_create(bpf_link__fd(link)) : -errno;
+	char nothing;
+	int err = fd < 0 ? fd : read(fd, &nothing, sizeof(nothing)) < 0 ? -errno : 0;
 
 	bpf_link__destroy(link);
-	free(none.items);
 	return err;
-}
-
-static int start_asking(void)
-{
-	union bpf_iter_link_info info;
-	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
-	int err = find_listeners();
-
-	/* an initializer leaves the rest of a union undefined, and older kernels refuse unknown
-	 * bytes other than 0 (5.10: E2BIG) */
-	memset(&info, 0, sizeof(info));
-	info.map.map_fd = (__u32)bpf_map__fd(skeleton->maps.accept_listeners);
-
-	if (err)
-		return err;
-	ask_link = bpf_program__attach_iter(skeleton->progs.tcp_accept_ask, &opts);
-	return ask_link ? 0 : -errno;
 }
 
 static void tcp_accept_tick(const struct tracker_output *output, uint64_t now_ns)
@@ -274,13 +286,12 @@ static void tcp_accept_tick(const struct tracker_output *output, uint64_t now_ns
 	(void)now_ns;
 	if (asking_failed || output->out) /* out: the listeners' addresses may be stale */
 		return;
-	if (!ask_link)
-		err = start_asking();
-	else if (forgotten)
+	if (!asking || forgotten)
 		err = find_listeners();
+	asking = true;
 	forgotten = false;
 	if (!err)
-		err = run_iterator(ask_link, &reports);
+		err = ask_listeners(&reports);
 	/* records read before an error are not repeated */
 	tcp_accept_add_reports(output, reports.items, reports.n);
 	free(reports.items);
@@ -316,7 +327,7 @@ static int tcp_accept_open(bool only_chosen, struct bpf_object_skeleton **ret_sk
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_exit, !cheap);
 	bpf_program__set_autoload(skeleton->progs.tcp_accept_uring,
 				  kernel_has("io_uring_complete"));
-	/* iterators: run on read */
+	/* run when they are asked */
 	bpf_program__set_autoattach(skeleton->progs.tcp_accept_ask, false);
 	bpf_program__set_autoattach(skeleton->progs.tcp_accept_find, false);
 	*ret_skeleton = skeleton->skeleton;
@@ -336,9 +347,7 @@ static uint64_t tcp_accept_put_back(void)
 
 static void tcp_accept_close(void)
 {
-	bpf_link__destroy(ask_link);
-	ask_link = NULL;
-	asking_failed = forgotten = false;
+	asking = asking_failed = forgotten = false;
 	forget_namespaces();
 	tcp_accept_bpf__destroy(skeleton);
 	skeleton = NULL;
