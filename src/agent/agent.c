@@ -67,6 +67,26 @@ static void on_process_gone(uint32_t host_pid)
 
 /* ---- start and stop ---- */
 
+enum { HEAPS = 2, LARGE = 256 << 10, TRIM = 128 << 10, LARGE_AT_START = 32 << 20 };
+
+/* below, the peak counts more than the time: 12 MB more */
+static const uint64_t ROOM_TO_START = 256 << 20;
+
+/*
+ * libbpf reads the kernel's types, 5 to 10 MB, for each object that it loads. The same pages serve
+ * all of them: in a virtual machine a fresh page may cost 20 us, 60 ms for each object.
+ */
+static void keep_heap_for_loading(void)
+{
+	mallopt(M_ARENA_MAX, HEAPS);
+	if (memory_limit() < ROOM_TO_START) {
+		mallopt(M_MMAP_THRESHOLD, LARGE);
+		return;
+	}
+	mallopt(M_MMAP_THRESHOLD, LARGE_AT_START);
+	mallopt(M_TRIM_THRESHOLD, 2 * LARGE_AT_START);
+}
+
 /*
  * Large short-lived blocks (batches, files, maps) must not grow the heap. By default glibc raises
  * its mmap threshold to the size of any freed block, and each thread has an arena that never
@@ -74,10 +94,9 @@ static void on_process_gone(uint32_t host_pid)
  */
 static void keep_heap_small(void)
 {
-	enum { LARGE = 256 << 10, HEAPS = 2 };
-
 	mallopt(M_MMAP_THRESHOLD, LARGE);
-	mallopt(M_ARENA_MAX, HEAPS);
+	mallopt(M_TRIM_THRESHOLD, TRIM);
+	malloc_trim(0);
 }
 
 int agent_new(const struct agent_options *options, struct agent **ret_agent, struct why *why)
@@ -90,7 +109,7 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 		return err;
 	if (!kernel_reads_processes(&unread))
 		log_warn("%s", unread.text);
-	keep_heap_small();
+	keep_heap_for_loading();
 	agent = calloc(1, sizeof(*agent));
 	if (!agent)
 		return why_fail(why, ENOMEM, "out of memory");
@@ -109,6 +128,7 @@ int agent_new(const struct agent_options *options, struct agent **ret_agent, str
 			       memory_share_limit(&agent->options.limits), rows_on_event,
 			       &agent->rows, why);
 	stop_at_once_end();
+	keep_heap_small();
 	if (err) {
 		agent_free(agent);
 		return err;
