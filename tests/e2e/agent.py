@@ -162,8 +162,8 @@ class Agent:
         with self._changed:
             return [row for row in self.rows[table] if predicate(row)]
 
-    def wait_rows(self, table, predicate=lambda row: True, n=1, timeout=10):
-        """Returns the matching rows as soon as there are `n`; fails after the timeout."""
+    def wait_rows(self, table, predicate=lambda row: True, n=1, timeout=30):
+        """Returns the matching rows as soon as there are `n`; fails after the timeout, which is long: a busy machine is no fault."""
         timeout *= PATIENCE
         deadline = time.monotonic() + timeout
         found, seen = [], 0  # each row is looked at once, as there may be a hundred thousand
@@ -214,8 +214,9 @@ class Agent:
         self.process.wait()
 
 
-def run_underspan(*args, timeout=10, prefix=()):
-    """Runs a command to the end; returns the CompletedProcess with text output."""
+def run_underspan(*args, timeout=60, prefix=()):
+    """Runs a command to the end; returns the CompletedProcess with text output. A doctor, or a run of a second, loads all programs: two
+    seconds of CPU, many times longer on a busy machine."""
     result = subprocess.run([*prefix, UNDERSPAN, *args], stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
     promise(result.returncode not in CRASHES, result)

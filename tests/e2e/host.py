@@ -283,7 +283,7 @@ class Workload:
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
 
-    def wait_covered(self, agent, timeout=10):
+    def wait_covered(self, agent, timeout=30):
         """Reads the program's first line, and waits until the collections are rows."""
         self.hello = self.read()
         agent.wait_rows("ebpf_gc_pause", lambda r: r["pid"] == self.hello["pid"]

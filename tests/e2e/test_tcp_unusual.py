@@ -22,7 +22,9 @@ QUEUED_SECONDS = 0.02
 
 
 def rows_of(agent, table, netns, **wanted):
-    return [r for r in agent.rows[table] if r["netns"] == netns.inode and all(r[k] == v for k, v in wanted.items())]
+    """In the order of time: a row that waits for a thread's name comes after later ones."""
+    return sorted((r for r in agent.rows[table] if r["netns"] == netns.inode and all(r[k] == v for k, v in wanted.items())),
+                  key=lambda r: (r["start_time"], r["end_time"]))
 
 
 @pytest.mark.parametrize("client_protocol", [IPPROTO_MPTCP, socket.IPPROTO_TCP])
