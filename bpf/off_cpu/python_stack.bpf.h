@@ -9,7 +9,7 @@
  *
  * The sums take their Python stacks from the deferred walks. A walk for each of thousands of short
  * intervals a second would cost more than the intervals, so walks are sampled: an interval goes
- * into the sum without a Python stack, and each walk, made for a row or because OFF_CPU_SAMPLE_NS
+ * into the sum without a Python stack, and each walk, made for a row or because off_cpu_sample_ns
  * have accumulated, takes over the whole sum gathered so far. The time of a thread in the same
  * system call, native stack and waker is thus distributed among its Python stacks at random, as in
  * any sampling profiler; the total is exact. Sums of preemptions have no Python stack, because the
@@ -54,7 +54,7 @@ struct {
 	__type(value, struct python_stack);
 } off_cpu_stacks SEC(".maps");
 
-/* Time of this CPU's last walk without a row. */
+/* Until when this CPU's walks without a row are paid for: a token bucket, as a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -62,12 +62,15 @@ struct {
 	__type(value, __u64);
 } off_cpu_sampled SEC(".maps");
 
-enum {
-	OFF_CPU_SAMPLE_NS = 20000000,	   /* accumulated time that triggers a walk */
-	OFF_CPU_SAMPLE_EVERY_NS = 5000000, /* minimum distance of walks on a CPU, a few us each */
-};
+/*
+ * Walks of a burst, a few us each. Threads that wake one another have their waits at the same
+ * moment: a least distance between walks would always leave out the same ones.
+ */
+enum { OFF_CPU_SAMPLE_BURST = 64 };
 
 const volatile bool off_cpu_py_stacks = true;
+const volatile __u64 off_cpu_sample_ns = 20000000;	/* accumulated time that triggers a walk */
+const volatile __u64 off_cpu_sample_every_ns = 5000000; /* mean distance of walks on a CPU */
 const volatile bool has_sched_exit = false;
 const volatile bool has_rseq_update = false;
 
@@ -95,15 +98,15 @@ static __always_inline bool resume_is_seen(struct task_struct *task, struct thre
 /* Is a walk without a row due? `without_stack`: time in the sum without a Python stack. */
 static __always_inline bool off_cpu_sample_due(struct thread *t, __u64 without_stack, __u64 now)
 {
+	__u64 earliest = now - OFF_CPU_SAMPLE_BURST * off_cpu_sample_every_ns, *paid;
 	__u32 zero = 0;
-	__u64 *last;
 
-	if (without_stack < OFF_CPU_SAMPLE_NS || t->off.cause == OFF_CPU_CAUSE_preempt)
+	if (without_stack < off_cpu_sample_ns || t->off.cause == OFF_CPU_CAUSE_preempt)
 		return false;
-	last = bpf_map_lookup_elem(&off_cpu_sampled, &zero);
-	if (!last || now - *last < OFF_CPU_SAMPLE_EVERY_NS)
+	paid = bpf_map_lookup_elem(&off_cpu_sampled, &zero);
+	if (!paid || (__s64)(*paid - now) > 0)
 		return false;
-	*last = now;
+	*paid = (*paid > earliest ? *paid : earliest) + off_cpu_sample_every_ns;
 	return true;
 }
 

@@ -92,6 +92,8 @@ static struct log_limit no_room;
 static uint64_t min_duration_us = 10000;
 static uint64_t profile_interval_ns = 10 * NSEC_PER_SEC;
 static uint64_t profile_entries = 4096;
+static uint64_t profile_stack_us = 20000;
+enum { SAMPLES_IN_TIME = 4 }; /* at most, of a CPU, for the time that one stands for */
 static uint64_t max_threads = 16384;
 static uint64_t ring_kib = 2048;
 static bool all_threads;
@@ -138,6 +140,15 @@ static const struct option options[] = {
 	  .help = "sums kept in the kernel at once (2 KiB each); the rest is summed by cause",
 	  .min = 16,
 	  .max = 1 << 20 },
+	{ .key = "off_cpu.profile_stack_us",
+	  .type = OPTION_UINT,
+	  .target = &profile_stack_us,
+	  .arg = "US",
+	  .unit = UNIT_US,
+	  .help = "take a Python stack for a sum when this much of its time has none; less costs "
+		  "more",
+	  .min = 100,
+	  .max = 3600 * 1000000ULL },
 	{ .key = "off_cpu.ring_kib",
 	  .type = OPTION_UINT,
 	  .target = &ring_kib,
@@ -401,6 +412,8 @@ static int off_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skele
 	off_cpu_options_changed();
 	skeleton->rodata->off_cpu_user_stacks = user_stacks;
 	skeleton->rodata->off_cpu_py_stacks = py_stacks;
+	skeleton->rodata->off_cpu_sample_ns = profile_stack_us * 1000;
+	skeleton->rodata->off_cpu_sample_every_ns = profile_stack_us * 1000 / SAMPLES_IN_TIME;
 	skeleton->rodata->off_cpu_all = all_threads && !only_chosen;
 	if (!py_stacks)
 		bpf_map__set_max_entries(skeleton->maps.off_cpu_stacks, 1);

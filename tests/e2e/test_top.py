@@ -14,6 +14,7 @@ import pytest
 import host
 import servers
 from agent import UNDERSPAN, run_underspan
+from conftest import PYTHONS
 from test_errors import USAGE, check_sentence
 
 PROGRAM = """
@@ -51,8 +52,8 @@ input()
 """
 
 
-def program(cleanup, text=PROGRAM, *arguments):
-    process = subprocess.Popen(["/usr/bin/python3", "-c", text, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def program(cleanup, text=PROGRAM, *arguments, python="/usr/bin/python3"):
+    process = subprocess.Popen([python, "-c", text, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     cleanup.append(process)
     assert process.stdout.readline() == "ready\n"
     return process
@@ -96,6 +97,83 @@ def test_once_is_what_the_threads_did(cleanup):
     assert 0.9 * naps < lines["nap"]["sleep"] <= naps * 1.001, (lines, naps)
     assert abs(sum(t["shares"]["sleep"] for t in found["threads"]) - found["shares"]["sleep"]) < 0.001
     assert abs(sum(line["shares"]["sleep"] for line in found["lines"]) - found["shares"]["sleep"]) < 0.02
+
+
+LOCKS = """
+import json, threading, time
+now, truth = time.monotonic_ns, {}
+def nap(seconds): time.sleep(seconds)
+def note(least, most):
+    was = truth.setdefault(threading.current_thread().name, [0, 0])
+    was[:] = was[0] + least, was[1] + most
+class Guard:
+    def __init__(self):
+        self.lock, self.released = threading.Lock(), 0
+    def take(self):
+        begin = now(); self.lock.acquire(); end = now()
+        note(max(0, self.released - begin), end - begin)
+    def release(self):
+        self.released = now(); self.lock.release()
+def pair(name, rounds, hold, rest):
+    guard = Guard()
+    def holder():
+        for _ in range(rounds):
+            guard.lock.acquire(); nap(hold); guard.release(); nap(rest)
+    def waiter():
+        nap(rest / 2)
+        for _ in range(rounds):
+            guard.take(); guard.release(); nap(rest / 4)
+    return [threading.Thread(target=f, name=f.__name__ + "_" + name) for f in (holder, waiter)]
+def convoy(guard=Guard()):
+    for _ in range(60):
+        guard.take(); nap(0.004); guard.release()
+held = threading.Lock()
+held.acquire()
+def give_up():
+    begin = now(); held.acquire(timeout=0.01); note(10_000_000, now() - begin)
+def gives_up():
+    for _ in range(100): give_up()
+print("ready", flush=True)
+input()
+threads = pair("long", 30, 0.05, 0.02) + pair("short", 3000, 0.0003, 0.0004)
+threads += [threading.Thread(target=convoy, name=f"convoy_{i}") for i in range(4)] + [threading.Thread(target=gives_up, name="gives_up")]
+for t in threads: t.start()
+for t in threads: t.join()
+print(json.dumps(truth), flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=str)
+def test_waits_for_locks_by_thread_and_line(cleanup, python):
+    """Waits of 0.3 to 50 ms, of pairs that wake one another at the same moment. A wait for a lock is as long as until the release, and at
+    most until the waiter runs again."""
+    process = program(cleanup, LOCKS, python=str(python.path))
+    top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "--threads", "-d0", f"-p{process.pid}"], stdout=subprocess.PIPE, text=True)
+    cleanup.append(top)
+    until_attached(top.pid)
+    print(file=process.stdin, flush=True)
+    told = {name: [ns / 1e6 for ns in both] for name, both in json.loads(process.stdout.readline()).items()}
+    time.sleep(1)
+    top.send_signal(signal.SIGINT)
+    report = json.loads(top.communicate(timeout=30)[0])
+    [found] = report["processes"]
+    threads, lines = ({e[key].split(" (")[0]: {part: (share or 0) * report["duration_s"] * 1e3 for part, share in e["shares"].items()} for e in found[of]}
+                      for of, key in (("threads", "name"), ("lines", "line")))
+    assert set(told) == {"waiter_long", "waiter_short", "gives_up", *(f"convoy_{i}" for i in range(4))}
+
+    def check(what, parts, least, most):
+        # what a thread waits for a CPU or the GIL before it sleeps is in its own clock
+        slack = max(2, 0.02 * most)
+        assert least - parts["runq"] - parts["gil"] - slack <= parts["lock"] <= most + slack, (what, parts, least, most)
+
+    for name, (least, most) in told.items():
+        check(name, threads[name], least, most)
+        assert most > 300
+    check("give_up", lines["give_up"], *told.pop("gives_up"))
+    check("Guard.take", lines["Guard.take" if python.version >= (3, 11) else "take"], *map(sum, zip(*told.values())))
+    # the main thread waits for the others
+    assert sum(threads[name]["lock"] for name in threads) == pytest.approx(found["shares"]["lock"] * report["duration_s"] * 1e3, abs=1)
 
 
 BLOCKS = """

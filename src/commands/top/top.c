@@ -299,11 +299,11 @@ static void print_usage(void)
 int command_top(int argc, char **argv)
 {
 	/* sums instead of rows: this process receives little, independent of the load */
-	static const struct measure_default defaults[] = { { "off_cpu.min_duration_us", "1h" },
-							   { "off_cpu.profile_interval", "1" },
-							   { "gil_wait.min_duration_us", "1h" },
-							   { "gil_wait.profile_interval", "1" },
-							   { 0 } };
+	static const struct measure_default defaults[] = {
+		{ "off_cpu.min_duration_us", "1h" },	{ "off_cpu.profile_interval", "1" },
+		{ "off_cpu.profile_stack_us", "1000" }, { "gil_wait.min_duration_us", "1h" },
+		{ "gil_wait.profile_interval", "1" },	{ 0 }
+	};
 	static const struct measure_command command = { .options = &top_options,
 							.compares = true,
 							.defaults = defaults,
