@@ -125,13 +125,25 @@ def test_threads_missing(ask):
     ask.request(10, {"queue": 940, "cpu": 20}, tid=10, busy_threads=7, queue_depth=3)
     [cause] = causes(ask).values()
     assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "--threads" in cause["fix"]
-    assert cause["said"].endswith("all 8 threads that serve requests in its process were busy with other requests (100 % of that time)")
+    assert cause["said"].endswith("all 8 threads that serve requests in its process were busy with other requests (100 % of that time), "
+                                  "longest with GET /slow (6 requests, 5640.0 ms)")
     [request] = answer(ask, "77")["requests"]
     assert [(m["path"], m["requests"], m["threads"], m["held_ms"], m["longest_ms"]) for m in request["meanwhile"]] == [
         ("/slow", 6, 6, 6 * 940, 950), ("/report", 2, 2, 2 * 940, 950)]
     said = text(ask, "77")
     assert "the 8 threads of its process that serve requests were busy with others 100 % of the time; 3 requests waited at its arrival" in said
     assert "5640.0 6 950.0 GET /slow" in said
+
+
+def test_the_pool_was_busy_with(ask):
+    """Requests of pool threads, not those of the loop that only wait."""
+    ask.request(0, {"sleep": 900}, request_id=100, tid=20, link="wake", path="/export")
+    ask.request(0, {"sleep": 300}, request_id=101, tid=21, link="write", path="/short")
+    ask.request(0, {"sleep": 950}, request_id=102, tid=7, link="same", path="/events")
+    ask.request(10, {"pool_wait": 890, "cpu": 20}, tid=20, link="wake")
+    [cause] = causes(ask).values()
+    assert cause["cause"] == "pool_missing"
+    assert cause["said"].endswith("no thread of the server's pool was free, longest with GET /export (1 request, 890.0 ms)")
 
 
 def test_threads_are_not_missing(ask):
@@ -147,7 +159,7 @@ def test_threads_are_not_missing(ask):
     ask.request(3000, {"sleep": 500}, request_id=102, tid=10, pid=17)
     ask.request(3000, {"accept_queue": 480, "queue": 400, "cpu": 20}, request_id=78, tid=10, pid=17)
     found = causes(ask, "78")
-    assert found["workers_missing"]["said"].endswith("the only thread that serves requests in its process was busy with other requests (100 % of that time)")
+    assert found["workers_missing"]["said"].endswith("the only thread that serves requests in its process was busy with other requests (100 % of that time), longest with GET /orders (1 request, 500.0 ms)")
     assert "only 5 % of that time: the cause is not known" in found["queue"]["said"]
 
 

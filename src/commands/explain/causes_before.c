@@ -84,11 +84,29 @@ static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64
 	return true;
 }
 
+/* Adds the requests that had most of the threads' time meanwhile, by `of` of meanwhile.sql. */
+static void say_busy_with(const json_t *r, struct cause *c, const char *of)
+{
+	const json_t *row, *most = NULL;
+	size_t i, used = strlen(c->said);
+
+	json_array_foreach (json_object_get(r, "meanwhile"), i, row) {
+		if (explain_ms(row, of) > (most ? explain_ms(most, of) : 0))
+			most = row;
+	}
+	if (most)
+		snprintf(c->said + used, sizeof(c->said) - used,
+			 ", longest with %.20s %.160s (%lld request%s, %.1f ms)",
+			 explain_text(most, "method"), explain_text(most, "path"),
+			 (long long)explain_number(most, "requests"),
+			 explain_number(most, "requests") == 1 ? "" : "s", explain_ms(most, of));
+}
+
 /*
  * Whether other requests had all threads during a wait, by `busy`: a row of threads.sql. If so, or
  * if the rows do not show it, says which.
  */
-static bool kept_by_requests(const json_t *busy, struct cause *c, const char *what)
+static bool kept_by_requests(const json_t *r, const json_t *busy, struct cause *c, const char *what)
 {
 	long long threads = explain_number(busy, "threads");
 	double percent = json_number_value(json_object_get(busy, "busy_share")) * 100;
@@ -102,6 +120,7 @@ static bool kept_by_requests(const json_t *busy, struct cause *c, const char *wh
 	if (explain_number(busy, "all_busy")) {
 		SAY(c, "%s: %s busy with other requests (%.0f %% of that time)", what, whose,
 		    percent);
+		say_busy_with(r, c, "held_ms");
 		FIX(c,
 		    "more threads or workers (gunicorn --threads, --workers), or shorter "
 		    "requests on %s",
@@ -129,7 +148,7 @@ void cause_queue(const json_t *r, struct cause *c)
 		SAY(c, "the request had arrived, and the event loop did not read it");
 		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
 	} else if (!kept_by_gil(r, c, read - (int64_t)(c->ms * 1000), read, waited)) {
-		c->name = kept_by_requests(json_object_get(r, "queue_threads"), c, waited)
+		c->name = kept_by_requests(r, json_object_get(r, "queue_threads"), c, waited)
 				  ? "threads_missing"
 				  : "queue";
 	}
@@ -145,7 +164,7 @@ void cause_accept_queue(const json_t *r, struct cause *c)
 		SAY(c, "%s: the event loop did not accept it", waited);
 		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
 	} else if (!kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
-		c->name = kept_by_requests(json_object_get(r, "accept_threads"), c, waited)
+		c->name = kept_by_requests(r, json_object_get(r, "accept_threads"), c, waited)
 				  ? "workers_missing"
 				  : "accept_queue";
 		if (*c->fix && explain_number(r, "threads") == 1)
@@ -156,9 +175,9 @@ void cause_accept_queue(const json_t *r, struct cause *c)
 
 void cause_pool_wait(const json_t *r, struct cause *c)
 {
-	(void)r;
 	c->name = "pool_missing";
 	SAY(c, "the request was read, but no thread of the server's pool was free");
+	say_busy_with(r, c, "pool_ms");
 	FIX(c, "a larger pool (waitress --threads, anyio's limit of 40 threads), or shorter "
 	       "requests in the pool");
 }
