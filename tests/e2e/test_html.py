@@ -207,7 +207,10 @@ def test_offcpu_flame_graph_zooms_and_searches(browser, sleeper, tmp_path):
     before.write_text("".join(f"{';'.join(frames)} {us * (2 if 'nap (<string>:3)' in frames else 1)}\n" for us, frames in stacks))
     subprocess.run([UNDERSPAN, "offcpu", f"-p{sleeper}", "-d3", f"--diff={before}", "-o", tmp_path / "diff.html"], check=True, stderr=subprocess.DEVNULL)
     browser.open(tmp_path / "diff.html")
-    change = {row[4]: float(row[1].replace(",", "")) for row in browser.rows(browser.table("Where threads waited")) if row[3] == "sleep"}
+    rows = browser.rows(browser.table("Where threads waited"))
+    changes = [abs(float(row[1].replace(",", ""))) for row in rows]
+    assert changes == sorted(changes, reverse=True)  # what changed most is first
+    change = {row[4]: float(row[1].replace(",", "")) for row in rows if row[3] == "sleep"}
     assert change["nap (<string>:3)"] < -0.8 * shown["nap"] / 1e3 and "red is longer" in browser.text()
     assert browser.sideways() == 0
 

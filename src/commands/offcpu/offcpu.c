@@ -184,18 +184,28 @@ static uint64_t duration_ns(void)
 	       NSEC_PER_USEC;
 }
 
+/* Threads of an hour wait for days: "612.450 ms", "86400.1 s". */
+static const char *time_text(int64_t us, char *buf, size_t size)
+{
+	if (us < 10000000)
+		snprintf(buf, size, "%.3f ms", (double)us / 1e3);
+	else
+		snprintf(buf, size, "%.1f s", (double)us / 1e6);
+	return buf;
+}
+
 static void describe(char *buf, size_t size, const struct folded *folded)
 {
 	const json_t *against = json_object_get(stored, "against");
-	char subject[800], when[160];
+	char subject[800], when[160], time[32];
 	int n;
 
 	measure_describe(stored, &measured, subject, sizeof(subject));
-	n = snprintf(buf, size, "%s: %.3f ms off the CPU", subject,
-		     (double)folded_total(folded) / 1e3);
+	n = snprintf(buf, size, "%s: %s off the CPU", subject,
+		     time_text(folded_total(folded), time, sizeof(time)));
 	if (is_compared() && n > 0 && (size_t)n < size)
-		n += snprintf(buf + n, size - (size_t)n, ", before %.3f ms",
-			      (double)folded_total_before(folded) / 1e3);
+		n += snprintf(buf + n, size - (size_t)n, ", before %s",
+			      time_text(folded_total_before(folded), time, sizeof(time)));
 	if (against && n > 0 && (size_t)n < size) {
 		window_time_text(against, when, sizeof(when));
 		snprintf(buf + n, size - (size_t)n, " (%s)", when);

@@ -201,7 +201,7 @@ function flameGraph(body) {
       onclick: () => { if (!state.hidden.delete(cause)) state.hidden.add(cause); rebuild(); },
     }, swatch(causeColour(cause)), `${cause} ${ms(us / 1e3)} ms`));
     legend.replaceChildren(...keys);
-    if (body.compared) legend.append(el("span", {}, "colours: red is longer than before, blue is shorter"));
+    if (body.compared) legend.append(el("span", {}, "colours: red is longer than before, blue is shorter; what is gone has no width and is in the table"));
   }
 
   function zoomTo(node) {
@@ -274,8 +274,8 @@ function leafTable(stacks, total, onSearch) {
     { head: "threads", value: (r) => r.threads.size, number: true, narrow: false },
   ];
   if (page.body.compared)
-    columns.splice(1, 0, { head: "change, ms", value: (r) => r.us - r.before, show: (r) => ms((r.us - r.before) / 1e3), number: true });
-  return sortable(columns, [...sums.values()], { sort: 0, show: 30, class: "cards" });
+    columns.splice(1, 0, { head: "change, ms", value: (r) => Math.abs(r.us - r.before), show: (r) => (r.us > r.before ? "+" : "") + ms((r.us - r.before) / 1e3), number: true });
+  return sortable(columns, [...sums.values()], { sort: page.body.compared ? 1 : 0, show: 30, class: "cards" }); // what changed most is first
 }
 
 function showOffcpu(body) {
