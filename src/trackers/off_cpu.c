@@ -14,22 +14,13 @@
 
 #include "base/log.h"
 #include "rows/enrich.h"
-#include "rows/symbols.h"
-#include "host/syscall_names.h"
-#include "rows/names.h"
 #include "rows/stack.h"
-#include "trackers/off_cpu_idle.h"
+#include "rows/symbols.h"
+#include "trackers/off_cpu_names.h"
 #include "trackers/off_cpu_stacks.h"
 #include "trackers/own_rows.h"
 #include "trackers/sched.h"
 #include "trackers/sched_return.h"
-
-/* Data added in user space, for an interval or a sum of intervals. */
-struct off_cpu_names {
-	const char *syscall, *waker_thread_name;
-	char state[2];
-	struct column_strings kernel_stack, user_stack, py_stack, waker_stack;
-};
 
 struct off_cpu_row {
 	struct row_common common;
@@ -170,59 +161,12 @@ static const struct option options[] = {
 
 /* ---- rows ---- */
 
-/* The row is written before the next is made: a single set of arrays is enough. */
-static void name_stacks(struct row_context *context, const struct off_cpu_event *event,
-			struct off_cpu_names *names)
-{
-	static const char *kernel[OFF_CPU_KERNEL_FRAMES];
-	static const char *user[OFF_CPU_USER_FRAMES + OFF_CPU_WAKER_FRAMES];
-	const struct off_cpu *off = &event->off;
-	size_t n = 0;
-
-	symbols_next_row();
-	while (n < OFF_CPU_KERNEL_FRAMES && event->kernel[n]) {
-		kernel[n] = symbols_kernel(event->kernel[n]);
-		n++;
-	}
-	names->kernel_stack = (struct column_strings){ kernel, n };
-	n = symbols_user_stack(context, event->header.host_pid, off->user, OFF_CPU_USER_FRAMES,
-			       user);
-	names->user_stack = (struct column_strings){ user, n };
-	n = symbols_user_stack(context, off->waker.host_pid, off->waker_user, OFF_CPU_WAKER_FRAMES,
-			       user + OFF_CPU_USER_FRAMES);
-	names->waker_stack = (struct column_strings){ user + OFF_CPU_USER_FRAMES, n };
-}
-
-static void fill_names(struct row_context *context, const struct off_cpu_event *event,
-		       struct off_cpu_names *names)
-{
-	const struct off_cpu_waker *waker = &event->off.waker;
-
-	names->syscall = syscall_name(event->off.syscall);
-	names->state[0] = (char)event->off.state;
-	names->waker_thread_name = names_find(context,
-					      &(struct thread_id){ .host_pid = waker->host_pid,
-								   .host_tid = waker->host_tid,
-								   .pid = waker->pid,
-								   .tid = waker->tid,
-								   .ident = waker->ident },
-					      event->header.end_ns);
-	name_stacks(context, event, names);
-}
-
-/* Classifies waits for a lock or a pipe as idle or blocked. */
-static void judge_idle(struct off_cpu *off, const struct off_cpu_names *names)
-{
-	if (off->cause == OFF_CPU_CAUSE_lock || off->cause == OFF_CPU_CAUSE_pipe)
-		off->idle = off_cpu_waits_for_work(&names->py_stack);
-}
-
 static void off_cpu_complete(void *row_of, struct row_context *context)
 {
 	struct off_cpu_row *row = row_of;
 
-	fill_names(context, &row->event, &row->names);
-	judge_idle(&row->event.off, &row->names);
+	off_cpu_fill_names(context, &row->event, &row->names);
+	off_cpu_judge_idle(&row->event.off, &row->names);
 }
 
 static void fill_profile_row(void *row_of, struct row_context *context)
@@ -231,14 +175,17 @@ static void fill_profile_row(void *row_of, struct row_context *context)
 	struct event_header *header = &row->profile.first.header;
 	uint64_t end_ns = header->end_ns;
 	uint64_t last_ns = enrich_sum_last_ns(context, header);
+	bool unnamed;
 
 	enrich_sum(context, header, &row->common);
 	/* the process may have ended since: the waker is looked up for the start */
 	header->end_ns = header->start_ns;
-	fill_names(context, &row->profile.first, &row->names);
+	unnamed = context->unnamed;
+	off_cpu_fill_names(context, &row->profile.first, &row->names);
 	row->names.py_stack = off_cpu_stack_of(context, row->py_stack, header->host_pid, last_ns);
-	judge_idle(&row->profile.first.off, &row->names);
+	off_cpu_judge_idle(&row->profile.first.off, &row->names);
 	header->end_ns = end_ns;
+	off_cpu_name_late_waker(context, &row->profile.first, unnamed, &row->names);
 }
 
 void off_cpu_add_sum(const struct tracker_output *output, const struct sched_sums *of,

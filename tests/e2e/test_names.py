@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows name threads as threading does."""
 import collections
+import json
 import os
+import subprocess
 
 import pytest
 
@@ -76,3 +78,37 @@ def test_threads_of_other_interpreters_have_names(start_agent, start_on_all):
             assert len(rows) == 20 and set(names) <= {record["name"], ""} and names[record["name"]] >= 10, (names, record)
 
     host.check_each(workloads, check)
+
+
+WAKERS = """
+import json, threading, time
+locks, told = [threading.Lock() for _ in range(3)], []
+for lock in locks: lock.acquire()
+def wake(lock): time.sleep(1.5); lock.release(); time.sleep(1)
+def wait():
+    for lock in locks: lock.acquire()
+print("ready", flush=True)
+input()
+waiter = threading.Thread(target=wait, name="waiter"); waiter.start()
+for i, lock in enumerate(locks):
+    waker = threading.Thread(target=wake, args=(lock,), name=f"waker {i}"); waker.start()
+    told.append((waker.native_id, waker.name)); waker.join()
+print(json.dumps([waiter.native_id, told]), flush=True)
+input()
+"""
+
+
+def test_sums_name_wakers_that_have_ended(start_agent, cleanup, debian_python):
+    """Each begins and ends during the time of the sums."""
+    process = subprocess.Popen([debian_python.path, "-c", WAKERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    cleanup.append(process)
+    assert process.stdout.readline() == "ready\n"
+    agent = start_agent(f"--pid={process.pid}", "--off_cpu.profile_interval=3600", trackers=["off_cpu"])
+    print(file=process.stdin, flush=True)
+    waiter, told = json.loads(process.stdout.readline())
+    agent.stop()
+    names = {r["waker_host_tid"]: r["waker_thread_name"]
+             for r in agent.select("ebpf_off_cpu_profile", lambda r: r["host_tid"] == waiter and r["cause"] == "lock" and r["off_ns"] > 10**9)}
+    if os.getloadavg()[0] >= 4 * os.cpu_count():  # a reader may have had no CPU during a thread's life
+        told = [(tid, names.get(tid) and name) for tid, name in told]
+    assert names == dict(map(tuple, told))
