@@ -74,6 +74,11 @@ size_t batch_memory(const struct batch *batch);
 /* Frees the parts that can be read back from the spool. */
 void batch_unload(struct batch *batch);
 
+static inline bool batch_is_loaded(const struct batch *batch)
+{
+	return batch->token != NULL;
+}
+
 /*
  * Compresses the text so far, as further blocks of the gzip file: while it is in the processor's
  * cache, and so that a large batch takes little memory. One member: older agents read no second

@@ -282,7 +282,7 @@ static void send_batch(struct pipeline *p, struct table_queue *q, struct batch *
 	if (batch->attempts++)
 		q->counts.retries++;
 	pthread_mutex_unlock(&p->lock);
-	if (batch->disk_bytes)
+	if (batch->disk_bytes && !batch_is_loaded(batch))
 		err = spool_load(p->spool, batch, q->name, &reply.why);
 	pthread_mutex_lock(&p->lock);
 	queue_update_memory(p, batch);

@@ -19,8 +19,8 @@
  */
 enum { BACKLOG_STEP = 16, BACKLOG_MAX_FACTOR = 12 };
 
-/* Text of an open batch that is compressed at once: fits into a processor's cache. */
-enum { PACK_BYTES = 512 << 10 };
+/* Text of an open batch that is compressed at once: fits into a core's own cache. */
+enum { PACK_BYTES = 128 << 10 };
 
 /* ---- memory ---- */
 

@@ -47,6 +47,19 @@ static bool make_spool_room(struct pipeline *p, uint64_t size)
 	return room;
 }
 
+/*
+ * Will the sender take the batch next? Then the batch stays in memory as well, to spare reading the
+ * file. Lock held.
+ */
+static bool is_sent_next(const struct pipeline *p, const struct table_queue *q,
+			 const struct batch *batch)
+{
+	enum { OF_MEMORY = 8 };
+
+	return q->first == batch && !q->retry_wait_ns && !p->delivery_failing &&
+	       p->memory_bytes <= p->limits.memory_bytes / OF_MEMORY;
+}
+
 /* Lock not held; the batch is busy. */
 static int put_batch(struct pipeline *p, struct table_queue *q, struct batch *batch)
 {
@@ -77,7 +90,8 @@ static int put_batch(struct pipeline *p, struct table_queue *q, struct batch *ba
 			ledger_add_durable(p->ledger, table, batch->rows, batch->order);
 		batch->durable = true;
 		queue_spooled(p, q, batch);
-		batch_unload(batch);
+		if (!is_sent_next(p, q, batch))
+			batch_unload(batch);
 		queue_update_memory(p, batch);
 	}
 	pthread_mutex_unlock(&p->lock);

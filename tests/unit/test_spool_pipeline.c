@@ -162,6 +162,38 @@ static void what_is_not_delivered_comes_with_the_next_run(void **state)
 	buffer_free(&k.got);
 }
 
+/* Bytes read by this process so far, from files and anything else. */
+static uint64_t bytes_read(void)
+{
+	FILE *file = fopen("/proc/self/io", "re");
+	unsigned long long n = 0;
+
+	if (!file || fscanf(file, "rchar: %llu", &n) != 1)
+		fail_msg("/proc/self/io is unreadable");
+	fclose(file);
+	return n;
+}
+
+static void what_is_sent_at_once_is_not_read_from_the_spool(void **state)
+{
+	struct spool_options o = options();
+	struct keeper k = { .verdict = SEND_OK };
+	struct pipeline_counts c;
+	struct pipeline *p = start(&k, 20000, &o);
+	uint64_t before = bytes_read();
+
+	(void)state;
+	add_numbers(p, 0, 20000);
+	finish(p, 0);
+	before = bytes_read() - before;
+	pipeline_read_counts(p, 0, &c);
+	assert_got(&k, 0, 20000);
+	assert_in_range(before, 0, c.bytes / 4);
+	assert_counts_add_up(&c);
+	pipeline_free(p);
+	buffer_free(&k.got);
+}
+
 static void another_runs_table_is_delivered_too(void **state)
 {
 	struct spool_options o = options();
@@ -444,6 +476,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ON_DISK(what_is_not_delivered_comes_with_the_next_run),
+		ON_DISK(what_is_sent_at_once_is_not_read_from_the_spool),
 		ON_DISK(another_runs_table_is_delivered_too),
 		ON_DISK(the_limit_drops_the_oldest_and_counts),
 		ON_DISK(age_drops_and_counts),

@@ -2,11 +2,11 @@
 /* The format of a spool file. See spool_file.h. */
 #include "pipeline/spool/spool_file.h"
 
-#include <zlib.h>
+#include "pipeline/deflate.h"
 
 static const char magic[8] = { 'u', 's', 'p', 'a', 'n', ' ', '0' + SPOOL_VERSION, '\n' };
 
-/* Host byte order: a spool is not portable. Both checksums are zlib's crc32. */
+/* Host byte order: a spool is not portable. Both checksums are crc32, as gzip's. */
 struct spool_header {
 	char magic[8];
 	uint32_t header_crc; /* of the bytes after this field, up to the body */
@@ -23,7 +23,7 @@ enum { MAX_STRINGS = 64 << 10, MAX_BODY = 256 << 20 };
 
 static uint32_t checksum(const void *bytes, size_t len)
 {
-	return (uint32_t)crc32(0, bytes, (uInt)len);
+	return deflate_crc32(0, bytes, len);
 }
 
 static bool is_table_name(const char *s)
