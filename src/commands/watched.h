@@ -6,8 +6,7 @@
 #ifndef UNDERSPAN_COMMANDS_WATCHED_H
 #define UNDERSPAN_COMMANDS_WATCHED_H
 
-#include <uthash.h>
-
+#include "base/hash.h"
 #include "base/config.h"
 
 struct watched {

@@ -4,8 +4,8 @@
 
 #include <dirent.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/util.h"
 
 static const char directory[] = "/var/log/containers";

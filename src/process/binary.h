@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "host/file_identity.h"
 #include "host/links.h"
 #include "cpython/image.h"

@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/util.h"
 #include "cpython/live.h"
 #include "process/binary.h"

@@ -3,8 +3,8 @@
 #include "rows/code_files.h"
 
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/clock.h"
 #include "elf/elf_file.h"
 #include "elf/symbol_table.h"

@@ -2,8 +2,7 @@
 /* Executable mappings of processes, cached. See code_maps.h. */
 #include "rows/code_maps.h"
 
-#include <uthash.h>
-
+#include "base/hash.h"
 #include "base/clock.h"
 #include "workers/reader_process.h"
 #include "workers/readers.h"

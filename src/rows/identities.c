@@ -3,8 +3,8 @@
 #include "rows/identities.h"
 
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/util.h"
 #include "host/cgroup.h"
 #include "host/proc.h"

@@ -3,8 +3,8 @@
 #include "rows/services.h"
 
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/exposition.h"
 #include "base/text.h"
 #include "host/cgroup.h"

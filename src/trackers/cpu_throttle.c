@@ -8,8 +8,8 @@
 
 #include <bpf/bpf.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "cpu_throttle.skel.h"
 #include "base/log.h"
 #include "rows/enrich.h"

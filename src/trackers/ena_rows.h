@@ -4,8 +4,8 @@
 #define UNDERSPAN_TRACKERS_ENA_ROWS_H
 
 #include <net/if.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "trackers/ena_counters.h"
 #include "trackers/tracker.h"

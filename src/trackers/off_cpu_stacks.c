@@ -3,8 +3,8 @@
 #include "trackers/off_cpu_stacks.h"
 
 #include <bpf/bpf.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "rows/names.h"
 #include "rows/stack.h"
 

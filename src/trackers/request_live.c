@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "process/processes.h"
 #include "trackers/request_metrics.h"

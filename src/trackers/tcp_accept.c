@@ -4,8 +4,8 @@
 
 #include <bpf/bpf.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "rows/enrich.h"
 #include "host/kernel.h"

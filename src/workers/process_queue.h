@@ -6,8 +6,7 @@
 #ifndef UNDERSPAN_WORKERS_PROCESS_QUEUE_H
 #define UNDERSPAN_WORKERS_PROCESS_QUEUE_H
 
-#include <uthash.h>
-
+#include "base/hash.h"
 #include "workers/job.h"
 
 struct job_list {

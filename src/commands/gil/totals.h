@@ -7,8 +7,7 @@
 #ifndef UNDERSPAN_COMMANDS_GIL_TOTALS_H
 #define UNDERSPAN_COMMANDS_GIL_TOTALS_H
 
-#include <uthash.h>
-
+#include "base/hash.h"
 #include "rows/column.h"
 
 /* A Python line at which a thread held the GIL while others waited. */

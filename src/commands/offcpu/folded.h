@@ -7,8 +7,8 @@
 #define UNDERSPAN_COMMANDS_OFFCPU_FOLDED_H
 
 #include <stdio.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/buffer.h"
 #include "base/util.h"
 

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <uthash.h>
+
+#include "base/hash.h"
 
 struct frame_entry {
 	int number;

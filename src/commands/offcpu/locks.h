@@ -12,8 +12,8 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "rows/column.h"
 
 /* A text kept once, printable. */

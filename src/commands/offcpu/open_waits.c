@@ -4,8 +4,8 @@
 
 #include <dirent.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "base/clock.h"
 #include "host/proc.h"
 #include "host/syscall_names.h"

@@ -7,7 +7,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
+
+#include "base/hash.h"
 
 enum { ARRIVAL_SECONDS = 4096, LISTENERS_MAX = 200, LISTENER_THREADS_MAX = 20000 };
 

@@ -6,8 +6,7 @@
 #ifndef UNDERSPAN_COMMANDS_REQUESTS_TOTALS_H
 #define UNDERSPAN_COMMANDS_REQUESTS_TOTALS_H
 
-#include <uthash.h>
-
+#include "base/hash.h"
 #include "commands/requests/listeners.h"
 #include "commands/request_parts.h"
 #include "commands/report.h"

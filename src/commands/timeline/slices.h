@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 #include <stdbool.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "commands/timeline/event.h"
 
 /* The tracks of a process; then those of its threads. */

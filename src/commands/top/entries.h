@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "commands/request_parts.h"
 
 /* Waits end in exactly one of the parts up to TOP_IDLE; a wait counts when the wait ends. */

@@ -9,7 +9,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
+
+#include "base/hash.h"
 
 struct top_name {
 	uint32_t host_pid;
