@@ -17,13 +17,15 @@
 -- request: see `h_state`. sampled: trackers that kept only some events in that time (rows are an estimate; weight is the weight
 -- of the row used). Waits in the accept queue under tcp_accept.min_duration_us (1 ms) have no row and count as rest. Spans longer
 -- than an hour are not measured.
+--
+-- Comments for `underspan explain`: `--explain:` has a condition, and `--explain-step` is before a piece that explain asks by itself and puts
+-- into the next question as literals (src/commands/explain/steps.h).
 CREATE VIEW IF NOT EXISTS request_time AS
 WITH
     -- of the window's spans, and earlier ones that may have used up a wait: the last end (no later rows are read), the pids (no rows of
     -- further processes are read), and pids of spans that name no host or container, or name the kernel. With more than 10,000 pids, rows
     -- of all processes are read: the array is part of the plan, in each of its places
-    (
-        SELECT (
+    (SELECT (
             fromUnixTimestamp64Micro(maxIf(end_us, end_us - start_us <= 3600000000 AND time >= {from:DateTime64(6, 'UTC')}
                 --explain: AND trace_id = {trace_id:String}
             ), 'UTC'),
@@ -58,6 +60,7 @@ WITH
             --explain: AND trace_id = {trace_id:String}
     ),
     -- processes with rows, in slots of ten minutes independent of the window
+    --explain-step
     process_row AS
     (
         -- grouped by a single number: several times faster than by its parts
@@ -255,9 +258,11 @@ WITH
         SELECT *, if(pid = 0, 0, cityHash64(process, tid)) AS thread,
             multiIf(pid = 0, 0, peer_port != 0, cityHash64(process, peer_port, 'port'), cityHash64(process, tid)) AS line
         FROM keyed
+        --explain: WHERE trace_id = {trace_id:String}
     ),
     -- previous_us: begin of the span before. A window function would sort by line, and the joins below, each looking up times in
     -- rows of a thread, would no longer go forward in these: 12.7 instead of 9.6 s of CPU for the sums of `make view-scale`'s hour
+    --explain-step
     followed AS
     (
         SELECT s.*, f_start AS previous_us
@@ -276,6 +281,7 @@ WITH
     -- the thread's last events before the span: hand-off h, accept() t, idle wait i; report of the agent r.
     -- From here on conditions are joined by bitAnd, and times by USING: the analyzer compares operands of AND with the whole query
     -- below, 20 ms each
+    --explain-step
     met AS
     (
         SELECT
@@ -386,10 +392,12 @@ WITH
         FROM moved
     ),
     -- cumulative collections of the process and the thread at each boundary. Equal boundaries are merged
+    --explain-step
     told AS
     (
         SELECT
-            s.*, hosts, known, refused, refusal, reported,
+            s.* EXCEPT (by_process, by_thread, by_accept, by_wait, by_bytes, by_pickup, by_done, at_first, at_accept, at_wait, at_bytes, at_pickup, at_start, at_end, at_done),
+            hosts, known, refused, refusal, reported,
             g1.g_sum - greatest(0, g1.g_to - first_us) AS gc_first,
             if(s.by_accept != 0, g9.g_sum - greatest(0, g9.g_to - accept_to), g1.g_sum - greatest(0, g1.g_to - first_us)) AS gc_accept,
             if(s.by_wait != 0, g10.g_sum - greatest(0, g10.g_to - wait_from), gc_accept) AS gc_wait,

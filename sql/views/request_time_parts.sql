@@ -13,10 +13,8 @@
 -- further requests.
 CREATE VIEW IF NOT EXISTS request_time_parts AS
 WITH
-    (
-        SELECT fromUnixTimestamp64Micro(maxIf(end_us, end_us - start_us <= 3600000000), 'UTC') FROM otel_span
-        WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
-    ) AS last_end,
+    (SELECT fromUnixTimestamp64Micro(maxIf(end_us, end_us - start_us <= 3600000000), 'UTC') FROM otel_span
+        WHERE kind = 'server' AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}) AS last_end,
     -- class 0, 1 collections (own thread, different threads), 2 a CPU quota, 3 the GIL, 4 the run queue, then the causes; 14: no CPU
     -- at the end of a wait for the GIL: run queue if measured, otherwise GIL; the key is a process or a thread
     happened AS

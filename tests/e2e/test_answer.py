@@ -6,7 +6,7 @@ import json
 import pytest
 
 from agent import NO_ENGINE, plain_build
-from answers import Answers, emptied, parts, store_of_answers, trace_id
+from answers import Answers, emptied, parts, rounded, store_of_answers, trace_id
 from store_fixture import Store
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
@@ -512,6 +512,52 @@ def test_hostile_names(ask):
                   f"VALUES (fromUnixTimestamp64Micro({ask.us(0)}), '{trace_id(1)}', 's2', 'x\\x1b[31m', 'Internal')")
     done = ask.command("explain", trace_id(1))
     assert done.returncode == 0 and "\x1b" not in done.stdout and "\x07" not in done.stdout and "gc generation" in done.stdout
+
+
+ODD = ["it's", 'a "b"', "back\\slash", "\\N", "\\'", "tab\tline\nreturn\rbell\x07", "{trace_id:String}", "$x$ -- /* ", "(1, 'x'), [2]", "", "\u00fc\u4e2d"]
+
+
+def same_in_explain(ask, trace):
+    """The view's rows of a trace, which `explain` has, too."""
+    rows = ask.view(trace, after=10_000)
+    said = {span["span_id"]: span["request"] for span in ask.explain(trace) if "request" in span}
+    assert sorted(said) == sorted(row["span_id"] for row in rows)
+    for row in rows:
+        assert rounded(row) == rounded({key: said[row["span_id"]][key] for key in row}), row
+    return rows
+
+
+def test_odd_names_from_one_question_to_the_next(ask):
+    """`explain` asks the view piece by piece: names go from each answer into the next question unchanged."""
+    for i, odd in enumerate(ODD):
+        ask.row("gc_pause", 10, 30 + i, pid=100 + i, tid=9, host=odd or "h1", container_id=odd)
+        ask.handoff(-5, 4, pid=100 + i, tid=8, host=odd or "h1", container_id=odd)
+        ask.insert("otel_traces", {
+            "Timestamp": ask.moment(0), "TraceId": trace_id(1), "SpanId": f"s{i}", "SpanKind": "Server", "SpanName": odd, "ServiceName": odd,
+            "ResourceAttributes": {"host.name": odd or "h1", "container.id": odd}, "SpanAttributes": {"process.pid": str(100 + i), "thread.id": "8"},
+            "Duration": 100_000_000})
+    # neither a NUL nor bytes that are no UTF-8 can be written as JSON
+    ask.store.ask("INSERT INTO ebpf_gc_pause (host, pid, tid, start_time, end_time) SELECT unhex('00FF27'), 99, 9, "
+                  f"fromUnixTimestamp64Micro({ask.us(10)}), fromUnixTimestamp64Micro({ask.us(60)})")
+    ask.store.ask("INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanKind, ResourceAttributes, SpanAttributes, Duration) SELECT "
+                  f"fromUnixTimestamp64Micro({ask.us(0)}), '{trace_id(2)}', 'bytes', 'Server', map('host.name', unhex('00FF27')), "
+                  "map('process.pid', '99', 'thread.id', '8'), 100000000")
+    found = {row["span_id"]: row for row in same_in_explain(ask, trace_id(1))}
+    assert {key: (row["span_name"], row["service"], row["container_id"], row["gc_ms"], row["handoff_ms"]) for key, row in found.items()} == {
+        f"s{i}": (odd, odd, odd, 30 + i, 4) for i, odd in enumerate(ODD)}
+    assert [span["request"]["gc_ms"] for span in ask.explain(trace_id(2))] == [50]
+
+
+@pytest.mark.parametrize("spans,length", [(40, 10), (400, 10), (3, 100_000)])
+def test_many_spans_and_long_names(ask, spans, length):
+    """Pieces that are too long for a question's literals."""
+    ask.store.ask(f"""INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanKind, SpanName, ResourceAttributes, SpanAttributes, Duration)
+        SELECT fromUnixTimestamp64Micro({ask.us(0)} + 10000 * number), '{trace_id(1)}', concat('s', toString(number)), 'Server', repeat('n', {length}),
+        map('host.name', 'h1'), map('process.pid', '7', 'thread.id', '8'), 9000000 FROM numbers({spans})""")
+    ask.store.ask(f"""INSERT INTO ebpf_gc_pause (host, pid, tid, start_time, end_time) SELECT 'h1', 7, 9, fromUnixTimestamp64Micro(
+        {ask.us(0)} + 10000 * number + 1000) AS begun, begun + toIntervalMicrosecond(1000 + number) FROM numbers({spans})""")
+    rows = same_in_explain(ask, trace_id(1))
+    assert [round(row["gc_ms"] * 1000) for row in rows] == [1000 + i for i in range(spans)]
 
 
 def test_a_trace_of_more_spans_than_are_shown(ask):

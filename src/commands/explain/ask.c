@@ -81,16 +81,32 @@ char *explain_numbers(const json_t *rows, const char *column, const char *kind)
 	return NULL;
 }
 
+static int missing(int err, const struct clickhouse_reply *reply)
+{
+	if (err && (reply->exception_code == EXCEPTION_UNKNOWN_TABLE ||
+		    reply->exception_code == EXCEPTION_UNKNOWN_FUNCTION))
+		return NO_SUCH_TABLE;
+	return err;
+}
+
 int explain_ask_text(struct clickhouse_client *client, const char *sql,
 		     const struct clickhouse_param *params, json_t **ret_rows, struct why *why)
 {
 	struct clickhouse_reply reply;
 	int err = clickhouse_query_rows(client, sql, "JSON", params, ret_rows, &reply, why);
 
-	if (err && (reply.exception_code == EXCEPTION_UNKNOWN_TABLE ||
-		    reply.exception_code == EXCEPTION_UNKNOWN_FUNCTION))
-		return NO_SUCH_TABLE;
-	return err;
+	return missing(err, &reply);
+}
+
+int explain_ask_raw(struct clickhouse_client *client, const char *sql, const char *format,
+		    const struct clickhouse_param *params, char **ret_text, size_t *ret_len,
+		    struct why *why)
+{
+	struct clickhouse_reply reply;
+	int err = clickhouse_query_text(client, sql, format, params, ret_text, ret_len, &reply,
+					why);
+
+	return missing(err, &reply);
 }
 
 int explain_ask(struct clickhouse_client *client, const char *path,

@@ -42,6 +42,11 @@ int explain_ask_text(struct clickhouse_client *client, const char *sql,
 int explain_ask(struct clickhouse_client *client, const char *path,
 		const struct clickhouse_param *params, json_t **ret_rows, struct why *why);
 
+/* The answer's text in a format of ClickHouse, freed by the caller. */
+int explain_ask_raw(struct clickhouse_client *client, const char *sql, const char *format,
+		    const struct clickhouse_param *params, char **ret_text, size_t *ret_len,
+		    struct why *why);
+
 /*
  * Attaches the rows of a question about a process or thread (`of`: a row with pid, tid, host,
  * container_id, and host_pid for refused.sql) and a time range to `into` as `key`. A missing table:

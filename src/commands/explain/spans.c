@@ -10,35 +10,10 @@
 #include <string.h>
 
 #include "commands/explain/ask.h"
+#include "commands/explain/steps.h"
 #include "commands/explain/timeline.h"
 #include "base/log.h"
 #include "base/util.h"
-
-/*
- * The view request_time_parts with request_time inlined, as a single query: ClickHouse analyses a
- * nested view several times, which takes longer than the answer. Enables the conditions that the
- * views contain as comments: only rows of {pids} and spans of {trace_id} are relevant. Heap; NULL:
- * out of memory.
- */
-static char *parts_question(void)
-{
-	static const char call[] = "request_time(from = {from:DateTime64(6, 'UTC')}, "
-				   "to = {to:DateTime64(6, 'UTC')})";
-	const char *inner, *outer, *at;
-	int inner_len = explain_view_question("views/request_time.sql", &inner);
-	int outer_len = explain_view_question("views/request_time_parts.sql", &outer);
-	char *sql = NULL;
-
-	at = strstr(outer, call);
-	if (asprintf(&sql,
-		     "SELECT * FROM (%.*s(%.*s\n)%.*s\n) WHERE trace_id = {trace_id:String} "
-		     "ORDER BY start_us, span_id",
-		     (int)(at - outer), outer, inner_len, inner,
-		     (int)(outer + outer_len - at - strlen(call)), at + strlen(call)) < 0)
-		return NULL;
-	explain_enable_conditions(sql);
-	return sql;
-}
 
 /* ---- the trace's spans ---- */
 
@@ -127,7 +102,6 @@ static int find_parts(struct clickhouse_client *client, const char *trace_id, js
 {
 	int64_t from_us = 0, to_us = 0;
 	char from[32], to[32];
-	AUTO_FREE char *question = parts_question();
 	AUTO_FREE char *pids = explain_numbers(spans, "pid", "server");
 	const struct clickhouse_param params[] = { { "param_trace_id", trace_id },
 						   { "param_pids", pids },
@@ -140,13 +114,13 @@ static int find_parts(struct clickhouse_client *client, const char *trace_id, js
 
 	if (!server_window(spans, &from_us, &to_us))
 		return 0;
-	if (!question || !pids)
+	if (!pids)
 		return why_fail(why, ENOMEM, "out of memory");
 	snprintf(from, sizeof(from), "%lld.%06lld", (long long)(from_us / 1000000),
 		 (long long)(from_us % 1000000));
 	snprintf(to, sizeof(to), "%lld.%06lld", (long long)(to_us / 1000000),
 		 (long long)(to_us % 1000000));
-	err = explain_ask_text(client, question, params, &rows, why);
+	err = explain_ask_parts(client, params, &rows, why);
 	if (err == NO_SUCH_TABLE)
 		return why_fail(why, ENOENT,
 				"the tables or views here are missing or of another version: run "
