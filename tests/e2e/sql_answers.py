@@ -67,9 +67,9 @@ def meanwhile(known, now):
     lines = []
     for (method, path), rows in groups.items():
         longest = max(rows, key=lambda r: r["duration_ns"])
-        held = sum(r["weight"] * (min(r["end_time"], end) - max(handled(r), begin)) for r in rows) / 1000
-        lines.append([method, path, float(round(sum(r["weight"] for r in rows))), len({r["tid"] for r in rows}), held, longest["duration_ns"] / 1e6,
-                      str(longest["request_id"])])
+        held = [(r["link"], r["weight"] * (min(r["end_time"], end) - max(handled(r), begin)) / 1000) for r in rows]
+        lines.append([method, path, float(round(sum(r["weight"] for r in rows))), len({r["tid"] for r in rows}), sum(ms for _, ms in held),
+                      sum(ms for link, ms in held if link != "same"), longest["duration_ns"] / 1e6, str(longest["request_id"])])
     return sorted(lines, key=lambda l: (-l[4], l[0], l[1]))[:20]
 
 

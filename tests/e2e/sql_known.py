@@ -230,7 +230,7 @@ class Maker:
         return {**common, "end_time": common["start_time"] + ns // 1000, "duration_ns": ns, "request_id": self.random.randrange(1, 1 << 64),
                 "family": "ipv4", "server_port": 8000, "peer_ip": "::ffff:10.0.0.9", "peer_port": 50000, "fd": 5, "netns": 1,
                 "method": choose(["GET", "POST", ""]), "path": "/" + choose([*HOSTILE, *PATHS]), "status": choose([200, 200, 500, None]), "bytes_in": 100,
-                "bytes_out": self.random.randrange(99999), "parent_span_id": "", "model": choose(["thread", "pool", "loop"]), "link": "same",
+                "bytes_out": self.random.randrange(99999), "parent_span_id": "", "model": choose(["thread", "pool", "loop"]), "link": choose(["same", "write", "wake"]),
                 "end_by": "length", "outcome": "answered", "connection_request": 1, "queue_depth": choose([None, 0, 3]), "busy_threads": 2,
                 "open_requests": 1, **{f"{name}_ns": value for name, value in parts.items()}, "net_peer_ip": "::ffff:10.0.0.5",
                 "net_peer_port": 5432, "net_peer_ns": parts["net"] // 2,
