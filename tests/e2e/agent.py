@@ -15,7 +15,8 @@ import sandbox
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 UNDERSPAN = os.environ.get("UNDERSPAN", os.path.join(ROOT, "build", "underspan"))
-# where a processor is emulated, all takes long; a sanitizer's work slows the agent down. Waits are so many times longer
+# where a processor is emulated, or page faults are slow (patience.py), all takes long; a sanitizer's work slows the agent down.
+# Waits are so many times longer
 PATIENCE = float(os.environ.get("UNDERSPAN_PATIENCE", 1))
 SANITIZER = os.environ.get("UNDERSPAN_SANITIZER")  # "address" or "thread": the sanitizer in the agent, see tests/sanitize.sh
 STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1)  # the agent's promise for SIGTERM, without a sanitizer
@@ -199,6 +200,8 @@ class Agent:
         if not self._ended():
             self.process.send_signal(signal.SIGTERM)
         code = self.wait_end(seconds)
+        # rows were counted as dropped while it ran: a busy machine read them too slowly
+        assert "rows could not be delivered: dropped, " not in self.stderr, self.stderr
         promise(code == 0, f"exit code {code} after SIGTERM:\n{self.stderr}")
         promise(not self.broken_lines, f"lines that are no rows: {self.broken_lines[:3]}")
         until = time.monotonic() + 10 * PATIENCE
@@ -218,6 +221,6 @@ def run_underspan(*args, timeout=60, prefix=()):
     """Runs a command to the end; returns the CompletedProcess with text output. A doctor, or a run of a second, loads all programs: two
     seconds of CPU, many times longer on a busy machine."""
     result = subprocess.run([*prefix, UNDERSPAN, *args], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout * PATIENCE)
     promise(result.returncode not in CRASHES, result)
     return result

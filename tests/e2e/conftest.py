@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import host  # noqa: E402
 import outcomes  # noqa: E402
 import parallel  # noqa: E402
-from agent import Agent, BrokenPromise, UNDERSPAN  # noqa: E402
+from agent import Agent, BrokenPromise, PATIENCE, UNDERSPAN  # noqa: E402
 from netns import Netns  # noqa: E402
 
 PYTHONS = host.find_pythons()
@@ -42,7 +42,7 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-TEST_SECONDS = 300
+TEST_SECONDS = round(300 * min(PATIENCE, 2))
 STARTED = pytest.StashKey()
 
 

@@ -7,12 +7,13 @@ import signal
 import struct
 import subprocess
 import threading
+import time
 
 import pytest
 
 import fault_proxy as fault
 import host
-from agent import ROOT, promise, run_underspan
+from agent import PATIENCE, ROOT, promise, run_underspan
 from store_fixture import Store
 
 PROGRAM = os.path.join(os.environ.get("UNDERSPAN_E2E_PROGRAMS", os.path.join(ROOT, "build", "tests", "e2e")), "deliver_rows")
@@ -27,6 +28,7 @@ class Database:
 
     def __init__(self, store, tables=TABLES):
         Database.count += 1
+        self.tables = tables
         self.store, self.name = store, f"delivery_{os.getpid()}_{Database.count}"
         store.ask(f"CREATE DATABASE {self.name}")
         for table in tables:
@@ -39,6 +41,15 @@ class Database:
         """(rows, different rows, the largest number)"""
         text = self.store.ask(f"SELECT count(), uniqExact(n), max(n) FROM {self.name}.{table} FORMAT TSV")
         return tuple(map(int, text.split()))
+
+    def stands_still(self):
+        """No row came for a second."""
+        before = self.rows()
+        time.sleep(1)
+        return before == self.rows()
+
+    def rows(self):
+        return [self.numbers(table)[0] for table in self.tables]
 
     def check(self, expected, table=TABLES[0], gaps=0):
         """All rows from 0 on are there, but for `gaps`, and none twice."""
@@ -83,13 +94,13 @@ class Sender:
         return "".join(self.log)
 
     def wait_added(self, timeout=20):
-        assert self.added.wait(timeout) and self.process.poll() is None, self.stderr
+        assert self.added.wait(timeout * PATIENCE) and self.process.poll() is None, self.stderr
         return self
 
     def end(self, code=0, timeout=30):
         """Waits for the end; the counters must add up. Returns the counters of the first table."""
         try:
-            assert self.process.wait(timeout) == code, self.stderr
+            assert self.process.wait(timeout * PATIENCE) == code, self.stderr
         finally:
             self.kill()
         for name, c in self.counts.items():
@@ -99,7 +110,7 @@ class Sender:
 
     def wait_ended(self, timeout=10):
         """Ignores the exit status."""
-        self.process.wait(timeout)
+        self.process.wait(timeout * PATIENCE)
         self.kill()
 
     def terminate(self):

@@ -293,7 +293,7 @@ class Workload:
     def finish(self, timeout=30):
         self.process.stdin.close()
         rest = self.process.stdout.read()
-        assert self.process.wait(timeout) == 0
+        assert self.process.wait(timeout * PATIENCE) == 0
         return [json.loads(line) for line in rest.splitlines()]
 
     def kill(self):

@@ -29,7 +29,9 @@ fi
 
 export PYTHONDONTWRITEBYTECODE=1
 [ $# -gt 0 ] || set -- --durations=5
-workers=${E2E_WORKERS:-$(($(nproc) * 4))}  # tests mostly wait
+export UNDERSPAN_PATIENCE=${UNDERSPAN_PATIENCE:-$(/usr/bin/python3 tests/e2e/patience.py)}
+# tests mostly wait, but not where everything takes long
+workers=${E2E_WORKERS:-$(($(nproc) * (UNDERSPAN_PATIENCE > 1 ? 3 : 4)))}
 tests=("${E2E_TESTS:-tests/e2e}")
 for argument; do  # files that are named replace the folder
     if [[ $argument == *.py* && -e ${argument%%::*} ]]; then tests=(); fi

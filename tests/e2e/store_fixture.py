@@ -13,6 +13,8 @@ import urllib.parse
 
 import pytest
 
+from agent import PATIENCE
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNDERSPAN = os.environ.get("UNDERSPAN", str(ROOT / "build" / "underspan"))
 # an engine does not run in a process with a sanitizer: the store is never the build under test then
@@ -61,14 +63,14 @@ class Store:
         with os.fdopen(read) as ready:
             word, _, rest = ready.readline().strip().partition(" ")
         if word != "ready":
-            raise RuntimeError(f"exit {self.process.wait(10)}: {rest}")
+            raise RuntimeError(f"exit {self.process.wait(10 * PATIENCE)}: {rest}")
         self.url = rest
         self.address = (urllib.parse.urlsplit(rest).hostname, urllib.parse.urlsplit(rest).port)
         # a process in a private mount namespace shows files through /proc
         seen = pathlib.Path(f"/proc/{self.process.pid}/root{self.path}")
         self.password = (seen / "password").read_text().strip()
 
-    def connect(self, timeout=30):
+    def connect(self, timeout=30 * PATIENCE):
         return http.client.HTTPConnection(*self.address, timeout=timeout)
 
     def request(self, method="POST", path="/", body=None, headers=None, auth=True, connection=None,
@@ -117,7 +119,7 @@ class Store:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(10)
+                self.process.wait(10 * PATIENCE)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise
@@ -125,7 +127,7 @@ class Store:
 
 def underspan(*arguments, **more):
     """Runs a command to the end: returncode, stdout, stderr as text."""
-    return subprocess.run([UNDERSPAN, *arguments], capture_output=True, text=True, timeout=60,
+    return subprocess.run([UNDERSPAN, *arguments], capture_output=True, text=True, timeout=60 * PATIENCE,
                           **more)
 
 

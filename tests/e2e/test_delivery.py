@@ -398,6 +398,7 @@ def test_what_is_shed_first(proxy, sender, database):
     s = sender("--rows=90000", "--rate=100000", "--tables=3", "--batch_rows=1000", "--memory_bytes=1500000", "--hold").wait_added()
     proxy.plan = lambda request: None
     wait_until(lambda: "accepted again" in s.stderr, 30, "the end of the outage")
+    wait_until(database.stands_still, 30, "the last batch")
     s.terminate()
     handoff = s.end(code=1)
     off_cpu, gil_wait = s.counts["ebpf_off_cpu"], s.counts["ebpf_gil_wait"]

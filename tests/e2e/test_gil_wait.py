@@ -9,6 +9,7 @@ import pytest
 
 import counts
 import host
+from agent import PATIENCE
 from conftest import PYTHONS
 
 TABLE = "ebpf_gil_wait"
@@ -148,7 +149,7 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
         print("", *lines, f"waits of a millisecond {alike[True]} of {long[True]}, {alike[False]} of {long[False]} where the probe is "
               f"in the way, {ours[True] // 1000} us of {theirs[True] // 1000} in all; holder at the beginning {same} of {known}, of "
               f"the longest part {blamed_right} of {blamed}", sep="\n    ")
-    assert long[True] and alike[True] >= 0.985 * long[True]
+    assert long[True] and alike[True] >= (0.985 if PATIENCE == 1 else 0.97) * long[True]  # two clocks are read around a call
     assert alike[False] >= 0.75 * long[False]
     assert abs(ours[True] - theirs[True]) <= 0.01 * theirs[True]
     assert known and same >= 0.98 * known

@@ -17,7 +17,7 @@ T = TABLES[0]
 
 KINDS = ["DateTime", "Array(UInt8)", "IPv4", "Enum8('a' = 1)", "FixedString(2)", "Bool", "Date", "Decimal(3, 1)", "Tuple(UInt8)",
          "Map(String, UInt8)", "IPv6", "Float64", "JSON"]
-RATE = 500  # rows a second of each
+RATE = 200  # rows a second of each
 
 
 class Refusing:
