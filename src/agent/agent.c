@@ -32,7 +32,7 @@
  * SIGTERM must end the agent within 5 s, also on a busy machine; cancelling a request takes up to a
  * second. Spooled rows survive an unresponsive server.
  */
-static const uint64_t FINISH_NS = 3500 * NSEC_PER_MSEC, FINISH_SPOOLED_NS = 2500 * NSEC_PER_MSEC,
+static const uint64_t FINISH_NS = 3200 * NSEC_PER_MSEC, FINISH_SPOOLED_NS = 2500 * NSEC_PER_MSEC,
 		      FINISH_MIN_NS = 500 * NSEC_PER_MSEC;
 
 /* For the removal of probes, which the kernel may hold up, and for the records of those left. */

@@ -9,10 +9,11 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/stop.h"
 #include "base/thread.h"
 
-enum { STEP_MS = 100, BEGIN_STEPS = 20, STEPS = 49, STACK_BYTES = 64 << 10 };
+enum { STEP_MS = 100, BEGIN_MS = 2000, LATE_MS = 4800, STACK_BYTES = 64 << 10 };
 
 static int signals_fd = -1;
 static void (*when_late)(void);
@@ -35,14 +36,27 @@ static bool stop_has_begun(void)
 }
 
 /*
- * In steps: a process that was stopped for a while has its steps still before it. A main thread
- * that has not taken the signal has probes set, whose removal takes the kernel a second or two.
+ * A step by the clock, as a busy machine makes each longer. A process that was stopped meanwhile
+ * has its time still before it.
+ */
+static unsigned int step_ms(void)
+{
+	uint64_t begin_ns = clock_monotonic_ns(), passed_ms;
+
+	poll(NULL, 0, STEP_MS);
+	passed_ms = (clock_monotonic_ns() - begin_ns) / NSEC_PER_MSEC;
+	return passed_ms < 2 * STEP_MS ? (unsigned int)passed_ms : 2 * STEP_MS;
+}
+
+/*
+ * A main thread that has not taken the signal has probes set, whose removal takes the kernel a
+ * second or two.
  */
 static void *guard(void *nothing)
 {
 	wait_for_stop();
-	for (int i = 0; i < STEPS && (i < BEGIN_STEPS || stop_has_begun()); i++)
-		poll(NULL, 0, STEP_MS);
+	for (unsigned int ms = 0; ms < LATE_MS && (ms < BEGIN_MS || stop_has_begun());)
+		ms += step_ms();
 	when_late();
 	_exit(1);
 	return nothing;

@@ -9,7 +9,7 @@
 #include "base/util.h"
 
 /*
- * Starts a thread. After SIGTERM or SIGINT the main thread has 2 s for stop_begins(), and 4.9 s in
+ * Starts a thread. After SIGTERM or SIGINT the main thread has 2 s for stop_begins(), and 4.8 s in
  * all; then `late` (on the new thread) is called, and the process ends with exit code 1. Time in
  * which the process itself is stopped does not count. To be called once, by the main thread, after
  * stop_block_signals(), with the rights that the new thread is to have. 0, or -errno with why.

@@ -16,14 +16,14 @@
 
 enum { REFUSED_TEXT_MAX = 128 << 20 };
 
+/* Of the time of a stop, for what follows the end of the threads. */
+static const uint64_t END_RESERVE_NS = 1500 * NSEC_PER_MSEC;
+static const uint64_t CANCEL_NS = NSEC_PER_SEC; /* a cancelled request may take so long */
+
 /*
  * A batch with an unknown outcome is split after this many refusals by the server of that attempt,
  * or by any servers: a refusal now implies a refusal then, unless the table was changed.
  */
-/* Of the time of a stop, for what follows the end of the threads. */
-static const uint64_t END_RESERVE_NS = 1200 * NSEC_PER_MSEC;
-static const uint64_t CANCEL_NS = NSEC_PER_SEC; /* a cancelled request may take so long */
-
 enum { DOUBT_REFUSALS_THERE = 3, DOUBT_REFUSALS = 16 };
 static const uint64_t ANY_SERVER = UINT64_MAX;
 

@@ -19,8 +19,9 @@
 #include "store/engine.h"
 #include "base/stop.h"
 
-enum { START_TIMEOUT_S = 60, STOP_MIN_MS = 300 };
-static const uint64_t STOP_RESERVE_NS = 500 * NSEC_PER_MSEC; /* left for the agent's own exit */
+enum { START_TIMEOUT_S = 60, STOP_MIN_MS = 250 };
+static const uint64_t STOP_RESERVE_NS =
+	NSEC_PER_SEC; /* left for SIGKILL and the agent's own exit */
 
 /* Everything the child needs, prepared before fork(): afterwards only async-signal-safe calls are
  * allowed. */
