@@ -202,7 +202,7 @@ def endpoints(asked):
     lines = []
     for row in sorted(sql_windows.endpoints(*asked.requests()), key=lambda row: -row["by_sum"])[:50]:
         parts = {"accept_queue": "accept_queue", "queue": "queue", "pool": "pool_wait", "run_queue": "runq", "cpu_quota": "throttled", "gil": "gil", "gc_of_others": "gc_sibling",
-                 "busy_loop": "loop_busy", "lock": "lock", "network": "net", "cpu": "cpu"}
+                 "busy_loop": "loop_busy", "lock": "lock", "network": "net", "disk": "disk", "sleep": "sleep", "cpu": "cpu"}
         lacking = max(row[f"{part}_unmeasured"] for part in ("accept_queue", "queue", "gil", "gc_sibling"))
         lines.append({**{c: row[c] for c in ("method", "endpoint", "server_port")}, "requests": rounded(row["requests"], 1), "hidden_ms": per_request(row, "hidden"),
                       "hidden_percent": rounded(over(100 * row["hidden_ns"], row["server_sum_ns"]), 1),

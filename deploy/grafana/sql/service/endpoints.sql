@@ -9,7 +9,8 @@ SELECT
     round(pool_wait_ns / of.requests / 1e6, 2) AS pool, round(runq_ns / of.requests / 1e6, 2) AS run_queue,
     round(throttled_ns / of.requests / 1e6, 2) AS cpu_quota, round(gil_ns / of.requests / 1e6, 2) AS gil,
     round(gc_sibling_ns / of.requests / 1e6, 2) AS gc_of_others, round(loop_busy_ns / of.requests / 1e6, 2) AS busy_loop,
-    round(lock_ns / of.requests / 1e6, 2) AS lock, round(net_ns / of.requests / 1e6, 2) AS network, round(cpu_ns / of.requests / 1e6, 2) AS cpu,
+    round(lock_ns / of.requests / 1e6, 2) AS lock, round(net_ns / of.requests / 1e6, 2) AS network,
+    round(disk_ns / of.requests / 1e6, 2) AS disk, round(sleep_ns / of.requests / 1e6, 2) AS sleep, round(cpu_ns / of.requests / 1e6, 2) AS cpu,
     round(100 * greatest(accept_queue_unmeasured, queue_unmeasured, gil_unmeasured, gc_sibling_unmeasured) / of.requests, 1) AS lower_bound_percent
 FROM
 (
