@@ -45,6 +45,8 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 			return;
 	}
 	close_unseen(task, t, now);
+	if (request_measures() && request_has_lengths && t->request.watches)
+		request_unix_look(t, false);
 	if (task->flags & PF_EXITING) { /* see sched_exit() */
 		t->off_ns = 0;
 		return;

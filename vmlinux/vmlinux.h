@@ -79,6 +79,7 @@ struct pid {
 
 struct signal_struct {
 	atomic_t live;
+	unsigned int flags;
 	int nr_threads;
 	struct list_head thread_head;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Writes to connections with a request, and the close: where an answer begins and ends. */
+/* Writes to connections with a request: where an answer begins and ends. */
 #ifndef UNDERSPAN_REQUEST_ANSWER_BPF_H
 #define UNDERSPAN_REQUEST_ANSWER_BPF_H
 
@@ -258,6 +258,8 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 		request_begin_pooled(conn, t);
 	else
 		request_begin(conn, t, NULL, fd, true);
+	if (conn->family == REQUEST_FAMILY_unix)
+		request_unix_watch(t, key, false);
 	conn->n += conn->counted;
 	conn->method = REQUEST_METHOD_none;
 	conn->head = HEAD_DONE;
@@ -359,7 +361,7 @@ static __always_inline void request_write_taken(struct request_connection *conn,
 
 enum { REQUEST_EAGAIN = 11 };
 
-static __always_inline void request_write_failed(struct request_connection *conn,
+static __always_inline void request_write_failed(__u64 key, struct request_connection *conn,
 						 const struct request_buffer *buffer, int ret)
 {
 	if (!conn->worker)
@@ -367,7 +369,7 @@ static __always_inline void request_write_failed(struct request_connection *conn
 	if (ret == -REQUEST_EAGAIN)
 		request_write_taken(conn, buffer, ret);
 	else
-		conn->gone = GONE_WRITE;
+		request_client_gone(key, conn, GONE_WRITE);
 }
 
 /* An answer has been written. `unsent`: enum request_lack. */
@@ -401,7 +403,7 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 		return 0;
 	request_call_buffer(&buffer);
 	if (ret <= 0) {
-		request_write_failed(conn, &buffer, ret);
+		request_write_failed(key, conn, &buffer, ret);
 		return 0;
 	}
 	conn->rest_base = buffer.base;
@@ -455,30 +457,6 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 	conn->wrote_ns = bpf_ktime_get_ns();
 	if (conn->link != REQUEST_LINK_write) /* the reader writes the rest of a pool's answer */
 		conn->last.at_ns = 0;
-	return 0;
-}
-
-/* ---- the end of a connection ---- */
-
-/* Closed or shut down by the server, or gone. Global: see request_scan_line(). */
-__noinline int request_closed(__u64 key)
-{
-	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
-
-	if (!conn || !conn->worker)
-		return 0;
-	if (conn->head == HEAD_BEGUN) {
-		request_drop(key, conn);
-		return 0;
-	}
-	if (conn->status &&
-	    (!conn->gone || (conn->answer == ANSWER_UNFRAMED && conn->gone == GONE_EOF)))
-		request_end(key, REQUEST_END_close, REQUEST_OUTCOME_answered,
-			    REQUEST_END_AT_LAST_WRITE);
-	else if (conn->gone)
-		request_end(key, REQUEST_END_close, REQUEST_OUTCOME_client_aborted, 0);
-	else
-		request_end(key, REQUEST_END_close, REQUEST_OUTCOME_no_answer, 0);
 	return 0;
 }
 

@@ -69,6 +69,7 @@ struct request_connection {
 	struct request_chunks chunks[2]; /* by enum request_direction */
 	__u64 slow_since_ns, slow_ns;	 /* not all bytes of a write were taken */
 	__u64 wrote_ns;			 /* the last write, by any thread */
+	__u64 closed_ns;		 /* of a unix socket: closed with an open request */
 	__u32 n;			 /* requests of the connection; 0: unknown */
 	__u32 fd, netns;
 	__u32 busy_threads, open_requests, queue_depth;
@@ -314,45 +315,6 @@ static __always_inline void request_data_arrived(const struct sock *sk)
 	arrival->first_byte_ns = now;
 }
 
-/* accept() returned in a tracked process. */
-static __always_inline void request_accepted(__u32 fd)
-{
-	struct sock *sk = fd_to_sock(fd);
-	struct request_arrival *arrival, unseen = {};
-	__u64 key = (__u64)sk;
-	__u16 port;
-
-	if (!sk || !request_listened(sk))
-		return;
-	port = request_local_port(sk);
-	request_port_note(port);
-	if (!port) {
-		/* left over from an older connection at this address */
-		bpf_map_delete_elem(&request_arrivals, &key);
-		request_connection_delete(key);
-		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
-			return;
-		request_unix = 1;
-	}
-	if (port && !request_has_lengths)
-		unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
-	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-	unseen.accepted_ns = bpf_ktime_get_ns();
-	unseen.accepted_tid = current_tid();
-	unseen.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
-	unseen.port = port;
-	if (arrival && !arrival->accepted_ns) { /* otherwise left over from an older connection */
-		arrival->accepted_ns = unseen.accepted_ns;
-		arrival->accepted_tid = unseen.accepted_tid;
-		return;
-	}
-	if (arrival)
-		request_waits_no_more(arrival);
-	if (request_readable(key))
-		unseen.first_byte_ns = REQUEST_ARRIVED_UNSEEN;
-	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
-}
-
 /* ---- threads ---- */
 
 static __always_inline struct thread *request_current_thread(void)
@@ -395,6 +357,12 @@ static __always_inline __u32 request_most_open(const struct request_sums *sums, 
 	return least;
 }
 
+/*
+ * request_released: requests in the lower half; in the upper half, how often the reader was taken
+ * for no longer busy.
+ */
+#define REQUEST_RELEASED_BUSY (1ULL << 32)
+
 /* The current thread has read a request. Returns how many are open. */
 static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 {
@@ -402,17 +370,21 @@ static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 	__u64 *released = NULL;
 	struct request_sums *sums = &t->request;
 	__u32 level;
+	int more;
 
 	if (request_released_n)
 		released = bpf_map_lookup_elem(&request_released, &key);
 	if (released) {
 		if (sums->open >= 2)
 			request_settle(t, now);
-		sums->open -= *released < sums->open ? *released : sums->open;
+		more = *released >> 32;
+		sums->open -= (__u32)*released < sums->open ? (__u32)*released : sums->open;
 		if (!bpf_map_delete_elem(&request_released, &key))
 			__sync_fetch_and_add(&request_released_n, -1);
 		if (!sums->open)
-			request_thread_busy(current_tgid(), -1);
+			more--;
+		if (more)
+			request_thread_busy(current_tgid(), more);
 	}
 	if (sums->open) {
 		request_settle(t, now);
@@ -428,8 +400,42 @@ static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 	return sums->open;
 }
 
+/* ---- unix sockets that a thread watches: see close.bpf.h ---- */
+
+static __always_inline void request_unix_watch(struct thread *t, __u64 key, bool evict)
+{
+	struct request_watched *at = NULL, *watched = t->request.watched;
+
+	for (int i = 0; i < REQUEST_WATCHED; i++) {
+		if (watched[i].sk == key)
+			return;
+		if (!watched[i].sk)
+			at = &watched[i];
+	}
+	if (!at && !evict)
+		return;
+	if (at)
+		t->request.watches++;
+	else
+		at = watched;
+	at->socket = (__u64)BPF_CORE_READ((struct sock *)key, sk_socket);
+	at->sk = key;
+}
+
+static __always_inline void request_unix_unwatch(struct thread *t, __u64 key)
+{
+	struct request_watched *watched = t->request.watched;
+
+	for (int i = 0; t->request.watches && i < REQUEST_WATCHED; i++) {
+		if (watched[i].sk != key)
+			continue;
+		watched[i].sk = 0;
+		t->request.watches--;
+	}
+}
+
 /* The end of a request, for the count of the thread with the key `reader`. */
-static __always_inline void request_thread_closes(struct request_connection *conn)
+static __always_inline void request_thread_closes(__u64 sk, struct request_connection *conn)
 {
 	struct thread *t;
 	__u64 key = conn->reader, *released, one = 1;
@@ -437,9 +443,14 @@ static __always_inline void request_thread_closes(struct request_connection *con
 	if (!key)
 		return;
 	if (key != bpf_get_current_task()) {
+		/* with one request at a time, the thread waits for the next one from now on */
+		if (conn->model == REQUEST_MODEL_thread && conn->open_requests == 1) {
+			one += REQUEST_RELEASED_BUSY;
+			request_thread_busy(conn->header.host_pid, -1);
+		}
 		released = bpf_map_lookup_elem(&request_released, &key);
 		if (released) {
-			__sync_fetch_and_add(released, 1);
+			__sync_fetch_and_add(released, one);
 			return;
 		}
 		__sync_fetch_and_add(&request_released_n, 1);
@@ -449,6 +460,7 @@ static __always_inline void request_thread_closes(struct request_connection *con
 	t = thread_find(current_task());
 	if (!t || !t->request.open)
 		return;
+	request_unix_unwatch(t, sk);
 	if (t->request.open >= 2)
 		request_settle(t, bpf_ktime_get_ns());
 	if (!--t->request.open)

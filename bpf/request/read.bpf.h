@@ -3,6 +3,7 @@
 #ifndef UNDERSPAN_REQUEST_READ_BPF_H
 #define UNDERSPAN_REQUEST_READ_BPF_H
 
+#include "request/close.bpf.h"
 #include "request/head.bpf.h"
 
 /* ---- the beginning ---- */
@@ -108,6 +109,7 @@ static __always_inline void request_connection_clear(struct request_connection *
 	conn->framing = conn->line_n = conn->head_ended = 0;
 	conn->gone = conn->answer_body = 0;
 	conn->busy_threads = 0;
+	conn->closed_ns = 0;
 	conn->has_queue_depth = conn->has_busy_threads = 0;
 	conn->fed_await_ns = 0;
 }
@@ -146,7 +148,8 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	conn->open_requests = open;
 	request_connection_clear(conn);
 	if (process) {
-		conn->busy_threads = process->busy;
+		/* a thread that ended with an open request is counted out twice */
+		conn->busy_threads = (__s32)process->busy > 0 ? process->busy : 0;
 		conn->has_busy_threads = request_busy_known(process, &t->request);
 		process->read_ns = conn->read_ns;
 		if (open == 1)
@@ -187,8 +190,10 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u3
 		conn->head = HEAD_BEGUN;
 	request_set_waits(conn, arrival, conn->read_ns);
 	request_set_depth(conn, arrival);
-	if (conn->family == REQUEST_FAMILY_unix)
+	if (conn->family == REQUEST_FAMILY_unix) {
 		request_unix = 1;
+		request_unix_watch(t, key, false);
+	}
 	request_port_note(conn->server_port);
 	return left;
 }
@@ -344,7 +349,7 @@ __noinline int request_read(__u64 key, __u32 got)
 
 	if (!got) {
 		if (open)
-			conn->gone = GONE_EOF;
+			request_client_gone(key, conn, GONE_EOF);
 		return 0;
 	}
 	if (open)
@@ -371,6 +376,8 @@ __noinline int request_read(__u64 key, __u32 got)
 		if (open)
 			request_end(key, REQUEST_END_next_request, REQUEST_OUTCOME_answered,
 				    REQUEST_END_AT_LAST_WRITE);
+		else if (!conn && request_unix) /* left over; request_open() has no stack for it */
+			request_unix_gone(key);
 		n = request_open(key, began >> 8 & 255, got, began >> 16, start == START_CUT);
 		if (n)
 			request_head_lines(

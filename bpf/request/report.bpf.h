@@ -52,6 +52,16 @@ static __always_inline __u64 request_rest_ns(const struct request_connection *co
 	return end - conn->last.at_ns;
 }
 
+/* What the handler's thread `t` knows at the request's end beside the sums. */
+static __always_inline void request_thread_ends(struct request_connection *conn,
+						const struct thread *t)
+{
+	conn->open_requests = request_most_open(&t->request, conn->begin.at_ns,
+						conn->open_requests);
+	if (t->request.polled_ns > conn->begin.at_ns && conn->model != REQUEST_MODEL_pool)
+		conn->model = REQUEST_MODEL_loop;
+}
+
 /*
  * The sums at the request's end: of the present time if the present thread ran the handler,
  * otherwise of the last write. Returns whether the sums belong to the handler's thread.
@@ -68,11 +78,7 @@ static __always_inline bool request_end_sums(struct request_connection *conn,
 		t = thread_find(current_task());
 	if (t) {
 		request_snapshot_take(t, ret);
-		conn->open_requests = request_most_open(&t->request, conn->begin.at_ns,
-							conn->open_requests);
-		if (t->request.polled_ns > conn->begin.at_ns)
-			conn->model = conn->model == REQUEST_MODEL_pool ? REQUEST_MODEL_pool
-									: REQUEST_MODEL_loop;
+		request_thread_ends(conn, t);
 		return conn->begin.at_ns != 0;
 	}
 	if (conn->last.at_ns) {
@@ -80,7 +86,7 @@ static __always_inline bool request_end_sums(struct request_connection *conn,
 		out->rest_ns = request_rest_ns(conn, flags);
 		return conn->begin.at_ns != 0;
 	}
-	ret->at_ns = bpf_ktime_get_ns();
+	ret->at_ns = conn->closed_ns ?: bpf_ktime_get_ns();
 	return false;
 }
 
@@ -319,7 +325,7 @@ static __always_inline void request_connection_reset(struct request_connection *
 /* The open request turned out not to be a request. */
 static __always_inline void request_drop(__u64 key, struct request_connection *conn)
 {
-	request_thread_closes(conn);
+	request_thread_closes(key, conn);
 	conn->begin.at_ns = 0;
 	conn->n -= conn->counted;
 	request_connection_reset(conn, key, conn->ended_ns);
@@ -367,7 +373,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	if (conn->worker != bpf_get_current_task() && conn->link != REQUEST_LINK_write)
 		conn->begin.at_ns = 0;
 	__sync_fetch_and_add(&out->users, -1);
-	request_thread_closes(conn);
+	request_thread_closes(key, conn);
 	request_connection_reset(conn, key, ended_ns ?: bpf_ktime_get_ns());
 	return 0;
 }

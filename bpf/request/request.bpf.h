@@ -19,14 +19,7 @@ enum {
 	REQUEST_TCP_FIN_WAIT1 = 4,
 	REQUEST_TCP_CLOSE = 7,
 	REQUEST_TCP_LAST_ACK = 9,
-	REQUEST_SHUTDOWN_BOTH = 3,
 };
-
-/* The agent stops, or the governor has taken the tracker out: no rows, since no sums are kept. */
-static __always_inline bool request_is_over(void)
-{
-	return stopping || request_out;
-}
 
 static __always_inline bool request_known(__u64 key)
 {
@@ -39,8 +32,13 @@ static __always_inline bool request_known(__u64 key)
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 {
-	if (request_is_over() || ret < 0 || flags & REQUEST_MSG_PEEK)
+	if (request_is_over() || flags & REQUEST_MSG_PEEK)
 		return 0;
+	if (ret < 0) {
+		if (ret == -REQUEST_ECONNRESET && request_unix && process_tracked(current_tgid()))
+			request_unix_reset(request_key(sk));
+		return 0;
+	}
 	if (!process_tracked(current_tgid())) {
 		if (ret && request_concerns(sk))
 			request_read_by_others(request_key(sk));
@@ -169,6 +167,46 @@ int BPF_PROG(request_tcp_probe, struct sock *sk, struct sk_buff *skb)
 }
 
 /* ---- the life of a connection ---- */
+
+/* accept() returned in a tracked process. */
+static __always_inline void request_accepted(__u32 fd)
+{
+	struct sock *sk = fd_to_sock(fd);
+	struct request_arrival *arrival, unseen = {};
+	__u64 key = (__u64)sk;
+	__u16 port;
+
+	if (!sk || !request_listened(sk))
+		return;
+	port = request_local_port(sk);
+	request_port_note(port);
+	if (!port) {
+		/* left over from an older connection at this address */
+		bpf_map_delete_elem(&request_arrivals, &key);
+		request_unix_gone(key);
+		request_connection_delete(key);
+		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+			return;
+		request_unix = 1;
+	}
+	if (port && !request_has_lengths)
+		unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
+	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	unseen.accepted_ns = bpf_ktime_get_ns();
+	unseen.accepted_tid = current_tid();
+	unseen.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	unseen.port = port;
+	if (arrival && !arrival->accepted_ns) { /* otherwise left over from an older connection */
+		arrival->accepted_ns = unseen.accepted_ns;
+		arrival->accepted_tid = unseen.accepted_tid;
+		return;
+	}
+	if (arrival)
+		request_waits_no_more(arrival);
+	if (request_readable(key))
+		unseen.first_byte_ns = REQUEST_ARRIVED_UNSEEN;
+	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
+}
 
 static __always_inline void request_accept_returned(long ret)
 {

@@ -6,7 +6,13 @@
 #include "vmlinux.h"
 #include "events/request.h"
 
-enum { REQUEST_PEERS = 4, REQUEST_IDLE_SNAPSHOTS = 2, REQUEST_LEVELS = 16, REQUEST_GIFTS = 16 };
+enum {
+	REQUEST_PEERS = 4,
+	REQUEST_IDLE_SNAPSHOTS = 2,
+	REQUEST_LEVELS = 16,
+	REQUEST_GIFTS = 16,
+	REQUEST_WATCHED = 4,
+};
 
 enum request_given { REQUEST_GIVEN = 1, REQUEST_GIVEN_BEGUN };
 
@@ -22,6 +28,12 @@ struct request_peer {
 	__u64 ns;
 	__u16 port;
 	__u16 pad[3];
+};
+
+/* A unix socket with an open request: see close.bpf.h. */
+struct request_watched {
+	__u64 sk;     /* struct sock *; 0: none */
+	__u64 socket; /* sock.sk_socket as long as the socket is open */
 };
 
 struct request_sums {
@@ -49,7 +61,7 @@ struct request_sums {
 	__u8 pooled;	  /* a loop has given this thread work, or created it */
 	__u8 loops;	  /* has waited in epoll_wait() for bytes of its own connections */
 	__u8 epolls;	  /* the present sleep is in epoll_wait() */
-	__u8 pad[1];
+	__u8 watches;	  /* entries of `watched` in use */
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 unsure; /* up to this number, the order of hand-offs and reads may differ */
@@ -64,6 +76,7 @@ struct request_sums {
 	__u64 open_ns[REQUEST_LEVELS];
 	__u32 open_n[REQUEST_LEVELS];
 	struct request_peer peers[REQUEST_PEERS]; /* of `net`, since the request was read */
+	struct request_watched watched[REQUEST_WATCHED];
 	struct event_header header; /* identity of the thread; start_ns: time of the reading */
 	/* for threads that answer requests of a different reader */
 	struct request_snapshot answered;		       /* end of the last answer */

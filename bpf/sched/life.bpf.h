@@ -61,6 +61,8 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 
 	if (t) {
+		if (request_measures() && request_has_lengths)
+			request_unix_thread_ends(task, t);
 		if (request_measures() && t->request.open)
 			request_thread_busy(tgid, -1);
 		if (request_measures() && t->request.giver)
@@ -79,8 +81,10 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	/* runs for each thread; do_exit() has already decremented `live` */
 	if (BPF_CORE_READ(task, signal, live.counter) <= 0) {
 		bpf_map_delete_elem(&gil_processes, &tgid);
-		if (request_runs)
+		if (request_runs) {
+			request_unix_process_ends(tgid);
 			bpf_map_delete_elem(&request_processes, &tgid);
+		}
 	}
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include "trackers/own_rows.h"
 #include "trackers/request_metrics.h"
 #include "trackers/request_ports.h"
+#include "trackers/request_unix.h"
 #include "trackers/sched.h"
 
 struct request_row {
@@ -363,6 +364,7 @@ static void report_unfollowed(const struct tracker_output *output, uint64_t now_
 
 static void request_tick(const struct tracker_output *output, uint64_t now_ns)
 {
+	request_unix_sweep(skeleton, now_ns);
 	report_unfollowed(output, now_ns);
 	sched_sums_tick(&sums, output, now_ns);
 }
@@ -419,6 +421,7 @@ static void choose_programs(void)
 	bpf_program__set_autoload(skeleton->progs.request_tcp_probe, !arrivals);
 	bpf_program__set_autoload(skeleton->progs.request_tcp_state, true);
 	bpf_program__set_autoload(skeleton->progs.request_tcp_destroy, true);
+	request_unix_open(skeleton, lengths);
 }
 
 static int request_open(bool only_chosen, struct bpf_object_skeleton **ret_skeleton,
@@ -454,6 +457,7 @@ static void request_process_gone(uint32_t host_pid)
 
 static void request_quiet(void)
 {
+	request_unix_sweep(skeleton, 0);
 	skeleton->bss->stopping = true;
 }
 

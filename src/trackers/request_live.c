@@ -19,7 +19,7 @@ enum { BATCH = 512 };
 
 /* Offsets of members. */
 static struct {
-	uint32_t worker, header, server_port, netns; /* of struct request_connection */
+	uint32_t worker, header, server_port, netns, closed; /* of struct request_connection */
 	uint32_t established, accepted, first_byte, arrival_port, arrival_netns;
 } at;
 static struct sched_bpf *skeleton;
@@ -50,6 +50,7 @@ void request_live_start(struct sched_bpf *of)
 		find_member(btf, conn, "header", &at.header) &&
 		find_member(btf, conn, "server_port", &at.server_port) &&
 		find_member(btf, conn, "netns", &at.netns) &&
+		find_member(btf, conn, "closed_ns", &at.closed) &&
 		find_member(btf, arrival, "established_ns", &at.established) &&
 		find_member(btf, arrival, "accepted_ns", &at.accepted) &&
 		find_member(btf, arrival, "first_byte_ns", &at.first_byte) &&
@@ -178,7 +179,7 @@ static void look_at_connection(struct look *look, uint64_t key, const void *conn
 	uint64_t worker = MEMBER(uint64_t, conn, at.worker);
 
 	(void)key;
-	if (!live || !worker)
+	if (!live || !worker || MEMBER(uint64_t, conn, at.closed))
 		return;
 	live->open++;
 	live->busy += is_new_worker(look, worker);

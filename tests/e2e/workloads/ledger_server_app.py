@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests of known composition (request_steps.py) on every kind of server: `wsgi`, `asgi`, `pool` (synchronous endpoints of FastAPI), and, by
-`ledger_server_app.py SERVER ADDRESS...`, the servers that are libraries. Beside steps a path may have: body (reads the request's), stream-20 (three
+`ledger_server_app.py SERVER HOST PORT` or `ledger_server_app.py SERVER PATH`, the servers that are libraries. Beside steps a path may have: body (reads the request's), stream-20 (three
 parts, 20 ms apart), big-500 (so many KB are added to the answer), raise, and ws, a websocket that echoes."""
 import asyncio
 import http.server
@@ -135,7 +135,7 @@ def make_pool():
     return app
 
 
-def run_aiohttp(host, port):
+def run_aiohttp(host, port=None):
     from aiohttp import web
 
     async def handle(request):
@@ -157,10 +157,13 @@ def run_aiohttp(host, port):
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
-    web.run_app(app, host=[host, "::1"], port=int(port), print=None, access_log=None)
+    where = {"host": [host, "::1"], "port": int(port)} if port else {"path": host}
+    web.run_app(app, **where, print=None, access_log=None)
 
 
-def run_tornado(host, port):
+def run_tornado(host, port=None):
+    import tornado.httpserver
+    import tornado.netutil
     import tornado.web
     import tornado.websocket
 
@@ -183,8 +186,11 @@ def run_tornado(host, port):
 
     async def main():
         app = tornado.web.Application([("/ws", Echo), ("/.*", Handler)], log_function=lambda handler: None)
-        app.listen(int(port), host)
-        app.listen(int(port), "::1")
+        if port:
+            app.listen(int(port), host)
+            app.listen(int(port), "::1")
+        else:
+            tornado.httpserver.HTTPServer(app).add_socket(tornado.netutil.bind_unix_socket(host))
         await asyncio.Event().wait()
     asyncio.run(main())
 
@@ -197,16 +203,16 @@ def run_waitress(*addresses):
         waitress.serve(wsgi, host=addresses[0], port=int(addresses[1]), threads=2)
 
 
-def run_cheroot(host, port):
+def run_cheroot(host, port=None):
     import cheroot.wsgi
-    cheroot.wsgi.Server((host, int(port)), wsgi, numthreads=2).start()
+    cheroot.wsgi.Server((host, int(port)) if port else host, wsgi, numthreads=2).start()
 
 
-def run_werkzeug(host, port):
+def run_werkzeug(host, port=None):
     import logging
     import werkzeug.serving
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    werkzeug.serving.run_simple(host, int(port), wsgi, threaded=True)
+    werkzeug.serving.run_simple(host if port else "unix://" + host, int(port or 0), wsgi, threaded=True)
 
 
 def run_django(host, port):
