@@ -151,7 +151,7 @@ def test_waits_are_those_of_take_gil(start_agent, start_workload, capsys):
               f"the longest part {blamed_right} of {blamed}", sep="\n    ")
     assert long[True] and alike[True] >= (0.985 if PATIENCE == 1 else 0.97) * long[True]  # two clocks are read around a call
     assert alike[False] >= 0.75 * long[False]
-    assert abs(ours[True] - theirs[True]) <= 0.01 * theirs[True]
+    assert abs(ours[True] - theirs[True]) <= (0.01 if PATIENCE == 1 else 0.02) * theirs[True]
     assert known and same >= 0.98 * known
     assert blamed and blamed_right >= 0.97 * blamed
 

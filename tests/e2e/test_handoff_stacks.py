@@ -14,7 +14,7 @@ import pytest
 import bpf_maps
 import counts
 import host
-from agent import ROOT, UNDERSPAN
+from agent import PATIENCE, ROOT, UNDERSPAN
 from conftest import GUNICORNS, PYTHONS
 from servers import Gunicorn, connect, get_at_once, read_response, request
 from store_fixture import Store, underspan
@@ -144,8 +144,8 @@ def test_stacks_have_a_share_of_the_time(start_both, capsys):
     seen = counts.check(agent)["handoff"]
     assert seen["stack_share"] + seen["stack_state"] == len(without) == seen["read_fail"], seen
     assert cost["takes"] == len(starved) - seen["stack_share"]
-    # a burst of five seconds, and the rate since; the last stack may be expensive on a slow machine
-    assert cost["ns"] < (time.monotonic() - begin + 5) * 1e9 * 1e-5 + 200_000, cost
+    # a burst of five seconds, and the rate since; the last stack may be expensive on a slow machine: 2.3 ms were met
+    assert cost["ns"] < (time.monotonic() - begin + 5) * 1e9 * 1e-5 + (200_000 if PATIENCE == 1 else 4_000_000), cost
 
 
 def test_explain_says_where_it_was_taken(cleanup, tmp_path):

@@ -14,13 +14,13 @@ import pytest
 import counts
 import host
 import test_counts
-from agent import Agent
+from agent import PATIENCE, Agent
 from ledger_services import lacking
 from servers import Server, free_port
 from test_metrics import scrape, total
 
 EACH = 3
-SLEEP_MS = 100
+SLEEP_MS = round(100 * PATIENCE)  # clients leave before that
 LATE_MS = 600  # a row that ends when the agent looks next would be up to a second too long
 APP = os.path.join(host.WORKLOADS, "ledger_server_app.py")
 GUNICORN = ["-m", "gunicorn", "--bind=unix:{path}", "--workers=1", "--graceful-timeout=1", "--log-level=critical", "--keep-alive=5"]
@@ -183,6 +183,7 @@ def play(service, through):
         with service.connect(through) as s:
             s.sendall(service.request(name, path, headers="Connection: close\r\n"))
             receive(s)
+        time.sleep(0.05 * PATIENCE)  # the server closes
 
 
 def sent_on(directory):
@@ -263,7 +264,7 @@ def differences(name, row, through):
     if name != "with unread bytes" and ms - (row["runq_ns"] + (row["queue_ns"] or 0) + row["client_slow_ns"]) / 1e6 > SLEEP_MS + LATE_MS:
         yield "too long", brief
     # nginx passes a request on later than the client sends it
-    if name == "while the handler waits" and ms < 25 and not through:
+    if name == "while the handler waits" and ms < 25 / PATIENCE and not through:
         yield "too short", brief
     answered = name.startswith(("answered", "streamed"))
     if answered and (row["status"], row["outcome"]) != (200, "answered"):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from agent import ROOT, UNDERSPAN, run_underspan
+from agent import PATIENCE, ROOT, UNDERSPAN, run_underspan
 from test_errors import FAILED, USAGE, check_sentence
 
 pytestmark = pytest.mark.light
@@ -223,7 +223,7 @@ def test_every_option_of_a_command_is_known_to_all(tmp_path):
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     out = tmp_path_factory.mktemp("doc")
-    subprocess.run([f"{ROOT}/deploy/doc/reference.py", UNDERSPAN, str(out)], check=True, timeout=60)
+    subprocess.run([f"{ROOT}/deploy/doc/reference.py", UNDERSPAN, str(out)], check=True, timeout=60 * PATIENCE)
     return {name: (out / name).read_text() for name in os.listdir(out)} | {"directory": out}
 
 

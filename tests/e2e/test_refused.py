@@ -33,7 +33,7 @@ class Refusing:
 
     def start(self, directory, cleanup):
         directory.mkdir()
-        options = "--rows=1000003", f"--rate={RATE}", f"--batch_rows={RATE // 4}", "--hold"
+        options = "--rows=1000003", f"--rate={RATE}", f"--batch_rows={RATE}", "--flush_interval=1", "--hold"
         self.spool = directory / "spool"
         self.sender = Sender(self.proxy.url, self.database, *options, spool=self.spool, truth=directory / "truth")
         cleanup.append(self.sender)

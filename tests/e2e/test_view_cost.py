@@ -8,14 +8,14 @@ import pathlib
 import pytest
 
 import hour
-from agent import NO_ENGINE, plain_build
+from agent import NO_ENGINE, PATIENCE, plain_build
 from answers import OTEL, Answers
 from store_fixture import ROOT, Store
 
 pytestmark = plain_build(NO_ENGINE)
 SECONDS = 120
 # in plans of a question for the spans: 65 to 118 and 42 were met, 250 and 450 with aliases in aliases and an AND in every step
-PLAN_TIMES, EXPLAIN_TIMES = 130, 280
+PLAN_TIMES, EXPLAIN_TIMES = 130 if PATIENCE == 1 else 220, 280  # large plans take relatively longer where page faults are slow: 193
 LEDGER_PLAN_TIMES, LEDGER_TIMES = 60, 120  # 8 and 18 were met
 
 

@@ -82,7 +82,7 @@ static uint64_t *map_truth(void)
 static void add(struct pipeline *p, size_t table, uint64_t n)
 {
 	struct numbered_row row = { .n = n, .note = "7" };
-	uint64_t x = n * 0x9e3779b97f4a7c15ULL, y;
+	uint64_t x = (n + 1) * 0x9e3779b97f4a7c15ULL, y; /* 0: zeros, a DateTime */
 
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
 	y = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
