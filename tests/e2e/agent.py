@@ -22,7 +22,8 @@ UNDERSPAN = os.environ.get("UNDERSPAN", os.path.join(ROOT, "build", "underspan")
 # Waits are so many times longer
 PATIENCE = float(os.environ.get("UNDERSPAN_PATIENCE", 1))
 SANITIZER = os.environ.get("UNDERSPAN_SANITIZER")  # "address" or "thread": the sanitizer in the agent, see tests/sanitize.sh
-STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1)  # the agent's promise for SIGTERM, without a sanitizer
+# the agent's promise for SIGTERM, without a sanitizer; a second more for the kernel's part of the end where all is slow
+STOP_SECONDS = 5 * (PATIENCE if SANITIZER else 1) + (PATIENCE > 1)
 READY_SECONDS = 20 * PATIENCE
 F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h; in the module fcntl since 3.10
 
