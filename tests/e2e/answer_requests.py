@@ -8,6 +8,7 @@ import threading
 import time
 
 import host
+from agent import PATIENCE
 from answers import PARTS
 from servers import Server, connect, free_port
 
@@ -189,7 +190,7 @@ class Known:
 
     @staticmethod
     def says(row, part, low, high):
-        slack = max(2, 0.02 * high)
+        slack = max(2 * PATIENCE, 0.02 * high)
         if row[part] is None or not low - slack <= row[part] <= high + slack:
             yield f"{part} is {row[part]}, not {low:.3f} to {high:.3f}"
 
