@@ -111,10 +111,9 @@ class Answers:
         return json.loads(done.stdout)["spans"]
 
     def each(self, *traces, code=0, **window):
-        """Each trace's only request: the same by all ways, with parts that add up. None: not measured. request_time, of which
-        request_time_parts is made, is asked where several traces share its second of planning."""
+        """Each trace's only request: the same by all ways, with parts that add up. None: not measured."""
         rows = self.rows_of(traces, **window)
-        shorts = self.rows_of(traces, view="request_time", **window) if len(traces) > 1 else rows
+        shorts = self.rows_of(traces, view="request_time", **window)
         for trace, row, short in zip(traces, rows, shorts):
             [said] = [span["request"] for span in self.explain(trace, code) if "request" in span]
             assert rounded(row) == rounded({**said, **{key: said[key] for key in row}}), (row, said)
