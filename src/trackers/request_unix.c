@@ -31,6 +31,7 @@ static int run_once(const struct bpf_program *program)
 void request_unix_sweep(struct sched_bpf *skeleton, uint64_t now_ns)
 {
 	static uint64_t swept_ns, arrivals_swept_ns;
+	static struct log_limit limit;
 	int err;
 
 	if (!skeleton->bss->request_unix || bpf_program__fd(skeleton->progs.request_sweep) < 0)
@@ -44,5 +45,6 @@ void request_unix_sweep(struct sched_bpf *skeleton, uint64_t now_ns)
 		err = run_once(skeleton->progs.request_sweep_arrivals);
 	}
 	if (err)
-		log_warn("request: closed unix sockets are not found: %s", strerror(-err));
+		log_ratelimited(&limit, "request: closed unix sockets are not found: %s",
+				strerror(-err));
 }
