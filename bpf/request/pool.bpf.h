@@ -187,7 +187,7 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 static __always_inline void request_woken(struct task_struct *task, struct thread *t, __u64 now)
 {
 	struct request_sums *sums = &t->request;
-	bool lock = sums->part == REQUEST_lock, loop = sums->polls && sums->open;
+	bool lock = sums->part == REQUEST_lock && sums->lock, loop = sums->polls && sums->open;
 	struct thread *waker;
 
 	if (sums->part != REQUEST_runq)
@@ -199,6 +199,7 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 		return;
 	if (lock && waker->request.open) {
 		waker->request.woke_ns = now;
+		sums->by_reader = waker->request.read_ns > waker->request.polled_ns;
 		request_gives(waker, task, sums);
 	} else if (loop && waker->request.given == REQUEST_GIVEN_BEGUN &&
 		   waker->request.giver == task_key(task)) {

@@ -139,6 +139,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	conn->read_ns = conn->begin.at_ns;
 	open = request_thread_opens(t, at_last_end ? bpf_ktime_get_ns() : conn->read_ns);
 	t->request.fd = fd;
+	t->request.read_ns = conn->read_ns;
 	conn->nth = t->request.reads;
 	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
 							       : REQUEST_MODEL_thread;
@@ -205,8 +206,10 @@ static __always_inline void request_fed(struct request_connection *conn)
 
 	if (conn->worker == bpf_get_current_task())
 		t = thread_find(current_task());
-	if (t)
-		conn->fed_await_ns = t->request.parts[REQUEST_await];
+	if (!t)
+		return;
+	conn->fed_await_ns = t->request.parts[REQUEST_await];
+	t->request.read_ns = bpf_ktime_get_ns();
 }
 
 /* Later arrivals belong to the next request. */

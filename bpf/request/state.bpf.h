@@ -49,6 +49,7 @@ struct request_sums {
 	__u64 polled_ns;  /* end of the last sleep in epoll_wait(), poll() or select() */
 	__u64 epolled_ns; /* of those, in epoll_wait() */
 	__u64 woke_ns;	  /* the last sign that a pool may have work of this loop's requests */
+	__u64 read_ns;	  /* this thread read a request last */
 	__u64 closed_ns;  /* begin of a sleep that was added although the end was not seen */
 	__u32 open;	  /* requests read by this thread and not answered */
 	__u32 fd;	  /* of the last request's connection */
@@ -64,8 +65,8 @@ struct request_sums {
 	__u8 watches;	  /* entries of `watched` in use */
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
-	__u32 unsure; /* up to this number, the order of hand-offs and reads may differ */
-	__u32 gifts_pad;
+	__u32 unsure;	 /* up to this number, the order of hand-offs and reads may differ */
+	__u32 by_reader; /* woken from the present sleep by a thread with a request just read */
 	__u64 receivers[REQUEST_GIFTS]; /* task_key() of the last pool threads */
 	/* of a pool's thread */
 	__u64 lock; /* address of the lock slept on */

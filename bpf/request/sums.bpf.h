@@ -104,6 +104,15 @@ static __always_inline void request_read_gc_clock(struct request_sums *sums, __u
 	sums->gc_clock = clock ? gc_clock_of_siblings(clock, tid, now) : 0;
 }
 
+/*
+ * The lock on which a pool's thread may wait for work; 0: a lock inside the GIL, which any thread
+ * that drops the GIL takes for an instant.
+ */
+static __always_inline __u64 request_lock_of(const struct thread *t, const struct user_call *call)
+{
+	return call->arg1 - t->gil.gil < PYTHON_GIL_SIZE ? 0 : call->arg1;
+}
+
 /* The thread leaves the CPU; the process's memory can be read. `cause`: enum off_cpu_cause. */
 static __always_inline void request_switch_out(struct task_struct *task, struct thread *t,
 					       struct user_call *call, __u8 cause, __u64 now)
@@ -121,7 +130,8 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	if (sums->part == REQUEST_gil) {
 		request_read_gc_clock(sums, tgid, task->pid, now);
 	} else if (sums->part == REQUEST_lock) {
-		sums->lock = call->arg1;
+		sums->lock = request_lock_of(t, call);
+		sums->by_reader = 0;
 	} else if (sums->part == REQUEST_runq) {
 		sums->throttled = request_throttled_ns(task);
 	}
@@ -220,7 +230,8 @@ static __always_inline void request_snapshot_at(struct thread *t, struct request
 
 /*
  * A thread without an open request wakes up from a lock: perhaps with a request of a different
- * reader. Keeps the first wake-ups after such reads.
+ * reader. Keeps the first wake-ups after such reads; a thread that took work without a sleep may
+ * sleep on locks of the handler, and is woken by others.
  */
 static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct thread *t, __u64 end)
 {
@@ -234,6 +245,8 @@ static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct t
 		request_snapshot_at(t, &t->request.given_begin, end);
 		t->request.given = REQUEST_GIVEN_BEGUN;
 	}
+	if (!t->request.by_reader)
+		return;
 	if (to->at_ns && process->read_ns > to->at_ns)
 		to = &t->request.woken[1];
 	if (!to->at_ns && process->read_ns)

@@ -4,6 +4,7 @@ Never a wrong thread, never the pool's work as an unexplained wait. The answer's
 import collections
 import concurrent.futures
 import http.client
+import json
 import os
 import socket
 import time
@@ -177,8 +178,14 @@ def test_the_reader_writes_the_rest_for_a_slow_client(start_agent, cleanup, debi
     cleanup.append(server)
     server.wait_log("Serving on")
     agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
-    host.wait_until(lambda: slow_client(port, 10**6, 0) and agent.select("ebpf_request", lambda r: r["server_port"] == port
-                                                                          and not {"gil", "gc"} & set(r["not_measured"])), 20, "rows")
+    def both_threads_are_known():
+        """A thread asleep since before the agent began: its first wake-up cannot be told from others."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda i: slow_client(port, i, 0), (10**6, 10**6 + 1)))
+        known = agent.select("ebpf_request", lambda r: r["server_port"] == port and not {"gil", "gc", "work_elsewhere"} & set(r["not_measured"]))
+        return len({row["tid"] for row in known}) == 2
+
+    host.wait_until(both_threads_are_known, 20, "rows of both threads")
     waited = {trace_of(i): slow_client(port, i, 0.15) for i in range(1, 9)}
     rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] == port and r["trace_id"] in waited, n=len(waited))
     for row in rows:
@@ -189,3 +196,51 @@ def test_the_reader_writes_the_rest_for_a_slow_client(start_agent, cleanup, debi
         assert 20 * MS <= row["sleep_ns"] < 22 * MS + row["runq_ns"], why
         handler = sum(row[f"{part}_ns"] or 0 for part in ("pool_wait", "cpu", "runq", "throttled", "gil", "gc_own", "gc_sibling", "lock", "fault", "sleep"))
         assert row["client_slow_ns"] > 150 * MS - handler - 5 * MS, why
+
+
+def ask_truths(port, n, first, paths):
+    """{trace: the handler's truth} of n requests on one connection."""
+    truths, connection = {}, http.client.HTTPConnection("127.0.0.1", port)
+    for i in range(first, first + n):
+        connection.request("GET", paths[i % len(paths)], headers={"traceparent": f"00-{trace_of(i)}-{i + 1:016x}-01"})
+        truths[trace_of(i)] = json.loads(connection.getresponse().read())
+    connection.close()
+    return truths
+
+
+@pytest.mark.parametrize("clients, threads", [(2, 4), (6, 3)])
+def test_the_wait_for_a_thread_ends_before_the_handler_begins(clients, threads, start_agent, cleanup, debian_python):
+    """A thread that takes the next request without a sleep, and waits for a lock in the handler: that wake-up is not the begin of its work."""
+    port = servers.free_port()
+    server = servers.Server([debian_python.path, "-m", "waitress", f"--listen=127.0.0.1:{port}", f"--threads={threads}", "ledger_server_app:wsgi"],
+                            cwd="/tmp", env={"PYTHONPATH": host.WORKLOADS, "PEER_PORT": "1"})
+    cleanup.append(server)
+    server.wait_log("Serving on")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    paths = ["/lock-4", "/sleep-3/lock-3", "/cpu-2", "/sleep-1", "/cpu-1/lock-5"]
+    host.wait_until(lambda: ask_truths(port, 1, 10**6, paths) and agent.select("ebpf_request", lambda r: r["server_port"] == port
+                                                                               and not {"gil", "gc"} & set(r["not_measured"])), 20, "rows")
+    time.sleep(0.3)
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        parts = [pool.submit(ask_truths, port, 400 // clients, 1 + n * 10_000, paths) for n in range(clients)]
+        truths = {trace: truth for part in parts for trace, truth in part.result().items()}
+    rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] == port and r["trace_id"] in truths, n=len(truths))
+    assert len(rows) == len(truths)
+    late, overlapping, threads_of, unknown = [], [], collections.defaultdict(list), 0
+    for row in rows:
+        truth = truths[row["trace_id"]]
+        assert total(row) == row["duration_ns"], row
+        if "work_elsewhere" in row["not_measured"]:
+            unknown += 1
+            continue
+        assert row["tid"] == truth["tid"], (row, truth)
+        begin = row["start_time"] * 1000 + sum(row[part + "_ns"] or 0 for part in ("accept_queue", "client_wait", "queue", "pool_wait"))
+        if begin > truth["begin"] + MS:
+            late.append(((begin - truth["begin"]) / MS, row["path"], row["pool_wait_ns"] / MS, row["lock_ns"] / MS))
+        threads_of[row["tid"]].append((begin, row["start_time"] * 1000 + row["duration_ns"]))
+    for spans in threads_of.values():
+        spans.sort()
+        overlapping += [(before, after) for before, after in zip(spans, spans[1:]) if after[0] < before[1] - MS]
+    print(f"{clients} clients, {threads} threads: {len(rows)} rows, {unknown} unknown, {len(late)} late, {len(overlapping)} overlapping")
+    assert not late and not overlapping, (len(late), late[:5], len(overlapping), overlapping[:3])
+    assert unknown < len(rows) / 2
