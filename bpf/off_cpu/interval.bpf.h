@@ -50,6 +50,9 @@ static __always_inline __u8 off_cpu_cause(struct task_struct *task, struct user_
 	if (gil)
 		return OFF_CPU_CAUSE_gil;
 	cause = cause_of_call(task, call, state, ret_idle);
+	if (cause == OFF_CPU_CAUSE_lock)
+		*ret_idle = call->nr == NR_futex &&
+			    (call->arg2 & FUTEX_CMD_MASK) == FUTEX_CMD_WAIT_BITSET;
 	if (cause == OFF_CPU_CAUSE_other && (state & TASK_UNINTERRUPTIBLE)) {
 		if (call->nr < 0 && call->nr != NR_KERNEL_THREAD)
 			return OFF_CPU_CAUSE_page_fault;

@@ -161,15 +161,16 @@ static __always_inline struct off_cpu_with_stack *off_cpu_deferred_of_current(vo
 }
 
 /*
- * Walks the current thread's stack; returns whether there is a stack. Global: see
- * python/threads.bpf.h.
+ * Walks the current thread's stack; returns whether sums are concerned: there is a stack, or the
+ * thread is native. Global: see python/threads.bpf.h.
  */
 __noinline int off_cpu_take_stack(__u32 slot)
 {
 	struct python_walk *walk = python_walk_of(slot);
 	struct off_cpu_with_stack *deferred = off_cpu_deferred_of_current();
+	struct thread *t = thread_find(current_task());
 
-	if (!deferred || !walk)
+	if (!deferred || !walk || !t)
 		return 0;
 	walk->ident = task_ident((struct task_struct *)bpf_get_current_task());
 	walk->ns_tid = deferred->event.header.tid;
@@ -178,7 +179,12 @@ __noinline int off_cpu_take_stack(__u32 slot)
 	python_find_tstate(slot);
 	python_take_stack(slot);
 	python_copy_stack(&walk->stack, deferred->frames, &deferred->event.py_stack);
-	return walk->shown != 0;
+	if (walk->tstate)
+		t->off.thread_kind = OFF_CPU_THREAD_PYTHON;
+	else if (walk->native && t->off.thread_kind == OFF_CPU_THREAD_UNKNOWN)
+		t->off.thread_kind = OFF_CPU_THREAD_NATIVE;
+	deferred->event.off.thread_kind = t->off.thread_kind;
+	return walk->shown || t->off.thread_kind == OFF_CPU_THREAD_NATIVE;
 }
 
 /*
@@ -205,7 +211,8 @@ static __always_inline void off_cpu_sum_merge(struct off_cpu_sum *to, const stru
 }
 
 /*
- * Moves the sum without a Python stack to the stack just walked. Global: see python/threads.bpf.h.
+ * Moves the sum without a Python stack to the stack just walked; a native thread's stays. Global:
+ * see python/threads.bpf.h.
  */
 __noinline int off_cpu_assign_sum(__u32 slot)
 {
@@ -222,6 +229,10 @@ __noinline int off_cpu_assign_sum(__u32 slot)
 	stack = walk->hash | 1;
 	key = off_cpu_profile_key(deferred->event.header.host_tid, &deferred->event.off);
 	from = bpf_map_lookup_elem(map, &key);
+	if (from && deferred->event.off.thread_kind == OFF_CPU_THREAD_NATIVE) {
+		from->first.off.thread_kind = OFF_CPU_THREAD_NATIVE;
+		return 0;
+	}
 	if (!from || (!bpf_map_lookup_elem(&off_cpu_stacks, &stack) &&
 		      bpf_map_update_elem(&off_cpu_stacks, &stack, &walk->stack, BPF_ANY)))
 		return 0;

@@ -84,8 +84,10 @@ struct python_walk {
 	__u32 generation;	/* incremented whenever threads may have run; starts at 1 */
 	__u64 block_generation; /* blocks of an older generation are stale; starts at 1 */
 	__u32 shown;		/* frames with Python code */
-	__u64 hash;		/* of the frames */
-	__u64 now;		/* start of the walk, ns */
+	__u32 native;		/* the thread has no PyThreadState */
+	__u32 pad;
+	__u64 hash; /* of the frames */
+	__u64 now;  /* start of the walk, ns */
 	struct python_scratch scratch;
 	struct python_stack stack;
 };

@@ -42,18 +42,30 @@ python_current_offsets(const struct python_process **ret_process)
 /* More interpreters, and more threads in each, are not searched; the newest are the first. */
 enum { PYTHON_SEARCH_INTERPRETERS = 2, PYTHON_SEARCH_THREADS = 64 };
 
-/* Finds the PyThreadState by walk->ident, or by walk->ns_tid when ident is 0. */
+static __always_inline __u64 python_read_list(__u64 address, __u64 *failed)
+{
+	__u64 ret = 0;
+
+	*failed |= bpf_probe_read_user(&ret, sizeof(ret), (void *)address);
+	return ret;
+}
+
+/*
+ * Finds the PyThreadState by walk->ident, or by walk->ns_tid when ident is 0. A thread that is in
+ * no list is native, if all members of the lists could be read; a page may be absent for a moment.
+ */
 __noinline int python_find_tstate(__u32 slot)
 {
 	struct python_walk *walk = python_walk_of(slot);
 	const struct python_process *process;
 	const struct python_offsets *o = python_current_offsets(&process);
-	__u64 interp, tstate, wanted;
+	__u64 interp, tstate, wanted, owner, head = 0, unread = 0;
 	__u32 at;
 
 	if (!walk || !process || !o)
 		return 0;
 	walk->tstate = 0;
+	walk->native = 0;
 	at = walk->ident ? o->tstate_thread_id : o->tstate_native_thread_id;
 	wanted = walk->ident ? walk->ident : walk->ns_tid;
 	if (!at || !wanted)
@@ -65,18 +77,24 @@ __noinline int python_find_tstate(__u32 slot)
 			return 0;
 		}
 	}
-	interp = read_user_u64(process->runtime + o->runtime_interpreters_head);
+	interp = python_read_list(process->runtime + o->runtime_interpreters_head, &unread);
 	for (int k = 0; k < PYTHON_SEARCH_INTERPRETERS && interp; k++) {
-		tstate = read_user_u64(interp + o->interp_threads_head);
+		tstate = head = python_read_list(interp + o->interp_threads_head, &unread);
 		for (int i = 0; i < PYTHON_SEARCH_THREADS && tstate; i++) {
-			if (read_user_u64(tstate + at) == wanted) {
+			owner = python_read_list(tstate + at, &unread);
+			if (owner == wanted) {
 				walk->tstate = tstate;
 				return 0;
 			}
-			tstate = read_user_u64(tstate + o->tstate_next);
+			unread |= !owner; /* 3.12 and later: a new thread's, perhaps */
+			tstate = python_read_list(tstate + o->tstate_next, &unread);
 		}
-		interp = read_user_u64(interp + o->interp_next);
+		unread |= tstate;
+		/* changed meanwhile */
+		unread |= head ^ read_user_u64(interp + o->interp_threads_head);
+		interp = python_read_list(interp + o->interp_next, &unread);
 	}
+	walk->native = head && !unread && !interp;
 	return 0;
 }
 

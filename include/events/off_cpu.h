@@ -34,6 +34,18 @@ enum off_cpu_left_out {
 	OFF_CPU_NOT_MEASURED, /* began while the tracker was out */
 };
 
+/*
+ * By the walks so far. A native thread of a Python process has had no PyThreadState: it is a
+ * library's. Its wait for a lock is idle if it is one for a condition or a semaphore, for which
+ * glibc waits with FUTEX_WAIT_BITSET (sysdeps/nptl/futex-internal.c). BPF sets `idle` for such a
+ * wait of any thread; user space judges the other threads by their Python stacks.
+ */
+enum off_cpu_thread_kind {
+	OFF_CPU_THREAD_UNKNOWN,
+	OFF_CPU_THREAD_NATIVE,
+	OFF_CPU_THREAD_PYTHON,
+};
+
 /* The part of an interval that is known at the switch out and the wake-up. */
 struct off_cpu {
 	/* what each wake-up reads and writes, mostly on another CPU: together */
@@ -41,11 +53,12 @@ struct off_cpu {
 	__s16 syscall;	 /* number; -1: in none */
 	__u8 cause;	 /* enum off_cpu_cause */
 	__u8 state;	 /* letter of ps: R S D T t ... */
-	__u8 idle;	 /* an idle wait for work, rather than a delay */
+	__u8 idle;	 /* a wait for work, rather than a delay; lock: see thread_kind */
 	__u8 skip_shift; /* 1 in (1 << skip_shift) intervals is examined: see struct sampling */
 	__s16 waker_syscall;
-	__u8 left_out; /* enum off_cpu_left_out: the present interval is not examined */
-	__u8 pad[3];
+	__u8 left_out;	  /* enum off_cpu_left_out: the present interval is not examined */
+	__u8 thread_kind; /* enum off_cpu_thread_kind */
+	__u8 pad[2];
 	struct off_cpu_waker waker;
 	__u64 lock;			 /* address of the lock waited for; 0: none, or not known */
 	__u64 user[OFF_CPU_USER_FRAMES]; /* return addresses, leaf first, 0: no more */

@@ -54,7 +54,10 @@ void off_cpu_fill_names(struct row_context *context, const struct off_cpu_event 
 
 void off_cpu_judge_idle(struct off_cpu *off, const struct off_cpu_names *names)
 {
-	if (off->cause == OFF_CPU_CAUSE_lock || off->cause == OFF_CPU_CAUSE_pipe)
+	bool native_waits = off->thread_kind == OFF_CPU_THREAD_NATIVE &&
+			    off->cause == OFF_CPU_CAUSE_lock;
+
+	if (!native_waits && (off->cause == OFF_CPU_CAUSE_lock || off->cause == OFF_CPU_CAUSE_pipe))
 		off->idle = off_cpu_waits_for_work(&names->py_stack);
 }
 

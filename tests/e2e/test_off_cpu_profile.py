@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sums of all intervals off the CPU, however short: by Python stack, idle threads apart from busy threads, with
 the exact number of intervals."""
+import os
 import subprocess
 
 import host
@@ -33,6 +34,31 @@ def test_sums_tell_idle_threads_from_those_kept_waiting(start_agent, start_on_al
             assert ns_of(right) >= 0.9 * ns_of(sums) >= 0.4e9, (name, ns_of(right), ns_of(sums))
             wrong = [r for r in right if r["idle"] != name.startswith("idle")]
             assert not wrong, (name, wrong[0]["py_stack"])
+    host.check_each(workloads, check)
+
+
+def test_native_threads_wait_for_work_on_conditions(start_agent, start_on_all, tmp_path):
+    """A library's threads have no Python stack: a wait for a condition or a semaphore is idle, one for a mutex is not. Rows and sums."""
+    library = tmp_path / "native_threads.so"
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", library, os.path.join(host.WORKLOADS, "native_threads.c")], check=True)
+    agent = start_agent("--off_cpu.profile_interval=1", trackers=["off_cpu", "gc_pause"])
+    workloads = start_on_all("off_cpu_native.py", 31, library)
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        for name, tid in workload.truth["tids"].items():
+            def of_thread(row):
+                return (row["host_pid"], row["host_tid"], row["cause"], row["state"]) == (workload.hello["pid"], tid, "lock", "S")
+            rows, sums = agent.select(TABLE, lambda r: of_thread(r) and r["duration_ns"] > 15e6), agent.select(PROFILE, of_thread)
+            assert len(rows) >= 15 and ns_of(sums) >= 0.4e9, (name, len(rows), ns_of(sums))
+            if name.startswith("idle"):
+                # a thread that is woken may find the condition's mutex taken, and a list of threads may change while it is read
+                assert sum(r["idle"] for r in rows) >= 0.9 * len(rows), (name, [r["idle"] for r in rows])
+                assert ns_of(r for r in sums if r["idle"]) >= 0.9 * ns_of(sums), (name, sums)
+            else:
+                assert not any(r["idle"] for r in rows + sums), (name, [r for r in rows + sums if r["idle"]])
+            assert name == "busy Python" or not any(r["py_stack"] for r in rows + sums), name
     host.check_each(workloads, check)
 
 
