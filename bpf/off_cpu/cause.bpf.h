@@ -37,10 +37,29 @@ static __always_inline __u8 cause_of_fd(struct task_struct *task, __u32 fd)
 	return cause_of_file(file_of(task, fd));
 }
 
+/* subprocess.Popen.communicate(): the child's input, output and errors */
+enum { POLL_PIPES_MAX = 3 };
+
+/* Does poll(), of several descriptors, begin with two pipes? Then a parent waits for its child. */
+static __always_inline bool polls_pipes(struct task_struct *task, struct user_call *call)
+{
+	struct {
+		__u32 fd;
+		__u16 events, revents;
+	} polled[2];
+
+	if (call->arg2 > POLL_PIPES_MAX ||
+	    bpf_probe_read_user(polled, sizeof(polled), (void *)call->arg1))
+		return false;
+	return cause_of_fd(task, polled[0].fd) == OFF_CPU_CAUSE_pipe &&
+	       cause_of_fd(task, polled[1].fd) == OFF_CPU_CAUSE_pipe;
+}
+
 /*
  * Clients wait for their server with poll() of a single descriptor: the descriptor's type is the
  * cause. A server that polls its listener (socketserver.serve_forever()) is idle, as in accept().
- * poll() without descriptors is a sleep; poll() of several, and epoll, are an idle event loop.
+ * poll() without descriptors is a sleep; poll() of several that are no child's pipes, and epoll,
+ * are an idle event loop.
  */
 static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_call *call,
 					  __u8 *ret_idle)
@@ -56,6 +75,8 @@ static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_
 		*ret_idle = cause == OFF_CPU_CAUSE_net && socket_listens(file);
 		return cause == OFF_CPU_CAUSE_other ? OFF_CPU_CAUSE_poll : cause;
 	}
+	if (polls_pipes(task, call))
+		return OFF_CPU_CAUSE_pipe;
 	*ret_idle = 1;
 	return OFF_CPU_CAUSE_poll;
 }

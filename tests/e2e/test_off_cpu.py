@@ -33,6 +33,8 @@ KINDS = {
     "epoll": ("poll", {"epoll_wait", "epoll_pwait"}, 1),
     "select": ("poll", {"select", "pselect6"}, 1),
     "pipe": ("pipe", {"read"}, 0),
+    "output": ("pipe", {"poll", "ppoll"}, 0),
+    "trigger": ("poll", {"poll", "ppoll"}, 1),
     "child": ("child", {"wait4"}, 0),
     "filelock": ("lock", {"flock"}, 0),
     "recordlock": ("lock", {"fcntl"}, 0),

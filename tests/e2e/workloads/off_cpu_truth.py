@@ -113,6 +113,30 @@ class Pipe:
         os.write(self.write_end, b"x")
 
 
+class Output(Pipe):
+    """Of a child and of its errors, as subprocess.run(capture_output=True) reads them."""
+
+    def wait(self):
+        self.errors = getattr(self, "errors", None) or os.pipe()
+        poll = select.poll()
+        for end in self.errors[0], self.read_end:
+            poll.register(end, select.POLLIN)
+        poll.poll()
+        os.read(self.read_end, 1)
+
+
+class Trigger(Tcp):
+    """Of a server with poll(): a pipe that wakes it, and sockets."""
+
+    def wait(self):
+        self.trigger = getattr(self, "trigger", None) or os.pipe()
+        poll = select.poll()
+        for end in self.trigger[0], self.read_end:
+            poll.register(end, select.POLLIN)
+        poll.poll()
+        self.read_end.recv(1)
+
+
 class Child:
     waker = False
 
@@ -201,7 +225,7 @@ class Stat:
         os.stat(self.folder)
 
 
-KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Listener, Epoll, Select, Pipe, Child,
+KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Listener, Epoll, Select, Pipe, Output, Trigger, Child,
                                                FileLock, RecordLock, Semaphore, Stat)}
 
 
