@@ -5,7 +5,10 @@ SELECT
     generation,
     collected,
     frozen_threads,
-    -- place: of the trigger
+    -- of the trigger
+    arrayMap(stack ->
+#include "explain/place.inc"
+        , [py_stack])[1] AS place,
 #include "explain/event.inc"
 FROM ebpf_gc_pause
 WHERE pid = {pid:UInt32}

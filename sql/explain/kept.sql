@@ -1,10 +1,15 @@
 -- Waits for the GIL between two times of the threads that accept a process's connections, with the holder at the begin and the
 -- holder's Python code, for `underspan explain`. Only the first thread and threads that accepted a connection in that time,
--- without threads that serve requests. Places: the innermost known function, with the last two names of the file.
+-- without threads that serve requests. Places: see place.inc.
 SELECT
     tid,
     thread_name,
-#include "explain/held.inc"
+    holder_tid AS by_tid,
+    holder_thread_name AS by_name,
+    arrayMap(stack ->
+#include "explain/place.inc"
+        , [holder_py_stack])[1] AS place,
+#include "explain/event.inc"
 FROM ebpf_gil_wait
 WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
     AND (tid = {pid:UInt32} OR tid IN

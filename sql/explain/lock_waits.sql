@@ -7,6 +7,9 @@ SELECT
 #include "offcpu/lock.inc"
     waker_tid AS by_tid,
     waker_thread_name AS by_name,
+    arrayMap(stack ->
+#include "explain/place.inc"
+        , [py_stack])[1] AS place,
 #include "explain/event.inc"
 FROM ebpf_off_cpu
 WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}

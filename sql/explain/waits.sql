@@ -1,11 +1,16 @@
 -- Waits of a span's thread of a millisecond and longer, for `underspan explain`: for the GIL, with holder and the holder's
--- Python code, and further waits off the CPU, with the waiting code. Places: the innermost known function, with the last two
--- names of the file. lock: the address, if known.
+-- Python code, and further waits off the CPU, with the waiting code. Places: see place.inc. lock: the
+-- address, if known.
 SELECT * FROM
 (
     SELECT
         'gil' AS cause, '' AS lock,
-#include "explain/held.inc"
+        holder_tid AS by_tid,
+        holder_thread_name AS by_name,
+        arrayMap(stack ->
+#include "explain/place.inc"
+            , [holder_py_stack])[1] AS place,
+#include "explain/event.inc"
     FROM ebpf_gil_wait
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
         AND host = {host:String} AND container_id = {container_id:String}
@@ -18,6 +23,9 @@ SELECT * FROM
 #include "offcpu/lock.inc"
         waker_tid AS by_tid,
         waker_thread_name AS by_name,
+        arrayMap(stack ->
+#include "explain/place.inc"
+            , [py_stack])[1] AS place,
 #include "explain/event.inc"
     FROM ebpf_off_cpu
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND ebpf_off_cpu.cause != 'gil'

@@ -252,6 +252,59 @@ def test_the_line_that_kept_the_loop(ask):
     assert "event loop did not poll: sleep, in report (shop/api.py:12)" in said and "fix: in report (shop/api.py:12), which kept" in said and "not_its" not in said
 
 
+def test_the_applications_line(ask):
+    """Where the innermost function is a library's, the application's line that called it is named, too; the holders of a lock by place
+    may have been called from several lines."""
+    site = "/srv/venv/lib/python3.11/site-packages"
+    stack = ["Condition.wait (/usr/lib/python3.11/threading.py:324)", f"QueuePool._do_get ({site}/sqlalchemy/pool/impl.py:124)",
+             "orders (/srv/app/shop/api.py:31)", "serve (/srv/app/shop/main.py:5)", "<module> (/usr/bin/gunicorn:8)"]
+    ask.row("off_cpu", 20, 300, cause="lock", py_stack=stack, waker_tid=30, waker_thread_name="worker-3")
+    ask.request(10, {"lock": 300, "cpu": 12})
+    lock = causes(ask)["lock"]
+    assert lock["said"] == ("the thread waited for another thread (a condition, an event, a queue or a future), in Condition.wait (python3.11/threading.py:324), "
+                            "called from orders (shop/api.py:31); thread worker-3 ended the wait")
+    assert "a larger pool" in lock["fix"] and "holding" not in lock["fix"]
+    # nobody ended it
+    ask.row("off_cpu", 1020, 300, cause="lock", py_stack=stack)
+    ask.request(1010, {"lock": 300, "cpu": 12}, request_id=78)
+    lock = causes(ask, "78")["lock"]
+    assert lock["said"].endswith("no thread is known to have ended it: a time-out ends such a wait, too") and lock["fix"] == ""
+    # no row: no evidence for a remedy
+    ask.request(2010, {"lock": 300, "cpu": 12}, request_id=79)
+    assert causes(ask, "79")["lock"]["said"] == "the thread waited for a lock or for another thread" and causes(ask, "79")["lock"]["fix"] == ""
+    # a lock without an address, taken in two lines of the application
+    taken = [["Handler.acquire (/usr/lib/python3.11/logging/__init__.py:927)", f"{line} (/srv/app/shop/api.py:{i})"] for i, line in enumerate(("pay", "refund"))]
+    ask.row("off_cpu", 3020, 300, cause="lock", py_stack=taken[0], waker_tid=30, waker_thread_name="worker-3")
+    ask.row("off_cpu", 3010, 110, cause="lock", py_stack=taken[1], tid=30, thread_name="worker-3", waker_tid=31, waker_thread_name="worker-4")
+    ask.row("off_cpu", 3130, 180, cause="disk", py_stack=["emit (/srv/app/shop/log.py:3)"], tid=30)
+    ask.request(3010, {"lock": 300, "cpu": 12}, request_id=80)
+    lock = causes(ask, "80")["lock"]
+    assert "in Handler.acquire (logging/__init__.py:927), called from pay (shop/api.py:0); 2 threads had it in turn, longest worker-3 (200.0 ms, 180.0 of it disk, in emit (shop/log.py:3))" in lock["said"]
+    assert "holding that lock" in lock["fix"]
+    # the line that called json.dumps() and held the GIL; code that only libraries and scripts have called
+    ask.row("gil_wait", 4020, 120, holder_tid=9, holder_thread_name="pdf", holders=[{"tid": 9, "ns": 110_000_000, "thread_name": "pdf"}],
+            holder_py_stack=["JSONEncoder.iterencode (/usr/lib/python3.11/json/encoder.py:258)", "export (/srv/app/shop/api.py:47)"])
+    ask.row("loop_stall", 4200, 120, loop="asyncio", net_ns=120_000_000, py_stack=["SocketIO.readinto (/usr/lib/python3.11/socket.py:706)", *stack[-1:]])
+    ask.request(4010, {"cpu": 12, "gil": 120}, request_id=81)
+    assert causes(ask, "81")["gil"]["said"].endswith("in JSONEncoder.iterencode (json/encoder.py:258), called from export (shop/api.py:47)")
+    ask.request(4190, {"queue": 120, "cpu": 5}, request_id=82, model="loop")
+    assert causes(ask, "82")["loop_blocked"]["fix"].startswith("in SocketIO.readinto (python3.11/socket.py:706), which kept the event loop for 120.0 ms")
+
+
+def test_a_peer_that_is_not_known(ask):
+    """A socket that is not connected (UDP) has no address: none is named, and no remedy for it."""
+    ask.request(10, {"net": 300, "cpu": 5}, net_peer_ip="::ffff:0.0.0.0", net_peer_port=0, net_peer_ns=300_000_000)
+    assert causes(ask)["net"]["said"] == "the thread waited for sockets" and causes(ask)["net"]["fix"] == ""
+    assert "0.0.0.0" not in text(ask, "77") and "0.0.0.0" not in ask.command("requests", "--since=2h").stdout
+
+
+def test_a_coroutine_that_waits_for_a_pool(ask):
+    ask.request(10, {"await": 300, "cpu": 5}, model="loop")
+    ask.request(1010, {"await": 300, "cpu": 5}, request_id=78, model="loop", not_measured=["work_elsewhere"])
+    assert causes(ask)["await"]["said"].endswith("the event loop was idle")
+    assert causes(ask, "78")["await"]["said"].endswith("or it waited until one of their pool was free (how long each was not measured)")
+
+
 def test_the_machine_and_the_client(ask):
     ask.row("cpu_throttle", 20, 90, tid=0, cgroup="/pod-a", quota_us=50_000, period_us=100_000, throttled_ns=90_000_000)
     ask.request(10, {"cpu": 50, "throttled": 90, "runq": 60, "lock": 10, "client_slow": 200})

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "commands/explain/cause.h"
+#include "commands/explain/locks.h"
 #include "commands/explain/timeline.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -151,6 +152,14 @@ static void add_queue(const json_t *r, struct cause *c)
 			 explain_text(queue, "lock"));
 }
 
+/* Where the GIL has no probe. */
+static const char *gil_included(const json_t *r)
+{
+	return explain_has(r, "gil_ms") ? ""
+					: " (waits for the GIL are not measured separately "
+					  "here and may be included)";
+}
+
 /* "; 5 threads had it in turn, longest X (120.7 ms, 120.1 of it sleep, in PLACE)" */
 static void add_lock_holder(const json_t *r, struct cause *c)
 {
@@ -175,19 +184,43 @@ static void add_lock_holder(const json_t *r, struct cause *c)
 		 explain_ms(holder, "held_ms"), meanwhile);
 }
 
+/* A wait for a message; ended by a thread, or by nobody: its time was up. */
+static void lock_message(const json_t *r, struct cause *c, const json_t *wait)
+{
+	size_t n;
+
+	SAY(c,
+	    "the thread waited for another thread (a condition, an event, a queue or a future)%s%s",
+	    place_of(json_object_get(r, "waits"), "lock").text, gil_included(r));
+	n = strlen(c->said);
+	if (explain_number(wait, "by_tid"))
+		snprintf(c->said + n, sizeof(c->said) - n, "; thread %.60s ended the wait",
+			 thread_label(wait, "by_tid", "by_name").text);
+	else
+		snprintf(c->said + n, sizeof(c->said) - n,
+			 "; no thread is known to have ended it: a time-out ends such a wait, too");
+	if (explain_number(wait, "by_tid") && explain_has(r, "gil_ms"))
+		FIX(c,
+		    "if it waited for a pool's connection or thread, a larger pool; otherwise less "
+		    "work in what it waited for");
+}
+
 static void lock(const json_t *r, struct cause *c)
 {
+	const json_t *wait = lock_longest_wait(r);
+
 	c->name = explain_is_loop(r) ? "loop_blocked" : "lock";
-	SAY(c, "the thread waited for a lock%s%s",
-	    place_of(json_object_get(r, "waits"), "lock").text,
-	    explain_has(r, "gil_ms") ? ""
-				     : " (waits for the GIL are not measured separately here and "
-				       "may be included)");
-	add_lock_holder(r, c);
-	add_queue(r, c);
+	if (wait && lock_is_message(wait)) {
+		lock_message(r, c, wait);
+	} else {
+		SAY(c, "the thread waited for a lock%s%s%s", wait ? "" : " or for another thread",
+		    place_of(json_object_get(r, "waits"), "lock").text, gil_included(r));
+		add_lock_holder(r, c);
+		add_queue(r, c);
+	}
 	if (explain_is_loop(r))
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
-	else if (explain_has(r, "gil_ms"))
+	else if (explain_has(r, "gil_ms") && wait && !lock_is_message(wait))
 		FIX(c, "do less while holding that lock, or provide more of the guarded "
 		       "resource (a larger pool of connections)");
 }
@@ -204,12 +237,26 @@ static void loop_busy(const json_t *r, struct cause *c)
 	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 
+static bool lacks(const json_t *r, const char *reason)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "not_measured"), i, item) {
+		if (!strcmp(json_string_value(item) ?: "", reason))
+			return true;
+	}
+	return false;
+}
+
 static void await(const json_t *r, struct cause *c)
 {
-	(void)r;
 	c->name = "await";
-	SAY(c, "the coroutine awaited a service, a timer or a thread, and the event loop was "
-	       "idle");
+	SAY(c,
+	    "the coroutine awaited a service, a timer or a thread, and the event loop was idle%s",
+	    lacks(r, "work_elsewhere") ? "; other threads worked for it, or it waited until one "
+					 "of their pool was free (how long each was not measured)"
+				       : "");
 }
 
 /* ---- the machine ---- */
@@ -257,7 +304,7 @@ static void net(const json_t *r, struct cause *c)
 	if (blocks_loop(r, c, "a socket", "net"))
 		return;
 	c->name = "net";
-	if (explain_ms(r, "net_peer_ms") > 0)
+	if (explain_has_peer(r))
 		SAY(c, "the thread waited for sockets, %.1f ms of it for %.60s port %lld%s",
 		    explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
 		    (long long)explain_number(r, "net_peer_port"),
@@ -265,8 +312,9 @@ static void net(const json_t *r, struct cause *c)
 	else
 		SAY(c, "the thread waited for sockets%s",
 		    place_of(json_object_get(r, "waits"), "net").text);
-	FIX(c, "ask that peer less often or for less data; ebpf_tcp_loss shows whether the "
-	       "network lost packets");
+	if (explain_has_peer(r))
+		FIX(c, "ask that peer less often or for less data; ebpf_tcp_loss shows whether the "
+		       "network lost packets");
 }
 
 /* Without a remedy; `what` names the object of the wait. */

@@ -17,17 +17,27 @@ static int64_t length_us(const json_t *wait)
 	return explain_number(wait, "end_us") - explain_number(wait, "begin_us");
 }
 
-static const json_t *longest_lock_wait(const json_t *waits)
+const json_t *lock_longest_wait(const json_t *request)
 {
 	const json_t *wait, *longest = NULL;
 	size_t i;
 
-	json_array_foreach (waits, i, wait) {
+	json_array_foreach (json_object_get(request, "waits"), i, wait) {
 		if (!strcmp(explain_text(wait, "cause"), "lock") &&
 		    (!longest || length_us(wait) > length_us(longest)))
 			longest = wait;
 	}
 	return longest;
+}
+
+/* Innermost functions of places: callers may differ. */
+static bool is_same_function(const char *a, const char *b)
+{
+	const char *caller = strstr(a, EXPLAIN_CALLED_FROM);
+	size_t n = caller ? (size_t)(caller - a) : strlen(a);
+
+	return !strncmp(a, b, n) &&
+	       (!b[n] || !strncmp(b + n, EXPLAIN_CALLED_FROM, strlen(EXPLAIN_CALLED_FROM)));
 }
 
 /* By address; where an address is not known, by the place, which may have several locks. */
@@ -40,7 +50,7 @@ static bool is_same_lock(const json_t *row, const json_t *wait)
 	if (*lock && *wanted)
 		return !strcmp(lock, wanted);
 	return *explain_text(wait, "place") &&
-	       !strcmp(explain_text(row, "place"), explain_text(wait, "place"));
+	       is_same_function(explain_text(row, "place"), explain_text(wait, "place"));
 }
 
 /* The last wait of a thread for a lock that ended within (from, to): then the thread had the lock.
@@ -80,11 +90,18 @@ static const json_t *did_meanwhile(const json_t *rows, long long tid, int64_t fr
 	return longest;
 }
 
-/* A wait for a message of another thread: nobody holds it. */
-static bool is_message(const char *place)
+bool lock_is_message(const json_t *wait)
 {
-	return strstr(place, "/threading.py:") || strstr(place, "/queue.py:") ||
-	       strstr(place, "/_base.py:");
+	const char *place = explain_text(wait, "place"), *end = strchr(place, ')');
+	const char *const files[] = { "/threading.py:", "/queue.py:", "/_base.py:" };
+
+	for (size_t i = 0; end && i < ARRAY_SIZE(files); i++) {
+		const char *file = strstr(place, files[i]);
+
+		if (file && file < end)
+			return true;
+	}
+	return false;
 }
 
 /* Keeps the longest first: the others are few. */
@@ -114,12 +131,11 @@ static json_t *holder_of(const json_t *rows, const json_t *released, int64_t fro
 json_t *lock_holders(const json_t *request)
 {
 	const json_t *rows = json_object_get(request, "lock_waits");
-	const json_t *wait = longest_lock_wait(json_object_get(request, "waits"));
-	const json_t *first = wait;
+	const json_t *wait = lock_longest_wait(request), *first = wait;
 	int64_t from_us = explain_number(wait, "begin_us"), to_us = explain_number(wait, "end_us");
 	json_t *holders = json_array();
 
-	if (!wait || is_message(explain_text(wait, "place")))
+	if (!wait || lock_is_message(wait))
 		return holders;
 	for (int n = 0; holders && wait && explain_number(wait, "by_tid") && n < HOLDERS_MAX; n++) {
 		const json_t *taken = taken_by(rows, explain_number(wait, "by_tid"), first, from_us,
@@ -141,15 +157,14 @@ json_t *lock_holders(const json_t *request)
 json_t *lock_queue(const json_t *request)
 {
 	const json_t *rows = json_object_get(request, "lock_waits"), *row;
-	const json_t *wait = longest_lock_wait(json_object_get(request, "waits"));
+	const json_t *wait = lock_longest_wait(request);
 	int64_t from_us = explain_number(wait, "begin_us"), to_us = explain_number(wait, "end_us");
 	AUTO_FREE int64_t *begins = calloc(json_array_size(rows) + 1, sizeof(*begins));
 	AUTO_FREE int64_t *ends = calloc(json_array_size(rows) + 1, sizeof(*ends));
 	int64_t at_us;
 	size_t i, n = 0;
 
-	if (!begins || !ends || !wait || !*explain_text(wait, "lock") ||
-	    is_message(explain_text(wait, "place")))
+	if (!begins || !ends || !wait || !*explain_text(wait, "lock") || lock_is_message(wait))
 		return json_null();
 	json_array_foreach (rows, i, row) {
 		if (!is_same_lock(row, wait) || explain_overlap_us(row, from_us, to_us) <= 0)

@@ -4,7 +4,15 @@
 #define UNDERSPAN_COMMANDS_EXPLAIN_LOCKS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+/* The longest wait for a lock among "waits" of a request; NULL: none has a row. */
+const json_t *lock_longest_wait(const json_t *request);
+
+/* A wait in Condition.wait(), Queue.get() and the like: for a message of another thread, nobody
+ * holds it. */
+bool lock_is_message(const json_t *wait);
 
 /*
  * Of the longest wait for a lock among "waits" of a request, by "lock_waits", rows of

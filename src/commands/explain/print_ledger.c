@@ -45,7 +45,7 @@ static void print_part(const struct picture *p, const json_t *r, const char *nam
 	char label[LABEL_MAX];
 
 	snprintf(label, sizeof(label), "%.60s", part ? part->words : name);
-	if (!strcmp(name, "net") && explain_ms(r, "net_peer_ms") > 0)
+	if (!strcmp(name, "net") && explain_has_peer(r))
 		snprintf(label, sizeof(label), "network, %.1f ms of it: %.60s port %lld",
 			 explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
 			 (long long)explain_number(r, "net_peer_port"));

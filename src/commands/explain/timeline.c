@@ -49,6 +49,12 @@ bool explain_is_loop(const json_t *request)
 	       explain_number(request, "on_loop") != 0;
 }
 
+bool explain_has_peer(const json_t *request)
+{
+	return explain_ms(request, "net_peer_ms") > 0 &&
+	       explain_number(request, "net_peer_port") != 0;
+}
+
 /* ---- lines of the timeline ---- */
 
 void print_wrapped(const struct picture *p, const char *label, int indent)

@@ -11,6 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* In places, between the innermost function and the application's: sql/explain/place.inc. */
+#define EXPLAIN_CALLED_FROM ", called from "
+
 enum { BAR_WIDTH = 20, LABEL_MAX = 512, LINES_MAX = 200, COLUMNS = 80 };
 
 /* A column of a row: "" if missing or not text; 0 if missing, NULL or not a number. */
@@ -24,6 +27,10 @@ int64_t explain_overlap_us(const json_t *row, int64_t from_us, int64_t to_us);
 
 /* Is the thread of a request of the ledger an event loop? */
 bool explain_is_loop(const json_t *request);
+
+/* Is the peer of the longest waits for sockets known? A socket that is not connected (UDP) has
+ * none. */
+bool explain_has_peer(const json_t *request);
 
 /* Time range of the timeline. */
 struct picture {

@@ -140,7 +140,7 @@ static void add_peer(char *line, const json_t *row)
 {
 	const char *ip = report_text(row, "net_peer_ip");
 
-	if (report_number(row, "net_peer_ns") > 0 && *ip && strcmp(ip, "::") != 0)
+	if (report_number(row, "net_peer_ns") > 0 && *ip && report_number(row, "net_peer_port") > 0)
 		snprintf(line + strlen(line), TEXT_MAX - strlen(line),
 			 strchr(short_ip(ip), ':') ? " (mostly [%.64s]:%.0f)"
 						   : " (mostly %.64s:%.0f)",

@@ -63,7 +63,7 @@ function waterfall(r) {
 }
 
 function peerOf(r, part) {
-  return part === "net" && r.net_peer_ms > 0 ? ` (${ms(r.net_peer_ms)} ms of it: ${r.net_peer_ip} port ${r.net_peer_port})` : "";
+  return part === "net" && r.net_peer_ms > 0 && number(r.net_peer_port) ? ` (${ms(r.net_peer_ms)} ms of it: ${r.net_peer_ip} port ${r.net_peer_port})` : "";
 }
 
 function phasesOf(r) {
