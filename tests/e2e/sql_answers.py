@@ -84,8 +84,15 @@ def threads(known, now):
         sampled = sampled or (overlap > 0 and r["weight"] > 1)
     share = sum(held.values()) / (len(held) * (end - begin))
     assert share > 0
-    return [[len(held), int(any(r["tid"] == 91 and r["model"] == "loop" for r in rows)), share,
+    return [[len(held), int(is_loop([r for r in rows if r["tid"] == 91])), share,
              int(share >= 0.75 if sampled else min(held.values()) >= (end - begin) / 2)]]
+
+
+def is_loop(rows):
+    """Requests of a thread: from one on, all are a loop's, or nine of ten are."""
+    times = {model: [r["start_time"] for r in rows if r["model"] == model] for model in ("loop", "thread")}
+    loop, thread = times["loop"], times["thread"]
+    return bool(loop) and (not thread or max(thread) < min(loop) or 10 * len(thread) <= len(loop))
 
 
 def kept(known, now):

@@ -227,6 +227,11 @@ def test_a_call_that_blocks_a_loop(ask):
     assert "blocked the event loop's thread (a sleep)" in causes(ask, "76")["loop_blocked"]["said"] and "event loop 8" in text(ask, "76")
     ask.request(400, {"sleep": 60, "cpu": 1}, request_id=75, tid=9)
     assert list(causes(ask, "75")) == ["sleep"]
+    # a handler that ran a loop of its own for a while does not make its thread one
+    ask.request(2000, {"sleep": 60, "cpu": 1}, request_id=81, tid=20)
+    ask.request(2200, {"await": 60, "cpu": 1}, request_id=82, tid=20, model="loop")
+    ask.request(2400, {"sleep": 60, "cpu": 1}, request_id=83, tid=20)
+    assert [list(causes(ask, word)) for word in ("81", "82", "83")] == [["sleep"], ["await"], ["sleep"]]
     ask.request(15, {"queue": 290, "cpu": 2}, request_id=78, model="loop")
     assert "the event loop did not read it" in causes(ask, "78")["loop_blocked"]["said"]
     assert "event loop 8" in text(ask, "78")
