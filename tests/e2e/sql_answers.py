@@ -96,12 +96,14 @@ def is_loop(rows):
 
 
 def kept(known, now):
-    """Waits for the GIL of process 90, by the first thread, which serves no requests."""
+    """Waits for the GIL of process 90, by the first thread, which serves no requests, and by the thread 91 after its requests."""
     begin = now - 60 * HOUR - 600 * SECOND
-    lines, serving = [], {r["tid"] for r in of_process(known, 90, "ledger-1") if begin < r["start_time"] <= now}
-    assert 91 in serving
+    served = [r for r in of_process(known, 90, "ledger-1") if begin < r["start_time"] <= now]
+    lines, serving, last = [], {r["tid"] for r in served}, max(r["end_time"] for r in served if r["tid"] == 91)
     for r in known["ebpf_gil_wait"]:
-        if (r["host"], r["container_id"], r["pid"]) != ("ledger-1", "", 90) or r["tid"] != 90 or 90 in serving:
+        if (r["host"], r["container_id"], r["pid"]) != ("ledger-1", "", 90):
+            continue
+        if not (r["tid"] == 90 and 90 not in serving or r["tid"] == 91 and r["start_time"] >= last):
             continue
         if now - 60 * HOUR - 60 * SECOND < r["start_time"] <= now and r["end_time"] >= now - 60 * HOUR:
             frame = next((f for f in r["holder_py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/")
@@ -268,7 +270,7 @@ EXPLAIN |= {
     "meanwhile.sql": (None, {**PROCESS, **NO_REQUEST, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, meanwhile),
     "threads.sql": (None, {**PROCESS, **NO_REQUEST, "pid": 90, "tid": 91, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 5 * HOUR,
                            "to_us": lambda now: now - 5 * HOUR + 20 * SECOND}, threads),
-    "kept.sql": (None, {**PROCESS, "pid": 90, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, kept),
+    "kept.sql": (None, {**PROCESS, **NO_REQUEST, "pid": 90, "tid": 91, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, kept),
     "stalls.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, stalls),
     "holders.sql": (f"SELECT tid, held_ms, place FROM ({file('holders.sql')})", {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, holders)}
 OF_DAYS = {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}

@@ -189,6 +189,13 @@ def test_the_thread_that_accepts_waited_for_the_gil(ask):
     ask.row("gil_wait", 1000, 80, tid=7, holder_tid=9)
     [cause] = causes(ask, "78").values()
     assert cause["cause"] == "accept_queue" and cause["said"].endswith("of that time: the cause is not known") and cause["fix"] == ""
+    # of the thread that was to read it, after its request before
+    ask.request(3000, {"cpu": 5}, request_id=80, pid=18, tid=8)
+    ask.row("gil_wait", 3020, 170, pid=18, thread_name="worker-1", holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"])
+    ask.row("gil_wait", 3030, 80, pid=18, tid=18, thread_name="MainThread", holder_tid=9)  # at the same time, not more
+    ask.request(3010, {"queue": 180, "cpu": 5}, request_id=81, pid=18, tid=8)
+    assert causes(ask, "81")["gil_before"]["said"] == ("the request had arrived, and no thread read it: thread worker-1, which was to read it, waited for the GIL "
+                                                       "170.0 ms of that; the longest holder was thread pdf, in render (pdf/draw.py:7)")
     # of a thread that serves requests: not a wait of the accepting thread
     ask.row("gil_wait", 2000, 180, tid=7, pid=17, holder_tid=9)
     ask.request(1900, {"cpu": 10, "gil": 280}, request_id=75, pid=17, tid=7)
@@ -202,6 +209,18 @@ def test_a_collection_of_another_thread(ask):
     found = causes(ask)
     assert list(found) == ["gc_sibling", "cpu"] and "gc.freeze()" in found["gc_sibling"]["fix"]
     assert "generation 2, thread worker-9, triggered by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
+
+
+@pytest.mark.parametrize("model", ["thread", "loop"])
+def test_a_collection_before_the_read(ask, model):
+    """It stops the thread that would accept or read the request, whether or not a wait for the GIL is known."""
+    ask.row("gc_pause", 20, 260, tid=9, generation=2, thread_name="worker-9", py_stack=["load (/srv/app/shop/cache.py:12)"])
+    ask.row("loop_stall", 20, 262, loop="asyncio", gil_ns=260_000_000, py_stack=["handle (/srv/app/shop/api.py:12)"])
+    ask.request(10, {"accept_queue": 100, "queue": 180, "cpu": 5}, model=model)
+    accept, queue = answer(ask, "77")["requests"][0]["causes"][::-1]
+    for cause, waited, ms in (accept, "the connection waited in the listener's accept queue", 90), (queue, "the request had arrived, and", 170):
+        assert cause["cause"] == "gc_before" and cause["said"].startswith(waited) and "gc.freeze()" in cause["fix"], cause
+        assert f"stopped the process {ms}.0 ms of that; the longest: generation 2, thread worker-9, triggered by load (shop/cache.py:12)" in cause["said"]
 
 
 def test_the_gil_held_by(ask):

@@ -7,11 +7,12 @@
 
 #include "commands/explain/timeline.h"
 
-/* The interval of `list` that covers most of [from, to), with the sum of all. */
+/* The interval of `list`, by begin, that covers most of [from, to), with the time that any covers.
+ */
 static const json_t *longest_of(const json_t *list, int64_t from_us, int64_t to_us, double *ret_ms)
 {
 	const json_t *item, *longest = NULL;
-	int64_t sum = 0, most = 0;
+	int64_t sum = 0, most = 0, end_us = from_us;
 	size_t i;
 
 	json_array_foreach (list, i, item) {
@@ -19,27 +20,32 @@ static const json_t *longest_of(const json_t *list, int64_t from_us, int64_t to_
 
 		if (us <= 0)
 			continue;
-		sum += us;
 		longest = us > most ? item : longest;
 		most = us > most ? us : most;
+		us = explain_overlap_us(item, end_us, to_us);
+		if (us > 0) {
+			sum += us;
+			end_us = explain_number(item, "end_us");
+		}
 	}
-	*ret_ms = (double)(sum < to_us - from_us ? sum : to_us - from_us) / 1000;
+	*ret_ms = (double)sum / 1000;
 	return longest;
 }
 
-/* Longest wait for the GIL in [from, to) of a thread that only accepts connections. */
+/* Longest wait for the GIL in [from, to) of a thread that accepts or was to read: kept.sql. */
 static const json_t *longest_kept(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
 {
 	return longest_of(json_object_get(r, "kept"), from_us, to_us, ret_ms);
 }
 
-/* The collection that covers most of [from, to), with the sum of all. */
+/* The collection that covers most of [from, to), with the time of all. */
 static const json_t *longest_gc(const json_t *r, int64_t from_us, int64_t to_us, double *ret_ms)
 {
 	return longest_of(json_object_get(r, "gc"), from_us, to_us, ret_ms);
 }
 
-/* Reports collections that stopped the accepting thread half of [from, to) or more. */
+/* Reports collections that stopped the process, so also the accepting thread, half of [from, to) or
+ * more. */
 static bool kept_by_gc(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
 		       const char *what)
 {
@@ -59,7 +65,10 @@ static bool kept_by_gc(const json_t *r, struct cause *c, int64_t from_us, int64_
 	return true;
 }
 
-/* Reports a thread that only accepts connections and waited for the GIL most of [from, to). */
+/*
+ * Reports a collection, or a thread that waited for the GIL most of [from, to): one that only
+ * accepts connections, or the request's own thread, on its way to read the request.
+ */
 static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
 			const char *what)
 {
@@ -67,14 +76,16 @@ static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64
 	const json_t *wait = longest_kept(r, from_us, to_us, &ms);
 	const char *place = explain_text(wait, "place");
 
-	if (ms * 2 < c->ms)
-		return false;
 	if (kept_by_gc(r, c, from_us, to_us, what))
 		return true;
+	if (ms * 2 < c->ms)
+		return false;
 	c->name = "gil_before";
-	SAY(c, "%s: thread %.60s, which accepts connections, waited for the GIL %.1f ms of that%s",
-	    what, thread_label(wait, "tid", "thread_name").text, ms,
-	    explain_number(wait, "by_tid") ? "" : "; the holder is not known");
+	SAY(c, "%s: thread %.60s, which %s, waited for the GIL %.1f ms of that%s", what,
+	    thread_label(wait, "tid", "thread_name").text,
+	    explain_number(wait, "tid") == explain_number(r, "tid") ? "was to read it"
+								    : "accepts connections",
+	    ms, explain_number(wait, "by_tid") ? "" : "; the holder is not known");
 	if (!explain_number(wait, "by_tid"))
 		return true;
 	snprintf(c->said + strlen(c->said), sizeof(c->said) - strlen(c->said),
@@ -139,15 +150,19 @@ static bool kept_by_requests(const json_t *r, const json_t *busy, struct cause *
 
 void cause_queue(const json_t *r, struct cause *c)
 {
-	static const char waited[] = "the request had arrived, and no thread read it";
+	static const char waited[] = "the request had arrived, and no thread read it",
+			  unread[] = "the request had arrived, and the event loop did not read it";
 	int64_t read = explain_number(r, "handled_us") -
-		       (int64_t)(explain_ms(r, "pool_wait_ms") * 1000);
+		       (int64_t)(explain_ms(r, "pool_wait_ms") * 1000),
+		since = read - (int64_t)(c->ms * 1000);
 
 	if (explain_is_loop(r)) {
+		if (kept_by_gc(r, c, since, read, unread))
+			return;
 		c->name = "loop_blocked";
-		SAY(c, "the request had arrived, and the event loop did not read it");
+		SAY(c, "%s", unread);
 		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
-	} else if (!kept_by_gil(r, c, read - (int64_t)(c->ms * 1000), read, waited)) {
+	} else if (!kept_by_gil(r, c, since, read, waited)) {
 		c->name = kept_by_requests(r, json_object_get(r, "queue_threads"), c, waited)
 				  ? "threads_missing"
 				  : "queue";
@@ -160,6 +175,8 @@ void cause_accept_queue(const json_t *r, struct cause *c)
 	int64_t from = explain_number(r, "from_us");
 
 	if (explain_is_loop(r)) {
+		if (kept_by_gc(r, c, from, from + (int64_t)(c->ms * 1000), waited))
+			return;
 		c->name = "workers_missing";
 		SAY(c, "%s: the event loop did not accept it", waited);
 		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
