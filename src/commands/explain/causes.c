@@ -253,7 +253,7 @@ static void await(const json_t *r, struct cause *c)
 {
 	c->name = "await";
 	SAY(c,
-	    "the coroutine awaited a service, a timer or a thread, and the event loop was idle%s",
+	    "the coroutine awaited a service, a timer, a thread or the rest of the request, and the event loop was idle%s",
 	    lacks(r, "work_elsewhere") ? "; other threads worked for it, or it waited until one "
 					 "of their pool was free (how long each was not measured)"
 				       : "");
