@@ -242,6 +242,15 @@ def lock_waits(known, now):
     return sorted(lines, key=lambda line: (line[8], line[0]))
 
 
+def sampled(known, now):
+    shifts = {}
+    for r in known["ebpf_agent"]:
+        if r["host"] == "web-3" and r["tracker"] in ("gc_pause", "gil_wait", "loop_stall", "off_cpu") and r["start_time"] < now and r["end_time"] > now - 8 * 60 * SECOND:
+            shifts[r["tracker"]] = max(r["skip_shift"], shifts.get(r["tracker"], 0))
+    assert shifts and max(shifts.values()) > 0
+    return [[tracker, 1 << shift] for tracker, shift in sorted(shifts.items()) if shift]
+
+
 def spans(known, now):
     """Delivered twice each."""
     at = now - 10 * HOUR
@@ -278,6 +287,7 @@ SPANS = sql_spans.SCENARIOS.index(sql_spans.delivered_twice) * 10 + 310
 EXPLAIN |= {
     # 5007 was refused, and then it was not
     "refused.sql": (None, {**OF_DAYS, "host_pid": 6000, "from_us": lambda now: now - 10 * SECOND}, lambda known, now: [["gc_pause", "free-threaded"]]),
+    "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),

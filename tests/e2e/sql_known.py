@@ -334,7 +334,8 @@ class Maker:
                                 "agent_ns", "bpf_ns", "queued_rows", "spooled_rows", "read_fail")}
                         thinned = host == "web-3" and self.now - at < 10 * MINUTE
                         row |= {"host": host, "version": "1", "tracker": tracker, "start_time": at, "end_time": min(at + 10 * SECOND, self.now),
-                                "sampled": 0 if host == "shop-1" else row["sampled"], "sampling_level": 3 if thinned and tracker == "gc_pause" else 0, "skip_shift": 1 if thinned and tracker == "handoff" else 0}
+                                "sampled": 0 if host == "shop-1" else row["sampled"], "sampling_level": 3 if thinned and tracker == "gc_pause" else 0,
+                                "skip_shift": (tracker == "handoff") + 2 * (tracker == "gc_pause") if thinned else 0}
                         yield row
                         at += 10 * SECOND
 

@@ -401,3 +401,18 @@ def test_without_the_spans_table(tmp_path):
             [request] = answer(ask, word)["requests"]
             assert request["queue_ms"] == 50 and request["span_id"] == "" and request["no_span"] == "no server span has its traceparent"
         assert "no view otel_span" in ask.command("explain", trace_id(2)).stderr
+
+
+def test_rows_that_the_governor_left_out(ask):
+    """The parts are exact; the code of a long wait may have no row. Nothing is said where only short events were left out."""
+    def agent(at, tracker, **more):
+        ask.insert("ebpf_agent", {"host": "h1", "tracker": tracker, "start_time": ask.moment(at), "end_time": ask.moment(at + 10_000), "sampled": 9, **more})
+    agent(-5_000, "off_cpu", sampling_level=1, skip_shift=3)
+    agent(-15_000, "off_cpu", skip_shift=5)
+    agent(-5_000, "gc_pause", sampling_level=2)
+    ask.request(10, {"sleep": 300, "cpu": 5})
+    ask.request(20_000, {"sleep": 300, "cpu": 5}, request_id=78)
+    assert answer(ask, "77")["requests"][0]["sampled"] == [{"tracker": "off_cpu", "one_in": 8}] and answer(ask, "78")["requests"][0]["sampled"] == []
+    said = text(ask, "77")
+    assert "not known of each: one event of off_cpu in 8 had a row then" in said and "gc_pause" not in said and "not measured: nothing" in said
+    assert "had a row then" not in text(ask, "78")

@@ -300,6 +300,8 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 		err = look_at_locks(client, r, handled, to, why);
 	if (!err && explain_is_loop(r))
 		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
+	if (!err)
+		err = explain_attach(client, r, r, "sampled", "explain/sampled.sql", from, to, why);
 	if (!err && lacks_probes(r))
 		err = explain_attach(client, r, r, "refused", "explain/refused.sql", from, to, why);
 	return err;

@@ -266,6 +266,11 @@ static void print_not_measured(const json_t *r)
 	}
 	if (!*names && !json_array_size(json_object_get(r, "not_measured")))
 		say(0, 14, "not measured: nothing, all parts were");
+	json_array_foreach (json_object_get(r, "sampled"), i, item)
+		say(0, 14,
+		    "not known of each: one event of %.20s in %lld had a row then, as the agent held "
+		    "its limit of CPU (governor.cpu_percent): code may be missing above",
+		    explain_text(item, "tracker"), (long long)explain_number(item, "one_in"));
 }
 
 static void print_request(const json_t *r)
