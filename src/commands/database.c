@@ -229,6 +229,7 @@ static int resolve_store(const struct clickhouse_config *config, struct clickhou
 {
 	struct store_spawn_options o = { .path = config->store,
 					 .make = config->writes,
+					 .stays = config->stays,
 					 .libchdb = config->libchdb };
 	struct clickhouse_endpoint *e = &t->endpoints[t->n_endpoints++];
 	int err = store_spawn(&o, &t->store, why);

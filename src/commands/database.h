@@ -23,6 +23,7 @@ struct clickhouse_config {
 	char *traces;  /* TABLE or DATABASE.TABLE of the spans; NULL: unchanged, or otel_traces */
 	char *store;   /* directory of an embedded store */
 	char *libchdb; /* NULL: search, see store/engine.h */
+	bool stays;    /* not an option: writes for hours, see store/spawn.h */
 	bool writes;   /* not an option: the command writes, so a missing store is created */
 };
 

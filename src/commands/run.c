@@ -149,7 +149,7 @@ static int open_clickhouse(struct clickhouse_target *target, struct sink **ret_s
 {
 	int err;
 
-	clickhouse_config.writes = true;
+	clickhouse_config.writes = clickhouse_config.stays = true;
 	err = clickhouse_resolve(&clickhouse_config, target, why);
 	if (err)
 		return err;

@@ -22,7 +22,7 @@ static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL
 
 static struct {
 	char *path, *listen, *otlp, *libchdb, *engine_config;
-	bool listen_anywhere, otlp_anywhere, existing;
+	bool listen_anywhere, otlp_anywhere, existing, passing;
 	uint64_t max_memory_mb, max_body_mb, max_connections, client_timeout_ns, ready_fd;
 	int log_level;
 } config = {
@@ -110,6 +110,10 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &config.existing,
 	  .flag_only = true }, /* the parent has created or found the directory */
+	{ .key = "passing",
+	  .type = OPTION_BOOL,
+	  .target = &config.passing,
+	  .flag_only = true }, /* the parent asks a question, and ends the store after it */
 	{ .key = "ready_fd",
 	  .type = OPTION_UINT,
 	  .target = &config.ready_fd,
@@ -179,6 +183,7 @@ static int open_resources(struct store_resources *p, struct why *why)
 		err = store_directory_password(&p->directory, true, p->password, why);
 	if (err)
 		return err;
+	p->directory.passing = config.passing;
 	store_directory_unpublish(&p->directory); /* left by a killed store */
 	err = store_directory_engine(&p->directory, &p->engine, why);
 	if (!err)

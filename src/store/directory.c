@@ -334,12 +334,15 @@ int store_directory_password(const struct store_directory *d, bool make, char *r
 
 /* ---- endpoint ---- */
 
+/* The second line of "endpoint" */
+static const char passing[] = "passing\n";
+
 int store_directory_publish(const struct store_directory *d, const char *url, struct why *why)
 {
-	char text[STORE_URL_MAX + 1];
+	char text[STORE_URL_MAX + sizeof(passing)];
 	int err;
 
-	snprintf(text, sizeof(text), "%s\n", url);
+	snprintf(text, sizeof(text), "%s\n%s", url, d->passing ? passing : "");
 	err = store_file_write(d->fd, "endpoint", text);
 	return err ? store_file_fail(d->path, "endpoint", "write", err, why) : 0;
 }
@@ -350,14 +353,18 @@ void store_directory_unpublish(const struct store_directory *d)
 	unlinkat(d->fd, "socket", 0);
 }
 
-int store_directory_endpoint(const struct store_directory *d, char *ret_url, size_t size)
+int store_directory_endpoint(const struct store_directory *d, char *ret_url, size_t size,
+			     bool *ret_passing)
 {
-	char text[STORE_URL_MAX + 1];
+	char text[STORE_URL_MAX + sizeof(passing)], *end;
 	int err = store_file_read(d->fd, "endpoint", geteuid(), text, sizeof(text));
 
 	if (err)
 		return err;
-	text[strcspn(text, "\n")] = '\0';
+	end = strchr(text, '\n');
+	*ret_passing = end && !strcmp(end + 1, passing);
+	if (end)
+		*end = '\0';
 	return snprintf(ret_url, size, "%s", text) < (int)size ? 0 : -ENAMETOOLONG;
 }
 

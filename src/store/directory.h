@@ -27,6 +27,7 @@ enum { STORE_PASSWORD_LEN = 32, STORE_URL_MAX = 128, STORE_SOCKET_MAX = 48 };
 struct store_directory {
 	int fd;		  /* -1: not open */
 	const char *path; /* as given by the user, for messages; borrowed */
+	bool passing;	  /* its store ends with a question */
 };
 
 /*
@@ -57,8 +58,9 @@ int store_directory_password(const struct store_directory *d, bool make, char *r
 int store_directory_publish(const struct store_directory *d, const char *url, struct why *why);
 void store_directory_unpublish(const struct store_directory *d);
 
-/* -ENOENT: no endpoint is published. */
-int store_directory_endpoint(const struct store_directory *d, char *ret_url, size_t size);
+/* -ENOENT: no endpoint is published. `ret_passing`: that store ends with a question. */
+int store_directory_endpoint(const struct store_directory *d, char *ret_url, size_t size,
+			     bool *ret_passing);
 
 /* Path of DIR/socket through the open descriptor: short enough for sun_path, and immune
  * to renames. */

@@ -19,7 +19,7 @@
 #include "store/engine.h"
 #include "base/stop.h"
 
-enum { START_TIMEOUT_S = 60, STOP_MIN_MS = 250 };
+enum { START_TIMEOUT_S = 60, STARTS_MAX = 5, STOP_MIN_MS = 250 };
 static const uint64_t STOP_RESERVE_NS =
 	NSEC_PER_SEC; /* left for SIGKILL and the agent's own exit */
 
@@ -30,6 +30,7 @@ struct launch {
 	char library[PATH_MAX];
 	int ready[2]; /* the child writes one line */
 	pid_t parent;
+	bool stays;
 	char path_argument[PATH_MAX + 16], library_argument[PATH_MAX + 16], ready_argument[32];
 };
 
@@ -76,24 +77,34 @@ static int fill_child(struct store_child *c, struct store_directory *d, const ch
 	return 0;
 }
 
-/* -ESRCH: no process serves the directory. Waits for a starting store. */
-static int take_running(struct store_directory *d, struct store_child *c, struct why *why)
+/*
+ * -ESRCH: no process serves the directory. Waits for a starting store, and with `stays` for the end
+ * of one that ends with a question: rows of later would have no store.
+ */
+static int take_running(struct store_directory *d, bool stays, struct store_child *c,
+			struct why *why)
 {
 	uint64_t deadline = now_ms() + START_TIMEOUT_S * 1000;
 	const struct timespec tick = { .tv_nsec = 50 * NSEC_PER_MSEC };
 	char url[STORE_URL_MAX], socket[STORE_SOCKET_MAX];
+	bool passing = false, said = false;
 
 	store_directory_socket(d, socket, sizeof(socket));
 	while (store_directory_is_locked(d)) {
-		if (store_directory_endpoint(d, url, sizeof(url)) == 0 && answers(url, socket))
+		if (store_directory_endpoint(d, url, sizeof(url), &passing) == 0 &&
+		    !(stays && passing) && answers(url, socket))
 			return fill_child(c, d, url, why);
+		if (stays && passing && !said)
+			log_info("store: waits for the end of a question that holds %s", d->path);
+		said = stays && passing;
 		if (stop_requested())
 			return why_fail(why, ECANCELED, "told to stop before the store answered");
 		if (now_ms() > deadline)
-			return why_fail(
-				why, ETIMEDOUT,
-				"a store holds %s but does not answer; for the pid see %s/lock",
-				d->path, d->path);
+			return why_fail(why, ETIMEDOUT,
+					"a store holds %s%s; for the pid see %s/lock", d->path,
+					passing ? " for a question that does not end"
+						: " but does not answer",
+					d->path);
 		nanosleep(&tick, NULL);
 	}
 	return -ESRCH;
@@ -144,6 +155,7 @@ static _Noreturn void become_store(const struct launch *l)
 			      "--existing",
 			      "--listen=127.0.0.1:0",
 			      "--log_level=warn",
+			      l->stays ? NULL : "--passing",
 			      NULL };
 	sigset_t none;
 
@@ -248,6 +260,7 @@ static int launch(struct launch *l, const struct store_spawn_options *o, struct 
 
 	if (err)
 		return err;
+	l->stays = o->stays;
 	pid = fork();
 	if (pid < 0)
 		return why_fail(why, errno, "cannot start a process: %s", strerror(errno));
@@ -256,6 +269,15 @@ static int launch(struct launch *l, const struct store_spawn_options *o, struct 
 	close(l->ready[1]);
 	l->ready[1] = -1;
 	return await(l, d, pid, timeout_ns, c, why);
+}
+
+static void close_pipe(struct launch *l)
+{
+	for (size_t i = 0; i < 2; i++) {
+		if (l->ready[i] >= 0)
+			close(l->ready[i]);
+		l->ready[i] = -1;
+	}
 }
 
 int store_spawn(const struct store_spawn_options *o, struct store_child *ret_child, struct why *why)
@@ -268,16 +290,16 @@ int store_spawn(const struct store_spawn_options *o, struct store_child *ret_chi
 	if (!err)
 		err = store_directory_open(o->path, o->make, &d, why);
 	if (!err)
-		err = take_running(&d, &c, why);
-	if (err == -ESRCH)
+		err = take_running(&d, o->stays, &c, why);
+	for (int i = 0; err == -ESRCH && i < STARTS_MAX; i++) {
 		err = launch(&l, o, &d, &c, why);
-	/* lost the race against another starting store */
-	if (err == -EIO && store_directory_is_locked(&d))
-		err = take_running(&d, &c, why);
-	for (size_t i = 0; i < 2; i++) {
-		if (l.ready[i] >= 0)
-			close(l.ready[i]);
+		close_pipe(&l);
+		/* lost the race against another starting store */
+		if (err == -EIO && store_directory_is_locked(&d))
+			err = take_running(&d, o->stays, &c, why);
 	}
+	if (err == -ESRCH)
+		err = why_fail(why, EBUSY, "other processes take %s each time", d.path);
 	store_directory_close(&d);
 	if (err) {
 		store_stop(&c);

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from agent import NO_ENGINE, plain_build
-from store_fixture import TABLE, Store, rows
+from agent import NO_ENGINE, UNDERSPAN, plain_build
+from store_fixture import TABLE, Store, rows, underspan
 
 pytestmark = [pytest.mark.light, plain_build(NO_ENGINE)]
 
@@ -84,6 +84,36 @@ def test_stop_with_queries_running(tmp_path):
         assert short.result().text == "0\n"
         assert endless.result().code == 394
         idle.close()
+
+
+def test_an_agent_does_not_use_the_store_of_a_question(tmp_path):
+    """It would end with the question, and rows of all hours after it with the agent. The agent waits, and has a store of its own."""
+    db = tmp_path / "db"
+    with Store(db) as s:
+        assert s.stop() == 0
+    slow = "SELECT count() FROM (SELECT sleepEachRow(1) FROM numbers(8) SETTINGS max_block_size = 1) WHERE NOT ignore(*)"
+    question = subprocess.Popen([UNDERSPAN, "sql", f"--store={db}", slow], stdout=subprocess.PIPE, text=True)
+    while not (db / "endpoint").exists():
+        assert question.poll() is None
+        time.sleep(0.02)
+    assert (db / "endpoint").read_text().splitlines()[1:] == ["passing"]
+    agent = subprocess.Popen([UNDERSPAN, "run", f"--store={db}", "--trackers=tcp_connect", "--flush_interval=1", "--report_interval=1"],
+                             stderr=subprocess.PIPE, text=True)
+    try:
+        log = []
+        while "ready" not in "".join(log[-1:]):
+            log.append(agent.stderr.readline())
+            assert agent.poll() is None, log
+        assert question.wait(60) == 0 and question.stdout.read().split()[-1] == "8"
+        assert len((db / "endpoint").read_text().splitlines()) == 1
+        count = lambda: int(underspan("sql", f"--store={db}", "--format=TSV", "SELECT count() FROM ebpf_agent").stdout)
+        first, deadline = count(), time.monotonic() + 30
+        while count() == first:
+            assert time.monotonic() < deadline
+    finally:
+        agent.terminate()
+        rest = agent.communicate(timeout=30)[1]
+    assert agent.returncode == 0 and "Failed to connect" not in rest and "could not be delivered" not in rest, rest
 
 
 def test_one_store_a_directory(tmp_path):
