@@ -82,6 +82,25 @@ static __always_inline struct request_work *request_work_entry(__u64 key)
 	return bpf_map_lookup_elem(&request_works, &key);
 }
 
+/*
+ * Does the loop answer the pool's thread that has woken it, before it waits for anything else? Each
+ * request has been handed on: the thread has asked the loop to write and waits for the result, as
+ * twisted's WSGI does, and gets no further work.
+ */
+static __always_inline bool request_replies(const struct request_sums *giver,
+					    const struct task_struct *task,
+					    const struct request_sums *to)
+{
+	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
+	const struct request_work *work;
+
+	if (to->given || to->giver != giver_key || giver->gifts < giver->reads)
+		return false;
+	work = bpf_map_lookup_elem(&request_works, &key);
+	return work && work->giver == giver_key && work->end_ns &&
+	       work->loop_await_ns == giver->parts[REQUEST_await];
+}
+
 /* The current thread `t`, a loop with requests, wakes `task` from a sleep on a lock. */
 static __always_inline void request_gives(struct thread *t, struct task_struct *task,
 					  struct request_sums *to)
@@ -198,6 +217,8 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 	if (!waker)
 		return;
 	if (lock && waker->request.open) {
+		if (request_replies(&waker->request, task, sums))
+			return;
 		waker->request.woke_ns = now;
 		sums->by_reader = waker->request.read_ns > waker->request.polled_ns;
 		request_gives(waker, task, sums);

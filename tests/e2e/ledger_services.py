@@ -37,6 +37,7 @@ KINDS = {
     "aiohttp": dict(command="library", ipv6=True, model="loop", websocket=True),
     "tornado": dict(command="library", ipv6=True, model="loop", websocket=True),
     "waitress": dict(command="library", model="pool", queue=("pool_wait",)),
+    "twisted WSGI": dict(command="library", module="twisted", model="pool", queue=("pool_wait",)),
     "cheroot": dict(command="library"),
     "werkzeug": dict(command="library", threads=None, keeps=False),
     "Django runserver": dict(command="library", module="django", threads=None, keeps=False),
@@ -58,6 +59,7 @@ PACKAGES = {
     "daphne": ["python3-daphne"],
     "aiohttp": ["python3-aiohttp"],
     "tornado": ["python3-tornado"],
+    "twisted WSGI": ["python3-twisted"],
     "werkzeug": ["python3-werkzeug"],
     "uWSGI": ["uwsgi-core", "uwsgi-plugin-python3"],
 }

@@ -96,6 +96,43 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
         assert linked >= 0.9 * asked
 
 
+def test_a_thread_that_waits_for_its_answer_to_be_written_is_known(start_agent, cleanup, debian_python):
+    """A thread of twisted's WSGI asks the loop to write and waits for the result, so the loop wakes the thread a second time: not with further
+    work. Where an end is not seen, the row is marked."""
+    missing = lacking("twisted WSGI")
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
+    port, truths = servers.free_port(), {}
+    server = servers.Server([debian_python.path, os.path.join(host.WORKLOADS, "ledger_server_app.py"), "twisted", "127.0.0.1", str(port)], cwd="/tmp",
+                            env={"PYTHONPATH": host.WORKLOADS, "PEER_PORT": "1"})
+    cleanup.append(server)
+
+    def ask(i):
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        try:
+            connection.request("GET", "/sleep-10", headers={"traceparent": f"00-{trace_of(i)}-{i + 1:016x}-01", "Connection": "close"})
+            return json.loads(connection.getresponse().read())
+        except ConnectionRefusedError:
+            assert server.process.poll() is None, "\n".join(server.log)
+        finally:
+            connection.close()
+    host.wait_until(lambda: ask(10**6), 30, "twisted answers")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    host.wait_until(lambda: ask(10**6) and agent.select("ebpf_request", lambda r: r["server_port"] == port and not {"gil", "gc"} & set(
+        r["not_measured"])), 20, "rows")
+    for i in range(1, 41):
+        truths[trace_of(i)] = ask(i)
+    rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] == port and r["trace_id"] in truths, n=len(truths))
+    assert len(rows) == len(truths)
+    linked = [row for row in rows if row["link"] == "wake"]
+    print(f"{len(linked)} of {len(rows)} linked")
+    for row in rows:
+        assert total(row) == row["duration_ns"], row
+        assert row in linked or "work_elsewhere" in row["not_measured"], row
+    for row in linked:
+        assert row["tid"] == truths[row["trace_id"]]["tid"] and row["model"] == "pool" and row["sleep_ns"] >= 10 * MS, row
+    assert len(linked) > len(rows) / 2
+
+
 PARTS = {
     "asyncio": ["-m", "uvicorn", "--loop=asyncio", "--http=h11", "--log-level=error", "--port={port}", "pool_part_app:asgi"],
     "uvloop": ["-m", "uvicorn", "--loop=uvloop", "--http=httptools", "--log-level=error", "--port={port}", "pool_part_app:asgi"],

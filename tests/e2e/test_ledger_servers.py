@@ -45,8 +45,8 @@ LIMITS = [
           sometimes=True),
     Limit("FastAPI.*", "blocks|waits|streamed|aborted|.* of a connection|raises", "thread|parts|before|queue", ".*work_elsewhere", UNKNOWN_THREAD),
     Limit("waitress", "slow sender|100 KB", "parts", "client_wait", "pauses of the client within a request are `pool_wait_ns`"),
-    Limit("waitress", "", "", ".*work_elsewhere", "a request that no pool thread was seen to take is marked `work_elsewhere`", sometimes=True),
-    Limit("daphne", "slow reader", "end|parts", "client_slow|await", "a client that does not take a long answer is `await_ns` where each write "
+    Limit("waitress|twisted WSGI", "", "", ".*work_elsewhere", "a request that no pool thread was seen to take is marked `work_elsewhere`", sometimes=True),
+    Limit("daphne|twisted WSGI", "slow reader", "end|parts", "client_slow|await", "a client that does not take a long answer is `await_ns` where each write "
           "was taken whole", sometimes=True),
     Limit("waitress", "slow reader", "end", "client_slow", "what the main thread sends of a long answer is not `client_slow_ns`", sometimes=True),
 ]

@@ -203,6 +203,19 @@ def run_waitress(*addresses):
         waitress.serve(wsgi, host=addresses[0], port=int(addresses[1]), threads=2)
 
 
+def run_twisted(host, port):
+    """The WSGI resource, with two threads."""
+    import twisted.python.threadpool
+    import twisted.web.server
+    import twisted.web.wsgi
+    from twisted.internet import reactor
+    pool = twisted.python.threadpool.ThreadPool(2, 2)
+    reactor.callWhenRunning(pool.start)
+    reactor.addSystemEventTrigger("after", "shutdown", pool.stop)
+    reactor.listenTCP(int(port), twisted.web.server.Site(twisted.web.wsgi.WSGIResource(reactor, pool, wsgi)), interface=host)
+    reactor.run()
+
+
 def run_cheroot(host, port=None):
     import cheroot.wsgi
     cheroot.wsgi.Server((host, int(port)) if port else host, wsgi, numthreads=2).start()
