@@ -342,6 +342,17 @@ __noinline int request_head_read(__u64 key, __u32 got)
 	return got < buffer.len ? got : buffer.len;
 }
 
+/*
+ * Has the server shut down its direction of a TCP connection? What it reads after that, it drops: a
+ * lingering close. A client that closes sets both bits of the server's unix socket.
+ */
+static __always_inline bool request_lingers(__u64 key, const struct request_connection *conn)
+{
+	return conn->family != REQUEST_FAMILY_unix &&
+	       BPF_CORE_READ_BITFIELD_PROBED((struct sock *)key, sk_shutdown) &
+		       REQUEST_SEND_SHUTDOWN;
+}
+
 /* A tracked process has read `got` bytes. Global: see request_scan_line(). */
 __noinline int request_read(__u64 key, __u32 got)
 {
@@ -351,7 +362,7 @@ __noinline int request_read(__u64 key, __u32 got)
 	__u32 began = START_NONE, start, n;
 
 	if (!got) {
-		if (open)
+		if (open && !request_lingers(key, conn))
 			request_client_gone(key, conn, GONE_EOF);
 		return 0;
 	}

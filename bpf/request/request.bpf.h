@@ -265,7 +265,7 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 			return 0;
 		if (BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) == REQUEST_SHUTDOWN_BOTH)
 			request_closed(key);
-		else
+		else if (!request_lingers(key, conn))
 			conn->gone = GONE_WRITE;
 	}
 	return 0;

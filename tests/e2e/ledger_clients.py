@@ -14,6 +14,7 @@ SERVERS = {
     "waitress": ["-m", "waitress", "--listen=127.0.0.1:0", "request_app:wsgi"],
     "two_workers": [*GUNICORN, "-k", "gthread", "--threads", "4", "--workers", "2", "--keep-alive", "60", "request_app:wsgi"],
     "odd_answers": ["odd_answers.py"],
+    "lingering_close": ["lingering_close.py"],
 }
 
 

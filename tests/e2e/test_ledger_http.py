@@ -177,3 +177,24 @@ def test_answers_to_head(start_agent, cleanup, debian_python):
         ("GET", "/5", 201, len(MADE)), ("", "", 201, short), ("GET", "/7", 201, len(MADE))], rows
     assert all(total(r) == r["duration_ns"] for r in rows)
     counts.check(agent)
+
+
+def test_a_request_dropped_by_a_lingering_close_is_not_the_clients_abort(start_agent, cleanup, debian_python):
+    """Apache closes kept connections when all of its workers are busy. The client's next request is read after the shutdown, and dropped."""
+    server = start(cleanup, debian_python, "lingering_close")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    known(agent, server, "/plain")
+    for i in range(1, 4):
+        with socket.create_connection(("127.0.0.1", server.port)) as s:
+            s.sendall(first(b"GET", 0))
+            receive(s, len(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+            time.sleep(0.07)
+            s.sendall(first(b"GET", i))
+            assert s.recv(100) == b""
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=1 + 2 * 3)
+    agent.stop()
+    rows = [r for r in rows_of(agent, server) if r["path"] != "/plain"]
+    assert sorted((r["path"], r["outcome"], r["end_by"], r["connection_request"]) for r in rows) == sorted(
+        [("/0", "answered", "length", 1)] * 3 + [(f"/{i}", "no_answer", "close", 2) for i in range(1, 4)]), rows
+    assert all(total(r) == r["duration_ns"] for r in rows)
+    counts.check(agent)
