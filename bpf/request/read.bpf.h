@@ -111,7 +111,7 @@ static __always_inline void request_connection_clear(struct request_connection *
 	conn->busy_threads = 0;
 	conn->closed_ns = 0;
 	conn->has_queue_depth = conn->has_busy_threads = 0;
-	conn->fed_await_ns = 0;
+	conn->fed_await_ns = conn->head_wait_ns = 0;
 }
 
 /*
@@ -209,6 +209,8 @@ static __always_inline void request_fed(struct request_connection *conn)
 	if (!t)
 		return;
 	conn->fed_await_ns = t->request.parts[REQUEST_await];
+	if (!conn->head_ended)
+		conn->head_wait_ns = conn->fed_await_ns - conn->begin.parts[REQUEST_await];
 	t->request.read_ns = bpf_ktime_get_ns();
 }
 

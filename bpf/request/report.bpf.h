@@ -125,6 +125,17 @@ static __always_inline void request_fill_parts(struct request_connection *conn,
 		out->event.not_measured |= REQUEST_LACK_work_elsewhere;
 }
 
+/* A loop waits for the rest of a head in epoll_wait(), and no handler has begun: for the client. */
+static __always_inline void request_move_head_wait(const struct request_connection *conn,
+						   __u64 *parts)
+{
+	__u32 from = conn->link == REQUEST_LINK_write ? REQUEST_pool_wait : REQUEST_await;
+	__u64 ns = conn->head_wait_ns < parts[from] ? conn->head_wait_ns : parts[from];
+
+	parts[from] -= ns;
+	parts[REQUEST_client_wait] += ns;
+}
+
 static __always_inline void request_fill_peer(struct request_event *event)
 {
 	struct thread *t = thread_find(current_task());
@@ -199,6 +210,7 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	if (known) {
 		request_fill_parts(conn, out);
 		event->parts[REQUEST_pool_wait] = conn->begin.at_ns - conn->read_ns;
+		request_move_head_wait(conn, event->parts);
 	} else {
 		event->parts[REQUEST_other] = event->header.end_ns - conn->read_ns;
 		event->not_measured |= REQUEST_LACK_work_elsewhere;

@@ -193,8 +193,9 @@ class Known:
 
     def wrong_parts(self, row):
         if self.call.pauses_ms:
-            # a thread waits for the client; a loop, for anything
-            waits = ("client_wait", "await") if self.service.model == "loop" or row["link"] == "wake" else ("client_wait",)
+            # for the rest of a head; a thread also for a body's, and a loop then for anything
+            loop = self.service.model == "loop" or row["link"] == "wake"
+            waits = ("client_wait", "await") if loop and self.call.body else ("client_wait",)
             ms = sum(row[part + "_ns"] or 0 for part in waits) / 1e6
             if ms < self.call.pauses_ms - 2 - self.call.server_delay_ms:
                 yield f"{' and '.join(waits)} is {ms:.3f} ms; the client paused for {self.call.pauses_ms}"

@@ -213,7 +213,7 @@ def test_hostile_clients(name, start_agent, cleanup, debian_python):
     counts.check(agent)
 
 
-@pytest.mark.parametrize("name, waits", [("http_server", "client_wait_ns"), ("uvicorn_h11", "await_ns"), ("uvicorn_httptools", "await_ns")])
+@pytest.mark.parametrize("name, waits", [("http_server", "client_wait_ns"), ("uvicorn_h11", "client_wait_ns"), ("uvicorn_httptools", "client_wait_ns")])
 def test_a_byte_a_second(name, waits, start_agent, cleanup, debian_python):
     """Heads that come so slowly: whole ones are requests that waited for the client, others are no requests with a path or an answer."""
     server = start(cleanup, debian_python, name)
