@@ -2,7 +2,8 @@
 -- busy_share: of the time of all these threads. all_busy: each thread had further requests for half of the time or longer; where short
 -- requests are sampled, a thread's share is unknown, and the condition is three quarters of the time of all. NULL: no time to measure.
 -- on_loop: the given thread is an event loop. The first requests on an idle loop may have model 'thread'; further requests of the
--- thread show the loop. A handler that runs a loop of its own for a while (asyncio.run()) does not: requests after it are of a thread.
+-- thread show the loop. A handler that runs a loop of its own for a while (asyncio.run()) does not: requests after it are of a thread,
+-- unless the thread has had several requests at once (of tornado, requests on new connections have model 'thread').
 WITH {to_us:Int64} - {from_us:Int64} AS window_us
 SELECT
     count() AS threads, max(is_loop) AS on_loop,
@@ -17,7 +18,7 @@ FROM
         SELECT tid,
             tid = {tid:UInt32} AND countIf(model = 'loop') > 0
                 AND (maxIf(start_time, model = 'thread') < minIf(start_time, model = 'loop')
-                    OR countIf(model = 'thread') * 10 <= countIf(model = 'loop')) AS loop, min(start_time) AS began, 0 AS sampled, toFloat64(0) AS held
+                    OR maxIf(open_requests, model != 'pool') > 1 OR countIf(model = 'thread') * 10 <= countIf(model = 'loop')) AS loop, min(start_time) AS began, 0 AS sampled, toFloat64(0) AS held
         FROM ebpf_request
         WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
             AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE

@@ -89,10 +89,11 @@ def threads(known, now):
 
 
 def is_loop(rows):
-    """Requests of a thread: from one on, all are a loop's, or nine of ten are."""
+    """Requests of a thread: from one on, all are a loop's, or nine of ten are, or some were open at once."""
     times = {model: [r["start_time"] for r in rows if r["model"] == model] for model in ("loop", "thread")}
     loop, thread = times["loop"], times["thread"]
-    return bool(loop) and (not thread or max(thread) < min(loop) or 10 * len(thread) <= len(loop))
+    return bool(loop) and (not thread or max(thread) < min(loop) or 10 * len(thread) <= len(loop)
+                          or max(r["open_requests"] for r in rows if r["model"] != "pool") > 1)
 
 
 def kept(known, now):

@@ -251,6 +251,11 @@ def test_a_call_that_blocks_a_loop(ask):
     ask.request(2200, {"await": 60, "cpu": 1}, request_id=82, tid=20, model="loop")
     ask.request(2400, {"sleep": 60, "cpu": 1}, request_id=83, tid=20)
     assert [list(causes(ask, word)) for word in ("81", "82", "83")] == [["sleep"], ["await"], ["sleep"]]
+    # one that had several requests at once is a loop, though requests on new connections look like a thread's (tornado)
+    ask.request(3000, {"sleep": 60, "cpu": 1}, request_id=84, tid=21)
+    ask.request(3200, {"await": 60, "cpu": 1}, request_id=85, tid=21, model="loop", open_requests=2)
+    ask.request(3400, {"sleep": 60, "cpu": 1}, request_id=86, tid=21)
+    assert [list(causes(ask, word)) for word in ("84", "85", "86")] == [["loop_blocked"], ["await"], ["loop_blocked"]]
     ask.request(15, {"queue": 290, "cpu": 2}, request_id=78, model="loop")
     assert "the event loop did not read it" in causes(ask, "78")["loop_blocked"]["said"]
     assert "event loop 8" in text(ask, "78")
