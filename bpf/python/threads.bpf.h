@@ -90,7 +90,7 @@ __noinline int python_find_tstate(__u32 slot)
 			tstate = python_read_list(tstate + o->tstate_next, &unread);
 		}
 		unread |= tstate;
-		/* changed meanwhile */
+		/* the list has changed since */
 		unread |= head ^ read_user_u64(interp + o->interp_threads_head);
 		interp = python_read_list(interp + o->interp_next, &unread);
 	}
