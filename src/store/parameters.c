@@ -196,6 +196,21 @@ static void take_id(struct parameters *p)
 }
 
 /*
+ * The engine compiles the expressions of a question that is asked for the fourth time. This takes
+ * seconds for the views of this project, and the questions are not faster then: not an hour of
+ * 500 requests per second either. A client may turn it on again.
+ */
+static void leave_expressions_uncompiled(struct parameters *p)
+{
+	static const char *const names[] = { "compile_expressions", "compile_aggregate_expressions",
+					     "compile_sort_description" };
+	static const struct text no = { "0", 1 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		add_setting(p, (struct text){ names[i], strlen(names[i]) }, no);
+}
+
+/*
  * The engine accepts many spellings of a number (00, +0, 0x0). Here readonly is 0, 1 or 2; a
  * read-only request may not use 0. Must be the last setting: after readonly=1 the engine refuses
  * further settings.
@@ -234,6 +249,7 @@ void parameters_read(struct parameters *p, struct MHD_Connection *connection, bo
 		set_failure(&p->failure, EXCEPTION_MEMORY_LIMIT_EXCEEDED, "Out of memory");
 		return;
 	}
+	leave_expressions_uncompiled(p);
 	MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take_parameter, p);
 	take_id(p);
 	if (p->failure.code)

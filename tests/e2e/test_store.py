@@ -269,6 +269,19 @@ def test_query_parameters(store):
     store.ask("DROP TABLE p SYNC")
 
 
+def test_a_question_is_compiled_only_where_its_client_asks_for_it(store, table):
+    """ClickHouse compiles the expressions of a question that is asked again and again: the views cost seconds then."""
+    def compiled(times, **settings):
+        for _ in range(times):
+            store.ask(f"SELECT sum(a * 3 + a % 7 - length(s)) FROM {table} WHERE a * 5 + 1 > a - 2 GROUP BY a % 3 ORDER BY a % 3", **settings)
+        return int(store.ask("SELECT sum(value) FROM system.events WHERE event = 'CompileFunction'"))
+
+    store.ask(f"INSERT INTO {table} (a, s) SELECT number, 'b' FROM numbers(100)")
+    before = compiled(0)
+    assert compiled(8) == before
+    assert compiled(8, compile_expressions=1) > before
+
+
 def test_deduplication_token(store, table):
     insert = f"INSERT INTO {table} (a, s) FORMAT JSONEachRow"
     for _ in range(3):
