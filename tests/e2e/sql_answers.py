@@ -243,6 +243,26 @@ def lock_waits(known, now):
     return sorted(lines, key=lambda line: (line[8], line[0]))
 
 
+def pool(known, now):
+    """Of the threads of the process 7 that the thread 1 woke from a lock: waits by cause and place, without those that thread 1 ended."""
+    def of(table, since):
+        return [r for r in known[table] if (r["pid"], r["host"], r["container_id"]) == (7, "web-1", "") and r["start_time"] > since]
+
+    given = {r["tid"] for r in of("ebpf_off_cpu_profile", now - 60 * HOUR - 600 * SECOND) if r["cause"] == "lock" and r["start_time"] <= now + 60 * SECOND}
+    lines, longest = {}, 0
+    for r in of("ebpf_off_cpu", now - 60 * HOUR - 600 * SECOND):
+        if r["tid"] in given and not r["idle"] and r["cause"] != "lock" and r["start_time"] < now and r["end_time"] > now - 60 * HOUR:
+            line = lines.setdefault((r["cause"], place(r["py_stack"])), [set(), [], 0])
+            line[0].add(r["tid"])
+            line[1].append(r["thread_name"])
+            line[2] += min(r["end_time"], now) - max(r["start_time"], now - 60 * HOUR)
+            longest = max(longest, r["end_time"] - r["start_time"])
+    assert len(given) > 1 and len(lines) > 1
+    found = sorted((-us, cause, where, tids, names) for (cause, where), (tids, names, us) in lines.items())
+    return [[cause, where, len(tids), max(names), -us / 1000, len(given), sum(-line[0] for line in found) / 1000, longest / 1000]
+            for us, cause, where, tids, names in found]
+
+
 def sampled(known, now):
     shifts = {}
     for r in known["ebpf_agent"]:
@@ -289,6 +309,8 @@ EXPLAIN |= {
     # 5007 was refused, and then it was not
     "refused.sql": (None, {**OF_DAYS, "host_pid": 6000, "from_us": lambda now: now - 10 * SECOND}, lambda known, now: [["gc_pause", "free-threaded"]]),
     "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
+    "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
+                 {**OF_DAYS, "tid": 1}, pool),
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),

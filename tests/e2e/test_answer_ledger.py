@@ -334,6 +334,31 @@ def test_a_coroutine_that_waits_for_a_pool(ask):
     assert causes(ask, "78")["await"]["said"].endswith("or it waited until one of their pool was free (how long each was not measured)")
 
 
+def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
+    """Which threads are the pool's is known by the wakes of the loop's thread, 8; what these waited for says where the time went."""
+    work = {"cause": "net", "py_stack": ["read (/srv/app/db.py:4)"]}
+    for tid, at in (20, 10), (21, 30), (22, 40):
+        ask.row("off_cpu_profile", 0, 10_000, tid=tid, cause="lock", waker_tid=8, count=3, off_ns=10**6)
+        for i in range(4):
+            ask.row("off_cpu", at + 100 * i, 95, tid=tid, thread_name=f"pool-{tid}", **work)
+        ask.row("off_cpu", at + 395, 5, tid=tid, cause="lock", waker_tid=8)  # for work
+    ask.row("off_cpu", 10, 400, tid=30, cause="sleep", py_stack=["tick (/srv/app/timer.py:9)"])  # of no pool
+    ask.row("off_cpu", 10, 400, tid=8, cause="poll", idle=1)
+    pool = {"model": "loop", "not_measured": ["work_elsewhere"]}
+    ask.request(10, {"await": 400, "cpu": 5}, request_id=78, open_requests=9, **pool)
+    ask.request(110, {"await": 184, "cpu": 1}, request_id=79, open_requests=9, **pool)  # not twice a wait in the pool
+    ask.request(10, {"await": 400, "cpu": 5}, request_id=80, open_requests=3, **pool)  # a thread for each
+    ask.request(20_000, {"await": 400, "cpu": 5}, request_id=81, open_requests=9, **pool)  # idle threads
+    found = causes(ask, "78")["pool_missing"]
+    assert "the 3 such threads waited 91 % of that time, longest for: net, in read (app/db.py:4) (1110.0 ms in 3 threads); 9 requests were open" in found["said"]
+    assert found["fix"].startswith("a larger pool") and found["fix"].endswith("less time in read (app/db.py:4)")
+    assert answer(ask, "78")["requests"][0]["pool"] == [{"cause": "net", "place": "read (app/db.py:4)", "threads": 3, "thread_name": "pool-22",
+                                                         "waited_ms": 1110.0, "pool_threads": 3, "pool_ms": 1110.0, "longest_ms": 95.0}]
+    for request in "79", "80":
+        assert causes(ask, request)["await"]["said"].startswith("the coroutine awaited threads") and not causes(ask, request)["await"]["fix"]
+    assert "was free (how long each was not measured)" in causes(ask, "81")["await"]["said"]
+
+
 def test_the_machine_and_the_client(ask):
     ask.row("cpu_throttle", 20, 90, tid=0, cgroup="/pod-a", quota_us=50_000, period_us=100_000, throttled_ns=90_000_000)
     ask.request(10, {"cpu": 50, "throttled": 90, "runq": 60, "lock": 10, "client_slow": 200})

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "commands/explain/cause.h"
+#include "commands/explain/ledger.h"
 #include "commands/explain/locks.h"
 #include "commands/explain/timeline.h"
 #include "base/text.h"
@@ -17,6 +18,10 @@
 
 /* Minimum share of the request, and minimum duration, of a reported part. */
 enum { SHARE_PERCENT = 10, LEAST_MS = 2, CAUSES_MAX = 4 };
+
+/* A pool was busy whose threads had known waits for so much of the time: computing and short waits
+ * have no rows. */
+enum { POOL_BUSY_PERCENT = 50 };
 
 /* So many threads at one lock are a convoy, as in `underspan offcpu`. */
 enum { CONVOY_THREADS = 10 };
@@ -237,26 +242,51 @@ static void loop_busy(const json_t *r, struct cause *c)
 	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 
-static bool lacks(const json_t *r, const char *reason)
+/*
+ * Work that the loop gave to a pool, or a wait for it: what the pool's threads waited for
+ * meanwhile. The remedy needs more requests than threads, threads that were busy, and a request
+ * that took twice as long as any wait of theirs: its own work may be one.
+ */
+static void await_pool(const json_t *r, struct cause *c)
 {
-	const json_t *item;
-	size_t i;
+	const json_t *most = json_array_get(json_object_get(r, "pool"), 0);
+	long long threads = explain_number(most, "pool_threads"),
+		  waiting = explain_number(most, "threads"),
+		  open = explain_number(r, "open_requests");
+	int64_t us = explain_number(r, "to_us") - explain_number(r, "handled_us");
+	double percent = us > 0 ? explain_ms(most, "pool_ms") * 1e5 / (double)(us * threads) : 0;
+	const char *place = explain_text(most, "place");
 
-	json_array_foreach (json_object_get(r, "not_measured"), i, item) {
-		if (!strcmp(json_string_value(item) ?: "", reason))
-			return true;
-	}
-	return false;
+	SAY(c,
+	    "the coroutine awaited threads to which its event loop gives work, or a free one of "
+	    "them (how long each was not measured); the %lld such thread%s waited %.0f %% of that "
+	    "time, longest for: %.20s%s%.150s (%.1f ms in %lld thread%s); %lld requests were open",
+	    threads, threads == 1 ? "" : "s", percent > 100 ? 100 : percent,
+	    explain_text(most, "cause"), *place ? ", in " : "", place,
+	    explain_ms(most, "waited_ms"), waiting, waiting == 1 ? "" : "s", open);
+	if (percent < POOL_BUSY_PERCENT || open <= threads ||
+	    c->ms < 2 * explain_ms(most, "longest_ms"))
+		return;
+	c->name = "pool_missing";
+	FIX(c,
+	    "a larger pool (anyio's limit of 40 threads, max_workers of an executor), or less time in %.150s",
+	    *place ? place : "its work");
 }
 
 static void await(const json_t *r, struct cause *c)
 {
+	bool elsewhere = ledger_lacks(r, "work_elsewhere");
+
 	c->name = "await";
+	if (elsewhere && json_array_size(json_object_get(r, "pool"))) {
+		await_pool(r, c);
+		return;
+	}
 	SAY(c,
 	    "the coroutine awaited a service, a timer, a thread or the rest of the request, and the event loop was idle%s",
-	    lacks(r, "work_elsewhere") ? "; other threads worked for it, or it waited until one "
-					 "of their pool was free (how long each was not measured)"
-				       : "");
+	    elsewhere ? "; other threads worked for it, or it waited until one "
+			"of their pool was free (how long each was not measured)"
+		      : "");
 }
 
 /* ---- the machine ---- */

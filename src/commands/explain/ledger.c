@@ -245,6 +245,18 @@ static int look_at_threads(struct clickhouse_client *client, json_t *r, struct w
 	return err;
 }
 
+bool ledger_lacks(const json_t *r, const char *reason)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "not_measured"), i, item) {
+		if (!strcmp(json_string_value(item) ?: "", reason))
+			return true;
+	}
+	return false;
+}
+
 /* Whether parts need a probe that the process does not have. */
 static bool lacks_probes(const json_t *r)
 {
@@ -300,6 +312,8 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 		err = look_at_locks(client, r, handled, to, why);
 	if (!err && explain_is_loop(r))
 		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
+	if (!err && explain_is_loop(r) && ledger_lacks(r, "work_elsewhere"))
+		err = explain_attach(client, r, r, "pool", "explain/pool.sql", handled, to, why);
 	if (!err)
 		err = explain_attach(client, r, r, "sampled", "explain/sampled.sql", from, to, why);
 	if (!err && lacks_probes(r))

@@ -1,0 +1,38 @@
+-- Waits of the threads to which an event loop gave work, between two times, by cause and Python code, for `underspan explain`. These
+-- threads are known by their waits for a lock that the loop's thread ended: the sums of ebpf_off_cpu_profile have also the short ones,
+-- for which a busy pool has no rows. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the
+-- waits of all, and the longest of them, also before and after the two times.
+WITH given AS
+(
+    SELECT tid
+    FROM ebpf_off_cpu_profile
+    WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+        AND waker_tid = {tid:UInt32} AND tid != {tid:UInt32} AND cause = 'lock'
+        AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+        AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC') + INTERVAL 1 MINUTE
+    GROUP BY tid
+)
+SELECT
+    toString(why) AS cause, place,
+    uniqExact(tid) AS threads, max(thread_name) AS thread_name, sum(us) / 1000 AS waited_ms,
+    (SELECT count() FROM given) AS pool_threads, sum(waited_ms) OVER () AS pool_ms, max(max(whole_us)) OVER () / 1000 AS longest_ms
+FROM
+(
+    SELECT
+        ebpf_off_cpu.cause AS why, tid, toString(ebpf_off_cpu.thread_name) AS thread_name,
+        arrayMap(stack ->
+#include "explain/place.inc"
+            , [py_stack])[1] AS place,
+        toUnixTimestamp64Micro(end_time) - toUnixTimestamp64Micro(start_time) AS whole_us,
+        least(toUnixTimestamp64Micro(end_time), {to_us:Int64}) - greatest(toUnixTimestamp64Micro(start_time), {from_us:Int64}) AS us
+    FROM ebpf_off_cpu
+    WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+        AND tid IN (given)
+        AND idle = 0 AND NOT (ebpf_off_cpu.cause = 'lock' AND waker_tid = {tid:UInt32})
+        AND start_time < fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+        AND end_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+        AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+)
+GROUP BY why, place
+ORDER BY waited_ms DESC, cause, place
+LIMIT 20
