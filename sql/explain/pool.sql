@@ -1,13 +1,13 @@
 -- Waits of the threads to which an event loop gave work, between two times, by cause and Python code, for `underspan explain`. These
--- threads are known by their waits for a lock that the loop's thread ended: the sums of ebpf_off_cpu_profile have also the short ones,
--- for which a busy pool has no rows. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the
+-- threads are known by their waits for work that the loop's thread ended (short ones may have no stack to tell work from a lock): the
+-- sums of ebpf_off_cpu_profile have also the short waits of a busy pool. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the
 -- waits of all, and the longest of them, also before and after the two times.
 WITH given AS
 (
     SELECT tid
     FROM ebpf_off_cpu_profile
     WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
-        AND waker_tid = {tid:UInt32} AND tid != {tid:UInt32} AND cause = 'lock'
+        AND waker_tid = {tid:UInt32} AND tid != {tid:UInt32} AND cause = 'lock' AND (idle = 1 OR empty(py_stack))
         AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
         AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC') + INTERVAL 1 MINUTE
     GROUP BY tid

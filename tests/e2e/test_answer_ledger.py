@@ -338,11 +338,13 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
     """Which threads are the pool's is known by the wakes of the loop's thread, 8; what these waited for says where the time went."""
     work = {"cause": "net", "py_stack": ["read (/srv/app/db.py:4)"]}
     for tid, at in (20, 10), (21, 30), (22, 40):
-        ask.row("off_cpu_profile", 0, 10_000, tid=tid, cause="lock", waker_tid=8, count=3, off_ns=10**6)
+        ask.row("off_cpu_profile", 0, 10_000, tid=tid, cause="lock", idle=tid > 20, waker_tid=8, count=3, off_ns=10**6)
         for i in range(4):
             ask.row("off_cpu", at + 100 * i, 95, tid=tid, thread_name=f"pool-{tid}", **work)
         ask.row("off_cpu", at + 395, 5, tid=tid, cause="lock", waker_tid=8)  # for work
-    ask.row("off_cpu", 10, 400, tid=30, cause="sleep", py_stack=["tick (/srv/app/timer.py:9)"])  # of no pool
+    # of no pool: the thread waited for a coroutine's result
+    ask.row("off_cpu_profile", 0, 10_000, tid=30, cause="lock", waker_tid=8, count=3, off_ns=10**6, py_stack=["result (/srv/app/timer.py:7)"])
+    ask.row("off_cpu", 10, 400, tid=30, cause="sleep", py_stack=["tick (/srv/app/timer.py:9)"])
     ask.row("off_cpu", 10, 400, tid=8, cause="poll", idle=1)
     pool = {"model": "loop", "not_measured": ["work_elsewhere"]}
     ask.request(10, {"await": 400, "cpu": 5}, request_id=78, open_requests=9, **pool)
