@@ -1,16 +1,24 @@
 -- Waits of the threads to which an event loop gave work, between two times, by cause and Python code, for `underspan explain`. These
--- threads are known by their waits for work that the loop's thread ended (short ones may have no stack to tell work from a lock): the
--- sums of ebpf_off_cpu_profile have also the short waits of a busy pool. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the
--- waits of all, and the longest of them, also before and after the two times.
-WITH given AS
+-- threads are known by their waits for work that the loop's thread ended (short ones may have no stack to tell work from a lock). Threads
+-- of an executor with a queue do not wait while there is work: they are known by its function, and by waking the loop. Sums have also the
+-- short waits. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the waits of all, and the
+-- longest of them, also before and after the two times.
+WITH sums AS
 (
-    SELECT tid
+    SELECT tid, cause, waker_pid, waker_tid, idle = 1 OR empty(py_stack) AS for_work,
+        arrayExists(f -> startsWith(f, '_worker (') AND position(f, 'concurrent/futures/thread.py') > 0, py_stack) AS of_executor
     FROM ebpf_off_cpu_profile
     WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
-        AND waker_tid = {tid:UInt32} AND tid != {tid:UInt32} AND cause = 'lock' AND (idle = 1 OR empty(py_stack))
         AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
         AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC') + INTERVAL 1 MINUTE
-    GROUP BY tid
+),
+given AS
+(
+    SELECT DISTINCT tid
+    FROM sums
+    WHERE tid != {tid:UInt32}
+        AND (cause = 'lock' AND waker_tid = {tid:UInt32} AND for_work
+            OR of_executor AND tid IN (SELECT waker_tid FROM sums WHERE tid = {tid:UInt32} AND cause = 'poll' AND waker_pid = {pid:UInt32}))
 )
 SELECT
     toString(why) AS cause, place,

@@ -342,6 +342,12 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
         for i in range(4):
             ask.row("off_cpu", at + 100 * i, 95, tid=tid, thread_name=f"pool-{tid}", **work)
         ask.row("off_cpu", at + 395, 5, tid=tid, cause="lock", waker_tid=8)  # for work
+    # an executor's thread, which had no wait for work
+    ask.row("off_cpu_profile", 0, 10_000, cause="poll", idle=1, waker_pid=7, waker_tid=23, count=3, off_ns=10**6)
+    for tid in 23, 24:  # 24: of an executor that this loop does not use
+        ask.row("off_cpu_profile", 0, 10_000, tid=tid, cause="net", count=3, off_ns=10**6, py_stack=["read (/srv/app/db.py:4)", "_worker (/usr/lib/python3.11/concurrent/futures/thread.py:83)"])
+        for i in range(4):
+            ask.row("off_cpu", 20 + 100 * i, 95, tid=tid, thread_name=f"pool-{tid}", **work)
     # of no pool: the thread waited for a coroutine's result
     ask.row("off_cpu_profile", 0, 10_000, tid=30, cause="lock", waker_tid=8, count=3, off_ns=10**6, py_stack=["result (/srv/app/timer.py:7)"])
     ask.row("off_cpu", 10, 400, tid=30, cause="sleep", py_stack=["tick (/srv/app/timer.py:9)"])
@@ -352,10 +358,10 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
     ask.request(10, {"await": 400, "cpu": 5}, request_id=80, open_requests=3, **pool)  # a thread for each
     ask.request(20_000, {"await": 400, "cpu": 5}, request_id=81, open_requests=9, **pool)  # idle threads
     found = causes(ask, "78")["pool_missing"]
-    assert "the 3 such threads waited 91 % of that time, longest for: net, in read (app/db.py:4) (1110.0 ms in 3 threads); 9 requests were open" in found["said"]
+    assert "the 4 such threads waited 92 % of that time, longest for: net, in read (app/db.py:4) (1490.0 ms in 4 threads); 9 requests were open" in found["said"]
     assert found["fix"].startswith("a larger pool") and found["fix"].endswith("less time in read (app/db.py:4)")
-    assert answer(ask, "78")["requests"][0]["pool"] == [{"cause": "net", "place": "read (app/db.py:4)", "threads": 3, "thread_name": "pool-22",
-                                                         "waited_ms": 1110.0, "pool_threads": 3, "pool_ms": 1110.0, "longest_ms": 95.0}]
+    assert answer(ask, "78")["requests"][0]["pool"] == [{"cause": "net", "place": "read (app/db.py:4)", "threads": 4, "thread_name": "pool-23",
+                                                         "waited_ms": 1490.0, "pool_threads": 4, "pool_ms": 1490.0, "longest_ms": 95.0}]
     for request in "79", "80":
         assert causes(ask, request)["await"]["said"].startswith("the coroutine awaited threads") and not causes(ask, request)["await"]["fix"]
     assert "was free (how long each was not measured)" in causes(ask, "81")["await"]["said"]

@@ -19,23 +19,24 @@ pytestmark = plain_build(NO_ENGINE)
 THREADS, WORK_MS = 3, 200
 
 
-def asked(port, i):
+def asked(port, pool, i):
     """{trace: ms until the answer}"""
     connection, begun = http.client.HTTPConnection("127.0.0.1", port), time.monotonic()
-    connection.request("GET", f"/pool/{WORK_MS}", headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
+    connection.request("GET", f"/{pool}/{WORK_MS}", headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
     connection.getresponse().read()
     connection.close()
     return {trace_of(i): (time.monotonic() - begun) * 1000}
 
 
-def at_once(port, first, n):
+def at_once(port, pool, first, n):
     with concurrent.futures.ThreadPoolExecutor(n) as clients:
-        answers = clients.map(lambda i: asked(port, i), range(first, first + n))
+        answers = clients.map(lambda i: asked(port, pool, i), range(first, first + n))
         return {trace: ms for answer in answers for trace, ms in answer.items()}
 
 
+@pytest.mark.parametrize("pool", ["pool", "executor"])
 @pytest.mark.parametrize("name", SERVERS)
-def test_the_pool_is_the_cause_only_of_requests_that_waited_for_it(name, tmp_path, cleanup, debian_python, monkeypatch):
+def test_the_pool_is_the_cause_only_of_requests_that_waited_for_it(name, pool, tmp_path, cleanup, debian_python, monkeypatch):
     missing = lacking("FastAPI sync endpoints, uvloop")
     assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
     server = start(cleanup, debian_python, name, THREADS)
@@ -48,9 +49,9 @@ def test_the_pool_is_the_cause_only_of_requests_that_waited_for_it(name, tmp_pat
     cleanup.append(agent)
     agent.wait_ready()
     time.sleep(1)
-    served = at_once(server.port, 1, THREADS)
+    served = at_once(server.port, pool, 1, THREADS)
     time.sleep(1)
-    crowd = at_once(server.port, 101, 4 * THREADS)
+    crowd = at_once(server.port, pool, 101, 4 * THREADS)
     agent.stop()
     said = {}
     for trace in [*served, *crowd]:

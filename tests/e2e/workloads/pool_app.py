@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Endpoints handed by a loop to a pool of four threads. Each answer has the id of the thread that ran the endpoint, and the
 duration."""
+import asyncio
+import concurrent.futures
 import os
 import threading
 import time
@@ -14,6 +16,9 @@ app = FastAPI()
 @app.on_event("startup")
 async def limit():
     anyio.to_thread.current_default_thread_limiter().total_tokens = int(os.environ.get("POOL_THREADS", "4"))
+
+
+executor = concurrent.futures.ThreadPoolExecutor(int(os.environ.get("POOL_THREADS", "4")))
 
 
 def work(ms):
@@ -38,6 +43,11 @@ def dependency():
 def twice(ms: int, _=Depends(dependency)):
     """Two hand-overs."""
     return work(ms)
+
+
+@app.get("/executor/{ms}")
+async def of_executor(ms: int):
+    return await asyncio.get_running_loop().run_in_executor(executor, work, ms)
 
 
 @app.get("/loop/{ms}")
