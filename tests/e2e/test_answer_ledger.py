@@ -365,6 +365,12 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
     for request in "79", "80":
         assert causes(ask, request)["await"]["said"].startswith("the coroutine awaited threads") and not causes(ask, request)["await"]["fix"]
     assert "was free (how long each was not measured)" in causes(ask, "81")["await"]["said"]
+    ask.row("off_cpu_profile", 0, 10_000, pid=9, tid=20, cause="lock", idle=1, waker_tid=8, count=3, off_ns=10**6)
+    ask.row("off_cpu", 10, 190, pid=9, tid=20, **work)
+    ask.request(10, {"await": 400}, request_id=82, pid=9, open_requests=2, **pool)
+    ask.row("off_cpu", 210, 195, pid=9, tid=20, **work)
+    found = causes(ask, "82")["pool_missing"]
+    assert "the 1 such thread waited 96 % of that time" in found["said"] and found["fix"].startswith("more workers, or more threads: one does all"), found
 
 
 def test_the_machine_and_the_client(ask):

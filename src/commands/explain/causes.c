@@ -268,8 +268,11 @@ static void await_pool(const json_t *r, struct cause *c)
 	    c->ms < 2 * explain_ms(most, "longest_ms"))
 		return;
 	c->name = "pool_missing";
-	FIX(c,
-	    "a larger pool (anyio's limit of 40 threads, max_workers of an executor), or less time in %.150s",
+	FIX(c, "%s, or less time in %.150s",
+	    threads == 1
+		    ? "more workers, or more threads: one does all of this work (as for "
+		      "synchronous views of Django in an ASGI process)"
+		    : "a larger pool (anyio's limit of 40 threads, max_workers of an executor)",
 	    *place ? place : "its work");
 }
 
