@@ -315,6 +315,8 @@ EXPLAIN |= {
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),
+    # digits are in both cases
+    "upper_case.sql": (None, {"trace_id": f"{3:032x}"}, lambda known, now: [[sum(s["TraceId"] == f"{3:032x}" for s in known["otel_traces"])]]),
     "no_spans.sql": (f"SELECT count(), {', '.join(f'toTypeName(any({name}))' for name in NO_SPANS)} FROM ({file('no_spans.sql')})", {},
                      lambda known, now: [[0, *NO_SPANS.values()]]),
     "spans.sql": (None, {"trace_id": f"{SPANS:032x}", "first": "86400", "last": "4102444800"}, spans),

@@ -366,6 +366,13 @@ def spans(known, w):
     return [{"service": service, "reason": "", "spans": len({(s["TraceId"], s["SpanId"]) for s in found}), "trace_id": min(s["TraceId"] for s in found)} for service, found in of]
 
 
+@question("doctor", by_columns("spans"))
+def no_server_spans(known, w):
+    found = [s for s in known["otel_traces"] if s["Timestamp"] // 1000 >= w.now - HOUR]
+    assert found
+    return [{"spans": len(found), "services": len({s["ServiceName"] for s in found}), "trace_id": min(s["TraceId"] for s in found)}]
+
+
 # ---- comparison ----
 
 def plain(name, value):

@@ -82,6 +82,12 @@ def checks(store, *arguments):
     return [(c["name"], c["ok"], c["detail"]) for c in found["checks"]]
 
 
+def explain(store, trace):
+    done = subprocess.run([UNDERSPAN, "explain", trace, f"--clickhouse={store.url}", "--no-config"], text=True, timeout=60, capture_output=True,
+                          env={"UNDERSPAN_CLICKHOUSE_PASSWORD": store.password, "PATH": "/nowhere"})
+    return done.returncode, done.stderr
+
+
 def insert(store, table, rows):
     answer = store.insert(f"INSERT INTO {table} FORMAT JSONEachRow", "\n".join(map(json.dumps, rows)), async_insert=0)
     assert answer.status == 200, answer.text
@@ -169,3 +175,29 @@ def test_each_span_joins_or_has_its_reason(store):
     assert "yesterday" in {name for name, _, _ in checks(store, "--since=3h")}
     text = ask(store).stdout
     assert text.startswith("NO: ") and "ok   joins          6 of 6 server spans join" in text, text
+
+
+def test_spans_that_no_view_finds(store):
+    """Of no server, with a trace id in upper case, of a clock that is ahead: told as such, not as missing or joined."""
+    make_spans_table(store)
+    apply(store)
+    store.ask("TRUNCATE TABLE otel_traces")
+    now = time.time_ns() // 1000
+
+    def span(n, service, kind, trace, at):
+        return {"Timestamp": seconds(at), "Duration": 10**7, "TraceId": trace, "SpanId": "%016x" % n, "ServiceName": service, "SpanName": "GET",
+                "SpanKind": kind, "ResourceAttributes": {"host.name": "web-1"}, "SpanAttributes": {"process.pid": "10", "thread.id": "11"}}
+
+    insert(store, "otel_traces", [span(1, "batch", "Internal", "a" * 32, now - 9 * SECOND), span(2, "caller", "Client", "b" * 32, now - 9 * SECOND)])
+    (name, ok, detail), = checks(store)
+    assert (name, ok) == ("spans", False) and detail.startswith("2 in otel_traces, of 2 services (as in trace " + "a" * 32 + "), none of them a server's"), detail
+    insert(store, "otel_traces", [span(3, "upper", "Server", "C" * 32, now - 9 * SECOND), span(4, "ahead", "Server", "d" * 32, now + 3600 * SECOND)])
+    insert(store, "ebpf_agent", [{"host": "web-1", "tracker": "gc_pause", "start_time": seconds(now - 60 * SECOND), "end_time": seconds(now)}])
+    insert(store, "ebpf_gc_pause", [{"host": "web-1", "pid": 10, "start_time": seconds(now - 30 * SECOND), "end_time": seconds(now - 29 * SECOND)}])
+    (_, first, ahead), (_, second, upper) = checks(store)
+    assert not first and "the clock of its host web-1 is ahead" in ahead, ahead
+    assert not second and "the trace id is in upper case" in upper, upper
+    code, said = explain(store, "C" * 32)
+    assert code == 1 and "trace " + "c" * 32 + " is in upper case in otel_traces" in said and "no span" not in said, said
+    code, said = explain(store, "e" * 32)
+    assert code == 1 and "no span of trace" in said, said

@@ -45,16 +45,17 @@ int doctor_spans_check_options(struct why *why)
 				   : 0;
 }
 
-static const char *query(void)
+static const char *query(const char *path)
 {
 	for (const struct sql_file *f = sql_files; f->path; f++) {
-		if (!strcmp(f->path, "doctor/spans.sql"))
+		if (!strcmp(f->path, path))
 			return f->text;
 	}
 	return NULL; /* impossible: checked by a test */
 }
 
-static int ask(json_t **ret_rows, char table[256], struct why *why)
+/* `others`: of spans of any kind, asked only if no server's span is there; NULL otherwise. */
+static int ask(json_t **ret_rows, json_t **ret_others, char table[256], struct why *why)
 {
 	char seconds[32];
 	const struct clickhouse_param params[] = { { "param_seconds", seconds }, { 0 } };
@@ -70,7 +71,11 @@ static int ask(json_t **ret_rows, char table[256], struct why *why)
 	if (!err)
 		err = traces_of_view(client, clickhouse_config.traces, table, why);
 	if (!err)
-		err = clickhouse_query_rows(client, query(), "JSON", params, ret_rows, &reply, why);
+		err = clickhouse_query_rows(client, query("doctor/spans.sql"), "JSON", params,
+					    ret_rows, &reply, why);
+	if (!err && !json_array_size(*ret_rows))
+		err = clickhouse_query_rows(client, query("doctor/no_server_spans.sql"), "JSON",
+					    params, ret_others, &reply, why);
 	if (err && (reply.exception_code == EXCEPTION_UNKNOWN_TABLE ||
 		    reply.exception_code == EXCEPTION_UNKNOWN_IDENTIFIER))
 		why_fail(why, -err, "%s",
@@ -134,28 +139,43 @@ static void report_service(const json_t *rows, const char *service)
 	}
 }
 
+/* Why there is no server's span, from the spans of other kinds. */
+static void report_none(const json_t *others, const char *table)
+{
+	const json_t *row = json_array_get(others, 0);
+	char line[700];
+
+	if (row && number(row, "spans"))
+		snprintf(line, sizeof(line),
+			 "%" PRIu64 " in %.200s, of %" PRIu64
+			 " services (as in trace %s), none of them a server's (SpanKind Server), "
+			 "and only these are requests: instrument the server or its framework "
+			 "(opentelemetry-bootstrap -a install, then opentelemetry-instrument)",
+			 number(row, "spans"), table, number(row, "services"),
+			 text(row, "trace_id"));
+	else
+		snprintf(line, sizeof(line),
+			 "none in %.200s: does the collector's exporter write there? If it writes "
+			 "to another table, `underspan schema --apply --traces=DATABASE.TABLE`",
+			 table);
+	doctor_say(false, "spans", line);
+}
+
 void doctor_spans_check(void)
 {
-	char table[256], line[512];
+	char table[256];
 	struct why why = { { 0 } };
-	json_t *rows = NULL;
+	json_t *rows = NULL, *others = NULL;
 	const char *service = NULL;
 	const json_t *row;
 	size_t i;
 
 	since_ns = since_ns ?: 3600 * NSEC_PER_SEC;
 	doctor_section("spans of the last %.4g minutes", (double)since_ns / (60 * NSEC_PER_SEC));
-	if (ask(&rows, table, &why)) {
+	if (ask(&rows, &others, table, &why))
 		doctor_say(false, "spans", why.text);
-		return;
-	}
-	snprintf(
-		line, sizeof(line),
-		"none in %.200s: does the collector's exporter write there? If it writes to another "
-		"table, `underspan schema --apply --traces=DATABASE.TABLE`",
-		table);
-	if (!json_array_size(rows))
-		doctor_say(false, "spans", line);
+	else if (!json_array_size(rows))
+		report_none(others, table);
 	json_array_foreach (rows, i, row) { /* sorted by service */
 		if (service && !strcmp(text(row, "service"), service))
 			continue;
@@ -163,4 +183,5 @@ void doctor_spans_check(void)
 		report_service(rows, service);
 	}
 	json_decref(rows);
+	json_decref(others);
 }

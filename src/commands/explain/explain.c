@@ -133,7 +133,21 @@ static int find_spans(struct clickhouse_client *client, struct answer *a, bool *
 	return err;
 }
 
-static int nothing_found(const struct answer *a, bool view, struct why *why)
+/* The table of spans has the id, but not as W3C trace context and all rows have it. */
+static bool is_in_upper_case(struct clickhouse_client *client, const char *trace_id)
+{
+	const struct clickhouse_param params[] = { { "param_trace_id", trace_id }, { 0 } };
+	struct why ignored;
+	json_t *rows = NULL;
+	bool found = !explain_ask(client, "explain/upper_case.sql", params, &rows, &ignored) &&
+		     explain_number(json_array_get(rows, 0), "spans");
+
+	json_decref(rows);
+	return found;
+}
+
+static int nothing_found(struct clickhouse_client *client, const struct answer *a, bool view,
+			 struct why *why)
 {
 	static const char ids[] = "underspan sql 'SELECT request_id, path, duration_ms FROM "
 				  "ebpf_request ORDER BY start_time DESC LIMIT 20' lists ids";
@@ -147,6 +161,12 @@ static int nothing_found(const struct answer *a, bool view, struct why *why)
 				"here: once the OpenTelemetry collector has made otel_traces, run "
 				"'underspan schema --apply' (with --traces=DATABASE.TABLE if the "
 				"spans are elsewhere)",
+				a->wanted.trace_id);
+	if (is_in_upper_case(client, a->wanted.trace_id))
+		return why_fail(why, ENOENT,
+				"trace %s is in upper case in otel_traces, where neither explain "
+				"nor a view finds it: what writes the table has to write trace ids "
+				"in lower case, as the collector's exporter does",
 				a->wanted.trace_id);
 	return why_fail(why, ENOENT,
 			"no span of trace %s in otel_traces, and no request with its traceparent "
@@ -175,7 +195,7 @@ static int find_all(struct clickhouse_client *client, struct answer *a, struct w
 	if (err)
 		return err;
 	if (!json_array_size(a->spans) && !json_array_size(a->requests))
-		return nothing_found(a, view, why);
+		return nothing_found(client, a, view, why);
 	a->cut = json_array_size(a->spans) && cut_spans(a->wanted.trace_id, a->spans);
 	a->cut |= cut_requests(a->requests);
 	ledger_name_spans(a->requests, a->spans);
