@@ -294,6 +294,21 @@ def test_odd_texts(store):
     assert store.spans()[0]["SpanAttributes"] == {"\ufffd": "\ufffd"}
 
 
+def test_what_protobufs_json_allows(store):
+    """A parent of zeros is none; the first of equal keys counts, as in a map; numbers may be texts."""
+    names = [attribute("service.name", stringValue="first"), attribute("service.name", stringValue="second")]
+    numbers = [attribute(text, doubleValue=text) for text in ("1.5", "-2e3", "7", "NaN", "-Infinity")]
+    assert store.post(request(span(1, parentSpanId="0" * 16, attributes=numbers), span(2, parentSpanId="00000000000000a0"), resource=names)) == (200, b"{}")
+    one, two = store.spans()
+    assert (one["ParentSpanId"], two["ParentSpanId"], one["ServiceName"]) == ("", "00000000000000a0", "first")
+    assert store.ask("SELECT DISTINCT ResourceAttributes['service.name'] FROM otel_traces") == "first\n"
+    assert one["SpanAttributes"] == {"1.5": "1.5", "-2e3": "-2000", "7": "7", "NaN": "NaN", "-Infinity": "-Infinity"}
+    for key, text in ("doubleValue", "0x10"), ("doubleValue", " 1"), ("doubleValue", "1e999"), ("doubleValue", ""), ("doubleValue", "1\x002"), ("intValue", "5\x006"):
+        status, answer = store.post(request(span(3, attributes=[attribute("k", **{key: text})])))
+        assert status == 400 and b"expected" in answer, (text, status, answer)
+    assert len(store.spans()) == 2
+
+
 def test_silent_clients_keep_no_exporter_out(store):
     silent = [socket.create_connection(("127.0.0.1", store.port)) for _ in range(300)]
     for s in silent:

@@ -177,7 +177,7 @@ static int set_uint64(struct mapping *m, const ProtobufCFieldDescriptor *f, cons
 	errno = 0;
 	if (text && isdigit((unsigned char)*text)) {
 		*to = strtoull(text, &end, 10);
-		if (!errno && !*end)
+		if (!errno && end == text + json_string_length(v))
 			return 0;
 	}
 	return expected(m, f, "an unsigned integer of 64 bits, as text or number");
@@ -196,7 +196,7 @@ static int set_int64(struct mapping *m, const ProtobufCFieldDescriptor *f, const
 	errno = 0;
 	if (text && isdigit((unsigned char)text[*text == '-'])) {
 		*to = strtoll(text, &end, 10);
-		if (!errno && !*end)
+		if (!errno && end == text + json_string_length(v))
 			return 0;
 	}
 	return expected(m, f, "an integer of 64 bits, as text or number");
@@ -206,12 +206,25 @@ static int set_double(struct mapping *m, const ProtobufCFieldDescriptor *f, cons
 		      double *to)
 {
 	const char *text = json_string_value(v);
+	char *end;
 
-	if (json_is_number(v))
+	if (json_is_number(v)) {
 		*to = json_number_value(v);
-	else if (text && !strcmp(text, "NaN"))
+		return 0;
+	}
+	/* protobuf's JSON has numbers as texts, too; neither space nor hex digits, as strtod() has
+	 */
+	if (text && json_string_length(v) &&
+	    strspn(text, "0123456789+-.eE") == json_string_length(v)) {
+		*to = strtod(text, &end);
+		if (!*end && isfinite(*to))
+			return 0;
+	}
+	if (!text)
+		return expected(m, f, "a number");
+	if (!strcmp(text, "NaN"))
 		*to = NAN;
-	else if (text && (!strcmp(text, "Infinity") || !strcmp(text, "-Infinity")))
+	else if (!strcmp(text, "Infinity") || !strcmp(text, "-Infinity"))
 		*to = *text == '-' ? -INFINITY : INFINITY;
 	else
 		return expected(m, f, "a number");

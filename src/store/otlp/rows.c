@@ -170,6 +170,7 @@ static int append_links(struct writer *w, const Otlp__Span *s, struct why *why)
 
 static int append_ids(struct buffer *b, const Otlp__Span *s)
 {
+	const ProtobufCBinaryData none = { 0 };
 	int err = buffer_append(b, "{\"Timestamp\":", 13);
 
 	err = err ?: append_uint(b, s->start_time_unix_nano);
@@ -177,7 +178,10 @@ static int append_ids(struct buffer *b, const Otlp__Span *s)
 	err = err ?: append_uint(b, s->end_time_unix_nano - s->start_time_unix_nano);
 	err = err ?: append_name(b, "TraceId") ?: append_hex(b, s->trace_id);
 	err = err ?: append_name(b, "SpanId") ?: append_hex(b, s->span_id);
-	return err ?: append_name(b, "ParentSpanId") ?: append_hex(b, s->parent_span_id);
+	/* zeros are no id: the trace's root */
+	return err
+		       ?: append_name(b, "ParentSpanId")
+		       ?: append_hex(b, is_id(s->parent_span_id, SPAN_ID_BYTES) ? s->parent_span_id : none);
 }
 
 static int append_texts(struct writer *w, const Otlp__Span *s)
@@ -261,14 +265,15 @@ static int set_resource(struct writer *w, const Otlp__Resource *resource, struct
 	int err = 0;
 
 	a->service.len = a->resource.len = 0;
-	for (size_t i = 0; !err && i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		const Otlp__KeyValue *attribute = resource->attributes[i];
 		struct text key = otlp_text(attribute->key);
 
 		if (key.len != strlen(service_name) || memcmp(key.at, service_name, key.len) != 0)
 			continue;
-		a->service.len = 0;
 		err = otlp_append_value(&a->service, attribute->value, w->arena, why);
+		break; /* the first of equal keys is what ResourceAttributes['service.name'] gives
+			*/
 	}
 	return err
 		       ?: otlp_append_attributes(&a->resource,
