@@ -82,7 +82,8 @@ static bool is_key_of_files(const struct option_table *known, const char *key)
 	return false;
 }
 
-static int read_object(struct parse *p, const char *prefix, json_t *object)
+/* `object`: the file's whole, or an object in it, whose keys have the prefix. */
+static int read_object(struct parse *p, const json_t *whole, const char *prefix, json_t *object)
 {
 	const char *name;
 	json_t *v;
@@ -95,6 +96,9 @@ static int read_object(struct parse *p, const char *prefix, json_t *object)
 		if (snprintf(key, sizeof(key), "%s%s", prefix, name) >= (int)sizeof(key))
 			return why_fail(p->why, EINVAL, "a key of over %zu characters",
 					sizeof(key));
+		if (*prefix && json_object_get(whole, key))
+			return why_fail(p->why, EINVAL,
+					"%s: given twice, with a dot and in an object", key);
 		own = config_find_option(p->keys, key, strlen(key));
 		any = own ?: config_find_option(p->tables, key, strlen(key));
 		any = any ?: config_find_option(p->known, key, strlen(key));
@@ -108,7 +112,7 @@ static int read_object(struct parse *p, const char *prefix, json_t *object)
 			char nested[256];
 
 			snprintf(nested, sizeof(nested), "%.200s.", name);
-			err = read_object(p, nested, v);
+			err = read_object(p, whole, nested, v);
 		} else if (!any) {
 			err = refuse_key(p, key);
 		} /* else another command's */
@@ -151,7 +155,7 @@ static int read_stream(struct parse *p, const char *path, FILE *f)
 	p->why = &inner;
 	p->where = path;
 	if (json_is_object(root))
-		err = read_object(p, "", root);
+		err = read_object(p, root, "", root);
 	else
 		err = why_fail(&inner, EINVAL, "expected a JSON object");
 	p->why = why;

@@ -225,6 +225,10 @@ static void wrong_files_are_named(void **state)
 	assert_refused(parse_file("\xef\xbb\xbf{\"part.number\": 3}"), "byte order mark");
 	assert_refused(parse_file("{\"part.number\": 3"), ":1:");
 	assert_refused(parse_file("{\"flag\": true, \"flag\": true}"), "duplicate");
+	assert_refused(parse_file("{\"part.number\": 3, \"part\": {\"number\": 4}}"),
+		       "part.number: given twice, with a dot and in an object");
+	assert_refused(parse_file("{\"part\": {\"number\": 4}, \"part.number\": 3}"),
+		       "part.number: given twice");
 	assert_refused(parse_file(""), "JSON");
 }
 
