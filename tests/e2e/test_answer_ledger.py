@@ -320,6 +320,32 @@ def test_the_applications_line(ask):
     assert causes(ask, "82")["loop_blocked"]["fix"].startswith("in SocketIO.readinto (python3.11/socket.py:706), which kept the event loop for 120.0 ms")
 
 
+def test_several_places_of_a_part(ask):
+    """The place with the largest sum, not with the longest wait; where it does not have the whole part, with its own time. Of several
+    waits for other threads only the longest is the named thread's."""
+    stack = {name: [f"{name} (/srv/app/shop/api.py:{line})"] for line, name in enumerate(("user", "items", "nap", "rest", "first", "second"))}
+    ask.row("off_cpu", 15, 30, cause="net", py_stack=stack["user"])
+    for i in range(20):
+        ask.row("off_cpu", 50 + 12 * i, 11, cause="net", py_stack=stack["items"])
+    ask.request(10, {"net": 260, "cpu": 12}, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=260_000_000)
+    assert causes(ask)["net"]["said"] == "the thread waited for sockets, 260.0 ms of it for 10.0.0.5 port 5432, 220.0 ms of it in items (shop/api.py:1)"
+    ask.row("off_cpu", 1020, 120, cause="sleep", py_stack=stack["nap"])
+    ask.row("off_cpu", 1140, 80, cause="sleep", py_stack=stack["rest"])
+    ask.request(1010, {"sleep": 200, "cpu": 12}, request_id=78)
+    assert causes(ask, "78")["sleep"]["said"] == "the code slept, 120.0 ms of it in nap (shop/api.py:2)"
+    # the rest of the part is in waits too short for rows
+    ask.row("off_cpu", 2020, 30, cause="sleep", py_stack=stack["rest"])
+    ask.request(2010, {"sleep": 230, "cpu": 12}, request_id=79)
+    assert causes(ask, "79")["sleep"]["said"] == "the code slept, 30.0 ms of it in rest (shop/api.py:3)"
+    for i, name in enumerate(("first", "second")):
+        ask.row("off_cpu", 3020 + 100 * i, 100 + i, cause="lock", waker_tid=30 + i, waker_thread_name=name,
+                py_stack=["Condition.wait (/usr/lib/python3.11/threading.py:320)", *stack[name]])
+    ask.request(3010, {"lock": 201, "cpu": 12}, request_id=80)
+    said = causes(ask, "80")["lock"]["said"]
+    assert ", 101.0 ms of it in Condition.wait (python3.11/threading.py:320), called from second (shop/api.py:5)" in said
+    assert said.endswith("; thread second ended the longest of these waits (101.0 ms)")
+
+
 def test_a_peer_that_is_not_known(ask):
     """A socket that is not connected (UDP) has no address: none is named, and no remedy for it."""
     ask.request(10, {"net": 300, "cpu": 5}, net_peer_ip="::ffff:0.0.0.0", net_peer_port=0, net_peer_ns=300_000_000)

@@ -26,27 +26,67 @@ enum { POOL_BUSY_PERCENT = 50 };
 /* So many threads at one lock are a convoy, as in `underspan offcpu`. */
 enum { CONVOY_THREADS = 10 };
 
-/* Of the waits with a cause, where the longest was: ", in PLACE"; "": not known. */
+/* Where most of a part was: ", in PLACE"; where the rows of the place have less than this share of
+ * the part, with their time: the rest was elsewhere, or was too short for rows. */
+enum { PLACE_SHARE_PERCENT = 85 };
+
 struct place {
-	char text[340];
+	char text[370];
 };
 
-static struct place place_of(const json_t *rows, const char *cause)
+static struct place place_said(const char *name, int64_t us, const struct cause *c)
 {
 	struct place place = { "" };
-	int64_t longest = -1;
+	double ms = (double)us / 1000;
+
+	if (!*name)
+		return place;
+	if (ms * 100 < c->ms * PLACE_SHARE_PERCENT)
+		snprintf(place.text, sizeof(place.text), ", %.1f ms of it in %.300s", ms, name);
+	else
+		snprintf(place.text, sizeof(place.text), ", in %.300s", name);
+	return place;
+}
+
+static int64_t us_at(const json_t *rows, const char *cause, const char *place)
+{
 	const json_t *row;
+	int64_t us = 0;
 	size_t i;
 
 	json_array_foreach (rows, i, row) {
+		if (!strcmp(explain_text(row, "cause"), cause) &&
+		    !strcmp(explain_text(row, "place"), place))
+			us += explain_number(row, "end_us") - explain_number(row, "begin_us");
+	}
+	return us;
+}
+
+/* Of the waits of a request with a cause, where they took longest together; "": not known. */
+static struct place place_of(const json_t *r, const struct cause *c, const char *cause)
+{
+	const json_t *rows = json_object_get(r, "waits"), *row;
+	json_t *sums = json_object(); /* by place */
+	const char *most = "";
+	int64_t most_us = -1;
+	struct place place;
+	size_t i;
+
+	json_array_foreach (rows, i, row) {
+		const char *name = explain_text(row, "place");
 		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
 
-		if ((cause && strcmp(explain_text(row, "cause"), cause) != 0) || us <= longest ||
-		    !*explain_text(row, "place"))
+		if (strcmp(explain_text(row, "cause"), cause) != 0 || !*name)
 			continue;
-		longest = us;
-		snprintf(place.text, sizeof(place.text), ", in %.300s", explain_text(row, "place"));
+		us += explain_number(sums, name);
+		json_object_set_new(sums, name, json_integer(us));
+		if (us > most_us || !strcmp(name, most)) {
+			most = name;
+			most_us = us;
+		}
 	}
+	place = place_said(most, most_us, c);
+	json_decref(sums);
 	return place;
 }
 
@@ -189,21 +229,41 @@ static void add_lock_holder(const json_t *r, struct cause *c)
 		 explain_ms(holder, "held_ms"), meanwhile);
 }
 
+/* The place of the longest wait: the thread that is named had to do with that one. */
+static struct place lock_place(const json_t *r, const struct cause *c, const json_t *wait)
+{
+	const char *place = wait ? explain_text(wait, "place") : "";
+
+	return place_said(place, us_at(json_object_get(r, "waits"), "lock", place), c);
+}
+
+/* "; thread X ended the wait", or, among several, "the longest of these waits (100.2 ms)" */
+static void add_waker(struct cause *c, const json_t *wait)
+{
+	double ms = (double)(explain_number(wait, "end_us") - explain_number(wait, "begin_us")) /
+		    1000;
+	bool all = ms * 100 >= c->ms * PLACE_SHARE_PERCENT;
+	size_t n = strlen(c->said);
+	char which[64] = "the wait";
+
+	if (!all)
+		snprintf(which, sizeof(which), "the longest of these waits (%.1f ms)", ms);
+	if (explain_number(wait, "by_tid"))
+		snprintf(c->said + n, sizeof(c->said) - n, "; thread %.60s ended %s",
+			 thread_label(wait, "by_tid", "by_name").text, which);
+	else
+		snprintf(c->said + n, sizeof(c->said) - n,
+			 "; no thread is known to have ended %s: a time-out ends such a wait, too",
+			 all ? "it" : which);
+}
+
 /* A wait for a message; ended by a thread, or by nobody: its time was up. */
 static void lock_message(const json_t *r, struct cause *c, const json_t *wait)
 {
-	size_t n;
-
 	SAY(c,
 	    "the thread waited for another thread (a condition, an event, a queue or a future)%s%s",
-	    place_of(json_object_get(r, "waits"), "lock").text, gil_included(r));
-	n = strlen(c->said);
-	if (explain_number(wait, "by_tid"))
-		snprintf(c->said + n, sizeof(c->said) - n, "; thread %.60s ended the wait",
-			 thread_label(wait, "by_tid", "by_name").text);
-	else
-		snprintf(c->said + n, sizeof(c->said) - n,
-			 "; no thread is known to have ended it: a time-out ends such a wait, too");
+	    lock_place(r, c, wait).text, gil_included(r));
+	add_waker(c, wait);
 	if (explain_number(wait, "by_tid") && explain_has(r, "gil_ms"))
 		FIX(c,
 		    "if it waited for a pool's connection or thread, a larger pool; otherwise less "
@@ -219,7 +279,7 @@ static void lock(const json_t *r, struct cause *c)
 		lock_message(r, c, wait);
 	} else {
 		SAY(c, "the thread waited for a lock%s%s%s", wait ? "" : " or for another thread",
-		    place_of(json_object_get(r, "waits"), "lock").text, gil_included(r));
+		    lock_place(r, c, wait).text, gil_included(r));
 		add_lock_holder(r, c);
 		add_queue(r, c);
 	}
@@ -327,7 +387,7 @@ static bool blocks_loop(const json_t *r, struct cause *c, const char *what, cons
 		return false;
 	c->name = "loop_blocked";
 	SAY(c, "a call in a coroutine blocked the event loop's thread (%s)%s", what,
-	    place_of(json_object_get(r, "waits"), cause).text);
+	    place_of(r, c, cause).text);
 	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 	return true;
 }
@@ -340,11 +400,9 @@ static void net(const json_t *r, struct cause *c)
 	if (explain_has_peer(r))
 		SAY(c, "the thread waited for sockets, %.1f ms of it for %.60s port %lld%s",
 		    explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
-		    (long long)explain_number(r, "net_peer_port"),
-		    place_of(json_object_get(r, "waits"), "net").text);
+		    (long long)explain_number(r, "net_peer_port"), place_of(r, c, "net").text);
 	else
-		SAY(c, "the thread waited for sockets%s",
-		    place_of(json_object_get(r, "waits"), "net").text);
+		SAY(c, "the thread waited for sockets%s", place_of(r, c, "net").text);
 	if (explain_has_peer(r))
 		FIX(c, "ask that peer less often or for less data; ebpf_tcp_loss shows whether the "
 		       "network lost packets");
@@ -356,8 +414,7 @@ static void waited_for(const json_t *r, struct cause *c, const char *what, const
 	if (blocks_loop(r, c, what, cause))
 		return;
 	c->name = cause;
-	SAY(c, "the thread waited for %s%s", what,
-	    place_of(json_object_get(r, "waits"), cause).text);
+	SAY(c, "the thread waited for %s%s", what, place_of(r, c, cause).text);
 }
 
 static void disk(const json_t *r, struct cause *c)
@@ -372,7 +429,7 @@ static void fault(const json_t *r, struct cause *c)
 {
 	c->name = "fault";
 	SAY(c, "the thread waited for missing pages of memory%s",
-	    place_of(json_object_get(r, "waits"), "page_fault").text);
+	    place_of(r, c, "page_fault").text);
 	FIX(c, "more memory, if the host swaps or drops its page cache");
 }
 
@@ -381,7 +438,7 @@ static void sleeping(const json_t *r, struct cause *c)
 	if (blocks_loop(r, c, "a sleep", "sleep"))
 		return;
 	c->name = "sleep";
-	SAY(c, "the code slept%s", place_of(json_object_get(r, "waits"), "sleep").text);
+	SAY(c, "the code slept%s", place_of(r, c, "sleep").text);
 }
 
 static void pipe_wait(const json_t *r, struct cause *c)
