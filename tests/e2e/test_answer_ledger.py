@@ -431,6 +431,22 @@ def test_what_was_not_measured_is_no_zero(ask):
     assert causes(ask)["lock"]["fix"] == "" and "may be included" in causes(ask)["lock"]["said"]
 
 
+def test_time_in_no_part_is_said(ask):
+    """A pool's request whose thread was not seen to take it: all is `other`, and rows of the thread that answered show a wait."""
+    code = ["child (/srv/app/shop/api.py:23)"]
+    ask.row("off_cpu", 15, 310, cause="child", py_stack=code)
+    ask.request(10, {"queue": 1, "other": 313}, model="pool", link="write", not_measured=["work_elsewhere"])
+    other = causes(ask)["other"]
+    assert other["said"] == ("other threads worked for it, or it was not seen which thread: what they waited for is not known; "
+                             "longest wait of thread 8: child, 310.0 ms, in child (shop/api.py:23)") and other["fix"] == ""
+    ask.row("off_cpu", 1015, 60, cause="other", py_stack=code)
+    ask.request(1010, {"other": 61, "cpu": 2}, request_id=78)
+    assert causes(ask, "78")["other"]["said"] == "the thread waited for something else, in child (shop/api.py:23)"
+    # the waits of a loop's thread are not this request's
+    ask.request(10, {"other": 313}, request_id=79, model="loop", not_measured=["work_elsewhere"])
+    assert causes(ask, "79")["other"]["said"].endswith("is not known")
+
+
 def test_a_part_that_is_small_is_no_cause(ask):
     ask.request(10, {name: 0.4 for name in LEDGER_PARTS})
     assert causes(ask) == {} and "cause: no part stands out" in text(ask, "77")

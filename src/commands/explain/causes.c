@@ -12,6 +12,7 @@
 #include "commands/explain/cause.h"
 #include "commands/explain/ledger.h"
 #include "commands/explain/locks.h"
+#include "commands/explain/place.h"
 #include "commands/explain/timeline.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -25,70 +26,6 @@ enum { POOL_BUSY_PERCENT = 50 };
 
 /* So many threads at one lock are a convoy, as in `underspan offcpu`. */
 enum { CONVOY_THREADS = 10 };
-
-/* Where most of a part was: ", in PLACE"; where the rows of the place have less than this share of
- * the part, with their time: the rest was elsewhere, or was too short for rows. */
-enum { PLACE_SHARE_PERCENT = 85 };
-
-struct place {
-	char text[370];
-};
-
-static struct place place_said(const char *name, int64_t us, const struct cause *c)
-{
-	struct place place = { "" };
-	double ms = (double)us / 1000;
-
-	if (!*name)
-		return place;
-	if (ms * 100 < c->ms * PLACE_SHARE_PERCENT)
-		snprintf(place.text, sizeof(place.text), ", %.1f ms of it in %.300s", ms, name);
-	else
-		snprintf(place.text, sizeof(place.text), ", in %.300s", name);
-	return place;
-}
-
-static int64_t us_at(const json_t *rows, const char *cause, const char *place)
-{
-	const json_t *row;
-	int64_t us = 0;
-	size_t i;
-
-	json_array_foreach (rows, i, row) {
-		if (!strcmp(explain_text(row, "cause"), cause) &&
-		    !strcmp(explain_text(row, "place"), place))
-			us += explain_number(row, "end_us") - explain_number(row, "begin_us");
-	}
-	return us;
-}
-
-/* Of the waits of a request with a cause, where they took longest together; "": not known. */
-static struct place place_of(const json_t *r, const struct cause *c, const char *cause)
-{
-	const json_t *rows = json_object_get(r, "waits"), *row;
-	json_t *sums = json_object(); /* by place */
-	const char *most = "";
-	int64_t most_us = -1;
-	struct place place;
-	size_t i;
-
-	json_array_foreach (rows, i, row) {
-		const char *name = explain_text(row, "place");
-		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
-
-		if (strcmp(explain_text(row, "cause"), cause) != 0 || !*name)
-			continue;
-		us += explain_number(sums, name);
-		json_object_set_new(sums, name, json_integer(us));
-		if (us > most_us || !strcmp(name, most)) {
-			most = name;
-			most_us = us;
-		}
-	}
-	place = place_said(most, most_us, c);
-	json_decref(sums);
-	return place;
-}
 
 static const char await_instead[] =
 	"use await instead of blocking calls (asyncio.sleep, an asynchronous client, "
@@ -229,14 +166,6 @@ static void add_lock_holder(const json_t *r, struct cause *c)
 		 explain_ms(holder, "held_ms"), meanwhile);
 }
 
-/* The place of the longest wait: the thread that is named had to do with that one. */
-static struct place lock_place(const json_t *r, const struct cause *c, const json_t *wait)
-{
-	const char *place = wait ? explain_text(wait, "place") : "";
-
-	return place_said(place, us_at(json_object_get(r, "waits"), "lock", place), c);
-}
-
 /* "; thread X ended the wait", or, among several, "the longest of these waits (100.2 ms)" */
 static void add_waker(struct cause *c, const json_t *wait)
 {
@@ -262,7 +191,7 @@ static void lock_message(const json_t *r, struct cause *c, const json_t *wait)
 {
 	SAY(c,
 	    "the thread waited for another thread (a condition, an event, a queue or a future)%s%s",
-	    lock_place(r, c, wait).text, gil_included(r));
+	    place_of_wait(r, c, wait).text, gil_included(r));
 	add_waker(c, wait);
 	if (explain_number(wait, "by_tid") && explain_has(r, "gil_ms"))
 		FIX(c,
@@ -279,7 +208,7 @@ static void lock(const json_t *r, struct cause *c)
 		lock_message(r, c, wait);
 	} else {
 		SAY(c, "the thread waited for a lock%s%s%s", wait ? "" : " or for another thread",
-		    lock_place(r, c, wait).text, gil_included(r));
+		    place_of_wait(r, c, wait).text, gil_included(r));
 		add_lock_holder(r, c);
 		add_queue(r, c);
 	}
@@ -451,6 +380,42 @@ static void child(const json_t *r, struct cause *c)
 	waited_for(r, c, "a child process", "child");
 }
 
+/* "; longest wait of thread X: child, 310.7 ms, in PLACE": what its rows show of time that is in no
+ * part. */
+static void add_longest_wait(const json_t *r, struct cause *c)
+{
+	const json_t *row, *longest = NULL;
+	int64_t most_us = 0;
+	size_t i, n = strlen(c->said);
+
+	json_array_foreach (json_object_get(r, "waits"), i, row) {
+		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
+
+		if (us <= most_us || !*explain_text(row, "place"))
+			continue;
+		most_us = us;
+		longest = row;
+	}
+	if (longest)
+		snprintf(c->said + n, sizeof(c->said) - n,
+			 "; longest wait of thread %.60s: %.20s, %.1f ms, in %.250s",
+			 thread_label(r, "tid", "thread_name").text, explain_text(longest, "cause"),
+			 (double)most_us / 1000, explain_text(longest, "place"));
+}
+
+static void other(const json_t *r, struct cause *c)
+{
+	c->name = "other";
+	if (!ledger_lacks(r, "work_elsewhere")) {
+		waited_for(r, c, "something else", "other");
+		return;
+	}
+	SAY(c, "other threads worked for it, or it was not seen which thread: what they waited for "
+	       "is not known");
+	if (!explain_is_loop(r))
+		add_longest_wait(r, c);
+}
+
 static void cpu(const json_t *r, struct cause *c)
 {
 	c->name = explain_is_loop(r) ? "loop_blocked" : "cpu";
@@ -492,6 +457,7 @@ static const struct {
 	{ "sleep_ms", sleeping },
 	{ "pipe_ms", pipe_wait },
 	{ "child_ms", child },
+	{ "other_ms", other },
 	{ "await_ms", await },
 	{ "loop_busy_ms", loop_busy },
 	{ "client_slow_ms", client_slow },

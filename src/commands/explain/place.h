@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where, in the code, a request's thread waited, for the sentences of causes.c. */
+#ifndef UNDERSPAN_COMMANDS_EXPLAIN_PLACE_H
+#define UNDERSPAN_COMMANDS_EXPLAIN_PLACE_H
+
+#include <jansson.h>
+
+#include "commands/explain/cause.h"
+
+/* With this share of a part, a place or a wait is said to be all of it. */
+enum { PLACE_SHARE_PERCENT = 85 };
+
+/*
+ * ", in PLACE"; where its rows have less than that share of the cause's part, ", 120.1 ms of it in
+ * PLACE": the rest was elsewhere, or was too short for rows. "": not known.
+ */
+struct place {
+	char text[370];
+};
+
+/* Of the waits of a request with a cause, where they took longest together. */
+struct place place_of(const json_t *request, const struct cause *c, const char *cause);
+
+/* Of one wait for a lock, with the other waits for locks at the same place; NULL: not known. */
+struct place place_of_wait(const json_t *request, const struct cause *c, const json_t *wait);
+
+#endif
