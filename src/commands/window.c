@@ -378,11 +378,26 @@ static void add_refusals(json_t *report, const json_t *refused)
 	}
 }
 
+/* One of many events of any length: a single long wait may be missing, or count for several. */
+static void add_sampled(json_t *report, const json_t *sampled)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (sampled, i, row)
+		report_add_note(report,
+				"host %s: at times only one event of %s in %.0f was kept, as the "
+				"agent held its limit of CPU (governor.cpu_percent): its sums are "
+				"estimates, and events are missing",
+				report_text(row, "host"), report_text(row, "of"),
+				report_number(row, "one_in"));
+}
+
 int window_coverage(struct window *w, const char *tracker, const char *events, json_t *report,
 		    json_t **ret_coverage, double *ret_measured_s, struct why *why)
 {
 	const struct clickhouse_param params[] = { { "param_tracker", tracker }, { 0 } };
-	json_t *coverage = NULL, *refused = NULL;
+	json_t *coverage = NULL, *refused = NULL, *sampled = NULL;
 	const json_t *row;
 	size_t i;
 	int err = window_ask(w, "window/coverage.sql", params, &coverage, why);
@@ -390,11 +405,15 @@ int window_coverage(struct window *w, const char *tracker, const char *events, j
 	*ret_measured_s = 0;
 	if (!err)
 		err = window_ask(w, "window/refused.sql", params, &refused, why);
+	if (!err)
+		err = window_ask(w, "window/sampled.sql", params, &sampled, why);
 	json_array_foreach (coverage, i, row)
 		*ret_measured_s += report_number(row, "measured_s");
 	add_losses(report, coverage, events);
 	add_refusals(report, refused);
+	add_sampled(report, sampled);
 	json_decref(refused);
+	json_decref(sampled);
 	*ret_coverage = coverage;
 	return err;
 }

@@ -79,7 +79,7 @@ int window_ask(struct window *w, const char *path, const struct clickhouse_param
 
 /*
  * For how long a tracker was measured, the sum over hosts; adds notes about losses (`events`: what
- * the tracker counts) and refused processes to report["notes"]. *ret_coverage: rows of
+ * the tracker counts), sampling and refused processes to report["notes"]. *ret_coverage: rows of
  * sql/window/coverage.sql, released by the caller.
  */
 int window_coverage(struct window *w, const char *tracker, const char *events, json_t *report,

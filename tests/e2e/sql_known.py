@@ -314,7 +314,7 @@ class Maker:
             yield row
 
     def ebpf_agent(self):
-        """web-1: an agent stopped for ten minutes, started before the hour; web-2: no agent for two hours; web-3: from the middle on,
+        """web-1: an agent stopped for ten minutes, started before the hour, of late with a sample of handoff; web-2: no agent for two hours; web-3: from the middle on,
         sampled for a while; web-4: only a tracker that does not run."""
         counters = """seen filtered sampled lost_ring lost_state bad_event rows pending read_fail stack_late stack_state stack_moved stack_room
             stack_share rows_gone rows_unread rows_unnamed recovered inserted dropped_memory dropped_spool dropped_corrupt dropped_refused
@@ -335,7 +335,8 @@ class Maker:
                         thinned = host == "web-3" and self.now - at < 10 * MINUTE
                         row |= {"host": host, "version": "1", "tracker": tracker, "start_time": at, "end_time": min(at + 10 * SECOND, self.now),
                                 "sampled": 0 if host == "shop-1" else row["sampled"], "sampling_level": 3 if thinned and tracker == "gc_pause" else 0,
-                                "skip_shift": (tracker == "handoff") + 2 * (tracker == "gc_pause") if thinned else 0}
+                                "skip_shift": (tracker == "handoff") + 2 * (tracker == "gc_pause") if thinned
+                                else 3 * (host == "web-1" and tracker == "handoff" and self.now - at < 5 * MINUTE)}
                         yield row
                         at += 10 * SECOND
 

@@ -348,6 +348,15 @@ def coverage(known, w):
     return lines
 
 
+@question("window", by_columns("host", "of"))
+def sampled(known, w):
+    """Of rows and of their sums."""
+    of = {w.tracker, w.tracker.removesuffix("_profile")}
+    reports = [r for r in known["ebpf_agent"] if r["tracker"] in of and w.begin - HOUR <= r["start_time"] < w.now and r["end_time"] > w.begin and w.host in ("", r["host"])]
+    return [{"host": host, "of": tracker, "one_in": 1 << shift} for (host, tracker), rows in grouped(reports, lambda r: (r["host"], r["tracker"]))
+            if (shift := max(r["skip_shift"] for r in rows))]
+
+
 @question("window", by_columns())
 def known(known, w):
     return [{"known": sum(r["live"] for (_, pid), r in last_words(known, w, w.tracker).items() if pid in w.pids)}]

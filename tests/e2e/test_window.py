@@ -276,6 +276,21 @@ def test_not_measured(ask):
     check_sentence(ask.command("offcpu", "--since=1h", "--against-since=5h"), FAILED, "nothing was measured")  # of the first
 
 
+def test_what_the_governor_left_out_is_said(known):
+    """Sums have the weights of their rows' tracker; nothing is said where only short events were left out, or at another time."""
+    def agent(at, tracker, **more):
+        known.insert("ebpf_agent", {"host": "h1", "tracker": tracker, "start_time": known.moment(at), "end_time": known.moment(at + 10_000), **more})
+    agent(20_000, "gil_wait", sampling_level=3)
+    agent(-180_000, "off_cpu", skip_shift=5)
+    assert known.json("offcpu", *window(), "--service=shop")["notes"] == known.json("gil", *window())["notes"] == []
+    agent(20_000, "off_cpu", skip_shift=1, sampling_level=2)
+    agent(40_000, "off_cpu", skip_shift=2)
+    said = "host h1: at times only one event of off_cpu in 4 was kept, as the agent held its limit of CPU (governor.cpu_percent): its sums are estimates, and events are missing"
+    assert known.json("offcpu", *window(), "--service=shop")["notes"] == [said]
+    assert said in known.command("offcpu", *window(), "--service=shop").stdout + known.command("offcpu", *window(), "--service=shop").stderr
+    assert known.json("gil", *window())["notes"] == []
+
+
 def test_bad_input(ask, tmp_path):
     for name in "offcpu", "gil":
         check_sentence(run_underspan(name), USAGE, "pid", "-p PID")
