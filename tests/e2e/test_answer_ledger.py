@@ -431,6 +431,13 @@ def test_what_was_not_measured_is_no_zero(ask):
     assert causes(ask)["lock"]["fix"] == "" and "may be included" in causes(ask)["lock"]["said"]
 
 
+def test_busy_threads_that_were_not_counted(ask):
+    """Of an event loop with several requests nobody knows whether a pool has one of them: no pool is named."""
+    ask.request(10, {"loop_busy": 60, "cpu": 2}, model="loop", open_requests=2, busy_threads=None)
+    said = text(ask, "77")
+    assert "how many further threads of its process had requests when it was read was not measured" in said and "pool" not in said.split("cause:")[0]
+
+
 def test_time_in_no_part_is_said(ask):
     """A pool's request whose thread was not seen to take it: all is `other`, and rows of the thread that answered show a wait."""
     code = ["child (/srv/app/shop/api.py:23)"]

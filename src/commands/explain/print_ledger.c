@@ -151,8 +151,8 @@ static void print_threads(const json_t *r)
 		    threads == 1 ? "was" : "were", percent > 100 ? 100 : percent, waiting);
 	} else if (!explain_has(r, "busy_threads")) {
 		say(0, 2,
-		    "when it was read, a pool had further requests of its process; how many of "
-		    "its threads was not measured%s",
+		    "how many further threads of its process had requests when it was read was "
+		    "not measured%s",
 		    waiting);
 	} else {
 		say(0, 2, "when it was read, %lld further thread%s of its process had requests%s",

@@ -113,7 +113,7 @@ function threadsOf(r) {
     return `while it waited, the ${count(threads)} ${threads === 1 ? "thread of its process that serves requests was" : "threads of its process that serve requests were"} ` +
       `busy with others ${Math.min(100, Math.round(busy.busy_share * 100))} % of the time${waiting}`;
   if (r.busy_threads === null || r.busy_threads === undefined)
-    return `when it was read, a pool had further requests of its process; how many of its threads was not measured${waiting}`;
+    return `how many further threads of its process had requests when it was read was not measured${waiting}`;
   return `when it was read, ${count(further)} further thread${further === 1 ? "" : "s"} of its process had requests${waiting}`;
 }
 
