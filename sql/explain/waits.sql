@@ -22,7 +22,7 @@ SELECT * FROM
         toString(ebpf_off_cpu.cause) AS cause,
 #include "offcpu/lock.inc"
         waker_tid AS by_tid,
-        waker_thread_name AS by_name,
+#include "explain/waker.inc"
         arrayMap(stack ->
 #include "explain/place.inc"
             , [py_stack])[1] AS place,

@@ -4,7 +4,9 @@
 SELECT
     toString(p.host) AS host, toString(p.boot_id) AS boot_id, p.host_pid AS host_pid, p.host_tid AS host_tid,
     if(p.thread_name != '', toString(p.thread_name), toString(p.comm)) AS thread_name,
-    p.waker_host_tid AS waker_host_tid, if(p.waker_thread_name != '', toString(p.waker_thread_name), toString(p.waker_comm)) AS waker_thread_name,
+    p.waker_host_tid AS waker_host_tid, -- a thread of another process (multiprocessing.Lock, flock()) with that process
+    concat(if(p.waker_thread_name != '', toString(p.waker_thread_name), toString(p.waker_comm)),
+        if(p.waker_pid IN (0, p.pid), '', concat(' of pid ', toString(p.waker_pid)))) AS waker_thread_name,
 #include "offcpu/lock.inc"
     arrayMap(f -> if(length(f) > 400, concat(substringUTF8(f, 1, 100), '...', substringUTF8(f, -250)), toString(f)), arraySlice(p.py_stack, 1, 5)) AS py_stack,
     arrayMap(f -> substringUTF8(f, 1, 200), arraySlice(p.user_stack, 1, if(empty(p.py_stack), 6, 0))) AS user_stack,

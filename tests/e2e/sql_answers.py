@@ -225,11 +225,18 @@ def waits(known, now):
     """Of the thread 7, from a millisecond on."""
     lines = [["gil", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), r["start_time"], r["end_time"], r]
              for r in of_days(known, "ebpf_gil_wait", "", now)]
-    lines += [[r["cause"], lock_of(r), r["waker_tid"], r["waker_thread_name"], place(r["py_stack"]), r["start_time"], r["end_time"], r]
+    lines += [[r["cause"], lock_of(r), r["waker_tid"], waker_of(r), place(r["py_stack"]), r["start_time"], r["end_time"], r]
               for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]
     lines = [line[:7] for line in lines if line[7]["tid"] == 7 and line[7]["duration_ns"] >= 1_000_000]
     assert {line[0] for line in lines} > {"gil"}
     return sorted(lines, key=lambda line: (line[5], line[6]))
+
+
+def waker_of(r):
+    """With the process where that is another one."""
+    if r["waker_pid"] in (0, r["pid"]):
+        return r["waker_thread_name"]
+    return f"{(r['waker_thread_name'] or str(r['waker_tid']))[:24]} of {r['waker_comm'] + ', ' if r['waker_comm'] else ''}pid {r['waker_pid']}"
 
 
 def lock_of(r):
@@ -239,7 +246,7 @@ def lock_of(r):
 def lock_waits(known, now):
     """Of all threads of the process 7, from a millisecond on."""
     rows = [r for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil" and not r["idle"] and r["duration_ns"] >= 1_000_000]
-    lines = [[r["tid"], r["thread_name"], r["cause"], lock_of(r), r["waker_tid"], r["waker_thread_name"], place(r["py_stack"]), r["start_time"], r["end_time"]] for r in rows]
+    lines = [[r["tid"], r["thread_name"], r["cause"], lock_of(r), r["waker_tid"], waker_of(r), place(r["py_stack"]), r["start_time"], r["end_time"]] for r in rows]
     return sorted(lines, key=lambda line: (line[8], line[0]))
 
 

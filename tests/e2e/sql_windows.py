@@ -156,9 +156,10 @@ def lock_waits(known, w):
     found = [r for r in w.of(known["ebpf_off_cpu"]) if r["cause"] == "lock"]
     waits = float(weights([r for r in found if not r["idle"]]))
     return [{"host": r["host"], "boot_id": r["boot_id"], "host_pid": r["host_pid"], "host_tid": r["host_tid"], "thread_name": r["thread_name"] or r["comm"],
-             "waker_host_tid": r["waker_host_tid"], "waker_thread_name": r["waker_thread_name"] or r["waker_comm"], "lock": f"{r['lock_address']:#x}" if r["lock_address"] else "",
+             "waker_host_tid": r["waker_host_tid"], "lock": f"{r['lock_address']:#x}" if r["lock_address"] else "",
              "py_stack": r["py_stack"][:5], "user_stack": [] if r["py_stack"] else r["user_stack"][:6], "begin_us": r["start_time"], "end_us": r["end_time"],
              "runq_ns": r["runq_ns"], "weight": float(r["weight"]), "idle": r["idle"], "thread_named": int(bool(r["thread_name"])),
+             "waker_thread_name": (r["waker_thread_name"] or r["waker_comm"]) + ("" if r["waker_pid"] in (0, r["pid"]) else f" of pid {r['waker_pid']}"),
              "waker_named": int(bool(r["waker_thread_name"])), "all_waits": waits} for r in found]
 
 

@@ -346,6 +346,17 @@ def test_several_places_of_a_part(ask):
     assert said.endswith("; thread second ended the longest of these waits (101.0 ms)")
 
 
+def test_a_lock_that_another_process_had(ask):
+    """Workers of a server have threads of the same names: the holder's process is named, too."""
+    code = ["SemLock.__enter__ (/usr/lib/python3.11/multiprocessing/synchronize.py:95)", "pay (/srv/app/shop/api.py:31)"]
+    ask.row("off_cpu", 20, 300, cause="lock", py_stack=code, waker_pid=9, waker_tid=9, waker_comm="gunicorn", waker_thread_name="MainThread")
+    ask.request(10, {"lock": 300, "cpu": 12})
+    assert "; thread MainThread of gunicorn, pid 9 had it (300.0 ms)" in causes(ask)["lock"]["said"]
+    ask.row("off_cpu", 1020, 300, cause="lock", py_stack=code, waker_pid=7, waker_tid=7, waker_comm="gunicorn", waker_thread_name="MainThread")
+    ask.request(1010, {"lock": 300, "cpu": 12}, request_id=78)
+    assert "; thread MainThread had it (300.0 ms)" in causes(ask, "78")["lock"]["said"]
+
+
 def test_a_peer_that_is_not_known(ask):
     """A socket that is not connected (UDP) has no address: none is named, and no remedy for it."""
     ask.request(10, {"net": 300, "cpu": 5}, net_peer_ip="::ffff:0.0.0.0", net_peer_port=0, net_peer_ns=300_000_000)

@@ -186,7 +186,7 @@ def test_locks_of_a_window(tmp_path):
         ask.row("off_cpu_profile", 0, 10_000, count=1, off_ns=10**9, **take)
         for i, ms in enumerate((100, 200, 300)):
             ask.row("off_cpu", 1000, ms, host_tid=20 + i, thread_name=f"t{i}", lock_address=0x7f0011224470, **take)
-        ask.row("off_cpu", 1000, 50, host_tid=20, thread_name="t0", lock_address=0x7f0011224480, weight=4, **take)
+        ask.row("off_cpu", 1000, 50, host_tid=20, thread_name="t0", lock_address=0x7f0011224480, weight=4, waker_pid=9, **take)
         ask.row("off_cpu", 1000, 40, host_tid=40, lock_address=0x7f0011224470, **{**take, "host_pid": 108})
         ask.row("off_cpu", 1000, 30, host_tid=20, lock_address=0, **take)
         ask.row("off_cpu", 1000, 20_000, host_tid=20, lock_address=0x7f0011224490, idle=1, **take)
@@ -198,6 +198,7 @@ def test_locks_of_a_window(tmp_path):
             (None, 107, 1, 30, 30, 1, 1)]
         assert {k["place"] for k in locks} == {"take (app.py:3)"}
         assert locks[0]["wakers"] == [{"thread": "boss", "host_tid": 33, "times": 3, "held_ms": 300}] and locks[3]["wakers"][0]["held_ms"] is None
+        assert [w["thread"] for w in locks[1]["wakers"]] == ["boss of pid 9"]  # a worker has threads of the same names
         text = ask.command("offcpu", "--since=3h", "--by=lock").stdout
         assert "0x7f0011224470, in take (app.py:3); released by boss (3 times, others waited 300.0 ms)" in text and "\n      30.000" in text
         store.ask("ALTER TABLE ebpf_off_cpu DROP COLUMN lock_address")  # as of an older schema

@@ -212,7 +212,7 @@ static struct {
 	const struct table *table;
 	const struct column *host, *boot_id, *host_pid, *host_tid, *comm, *thread_name, *weight,
 		*cause, *idle, *lock_address, *start_time, *end_time, *runq_ns, *waker_host_tid,
-		*waker_comm, *waker_thread_name, *py_stack, *user_stack;
+		*waker_comm, *waker_thread_name, *py_stack, *user_stack, *pid, *waker_pid;
 } of;
 
 static void find_columns(const struct table *table)
@@ -222,7 +222,7 @@ static void find_columns(const struct table *table)
 	FIND(host), FIND(boot_id), FIND(host_pid), FIND(host_tid), FIND(comm), FIND(thread_name);
 	FIND(weight), FIND(cause), FIND(idle), FIND(lock_address), FIND(start_time), FIND(end_time);
 	FIND(runq_ns), FIND(waker_host_tid), FIND(waker_comm), FIND(waker_thread_name);
-	FIND(py_stack), FIND(user_stack);
+	FIND(py_stack), FIND(user_stack), FIND(pid), FIND(waker_pid);
 #undef FIND
 }
 
@@ -231,6 +231,18 @@ static const char *name_of(const struct column *name, const struct column *comm,
 {
 	*ret_named = *column_text(name, row, buf, size);
 	return *ret_named ? buf : column_text(comm, row, buf, size);
+}
+
+/* As sql/offcpu/lock_waits.sql: with the process where that is another one. */
+static const char *waker_of(const void *row, char *buf, size_t size, bool *ret_named)
+{
+	uint64_t pid = column_uint(of.waker_pid, row);
+	const char *name = name_of(of.waker_thread_name, of.waker_comm, row, buf, size, ret_named);
+	size_t n = name == buf ? strlen(buf) : size;
+
+	if (n < size && pid && pid != column_uint(of.pid, row))
+		snprintf(buf + n, size - n, " of pid %llu", (unsigned long long)pid);
+	return name;
 }
 
 void locks_add_row(struct lock_waits *locks, const struct table *table, const void *row)
@@ -263,8 +275,7 @@ void locks_add_row(struct lock_waits *locks, const struct table *table, const vo
 	};
 	wait.thread = name_of(of.thread_name, of.comm, row, thread, sizeof(thread),
 			      &wait.thread_named);
-	wait.waker = name_of(of.waker_thread_name, of.waker_comm, row, waker, sizeof(waker),
-			     &wait.waker_named);
+	wait.waker = waker_of(row, waker, sizeof(waker), &wait.waker_named);
 	locks_add(locks, &wait);
 }
 
