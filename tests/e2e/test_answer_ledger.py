@@ -449,6 +449,15 @@ def test_busy_threads_that_were_not_counted(ask):
     assert "how many further threads of its process had requests when it was read was not measured" in said and "pool" not in said.split("cause:")[0]
 
 
+@pytest.mark.parametrize("outcome, words", [("client_aborted", "ended: the client closed before the answer"),
+                                            ("no_answer", "ended: the server closed the connection, or ended, without an answer"),
+                                            ("upgraded", "ended: with a change to another protocol"), ("answered", "")])
+def test_how_a_request_ended(ask, outcome, words):
+    ask.request(10, {"sleep": 60}, outcome=outcome, status=None if outcome == "no_answer" else 200)
+    said = text(ask, "77")
+    assert words in said and "_" not in said.split("at ms")[0] and ("ended:" in said) == bool(words)
+
+
 def test_time_in_no_part_is_said(ask):
     """A pool's request whose thread was not seen to take it: all is `other`, and rows of the thread that answered show a wait."""
     code = ["child (/srv/app/shop/api.py:23)"]

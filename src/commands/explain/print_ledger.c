@@ -96,6 +96,16 @@ static void print_span_of(const json_t *r)
 		say(2, 4, "trace %.40s", explain_text(r, "trace_id"));
 }
 
+/* As outcomeWords() of explain.js says it. */
+static const char *outcome_words(const char *outcome)
+{
+	return !strcmp(outcome, "client_aborted") ? "the client closed before the answer"
+	       : !strcmp(outcome, "no_answer")
+		       ? "the server closed the connection, or ended, without an answer"
+	       : !strcmp(outcome, "upgraded") ? "with a change to another protocol"
+					      : outcome;
+}
+
 static void print_head(const json_t *r)
 {
 	const char *path = explain_text(r, "path"), *method = explain_text(r, "method");
@@ -116,9 +126,7 @@ static void print_head(const json_t *r)
 	    thread_label(r, "tid", "thread_name").text, (long long)explain_number(r, "server_port"),
 	    explain_text(r, "peer_ip"));
 	if (*outcome && strcmp(outcome, "answered") != 0)
-		say(2, 4, "ended: %.40s",
-		    !strcmp(outcome, "client_aborted") ? "the client closed before the answer"
-						       : outcome);
+		say(2, 4, "ended: %.70s", outcome_words(outcome));
 	if (*link && strcmp(link, "same") != 0)
 		say(2, 4, "its thread is not certain: known by a %.20s", link);
 	if (explain_ms(r, "weight") > 1)

@@ -329,6 +329,8 @@ static void print_endpoints(const json_t *report, const struct request_question 
 			"Hidden: accept_queue, queue, pool_wait, runq, throttled, gil, gc_sibling, "
 			"loop_busy: time outside of the handler's code.",
 			0, 0);
+	print_wrapped("Mean and p99 leave out the waits for the client: client_wait, client_slow.",
+		      0, 0);
 	putchar('\n');
 }
 

@@ -14,11 +14,17 @@ function ownersOf(r) {
   return [service ? `service ${service}` : null, place ? `pod ${place}` : null].filter(Boolean);
 }
 
+// As outcome_words() of print_ledger.c says it.
+function outcomeWords(outcome) {
+  return { client_aborted: "the client closed before the answer", no_answer: "the server closed the connection, or ended, without an answer",
+    upgraded: "with a change to another protocol" }[outcome] || outcome;
+}
+
 function factsOf(r) {
   const facts = [...ownersOf(r), `request ${r.request_id}`, `${r.start_time} UTC`, r.host, `pid ${r.pid}`,
     `${r.model === "loop" || r.on_loop ? "event loop" : "thread"} ${r.thread_name || r.tid}`, `port ${r.server_port}`, `from ${r.peer_ip}`];
   if (r.trace_id) facts.push(`trace ${r.trace_id}`);
-  if (r.outcome && r.outcome !== "answered") facts.push(r.outcome);
+  if (r.outcome && r.outcome !== "answered") facts.push(`ended: ${outcomeWords(r.outcome)}`);
   if (r.link && r.link !== "same") facts.push(`its thread is not certain: known by a ${r.link}`);
   if (r.weight > 1) facts.push(`stands for ${count(r.weight)} requests`);
   const span = r.span_id ? `span "${r.span_name}" of ${r.service} says ${ms(r.span_ms)} ms (found by its ${r.span_by})`
