@@ -28,13 +28,57 @@ void traces_mark(const struct traces_form *form, char *buf, size_t size)
 			 form->json_span || form->json_resource ? as_json : "");
 }
 
+/* Columns that otel_span reads; `of_attributes`: of a type with keys. */
+static const struct {
+	const char *name;
+	bool of_attributes;
+} columns[] = {
+	{ "Timestamp", false },		{ "TraceId", false },  { "SpanId", false },
+	{ "ParentSpanId", false },	{ "SpanName", false }, { "SpanKind", false },
+	{ "ServiceName", false },	{ "Duration", false }, { "SpanAttributes", true },
+	{ "ResourceAttributes", true },
+};
+
+/* The type of a column in lines "\nNAME\tTYPE"; NULL: there is no such column. */
+static const char *type_of(const char *lines, const char *name)
+{
+	char key[64];
+	const char *at;
+
+	snprintf(key, sizeof(key), "\n%s\t", name);
+	at = strstr(lines, key);
+	return at ? at + strlen(key) : NULL;
+}
+
+static bool is_json(const char *type)
+{
+	return !strncmp(type, "JSON", 4) || !strncmp(type, "Object('json')", 14);
+}
+
+static void inspect(struct traces_form *form, const char *lines)
+{
+	form->found = strlen(lines) > 1;
+	for (size_t i = 0; form->found && i < ARRAY_SIZE(columns); i++) {
+		const char *type = type_of(lines, columns[i].name);
+
+		if (type &&
+		    (!columns[i].of_attributes || is_json(type) || !strncmp(type, "Map(", 4)))
+			continue;
+		snprintf(form->lacks, sizeof(form->lacks), "%s%s", columns[i].name,
+			 columns[i].of_attributes ? " of type Map or JSON" : "");
+		return;
+	}
+	form->json_span = form->found && is_json(type_of(lines, "SpanAttributes"));
+	form->json_resource = form->found && is_json(type_of(lines, "ResourceAttributes"));
+}
+
 int traces_find(struct clickhouse_client *client, const char *table, const char *view_comment,
 		struct traces_form *ret, struct why *why)
 {
 	static const char sql[] =
-		"SELECT name, type FROM system.columns "
+		"SELECT concat('\\n', name, '\\t', type) FROM system.columns "
 		"WHERE database = if({db:String} = '', currentDatabase(), {db:String}) "
-		"AND table = {table:String} AND name IN ('SpanAttributes', 'ResourceAttributes')";
+		"AND table = {table:String}";
 	struct traces_form form = { 0 };
 	char database[256] = "";
 	struct clickhouse_reply reply;
@@ -52,18 +96,14 @@ int traces_find(struct clickhouse_client *client, const char *table, const char 
 	if (dot)
 		snprintf(database, sizeof(database), "%.*s", (int)(dot - form.table), form.table);
 	err = clickhouse_query_text(
-		client, sql, "TabSeparated",
+		client, sql, "TabSeparatedRaw",
 		(const struct clickhouse_param[]){ { "param_db", database },
 						   { "param_table", dot ? dot + 1 : form.table },
 						   { 0 } },
 		&text, NULL, &reply, why);
 	if (err)
 		return err;
-	form.found = strstr(text, "SpanAttributes\t") && strstr(text, "ResourceAttributes\t");
-	form.json_span = strstr(text, "SpanAttributes\tJSON") ||
-			 strstr(text, "SpanAttributes\tObject('json')");
-	form.json_resource = strstr(text, "ResourceAttributes\tJSON") ||
-			     strstr(text, "ResourceAttributes\tObject('json')");
+	inspect(&form, text);
 	*ret = form;
 	return 0;
 }

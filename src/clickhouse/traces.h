@@ -12,6 +12,8 @@
 struct traces_form {
 	char table[256]; /* TABLE or DATABASE.TABLE */
 	bool found;	 /* the table exists */
+	char lacks[64];	 /* a column that the exporter's table has and this one lacks, with its type
+			  */
 	bool json_span, json_resource;
 };
 

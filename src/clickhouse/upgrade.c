@@ -87,10 +87,18 @@ static int plan_one_table(struct planner *p, const struct ddl_table *wanted, con
 	const struct live_object *object = live_schema_find(p->live, name);
 	struct live_table live;
 	char *copy;
+	int err = 0;
 
 	if (object) {
+		if (!strcmp(object->engine, "View"))
+			err = add_step(p, UPGRADE_NOTE, NULL,
+				       "%s is a view in the database, which takes no rows: rename "
+				       "the view, and --apply creates the table",
+				       name);
 		live = live_schema_table(p->live, object);
-		return ddl_table_compare(wanted, &live, cluster_of(p), p->window, on_difference, p);
+		return err
+			       ?: ddl_table_compare(wanted, &live, cluster_of(p), p->window,
+						    on_difference, p);
 	}
 	copy = strdup(create);
 	return copy ? add_step(p, UPGRADE_CREATE, copy, "there is no table %s", name) : -ENOMEM;
@@ -237,6 +245,12 @@ static int plan_view(struct planner *p, const struct sql_file *file, struct why 
 				"%s is left out: there is no table %s; run --apply again after the "
 				"OpenTelemetry collector has created the table",
 				name, traces->table);
+	if (*traces->lacks && traces_are_read_by(file->text))
+		return add_step(p, UPGRADE_NOTE, NULL,
+				"%s is left out: the table %s has no column %s, so it is not one "
+				"of the OpenTelemetry collector's exporter; name that one by "
+				"--traces=DATABASE.TABLE",
+				name, traces->table, traces->lacks);
 	if (!strcmp(name, spans_view))
 		traces_mark(traces, of, sizeof(of));
 	text = traces_view(file->text, traces);

@@ -292,6 +292,46 @@ def test_a_table_of_another_engine(engine, statements, database):
     assert check.returncode == 1 and "ebpf_handoff has no column fd" in check.stdout and "ALTER" not in check.stdout
 
 
+def test_a_view_in_a_table_s_place(database):
+    """It has every column, but takes no row."""
+    traces(database)
+    database.apply()
+    for statement in "RENAME TABLE ebpf_handoff TO behind", "CREATE VIEW ebpf_handoff AS SELECT * FROM behind":
+        database.ask(statement)
+    assert "ebpf_handoff is a view in the database, which takes no rows: rename the view" in database.apply()
+    assert database.schema("--check").returncode == 1
+    database.ask("RENAME TABLE ebpf_handoff TO operators_view")
+    database.apply()
+    assert database.schema("--check").returncode == 0
+    assert database.one("SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = 'ebpf_handoff'") == "MergeTree"
+
+
+@pytest.mark.parametrize("change, lacks", [
+    (("    TraceId            String", "    trace_id           String"), "TraceId"), (("    Duration           UInt64 ", "    Took               UInt64 "), "Duration"),
+    (("    SpanAttributes     Map(LowCardinality(String), String)", "    SpanAttributes     String"), "SpanAttributes of type Map or JSON")])
+def test_a_table_that_is_none_of_spans(change, lacks, database):
+    """Before and after the views are there: the column is named, everything else is made, and the version."""
+    folder = pathlib.Path(__file__).resolve().parents[2] / "sql" / "otel"
+    text = re.sub(r"\n    INDEX [^\n]*|,(?=\n\)\nENGINE)", "", (folder / "otel_traces.sql").read_text())
+    text = re.sub(r"(\) CODEC\(ZSTD\(1\)\)),\n\)", r"\1\n)", text).replace("toDateTime(Timestamp), Timestamp)", "toDateTime(Timestamp))")
+    other = text.replace(*change)
+    assert other != text
+    said = f"otel_span is left out: the table otel_traces has no column {lacks}, so it is not one of the OpenTelemetry collector's exporter"
+    database.ask(other)
+    assert said in database.apply()
+    assert database.one("SELECT max(version) FROM ebpf_schema") == "5"
+    check = database.schema("--check")
+    assert check.returncode == 1 and said in check.stdout, check.stdout
+    database.ask("DROP TABLE otel_traces")
+    database.ask(text)
+    database.apply()
+    assert database.schema("--check").returncode == 0
+    database.ask("DROP TABLE otel_traces")
+    database.ask(other)
+    check = database.schema("--check")
+    assert check.returncode == 1 and said in check.stdout, check.stdout
+
+
 def test_doctor_before_an_older_database(database):
     """The database lacks some counts: a sentence with the remedy, and no value for missing counts."""
     database.make(V1.split("CREATE VIEW")[0])
