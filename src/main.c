@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The `underspan` program: selects the command or the help page. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -157,7 +158,7 @@ static bool is_one_of(const char *word, const char *a, const char *b, const char
 	return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
 }
 
-int main(int argc, char **argv)
+static int run_word(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : NULL;
 
@@ -178,4 +179,15 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	return refuse("command", word);
+}
+
+/* A command whose output is lost has failed. */
+int main(int argc, char **argv)
+{
+	int status = run_word(argc, argv);
+
+	if (status != EXIT_DONE || (!fflush(stdout) && !ferror(stdout)))
+		return status;
+	log_error("cannot write to stdout: %s", strerror(errno));
+	return EXIT_FAILED;
 }

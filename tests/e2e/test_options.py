@@ -125,6 +125,13 @@ def test_check_refuses_what_a_start_would_refuse(arguments, named):
     check_sentence(run_underspan("run", "--check", *arguments), USAGE, named)
 
 
+def test_output_that_is_lost_is_a_failure():
+    for words in ["version"], ["help"], ["help", "config"], ["run", "--help"], ["run", "--check", "--stdout"], ["schema"]:
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([UNDERSPAN, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert result.returncode == FAILED and result.stderr.count("\n") == 1 and "No space left on device" in result.stderr, (words, result)
+
+
 # ---- the environment ----
 
 def test_the_environment_goes_before_the_file_and_after_flags(tmp_path):
