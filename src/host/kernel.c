@@ -28,8 +28,22 @@ bool kernel_perf_needs_admin(void)
 	return f && fscanf(f, "%d", &level) == 1 && level > 2;
 }
 
+static bool is_initial_user_namespace(void)
+{
+	enum { INITIAL = 0xEFFFFFFD }; /* PROC_USER_INIT_INO, equal on all kernels */
+	struct stat st;
+
+	return stat("/proc/self/ns/user", &st) || st.st_ino == (ino_t)(uint32_t)INITIAL;
+}
+
 static int check_capabilities(struct why *why)
 {
+	/* there, root has all of them, and the kernel accepts none for BPF */
+	if (!is_initial_user_namespace())
+		return why_fail(why, EPERM,
+				"underspan runs in a user namespace, whose root may not load BPF "
+				"programs: start it as root of the host (no rootless container, "
+				"no userns-remap or hostUsers: false)");
 	/* CAP_SYS_ADMIN includes all of the listed capabilities (the only capability before 5.8) */
 	if (have_capability(CAP_SYS_ADMIN))
 		return 0;

@@ -191,3 +191,11 @@ def test_pids_that_do_not_exist():
     assert f"there is no process {0x3ffffff} on this host" in done.stderr, done
     done = run_underspan("doctor", "-p", f"{0x3ffffff},1")
     assert done.returncode == 1 and "there is no such process on this host" in done.stdout, done
+
+
+def test_in_a_user_namespace():
+    """Root there has every capability, but may not load programs: the namespace is named, with the remedy."""
+    for words in ["doctor"], ["run", "--stdout"], ["gil", "-p", "1"]:
+        done = run_underspan(*words, prefix=["unshare", "--user", "--map-root-user"])
+        said = done.stdout if words == ["doctor"] else done.stderr
+        assert done.returncode == 1 and "runs in a user namespace" in said and "as root of the host" in said, done
