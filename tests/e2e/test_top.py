@@ -227,6 +227,34 @@ def test_once_as_text(cleanup):
     assert "nap (<string>:4)" in done.stdout
 
 
+ENDS = """
+import threading, time
+def nap():
+    for _ in range(20): time.sleep(0.05)
+def burn():
+    end = time.thread_time() + 0.2
+    while time.thread_time() < end: pass
+    time.sleep(0.2)
+print("ready", flush=True)
+input()
+for f in nap, burn: threading.Thread(target=f, name=f.__name__).start()
+"""
+
+
+def test_cpu_of_threads_that_ended_is_not_0(cleanup):
+    """The kernel has no CPU time of a thread that has ended: null, not 0. The waits are known."""
+    process = program(cleanup, ENDS)
+    top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "-d30", f"-p{process.pid}"], stdout=subprocess.PIPE, text=True)
+    cleanup.append(top)
+    until_attached(top.pid)
+    print(file=process.stdin, flush=True)
+    process.wait(30)
+    report = json.loads(top.communicate(timeout=30)[0])
+    threads = {t["name"]: t["shares"] for t in report["processes"][0]["threads"]}
+    assert threads["nap"]["sleep"] * report["duration_s"] == pytest.approx(1, abs=0.1), threads
+    assert threads["nap"]["cpu"] is threads["burn"]["cpu"] is None, threads
+
+
 STORM = """
 import threading, time
 a, b = threading.Semaphore(0), threading.Semaphore(0)

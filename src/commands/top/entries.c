@@ -18,6 +18,7 @@ struct top_tid {
 	uint32_t host_tid, host_pid;
 	uint64_t cpu_ns;	 /* last reading */
 	struct top_entry *entry; /* NULL: no row yet */
+	bool ended;
 	UT_hash_handle hh;
 };
 
@@ -150,6 +151,11 @@ bool top_sum_hidden_is_least(const struct top_sum *sum)
 	return false;
 }
 
+bool top_sum_knows_cpu(const struct top_sum *sum)
+{
+	return sum->ns[TOP_CPU] > 0 || !sum->cpu_lost;
+}
+
 void top_sum_add(struct top_sum *to, const struct top_sum *from)
 {
 	for (int i = 0; i < TOP_PARTS; i++)
@@ -160,6 +166,7 @@ void top_sum_add(struct top_sum *to, const struct top_sum *from)
 	to->lacked_parts |= from->lacked_parts;
 	to->requests += from->requests;
 	to->hidden_ns += from->hidden_ns;
+	to->cpu_lost |= from->cpu_lost;
 	to->lag_ns = from->lag_ns > to->lag_ns ? from->lag_ns : to->lag_ns;
 }
 
@@ -231,6 +238,7 @@ void top_entries_read_cpu(struct top_sums *sums)
 
 		if (ns > e->cpu_ns)
 			e->now.ns[TOP_CPU] += ns - e->cpu_ns;
+		e->now.cpu_lost |= e->level == TOP_PROCESSES && !ns;
 		e->cpu_ns = ns ?: e->cpu_ns;
 	}
 	for (struct top_tid *t = sums->tids; t; t = t->hh.next) {
@@ -238,6 +246,8 @@ void top_entries_read_cpu(struct top_sums *sums)
 
 		if (ns > t->cpu_ns)
 			t->entry->now.ns[TOP_CPU] += ns - t->cpu_ns;
+		if (t->entry && !ns && !t->ended)
+			t->ended = t->entry->now.cpu_lost = true;
 		t->cpu_ns = ns ?: t->cpu_ns;
 	}
 }

@@ -38,6 +38,8 @@ struct top_sum {
 	double request_ns[REQUEST_PARTS];
 	uint32_t had_parts, lacked_parts; /* bits: of some request the part was known, unknown */
 	uint64_t lag_ns;		  /* the longest stall of an event loop; 0: none */
+	bool cpu_lost; /* a thread or process ended: its CPU time since the last reading is missing
+			*/
 };
 
 /* A process, the threads of a name (or pool), or a line, of a process. */
@@ -86,6 +88,9 @@ void top_sum_add_part(struct top_sum *sum, int part, bool known, double ns, bool
 
 /* The requests lacked hidden parts: hidden_ns is a least value. */
 bool top_sum_hidden_is_least(const struct top_sum *sum);
+
+/* Whether some of the CPU time was read, or nothing of it is missing. */
+bool top_sum_knows_cpu(const struct top_sum *sum);
 
 /* The process's entry, with the CPU times of its threads from now on. NULL: no place. */
 struct top_entry *top_entry_of_process(struct top_sums *sums, uint32_t host_pid);

@@ -10,7 +10,8 @@ static json_t *shares_of(const struct top_sums *sums, const struct top_entry *e,
 
 	for (int part = 0; part < TOP_PARTS; part++) {
 		bool known = (gil || (part != TOP_GIL && part != TOP_HELD)) &&
-			     !(sums->all_lacks & top_source_of((enum top_part)part));
+			     !(sums->all_lacks & top_source_of((enum top_part)part)) &&
+			     (part != TOP_CPU || top_sum_knows_cpu(&e->all));
 
 		/* lines have neither CPU time nor a holder */
 		if (e->level == TOP_LINES && (part == TOP_CPU || part == TOP_HELD))

@@ -203,12 +203,14 @@ static void put_number(FILE *out, size_t width, bool known, double value)
 }
 
 /* Whether the source of a column measured all the time. */
-static bool is_known(const struct view_column *c, const struct top_entry *e, bool gil,
-		     unsigned int lacks)
+static bool is_known(const struct view_column *c, const struct top_entry *e,
+		     const struct top_sum *sum, bool gil, unsigned int lacks)
 {
 	switch (c->what) {
 	case PART:
 		if ((c->part == TOP_GIL || c->part == TOP_HELD) && !gil)
+			return false;
+		if (c->part == TOP_CPU && !top_sum_knows_cpu(sum))
 			return false;
 		return !(lacks & top_source_of(c->part));
 	case WAITS:
@@ -230,7 +232,7 @@ static void put_cell(FILE *out, const struct top_view *view, const struct view_c
 {
 	const struct top_sum *sum = sum_of(view, e);
 
-	if (!is_known(c, e, view->measured(e->host_pid), lacks)) {
+	if (!is_known(c, e, sum, view->measured(e->host_pid), lacks)) {
 		put_number(out, c->width, false, 0);
 		return;
 	}
