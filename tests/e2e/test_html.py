@@ -42,7 +42,7 @@ def ask(tmp_path_factory):
                 holders=[{"tid": 9, "ns": 120_000_000, "thread_name": "pdf"}])
         ask.row("gc_pause", 580, 160, tid=10, generation=2, thread_name="worker-10", py_stack=["load (/srv/app/shop/cache.py:12)"])
         ask.request(900, {"queue": None, "gil": None, "cpu": 80, "lock": 30}, request_id=78, path=HOSTILE, thread_name=HOSTILE,
-                    not_measured=["arrival", "gil", HOSTILE], service=HOSTILE, namespace="shop-ns", pod="web-1", container="app")
+                    not_measured=["arrival", "gil", HOSTILE], outcome="client_aborted", service=HOSTILE, namespace="shop-ns", pod="web-1", container="app")
         ask.span(trace_id(5), "c1", kind="Client", at=0, ms=800)
         ask.span(trace_id(5), "s1", "c1", at=412, ms=345)
         yield ask
@@ -91,6 +91,7 @@ def test_requests_sort_filter_and_open(ask, browser, tmp_path):
     assert [row[3] for row in browser.rows(table)] == ["750.0"] + 8 * ["410.0"] + ["110.0"] and len(report["slowest"]) == 10
     widths = [browser.script("return [...arguments[0].children].map(c => c.getBoundingClientRect().width)", bar) for bar in browser.all(".bar", table)]
     assert abs(widths[0][1] / widths[0][0] - 3) < 0.05 and len(widths[1]) == 1  # queue 300, accept queue 100; sleep alone
+    assert [row[4].endswith(", client_aborted") for row in browser.rows(table)] == 9 * [False] + [True]
     browser.all("th button", table)[3].click()
     assert [row[3] for row in browser.rows(table)][0] == "110.0"
     [slowest] = [s for s in browser.all("section") if s.text.startswith("Slowest requests")]

@@ -26,6 +26,11 @@ function reasonWords(reason) {
   return (page.reasons || {})[reason] || reason;
 }
 
+// As the text has it, which also names only other ends than an answer.
+function whereTheTimeWent(row) {
+  return describeParts(partsOf(row), 3) + (row.outcome && row.outcome !== "answered" ? `, ${row.outcome}` : "");
+}
+
 function requestsTable(rows) {
   const longest = Math.max(...rows.map((row) => number(row.duration_ns) / 1e6), 0);
   return sortable([
@@ -33,8 +38,7 @@ function requestsTable(rows) {
     { head: "request", value: (r) => nameOfRequest(r, "path") },
     { head: "status", value: (r) => number(r.status), show: (r) => (r.status === null ? "-" : r.status), number: true },
     { head: "ms", value: (r) => number(r.duration_ns), show: (r) => ms(number(r.duration_ns) / 1e6), number: true },
-    { head: "where the time went", value: (r) => describeParts(partsOf(r), 3),
-      show: (r) => [stackedBar(partsOf(r), longest), el("small", {}, describeParts(partsOf(r), 3))] },
+    { head: "where the time went", value: whereTheTimeWent, show: (r) => [stackedBar(partsOf(r), longest), el("small", {}, whereTheTimeWent(r))] },
   ], rows, { sort: 3, detail: requestDetail, class: "cards requests" });
 }
 
