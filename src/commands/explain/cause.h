@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cause while causes.c and causes_before.c build the sentences. */
+/* A cause while causes.c, causes_before.c and causes_loop.c build the sentences. */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
 
@@ -33,5 +33,9 @@ void cause_accept_queue(const json_t *r, struct cause *c);
 void cause_client_wait(const json_t *r, struct cause *c);
 void cause_pool_wait(const json_t *r, struct cause *c);
 void cause_queue(const json_t *r, struct cause *c);
+
+/* Time of an event loop, by column. */
+void cause_await(const json_t *r, struct cause *c);
+void cause_loop_busy(const json_t *r, struct cause *c);
 
 #endif

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Causes of an event loop's time: blocked, or waiting for others, its pool of threads among them.
+ * See cause.h. */
+#include "commands/explain/cause.h"
+
+#include <stdio.h>
+
+#include "commands/explain/ledger.h"
+#include "commands/explain/timeline.h"
+
+/* A pool was busy whose threads had known waits for so much of the time: computing and short waits
+ * have no rows. */
+enum { POOL_BUSY_PERCENT = 50 };
+
+static const char await_instead[] =
+	"use await instead of blocking calls (asyncio.sleep, an asynchronous client, "
+	"asyncio.to_thread for computations and for clients without an asynchronous form); more "
+	"workers help further requests";
+
+void cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
+{
+	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
+	const json_t *stall, *worst = NULL;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "stalls"), i, stall) {
+		int64_t us = explain_overlap_us(stall, from_us, to_us);
+
+		if (us <= longest || !*explain_text(stall, "place"))
+			continue;
+		longest = us;
+		worst = stall;
+	}
+	if (!worst) {
+		FIX(c, "%s", await_instead);
+		return;
+	}
+	FIX(c, "in %.200s, which kept the event loop for %.1f ms: %s", explain_text(worst, "place"),
+	    (double)(explain_number(worst, "end_us") - explain_number(worst, "begin_us")) / 1000,
+	    await_instead);
+}
+
+void cause_loop_busy(const json_t *r, struct cause *c)
+{
+	c->name = "loop_blocked";
+	SAY(c,
+	    "the event loop ran or was blocked while %lld requests were open, this one among them: "
+	    "the share of each is not known",
+	    (long long)explain_number(r, "open_requests"));
+	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
+}
+
+/*
+ * Work that the loop gave to a pool, or a wait for it: what the pool's threads waited for
+ * meanwhile. The remedy needs more requests than threads, threads that were busy, and a request
+ * that took twice as long as any wait of theirs: its own work may be one.
+ */
+static void await_pool(const json_t *r, struct cause *c)
+{
+	const json_t *most = json_array_get(json_object_get(r, "pool"), 0);
+	long long threads = explain_number(most, "pool_threads"),
+		  waiting = explain_number(most, "threads"),
+		  open = explain_number(r, "open_requests");
+	int64_t us = explain_number(r, "to_us") - explain_number(r, "handled_us");
+	double percent = us > 0 ? explain_ms(most, "pool_ms") * 1e5 / (double)(us * threads) : 0;
+	const char *place = explain_text(most, "place");
+
+	SAY(c,
+	    "the coroutine awaited threads to which its event loop gives work, or a free one of "
+	    "them (how long each was not measured); the %lld such thread%s waited %.0f %% of that "
+	    "time, longest for: %.20s%s%.150s (%.1f ms in %lld thread%s); %lld requests were open",
+	    threads, threads == 1 ? "" : "s", percent > 100 ? 100 : percent,
+	    explain_text(most, "cause"), *place ? ", in " : "", place,
+	    explain_ms(most, "waited_ms"), waiting, waiting == 1 ? "" : "s", open);
+	if (percent < POOL_BUSY_PERCENT || open <= threads ||
+	    c->ms < 2 * explain_ms(most, "longest_ms"))
+		return;
+	c->name = "pool_missing";
+	FIX(c, "%s, or less time in %.150s",
+	    threads == 1
+		    ? "more workers, or more threads: one does all of this work (as for "
+		      "synchronous views of Django in an ASGI process)"
+		    : "a larger pool (anyio's limit of 40 threads, max_workers of an executor)",
+	    *place ? place : "its work");
+}
+
+void cause_await(const json_t *r, struct cause *c)
+{
+	bool elsewhere = ledger_lacks(r, "work_elsewhere");
+
+	c->name = "await";
+	if (elsewhere && json_array_size(json_object_get(r, "pool"))) {
+		await_pool(r, c);
+		return;
+	}
+	SAY(c,
+	    "the coroutine awaited a service, a timer, a thread or the rest of the request, and the event loop was idle%s",
+	    elsewhere ? "; other threads worked for it, or it waited until one "
+			"of their pool was free (how long each was not measured)"
+		      : "");
+}
