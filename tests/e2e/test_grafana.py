@@ -254,7 +254,8 @@ def test_the_whole_panel(known, key):
 
 
 def test_not_measured_is_no_zero(known):
-    """A service with an unwatched GIL has no value for the GIL, not 0: in the stack, the table, and the ledger of a request."""
+    """A service with an unwatched GIL has no value for the GIL, not 0: in the stack, the table, and the ledger of a request. Nor has the
+    cost of an agent without a governor."""
     begin = known.begin
     made = {"host": "h-null", "pid": 1, "host_pid": 1, "service": "unwatched gil", "count": 4, "duration_sum_ns": 400 * MS, "cpu_ns": 400 * MS,
             "histogram": [0] * 17 + [4] + [0] * 14, "max_ns": 130 * MS, "not_measured": ["gil"], "start_time": known.now - 600 * SECOND,
@@ -272,6 +273,13 @@ def test_not_measured_is_no_zero(known):
         assert (row["not_measured"], row["percent_at_most"], row["services"]) == ("gil", 100, "unwatched gil")
     finally:
         known.store.ask("ALTER TABLE ebpf_request_profile DELETE WHERE host = 'h-null' SETTINGS mutations_sync = 1")
+    agent = {"host": "h-null", "tracker": "off_cpu", "start_time": known.now - 600 * SECOND, "end_time": known.now - 590 * SECOND, "seen": 1}
+    known.store.insert("INSERT INTO ebpf_agent FORMAT JSONEachRow", json.dumps(agent), async_insert=0)  # without a governor
+    try:
+        [shown] = known.panel("host", "CPUs used by the agent", host=choice(["h-null"]))
+        assert shown["agent"] is shown["in the kernel"] is None
+    finally:
+        known.store.ask("ALTER TABLE ebpf_agent DELETE WHERE host = 'h-null' SETTINGS mutations_sync = 1")
     for request in [r for r in known.of_hour["ebpf_request"] if r["gil_ns"] is None][:3]:
         shown = {row["part"]: row for row in known.panel("request", "Its ledger", begin=begin, request_id=str(request["request_id"]))}
         assert shown["GIL: another thread had it"]["ms"] is None and shown["GIL: another thread had it"]["note"] == "not measured (gil)"
