@@ -15,8 +15,8 @@ SELECT
     * REPLACE (toString(request_id) AS request_id, toString(host) AS host, replaceOne(toString(peer_ip), '::ffff:', '') AS peer_ip,
         replaceOne(toString(net_peer_ip), '::ffff:', '') AS net_peer_ip),
     toUnixTimestamp64Micro(start_time) AS from_us, toUnixTimestamp64Micro(handled_time) AS handled_us, toUnixTimestamp64Micro(end_time) AS to_us,
-    -- the wait for a thread, otherwise the whole request
-    if(handled_us > from_us + 1000, handled_us, to_us) AS waited_to_us,
+    -- the wait for a thread, if it is a tenth of the request (as causes are), otherwise the whole request
+    if(handled_us - from_us > greatest(1000, intDiv(to_us - from_us, 10) - 1), handled_us, to_us) AS waited_to_us,
     arrayMap(p -> p.1, known) AS part, took AS part_ms, arrayMap((sum, ms) -> sum - ms, arrayCumSum(took), took) AS part_at_ms,
     arrayMap(p -> p.1, arrayFilter(p -> isNull(p.2), parts)) AS part_missing
 FROM request(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})

@@ -135,6 +135,18 @@ def test_threads_missing(ask):
     assert "5640.0 6 950.0 GET /slow" in said
 
 
+def test_requests_at_the_same_time(ask):
+    """Of a request that hardly waited to be read, the requests beside all of it: those that had its lock, not those of the first 2 ms."""
+    ask.request(0, {"sleep": 250}, request_id=100, tid=10, path="/holder")
+    ask.request(10, {"queue": 2, "lock": 240, "cpu": 5}, tid=11)
+    [beside] = answer(ask, "77")["requests"][0]["meanwhile"]
+    assert (beside["path"], beside["held_ms"]) == ("/holder", 240) and "had these requests at the same time" in text(ask, "77")
+    ask.request(1000, {"sleep": 250}, request_id=101, tid=10, path="/holder")
+    ask.request(1010, {"queue": 30, "lock": 210, "cpu": 5}, request_id=78, tid=11)
+    [beside] = answer(ask, "78")["requests"][0]["meanwhile"]
+    assert beside["held_ms"] == 30 and "had these requests while it waited" in text(ask, "78")
+
+
 def test_the_pool_was_busy_with(ask):
     """Requests of pool threads, not those of the loop that only wait."""
     ask.request(0, {"sleep": 900}, request_id=100, tid=20, link="wake", path="/export")
