@@ -58,6 +58,17 @@ static void look_for_exception(struct exchange *x, const char *bytes, size_t len
 		   find_unmarked_exception(x, bytes, len);
 }
 
+/* A web page answers a question: it is not the caller's. */
+static bool is_of_another_server(const struct exchange *x)
+{
+	size_t spaces = 0;
+
+	while (spaces < x->head_len && isspace((unsigned char)x->head[spaces]))
+		spaces++;
+	return x->on_bytes && x->reply->http_status == 200 && !x->reply->from_clickhouse &&
+	       spaces < x->head_len && x->head[spaces] == '<';
+}
+
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
 {
 	struct exchange *x = context;
@@ -80,6 +91,8 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
 		memcpy(x->tail + keep, bytes, len);
 		x->tail_len = keep + len;
 	}
+	if (is_of_another_server(x))
+		return 0;
 	/* an error's text goes to `why`, not to the caller */
 	if (x->on_bytes && x->reply->http_status == 200 && !x->reply->exception_code)
 		x->consumer_err = x->on_bytes(bytes, len, x->context);
@@ -136,6 +149,8 @@ static void take_field(struct exchange *x, const char *name, size_t name_len, co
 		take_summary(x->reply, value, strlen(value));
 	else if (name_len == 11 && !strncasecmp(name, "Retry-After", 11))
 		x->reply->retry_after_ns = retry_after_ns(value);
+	else if (name_len == 8 && !strncasecmp(name, "Location", 8))
+		snprintf(x->location, sizeof(x->location), "%s", value);
 }
 
 static size_t take_header(char *bytes, size_t size, size_t n, void *context)
@@ -313,6 +328,35 @@ static bool is_binary(const char *text)
 	return false;
 }
 
+#define IS_THAT_CLICKHOUSE "is that ClickHouse? Its HTTP port is 8123 by default (https: 8443)"
+
+/* An answer that reports no exception; 0: ClickHouse's to a question, or anyone's to another
+ * request. */
+static int check_status(const struct exchange *x, struct why *why)
+{
+	const struct clickhouse_reply *r = x->reply;
+	const char *url = x->client->url;
+
+	if (is_of_another_server(x))
+		return why_fail(why, EREMOTEIO,
+				"%.100s answered with a web page: " IS_THAT_CLICKHOUSE, url);
+	if (r->http_status == 200)
+		return 0;
+	if (r->http_status / 100 == 3 && *x->location)
+		return why_fail(why, EREMOTEIO,
+				"%.100s answered HTTP %ld, a redirect to %.200s, which is not "
+				"followed: give the address that answers",
+				url, r->http_status, x->location);
+	if (*r->message == '<' || is_binary(r->message))
+		return why_fail(why, EREMOTEIO,
+				"%.100s answered HTTP %ld with %s: " IS_THAT_CLICKHOUSE, url,
+				r->http_status,
+				*r->message == '<' ? "a web page" : "bytes that are no text");
+	return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s%s", url, r->http_status,
+			*r->message ? r->message : "(no text)",
+			advice_for_status(r->http_status, url));
+}
+
 static int conclude(CURLcode code, struct exchange *x, long sent, const char *said, struct why *why)
 {
 	struct clickhouse_reply *r = x->reply;
@@ -331,20 +375,9 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 					      advice_for_exception(r->exception_code, r->message))
 				   : why_fail(why, EREMOTEIO, "Code: %d, and no text",
 					      r->exception_code);
-	if (code != CURLE_OK)
+	if (code != CURLE_OK && !is_of_another_server(x))
 		return transport_error(code, x, sent, said, why);
-	if (r->http_status != 200 && (*r->message == '<' || is_binary(r->message)))
-		return why_fail(why, EREMOTEIO,
-				"%.100s answered HTTP %ld with %s: is that ClickHouse? Its "
-				"HTTP port is 8123 by default (https: 8443)",
-				x->client->url, r->http_status,
-				*r->message == '<' ? "a web page" : "bytes that are no text");
-	if (r->http_status != 200)
-		return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s%s",
-				x->client->url, r->http_status,
-				*r->message ? r->message : "(no text)",
-				advice_for_status(r->http_status, x->client->url));
-	return 0;
+	return check_status(x, why);
 }
 
 static bool is_loopback(const char *url)

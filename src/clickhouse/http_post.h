@@ -36,6 +36,7 @@ struct exchange {
 	size_t head_len, tail_len;
 	bool found;		    /* an exception in the body of HTTP 200, before its end */
 	char tag[EXCHANGE_TAG_MAX]; /* tag of an exception after the first bytes */
+	char location[256];	    /* of a redirect */
 };
 
 /* State shared by consecutive requests; NULL: out of memory. */

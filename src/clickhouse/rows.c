@@ -19,6 +19,10 @@ int clickhouse_query_rows(struct clickhouse_client *client, const char *sql, con
 	rows = json_object_get(root, "data");
 	if (json_is_array(rows))
 		*ret_rows = json_incref(rows);
+	else if (!reply->from_clickhouse)
+		err = why_fail(why, EBADMSG,
+			       "the answer has no header of ClickHouse and is not JSON: is that "
+			       "ClickHouse? Its HTTP port is 8123 by default (https: 8443)");
 	else
 		err = why_fail(why, EBADMSG, "ClickHouse's answer is not JSON: %s",
 			       root ? "it has no rows" : error.text);

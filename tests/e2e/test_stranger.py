@@ -306,6 +306,41 @@ def web_server():
     server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def web_site():
+    """Answers each request with a page; below /old/ with a redirect, below /endless/ without an end, below /text/ with a word."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(301 if self.path.startswith("/old/") else 200)
+            if self.path.startswith("/old/"):
+                self.send_header("Location", "https://new.example/")
+            self.end_headers()
+            try:
+                self.wfile.write(b"Ok." if self.path.startswith("/text/") else b"\n<html>welcome</html>")
+                while self.path.startswith("/endless/"):
+                    self.wfile.write(b" " * 65536)
+            except OSError:
+                pass
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+@pytest.mark.parametrize("path, said", [("", "answered with a web page: is that ClickHouse?"), ("/endless", "answered with a web page: is that"),
+                                        ("/old", "HTTP 301, a redirect to https://new.example/, which is not followed")])
+def test_a_web_site_is_no_database(web_site, path, said):
+    """Its page is no answer: nothing is printed."""
+    for words in ["sql", "SELECT 1"], ["explain", "1"], ["schema", "--check"], ["requests"]:
+        check_sentence(run_underspan(words[0], f"--clickhouse={web_site}{path}", *words[1:]), FAILED, re.escape(said))
+    check_sentence(run_underspan("requests", f"--clickhouse={web_site}/text"), FAILED, "no header of ClickHouse and is not JSON: is that ClickHouse")
+
+
 def test_addresses_of_an_agent():
     for address in "127.0.0.1:9464/metrics", ":9464", "http://127.0.0.1:9464", "127.0.0.1", "127.0.0.1:http":
         result = run_underspan("doctor", f"--agent={address}", timeout=60)
