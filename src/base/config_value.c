@@ -264,6 +264,10 @@ static int add_pid(const struct option *o, const char *item, struct why *why)
 		return why_fail(why, EINVAL,
 				"%s: '%.64s' is not a process id, as `pgrep` prints them", o->key,
 				item);
+	for (size_t i = 0; i < list->n; i++) {
+		if (list->items[i] == v) /* given twice */
+			return 0;
+	}
 	grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
 	if (!grown)
 		return why_fail(why, ENOMEM, "out of memory");

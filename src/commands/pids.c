@@ -13,8 +13,13 @@
 
 static int add(struct pid_list *pids, uint32_t pid, struct why *why)
 {
-	uint32_t *items = realloc(pids->items, (pids->n + 1) * sizeof(*items));
+	uint32_t *items;
 
+	for (size_t i = 0; i < pids->n; i++) {
+		if (pids->items[i] == pid) /* given twice, or of two names */
+			return 0;
+	}
+	items = realloc(pids->items, (pids->n + 1) * sizeof(*items));
 	if (!items)
 		return why_fail(why, ENOMEM, "out of memory");
 	pids->items = items;

@@ -191,6 +191,8 @@ def test_pids_that_do_not_exist():
     assert f"there is no process {0x3ffffff} on this host" in done.stderr, done
     done = run_underspan("doctor", "-p", f"{0x3ffffff},1")
     assert done.returncode == 1 and "there is no such process on this host" in done.stdout, done
+    for twice in ["-p", "1,1"], ["1", "1"], ["-p", "1", "1"]:
+        assert run_underspan("doctor", *twice).stdout.partition("\n")[0].count("(process 1)") <= 1, twice
 
 
 def test_in_a_user_namespace():

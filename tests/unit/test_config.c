@@ -123,6 +123,9 @@ static void a_letter_is_short_for_its_flag(void **state)
 	assert_int_equal(PARSE("-p", "11", "-p12"), 0);
 	assert_int_equal(pids.n, 2);
 	assert_int_equal(pids.items[1], 12);
+	assert_int_equal(PARSE("--pid=4,5,4", "-p", "5"), 0);
+	assert_int_equal(pids.n, 2);
+	assert_int_equal(pids.items[1], 5);
 	assert_refused(PARSE("-p"), "pid");
 }
 
