@@ -9,15 +9,16 @@
 
 static const char default_table[] = "otel_traces", of_table[] = " of ", as_json[] = " as JSON";
 
-/* The table named after `prefix` in a view's comment. */
+/* The table named in a view's comment, behind " of ". A name may have spaces. */
 static void remembered(const char *comment, char *buf, size_t size)
 {
 	const char *at = comment ? strstr(comment, of_table) : NULL;
+	const char *name = at ? at + strlen(of_table) : default_table;
+	size_t len = strcspn(name, "'\n"), json = strlen(as_json);
 
-	snprintf(buf, size, "%s", default_table);
-	if (at)
-		snprintf(buf, size, "%.*s", (int)strcspn(at + strlen(of_table), " '"),
-			 at + strlen(of_table));
+	if (len > json && !memcmp(name + len - json, as_json, json))
+		len -= json;
+	snprintf(buf, size, "%.*s", (int)len, name);
 }
 
 void traces_mark(const struct traces_form *form, char *buf, size_t size)

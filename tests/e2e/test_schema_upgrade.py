@@ -332,6 +332,25 @@ def test_a_table_that_is_none_of_spans(change, lacks, database):
     assert check.returncode == 1 and said in check.stdout, check.stdout
 
 
+@pytest.mark.parametrize("columns", ["maps", "JSON"])
+def test_a_name_with_spaces_is_remembered(columns, database):
+    """Without --traces the table of the apply before counts; doctor names the table that has gone."""
+    text = (pathlib.Path(__file__).resolve().parents[2] / "sql" / "otel" / "otel_traces.sql").read_text()
+    if columns == "JSON":
+        text = re.sub(r"(Resource|Span)Attributes( +)Map\(LowCardinality\(String\), String\)( +)CODEC\(ZSTD\(1\)\)", r"\1Attributes\2JSON", text)
+        text = re.sub(r"\n *INDEX idx_(res|span)_attr[^\n]*", "", text)
+    database.ask(text.replace("NOT EXISTS otel_traces", "NOT EXISTS `all spans of us`"))
+    assert database.schema("--apply", f"--traces={database.name}.all spans of us").returncode == 0
+    check = database.schema("--check")
+    assert (check.returncode, check.stdout) == (0, ""), check
+    assert "nothing to do" in database.apply()
+    doctor = run_underspan("doctor", "--spans", *database.options, timeout=60)
+    assert f"none in {database.name}.all spans of us:" in doctor.stdout, doctor.stdout
+    database.ask("DROP TABLE `all spans of us`")
+    doctor = run_underspan("doctor", "--spans", *database.options, timeout=60)
+    assert f"the view otel_span reads {database.name}.all spans of us, which is missing here" in doctor.stdout, doctor.stdout
+
+
 def test_doctor_before_an_older_database(database):
     """The database lacks some counts: a sentence with the remedy, and no value for missing counts."""
     database.make(V1.split("CREATE VIEW")[0])

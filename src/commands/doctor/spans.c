@@ -54,6 +54,27 @@ static const char *query(const char *path)
 	return NULL; /* impossible: checked by a test */
 }
 
+static void tell_missing(const struct clickhouse_reply *reply, const char *table, int err,
+			 struct why *why)
+{
+	const char *dot = strchr(table, '.');
+
+	if (*table && strstr(reply->message, dot ? dot + 1 : table))
+		why_fail(why, -err,
+			 "the view otel_span reads %.200s, which is missing here or is not the "
+			 "table of the OpenTelemetry collector's exporter: `underspan schema "
+			 "--apply --traces=DATABASE.TABLE` names another one",
+			 table);
+	else
+		why_fail(why, -err, "%s",
+			 strstr(reply->message, "otel_span")
+				 ? "no view otel_span here, which knows the spans: once the "
+				   "OpenTelemetry collector has made otel_traces, run `underspan "
+				   "schema --apply`"
+				 : "tables of underspan are missing here, or of an older version: "
+				   "run `underspan schema --apply`");
+}
+
 /* `others`: of spans of any kind, asked only if no server's span is there; NULL otherwise. */
 static int ask(json_t **ret_rows, json_t **ret_others, char table[256], struct why *why)
 {
@@ -63,6 +84,8 @@ static int ask(json_t **ret_rows, json_t **ret_others, char table[256], struct w
 	struct clickhouse_target target;
 	struct clickhouse_reply reply = { 0 };
 	int err = clickhouse_resolve(&clickhouse_config, &target, why);
+
+	*table = '\0';
 
 	if (err)
 		return err;
@@ -78,13 +101,7 @@ static int ask(json_t **ret_rows, json_t **ret_others, char table[256], struct w
 					    params, ret_others, &reply, why);
 	if (err && (reply.exception_code == EXCEPTION_UNKNOWN_TABLE ||
 		    reply.exception_code == EXCEPTION_UNKNOWN_IDENTIFIER))
-		why_fail(why, -err, "%s",
-			 strstr(reply.message, "otel_span")
-				 ? "no view otel_span here, which knows the spans: once the "
-				   "OpenTelemetry collector has made otel_traces, run `underspan "
-				   "schema --apply`"
-				 : "tables of underspan are missing here, or of an older version: "
-				   "run `underspan schema --apply`");
+		tell_missing(&reply, table, err, why);
 	clickhouse_client_free(client);
 	clickhouse_release(&target);
 	return err;
