@@ -197,9 +197,12 @@ def test_a_spool_that_the_first_version_reads(rows, batch_rows, pieces, proxy, s
     spool = tmp_path / "spool"
     proxy.plan = lambda request: fault.answer(503) if request.table else None
     s = sender(f"--rows={rows}", f"--batch_rows={batch_rows}", "--hold", spool=spool).wait_added()
-    wait_until(lambda: sum(int(f.name.split(".")[1]) for f in spool.glob("*.ebpf_*")) >= rows, 20, "the spool's files")
+
+    def finished():  # not what is being written, or what the kill leaves unfinished
+        return [f for f in spool.glob("*.ebpf_*") if FirstVersion.NAME.match(f.name)]
+    wait_until(lambda: sum(int(f.name.split(".")[1]) for f in finished()) >= rows, 20, "the spool's files")
     s.kill()
-    files = [FirstVersion(f) for f in spool.glob("*.ebpf_*") if FirstVersion.NAME.match(f.name)]  # not what the kill left unfinished
+    files = [FirstVersion(f) for f in finished()]
     assert files and all(f.insert == "INSERT INTO ebpf_handoff (n, start_time, note, text) FORMAT JSONEachRow" for f in files)
     assert pieces == 1 or max(sum(map(len, f.lines)) for f in files) > 512 << 10
     numbers = [json.loads(line)["n"] for f in files for line in f.lines]
