@@ -45,9 +45,20 @@ def twice(ms: int, _=Depends(dependency)):
     return work(ms)
 
 
+def asleep(ms):
+    begin = time.monotonic_ns()
+    time.sleep(ms / 1000)
+    return Response(headers={"X-Tid": str(threading.get_native_id()), "X-Ns": str(time.monotonic_ns() - begin)})
+
+
+@app.get("/asleep/{ms}")
+def pool_asleep(ms: int):
+    return asleep(ms)
+
+
 @app.get("/executor/{ms}")
-async def of_executor(ms: int):
-    return await asyncio.get_running_loop().run_in_executor(executor, work, ms)
+async def executor_asleep(ms: int):
+    return await asyncio.get_running_loop().run_in_executor(executor, asleep, ms)
 
 
 @app.get("/loop/{ms}")
