@@ -239,6 +239,16 @@ def waker_of(r):
     return f"{(r['waker_thread_name'] or str(r['waker_tid']))[:24]} of {r['waker_comm'] + ', ' if r['waker_comm'] else ''}pid {r['waker_pid']}"
 
 
+def places(known, now):
+    """Of the thread 7, waits of any length."""
+    sums = collections.Counter()
+    for r in of_days(known, "ebpf_off_cpu", "", now):
+        if r["tid"] == 7 and r["cause"] != "gil" and place(r["py_stack"]):
+            sums[r["cause"], place(r["py_stack"])] += r["end_time"] - r["start_time"]
+    assert sums
+    return [[cause, where, -us] for us, cause, where in sorted((-us, cause, where) for (cause, where), us in sums.items())]
+
+
 def lock_of(r):
     return f"{r['lock_address']:#x}" if r["lock_address"] else ""
 
@@ -319,7 +329,7 @@ EXPLAIN |= {
     "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
     "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
                  {**OF_DAYS, "tid": 1}, pool),
-    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),
     # digits are in both cases

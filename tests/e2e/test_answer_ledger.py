@@ -349,6 +349,10 @@ def test_several_places_of_a_part(ask):
     ask.row("off_cpu", 2020, 30, cause="sleep", py_stack=stack["rest"])
     ask.request(2010, {"sleep": 230, "cpu": 12}, request_id=79)
     assert causes(ask, "79")["sleep"]["said"] == "the code slept, 30.0 ms of it in rest (shop/api.py:3)"
+    for i in range(12):  # of less than a millisecond, so that they are not listed one by one
+        ask.row("off_cpu", 5020 + 2 * i, 0.9, cause="disk", py_stack=stack["items"])
+    ask.request(5010, {"disk": 10.8, "cpu": 20}, request_id=81)
+    assert causes(ask, "81")["disk"]["said"] == "the thread waited for a disk, in items (shop/api.py:1)"
     for i, name in enumerate(("first", "second")):
         ask.row("off_cpu", 3020 + 100 * i, 100 + i, cause="lock", waker_tid=30 + i, waker_thread_name=name,
                 py_stack=["Condition.wait (/usr/lib/python3.11/threading.py:320)", *stack[name]])

@@ -306,6 +306,9 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 	if (!err)
 		err = explain_attach(client, r, r, "waits", "explain/waits.sql", handled, to, why);
 	if (!err)
+		err = explain_attach(client, r, r, "places", "explain/places.sql", handled, to,
+				     why);
+	if (!err)
 		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
 				     why);
 	if (!err && explain_ms(r, "lock_ms") * 1000 >= WAIT_MIN_US)

@@ -21,9 +21,9 @@ struct ledger_wanted {
 /*
  * Rows of explain/requests.sql, an empty array without rows or table; REQUESTS_SHOWN + 1 rows mean
  * that more exist. The first REQUESTS_DETAILED have "threads", a number, and "meanwhile", "gc",
- * "throttle", "waits", "holders" and, of a loop whose requests other threads worked for, "pool":
- * rows of sql/explain/. `spans`: the spans of the trace; the
- * spans' threads identify requests without a trace id.
+ * "throttle", "waits", "places", "holders" and, of a loop whose requests other threads worked for,
+ * "pool": rows of sql/explain/. `spans`: the spans of the trace; the spans' threads identify
+ * requests without a trace id.
  */
 int ledger_find(struct clickhouse_client *client, const struct ledger_wanted *wanted,
 		const json_t *spans, json_t **ret_requests, struct why *why);

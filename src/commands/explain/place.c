@@ -38,29 +38,14 @@ static int64_t us_at(const json_t *rows, const char *cause, const char *place)
 
 struct place place_of(const json_t *r, const struct cause *c, const char *cause)
 {
-	const json_t *rows = json_object_get(r, "waits"), *row;
-	json_t *sums = json_object(); /* by place */
-	const char *most = "";
-	int64_t most_us = -1;
-	struct place place;
+	const json_t *row;
 	size_t i;
 
-	json_array_foreach (rows, i, row) {
-		const char *name = explain_text(row, "place");
-		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
-
-		if (strcmp(explain_text(row, "cause"), cause) != 0 || !*name)
-			continue;
-		us += explain_number(sums, name);
-		json_object_set_new(sums, name, json_integer(us));
-		if (us > most_us || !strcmp(name, most)) {
-			most = name;
-			most_us = us;
-		}
+	json_array_foreach (json_object_get(r, "places"), i, row) { /* longest first */
+		if (!strcmp(explain_text(row, "cause"), cause))
+			return place_said(explain_text(row, "place"), explain_number(row, "us"), c);
 	}
-	place = place_said(most, most_us, c);
-	json_decref(sums);
-	return place;
+	return (struct place){ "" };
 }
 
 struct place place_of_wait(const json_t *r, const struct cause *c, const json_t *wait)
