@@ -2,16 +2,30 @@
 /* Places of waits in words. See place.h. */
 #include "commands/explain/place.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "commands/explain/timeline.h"
 
-static struct place place_said(const char *name, int64_t us, const struct cause *c)
+/* The longest sum of a cause, at a place or at any (NULL). */
+static const json_t *longest_at(const json_t *r, const char *cause, const char *place)
 {
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "places"), i, row) { /* longest first */
+		if (!strcmp(explain_text(row, "cause"), cause) &&
+		    (!place || !strcmp(explain_text(row, "place"), place)))
+			return row;
+	}
+	return NULL;
+}
+
+static struct place place_at(const json_t *sum, const struct cause *c)
+{
+	const char *name = sum ? explain_text(sum, "place") : "";
+	double ms = (double)explain_number(sum, "us") / 1000;
 	struct place place = { "" };
-	double ms = (double)us / 1000;
 
 	if (!*name)
 		return place;
@@ -22,35 +36,12 @@ static struct place place_said(const char *name, int64_t us, const struct cause 
 	return place;
 }
 
-static int64_t us_at(const json_t *rows, const char *cause, const char *place)
-{
-	const json_t *row;
-	int64_t us = 0;
-	size_t i;
-
-	json_array_foreach (rows, i, row) {
-		if (!strcmp(explain_text(row, "cause"), cause) &&
-		    !strcmp(explain_text(row, "place"), place))
-			us += explain_number(row, "end_us") - explain_number(row, "begin_us");
-	}
-	return us;
-}
-
 struct place place_of(const json_t *r, const struct cause *c, const char *cause)
 {
-	const json_t *row;
-	size_t i;
-
-	json_array_foreach (json_object_get(r, "places"), i, row) { /* longest first */
-		if (!strcmp(explain_text(row, "cause"), cause))
-			return place_said(explain_text(row, "place"), explain_number(row, "us"), c);
-	}
-	return (struct place){ "" };
+	return place_at(longest_at(r, cause, NULL), c);
 }
 
 struct place place_of_wait(const json_t *r, const struct cause *c, const json_t *wait)
 {
-	const char *place = wait ? explain_text(wait, "place") : "";
-
-	return place_said(place, us_at(json_object_get(r, "waits"), "lock", place), c);
+	return place_at(wait ? longest_at(r, "lock", explain_text(wait, "place")) : NULL, c);
 }
