@@ -54,13 +54,6 @@ static __always_inline struct loop_thread *loop_find(void)
 	return bpf_map_lookup_elem(&loop_threads, &key);
 }
 
-static __always_inline bool current_is_python(void)
-{
-	__u32 tgid = current_tgid();
-
-	return process_may_be_known(tgid) && bpf_map_lookup_elem(&python_processes, &tgid);
-}
-
 static __always_inline struct loop_thread *loop_create(void)
 {
 	__u64 key = bpf_get_current_task();

@@ -29,6 +29,13 @@ static __always_inline struct python_walk *python_walk_of(__u32 slot)
 	return bpf_map_lookup_elem(&python_walks, &slot);
 }
 
+static __always_inline bool current_is_python(void)
+{
+	__u32 tgid = current_tgid();
+
+	return process_may_be_known(tgid) && bpf_map_lookup_elem(&python_processes, &tgid);
+}
+
 static __always_inline const struct python_offsets *
 python_current_offsets(const struct python_process **ret_process)
 {

@@ -10,6 +10,7 @@
 	X(gc_pause) \
 	X(gil_wait) \
 	X(off_cpu) \
+	X(on_cpu) \
 	X(loop_stall) \
 	X(tcp_accept) \
 	X(tcp_connect) \

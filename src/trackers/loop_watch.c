@@ -6,12 +6,11 @@
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "events/loop_stall.h"
+#include "host/perf_event.h"
 
 /* A watched thread; the index is its slot in loop_clocks. */
 struct watched {
@@ -58,30 +57,6 @@ void loop_watch_close(void)
 	watched = NULL;
 }
 
-/* A software event of one thread, with a program; the link owns the event. */
-static struct bpf_link *open_event(uint32_t host_tid, uint64_t config, uint64_t period,
-				   struct bpf_program *program, int *ret_fd)
-{
-	struct perf_event_attr attr = {
-		.type = PERF_TYPE_SOFTWARE,
-		.size = sizeof(attr),
-		.config = config,
-		.sample_period = period,
-	};
-	struct bpf_link *link;
-	int fd = (int)syscall(SYS_perf_event_open, &attr, host_tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
-
-	if (fd < 0)
-		return NULL;
-	link = bpf_program__attach_perf_event(program, fd);
-	if (!link) {
-		close(fd);
-		return NULL;
-	}
-	*ret_fd = fd;
-	return link;
-}
-
 static void say_why(const struct tracker_output *output, int err)
 {
 	static char reason[256];
@@ -103,21 +78,21 @@ static void watch(const struct tracker_output *output, uint64_t key, uint32_t ho
 {
 	struct loop_watch entry = { .slot = 0 };
 	struct watched *w;
-	int fd, clock_fd;
+	int fd;
 
 	while (entry.slot < LOOP_THREADS_MAX && watched[entry.slot].key)
 		entry.slot++;
 	if (entry.slot == LOOP_THREADS_MAX)
 		return;
 	w = &watched[entry.slot];
-	w->switches = open_event(host_tid, PERF_COUNT_SW_CONTEXT_SWITCHES, 1,
-				 skeleton->progs.loop_switched_out, &fd);
+	w->switches = perf_event_attach((int)host_tid, -1, PERF_COUNT_SW_CONTEXT_SWITCHES, 1,
+					skeleton->progs.loop_switched_out, &fd);
 	if (!w->switches) {
 		say_why(output, errno);
 		return;
 	}
-	w->clock = open_event(host_tid, PERF_COUNT_SW_CPU_CLOCK, period_ns,
-			      skeleton->progs.loop_clock, &clock_fd);
+	w->clock = perf_event_attach((int)host_tid, -1, PERF_COUNT_SW_CPU_CLOCK, period_ns,
+				     skeleton->progs.loop_clock, NULL);
 	if (!w->clock)
 		say_why(output, errno);
 	*w = (struct watched){ key, host_tid, true, w->switches, w->clock };

@@ -3,6 +3,7 @@
 EXPLAIN: file name -> a question with parameters, and a function of (rows by table, now) that returns the whole result, as in
 sql_truth.py. A parameter may be a function of now."""
 import collections
+import re
 
 import sql_spans
 from sql_known import HOUR, PARTS, SECOND, Maker
@@ -240,13 +241,19 @@ def waker_of(r):
 
 
 def places(known, now):
-    """Of the thread 7, waits of any length."""
-    sums = collections.Counter()
-    for r in of_days(known, "ebpf_off_cpu", "", now):
-        if r["tid"] == 7 and r["cause"] != "gil" and place(r["py_stack"]):
-            sums[r["cause"], place(r["py_stack"])] += r["end_time"] - r["start_time"]
-    assert sums
-    return [[cause, where, -us] for us, cause, where in sorted((-us, cause, where) for (cause, where), us in sums.items())]
+    """Of the thread 7: waits of any length, and samples by function, with the line that has most."""
+    sums, n, lines = collections.Counter(), collections.Counter(), collections.defaultdict(collections.Counter)
+    waits = [(r["cause"], r, r["end_time"] - r["start_time"]) for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]
+    samples = [("cpu", r, r["duration_ns"] // 1000) for r in of_days(known, "ebpf_on_cpu", "", now) if r["end_time"] <= now]
+    for cause, r, us in waits + samples:
+        if r["tid"] == 7 and (where := place(r["py_stack"])):
+            key = cause, re.sub(r":\d+\)", ")", where) if cause == "cpu" else where
+            sums[key] += us
+            n[key] += 1
+            lines[key][where] += us
+    assert {cause for cause, _ in sums} > {"cpu"}
+    found = [(cause, max(lines[cause, key], key=lambda where: (lines[cause, key][where], where)), us, n[cause, key]) for (cause, key), us in sums.items()]
+    return [list(line) for line in sorted(found, key=lambda line: (-line[2], line[0], line[1]))]
 
 
 def lock_of(r):

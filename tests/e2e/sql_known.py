@@ -384,6 +384,10 @@ class Maker:
                        "SpanAttributes": {**({"process.pid": "90", "thread.id": str(thread)} if thread else {}), "known": "0 0 1"}, "Duration": us * 1000,
                        "StatusCode": "Unset", "StatusMessage": ""}
 
+    def ebpf_on_cpu(self):
+        for start in self.moments(200):
+            yield {**self.common(start, 52 * MS), "cpu": self.random.randrange(4), "py_stack": self.random.choice(STACKS)}
+
     def all(self):
         tables = [name for name in vars(Maker) if name.startswith(("ebpf_", "otel_"))]
         found = {table: list(getattr(self, table)()) for table in tables}

@@ -149,6 +149,18 @@ def loop_stall(known, now):
 
 
 @question
+def on_cpu(known, now):
+    lines, of_process = [], collections.defaultdict(float)
+    recent = since(known["ebpf_on_cpu"], now - HOUR)
+    for (*key, where), rows in grouped(recent, lambda r: (*process(r), place(r["py_stack"]) or None)):
+        ms = rounded(weights(rows, "duration_ns") / 1e6)
+        of_process[tuple(key)] += ms
+        lines.append((key, where, ms, len({r["tid"] for r in rows})))
+    lines = [[*head(key), where, ms, rounded(100 * ms / of_process[tuple(key)], 1), threads] for key, where, ms, threads in lines]
+    return sorted(lines, key=lambda l: (-l[5], l[0], l[3], l[4] is None, l[4]))[:20]
+
+
+@question
 def off_cpu(known, now):
     lines = []
     busy = [r for r in since(known["ebpf_off_cpu_profile"], now - HOUR) if not r["idle"]]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 HEALTH = "ebpf_probe_health"
-OF_PROCESSES = {"handoff", "gc_pause", "gil_wait", "off_cpu", "loop_stall", "tcp_accept", "tcp_connect", "tcp_loss", "cpu_throttle"}
+OF_PROCESSES = {"handoff", "gc_pause", "gil_wait", "off_cpu", "on_cpu", "loop_stall", "tcp_accept", "tcp_connect", "tcp_loss", "cpu_throttle"}
 STARTS = """
 import os, subprocess, sys, time
 for _ in range({n}): subprocess.run({command}, close_fds={close})

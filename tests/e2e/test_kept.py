@@ -13,7 +13,7 @@ from test_doctor import REASON, call_it_free_threaded, imitations, lines_of  # n
 from test_gc_pause import copy_python
 
 WATCHED = ["handoff", "off_cpu", "tcp_accept", "tcp_connect", "tcp_loss", "cpu_throttle"]
-REFUSED = ["gc_pause", "gil_wait", "loop_stall"]
+REFUSED = ["gc_pause", "gil_wait", "loop_stall", "on_cpu"]
 STACKS = ("py_stack", "holder_py_stack")
 
 

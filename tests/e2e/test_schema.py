@@ -137,10 +137,10 @@ def test_placeholders_of_a_cluster():
 
 
 @pytest.mark.parametrize("engine, cluster, words, count", [
-    ("MergeTree", [], "ENGINE = MergeTree\n", 18), ("MergeTree", ["--cluster=main"], "ENGINE = MergeTree\n", 18),
-    ("ReplicatedMergeTree", [], "ENGINE = ReplicatedMergeTree\n", 18),
-    ("ReplicatedMergeTree", ["--cluster=main"], "ENGINE = ReplicatedMergeTree('/clickhouse/tables/", 18),
-    ("SharedMergeTree", [], "ENGINE = SharedMergeTree\n", 18), ("SharedMergeTree", ["--cluster=main"], "ENGINE = SharedMergeTree\n", 18)])
+    ("MergeTree", [], "ENGINE = MergeTree\n", 19), ("MergeTree", ["--cluster=main"], "ENGINE = MergeTree\n", 19),
+    ("ReplicatedMergeTree", [], "ENGINE = ReplicatedMergeTree\n", 19),
+    ("ReplicatedMergeTree", ["--cluster=main"], "ENGINE = ReplicatedMergeTree('/clickhouse/tables/", 19),
+    ("SharedMergeTree", [], "ENGINE = SharedMergeTree\n", 19), ("SharedMergeTree", ["--cluster=main"], "ENGINE = SharedMergeTree\n", 19)])
 def test_engine(engine, cluster, words, count):
     """Each table but the version's has the engine, and the deduplication window that this engine uses."""
     text = run_underspan("schema", *cluster, f"--engine={engine}").stdout
@@ -179,7 +179,7 @@ def test_names_of_databases(name, tmp_path):
         assert len(rest) >= 18
     on_cluster = run_underspan("schema", "--cluster=main", f"--clickhouse_database={name}").stdout
     literal = name.replace("\\", "\\\\").replace("'", "\\'")
-    assert on_cluster.count(f"ENGINE = Distributed('main', '{literal}', '") == 17 and "currentDatabase()" not in on_cluster
+    assert on_cluster.count(f"ENGINE = Distributed('main', '{literal}', '") == 18 and "currentDatabase()" not in on_cluster
 
 
 def test_table_of_spans_in_the_text():

@@ -30,6 +30,7 @@ TABLES = {
         toUInt64(1000 * (rand(8) % 100000)), concat('Thread-', toString(i))), range(1 + rand(9) % 4)) AS holders"""],
     "ebpf_handoff": [COMMON, STACK.format("py_stack"), "intDiv(duration_ns, 2) AS handoff_ns", "toUInt16(8000) AS local_port"],
     "ebpf_loop_stall": [COMMON, STACK.format("py_stack"), "duration_ns AS sleep_ns", "['asyncio', 'uvloop'][1 + number % 2] AS loop"],
+    "ebpf_on_cpu": [COMMON, STACK.format("py_stack")],
     "ebpf_off_cpu_profile": [COMMON, STACK.format("py_stack"), "toUInt64(1 + rand(11) % 99) AS count", "duration_ns AS off_ns",
                              "intDiv(off_ns, 9) AS runq_ns", "off_ns AS max_ns", "['gil', 'lock', 'net', 'sleep'][1 + number % 4] AS cause",
                              "['futex', 'epoll_wait', 'read'][1 + number % 3] AS syscall", "concat('waker', toString(rand(12) % 40)) AS waker_comm"],
@@ -51,7 +52,7 @@ TABLES = {
                           "toUInt8(rand(2) % 20 != 0) AS live", "if(live, '', 'no symbol') AS reason"],
 }
 QUESTIONS = {"gc_pause.sql": ["ebpf_gc_pause"], "gil_wait.sql": ["ebpf_gil_wait"], "handoff_places.sql": ["ebpf_handoff"],
-             "loop_stall.sql": ["ebpf_loop_stall"], "off_cpu.sql": ["ebpf_off_cpu_profile"], "tcp_accept.sql": ["ebpf_tcp_accept"],
+             "loop_stall.sql": ["ebpf_loop_stall"], "off_cpu.sql": ["ebpf_off_cpu_profile"], "on_cpu.sql": ["ebpf_on_cpu"], "tcp_accept.sql": ["ebpf_tcp_accept"],
              "tcp_connect.sql": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"], "tcp_loss.sql": ["ebpf_tcp_loss"],
              "cpu_throttle.sql": ["ebpf_cpu_throttle"], "ena.sql": ["ebpf_ena"], "unwatched.sql": ["ebpf_probe_health"],
              "coverage.sql": ["ebpf_agent", "ebpf_probe_health"]}

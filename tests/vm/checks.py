@@ -212,6 +212,24 @@ def check_loop_stall(agent):
     return f"{len(waited)} stalls with their place, {told} with their cause; times asleep right to {worst / 1e6:.1f} ms"
 
 
+def check_on_cpu(agent):
+    """An emulated CPU: samples are counted against the clock of the thread's CPU time, places against the code."""
+    code = ("import os, sys, time; print(os.getpid(), flush=True); sys.stdin.readline()\ndef grind(s):\n until = time.thread_time() + s\n"
+            " while time.thread_time() < until: pass\ngrind(3); time.sleep(1); print(time.thread_time(), flush=True); sys.stdin.readline()")
+    process = subprocess.Popen([PYTHON.path, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pid = int(process.stdout.readline())
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == pid and r["tracker"] == "gc_pause" and r["live"], timeout=30)
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    used_ns = float(process.stdout.readline()) * 1e9
+    agent.wait_rows("ebpf_on_cpu", lambda r: r["host_pid"] == pid and r["py_stack"][:1] == ["grind (<string>:4)"], n=30, timeout=30)
+    process.communicate("end\n")
+    rows = agent.select("ebpf_on_cpu", lambda r: r["host_pid"] == pid)
+    sampled = sum(r["duration_ns"] for r in rows)
+    assert 0.6 * 3e9 <= sampled <= 1.2 * used_ns, (sampled, used_ns)
+    return f"{len(rows)} samples, {sampled / 1e9:.1f} of {used_ns / 1e9:.1f} s of CPU time"
+
+
 def connected_pair(backlog=16):
     listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
     client = socket.create_connection(listener.getsockname())

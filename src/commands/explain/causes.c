@@ -325,7 +325,7 @@ static void other(const json_t *r, struct cause *c)
 static void cpu(const json_t *r, struct cause *c)
 {
 	c->name = explain_is_loop(r) ? "loop_blocked" : "cpu";
-	SAY(c, "the thread computed%s",
+	SAY(c, "the thread computed%s%s", place_of_computation(r).text,
 	    explain_has(r, "gc_own_ms")
 		    ? ""
 		    : " (its own collections are not measured separately here)");

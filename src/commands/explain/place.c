@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Places of waits in words. See place.h. */
+/* Places of waits and of computation in words. See place.h. */
 #include "commands/explain/place.h"
 
 #include <stdio.h>
@@ -39,6 +39,24 @@ static struct place place_at(const json_t *sum, const struct cause *c)
 struct place place_of(const json_t *r, const struct cause *c, const char *cause)
 {
 	return place_at(longest_at(r, cause, NULL), c);
+}
+
+struct place place_of_computation(const json_t *r)
+{
+	const json_t *row, *most = longest_at(r, "cpu", NULL);
+	struct place place = { "" };
+	long long all = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "places"), i, row) {
+		if (!strcmp(explain_text(row, "cause"), "cpu"))
+			all += explain_number(row, "n");
+	}
+	if (most)
+		snprintf(place.text, sizeof(place.text), ", %lld of %lld sample%s in %.300s",
+			 (long long)explain_number(most, "n"), all, all == 1 ? "" : "s",
+			 explain_text(most, "place"));
+	return place;
 }
 
 struct place place_of_wait(const json_t *r, const struct cause *c, const json_t *wait)

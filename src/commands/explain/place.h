@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where, in the code, a request's thread waited, for the sentences of causes.c. */
+/* Where, in the code, a request's thread waited or computed, for the sentences of causes.c. */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_PLACE_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_PLACE_H
 
@@ -20,6 +20,12 @@ struct place {
 
 /* Of the waits of a request with a cause, where they took longest together. */
 struct place place_of(const json_t *request, const struct cause *c, const char *cause);
+
+/*
+ * Where a request's thread computed: ", 12 of 14 samples in PLACE", by the samples of on_cpu. "":
+ * there was none with known code.
+ */
+struct place place_of_computation(const json_t *request);
 
 /* Of one wait for a lock, with the other waits for locks at the same place; NULL: not known. */
 struct place place_of_wait(const json_t *request, const struct cause *c, const json_t *wait);

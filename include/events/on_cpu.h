@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause */
+/* A sample of a thread on a CPU: bpf/on_cpu.bpf.c -> src/trackers/on_cpu.c. */
+#ifndef UNDERSPAN_EVENTS_ON_CPU_H
+#define UNDERSPAN_EVENTS_ON_CPU_H
+
+#include "events/event.h"
+#include "python_stack.h"
+
+/* end: the time of the sample; start: a period of the clock before */
+struct on_cpu_event {
+	struct event_header header;
+	__u32 cpu;
+	struct python_stack_info py_stack; /* frames follow */
+};
+
+#endif

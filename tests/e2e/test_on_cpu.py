@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of threads on a CPU compared with the threads' own clocks and with the functions that spent the time
+(workloads/on_cpu_truth.py)."""
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+import host
+import servers
+from agent import NO_ENGINE, Agent, plain_build
+from answers import Answers
+from store_fixture import Store
+from test_request import TRACKERS, trace_of
+
+TABLE = "ebpf_on_cpu"
+SECONDS = 2
+HERTZ = 97
+
+
+@pytest.fixture
+def native(tmp_path):
+    library = tmp_path / "native_compute.so"
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", library, os.path.join(host.WORKLOADS, "native_compute.c")], check=True)
+    return library
+
+
+def close_to(rows, seconds, hertz):
+    """Samples of a clock: the number differs by its own root, four of them here, and by the first and the last."""
+    return abs(len(rows) - seconds * hertz) <= 2 + 4 * math.sqrt(seconds * hertz / 12 + 1) + 0.02 * seconds * hertz
+
+
+def check(agent, workload, hertz):
+    truth = workload.truth
+    rows = [r for r in agent.select(TABLE, lambda r: r["host_pid"] == workload.hello["pid"])
+            if truth["begin"] <= host.monotonic_ns(r["end_time"]) <= truth["end"]]
+    assert all(r["duration_ns"] == 1_000_000_000 // hertz and r["weight"] == 1 for r in rows)
+    of = {name: [r for r in rows if r["tid"] == tid] for name, tid in
+          (("main", workload.hello["tid"]), ("hasher", truth["hasher"]), ("native", truth["native"]))}
+    assert sum(map(len, of.values())) == len(rows), "a thread that did not compute has samples"
+    assert close_to(of["main"], truth["main"], hertz), (len(of["main"]), truth)
+    assert close_to(of["hasher"], truth["hashed"], hertz), (len(of["hasher"]), truth)
+    assert close_to(of["native"], SECONDS, hertz), (len(of["native"]), truth)
+    assert not any(r["py_stack"] for r in of["native"])
+    with_stack = [r for r in of["main"] if r["py_stack"]]
+    assert len(with_stack) >= 0.97 * len(of["main"]), of["main"]
+    shares = {name: sum(any(f.startswith(f"{name} (") for f in r["py_stack"]) for r in with_stack) for name in ("much", "little")}
+    # of 194 samples: three standard deviations of a share of 3/4 are 0.093
+    assert sum(shares.values()) >= 0.97 * len(with_stack), (shares, with_stack[:3])
+    assert abs(shares["much"] / sum(shares.values()) - 0.75) < 0.1, shares
+    lines = {f.rpartition(":")[2] for r in with_stack for f in r["py_stack"][1:] if f.startswith("much (")}
+    assert lines == {f"{truth['much']})"}, lines
+    hashed = [r for r in of["hasher"] if r["py_stack"] and r["py_stack"][0].startswith("hashes (")]
+    assert len(hashed) >= 0.97 * len(of["hasher"]), of["hasher"]
+
+
+def run(agent, workloads):
+    for workload in workloads:
+        workload.wait_covered(agent)
+    for workload in workloads:
+        workload.say()
+        workload.truth = workload.read()
+        workload.say("end")
+        workload.finish()
+    agent.stop()
+
+
+def test_samples_are_the_threads_cpu_time(native, start_agent, start_on_all):
+    agent = start_agent(f"--on_cpu.hertz={HERTZ}", trackers=["on_cpu", "gc_pause"])
+    workloads = start_on_all("on_cpu_truth.py", native, SECONDS)
+    run(agent, workloads)
+    host.check_each(workloads, lambda workload: check(agent, workload, HERTZ))
+
+
+def asked(port, i, grind, polish):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{grind}/{polish}", headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
+
+
+def connects(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+@plain_build(NO_ENGINE)
+def test_explain_names_the_code_in_which_a_request_computed(tmp_path, cleanup, debian_python, monkeypatch):
+    port = servers.free_port()
+    server = servers.Server([debian_python.path, os.path.join(host.WORKLOADS, "on_cpu_app.py"), str(port)])
+    cleanup.append(server)
+    host.wait_until(lambda: connects(port), 30, "the server answers")
+    store = Store(tmp_path / "db")
+    cleanup.append(store)
+    ask = Answers(store)
+    ask.apply()
+    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
+    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "on_cpu"])
+    cleanup.append(agent)
+    agent.wait_ready()
+    time.sleep(2)  # the clocks of the CPUs begin with the first tick
+    work = {1: (1200, 300), 2: (300, 1200), 3: (0, 1000)}
+    for i, of in work.items():
+        asked(port, i, *of)
+    agent.stop()
+    for i, (grind, polish) in work.items():
+        done = ask.command("explain", "--json", trace_of(i))
+        assert done.returncode == 0, done.stderr
+        [row] = json.loads(done.stdout)["requests"]
+        [cause] = [c for c in row["causes"] if c["cause"] == "cpu"]
+        found = re.fullmatch(r"the thread computed, (\d+) of (\d+) samples in spend \(workloads/on_cpu_app.py:(10|11)\)", cause["said"])
+        assert found, cause
+        samples, cpu_ms = int(found[2]), grind + polish
+        assert abs(samples - cpu_ms * 19 / 1000) <= 3 and int(found[1]) == samples, (cause, row)
+        stacks = json.loads(store.ask(f"""SELECT py_stack FROM ebpf_on_cpu WHERE tid = {row['tid']} AND end_time BETWEEN
+            fromUnixTimestamp64Micro({row['handled_us']}) AND fromUnixTimestamp64Micro({row['to_us']}) FORMAT JSONCompact"""))["data"]
+        in_grind = sum(any(f.startswith("grind (") for f in stack) for [stack] in stacks)
+        assert abs(in_grind - grind * 19 / 1000) <= 3, (in_grind, grind)
