@@ -391,7 +391,7 @@ class Maker:
     def all(self):
         tables = [name for name in vars(Maker) if name.startswith(("ebpf_", "otel_"))]
         found = {table: list(getattr(self, table)()) for table in tables}
-        for table in "gc_pause", "gil_wait", "gil_wait_profile", "handoff", "loop_stall", "off_cpu", "off_cpu_profile":
+        for table in "gc_pause", "gil_wait", "gil_wait_profile", "handoff", "loop_stall", "off_cpu", "off_cpu_profile", "on_cpu":
             # the end is what counts for a command's window: at both edges, to the microsecond
             rows = found["ebpf_" + table]
             rows += [{**row, "start_time": at - row["duration_ns"] // 1000, "end_time": at}

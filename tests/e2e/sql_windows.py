@@ -151,6 +151,16 @@ def stacks(known, w):
     return [{**key, "off_ns": Truncated(rows, "off_ns")} for key, rows in line_groups(keyed)]
 
 
+@question("offcpu", falling("off_ns"))
+def cpu(known, w):
+    found = w.of(known["ebpf_on_cpu"])
+    name = later_names(found)
+    keyed = [({"smaller": 0, "service": "" if w.apart else r["service"], "process": r["host"] if w.apart else "", "host_pid": r["host_pid"] if w.apart else 1,
+               "thread_name": name(r) or r["comm"], "cause": "cpu", "idle": 0, "syscall": "", "native": [], "py_stack": r["py_stack"], "waker_host_tid": 0,
+               "waker_thread_name": "", "waker_stack": []}, r) for r in found]
+    return [{**key, "off_ns": Truncated(rows, "duration_ns")} for key, rows in line_groups(keyed)]
+
+
 @question("offcpu", by_columns("idle"))
 def lock_waits(known, w):
     found = [r for r in w.of(known["ebpf_off_cpu"]) if r["cause"] == "lock"]

@@ -20,6 +20,12 @@ import threading, time
 def nap(): time.sleep(0.03)
 def work():
     while True: nap()
+def grind():
+    until = time.thread_time() + 0.01
+    while time.thread_time() < until: pass
+def compute():
+    while True: grind(); time.sleep(0.01)
+threading.Thread(target=compute, daemon=True).start()
 threading.Thread(target=work, name="worker", daemon=True).start()
 print("ready", flush=True)
 threading.Event().wait()
@@ -33,7 +39,7 @@ def files(tmp_path_factory):
     process.stdout.readline()
     try:
         for name in "x.pb.gz", "x.speedscope.json":
-            done = subprocess.run([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d2", "-o", directory / name], capture_output=True, text=True)
+            done = subprocess.run([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d2", "--cpu", "-o", directory / name], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
     finally:
         process.kill()
@@ -54,14 +60,22 @@ def test_pprof_is_what_protoc_reads(files):
     functions = {int(i): strings[int(n)] for i, n in re.findall(r"^function \{\n  id: (\d+)\n  name: (\d+)", decoded, re.M)}
     files_of = {int(i): strings[int(f)] for i, f in re.findall(r"^function \{\n  id: (\d+)\n  name: \d+\n  filename: (\d+)", decoded, re.M)}
     lines = {int(i): int(n) for i, n in re.findall(r"^location \{\n  id: (\d+)\n  line \{\n    function_id: \d+\n    line: (\d+)", decoded, re.M)}
-    samples = [([int(i) for i in re.findall(r"location_id: (\d+)", s)], int(re.search(r"value: (\d+)", s)[1]),
+    samples = [([int(i) for i in re.findall(r"location_id: (\d+)", s)], [int(v) for v in re.findall(r"value: (\d+)", s)],
                 {strings[int(k)]: strings[int(v)] for k, v in re.findall(r"key: (\d+)\n\s+str: (\d+)", s)})
                for s in re.findall(r"^sample \{\n(.*?)^\}", decoded, re.M | re.S)]
-    [kind] = re.findall(r"^sample_type \{\n  type: (\d+)\n  unit: (\d+)", decoded, re.M)
-    assert [strings[int(i)] for i in kind] == ["off_cpu", "nanoseconds"] and strings[0] == ""
+    types = [(strings[int(t)], strings[int(u)]) for t, u in re.findall(r"^sample_type \{\n  type: (\d+)\n  unit: (\d+)", decoded, re.M)]
+    assert types == [(name, "nanoseconds") for name in ("off_cpu", "gil", "lock", "cpu")] and strings[0] == ""
+    assert strings[int(top["default_sample_type"])] == "off_cpu"
+    for _, (off_cpu, gil, lock, cpu), labels in samples:
+        cause = labels["cause"]
+        assert bool(off_cpu) == (cause != "cpu") and gil == off_cpu * (cause == "gil") and lock == off_cpu * (cause == "lock"), (cause, off_cpu, gil, lock)
+        assert bool(cpu) == (cause == "cpu"), (cause, cpu)
     naps = [s for s in samples if any(functions[i] == "nap" for i in s[0])]
-    check_nap(sum(value for _, value, _ in naps))
-    assert all(labels["thread"] == "worker" and labels["cause"] in ("sleep", "preempt", "gil") for _, _, labels in naps)
+    check_nap(sum(values[0] for _, values, _ in naps))
+    labels = {(labels["thread"], labels["cause"]) for _, _, labels in naps}
+    assert labels <= {("worker", cause) for cause in ("sleep", "preempt", "gil", "cpu")}, labels
+    computed = [values[3] for ids, values, labels in samples if any(functions[i] == "grind" for i in ids)]
+    assert 0.5e9 < sum(computed) < 2e9, computed  # half of two seconds
     [nap] = {i for s in naps for i in s[0] if functions[i] == "nap"}
     assert (files_of[nap], lines[nap]) == ("<string>", 3)
     assert [functions[i] for i in naps[0][0]][-2:] == ["Thread._bootstrap_inner", "Thread._bootstrap"]  # leaf first
@@ -76,7 +90,8 @@ def test_speedscope_has_the_same_sums(files):
     frames = profile["shared"]["frames"]
     assert samples["endValue"] == sum(samples["weights"])
     check_nap(1000 * sum(w for s, w in zip(samples["samples"], samples["weights"]) if any(frames[i]["name"] == "nap" for i in s)))
-    assert {"name": "nap", "file": "<string>", "line": 3} in frames and frames[samples["samples"][0][0]]["name"] in ("worker", "MainThread")
+    assert {"name": "nap", "file": "<string>", "line": 3} in frames
+    assert frames[samples["samples"][0][0]]["name"] in ("worker", "MainThread", "Thread-1 (compute)")
 
 
 def test_speedscope_opens_both(files):
@@ -89,7 +104,7 @@ def test_speedscope_opens_both(files):
             while "speedscope" == browser.script("return document.title").strip() and browser.script("return Date.now()") < deadline:
                 pass
             title = browser.script("return document.title")
-            assert "off the CPU" in title or "x.pb.gz" in title or "off_cpu" in title, title
+            assert "on and off the CPU" in title or "x.pb.gz" in title or "off_cpu" in title, title
             assert not [e for e in browser.driver.get_log("browser") if e["level"] == "SEVERE"]
     finally:
         browser.quit()

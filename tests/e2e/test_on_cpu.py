@@ -14,7 +14,7 @@ import pytest
 
 import host
 import servers
-from agent import NO_ENGINE, Agent, plain_build
+from agent import NO_ENGINE, UNDERSPAN, Agent, plain_build
 from answers import Answers
 from store_fixture import Store
 from test_request import TRACKERS, trace_of
@@ -100,10 +100,10 @@ def test_explain_names_the_code_in_which_a_request_computed(tmp_path, cleanup, d
     ask = Answers(store)
     ask.apply()
     monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
-    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "on_cpu"])
+    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "off_cpu", "on_cpu"])
     cleanup.append(agent)
     agent.wait_ready()
-    time.sleep(2)  # the clocks of the CPUs begin with the first tick
+    time.sleep(1)
     work = {1: (1200, 300), 2: (300, 1200), 3: (0, 1000)}
     for i, of in work.items():
         asked(port, i, *of)
@@ -116,8 +116,66 @@ def test_explain_names_the_code_in_which_a_request_computed(tmp_path, cleanup, d
         found = re.fullmatch(r"the thread computed, (\d+) of (\d+) samples in spend \(workloads/on_cpu_app.py:(10|11)\)", cause["said"])
         assert found, cause
         samples, cpu_ms = int(found[2]), grind + polish
-        assert abs(samples - cpu_ms * 19 / 1000) <= 3 and int(found[1]) == samples, (cause, row)
+        assert 0.5 * cpu_ms * 19 / 1000 < samples < 1.5 * cpu_ms * 19 / 1000 + 2 and int(found[1]) >= samples - 2, (cause, row)
         stacks = json.loads(store.ask(f"""SELECT py_stack FROM ebpf_on_cpu WHERE tid = {row['tid']} AND end_time BETWEEN
             fromUnixTimestamp64Micro({row['handled_us']}) AND fromUnixTimestamp64Micro({row['to_us']}) FORMAT JSONCompact"""))["data"]
+        assert sum(bool(stack) for [stack] in stacks) == samples, (stacks, cause)
         in_grind = sum(any(f.startswith("grind (") for f in stack) for [stack] in stacks)
-        assert abs(in_grind - grind * 19 / 1000) <= 3, (in_grind, grind)
+        assert abs(in_grind / samples - grind / cpu_ms) < 0.35, (in_grind, samples, grind)
+    check_window(ask, server.pid)
+
+
+def check_window(ask, pid):
+    """A profile of the window, with the time on a CPU and without."""
+    [sampled_us, off_us] = json.loads(ask.store.ask(f"""SELECT (SELECT sum(duration_ns) FROM ebpf_on_cpu WHERE host_pid = {pid}) / 1000,
+        (SELECT sum(off_ns) FROM ebpf_off_cpu_profile WHERE host_pid = {pid}) / 1000 FORMAT JSONCompact"""))["data"][0]
+    both, waits = (json.loads(ask.command("offcpu", "--since=10m", f"--pid={pid}", "--json", *more).stdout) for more in (["--cpu"], []))
+    of = {True: 0, False: 0}
+    for stack in both["stacks"]:
+        of[stack["frames"][-1] == "[cpu]"] += stack["us"]
+    assert of == {True: both["cpu_us"], False: both["off_cpu_us"]} and abs(both["cpu_us"] - sampled_us) <= 1, (of, sampled_us)
+    assert abs(both["off_cpu_us"] - waits["off_cpu_us"]) <= 1 and abs(waits["off_cpu_us"] - off_us) <= 1 and "cpu_us" not in waits, off_us
+    in_grind = sum(s["us"] for s in both["stacks"] if s["frames"][-1] == "[cpu]" and any(f.startswith("grind (") for f in s["frames"]))
+    assert abs(in_grind - 1_500_000) < 750_000, in_grind
+
+
+@plain_build(NO_ENGINE)
+def test_a_window_without_samples_says_so(tmp_path, cleanup):
+    """An earlier agent, or one without the tracker: no time on a CPU is not the same as not measured."""
+    store = Store(tmp_path / "db")
+    cleanup.append(store)
+    ask = Answers(store)
+    ask.apply()
+    of = {"host": "h1", "start_time": f"{time.time() - 60:.6f}", "end_time": f"{time.time():.6f}"}
+    waits = {**of, "pid": 7, "host_pid": 7, "tid": 7, "host_tid": 7, "comm": "python3"}
+    ask.insert("ebpf_off_cpu_profile", {**waits, "cause": "sleep", "syscall": "clock_nanosleep", "off_ns": 5_000_000_000, "count": 1})
+    ask.insert("ebpf_agent", {**of, "tracker": "off_cpu"})
+    report = json.loads(ask.command("offcpu", "--since=10m", "--cpu", "--json").stdout)
+    assert report["off_cpu_us"] == 5_000_000 and report["cpu_us"] == 0
+    assert [n for n in report["notes"] if n.startswith("time on a CPU was not measured: no agent with the tracker `on_cpu`")], report["notes"]
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_live_profile_of_a_process(debian_python):
+    code = ("import time\ndef grind():\n until = time.thread_time() + 0.03\n while time.thread_time() < until: pass\n"
+            "while True: grind(); time.sleep(0.03)")
+    with subprocess.Popen([debian_python.path, "-c", code]) as process:
+        try:
+            before, begun = cpu_seconds(process.pid), time.monotonic()
+            done = subprocess.run([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d6", "--cpu", "--json"], capture_output=True, text=True, timeout=60)
+            rate = (cpu_seconds(process.pid) - before) / (time.monotonic() - begun)
+        finally:
+            process.kill()
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    ground = sum(s["us"] for s in report["stacks"] if s["frames"][-1] == "[cpu]" and any(f.startswith("grind (<string>:") for f in s["frames"]))
+    used_us = sum(s["us"] for s in report["stacks"] if s["frames"][-1] == "[cpu]")
+    assert report["cpu_us"] == used_us and ground > 0.9 * used_us, (ground, used_us)
+    # the command's own start is not measured, when the process may have had more of a busy CPU or less
+    assert 0.65 < used_us / 1e6 / (rate * report["duration_s"]) < 1.5, (used_us, rate, report["duration_s"])
+    assert any("[sleep]" in s["frames"][-1] for s in report["stacks"])

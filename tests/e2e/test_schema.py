@@ -147,8 +147,8 @@ def test_engine(engine, cluster, words, count):
     assert text.count(words) == count and text.count("MergeTree") >= count
     windows = len(re.findall(r"[ ,]replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800", text))
     plain = text.count("non_replicated_deduplication_window = 10000")
-    assert (windows, plain) == ((0, 17) if engine == "MergeTree" else (17, 0))
-    assert text.count("ENGINE = Distributed(") == (17 if cluster else 0)
+    assert (windows, plain) == ((0, 18) if engine == "MergeTree" else (18, 0))
+    assert text.count("ENGINE = Distributed(") == (18 if cluster else 0)
     if cluster == [] and engine == "MergeTree":
         assert text == run_underspan("schema").stdout
     if cluster and engine == "ReplicatedMergeTree":

@@ -126,6 +126,26 @@ void folded_round(struct folded *folded)
 	}
 }
 
+const char *folded_cause(const struct folded_stack *stack, size_t *ret_len)
+{
+	const char *wakers = strstr(stack->text, ";--;"), *found = "";
+
+	for (const char *c = stack->text; *c && c != wakers; c++) {
+		if (*c == '[')
+			found = c + 1;
+	}
+	*ret_len = strcspn(found, ",];");
+	return found;
+}
+
+bool folded_is_of(const struct folded_stack *stack, const char *cause)
+{
+	size_t len;
+	const char *found = folded_cause(stack, &len);
+
+	return len == strlen(cause) && !memcmp(found, cause, len);
+}
+
 uint64_t folded_total(const struct folded *folded)
 {
 	uint64_t total = 0;

@@ -48,6 +48,10 @@ void folded_sort_values(struct folded *folded);
 void folded_sort_changes(struct folded *folded);
 int folded_compare_texts(const char *a, const char *b);
 
+/* "lock" of "futex [lock, idle]", the last frame before a waker's; "cpu" for no wait. */
+const char *folded_cause(const struct folded_stack *stack, size_t *ret_len);
+bool folded_is_of(const struct folded_stack *stack, const char *cause);
+
 uint64_t folded_total(const struct folded *folded);
 uint64_t folded_total_before(const struct folded *folded);
 

@@ -38,6 +38,9 @@ enum offcpu_form offcpu_form_of(const char *path)
 
 static const char *title_of(const struct offcpu_result *r)
 {
+	if (r->with_cpu)
+		return r->compared ? "Time on and off the CPU, compared"
+				   : "Time on and off the CPU";
 	return r->compared ? "Off-CPU time, compared" : "Off-CPU time";
 }
 
@@ -77,17 +80,23 @@ static int write_json(const struct offcpu_result *r, FILE *out)
 {
 	const struct watched *first = watched_first();
 	json_t *stacks = json_array(), *root;
+	uint64_t cpu_us = 0;
 	int err;
 
 	folded_sort_values(r->folded);
 	for (const struct folded_stack *s = r->folded->stacks; s; s = s->hh.next) {
 		if (s->value || s->before)
 			json_array_append_new(stacks, json_of_stack(s, r->compared));
+		if (folded_is_of(s, "cpu"))
+			cpu_us += s->value;
 	}
 	root = json_pack("{s:f, s:I, s:o}", "duration_s", (double)r->duration_ns / 1e9,
-			 "off_cpu_us", (json_int_t)folded_total(r->folded), "stacks", stacks);
+			 "off_cpu_us", (json_int_t)(folded_total(r->folded) - cpu_us), "stacks",
+			 stacks);
 	if (!root)
 		return -ENOMEM;
+	if (r->with_cpu)
+		json_object_set_new(root, "cpu_us", json_integer((json_int_t)cpu_us));
 	if (r->window)
 		json_object_update(root, (json_t *)r->window);
 	else
@@ -131,7 +140,7 @@ int offcpu_write(enum offcpu_form form, const struct offcpu_result *r, FILE *out
 	case FORM_HTML:
 		return write_html(r, out);
 	case FORM_PPROF:
-		return pprof_write(r->folded, r->from_us, r->duration_ns, out);
+		return pprof_write(r->folded, r->with_cpu, r->from_us, r->duration_ns, out);
 	case FORM_SPEEDSCOPE:
 		return speedscope_write(r->folded, r->subtitle, out);
 	case FORM_TABLE:

@@ -33,6 +33,7 @@ struct offcpu_result {
 	const json_t *window;  /* of a database (stored.h); NULL: measured live, see watched.h */
 	const json_t *by_lock; /* see locks.h; NULL: not known */
 	bool compared;	       /* `before` of the stacks is set */
+	bool with_cpu;	       /* stacks of time on a CPU are among them: the leaf is [cpu] */
 	const char *subtitle;  /* one line, may contain untrusted names */
 };
 

@@ -26,7 +26,7 @@
 #include "base/text.h"
 
 static char *output, *before_path;
-static bool folded_lines, as_json, wakers, native, top;
+static bool folded_lines, as_json, wakers, native, with_cpu, top;
 static enum offcpu_form form;
 static int by; /* index into by_names */
 enum { BY_STACK, BY_LOCK };
@@ -65,6 +65,11 @@ static const struct option options[] = {
 	  .type = OPTION_BOOL,
 	  .target = &native,
 	  .help = "native and kernel frames below the Python frames, in one stack",
+	  .flag_only = true },
+	{ .key = "cpu",
+	  .type = OPTION_BOOL,
+	  .target = &with_cpu,
+	  .help = "add the time on a CPU, by samples of the Python code there: the leaf [cpu]",
 	  .flag_only = true },
 	{ .key = "by",
 	  .type = OPTION_CHOICE,
@@ -201,8 +206,9 @@ static void describe(char *buf, size_t size, const struct folded *folded)
 	int n;
 
 	measure_describe(stored, &measured, subject, sizeof(subject));
-	n = snprintf(buf, size, "%s: %s off the CPU", subject,
-		     time_text(folded_total(folded), time, sizeof(time)));
+	n = snprintf(buf, size, "%s: %s %soff the CPU", subject,
+		     time_text(folded_total(folded), time, sizeof(time)),
+		     with_cpu ? "on and " : "");
 	if (is_compared() && n > 0 && (size_t)n < size)
 		n += snprintf(buf + n, size - (size_t)n, ", before %s",
 			      time_text(folded_total_before(folded), time, sizeof(time)));
@@ -215,7 +221,7 @@ static void describe(char *buf, size_t size, const struct folded *folded)
 static int write_form(struct folded *folded, const char *subtitle, FILE *out)
 {
 	const struct offcpu_result result = { folded,  from_us(),     duration_ns(), stored,
-					      by_lock, is_compared(), subtitle };
+					      by_lock, is_compared(), with_cpu,	     subtitle };
 
 	return offcpu_write(form, &result, out);
 }
@@ -388,8 +394,8 @@ static void on_row(const struct table *table, const void *row)
 
 static int measure(struct why *why)
 {
-	static char *const trackers[] = { "off_cpu", "gil_wait" };
-	const struct measure what = { .trackers = { (char **)trackers, ARRAY_SIZE(trackers) },
+	static char *const trackers[] = { "off_cpu", "gil_wait", "on_cpu" };
+	const struct measure what = { .trackers = { (char **)trackers, with_cpu ? 3 : 2 },
 				      .probes = "gil_wait",
 				      .default_duration_ns = top ? 0 : 5 * NSEC_PER_SEC,
 				      .progress = !top,
@@ -427,7 +433,9 @@ static int ask(struct why *why)
 	if (!err)
 		err = open_output(why);
 	if (!err)
-		err = offcpu_stored(measure_pids(), wakers, native, &before, &stored, why);
+		err = offcpu_stored(measure_pids(),
+				    (struct offcpu_choice){ wakers, native, with_cpu }, &before,
+				    &stored, why);
 	by_lock = json_object_get(stored, "by_lock");
 	if (!err)
 		err = print(&before, why);
@@ -442,14 +450,15 @@ static void print_usage(void)
 {
 	puts("usage: underspan offcpu -p PID... [-d S] [-o FILE.html | --folded | --json]\n"
 	     "                        [--diff=BEFORE.folded] [--wakers] [--native]\n"
-	     "                        [--by=lock]\n"
+	     "                        [--cpu] [--by=lock]\n"
 	     "       underspan offcpu -p PID... --top\n"
 	     "       underspan offcpu (--clickhouse=URL | --store=DIR) [--since=AGO]\n"
 	     "                        [--until=AGO] [--service=NAME] [--against-since=AGO]\n"
 	     "                        [-o FILE.html | --folded | --json]\n\n"
 	     "Where the threads of a process, Python or not, were off the CPU: asleep,\n"
 	     "waiting, or runnable without a CPU. Waits of off_cpu.min_duration_us and longer\n"
-	     "have Python frames, shorter waits have native frames.\n"
+	     "have Python frames, shorter waits have native frames. --cpu adds the time on a\n"
+	     "CPU, by samples.\n"
 	     "From a database: of a window of time, of all threads of a name together, in\n"
 	     "whole intervals of ebpf_off_cpu_profile: those that ended in the window.\n");
 }
@@ -463,6 +472,7 @@ int command_offcpu(int argc, char **argv)
 	static const struct measure_default defaults[] = { MEASURE_GOVERN_NOTHING,
 							   { "off_cpu.min_duration_us", "1000" },
 							   { "off_cpu.profile_interval", "1" },
+							   { "on_cpu.hertz", "99" },
 							   { "gil_wait.min_duration_us", "1h" },
 							   { 0 } };
 	static const struct measure_command command = { .options = &offcpu_options,

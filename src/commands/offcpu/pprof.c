@@ -17,7 +17,8 @@ enum {
 	PROFILE_FUNCTION = 5,
 	PROFILE_STRING_TABLE = 6,
 	PROFILE_TIME_NANOS = 9,
-	PROFILE_DURATION_NANOS = 10
+	PROFILE_DURATION_NANOS = 10,
+	PROFILE_DEFAULT_SAMPLE_TYPE = 14
 };
 enum { VALUE_TYPE_TYPE = 1, VALUE_TYPE_UNIT = 2 };
 enum { SAMPLE_LOCATION_ID = 1, SAMPLE_VALUE = 2, SAMPLE_LABEL = 3 };
@@ -26,7 +27,11 @@ enum { LOCATION_ID = 1, LOCATION_LINE = 4 };
 enum { LINE_FUNCTION_ID = 1, LINE_LINE = 2 };
 enum { FUNCTION_ID = 1, FUNCTION_NAME = 2, FUNCTION_FILENAME = 4 };
 
+/* The types of values. The first is the sum of all waits, the causes after it are parts of it. */
+static const char *const types[] = { "off_cpu", "gil", "lock", "cpu" };
+
 struct encoder {
+	size_t n_types;
 	struct buffer profile, message, inner; /* a message within a message within the profile */
 	struct frame_list frames, strings;     /* index: number of the string */
 	int err;
@@ -50,19 +55,6 @@ static void put_label(struct encoder *e, const char *key, const char *text, size
 	protobuf_message(&e->err, &e->message, SAMPLE_LABEL, &e->inner);
 }
 
-/* "lock" of "futex [lock, idle]", the last frame before the waker's. */
-static void put_cause(struct encoder *e, const char *text)
-{
-	const char *wakers = strstr(text, ";--;"), *open = NULL;
-
-	for (const char *c = text; *c && c != wakers; c++) {
-		if (*c == '[')
-			open = c + 1;
-	}
-	if (open)
-		put_label(e, "cause", open, strcspn(open, ",];"));
-}
-
 /* Leaf first, without the thread. */
 static void put_locations(struct encoder *e, const char *text)
 {
@@ -77,13 +69,23 @@ static void put_locations(struct encoder *e, const char *text)
 	protobuf_message(&e->err, &e->message, SAMPLE_LOCATION_ID, &e->inner);
 }
 
+static bool is_of_type(const struct folded_stack *s, const char *type)
+{
+	return type == types[0] ? !folded_is_of(s, "cpu") : folded_is_of(s, type);
+}
+
 static void put_sample(struct encoder *e, const struct folded_stack *s)
 {
+	size_t len;
+	const char *cause = folded_cause(s, &len);
+
 	put_locations(e, s->text);
-	protobuf_varint(&e->err, &e->inner, s->value * 1000);
+	for (size_t i = 0; i < e->n_types; i++)
+		protobuf_varint(&e->err, &e->inner, is_of_type(s, types[i]) ? s->value * 1000 : 0);
 	protobuf_message(&e->err, &e->message, SAMPLE_VALUE, &e->inner);
 	put_label(e, "thread", s->text, strcspn(s->text, ";"));
-	put_cause(e, s->text);
+	if (len)
+		put_label(e, "cause", cause, len);
 	protobuf_message(&e->err, &e->profile, PROFILE_SAMPLE, &e->message);
 }
 
@@ -108,11 +110,22 @@ static void put_frame(struct encoder *e, const struct frame_entry *frame)
 	protobuf_message(&e->err, &e->profile, PROFILE_FUNCTION, &e->message);
 }
 
+static void put_types(struct encoder *e)
+{
+	for (size_t i = 0; i < e->n_types; i++) {
+		protobuf_number(&e->err, &e->message, VALUE_TYPE_TYPE,
+				string_index(e, types[i], strlen(types[i])));
+		protobuf_number(&e->err, &e->message, VALUE_TYPE_UNIT,
+				string_index(e, "nanoseconds", 11));
+		protobuf_message(&e->err, &e->profile, PROFILE_SAMPLE_TYPE, &e->message);
+	}
+	protobuf_number(&e->err, &e->profile, PROFILE_DEFAULT_SAMPLE_TYPE,
+			string_index(e, types[0], strlen(types[0])));
+}
+
 static void encode(struct encoder *e, struct folded *folded, int64_t from_us, uint64_t duration_ns)
 {
-	protobuf_number(&e->err, &e->message, VALUE_TYPE_TYPE, string_index(e, "off_cpu", 7));
-	protobuf_number(&e->err, &e->message, VALUE_TYPE_UNIT, string_index(e, "nanoseconds", 11));
-	protobuf_message(&e->err, &e->profile, PROFILE_SAMPLE_TYPE, &e->message);
+	put_types(e);
 	folded_sort_values(folded);
 	for (const struct folded_stack *s = folded->stacks; s; s = s->hh.next) {
 		if (s->value)
@@ -149,9 +162,10 @@ static int write_gzip(const struct buffer *bytes, FILE *out)
 	return err;
 }
 
-int pprof_write(struct folded *folded, int64_t from_us, uint64_t duration_ns, FILE *out)
+int pprof_write(struct folded *folded, bool with_cpu, int64_t from_us, uint64_t duration_ns,
+		FILE *out)
 {
-	struct encoder e = { 0 };
+	struct encoder e = { .n_types = with_cpu ? 4 : 3 };
 
 	encode(&e, folded, from_us, duration_ns);
 	if (!e.err)

@@ -9,9 +9,11 @@
 
 /*
  * Message perftools.profiles.Profile (github.com/google/pprof, proto/profile.proto): one sample per
- * stack with off-CPU nanoseconds as value, labels "thread" (the root frame, not repeated as a
- * location) and "cause". `from_us`: begin, wall clock. 0, -ENOMEM or -EIO.
+ * stack with nanoseconds as values of the types off_cpu, gil and lock (parts of off_cpu) and, with
+ * `with_cpu`, cpu; labels "thread" (the root frame, not repeated as a location) and "cause".
+ * `from_us`: begin, wall clock. 0, -ENOMEM or -EIO.
  */
-int pprof_write(struct folded *folded, int64_t from_us, uint64_t duration_ns, FILE *out);
+int pprof_write(struct folded *folded, bool with_cpu, int64_t from_us, uint64_t duration_ns,
+		FILE *out);
 
 #endif

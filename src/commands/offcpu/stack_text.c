@@ -56,6 +56,8 @@ static int add_cause(struct buffer *text, const struct stack_columns *c, const v
 	char syscall[64], cause[32], frame[128];
 	bool idle = column_uint(c->idle, row);
 
+	if (!c->cause)
+		return folded_frame(text, "[cpu]");
 	column_text(c->syscall, row, syscall, sizeof(syscall));
 	column_text(c->cause, row, cause, sizeof(cause));
 	/* idle is detected by the Python stack, which sums lack */
@@ -123,7 +125,7 @@ int stack_text_make(struct buffer *text, const struct stack_text_options *option
 	}
 	if (!err)
 		err = add_cause(text, c, row, native);
-	if (!err && options->with_wakers)
+	if (!err && options->with_wakers && c->cause)
 		err = add_waker(text, c, row, native);
 	return err ? err : buffer_append(text, "", 1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A wait as one line of a folded stack: thread, frames from the root, cause, and perhaps the
- * waker's stack.
+ * waker's stack. A sample of a thread on a CPU, of a table without the column `cause`: [cpu].
  */
 #ifndef UNDERSPAN_COMMANDS_OFFCPU_STACK_TEXT_H
 #define UNDERSPAN_COMMANDS_OFFCPU_STACK_TEXT_H

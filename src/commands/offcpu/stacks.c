@@ -275,22 +275,37 @@ void offcpu_stacks_name_processes(uint32_t but_host_pid)
 	options.main_host_pid = but_host_pid;
 }
 
+/* Time on a CPU is in no sum. */
+static int add_sample(const struct stack_columns *c, const void *row, struct buffer *text)
+{
+	return stack_text_make(text, &options, c, row, false)
+		       ?: add_to_stack(text->data, weighted_ns(c, row));
+}
+
 void offcpu_stacks_row(const struct table *table, const void *row)
 {
-	static const struct table *tables[2]; /* tables of the cached columns */
-	static struct stack_columns columns[2];
+	static struct {
+		const char *name;
+		int (*add)(const struct stack_columns *c, const void *row, struct buffer *text);
+		const struct table *table; /* of the cached columns */
+		struct stack_columns columns;
+	} tables[] = { { "ebpf_off_cpu", add_row, NULL, { 0 } },
+		       { "ebpf_off_cpu_profile", add_sum, NULL, { 0 } },
+		       { "ebpf_on_cpu", add_sample, NULL, { 0 } } };
 	static struct buffer text;
-	bool sum = !strcmp(table->name, "ebpf_off_cpu_profile");
+	size_t i = 0;
 
-	if (!sum && strcmp(table->name, "ebpf_off_cpu") != 0)
+	while (i < ARRAY_SIZE(tables) && strcmp(table->name, tables[i].name) != 0)
+		i++;
+	if (i == ARRAY_SIZE(tables))
 		return;
-	if (tables[sum] != table) {
-		stack_columns_find(table, &columns[sum]);
-		tables[sum] = table;
+	if (tables[i].table != table) {
+		stack_columns_find(table, &tables[i].columns);
+		tables[i].table = table;
 	}
 	if (options.with_pids)
-		note_process(&columns[sum], row, sum);
-	if (sum ? add_sum(&columns[sum], row, &text) : add_row(&columns[sum], row, &text))
+		note_process(&tables[i].columns, row, tables[i].add == add_sum);
+	if (tables[i].add(&tables[i].columns, row, &text))
 		failed = true;
 }
 

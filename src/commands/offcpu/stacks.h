@@ -19,7 +19,7 @@ void offcpu_stacks_init(bool wakers, bool native);
  */
 void offcpu_stacks_name_processes(uint32_t but_host_pid);
 
-/* Adds rows of both tables; ignores other tables. */
+/* Adds rows of both tables, and samples of ebpf_on_cpu; ignores other tables. */
 void offcpu_stacks_row(const struct table *table, const void *row);
 
 /* The time of a thread so far; a huge value if no longer known. */

@@ -48,8 +48,9 @@ struct reader {
 	struct window *window;
 	struct folded *folded;
 	const struct stack_text_options *options;
-	bool apart, with_services;
+	bool apart, with_services, with_cpu;
 	struct stack_columns columns;
+	const struct column *cause;
 	struct buffer text;
 	struct cause_rest rests[CAUSES_MAX];
 	size_t n_rests;
@@ -122,6 +123,7 @@ static int add_stack(struct reader *r, const json_t *row)
 	double ns = report_number(row, "off_ns");
 
 	take_from_rest(r, stored.cause, ns);
+	r->columns.cause = strcmp(stored.cause, "cpu") != 0 ? r->cause : NULL;
 	if (!report_number(row, "host_pid")) {
 		snprintf(no_room, sizeof(no_room), "[found no room in the kernel];[%.16s]",
 			 stored.cause);
@@ -175,12 +177,18 @@ static int add_stacks(struct reader *r, struct why *why)
 		{ "param_bytes", answer_bytes },
 		{ 0 }
 	};
-	json_t *rows = NULL, *row;
+	json_t *rows = NULL, *samples = NULL, *row;
 	size_t i;
 	int err = window_ask(r->window, "offcpu/stacks.sql", params, &rows, why);
 
-	if (err)
+	if (!err && r->with_cpu)
+		err = window_ask(r->window, "offcpu/cpu.sql", params, &samples, why);
+	if (err) {
+		json_decref(rows);
 		return err;
+	}
+	json_array_extend(rows, samples);
+	json_decref(samples);
 	r->with_services = !r->apart && has_services(rows);
 	json_array_foreach (rows, i, row)
 		err = err ? err : add_stack(r, row);
@@ -246,6 +254,21 @@ static void add_locks(struct reader *r, json_t *report)
 		json_object_set_new(report, "by_lock", by_lock);
 }
 
+/* Time on a CPU that was not measured is no absence of such time. */
+static int check_samples(struct reader *r, json_t *report, struct why *why)
+{
+	json_t *coverage = NULL;
+	double measured_s;
+	int err = window_coverage(r->window, "on_cpu", "samples", report, &coverage, &measured_s,
+				  why);
+
+	if (!err && measured_s <= 0)
+		report_add_note(report, "time on a CPU was not measured: no agent with the tracker "
+					"`on_cpu` reported in that time");
+	json_decref(coverage);
+	return err;
+}
+
 /* The stacks of the window, and `times` of the window. */
 static int read_window(void *context, json_t *report, json_t *times, struct why *why)
 {
@@ -265,6 +288,8 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 		err = window_check_known(r->window, "", why);
 	if (!err && !rows && times == report)
 		err = window_note_services(r->window, report, why);
+	if (!err && rows && r->with_cpu)
+		err = check_samples(r, report, why);
 	if (!err && rows)
 		err = add_stacks(r, why);
 	if (!err && rows && times == report)
@@ -278,18 +303,22 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 	return err;
 }
 
-int offcpu_stored(const struct pid_list *pids, bool wakers, bool native, struct folded *ret,
+int offcpu_stored(const struct pid_list *pids, struct offcpu_choice choice, struct folded *ret,
 		  json_t **ret_report, struct why *why)
 {
-	const struct stack_text_options options = { .with_wakers = wakers, .with_native = native };
+	const struct stack_text_options options = { .with_wakers = choice.wakers,
+						    .with_native = choice.native };
 	struct window window;
-	struct reader r = {
-		.window = &window, .folded = ret, .options = &options, .apart = pids->n > 1
-	};
+	struct reader r = { .window = &window,
+			    .folded = ret,
+			    .options = &options,
+			    .apart = pids->n > 1,
+			    .with_cpu = choice.cpu };
 	int err = window_open(&window, "ebpf_off_cpu_profile", pids, why);
 
 	*ret_report = window_report(&window, pids);
 	stack_columns_find(&stored_table, &r.columns);
+	r.cause = r.columns.cause;
 	if (!err)
 		err = window_read_both(&window, *ret_report, read_window, &r, why);
 	window_close(&window);

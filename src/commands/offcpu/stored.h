@@ -11,6 +11,11 @@
 #include "base/config.h"
 #include "commands/offcpu/folded.h"
 
+/* As the options of these names; `cpu`: also stacks of time on a CPU, from ebpf_on_cpu. */
+struct offcpu_choice {
+	bool wakers, native, cpu;
+};
+
 /*
  * Sums of a window cover whole intervals of the table: intervals that ended in the window. Stacks
  * of one thread name are summed over processes; with several `pids` each process is apart. ret:
@@ -19,7 +24,7 @@
  * measured_s (sum over hosts), host, service, pids, coverage, notes, against: the same times of the
  * second window}. -ENODATA: a window was not measured.
  */
-int offcpu_stored(const struct pid_list *pids, bool wakers, bool native, struct folded *ret,
+int offcpu_stored(const struct pid_list *pids, struct offcpu_choice choice, struct folded *ret,
 		  json_t **ret_report, struct why *why);
 
 #endif

@@ -4,7 +4,7 @@
 // off-CPU time is drawn in blues; time other than the thread's waits stands out
 const CAUSE_COLOURS = {
   gil: "#5f3dc4", lock: "#364fc7", net: "#1971c2", disk: "#0b7285", sleep: "#4dabf7", poll: "#74c0fc", pipe: "#22b8cf",
-  child: "#4263eb", page_fault: "#5c7cfa", preempt: "#748ffc", throttle: "#862e9c", other: "#8fa3bf",
+  child: "#4263eb", page_fault: "#5c7cfa", preempt: "#748ffc", throttle: "#862e9c", cpu: "#e8590c", other: "#8fa3bf",
 };
 const FRAMES_DRAWN = 6000;
 const NARROWEST = 0.0012; // of the width
