@@ -36,6 +36,21 @@ bool clickhouse_endpoint_same(const struct clickhouse_endpoint *a,
 	       a->stall_timeout_ns == b->stall_timeout_ns && a->timeout_ns == b->timeout_ns;
 }
 
+static int check_port(const char *url, CURLU *parts, struct why *why)
+{
+	char *port = NULL;
+	int err = 0;
+
+	if (curl_url_get(parts, CURLUPART_PORT, &port, 0) == CURLUE_OK && !strtoul(port, NULL, 10))
+		err = why_fail(why, EINVAL,
+			       "clickhouse: '%.200s' has port 0, at which no server listens: name "
+			       "the port of ClickHouse's HTTP interface, 8123 by default (https: "
+			       "8443)",
+			       url);
+	curl_free(port);
+	return err;
+}
+
 static int check_parts(const char *url, CURLU *parts, struct why *why)
 {
 	static const char fix[] = "the user goes into clickhouse_user, the password into "
@@ -63,7 +78,7 @@ static int check_parts(const char *url, CURLU *parts, struct why *why)
 			       url);
 	}
 	curl_free(part);
-	return err;
+	return err ?: check_port(url, parts, why);
 }
 
 int clickhouse_check_url(const char *url, struct why *why)

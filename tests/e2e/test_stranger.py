@@ -134,6 +134,8 @@ TYPED = [
     ("run --stdout --handoff", USAGE, "a tracker: `--trackers=A,B`"),
     ("run --stdout --trackers=gc_pause,", USAGE, "--trackers=A,B"),
     ("run --stdout -", USAGE, "unexpected argument '-'.*--NAME=VALUE"),
+    ("run --check --clickhouse=http://127.0.0.1:0", USAGE, "port 0.*8123"),
+    ("sql --clickhouse=http://127.0.0.1:0 SELECT", USAGE, "port 0.*8123"),
     ("run --clickhouse=ftp://x", USAGE, "neither http:// nor https://"),
     ("run --clickhouse=tcp://127.0.0.1:9000", USAGE, "HTTP interface"),
     ("run --clickhouse=https://127.0.0.1:1 --clickhouse_ca_file=/no/ca.pem", USAGE, "clickhouse_ca_file: cannot read /no/ca.pem"),

@@ -18,7 +18,8 @@ static void test_urls(void **state)
 	assert_int_equal(clickhouse_check_url("https://[::1]:8443/prefix/", &why), 0);
 	for (const char *const *bad =
 		     (const char *const[]){ "", "127.0.0.1", "ftp://host/", "file:///etc/passwd",
-					    "http://", "tcp://h:9000", "http://h/#x", NULL };
+					    "http://", "tcp://h:9000", "http://h/#x", "http://h:0",
+					    "https://[::1]:00/prefix", NULL };
 	     *bad; bad++) {
 		if (clickhouse_check_url(*bad, &why) != -EINVAL)
 			fail_msg("'%s' was taken", *bad);
