@@ -122,6 +122,44 @@ static int read_lists(struct clickhouse_client *client, struct live_schema *live
 	return err;
 }
 
+static const struct live_column *find_column(const struct live_table *table, const char *name)
+{
+	for (size_t i = 0; i < table->n_columns; i++) {
+		if (!strcmp(table->columns[i].name, name))
+			return &table->columns[i];
+	}
+	return NULL;
+}
+
+/* Somebody else's table of this name: no version can be read, none written. */
+static int check_versions(const struct live_schema *live, const struct live_object *object,
+			  struct why *why)
+{
+	const struct live_table table = live_schema_table(live, object);
+	const struct live_column *version = find_column(&table, "version");
+
+	if (strcmp(object->engine, "View") != 0 && version && strstr(version->type, "Int") &&
+	    find_column(&table, "applied_at") && find_column(&table, "applied_by"))
+		return 0;
+	return why_fail(why, EBADMSG,
+			"schema: the %s ebpf_schema in the database is not underspan's, which has "
+			"the columns version, applied_at and applied_by: rename it, and `underspan "
+			"schema --apply` creates underspan's; or give underspan a database of its "
+			"own by clickhouse_database",
+			!strcmp(object->engine, "View") ? "view" : "table");
+}
+
+static int read_version(struct clickhouse_client *client, struct live_schema *live, struct why *why)
+{
+	const struct live_object *object = live_schema_find(live, "ebpf_schema");
+	int err = object ? check_versions(live, object, why) : 0;
+
+	if (object && !err)
+		live->version = ask_number(client, "SELECT max(version) FROM ebpf_schema", &err,
+					   why);
+	return err;
+}
+
 int live_schema_read(struct clickhouse_client *client, const char *traces, struct live_schema *ret,
 		     struct why *why)
 {
@@ -129,9 +167,8 @@ int live_schema_read(struct clickhouse_client *client, const char *traces, struc
 	struct live_schema live = { 0 };
 	int ignored, err = read_lists(client, &live, why);
 
-	if (!err && live_schema_find(&live, "ebpf_schema"))
-		live.version = ask_number(client, "SELECT max(version) FROM ebpf_schema", &err,
-					  why);
+	if (!err)
+		err = read_version(client, &live, why);
 	view = live_schema_find(&live, "otel_span");
 	if (!err)
 		err = traces_find(client, traces, view ? view->comment : NULL, &live.traces, why);

@@ -306,6 +306,33 @@ def test_a_view_in_a_table_s_place(database):
     assert database.one("SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = 'ebpf_handoff'") == "MergeTree"
 
 
+FOREIGN = ["CREATE TABLE ebpf_schema (name String) ENGINE = MergeTree ORDER BY name",
+           "CREATE TABLE ebpf_schema (version String, applied_at String, applied_by String) ENGINE = MergeTree ORDER BY version",
+           "CREATE VIEW ebpf_schema AS SELECT 1 AS version, now64(6) AS applied_at, '' AS applied_by"]
+
+
+@pytest.mark.parametrize("statement", FOREIGN, ids=["other columns", "other type", "view"])
+def test_a_foreign_table_of_versions(statement, database):
+    """One sentence with the remedy, and nothing is changed; the remedy works."""
+    database.ask(statement)
+    for option in "--check", "--apply":
+        result = database.schema(option)
+        assert result.returncode == 1 and "Exception" not in result.stdout + result.stderr, result
+        assert re.search("the (table|view) ebpf_schema in the database is not underspan's.*rename it", result.stderr), result.stderr
+    assert list(database.columns()) == ["ebpf_schema"]
+    database.ask("RENAME TABLE ebpf_schema TO theirs")
+    database.apply()
+    assert database.one("SELECT max(version) FROM ebpf_schema") == "5"
+
+
+def test_a_foreign_table_of_versions_in_a_store(tmp_path):
+    with Store(tmp_path / "store") as s:
+        s.ask(FOREIGN[0])
+        assert s.stop() == 0
+    run = run_underspan("run", f"--store={tmp_path}/store", "--trackers=gc_pause", "--duration=1", timeout=60)
+    assert run.returncode == 1 and "ebpf_schema in the database is not underspan's" in run.stderr and "Exception" not in run.stderr, run.stderr
+
+
 @pytest.mark.parametrize("change, lacks", [
     (("    TraceId            String", "    trace_id           String"), "TraceId"), (("    Duration           UInt64 ", "    Took               UInt64 "), "Duration"),
     (("    SpanAttributes     Map(LowCardinality(String), String)", "    SpanAttributes     String"), "SpanAttributes of type Map or JSON")])
