@@ -9,6 +9,7 @@
 
 #include "clickhouse/client.h"
 #include "clickhouse/exceptions.h"
+#include "clickhouse/proof.h"
 #include "clickhouse/sql_files.h"
 #include "commands/database.h"
 #include "commands/commands.h"
@@ -166,38 +167,70 @@ static int begin_progress(const struct clickhouse_endpoint *endpoint, struct why
 
 /* ---- output ---- */
 
-/* Unchanged into a pipe; printable on a terminal. */
+struct output {
+	struct terminal_text *text; /* NULL: unchanged, into a pipe */
+	const struct clickhouse_endpoint *endpoint;
+	struct clickhouse_reply reply;
+	bool proven;	       /* the answer is ClickHouse's */
+	struct why not_proven; /* "": not so far */
+};
+
+/* Before anything is printed, and after an answer without a byte. */
+static int prove(struct output *output)
+{
+	int err = 0;
+
+	if (!output->proven && !output->reply.from_clickhouse)
+		err = clickhouse_prove(output->endpoint, &output->not_proven);
+	output->proven = true;
+	return err;
+}
+
 static int print_bytes(const char *bytes, size_t n, void *context)
 {
-	struct terminal_text *text = context;
+	struct output *output = context;
+	int err = prove(output);
 
+	if (err)
+		return err;
 	clear_progress();
-	if (text)
-		return terminal_text_print(text, bytes, n, stdout);
+	if (output->text)
+		return terminal_text_print(output->text, bytes, n, stdout);
 	return fwrite(bytes, 1, n, stdout) == n ? 0 : -(errno ?: EIO);
+}
+
+static int ask_and_print(const char *query, struct output *output, struct why *why)
+{
+	const struct clickhouse_param params[] = { { "wait_end_of_query", "1" }, { 0 } };
+	const char *default_format = output->text ? "PrettyCompact" : "TabSeparatedWithNames";
+	int err = clickhouse_query(progress.client, query, format ?: default_format, params,
+				   print_bytes, output, &output->reply, why);
+
+	if (!err)
+		err = prove(output);
+	if (*output->not_proven.text)
+		*why = output->not_proven;
+	return err;
 }
 
 static int ask(const char *query, int *ret_code, struct why *why)
 {
-	const struct clickhouse_param params[] = { { "wait_end_of_query", "1" }, { 0 } };
-	bool terminal = isatty(STDOUT_FILENO);
-	const char *default_format = terminal ? "PrettyCompact" : "TabSeparatedWithNames";
 	struct terminal_text text = { { 0 } };
 	struct clickhouse_target target;
-	struct clickhouse_reply reply = { 0 };
+	struct output output = { .text = isatty(STDOUT_FILENO) ? &text : NULL };
 	int err = clickhouse_resolve(&clickhouse_config, &target, why);
 
 	if (err)
 		return err;
+	output.endpoint = &target.endpoints[0];
 	target.endpoints[0].give_up = look_around;
 	err = clickhouse_client_new(&target.endpoints[0], &progress.client, why);
 	if (!err)
 		err = begin_progress(&target.endpoints[0], why);
 	if (!err) {
 		catch_signals();
-		err = clickhouse_query(progress.client, query, format ?: default_format, params,
-				       print_bytes, terminal ? &text : NULL, &reply, why);
-		*ret_code = reply.exception_code;
+		err = ask_and_print(query, &output, why);
+		*ret_code = output.reply.exception_code;
 	}
 	clear_progress();
 	/* success only after the output is written */

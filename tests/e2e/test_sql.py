@@ -15,6 +15,7 @@ import urllib.parse
 
 import pytest
 
+import fault_proxy as fault
 from agent import NO_ENGINE, plain_build
 from store_fixture import UNDERSPAN, Store, made, tree, underspan
 
@@ -222,6 +223,7 @@ def test_tls_is_verified(tmp_path):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(200)
             self.send_header("Content-Length", "2")
+            self.send_header("X-ClickHouse-Query-Id", "q")
             self.end_headers()
             self.wfile.write(b"7\n")
 
@@ -260,6 +262,29 @@ def test_a_question_may_be_silent_for_longer_than_any_limit_of_the_agent(tmp_pat
         wait_for(lambda: s.ask("SELECT count() FROM system.processes") == "1\n", 3)
 
 
+def test_a_proxy_that_removes_headers(tmp_path):
+    """The answer is ClickHouse's all the same; a question asks whether it is, only where the header is missing."""
+    asked, kept = [], ()
+
+    def pass_on(proxy, request):
+        asked.append(request.read())
+        status, headers, body = proxy.ask_store(request)
+        fault.reply(request, status, [(k, v) for k, v in headers if not k.lower().startswith("x-clickhouse-") or k in kept], body)
+        return False
+
+    with Store(tmp_path / "db") as s:
+        proxy = fault.FaultProxy(s.address, lambda request: pass_on)
+        ask = ["sql", f"--clickhouse={proxy.url}", f"--clickhouse_password_file={tmp_path}/db/password"]
+        for question, answer in ("SELECT 7 AS n", "n\n7\n"), ("SELECT 7 AS n FORMAT Null", ""), ("SELECT number AS n FROM numbers(3)", "n\n0\n1\n2\n"):
+            asked.clear()
+            done = underspan(*ask, question)
+            assert (done.returncode, done.stdout, done.stderr, len(asked)) == (0, answer, "", 2), done
+        kept = ("X-ClickHouse-Query-Id",)
+        asked.clear()
+        assert underspan(*ask, "SELECT 7 AS n").stdout == "n\n7\n" and len(asked) == 1
+        proxy.close()
+
+
 def test_killed_asker_of_its_own_store(long_question):
     parent, child = long_question
     parent.kill()
@@ -282,8 +307,7 @@ def test_a_user_who_may_change_no_settings(tmp_path):
             if sql == "SELECT 'slow'" and not refused:
                 ended.wait(20)
             self.send_response(500 if refused else 200)
-            if refused:
-                self.send_header("X-ClickHouse-Exception-Code", "164")
+            self.send_header(*(("X-ClickHouse-Exception-Code", "164") if refused else ("X-ClickHouse-Query-Id", "q")))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             try:

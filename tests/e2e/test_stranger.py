@@ -310,16 +310,18 @@ def web_server():
 
 @pytest.fixture(scope="module")
 def web_site():
-    """Answers each request with a page; below /old/ with a redirect, below /endless/ without an end, below /text/ with a word."""
+    """Answers each request with a page; below /old/ with a redirect, below /endless/ without an end, below /text/ with a word,
+    below /echo/ with what was sent, below /empty/ with nothing."""
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(301 if self.path.startswith("/old/") else 200)
             if self.path.startswith("/old/"):
                 self.send_header("Location", "https://new.example/")
             self.end_headers()
             try:
-                self.wfile.write(b"Ok." if self.path.startswith("/text/") else b"\n<html>welcome</html>")
+                texts = {"text": b"Ok.", "echo": sent, "empty": b""}
+                self.wfile.write(texts.get(self.path.split("/")[1], b"\n<html>welcome</html>"))
                 while self.path.startswith("/endless/"):
                     self.wfile.write(b" " * 65536)
             except OSError:
@@ -341,6 +343,10 @@ def test_a_web_site_is_no_database(web_site, path, said):
     for words in ["sql", "SELECT 1"], ["explain", "1"], ["schema", "--check"], ["requests"]:
         check_sentence(run_underspan(words[0], f"--clickhouse={web_site}{path}", *words[1:]), FAILED, re.escape(said))
     check_sentence(run_underspan("requests", f"--clickhouse={web_site}/text"), FAILED, "no header of ClickHouse and is not JSON: is that ClickHouse")
+    for path in "text", "echo", "empty":
+        result = run_underspan("sql", f"--clickhouse={web_site}/{path}", "SELECT 1")
+        check_sentence(result, FAILED, "with no header of ClickHouse.*is that ClickHouse.*8123")
+        assert result.stdout == ""
 
 
 def test_addresses_of_an_agent():
