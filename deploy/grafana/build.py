@@ -45,6 +45,7 @@ PARAMETERS = [
     ("requests/", r"\n *AND \(empty\(\{pids:Array\(UInt32\)\}\).*", ""),
     ("requests/", r"\{top:UInt32\}", "50"),
     ("requests/endpoints.sql", r"r\.\{by:Identifier\}", "r.hidden_ms"),
+    ("requests/endpoints.sql", r"\nHAVING \{without:UInt8\}.*", ""),
     ("requests/slowest.sql", r"\{by:Identifier\}", "server_ms"),
 ]
 # the choice of services, hosts and pods goes behind this condition

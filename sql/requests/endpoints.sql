@@ -1,6 +1,7 @@
 -- The endpoints with most of a column in sum ({by}: hidden_ms or a part), for `underspan requests`. Numbers, UUIDs and long hexadecimal
 -- segments of a path are '*'. Sums and quantiles count each row `weight` times; a sum is NULL where no row has a value, and
--- <part>_unmeasured counts the requests without one. server_ns: without the waits for the client.
+-- <part>_unmeasured counts the requests without one. server_ns: without the waits for the client. Endpoints with 0 of the column only if
+-- {without:UInt8} is 1; NULL is not 0.
 WITH
     toFloat64(r.weight) AS w,
     toUInt64(round(w * 1000)) AS thousandths, -- quantiles need integer weights
@@ -32,5 +33,6 @@ SELECT
 FROM ebpf_request AS r
 #include "requests/chosen.inc"
 GROUP BY method, endpoint, server_port
+HAVING {without:UInt8} OR by_sum IS NULL OR by_sum > 0
 ORDER BY by_sum DESC NULLS LAST, server_sum_ns DESC, endpoint, method, server_port
 LIMIT {top:UInt32}

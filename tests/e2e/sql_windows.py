@@ -36,7 +36,7 @@ class Window(NamedTuple):
     def parameters(self, by, top=1000):
         return {"from": timestamp(self.begin), "to": timestamp(self.now), "host": self.host, "pids": str(list(self.pids)), "apart": self.apart,
                 "wakers": self.wakers, "mixed": self.mixed, "tracker": self.tracker, "path": self.path, "by": by, "top": top, "limit": top, "bytes": 1 << 40,
-                "seconds": 3600, "slow": "[]", "table": "ebpf_off_cpu"}
+                "seconds": 3600, "slow": "[]", "table": "ebpf_off_cpu", "without": 1 - self.apart}
 
 
 def windows(now):
@@ -205,8 +205,9 @@ def endpoints(known, w):
         quantile = {level: weighted_quantile(level, [(r["server_ns"], r["weight"]) for r in rows]) for level in (0.5, 0.99)}
         lines.append({**key, "requests": float(weights(rows)), "row_count": len(rows), "server_sum_ns": total(rows, "server_ns"), "server_p50_ns": quantile[0.5],
                       "server_p99_ns": quantile[0.99], "server_max_ns": most(rows, "server_ns"), "hidden_ns": total(rows, "hidden_ns"), **sums, **unmeasured(rows),
-                      "by_sum": total(rows, "hidden_ns") / 1e6, "endpoints": len(groups)})
-    return lines
+                      "by_sum": total(rows, "hidden_ns") / 1e6})
+    lines = [line for line in lines if line["by_sum"] > 0 or not w.apart]
+    return [{**line, "endpoints": len(lines)} for line in lines]
 
 
 @question("requests", lambda row: -row["requests"] - row["on_loops"])

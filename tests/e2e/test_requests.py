@@ -205,6 +205,30 @@ def test_by_part_and_by_endpoint(ask):
     assert "no request with pool_wait" in ask.ask("--by=pool_wait")
 
 
+def test_nothing_of_a_part_is_left_out(ask):
+    """By a part, endpoints with 0 of it are not listed; unmeasured is not 0, and a little is not printed as 0."""
+    ask.watched()
+    ask.request(0, "/much", gc_own=40, cpu=1)
+    ask.request(10, "/little", gc_own=2, cpu=1)
+    ask.request(15, "/least", gc_own=0.01, cpu=1)
+    ask.request(20, "/nothing", cpu=900)
+    ask.request(30, "/unknown", gc_own=None, cpu=3)
+    found = ask.json("--by=gc_own")
+    assert [row["path"] for row in found["slowest"]] == ["/much", "/little", "/least"]
+    assert [row["endpoint"] for row in found["endpoints"]] == ["/much", "/little", "/least", "/unknown"] and found["endpoints_total"] == 4
+    text = ask.ask("--by=gc_own", "--top=2")
+    assert re.findall(r"(?m)^GET (/\S+) :8000.* (\S+)$", text) == [("/much", "0.04"), ("/little", "0.0020")] and "and 2 endpoints with less" in text
+    assert re.findall(r"(?m)^GET (/\S+) :8000.* (\S+)$", ask.ask("--by=gc_own"))[2:] == [("/least", "1.0e-05"), ("/unknown", "-")]
+    # none has any: said once, and no table
+    text = ask.ask("--by=disk")
+    assert "no request with disk in that time" in text and "Endpoints" not in text
+    assert "/nothing" in ask.ask("--by=endpoint")
+    # beside another window all are compared
+    now = round(time.time() - T0 / 1e6)
+    against = ask.command("requests", "--json", "--by=gc_own", f"--since={now + 60}s", f"--against-since={now + 120}s", f"--against-until={now + 60}s")
+    assert "/nothing" in [row["endpoint"] for row in json.loads(against.stdout)["endpoints"]], against
+
+
 def test_choice_of_requests(ask):
     spread(ask)
     ask.request(-4 * 3600_000, "/old")

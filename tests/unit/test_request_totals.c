@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "commands/request_parts.h"
 #include "commands/requests/endpoint.h"
 #include "commands/requests/totals.h"
 #include "rows/row.h"
@@ -181,6 +182,27 @@ static void the_slowest_of_many_are_kept(void **state)
 	request_totals_free(&totals);
 }
 
+static void endpoints_with_nothing_of_the_part_are_left_out(void **state)
+{
+	struct request_question question = { .top = 1, .part = request_part_find("queue", NULL) };
+	struct request_totals totals = { .question = &question };
+	struct row unknown = request("/unknown", 0, 0, 5, 8);
+	json_t *report;
+
+	(void)state;
+	unknown.queue.known = false;
+	add(&totals, unknown);
+	add(&totals, request("/nothing", 0, 0, 900, 8));
+	add(&totals, request("/some", 0, 2, 5, 8));
+	report = request_totals_report(&totals, 10);
+	assert_int_equal(json_array_size(json_object_get(report, "slowest")), 1);
+	assert_int_equal(json_array_size(json_object_get(report, "endpoints")), 1);
+	assert_string_equal(report_text(item(report, "endpoints", 0), "endpoint"), "/some");
+	assert_true(report_number(report, "endpoints_total") == 2); /* and the unknown one */
+	json_decref(report);
+	request_totals_free(&totals);
+}
+
 static void threads_missing_in_a_burst(void **state)
 {
 	struct request_question question = { .top = 2, .part = -1 };
@@ -223,6 +245,7 @@ int main(void)
 		cmocka_unit_test(numbers_and_ids_are_stars),
 		cmocka_unit_test(sums_count_weights_and_leave_null_out),
 		cmocka_unit_test(the_slowest_of_many_are_kept),
+		cmocka_unit_test(endpoints_with_nothing_of_the_part_are_left_out),
 		cmocka_unit_test(threads_missing_in_a_burst),
 	};
 

@@ -280,6 +280,15 @@ static void print_before(const json_t *row, const json_t *against)
 	print_wrapped(text, 4, 4);
 }
 
+/* Nine columns; what two digits would show as 0 has more of them. */
+static void print_seconds(double s)
+{
+	if (s > 0 && s < 0.00005)
+		printf(" %9.1e\n", s);
+	else
+		printf(" %9.*f\n", s > 0 && s < 0.005 ? 4 : 2, s);
+}
+
 static void print_endpoint(const json_t *row, int part, const json_t *against)
 {
 	double requests = report_number(row, "requests"), ns = 0;
@@ -293,7 +302,7 @@ static void print_endpoint(const json_t *row, int part, const json_t *against)
 	       requests > 0 ? report_number(row, "server_sum_ns") / requests / 1e6 : 0,
 	       report_number(row, "server_p99_ns") / 1e6);
 	if (part >= 0 ? report_part(row, part, &ns) : report_has(row, "hidden_ns"))
-		printf(" %9.2f\n", (part >= 0 ? ns : report_number(row, "hidden_ns")) / 1e9);
+		print_seconds((part >= 0 ? ns : report_number(row, "hidden_ns")) / 1e9);
 	else
 		printf(" %9s\n", "-");
 	describe_parts(parts, row, requests > 0 ? requests : 1);

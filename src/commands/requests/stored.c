@@ -13,6 +13,7 @@ struct request_window {
 	struct window window;
 	const struct request_question *question;
 	char top[16], by_request[32], by_endpoint[32];
+	bool without; /* also endpoints with nothing of the part */
 };
 
 static int ask_top(struct request_window *w, const char *path, const char *by, const char *top,
@@ -21,6 +22,7 @@ static int ask_top(struct request_window *w, const char *path, const char *by, c
 	const struct clickhouse_param params[] = { { "param_path", w->question->path ?: "" },
 						   { "param_top", top },
 						   { "param_by", by },
+						   { "param_without", w->without ? "1" : "0" },
 						   { 0 } };
 
 	return window_ask(&w->window, path, params, ret_rows, why);
@@ -36,6 +38,8 @@ static void set_texts(struct request_window *w)
 {
 	int part = w->question->part;
 
+	/* beside another window nothing is an answer, too */
+	w->without = part < 0 || window_against.since_ns;
 	snprintf(w->top, sizeof(w->top), "%llu", (unsigned long long)w->question->top);
 	snprintf(w->by_request, sizeof(w->by_request), "%s%s",
 		 part < 0 ? "server" : request_parts[part].name, part < 0 ? "_ms" : "_ns");

@@ -341,6 +341,12 @@ static double order_of(const struct request_endpoint *e, int by)
 	return by < 0 ? e->hidden_ns : e->parts_ns[by];
 }
 
+/* 0 of the part; not measured is not 0 */
+static bool has_nothing(const struct request_endpoint *e, int by)
+{
+	return by >= 0 && e->parts_ns[by] <= 0 && e->unmeasured[by] < e->requests;
+}
+
 static int order_by; /* the question's part, while endpoints are sorted */
 
 static int most_first(const struct request_endpoint *a, const struct request_endpoint *b)
@@ -380,16 +386,20 @@ static json_t *endpoint_json(struct request_endpoint *e)
 	return row;
 }
 
-static json_t *endpoints_json(struct request_totals *totals)
+static json_t *endpoints_json(struct request_totals *totals, size_t *ret_n)
 {
 	json_t *rows = json_array();
 	size_t n = 0;
 
 	order_by = totals->question->part;
 	HASH_SRT(hh, totals->endpoints, most_first);
-	for (struct request_endpoint *e = totals->endpoints; e && n < totals->question->top;
-	     e = e->hh.next, n++)
-		json_array_append_new(rows, endpoint_json(e));
+	for (struct request_endpoint *e = totals->endpoints; e; e = e->hh.next) {
+		if (has_nothing(e, order_by))
+			continue;
+		if (n++ < totals->question->top)
+			json_array_append_new(rows, endpoint_json(e));
+	}
+	*ret_n = n;
 	return rows;
 }
 
@@ -420,11 +430,12 @@ static json_t *slowest_json(struct request_totals *totals)
 
 json_t *request_totals_report(struct request_totals *totals, double seconds)
 {
-	json_t *report = json_pack("{s:f, s:I, s:I, s:o, s:o, s:[], s:[], s:[]}", "requests",
-				   totals->requests, "rows", (json_int_t)totals->rows,
-				   "endpoints_total", (json_int_t)HASH_COUNT(totals->endpoints),
-				   "slowest", slowest_json(totals), "endpoints",
-				   endpoints_json(totals), "listeners", "not_measured", "notes");
+	size_t n_endpoints;
+	json_t *endpoints = endpoints_json(totals, &n_endpoints);
+	json_t *report = json_pack(
+		"{s:f, s:I, s:I, s:o, s:o, s:[], s:[], s:[]}", "requests", totals->requests, "rows",
+		(json_int_t)totals->rows, "endpoints_total", (json_int_t)n_endpoints, "slowest",
+		slowest_json(totals), "endpoints", endpoints, "listeners", "not_measured", "notes");
 
 	for (size_t i = 0; i < totals->n_reasons; i++)
 		report_add_reason(report, totals->reasons[i].name, totals->reasons[i].requests);

@@ -113,6 +113,7 @@ function showRequests(report) {
     slowest.some((r) => r.causes) ? section("Cause and fix of the slowest", inShort(slowest)) : null,
     partsLegend([...slowest.map((r) => partsOf(r)), ...endpoints.map((r) => partsOf(r, number(r.requests)))]),
     slowest.length ? section("Slowest requests", requestsTable(slowest)) : null,
+    report.by && !slowest.length ? note(`no request with ${report.by} in that time`) : null,
     endpoints.length ? section("Endpoints", endpointsTable(endpoints, report.against),
       report.against ? note(`before: ${utc(report.against.from_us)} to ${utc(report.against.to_us)} UTC, measured for ${count(report.against.measured_s)} s`) : null,
       cut > 0 ? note(`and ${count(cut)} endpoints with less`) : null) : null,
