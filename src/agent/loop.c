@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "base/util.h"
 #include "process/grace_period.h"
 #include "process/process_table.h"
 #include "process/processes.h"
@@ -64,15 +65,16 @@ static int watch_fd_add(int epoll_fd, int fd)
 /* Rescans /proc after lost process events: unreported processes would never be watched. */
 static void make_up_for_lost_processes(struct agent *agent, uint64_t now)
 {
-	uint64_t stats[STAT_MAX];
+	uint64_t stats[STAT_MAX], lost;
 
 	if (now < agent->rescan_next_ns)
 		return;
 	tracker_set_read_stats(agent->set.process_stats_fd, stats);
 	if (stats[STAT_LOST_RING] == agent->processes_lost)
 		return;
-	log_warn("%llu events of processes were lost: looking at all processes again",
-		 (unsigned long long)(stats[STAT_LOST_RING] - agent->processes_lost));
+	lost = stats[STAT_LOST_RING] - agent->processes_lost;
+	log_warn("%llu event%s of processes %s lost: looking at all processes again",
+		 (unsigned long long)lost, plural(lost), counted(lost, "was", "were"));
 	agent->processes_lost = stats[STAT_LOST_RING];
 	agent->rescan_next_ns = now + RESCAN_NS;
 	processes_rescan();
@@ -156,8 +158,9 @@ static void say_ready(const struct agent *agent)
 {
 	char words[100];
 
-	snprintf(words, sizeof(words), "watching %zu Python processes with %zu trackers",
-		 processes_count(), agent->set.n);
+	snprintf(words, sizeof(words), "watching %zu Python %s with %zu tracker%s",
+		 processes_count(), counted(processes_count(), "process", "processes"),
+		 agent->set.n, plural(agent->set.n));
 	log_info("ready: %s", words);
 	if (agent->options.pids.n && !processes_count())
 		log_info("--pid: process %u runs no Python so far, nor does a descendant: see "

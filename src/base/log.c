@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/text.h"
+#include "base/util.h"
 
 enum { PATIENCE_MS = 200 }; /* wait for the reader of stderr */
 
@@ -61,8 +62,8 @@ static bool has_room(void)
 	n = atomic_exchange(&dropped, 0);
 	if (n)
 		fprintf(stderr,
-			"underspan: warning: %lu messages are missing here: stderr was not read\n",
-			n);
+			"underspan: warning: %lu message%s missing here: stderr was not read\n", n,
+			counted(n, " is", "s are"));
 	return true;
 }
 

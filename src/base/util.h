@@ -15,6 +15,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* One of two forms of a word behind a number printed without a fraction: "%zu %s". */
+static inline const char *counted(double n, const char *one, const char *many)
+{
+	return n > 0.5 && n < 1.5 ? one : many;
+}
+
+/* The s of most words: "%zu row%s". */
+static inline const char *plural(double n)
+{
+	return counted(n, "", "s");
+}
+
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 /* The struct of the given type whose `member` is at `pointer`. */
 #define CONTAINER_OF(pointer, type, member)                                                        \

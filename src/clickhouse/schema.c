@@ -13,6 +13,7 @@
 #include "clickhouse/upgrade.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/util.h"
 
 /* Calls `each` for every statement: tables, then views, of these spans. NULL: of otel_traces. */
 static int walk(const char *cluster, const struct traces_form *traces,
@@ -296,7 +297,8 @@ static int apply_all(struct application *a, struct why *why)
 	if (!a->applied)
 		log_info("schema: nothing to do: version %d", SCHEMA_VERSION);
 	else
-		log_info("schema: %zu statements applied: version %d", a->applied, SCHEMA_VERSION);
+		log_info("schema: %zu statement%s applied: version %d", a->applied,
+			 plural(a->applied), SCHEMA_VERSION);
 	return 0;
 }
 
@@ -345,11 +347,12 @@ static void print_window(const struct application *a)
 	uint64_t agents = a->request->agents ?: a->live.agents;
 
 	if (agents)
-		log_info("schema: %llu agents %s; the tables' deduplication windows are checked "
+		log_info("schema: %llu agent%s %s; the tables' deduplication windows are checked "
 			 "against this number",
-			 (unsigned long long)agents,
-			 a->request->agents ? "are to write here"
-					    : "wrote in the last ten minutes");
+			 (unsigned long long)agents, plural(agents),
+			 a->request->agents
+				 ? counted(agents, "is to write here", "are to write here")
+				 : "wrote in the last ten minutes");
 }
 
 int clickhouse_schema_check(const struct clickhouse_endpoint *endpoint,

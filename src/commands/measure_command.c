@@ -89,13 +89,15 @@ void measure_describe(const json_t *stored, const struct measured *measured, cha
 
 void measure_add_notes(json_t *report, const struct measured *measured, const char *events)
 {
+	char text[128];
+
 	for (const struct watched *w = watched_first(); w; w = w->next) {
 		if (watched_is_unmeasured(w))
 			report_add_note(report, "%s", w->reason.text);
 	}
 	if (measured->lost)
-		report_add_note(report, "%llu %s have no row for lack of space",
-				(unsigned long long)measured->lost, events);
+		report_add_note(report, "%s",
+				report_lost(text, sizeof(text), (double)measured->lost, events));
 	if (measured->gone)
 		report_add_note(report, "%s ended after %.1f s", watched_short_text(),
 				measured_seconds(measured));

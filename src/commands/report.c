@@ -102,6 +102,15 @@ void report_add_reason(json_t *report, const char *reason, double requests)
 					"words", words ? words : ""));
 }
 
+const char *report_lost(char *buf, size_t size, double lost, const char *events)
+{
+	size_t word = strcspn(events, " "), one = *plural(lost) ? 0 : 1;
+
+	snprintf(buf, size, "%.0f %.*s%s %s no row for lack of space", lost, (int)(word - one),
+		 events, events + word, counted(lost, "has", "have"));
+	return buf;
+}
+
 /* Trackers may have the same to say. */
 void report_add_note(json_t *report, const char *fmt, ...)
 {

@@ -56,6 +56,9 @@ void report_add_listener(json_t *report, json_t *listener, double seconds);
 /* A reason of not_measured with the number of requests. */
 void report_add_reason(json_t *report, const char *reason, double requests);
 
+/* "7 waits off the CPU have no row for lack of space", of "waits off the CPU". Returns `buf`. */
+const char *report_lost(char *buf, size_t size, double lost, const char *events);
+
 void report_add_note(json_t *report, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/util.h"
 #include "clickhouse/exceptions.h"
 #include "clickhouse/rows.h"
 #include "clickhouse/sql_files.h"
@@ -346,16 +347,17 @@ void window_close(struct window *w)
 static void add_losses(json_t *report, const json_t *coverage, const char *events)
 {
 	const json_t *row;
+	char text[128];
 	size_t i;
 
 	json_array_foreach (coverage, i, row) {
 		double lost = report_number(row, "lost"), gone = report_number(row, "undelivered");
 
 		if (lost + gone > 0)
-			report_add_note(report,
-					"host %s: %.0f %s have no row for lack of space, %.0f "
-					"rows were not delivered",
-					report_text(row, "host"), lost, events, gone);
+			report_add_note(report, "host %s: %s, %.0f row%s not delivered",
+					report_text(row, "host"),
+					report_lost(text, sizeof(text), lost, events), gone,
+					counted(gone, " was", "s were"));
 	}
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/stop.h"
+#include "base/util.h"
 #include "pipeline/queue.h"
 #include "pipeline/sink/retry.h"
 
@@ -49,8 +50,8 @@ static void finish_batch(struct pipeline *p, struct table_queue *q, struct batch
 static void quarantine_corrupt(struct pipeline *p, struct table_queue *q, struct batch *batch,
 			       const struct why *why)
 {
-	log_error("%s: a spooled batch of %llu rows is set aside: %s", q->name,
-		  (unsigned long long)batch->rows, why->text);
+	log_error("%s: a spooled batch of %llu row%s is set aside: %s", q->name,
+		  (unsigned long long)batch->rows, plural(batch->rows), why->text);
 	p->failure = *why;
 	p->corrupt_files++;
 	finish_batch(p, q, batch, &q->counts.dropped_corrupt, true);
@@ -86,8 +87,8 @@ static void dead_letter(struct pipeline *p, struct table_queue *q, struct batch 
 	struct buffer rows = { 0 };
 
 	pthread_mutex_unlock(&p->lock);
-	log_error("%s: dropping %llu rows: %s", q->name, (unsigned long long)batch->rows,
-		  why->text);
+	log_error("%s: dropping %llu row%s: %s", q->name, (unsigned long long)batch->rows,
+		  plural(batch->rows), why->text);
 	if (p->spool && batch->token && !batch_rows_text(batch, REFUSED_TEXT_MAX, &rows))
 		spool_dead_letter(p->spool, q->name, why->text, &rows);
 	buffer_free(&rows);

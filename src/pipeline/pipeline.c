@@ -12,6 +12,7 @@
 #include "pipeline/queue.h"
 #include "pipeline/recover.h"
 #include "base/clock.h"
+#include "base/util.h"
 
 /*
  * While batches of a table are pending, new batches are larger: a long outage makes fewer files and
@@ -342,12 +343,12 @@ int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (kept)
-		log_info("%llu rows wait in %s for the next start", (unsigned long long)kept,
-			 p->limits.spool.directory);
+		log_info("%llu row%s in %s for the next start", (unsigned long long)kept,
+			 counted(kept, " waits", "s wait"), p->limits.spool.directory);
 	if (!left && !dropped)
 		return 0;
-	return why_fail(why, EIO, "%llu rows could not be delivered: %.400s",
-			(unsigned long long)(left + dropped),
+	return why_fail(why, EIO, "%llu row%s could not be delivered: %.400s",
+			(unsigned long long)(left + dropped), plural(left + dropped),
 			p->failure.text[0] ? p->failure.text
 			: left		   ? "out of time"
 					   : "dropped, the table ebpf_agent says when and why");

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "pipeline/queue.h"
 #include "base/clock.h"
+#include "base/util.h"
 
 /* A table of an earlier run with other trackers or of another version: delivered, too. */
 static struct table_queue *add_queue(struct pipeline *p, const char *table)
@@ -70,8 +71,8 @@ static void count_lost(const struct ledger_lost *lost, void *context)
 		ledger_add_unreported(p->ledger, (size_t)(q - p->queues), rows + lost->unreported);
 	}
 	if (rows)
-		log_warn("%s: the previous run ended without saving the last %llu rows",
-			 lost->table, (unsigned long long)rows);
+		log_warn("%s: the previous run ended without saving the last %llu row%s",
+			 lost->table, (unsigned long long)rows, plural(rows));
 }
 
 void recover_ledger(struct pipeline *p)
@@ -106,7 +107,8 @@ int recover_spool(struct pipeline *p, struct why *why)
 	for (size_t i = 0; i < p->n_queues; i++)
 		rows += p->queues[i].counts.recovered;
 	if (rows)
-		log_info("spool: %llu rows in %llu batches of an earlier run are to be delivered",
-			 (unsigned long long)rows, (unsigned long long)p->spool_files);
+		log_info("spool: %llu row%s in %llu batch%s of an earlier run %s to be delivered",
+			 (unsigned long long)rows, plural(rows), (unsigned long long)p->spool_files,
+			 counted(p->spool_files, "", "es"), counted(rows, "is", "are"));
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/util.h"
 #include "store/request.h"
 
 enum {
@@ -154,7 +155,8 @@ bool server_stop(struct server *s, uint64_t grace_ns)
 	}
 	atomic_store(&s->context.stopping, true);
 	if (!wait_idle(s, grace_ns)) {
-		log_warn("store: cancelling %u running requests", atomic_load(&s->context.active));
+		log_warn("store: cancelling %u running request%s", atomic_load(&s->context.active),
+			 plural(atomic_load(&s->context.active)));
 		engine_cancel_all(s->context.engine);
 		if (!wait_idle(s, NSEC_PER_SEC))
 			return false;

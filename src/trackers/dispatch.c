@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/util.h"
 #include "process/runtime_addresses.h"
 #include "trackers/trackers.h"
 
@@ -23,10 +24,10 @@ void tracker_set_attach_binary(struct python_binary *binary, void *context)
 			log_warn("%s: %s: not probed: %s", tracker->name, binary->path,
 				 probes->refused.text);
 		} else {
-			log_info("%s: %s: Python %u.%u.%u, %zu probes, found by %s", tracker->name,
+			log_info("%s: %s: Python %u.%u.%u, %zu probe%s, found by %s", tracker->name,
 				 binary->path, binary->image.major, binary->image.minor,
 				 binary->image.micro, probes->links.n_probes,
-				 tracker->python->method(binary));
+				 plural(probes->links.n_probes), tracker->python->method(binary));
 		}
 	}
 }

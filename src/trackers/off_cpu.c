@@ -13,6 +13,7 @@
 #include <sys/vfs.h>
 
 #include "base/log.h"
+#include "base/util.h"
 #include "rows/enrich.h"
 #include "rows/stack.h"
 #include "rows/symbols.h"
@@ -261,9 +262,10 @@ static void add_rest(const struct tracker_output *output, const struct sched_sum
 	if (count)
 		log_ratelimited(
 			&no_room,
-			"off_cpu: the profile has %llu intervals without thread and stack, for "
+			"off_cpu: the profile has %llu interval%s without thread and stack, for "
 			"lack of room: raise off_cpu.profile_entries (%llu)",
-			(unsigned long long)count, (unsigned long long)profile_entries);
+			(unsigned long long)count, plural(count),
+			(unsigned long long)profile_entries);
 }
 
 static void off_cpu_take_extra(void *row_of, const void *extra, size_t size,

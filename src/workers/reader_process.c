@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/budget.h"
 #include "base/clock.h"
+#include "base/util.h"
 
 enum { LOOK_MS = 50, MAX_HUNG = 2 * READERS_MAX, OWN_DATA_BYTES = 16 << 20 };
 static const uint64_t END_NS = 200 * NSEC_PER_MSEC, HUNG_LOOK_NS = 20 * NSEC_PER_MSEC;
@@ -377,9 +378,9 @@ static void count_left_behind(void)
 						.left_behind = true };
 	}
 	if (n)
-		log_warn("%zu reader processes of an earlier agent are stalled on files or "
+		log_warn("%zu reader %s of an earlier agent %s stalled on files or "
 			 "memory; the limit of reader processes per user is lower by this number",
-			 n);
+			 n, counted(n, "process", "processes"), counted(n, "is", "are"));
 }
 
 int reader_processes_start(uint64_t memory_limit, struct why *why)

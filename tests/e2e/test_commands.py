@@ -172,7 +172,7 @@ def test_gil_prints_tables_and_is_quiet_in_a_pipe(start_python):
     result = run_underspan("gil", "-p", str(process.pid), "--duration=1", timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
     head, waits, holders, note = result.stdout.split("\n\n")
-    total = float(re.search(r"\d+ waits for the GIL, ([\d.]+) ms", head).group(1))
+    total = float(re.search(r"\d+ waits? for the GIL, ([\d.]+) ms", head).group(1))
     lines = waits.splitlines()
     assert lines[0].split()[:3] == ["tid", "thread", "waits"] and len(lines) >= 4
     assert sum(float(line[-47:].split()[1]) for line in lines[1:]) == pytest.approx(total, abs=0.01)

@@ -80,7 +80,7 @@ def test_doctor_knows_every_python(probed, start_on_all, start_agent):
         assert "Build ID: " + lines["build"][1].split("build id ")[1] in build_id
         with open(f"/proc/{workload.pid}/status") as f:
             threads = next(line.split()[1] for line in f if line.startswith("Threads:"))
-        assert f"1 interpreter, {threads} threads ({threads} compared with the kernel" in lines["state"][1], lines
+        assert f"1 interpreter, {threads} thread{'s' * (threads > 1)} ({threads} compared with the kernel" in lines["state"][1], lines
         assert ("description" if workload.python.version >= (3, 13) else "table") in lines["state"][1]
         assert f"found by {workload.python.gc_method}" in lines["gc_pause"][1]
         assert all(ok for ok, _ in lines.values()), lines
@@ -153,7 +153,7 @@ def test_doctor_sums_up_descendants(start, debian_python, cleanup, tmp_path):
         if start:  # the master is included
             watched = watched.replace("2 of 2", "3 of 3").replace("2 of 3", "3 of 4")
             assert lines["Python"] == (True, "no interpreter in this process, but in descendants"), lines
-        assert lines["descendants"] == (not others, f"{watched} Python processes can be watched; 1 run no Python"), lines
+        assert lines["descendants"] == (not others, f"{watched} Python processes can be watched; 1 runs no Python"), lines
         assert result.returncode == (1 if others else 0), result.stdout
         assert ("free-threaded Python" in lines["descendant"][1]) if others else "descendant" not in lines, lines
 

@@ -69,7 +69,7 @@ def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path)
         browser.all(".waterfall .bar")[1], browser.all(".waterfall .bar > span")[1]))
     assert abs((piece["left"] - bar["left"]) / bar["width"] - 100 / 750) < 0.01 and abs(piece["width"] / bar["width"] - 300 / 750) < 0.01
     lanes = [lane.get_attribute("aria-label") for lane in browser.all("article canvas")]
-    assert [l.split(":")[0] for l in lanes] == ["request", "waits of its thread", "had the GIL", "collected"] and "pdf: 1 events" in lanes[2]
+    assert [l.split(":")[0] for l in lanes] == ["request", "waits of its thread", "had the GIL", "collected"] and "pdf: 1 event" in lanes[2]
     browser.all("article canvas")[3].send_keys(Keys.ARROW_RIGHT)
     assert "generation 2" in browser.all("article .status")[0].text and "160.0 ms, from 570.0 ms on" in browser.all("article .status")[0].text
     assert "the 9 threads of its process that serve requests were busy with others 89 % of the time; 3 requests waited at its arrival" in text

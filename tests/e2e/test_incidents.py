@@ -21,7 +21,7 @@ DEMO = runpy.run_path(os.path.join(ROOT, "deploy/demo/incidents.py"))
 # incident: (sentence, fix); each sentence names the code, as far as code is the cause
 CAUSES = {
     "queue": (r"no thread read it: all 2 threads that serve requests in its process were busy with other requests "
-              r"\(\d+ % of that time\), longest with GET /orders \(\d+ requests, [\d.]+ ms\)", "more threads or workers"),
+              r"\(\d+ % of that time\), longest with GET /orders \(\d+ requests?, [\d.]+ ms\)", "more threads or workers"),
     # the slowest may have been stopped while it waited to be accepted
     "gc": (r"garbage collections (of other threads stopped the request|stopped the process [\d.]+ ms of that); the longest: generation 2, "
            r"thread ThreadPoolExecutor-0_\d, triggered by refresh_catalogue", r"gc\.freeze\(\)"),

@@ -357,7 +357,7 @@ def test_it_ends_with_exporters_connected(tmp_path):
         assert s.post(request(span(1)), connection=idle)[0] == 200
         began = time.monotonic()
         assert s.stop() == 0 and time.monotonic() - began < 5
-        assert "1 spans stored, 0 rejected, 0 requests refused" in s.log.read_text()
+        assert "1 span stored, 0 rejected, 0 requests refused" in s.log.read_text()
 
 
 # ---- from a service to the answer ----

@@ -322,6 +322,20 @@ def test_nothing_happened_is_not_nothing_measured(ask):
     assert "host h1: 7 requests have no row for lack of space, 5 rows were not delivered" in ask.ask()
 
 
+def test_one_request(ask):
+    ask.watched()
+    ask.request(0, "/once", cpu=1, gil=None, not_measured=["gil"])
+    ask.request(-150_000, "/once", cpu=1)
+    ask.insert("ebpf_agent", {"host": "h1", "tracker": "request", "start_time": ask.moment(50_000), "end_time": ask.moment(60_000),
+                              "lost_ring": 1, "dropped_spool": 1})
+    ago = lambda ms: f"{round(time.time() - T0 / 1e6 - ms / 1000)}s"
+    text = ask.command("requests", f"--since={ago(-100_000)}", f"--against-since={ago(-200_000)}", f"--against-until={ago(-100_000)}").stdout
+    for said in ("1 request (1 row) ended in", "before: 1 request, mean 1.0 ms", "not measured in 1 of 1 request: gil",
+                 "host h1: 1 request has no row for lack of space, 1 row was not delivered"):
+        assert said in text, text
+    assert not re.search(r"\b1 (requests|rows|endpoints)\b", text), text
+
+
 def test_two_windows(ask):
     """An endpoint beside itself of a hundred seconds before: sums as in Python, weights counted; one that was not asked then has nothing."""
     ask.watched(-200_000, 300)

@@ -48,7 +48,7 @@ def test_the_manager_is_told(manager, start_agent, monkeypatch):
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
     agent = start_agent(trackers=["gc_pause"])
     manager.wait("READY")
-    assert "1 trackers" in manager.told[0][1]["STATUS"]
+    assert "1 tracker" in manager.told[0][1]["STATUS"]
     manager.wait("WATCHDOG", 5)
     agent.process.send_signal(signal.SIGHUP)
     manager.wait("READY", 2)

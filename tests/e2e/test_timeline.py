@@ -108,7 +108,7 @@ def test_as_a_page(ask, browser):
     browser.open(ask.path)
     lanes = [lane.get_attribute("aria-label").split(":")[0] for lane in browser.all(".lane canvas")]
     assert lanes[:3] == ["requests", "hand-offs", "holder of the GIL, while others wait"] and lanes[3] == "spinner (109)" and lanes[4] == "worker (108)", lanes
-    assert len(lanes) == 6 and browser.all("h3")[0].text == "shop (gunicorn), pid 107" and "1 waits of idle threads, 5.000 s together, are left out" in browser.text()
+    assert len(lanes) == 6 and browser.all("h3")[0].text == "shop (gunicorn), pid 107" and "1 wait of idle threads, 5.000 s, is left out" in browser.text()
     rows = {row[2]: (row[0], row[1], row[3]) for row in browser.rows(browser.table("Longest: threads and requests"))}
     moment = time.strftime("%H:%M:%S", time.gmtime(T0 // 1_000_000))
     assert rows["GET /orders, thread worker"] == (f"{moment}.000", "200.0", "requests") and rows["waits for the GIL, held by spinner 30.000 ms, in spin (/srv/app.py:9)"][1] == "30.0"

@@ -12,6 +12,7 @@
 
 #include "base/base64.h"
 #include "base/text.h"
+#include "commands/report.h"
 
 static void test_what_steers_a_terminal_is_a_question_mark(void **state)
 {
@@ -26,6 +27,29 @@ static void test_what_steers_a_terminal_is_a_question_mark(void **state)
 	assert_string_equal(text_printable(to, sizeof(to), "\xed\xa0\x80"),
 			    "???"); /* a surrogate */
 	assert_string_equal(text_printable(to, sizeof(to), "Zoë 🐍"), "Zoë 🐍");
+}
+
+static void test_a_word_agrees_with_its_number(void **state)
+{
+	char text[64];
+
+	(void)state;
+	for (int n = 0; n < 4; n++) {
+		snprintf(text, sizeof(text), "%d row%s %s", n, plural(n), counted(n, "is", "are"));
+		assert_string_equal(text, n == 1   ? "1 row is"
+					  : n == 0 ? "0 rows are"
+					  : n == 2 ? "2 rows are"
+						   : "3 rows are");
+	}
+	/* sums of weights, as "%.0f" prints them */
+	for (double n = 0.45; n < 2; n += 0.1) {
+		snprintf(text, sizeof(text), "%.0f", n);
+		assert_string_equal(plural(n), strcmp(text, "1") != 0 ? "s" : "");
+	}
+	assert_string_equal(report_lost(text, sizeof(text), 1, "waits off the CPU"),
+			    "1 wait off the CPU has no row for lack of space");
+	assert_string_equal(report_lost(text, sizeof(text), 7, "requests"),
+			    "7 requests have no row for lack of space");
 }
 
 static void test_a_copy_is_cut_between_characters(void **state)
@@ -165,6 +189,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_steers_a_terminal_is_a_question_mark),
+		cmocka_unit_test(test_a_word_agrees_with_its_number),
 		cmocka_unit_test(test_a_copy_is_cut_between_characters),
 		cmocka_unit_test(test_a_line_is_one_line_however_long),
 		cmocka_unit_test(test_what_comes_in_pieces_steers_no_terminal),

@@ -12,6 +12,7 @@
 #include "clickhouse/exceptions.h"
 #include "agent/subjects.h"
 #include "base/buffer.h"
+#include "base/util.h"
 #include "commands/database.h"
 #include "commands/doctor/report.h"
 
@@ -255,15 +256,15 @@ static void report_finding(const struct finding *finding)
 	int len;
 
 	if (*agent_counts_list(c, COUNT_LOSS, losses, sizeof(losses))) {
-		snprintf(line, sizeof(line), "%" PRIu64 " events seen; %s: %s", c->seen, losses,
-			 advice_for(c));
+		snprintf(line, sizeof(line), "%" PRIu64 " event%s seen; %s: %s", c->seen,
+			 plural(c->seen), losses, advice_for(c));
 		doctor_say(false, finding->tracker, line);
 		return;
 	}
 	len = snprintf(line, sizeof(line),
-		       "%" PRIu64 " events seen, nothing lost: %" PRIu64 " rows, %" PRIu64
+		       "%" PRIu64 " event%s seen, nothing lost: %" PRIu64 " row%s, %" PRIu64
 		       " left out (threshold)",
-		       c->seen, c->rows, c->filtered);
+		       c->seen, plural(c->seen), c->rows, plural(c->rows), c->filtered);
 	if (c->sampled)
 		len += snprintf(line + len, sizeof(line) - (size_t)len,
 				", %" PRIu64 " sampled out by the governor, with weights",
@@ -271,8 +272,8 @@ static void report_finding(const struct finding *finding)
 	if (*agent_counts_list(c, COUNT_LACK, lacking, sizeof(lacking)))
 		len += snprintf(line + len, sizeof(line) - (size_t)len, "; %s", lacking);
 	if (c->queued_rows)
-		snprintf(line + len, sizeof(line) - (size_t)len,
-			 "; %" PRIu64 " rows wait to be sent", c->queued_rows);
+		snprintf(line + len, sizeof(line) - (size_t)len, "; %" PRIu64 " row%s to be sent",
+			 c->queued_rows, counted(c->queued_rows, " waits", "s wait"));
 	doctor_say(true, finding->tracker, line);
 }
 

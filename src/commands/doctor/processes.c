@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/util.h"
 #include "commands/doctor/report.h"
 #include "host/cgroup.h"
 #include "host/proc.h"
@@ -126,8 +127,9 @@ static bool describe_tracker(const struct tracker *tracker, const struct python_
 				 : "needs no probe in the process; rows have no Python stacks");
 	if (!binary->probes[i].live)
 		return doctor_say(false, tracker->name, binary->probes[i].refused.text);
-	snprintf(line, sizeof(line), "%zu probes, found by %s%s%s", binary->probes[i].links.n,
-		 tracker->python->method(binary), symbols ? ": " : "", symbols ? symbols : "");
+	snprintf(line, sizeof(line), "%zu probe%s, found by %s%s%s", binary->probes[i].links.n,
+		 plural(binary->probes[i].links.n), tracker->python->method(binary),
+		 symbols ? ": " : "", symbols ? symbols : "");
 	return doctor_say(true, tracker->name, line);
 }
 
@@ -143,11 +145,11 @@ static bool describe_state(uint32_t pid, const struct binary_file *file)
 	if (python_live_check(pid, &location, &live, &why))
 		return doctor_say(false, "state", why.text);
 	snprintf(line, sizeof(line),
-		 "offsets by %s; %u interpreter%s, %u threads (%u compared with the kernel's), "
-		 "%u modules",
+		 "offsets by %s; %u interpreter%s, %u thread%s (%u compared with the kernel's), "
+		 "%u module%s",
 		 binary->image.minor >= 13 ? "its own description" : "a table of versions",
-		 live.interpreters, live.interpreters == 1 ? "" : "s", live.threads,
-		 live.known_threads, live.modules);
+		 live.interpreters, plural(live.interpreters), live.threads, plural(live.threads),
+		 live.known_threads, live.modules, plural(live.modules));
 	return doctor_say(true, "state", line);
 }
 
@@ -259,9 +261,10 @@ static bool check_descendants(const struct tracker_set *set, uint32_t pid)
 	proc_for_each(check_descendant, NULL);
 	if (!descendants.python && !descendants.other)
 		return false;
-	snprintf(line, sizeof(line),
-		 "%zu of %zu Python processes can be watched; %zu run no Python",
-		 descendants.watched, descendants.python, descendants.other);
+	snprintf(line, sizeof(line), "%zu of %zu Python %s can be watched; %zu %s no Python",
+		 descendants.watched, descendants.python,
+		 counted(descendants.python, "process", "processes"), descendants.other,
+		 counted(descendants.other, "runs", "run"));
 	doctor_say(descendants.watched == descendants.python, "descendants", line);
 	return descendants.python > 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/util.h"
 
 enum { NAME_BYTES = 64, DETAIL_BYTES = 1024, MAX_FEATURES = 64 };
 
@@ -99,10 +100,11 @@ static void print_answer(void)
 	size_t bad = count_bad(), n = 0;
 
 	if (!bad) {
-		printf("ok: all %zu checks passed\n", n_findings);
+		printf("ok: %s%zu check%s passed\n", counted(n_findings, "", "all "), n_findings,
+		       plural(n_findings));
 		return;
 	}
-	printf("NO: %zu of %zu checks failed: ", bad, n_findings);
+	printf("NO: %zu of %zu check%s failed: ", bad, n_findings, plural(n_findings));
 	for (size_t i = 0; i < n_findings; i++) {
 		if (!findings[i].ok)
 			printf("%s%s (%s)", n++ ? ", " : "", findings[i].name, findings[i].section);

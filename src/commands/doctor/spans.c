@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "clickhouse/exceptions.h"
 #include "clickhouse/rows.h"
 #include "clickhouse/sql_files.h"
@@ -143,15 +144,19 @@ static void report_service(const json_t *rows, const char *service)
 	const json_t *row;
 	size_t i;
 
-	snprintf(line, sizeof(line), "%" PRIu64 " of %" PRIu64 " server spans join", joined, all);
+	snprintf(line, sizeof(line), "%" PRIu64 " of %" PRIu64 " server span%s %s", joined, all,
+		 plural(all), counted(joined, "joins", "join"));
 	if (joined)
 		doctor_say(true, name, line);
 	json_array_foreach (rows, i, row) {
 		if (strcmp(text(row, "service"), service) || !*text(row, "reason"))
 			continue;
 		snprintf(line, sizeof(line),
-			 "%" PRIu64 " of %" PRIu64 " server spans do not join (as in trace %s): %s",
-			 number(row, "spans"), all, text(row, "trace_id"), text(row, "reason"));
+			 "%" PRIu64 " of %" PRIu64
+			 " server span%s %s not join (as in trace %s): %s",
+			 number(row, "spans"), all, plural(all),
+			 counted(number(row, "spans"), "does", "do"), text(row, "trace_id"),
+			 text(row, "reason"));
 		doctor_say(false, name, line);
 	}
 }
@@ -165,10 +170,11 @@ static void report_none(const json_t *others, const char *table)
 	if (row && number(row, "spans"))
 		snprintf(line, sizeof(line),
 			 "%" PRIu64 " in %.200s, of %" PRIu64
-			 " services (as in trace %s), none of them a server's (SpanKind Server), "
+			 " %s (as in trace %s), none of them a server's (SpanKind Server), "
 			 "and only these are requests: instrument the server or its framework "
 			 "(opentelemetry-bootstrap -a install, then opentelemetry-instrument)",
 			 number(row, "spans"), table, number(row, "services"),
+			 counted(number(row, "services"), "service", "services"),
 			 text(row, "trace_id"));
 	else
 		snprintf(line, sizeof(line),

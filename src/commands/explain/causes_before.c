@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "commands/explain/timeline.h"
 
 /* The interval of `list`, by begin, that covers most of [from, to), with the time that any covers.
@@ -110,7 +111,7 @@ static void say_busy_with(const json_t *r, struct cause *c, const char *of)
 			 ", longest with %.20s %.160s (%lld request%s, %.1f ms)",
 			 explain_text(most, "method"), explain_text(most, "path"),
 			 (long long)explain_number(most, "requests"),
-			 explain_number(most, "requests") == 1 ? "" : "s", explain_ms(most, of));
+			 plural(explain_number(most, "requests")), explain_ms(most, of));
 }
 
 /*

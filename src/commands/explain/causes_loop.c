@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/util.h"
 #include "commands/explain/ledger.h"
 #include "commands/explain/timeline.h"
 
@@ -68,10 +69,10 @@ static void await_pool(const json_t *r, struct cause *c)
 	SAY(c,
 	    "the coroutine awaited threads to which its event loop gives work, or a free one of "
 	    "them (how long each was not measured); the %lld such thread%s waited %.0f %% of that "
-	    "time, longest for: %.20s%s%.150s (%.1f ms in %lld thread%s); %lld requests were open",
-	    threads, threads == 1 ? "" : "s", percent > 100 ? 100 : percent,
-	    explain_text(most, "cause"), *place ? ", in " : "", place,
-	    explain_ms(most, "waited_ms"), waiting, waiting == 1 ? "" : "s", open);
+	    "time, longest for: %.20s%s%.150s (%.1f ms in %lld thread%s); %lld request%s open",
+	    threads, plural(threads), percent > 100 ? 100 : percent, explain_text(most, "cause"),
+	    *place ? ", in " : "", place, explain_ms(most, "waited_ms"), waiting, plural(waiting),
+	    open, counted(open, " was", "s were"));
 	if (percent < POOL_BUSY_PERCENT || open <= threads ||
 	    c->ms < 2 * explain_ms(most, "longest_ms"))
 		return;

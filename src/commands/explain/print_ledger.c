@@ -147,16 +147,17 @@ static void print_threads(const json_t *r)
 	if (!busy)
 		busy = json_object_get(r, "accept_threads");
 	if (explain_has(r, "queue_depth"))
-		snprintf(waiting, sizeof(waiting), "; %lld requests waited at its arrival",
-			 (long long)explain_number(r, "queue_depth"));
+		snprintf(waiting, sizeof(waiting), "; %lld request%s waited at its arrival",
+			 (long long)explain_number(r, "queue_depth"),
+			 plural(explain_number(r, "queue_depth")));
 	if (explain_has(busy, "busy_share")) {
 		double percent = json_number_value(json_object_get(busy, "busy_share")) * 100;
 
 		say(0, 2,
 		    "while it waited, the %lld thread%s of its process that serve%s requests %s "
 		    "busy with others %.0f %% of the time%s",
-		    threads, threads == 1 ? "" : "s", threads == 1 ? "s" : "",
-		    threads == 1 ? "was" : "were", percent > 100 ? 100 : percent, waiting);
+		    threads, plural(threads), counted(threads, "s", ""),
+		    counted(threads, "was", "were"), percent > 100 ? 100 : percent, waiting);
 	} else if (!explain_has(r, "busy_threads")) {
 		say(0, 2,
 		    "how many further threads of its process had requests when it was read was "
@@ -165,7 +166,7 @@ static void print_threads(const json_t *r)
 	} else {
 		say(0, 2, "when it was read, %lld further thread%s of its process had requests%s",
 		    (long long)explain_number(r, "busy_threads"),
-		    explain_number(r, "busy_threads") == 1 ? "" : "s", waiting);
+		    plural(explain_number(r, "busy_threads")), waiting);
 	}
 }
 
@@ -186,7 +187,8 @@ static void print_meanwhile(const json_t *r)
 		char figures[64];
 
 		if (i == MEANWHILE_SHOWN) {
-			say(2, 4, "... and %zu other paths, see --json", json_array_size(rows) - i);
+			say(2, 4, "... and %zu other path%s, see --json", json_array_size(rows) - i,
+			    plural(json_array_size(rows) - i));
 			break;
 		}
 		snprintf(figures, sizeof(figures), "%10.1f %9.0f %11.1f",

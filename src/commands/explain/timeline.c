@@ -141,8 +141,8 @@ void print_lines(const struct picture *p, struct lines *lines, int depth)
 		print_line(p, depth, label, line->begin_us, line->end_us, line->sum_us);
 	}
 	if (lines->left_out)
-		printf("%*s... and %zu others, see --json\n", 26 + BAR_WIDTH + depth * 2, "",
-		       lines->left_out);
+		printf("%*s... and %zu other%s, see --json\n", 26 + BAR_WIDTH + depth * 2, "",
+		       lines->left_out, plural(lines->left_out));
 }
 
 struct thread_label thread_label(const json_t *row, const char *tid, const char *name)

@@ -18,6 +18,7 @@
 #include "commands/window_text.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/util.h"
 
 enum { NAME_COLUMNS = 28, STORED_SHOWN = 40 };
 
@@ -131,7 +132,7 @@ static void print_percentile(const struct gil_thread *t)
 static void print_rest(size_t n, size_t shown)
 {
 	if (n > shown)
-		printf("%8s  and %zu more threads\n", "", n - shown);
+		printf("%8s  and %zu more thread%s\n", "", n - shown, plural(n - shown));
 }
 
 static void print_waits(bool pids)
@@ -193,8 +194,9 @@ static void print_tables(void)
 	char subject[1280];
 
 	measure_describe(stored, &measured, subject, sizeof(subject));
-	text_print_line(stdout, "%s: %llu waits for the GIL, %.3f ms of all threads together",
-			subject, (unsigned long long)totals.waits, (double)totals.wait_ns / 1e6);
+	text_print_line(stdout, "%s: %llu wait%s for the GIL, %.3f ms of all threads together",
+			subject, (unsigned long long)totals.waits, plural(totals.waits),
+			(double)totals.wait_ns / 1e6);
 	if (window_against.since_ns) {
 		window_time_text(json_object_get(stored, "against"), subject, sizeof(subject));
 		text_print_line(stdout, "before, %s: %.3f ms", subject,
@@ -275,9 +277,11 @@ static int measure(struct why *why)
 		log_warn("%s ended after %.1f s", watched_short_text(),
 			 measured_seconds(&measured));
 	if (measured.lost)
-		log_warn("%llu waits have no row: holders, lines and percentiles are without "
-			 "them, and the sums lack the waits without a seen end",
-			 (unsigned long long)measured.lost);
+		log_warn("%llu wait%s no row: holders, lines and percentiles are without %s, "
+			 "and the sums lack the waits without a seen end",
+			 (unsigned long long)measured.lost,
+			 counted(measured.lost, " has", "s have"),
+			 counted(measured.lost, "it", "them"));
 	if (!err)
 		err = measure_flush(why);
 	return err ? err : watched_say_unmeasured(why);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/util.h"
 #include "commands/report.h"
 
 enum { LINE_MAX_BYTES = 1024, WAKERS_SHOWN = 2 };
@@ -20,11 +21,12 @@ static void add_wakers(char *line, size_t size, const json_t *lock)
 		if (i == WAKERS_SHOWN)
 			break;
 		at = strlen(line);
-		snprintf(line + at, size - at, "%s %.60s (%.0f times",
+		snprintf(line + at, size - at, "%s %.60s (%.0f time%s",
 			 i	? ","
 			 : held ? "; released by"
 				: "; woken by",
-			 report_text(waker, "thread"), report_number(waker, "times"));
+			 report_text(waker, "thread"), report_number(waker, "times"),
+			 plural(report_number(waker, "times")));
 		at = strlen(line);
 		if (held)
 			snprintf(line + at, size - at, ", others waited %s%.1f ms)",
@@ -34,8 +36,9 @@ static void add_wakers(char *line, size_t size, const json_t *lock)
 	}
 	at = strlen(line);
 	if (json_array_size(wakers) > WAKERS_SHOWN)
-		snprintf(line + at, size - at, ", %zu more threads",
-			 json_array_size(wakers) - WAKERS_SHOWN);
+		snprintf(line + at, size - at, ", %zu more thread%s",
+			 json_array_size(wakers) - WAKERS_SHOWN,
+			 plural(json_array_size(wakers) - WAKERS_SHOWN));
 }
 
 static void print_lock(const json_t *lock, FILE *out)
@@ -84,10 +87,11 @@ void locks_print(const json_t *report, size_t lines, FILE *out)
 		sampled |= json_is_true(json_object_get(lock, "sampled"));
 	}
 	if (i > lines)
-		fprintf(out, "%zu more locks\n", i - lines);
+		fprintf(out, "%zu more lock%s\n", i - lines, plural(i - lines));
 	if (report_number(report, "left_out") > 0)
-		fprintf(out, "%.0f more waits are not included, for their number\n",
-			report_number(report, "left_out"));
+		fprintf(out, "%.0f more wait%s not included, for their number\n",
+			report_number(report, "left_out"),
+			counted(report_number(report, "left_out"), " is", "s are"));
 	fputs("These are single waits, of off_cpu.min_duration_us and longer; shorter ones are in "
 	      "the sums of the stacks only.\n",
 	      out);

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/terminal.h"
 #include "base/text.h"
+#include "base/util.h"
 
 static char *output, *before_path;
 static bool folded_lines, as_json, wakers, native, with_cpu, top;
@@ -310,7 +311,9 @@ static void say_open_waits(void)
 {
 	open_waits_end(offcpu_stacks_waited_ns, measured.end_ns, say_open_wait);
 	if (open_waits > OPEN_WAITS_SHOWN)
-		log_warn("and so do %u more threads", open_waits - OPEN_WAITS_SHOWN);
+		log_warn("and so %s %u more thread%s",
+			 counted(open_waits - OPEN_WAITS_SHOWN, "does", "do"),
+			 open_waits - OPEN_WAITS_SHOWN, plural(open_waits - OPEN_WAITS_SHOWN));
 }
 
 /* Reports missing processes; the others were measured. */

@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 
 #include "base/text.h"
+#include "base/util.h"
 
 enum { TABLE_LINES = 20, LINE_MAX_BYTES = 8192, FRAMES_SHOWN = 64 };
 
@@ -102,8 +103,9 @@ void offcpu_table(struct folded *folded, FILE *out)
 			rest += s->value;
 	}
 	if (rest)
-		fprintf(out, "%12.3f  %5.1f%%  %llu more stacks\n", (double)rest / 1e3,
-			100 * (double)rest / (double)total, (unsigned long long)(n - TABLE_LINES));
+		fprintf(out, "%12.3f  %5.1f%%  %llu more stack%s\n", (double)rest / 1e3,
+			100 * (double)rest / (double)total, (unsigned long long)(n - TABLE_LINES),
+			plural(n - TABLE_LINES));
 }
 
 void offcpu_table_changes(struct folded *folded, FILE *out)

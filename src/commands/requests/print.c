@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "base/util.h"
 #include "commands/request_parts.h"
 #include "commands/window_text.h"
 
@@ -273,8 +274,9 @@ static void print_before(const json_t *row, const json_t *against)
 		return;
 	}
 	describe_parts(parts, before, requests);
-	snprintf(text, sizeof(text), "before: %.0f requests, mean %.1f ms, p99 %.1f ms: %s",
-		 requests, report_number(before, "server_sum_ns") / requests / 1e6,
+	snprintf(text, sizeof(text), "before: %.0f request%s, mean %.1f ms, p99 %.1f ms: %s",
+		 requests, plural(requests),
+		 report_number(before, "server_sum_ns") / requests / 1e6,
 		 report_number(before, "server_p99_ns") / 1e6, parts);
 	printf("    ");
 	print_wrapped(text, 4, 4);
@@ -331,8 +333,9 @@ static void print_endpoints(const json_t *report, const struct request_question 
 	json_array_foreach (rows, i, row)
 		print_endpoint(row, q->part, json_object_get(report, "against"));
 	if (total > (double)json_array_size(rows))
-		printf("and %.0f endpoints with less: --top=N shows more\n",
-		       total - (double)json_array_size(rows));
+		printf("and %.0f endpoint%s with less: --top=N shows more\n",
+		       total - (double)json_array_size(rows),
+		       plural(total - (double)json_array_size(rows)));
 	if (q->part < 0)
 		print_wrapped(
 			"Hidden: accept_queue, queue, pool_wait, runq, throttled, gil, gc_sibling, "
@@ -437,9 +440,10 @@ static void print_not_measured(const json_t *report)
 	json_array_foreach (reasons, i, row) {
 		const char *words = report_text(row, "words");
 
-		snprintf(line, sizeof(line), "not measured in %.0f of %.0f requests: %.64s%s%s",
+		snprintf(line, sizeof(line), "not measured in %.0f of %.0f request%s: %.64s%s%s",
 			 report_number(row, "requests"), report_number(report, "requests"),
-			 report_text(row, "reason"), *words ? ": " : "", words);
+			 plural(report_number(report, "requests")), report_text(row, "reason"),
+			 *words ? ": " : "", words);
 		print_wrapped(line, 0, 2);
 	}
 	json_array_foreach (notes, i, row)
@@ -465,8 +469,9 @@ void requests_print(const json_t *report, const struct request_question *q)
 {
 	find_columns();
 	print_chosen(report);
-	printf("%.0f requests (%.0f rows) ended in ", report_number(report, "requests"),
-	       report_number(report, "rows"));
+	printf("%.0f request%s (%.0f row%s) ended in ", report_number(report, "requests"),
+	       plural(report_number(report, "requests")), report_number(report, "rows"),
+	       plural(report_number(report, "rows")));
 	printf("%.0f s", (report_number(report, "to_us") - report_number(report, "from_us")) / 1e6);
 	puts(report_number(report, "rows") ? "\n" : "");
 	if (!q->endpoints)

@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/util.h"
 #include "commands/requests/endpoint.h"
 #include "pipeline/json.h"
 #include "rows/row.h"
@@ -444,9 +445,10 @@ json_t *request_totals_report(struct request_totals *totals, double seconds)
 		report_add_listener(report, request_listener_json(l), seconds);
 	if (totals->left_out)
 		report_add_note(report,
-				"%llu rows had no place in memory: endpoints and listeners are "
-				"without them",
-				(unsigned long long)totals->left_out);
+				"%llu row%s had no place in memory: endpoints and listeners are "
+				"without %s",
+				(unsigned long long)totals->left_out, plural(totals->left_out),
+				counted(totals->left_out, "it", "them"));
 	return report;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "commands/report.h"
 #include "commands/request_parts.h"
 #include "commands/timeline/lanes.h"
@@ -91,8 +92,10 @@ static void keep_longest(struct page *p, struct timeline *t)
 static void say_left_out(const struct page *p, json_t *window)
 {
 	if (p->idle.rows)
-		report_add_note(window, "%llu waits of idle threads, %.3f s together, are left out",
-				(unsigned long long)p->idle.rows, (double)p->idle.ns / 1e9);
+		report_add_note(window, "%llu wait%s of idle threads, %.3f s%s left out",
+				(unsigned long long)p->idle.rows, plural(p->idle.rows),
+				(double)p->idle.ns / 1e9,
+				counted(p->idle.rows, ", is", " together, are"));
 	if (p->shorter.rows)
 		report_add_note(window,
 				"%llu shorter events, %.3f s together, are left out: a file for "

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/util.h"
 #include "commands/report.h"
 
 static int by_number(uint64_t a, uint64_t b)
@@ -174,11 +175,12 @@ void timeline_add_notes(const struct timeline *t, const char *of, json_t *report
 		if (out->rows)
 			report_add_note(
 				report,
-				"%s%s: only %zu of %llu rows, those of the slowest requests "
-				"and the longest; left out: %llu rows, %.3f s together",
+				"%s%s: only %zu of %llu row%s, those of the slowest requests "
+				"and the longest; left out: %llu row%s, %.3f s together",
 				of, timeline_kinds[i].events, t->n_of[i],
 				(unsigned long long)(t->n_of[i] + out->rows),
-				(unsigned long long)out->rows, (double)out->ns / 1e9);
+				plural(t->n_of[i] + out->rows), (unsigned long long)out->rows,
+				plural(out->rows), (double)out->ns / 1e9);
 	}
 	if (t->holdings_left_out)
 		report_add_note(report,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/util.h"
 #include "commands/commands.h"
 #include "commands/json_output.h"
 #include "commands/measure_command.h"
@@ -215,8 +216,9 @@ static int print(struct why *why)
 		print_once();
 	}
 	if (sums.left_out + before.left_out)
-		log_warn("%llu entries had no place in memory",
-			 (unsigned long long)(sums.left_out + before.left_out));
+		log_warn("%llu %s had no place in memory",
+			 (unsigned long long)(sums.left_out + before.left_out),
+			 counted(sums.left_out + before.left_out, "entry", "entries"));
 	return measure_flush(why);
 }
 

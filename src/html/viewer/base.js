@@ -42,6 +42,11 @@ function ms(value) {
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
+// The s of a word behind count(value), or one of two forms.
+function plural(value, one = "", many = "s") {
+  return count(value) === "1" ? one : many;
+}
+
 function count(value) {
   if (value === null || value === undefined) return "-";
   return Number(value).toLocaleString("en-US", { maximumFractionDigits: 1 });

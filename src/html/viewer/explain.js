@@ -26,7 +26,7 @@ function factsOf(r) {
   if (r.trace_id) facts.push(`trace ${r.trace_id}`);
   if (r.outcome && r.outcome !== "answered") facts.push(`ended: ${outcomeWords(r.outcome)}`);
   if (r.link && r.link !== "same") facts.push(`its thread is not certain: known by a ${r.link}`);
-  if (r.weight > 1) facts.push(`stands for ${count(r.weight)} requests`);
+  if (r.weight > 1) facts.push(`stands for ${count(r.weight)} request${plural(r.weight)}`);
   const span = r.span_id ? `span "${r.span_name}" of ${r.service} says ${ms(r.span_ms)} ms (found by its ${r.span_by})`
     : `no span is known to be its own: ${r.no_span}`;
   return [el("p", { class: "facts" }, facts.map((fact) => el("span", {}, shortened(fact)))), note(span)];
@@ -113,14 +113,14 @@ function lanesOf(r) {
 
 // As print_threads() of print_ledger.c says it.
 function threadsOf(r) {
-  const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} requests waited at its arrival`;
+  const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} request${plural(r.queue_depth)} waited at its arrival`;
   const busy = r.queue_threads || r.accept_threads, threads = number(r.threads), further = number(r.busy_threads);
   if (busy && busy.busy_share !== null)
-    return `while it waited, the ${count(threads)} ${threads === 1 ? "thread of its process that serves requests was" : "threads of its process that serve requests were"} ` +
+    return `while it waited, the ${count(threads)} ${plural(threads, "thread of its process that serves requests was", "threads of its process that serve requests were")} ` +
       `busy with others ${Math.min(100, Math.round(busy.busy_share * 100))} % of the time${waiting}`;
   if (r.busy_threads === null || r.busy_threads === undefined)
     return `how many further threads of its process had requests when it was read was not measured${waiting}`;
-  return `when it was read, ${count(further)} further thread${further === 1 ? "" : "s"} of its process had requests${waiting}`;
+  return `when it was read, ${count(further)} further thread${plural(further)} of its process had requests${waiting}`;
 }
 
 function beside(r) {
@@ -195,7 +195,7 @@ function spanLanes(spans) {
 function spansSection(spans) {
   const begin = Math.min(...spans.map((s) => number(s.start_us))), end = Math.max(...spans.map((s) => number(s.end_us)));
   return section("Spans of the trace", timeline(begin, end, spanLanes(spans)),
-    spans.length > 200 ? note(`${count(spans.length - 200)} more spans are not drawn`) : null,
+    spans.length > 200 ? note(`${count(spans.length - 200)} more ${plural(spans.length - 200, "span is", "spans are")} not drawn`) : null,
     spans.filter((span) => span.request).map(spanSums));
 }
 

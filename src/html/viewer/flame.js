@@ -281,7 +281,7 @@ function leafTable(stacks, total, onSearch) {
 function showOffcpu(body) {
   return [
     note(body.subtitle),
-    body.rest_stacks ? note(`${count(body.rest_stacks)} smaller stacks, ${ms(body.rest_us / 1e3)} ms, are drawn as "(smaller stacks)" of their thread`) : null,
+    body.rest_stacks ? note(`${count(body.rest_stacks)} smaller stack${plural(body.rest_stacks)}, ${ms(body.rest_us / 1e3)} ms, ${plural(body.rest_stacks, "is", "are")} drawn as "(smaller stacks)" of ${plural(body.rest_stacks, "its", "their")} thread`) : null,
     body.stacks.length ? flameGraph(body) : note("no thread came back to a CPU"),
     showLocks(body.by_lock),
     (body.processes || []).filter((p) => !p.measured).map((p) => note(`process ${p.host_pid} (${p.comm}): not measured: ${p.reason}`)),

@@ -71,13 +71,13 @@ function showGil(report) {
   if (!report.threads) return [section("Not measured", missing)];
   return [
     note(whole),
-    note(`${report.comm ? report.comm + ", " : ""}${count(report.duration_s)} s: ${count(report.waits)} waits for the GIL, ` +
+    note(`${report.comm ? report.comm + ", " : ""}${count(report.duration_s)} s: ${count(report.waits)} wait${plural(report.waits)} for the GIL, ` +
       `${ms(report.wait_ns / 1e6)} ms of all threads together`),
     mostHeld(report),
     section("Threads that waited", waitersTable(report.threads, Boolean(report.against))),
     section("Holders of the GIL during these waits", holdersTable(report.holders),
       report.holder_unknown_ns ? note(`no holder, or not known: ${ms(report.holder_unknown_ns / 1e6)} ms`) : null),
     section("Not measured", note(report.not_measured), (report.notes || []).map(note),
-      report.lost ? note(`${count(report.lost)} waits have no row: holders and lines are without them`) : null, missing),
+      report.lost ? note(`${count(report.lost)} ${plural(report.lost, "wait has", "waits have")} no row: holders and lines are without ${plural(report.lost, "it", "them")}`) : null, missing),
   ];
 }

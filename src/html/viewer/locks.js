@@ -41,5 +41,5 @@ function showLocks(by) {
   if (!by || !by.locks.length) return null;
   return section("Locks", by.storms.map((storm) => note(storm.said)), lockTable(by.locks),
     note("Single waits, of off_cpu.min_duration_us and longer; shorter ones are in the sums of the stacks only."),
-    by.left_out ? note(`${count(by.left_out)} more waits are not included, for their number`) : null);
+    by.left_out ? note(`${count(by.left_out)} more ${plural(by.left_out, "wait is", "waits are")} not included, for their number`) : null);
 }

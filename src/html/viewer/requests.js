@@ -13,7 +13,7 @@ function requestDetail(row) {
     ["answer", row.outcome], ["bytes in, out", `${count(row.bytes_in)}, ${count(row.bytes_out)}`],
     ["further threads of its process with a request when it was read", row.busy_threads === null ? "not measured" : count(row.busy_threads)],
     ["requests waiting at its arrival", row.queue_depth === null ? "not measured" : count(row.queue_depth)],
-    ["stands for", `${count(row.weight)} request${row.weight === 1 ? "" : "s"}`],
+    ["stands for", `${count(row.weight)} request${plural(row.weight)}`],
   ];
   return el("div", { class: "columns" }, partsTable(parts, whole),
     el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
@@ -49,7 +49,7 @@ function endpointsTable(rows, against) {
   const whole = (r) => (r ? parts(r).reduce((sum, p) => sum + (p.ms || 0), 0) : 0);
   const longest = Math.max(...rows.map((r) => Math.max(whole(r), whole(r.before))), 0);
   const before = (r) => el("div", { class: "before" }, r.before ? [stackedBar(parts(r.before), longest),
-    el("small", {}, `before, ${count(r.before.requests)} requests, mean ${ms(mean(r.before))} ms: ${describeParts(parts(r.before), 3)}`)]
+    el("small", {}, `before, ${count(r.before.requests)} request${plural(r.before.requests)}, mean ${ms(mean(r.before))} ms: ${describeParts(parts(r.before), 3)}`)]
     : el("small", {}, against.measured_s > 0 ? "before: no request" : "before: not measured"));
   return sortable([
     { head: "endpoint", value: (r) => `${nameOfRequest(r, "endpoint")} :${r.server_port}` },
@@ -85,7 +85,7 @@ function listenersTable(rows) {
 
 function notMeasured(report) {
   const lines = (report.not_measured || []).map((reason) =>
-    note(`not measured in ${count(reason.requests)} of ${count(report.requests)} requests: ${reason.reason}: ${reason.words}`));
+    note(`not measured in ${count(reason.requests)} of ${count(report.requests)} request${plural(report.requests)}: ${reason.reason}: ${reason.words}`));
   return lines.concat((report.notes || []).map(note));
 }
 
@@ -109,14 +109,14 @@ function showRequests(report) {
   const seconds = (report.to_us - report.from_us) / 1e6;
   const cut = (report.endpoints_total || 0) - endpoints.length;
   return [
-    note(`${chosenBy(report)}${count(report.requests)} requests (${count(report.rows)} rows) ended in ${count(seconds)} s, until ${utc(report.to_us)} UTC`),
+    note(`${chosenBy(report)}${count(report.requests)} request${plural(report.requests)} (${count(report.rows)} row${plural(report.rows)}) ended in ${count(seconds)} s, until ${utc(report.to_us)} UTC`),
     slowest.some((r) => r.causes) ? section("Cause and fix of the slowest", inShort(slowest)) : null,
     partsLegend([...slowest.map((r) => partsOf(r)), ...endpoints.map((r) => partsOf(r, number(r.requests)))]),
     slowest.length ? section("Slowest requests", requestsTable(slowest)) : null,
     report.by && !slowest.length ? note(`no request with ${report.by} in that time`) : null,
     endpoints.length ? section("Endpoints", endpointsTable(endpoints, report.against),
       report.against ? note(`before: ${utc(report.against.from_us)} to ${utc(report.against.to_us)} UTC, measured for ${count(report.against.measured_s)} s`) : null,
-      cut > 0 ? note(`and ${count(cut)} endpoints with less`) : null) : null,
+      cut > 0 ? note(`and ${count(cut)} endpoint${plural(cut)} with less`) : null) : null,
     listeners.length ? section("Threads missing", listenersTable(listeners)) : null,
     section("Not measured", notMeasured(report).length ? notMeasured(report) : note("all parts of all requests were measured")),
   ];

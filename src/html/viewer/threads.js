@@ -81,7 +81,7 @@ function windowSection(title, w, texts) {
     place.replaceChildren(drawn);
   };
   const more = el("button", { type: "button", class: "more", hidden: few.length === all.length,
-    onclick: () => { draw(chosenLanes(all, Infinity)); more.hidden = true; } }, `${count(all.length - few.length)} more lanes: show`);
+    onclick: () => { draw(chosenLanes(all, Infinity)); more.hidden = true; } }, `${count(all.length - few.length)} more lane${plural(all.length - few.length)}: show`);
   const show = (event) => {
     if (!few.includes(event.lane) && !more.hidden) more.click();
     drawn.look(event.begin - event.us / 4, event.end + event.us / 4);

@@ -15,7 +15,7 @@ function timeline(begin_us, end_us, lanes, { whole = "whole request", clock = fa
   const outside = el("button", { type: "button", onclick: () => zoom(2) }, "zoom out");
 
   function laneOf(lane) {
-    const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${clean(lane.name)}: ${lane.events.length} events` });
+    const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${clean(lane.name)}: ${lane.events.length} event${plural(lane.events.length)}` });
     const self = { lane, canvas, at: -1, row: el("div", { class: "lane" }, el("span", { class: "lane-name", title: clean(lane.name) }, lane.name), canvas) };
     lane.events.sort((a, b) => a.begin - b.begin);
     canvas.addEventListener("mousemove", (event) => point(self, event));

@@ -10,6 +10,7 @@
 #include "clickhouse/exceptions.h"
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/util.h"
 
 enum { TABLES_MAX = 128, MISSING_MAX = 64, NAME_MAX_ = 96 };
 
@@ -193,9 +194,9 @@ static void warn_missing(struct known_table *t)
 				      t->missing[i]);
 	if (!strcmp(list, t->reported))
 		return;
-	log_warn("%s: the database's table lacks %zu columns, rows are sent without: %s (add "
+	log_warn("%s: the database's table lacks %zu column%s, rows are sent without: %s (add "
 		 "with `underspan schema --apply`)",
-		 t->name, t->n_missing, list);
+		 t->name, t->n_missing, plural(t->n_missing), list);
 	memcpy(t->reported, list, sizeof(list));
 }
 

@@ -173,10 +173,11 @@ static void count(struct request *r, const struct otlp_result *result)
 	atomic_fetch_add(&o->rejected, r->status ? 0 : result->rejected);
 	atomic_fetch_add(&o->refused, r->status != 0);
 	if ((r->status || result->rejected) && may_log(o))
-		log_warn("store: OTLP: %s: %s (so far %lu spans rejected, %lu requests refused)",
+		log_warn("store: OTLP: %s: %s (so far %lu span%s rejected, %lu request%s refused)",
 			 r->status ? "a request refused" : "a span rejected",
 			 r->status ? r->why.text : result->why.text, atomic_load(&o->rejected),
-			 atomic_load(&o->refused));
+			 plural(atomic_load(&o->rejected)), atomic_load(&o->refused),
+			 plural(atomic_load(&o->refused)));
 }
 
 /* Failures after which OTLP lets the client repeat: 503. */
@@ -385,8 +386,10 @@ bool otlp_stop(struct otlp_receiver *o, uint64_t grace_ns)
 		nanosleep(&tick, NULL);
 	}
 	MHD_stop_daemon(o->daemon);
-	log_info("store: OTLP: %lu spans stored, %lu rejected, %lu requests refused",
-		 atomic_load(&o->stored), atomic_load(&o->rejected), atomic_load(&o->refused));
+	log_info("store: OTLP: %lu span%s stored, %lu rejected, %lu request%s refused",
+		 atomic_load(&o->stored), plural(atomic_load(&o->stored)),
+		 atomic_load(&o->rejected), atomic_load(&o->refused),
+		 plural(atomic_load(&o->refused)));
 	free_receiver(o);
 	return true;
 }
