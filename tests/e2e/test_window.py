@@ -245,6 +245,18 @@ def test_gil_of_a_window(known):
     assert "spinner" in page and "service shop" in page
 
 
+def test_gil_of_names_with_a_semicolon(known):
+    """It ends a frame in folded stacks, which gil does not make."""
+    for at, (name, ms) in enumerate({"pool;1": 40, "pool;2": 30, "pool:1": 20}.items()):
+        known.waits(10 + at, ms, name=name)
+    known.wait(15, 30, [(9, 20, "spin;ner")])
+    report = known.json("gil", "--service=shop", *window())
+    assert [(t["thread_name"], t["wait_ns"]) for t in report["threads"]] == [("pool;1", 40_000_000), ("pool;2", 30_000_000), ("pool:1", 20_000_000)]
+    assert [h["thread_name"] for h in report["holders"]] == ["spin;ner"]
+    text = known.command("gil", "--service=shop", *window()).stdout
+    assert all(name in text for name in ("pool;1", "pool;2", "pool:1", "spin;ner")), text
+
+
 def test_smaller_stacks_are_summed(known):
     """More than an answer holds: nothing is missing from the total, and each thread keeps its part of what is summed."""
     known.store.ask(

@@ -44,11 +44,7 @@ static struct gil_thread *thread_of(struct reader *r, const json_t *row)
 	else
 		snprintf(text, sizeof(text), "%.250s", name);
 	text_printable(clean, sizeof(clean), text);
-	for (char *c = clean; *c; c++) {
-		if (*c == ';') /* ends a frame */
-			*c = ':';
-	}
-	thread = gil_totals_thread(r->totals, 0, (uint32_t)frame_number(&r->names, clean));
+	thread = gil_totals_thread(r->totals, 0, (uint32_t)frame_number_of_name(&r->names, clean));
 	if (!thread || !thread->id.tid)
 		return thread;
 	snprintf(thread->name, sizeof(thread->name), "%.255s", clean);

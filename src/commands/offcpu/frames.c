@@ -8,10 +8,9 @@
 
 #include "base/text.h"
 
-int frame_number(struct frame_list *list, const char *frame)
+static int number_of(struct frame_list *list, const char *frame, size_t len)
 {
 	char raw[FRAME_BYTES_MAX + 1], text[FRAME_BYTES_MAX + 1];
-	size_t len = strcspn(frame, ";");
 	struct frame_entry *entry;
 
 	snprintf(raw, sizeof(raw), "%.*s", (int)(len < FRAME_BYTES_MAX ? len : FRAME_BYTES_MAX),
@@ -31,6 +30,16 @@ int frame_number(struct frame_list *list, const char *frame)
 	HASH_ADD(hh, list->entries, text, len, entry);
 	list->bytes += len;
 	return entry->number;
+}
+
+int frame_number(struct frame_list *list, const char *frame)
+{
+	return number_of(list, frame, strcspn(frame, ";"));
+}
+
+int frame_number_of_name(struct frame_list *list, const char *name)
+{
+	return number_of(list, name, strlen(name));
 }
 
 const char *frame_next(const char *frame)

@@ -26,6 +26,9 @@ enum { FRAME_BYTES_MAX = 1000 }; /* longer frames are cut */
 /* The number of the frame that begins at `frame` within a folded stack, from 1 on; 0: failed. */
 int frame_number(struct frame_list *list, const char *frame);
 
+/* The same of a name outside of a stack, in which a ; is a letter as others. */
+int frame_number_of_name(struct frame_list *list, const char *name);
+
 /* The next frame within a folded stack; NULL: there is none. */
 const char *frame_next(const char *frame);
 
