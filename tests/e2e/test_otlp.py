@@ -147,6 +147,23 @@ def test_a_repeated_request_adds_nothing(tmp_path, client):
         assert "2 spans stored, 0 rejected" not in s.log.read_text() and "3 spans stored, 0 rejected, 0 requests refused" in s.log.read_text()
 
 
+def days(n):
+    """A request with one span on each of so many days."""
+    first = 1_600_000_000
+    return request(*(span(i + 1, startTimeUnixNano=f"{first + i * 86400}000000000", endTimeUnixNano=f"{first + i * 86400}000000001") for i in range(n)))
+
+
+def test_spans_of_many_days(store):
+    """More than the engine takes in one INSERT by default: all are there, once, also if the request is repeated."""
+    for _ in range(2):
+        assert store.post(days(150)) == (200, b"{}")
+        assert store.ask("SELECT count(), uniqExact(SpanId), uniqExact(toDate(Timestamp)) FROM otel_traces FORMAT CSV") == "150,150,150\n"
+    assert store.ask("SELECT uniqExact(TraceId) FROM otel_traces_trace_id_ts WHERE Start < '2022-01-01' FORMAT CSV") == "150\n"
+    status, answer = store.post(days(1001))
+    assert status == 400 and json.loads(answer)["message"] == "spans of more than 1000 days in one request: send fewer days at a time", answer
+    assert store.ask("SELECT count() FROM otel_traces FORMAT CSV") == "150\n"
+
+
 DEEP = {"stringValue": "x"}
 for _ in range(40):
     DEEP = {"arrayValue": {"values": [DEEP]}}

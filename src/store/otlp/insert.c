@@ -12,12 +12,18 @@
 static const char deduplicate[] =
 	"ALTER TABLE otel_traces MODIFY SETTING non_replicated_deduplication_window = 10000";
 
+/*
+ * Days of one request's spans: each makes a partition, of some 9 ms and 100 KiB, and an exporter
+ * waits for 10 s. The engine's default is 100.
+ */
+#define MAX_DAYS "1000"
+
 /* One block per request, the same for equal bytes. */
 static const char settings[] =
 	"SET insert_deduplicate = 1, input_format_parallel_parsing = 0, "
 	"max_insert_block_size = 10000000, min_insert_block_size_rows = 10000000, "
 	"min_insert_block_size_bytes = 1000000000, async_insert = 0, "
-	"input_format_skip_unknown_fields = 0";
+	"input_format_skip_unknown_fields = 0, max_partitions_per_insert_block = " MAX_DAYS;
 
 /* 0 or an exception code. */
 static int finish(struct engine_result *result, struct why *why)
@@ -80,5 +86,10 @@ int otlp_insert(struct engine *engine, struct text rows, struct why *why)
 		code = finish(&result, why);
 	}
 	session_free(session);
+	if (code == EXCEPTION_TOO_MANY_PARTS && strstr(why->text, "single INSERT"))
+		why_fail(why, EFBIG,
+			 "spans of more than " MAX_DAYS
+			 " days in one request: send fewer days at a "
+			 "time");
 	return code;
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "clickhouse/exceptions.h"
 #include "store/body.h"
 #include "store/clients.h"
@@ -184,7 +185,7 @@ static void count(struct request *r, const struct otlp_result *result)
 static void fail_insert(struct request *r, int code, const struct why *why)
 {
 	bool bad = exception_verdict(code) == BAD_ROWS ||
-		   (code == EXCEPTION_TOO_MANY_PARTS && strstr(why->text, "single INSERT"));
+		   (code == EXCEPTION_TOO_MANY_PARTS && strstr(why->text, "in one request"));
 
 	refuse(r, bad ? 400 : 503, "%.400s", why->text);
 }
