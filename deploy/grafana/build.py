@@ -187,7 +187,7 @@ DASHBOARDS = {
         Panel("slowest", "Slowest requests", columns=REQUEST_COLUMNS, height=11),
         Panel("handoff_places", "Hand-offs by place of the pick-up", width=12, columns=["host"]),
         Panel("loop_stall", "Event-loop stalls by place", width=12, columns=["host"]),
-        Panel("gc_pause", "Garbage collections", width=12, columns=["host"]),
+        Panel("gc_pause", "Garbage collections, at exit last", width=12, columns=["host"]),
         Panel("gil_wait", "Holders of the GIL", width=12, columns=["host"]),
         Panel("off_cpu", "Waits by cause and place", columns=["host"])]),
     "request": ("Underspan: request", ["request_id", "trace_id", "trace_url"], [

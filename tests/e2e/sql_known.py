@@ -90,6 +90,11 @@ class Maker:
         for _, start, _, collecting, _, _ in self.requests():
             yield {**self.of_request(70, start + 10_000, collecting * MS), "generation": 2, "reason": "", "collected": 0, "uncollectable": 0,
                    "frozen_threads": 4, "sibling_threads": 9, "py_stack": [], "method": "usdt"}
+        # longer than all others: at the end of an interpreter of 3.13 and of an older one, and what looks alike but is none
+        for i, (reason, more) in enumerate([("shutdown", {}), ("", {}), ("manual", {}), ("", {"frozen_threads": None}), ("", {"frozen_threads": 1}),
+                                            ("", {"py_stack": STACKS[1]}), ("", {"generation": 1})]):
+            yield {**self.of_request(70, self.now - 20 * MINUTE + i * SECOND, (400 + i) * MS, host="ended-1"), "generation": 2, "reason": reason, "collected": i,
+                   "uncollectable": 0, "frozen_threads": 0, "sibling_threads": 0, "py_stack": [], "method": "uprobe", **more}
 
     def ebpf_gil_wait(self):
         for start in self.moments(400):

@@ -106,10 +106,11 @@ def head(key):
 
 @question
 def gc_pause(known, now):
-    rows = sorted(since(known["ebpf_gc_pause"], now - HOUR), key=lambda r: (-r["duration_ns"], r["start_time"], r["host"], r["host_pid"]))
+    at_exit = lambda r: r["reason"] == "shutdown" or (r["reason"], r["generation"], r["py_stack"], r["frozen_threads"]) == ("", 2, [], 0)
+    rows = sorted(since(known["ebpf_gc_pause"], now - HOUR), key=lambda r: (at_exit(r), -r["duration_ns"], r["start_time"], r["host"], r["host_pid"]))
     return [[timestamp(r["start_time"]), r["host"], r["container_id"][:12], r["pid"], r["thread_name"],
              None if r["generation"] == -1 else r["generation"], rounded(r["duration_ns"] / 1e6, 1), r["collected"], r["frozen_threads"],
-             place(r["py_stack"]) or None] for r in rows[:20]]
+             place(r["py_stack"]) or None, int(at_exit(r))] for r in rows[:20]]
 
 
 @question
