@@ -140,6 +140,7 @@ static void end_sample(struct governor *g, uint64_t now_ns)
 		t->cost.bpf_hits += (uint64_t)((double)(hits[i] - t->begin_hits) * scale);
 		t->bpf_rate = (uint64_t)(estimate / seconds);
 	}
+	g->has_bpf = true;
 }
 
 /* ---- cost in user space ---- */
@@ -187,6 +188,7 @@ static void share_out(struct governor *g, const uint64_t *rows, uint64_t now_ns)
 		t->cost.agent_ns += ns;
 		t->agent_rate = (uint64_t)((double)ns / seconds);
 	}
+	g->has_agent = true;
 	g->process_ns = process;
 	g->thread_ns = thread;
 	g->finding_ns = finding;

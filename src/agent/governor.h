@@ -61,9 +61,10 @@ struct governor {
 	uint64_t retry_ns; /* option */
 	uint64_t pace_ns;  /* length of the present interval: shorter while the limit is exceeded */
 	struct shedding shedding;
-	int stats_fd;	  /* open during a sample */
-	bool unmeasured;  /* statistics not permitted */
-	uint64_t work_ns; /* collector's CPU time for events and rows in the interval */
+	int stats_fd;		 /* open during a sample */
+	bool unmeasured;	 /* statistics not permitted */
+	bool has_bpf, has_agent; /* costs in the kernel and of the agent were measured once */
+	uint64_t work_ns;	 /* collector's CPU time for events and rows in the interval */
 	uint64_t work_begin_ns, process_begin_ns;
 	/* CPU times at the interval's start: process, collector, discovery readers */
 	uint64_t process_ns, thread_ns, finding_ns;

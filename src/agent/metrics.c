@@ -78,28 +78,35 @@ static struct metric_family family_of(const struct agent_count *count, char *nam
 	return family;
 }
 
+/* Of the subjects of which it is measured; where it is of none, the whole family is absent. */
+static void add_count(struct exposition *e, const struct agent_counts *counts, size_t k)
+{
+	char name[64];
+	struct metric_family family = family_of(&agent_count_list[k], name, sizeof(name));
+	bool is_ns = family.unit && !strcmp(family.unit, "seconds"), any = false;
+
+	for (size_t i = 0; i < subjects->n; i++) {
+		char labels[64] = "";
+
+		if (!subjects_measure(subjects, i, agent_count_list[k].name))
+			continue;
+		if (!any)
+			exposition_head(e, &family);
+		any = true;
+		exposition_label(labels, sizeof(labels), "tracker", subjects->items[i].name);
+		exposition_sample(e, labels,
+				  (struct metric_value){ agent_count_of(&counts[i], k), is_ns });
+	}
+}
+
 static void add_counts(struct exposition *e)
 {
 	struct agent_counts counts[MAX_SUBJECTS];
 
 	for (size_t i = 0; i < subjects->n; i++)
 		subjects_read(subjects, i, &counts[i]);
-	for (size_t k = 0; k < N_AGENT_COUNTS; k++) {
-		char name[64];
-		struct metric_family family = family_of(&agent_count_list[k], name, sizeof(name));
-		bool is_ns = family.unit && !strcmp(family.unit, "seconds");
-
-		exposition_head(e, &family);
-		for (size_t i = 0; i < subjects->n; i++) {
-			char labels[64] = "";
-
-			exposition_label(labels, sizeof(labels), "tracker",
-					 subjects->items[i].name);
-			exposition_sample(
-				e, labels,
-				(struct metric_value){ agent_count_of(&counts[i], k), is_ns });
-		}
-	}
+	for (size_t k = 0; k < N_AGENT_COUNTS; k++)
+		add_count(e, counts, k);
 }
 
 static void add_tracker(struct exposition *e, const struct tracker *tracker, bool live)

@@ -106,6 +106,16 @@ static void add_cost(const struct governor *governor, size_t i, struct agent_cou
 	to->skip_shift = tracker->sampling.skip_shift;
 }
 
+bool subjects_measure(const struct subjects *subjects, size_t index, const char *count)
+{
+	const struct subject *subject = &subjects->items[index];
+	bool has_cost = subject->running || subject->discovery;
+
+	if (!strncmp(count, "bpf_", 4))
+		return has_cost && subjects->governor->has_bpf;
+	return strcmp(count, "agent_ns") != 0 || (has_cost && subjects->governor->has_agent);
+}
+
 void subjects_read(const struct subjects *subjects, size_t index, struct agent_counts *ret)
 {
 	const struct subject *subject = &subjects->items[index];

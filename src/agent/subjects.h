@@ -32,6 +32,12 @@ struct subjects {
 void subjects_list(struct subjects *subjects, struct tracker_set *set, const struct rows *rows,
 		   const struct governor *governor, struct pipeline *pipeline);
 
+/*
+ * Whether a count of a subject is measured: costs are by the governor only, of trackers and
+ * discovery.
+ */
+bool subjects_measure(const struct subjects *subjects, size_t index, const char *count);
+
 /* Reads the counters since the start. Collector thread only. */
 void subjects_read(const struct subjects *subjects, size_t index, struct agent_counts *ret);
 
