@@ -137,7 +137,7 @@ def spans(shell, services, command):
     for _ in range(20):
         time.sleep(1)
         joined = "\n".join(shell.run("underspan doctor --spans", False))
-        if re.search(r"[1-9]\d* of [1-9]\d* server spans join", joined):
+        if re.search(r"[1-9]\d* of [1-9]\d* server spans? joins?", joined):
             break
     else:
         log.seek(0)

@@ -221,7 +221,7 @@ class Agent:
             self.process.send_signal(signal.SIGTERM)
         code = self.wait_end(seconds)
         # rows were counted as dropped: a busy machine read them too slowly
-        assert not re.search("rows could not be delivered: (dropped, |stdout is not read)", self.stderr), self.stderr
+        assert not re.search("rows? could not be delivered: (dropped, |stdout is not read)", self.stderr), self.stderr
         promise(code == 0, f"exit code {code} after SIGTERM:\n{self.stderr}")
         promise(not self.broken_lines, f"lines that are no rows: {self.broken_lines[:3]}")
         until = time.monotonic() + 10 * PATIENCE

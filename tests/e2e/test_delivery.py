@@ -229,7 +229,7 @@ def test_agent_killed(phase, proxy, sender, database, tmp_path):
 
 
 def told_lost(s):
-    return sum(map(int, re.findall(r"ended without saving the last (\d+) rows", s.stderr)))
+    return sum(map(int, re.findall(r"ended without saving the last (\d+) rows?", s.stderr)))
 
 
 def test_agent_killed_at_random(proxy, sender, database, tmp_path):

@@ -161,12 +161,13 @@ def test_each_span_joins_or_has_its_reason(store):
 
     found = checks(store)
     assert {name for name, _, _ in found} == set(SPANS)
+    spans = lambda of_it: "server span" if len(of_it) == 1 else "server spans"
     for service, (of_it, joined, reasons) in SPANS.items():
         said = [(ok, detail) for name, ok, detail in found if name == service]
-        expected = [(True, f"{joined} of {len(of_it)} server spans join")] * (joined > 0)
+        expected = [(True, f"{joined} of {len(of_it)} {spans(of_it)} {'joins' if joined == 1 else 'join'}")] * (joined > 0)
         assert said[:len(expected)] == expected and len(said) == len(expected) + len(reasons), (service, said)
         for n, words in reasons.items():
-            detail, = (detail for ok, detail in said if not ok and detail.startswith(f"{n} of {len(of_it)} server spans do not join (as in trace 0"))
+            detail, = (detail for ok, detail in said if not ok and detail.startswith(f"{n} of {len(of_it)} {spans(of_it)} {'does' if n == 1 else 'do'} not join (as in trace 0"))
             assert all(word in detail for word in words), (service, detail, words)
     check_views(store)
     half = store.ask("SELECT arrayStringConcat(not_measured) FROM request_time(from = now() - INTERVAL 10 MINUTE, to = now()) "

@@ -98,9 +98,12 @@ static void say_left_out(const struct page *p, json_t *window)
 				counted(p->idle.rows, ", is", " together, are"));
 	if (p->shorter.rows)
 		report_add_note(window,
-				"%llu shorter events, %.3f s together, are left out: a file for "
-				"Perfetto (-o FILE.pftrace) has them",
-				(unsigned long long)p->shorter.rows, (double)p->shorter.ns / 1e9);
+				"%llu shorter event%s, %.3f s%s left out: a file for "
+				"Perfetto (-o FILE.pftrace) has %s",
+				(unsigned long long)p->shorter.rows, plural(p->shorter.rows),
+				(double)p->shorter.ns / 1e9,
+				counted(p->shorter.rows, ", is", " together, are"),
+				counted(p->shorter.rows, "it", "them"));
 }
 
 /* ---- lanes ---- */
