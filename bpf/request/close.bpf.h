@@ -64,6 +64,33 @@ __noinline int request_closed(__u64 key)
 	return 0;
 }
 
+/*
+ * The current thread ends with open requests. If its process ends, nothing but this entry knows of
+ * the sums when the sockets are closed.
+ */
+static __noinline int request_thread_killed(struct task_struct *task, struct thread *t)
+{
+	__u64 key = bpf_get_current_task();
+	__u32 flags = BPF_CORE_READ(task, signal, flags), tgid = current_tgid();
+	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
+	struct request_killed *killed;
+
+	if (!(flags & REQUEST_SIGNAL_GROUP_EXIT))
+		return 0;
+	bpf_map_update_elem(&request_killed, &key, &empty_request_killed, BPF_ANY);
+	killed = bpf_map_lookup_elem(&request_killed, &key);
+	if (!killed)
+		return 0;
+	request_snapshot_take(t, &killed->sums);
+	killed->polled_ns = t->request.polled_ns;
+	killed->worked_ns = t->request.woke_ns;
+	if (process && process->pool_ns > killed->worked_ns)
+		killed->worked_ns = process->pool_ns;
+	killed->host_tid = current_tid();
+	killed->lacks = request_lacks_of(process, tgid, killed->sums.at_ns);
+	return 0;
+}
+
 /* ---- unix sockets ---- */
 
 /*

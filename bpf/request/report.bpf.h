@@ -5,6 +5,7 @@
 
 #include "gil_wait/gil.bpf.h"
 #include "request/connection.bpf.h"
+#include "request/killed.bpf.h"
 #include "request/lines.bpf.h"
 #include "request/profile.bpf.h"
 
@@ -12,7 +13,10 @@
 struct request_out {
 	__u64 users; /* programs in use of the space: kernels since 7.0 may preempt a program */
 	struct request_snapshot end;
-	__u64 rest_ns; /* from there to the request's end */
+	__u64 rest_ns;	 /* from there to the request's end */
+	__u64 worked_ns; /* of a thread that ended with its process: see struct request_killed */
+	__u32 lacks;	 /* the same */
+	bool killed;	 /* the handler's thread ended with its process */
 	struct request_event event;
 	char head[REQUEST_HEAD_BYTES + REQUEST_TAIL_BYTES];
 };
@@ -62,6 +66,25 @@ static __always_inline void request_thread_ends(struct request_connection *conn,
 		conn->model = REQUEST_MODEL_loop;
 }
 
+/* The handler's thread has ended with its process: its last sums, and what it knew. */
+static __always_inline bool request_end_killed(struct request_connection *conn,
+					       struct request_out *out)
+{
+	struct request_killed *killed = request_killed_find(conn);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!killed)
+		return false;
+	out->end = killed->sums;
+	out->rest_ns = now > out->end.at_ns ? now - out->end.at_ns : 0;
+	out->worked_ns = killed->worked_ns;
+	out->lacks = killed->lacks;
+	out->killed = true;
+	if (killed->polled_ns > conn->begin.at_ns && conn->model != REQUEST_MODEL_pool)
+		conn->model = REQUEST_MODEL_loop;
+	return true;
+}
+
 /*
  * The sums at the request's end: of the present time if the present thread ran the handler,
  * otherwise of the last write. Returns whether the sums belong to the handler's thread.
@@ -73,7 +96,7 @@ static __always_inline bool request_end_sums(struct request_connection *conn,
 	struct thread *t = NULL;
 
 	out->rest_ns = 0;
-
+	out->killed = false;
 	if (conn->worker == bpf_get_current_task() && !(flags & REQUEST_END_AT_LAST_WRITE))
 		t = thread_find(current_task());
 	if (t) {
@@ -81,6 +104,8 @@ static __always_inline bool request_end_sums(struct request_connection *conn,
 		request_thread_ends(conn, t);
 		return conn->begin.at_ns != 0;
 	}
+	if (!(flags & REQUEST_END_AT_LAST_WRITE) && request_end_killed(conn, out))
+		return conn->begin.at_ns != 0;
 	if (conn->last.at_ns) {
 		*ret = conn->last;
 		out->rest_ns = request_rest_ns(conn, flags);
@@ -121,7 +146,7 @@ static __always_inline void request_fill_parts(struct request_connection *conn,
 		slow = out->rest_ns;
 	parts[REQUEST_client_slow] += slow;
 	parts[REQUEST_other] += out->rest_ns - slow;
-	if (out->rest_ns - slow > REQUEST_REST_NS)
+	if (!out->killed && out->rest_ns - slow > REQUEST_REST_NS)
 		out->event.not_measured |= REQUEST_LACK_work_elsewhere;
 }
 
@@ -160,10 +185,13 @@ static __always_inline void request_fill_peer(struct request_event *event)
  * pool's thread run? (Without the GIL's address, waiters for the GIL would count as pool threads.)
  */
 static __always_inline bool request_gave_work(const struct request_connection *conn,
+					      const struct request_out *out,
 					      const struct request_process *process)
 {
 	struct thread *t = NULL;
 
+	if (out->killed)
+		return out->worked_ns > conn->begin.at_ns;
 	if (conn->worker == bpf_get_current_task())
 		t = thread_find(current_task());
 	if (!t)
@@ -218,11 +246,12 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->parts[REQUEST_accept_queue] = conn->accept_queue_ns;
 	event->parts[REQUEST_client_wait] += conn->client_wait_ns;
 	event->parts[REQUEST_queue] = conn->queue_ns;
-	lacks = request_lacks_of(process, event->header.host_pid, out->end.at_ns);
+	lacks = out->killed ? out->lacks
+			    : request_lacks_of(process, event->header.host_pid, out->end.at_ns);
 	if (lacks & REQUEST_LACK_gil || gil_wait_out || conn->read_ns < gil_wait_since_ns)
 		event->not_measured |= REQUEST_LACK_gil;
 	else if (known && (conn->model == REQUEST_MODEL_loop || conn->link == REQUEST_LINK_wake) &&
-		 request_gave_work(conn, process))
+		 request_gave_work(conn, out, process))
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
 	if (lacks & REQUEST_LACK_gc || gc_pause_out || conn->read_ns < gc_pause_since_ns)
 		event->not_measured |= REQUEST_LACK_gc;

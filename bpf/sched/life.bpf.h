@@ -63,8 +63,10 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 	if (t) {
 		if (request_measures() && request_has_lengths)
 			request_unix_thread_ends(task, t);
-		if (request_measures() && t->request.open)
+		if (request_measures() && t->request.open) {
+			request_thread_killed(task, t);
 			request_thread_busy(tgid, -1);
+		}
 		if (request_measures() && t->request.giver)
 			request_work_forget(task);
 		thread_ends_unseen(t);

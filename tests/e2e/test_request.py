@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -247,6 +248,34 @@ def test_heads_bodies_and_clients_that_leave(start_agent, cleanup, debian_python
     assert len(second) == 1 and second[0]["status"] == 200, second
     left = rows[trace_of(9)]
     assert left["outcome"] == "client_aborted" and left["sleep_ns"] >= 599 * MS, left
+    counts.check(agent)
+
+
+@pytest.mark.parametrize("name", ["http_server", "gunicorn_gthread", "gunicorn_sync", "uvicorn_h11"])
+def test_a_killed_process_keeps_what_its_requests_waited_for(name, start_agent, cleanup, debian_python):
+    """Out of memory, a supervisor's timeout: the sockets are closed after the threads have ended, by any of them."""
+    step, n = ("await", 3) if name.startswith("uvicorn") else ("sleep", 1 if name == "gunicorn_sync" else 3)
+    server = start(cleanup, debian_python, name)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    ask(http.client.HTTPConnection("127.0.0.1", server.port), "/", 1)
+    worker = rows_of(agent, server, 1)[trace_of(1)]["host_pid"]
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port))) for _ in range(n)]
+        for i, client in enumerate(clients, 2):
+            client.request("GET", f"/{step}-5000", headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
+        sent = time.monotonic_ns()
+        time.sleep(0.5)
+        os.kill(worker, signal.SIGKILL)
+        lasted = time.monotonic_ns() - sent
+        rows = rows_of(agent, server, 1 + n)
+    agent.stop()
+    for i in range(2, 2 + n):
+        row = rows[trace_of(i)]
+        assert (row["path"], row["status"], row["outcome"], row["host_pid"]) == (f"/{step}-5000", None, "no_answer", worker), row
+        assert total(row) == row["duration_ns"] and row["not_measured"] == [], row
+        late = row["queue_ns"] + row["runq_ns"] + row["cpu_ns"] + row["gil_ns"] + row["loop_busy_ns"]
+        assert row[f"{step}_ns"] >= lasted - late - 20 * MS, (lasted, row)
+        assert row["other_ns"] <= 0.1 * lasted, row
     counts.check(agent)
 
 
