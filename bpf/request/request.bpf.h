@@ -19,6 +19,7 @@ enum {
 	REQUEST_TCP_FIN_WAIT1 = 4,
 	REQUEST_TCP_CLOSE = 7,
 	REQUEST_TCP_LAST_ACK = 9,
+	REQUEST_TCP_LISTEN = 10,
 };
 
 static __always_inline bool request_known(__u64 key)
@@ -251,7 +252,12 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 	__u64 key = request_key(sk);
 	struct request_connection *conn;
 
-	if (request_is_over() || !request_port_seen(request_local_port(sk)))
+	if (request_is_over())
+		return 0;
+	/* connections may wait long before a starting service accepts the first one */
+	if (state == REQUEST_TCP_LISTEN && process_tracked(current_tgid()))
+		request_port_note(request_local_port(sk));
+	if (!request_port_seen(request_local_port(sk)))
 		return 0;
 	if (old_state == REQUEST_TCP_SYN_RECV && state == REQUEST_TCP_ESTABLISHED) {
 		request_established((struct sock *)sk);

@@ -15,6 +15,7 @@ import pytest
 import counts
 import host
 import servers
+from agent import PATIENCE
 
 MS = 1_000_000
 PARTS = ["accept_queue_ns", "client_wait_ns", "queue_ns", "pool_wait_ns", "cpu_ns", "runq_ns", "throttled_ns", "gil_ns", "gc_own_ns",
@@ -276,6 +277,46 @@ def test_a_killed_process_keeps_what_its_requests_waited_for(name, start_agent, 
         late = row["queue_ns"] + row["runq_ns"] + row["cpu_ns"] + row["gil_ns"] + row["loop_busy_ns"]
         assert row[f"{step}_ns"] >= lasted - late - 20 * MS, (lasted, row)
         assert row["other_ns"] <= 0.1 * lasted, row
+    counts.check(agent)
+
+
+STARTS_SLOWLY = """
+import http.server, os, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(204)
+        self.end_headers()
+time.sleep(float(sys.argv[1]))
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print("listens on", server.server_port, file=sys.stderr, flush=True)
+time.sleep(float(sys.argv[1]))
+server.serve_forever()
+"""
+
+
+def test_a_request_that_waits_for_its_service_to_start(start_agent, cleanup, debian_python):
+    """A service that listens, and then loads for long: the wait is in the accept queue, of the first connection as of all others."""
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    server = servers.Server([debian_python.path, "-c", STARTS_SLOWLY, str(1.5 * PATIENCE)])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"listens on (\d+)")[0].group(1))
+    truths = [None] * 3
+
+    def client(i):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+            truths[i] = ask(connection, f"/{i}", i + 1)
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = rows_of(agent, server, 3)
+    agent.stop()
+    for truth in truths:
+        row = rows[trace_of(truth["i"])]
+        assert total(row) == row["duration_ns"] and row["not_measured"] == [], row
+        assert row["accept_queue_ns"] > 1000 * MS, (row, truth)
+        assert abs(row["duration_ns"] - truth["client"]) < 100 * MS, (row, truth)
     counts.check(agent)
 
 
