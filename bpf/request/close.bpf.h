@@ -91,6 +91,22 @@ static __noinline int request_thread_killed(struct task_struct *task, struct thr
 	return 0;
 }
 
+/*
+ * The current thread runs a new program, in a new record. A request that it has open goes on, on a
+ * descriptor that stays open: its time until now is not known any more.
+ */
+static __noinline int request_thread_renewed(struct thread *t)
+{
+	struct sock *sk = fd_to_sock(t->request.fd);
+	__u64 key = (__u64)sk;
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+
+	if (conn && conn->worker == bpf_get_current_task())
+		conn->begin.at_ns = 0;
+	request_thread_busy(current_tgid(), -1);
+	return 0;
+}
+
 /* ---- unix sockets ---- */
 
 /*

@@ -47,8 +47,11 @@ int BPF_PROG(sched_exec, struct task_struct *task)
 	if (gil_callsite_runs)
 		gil_call_end(task, gil_end_ns ?: bpf_ktime_get_ns());
 	bpf_map_delete_elem(&gil_processes, &tgid);
-	if (request_runs && t)
+	if (request_runs && t) {
 		request_process_renewed(tgid);
+		if (t->request.open)
+			request_thread_renewed(t);
+	}
 	thread_delete(task);
 	return 0;
 }

@@ -320,6 +320,55 @@ def test_a_request_that_waits_for_its_service_to_start(start_agent, cleanup, deb
     counts.check(agent)
 
 
+EXECS = """
+import os, socket, sys, time
+def answer(connection):
+    connection.sendall(b"HTTP/1.1 204 No Content\\r\\n\\r\\n")
+    connection.close()
+if len(sys.argv) > 1:
+    time.sleep(0.1)
+    answer(socket.socket(fileno=int(sys.argv[2])))
+    listener = socket.socket(fileno=int(sys.argv[1]))
+else:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.set_inheritable(True)
+    print("listens on", listener.getsockname()[1], file=sys.stderr, flush=True)
+while True:
+    connection, _ = listener.accept()
+    if b"/exec" not in connection.recv(4096):
+        answer(connection)
+        continue
+    time.sleep(0.1)
+    connection.set_inheritable(True)
+    os.execv(sys.executable, [sys.executable, __file__, str(listener.fileno()), str(connection.fileno())])
+"""
+
+
+def test_a_request_that_a_new_program_answers(start_agent, cleanup, debian_python, tmp_path):
+    """exec() with the connection: no part is invented, and the thread is not counted as busy for ever."""
+    (tmp_path / "execs.py").write_text(EXECS)
+    server = servers.Server([debian_python.path, str(tmp_path / "execs.py")])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"listens on (\d+)")[0].group(1))
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    truths = []
+    for i, path in enumerate(("/", "/exec", "/", "/exec", "/"), 1):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+            truths.append(ask(connection, path, i))
+        rows = rows_of(agent, server, i)
+    agent.stop()
+    for truth in truths:
+        row = rows[trace_of(truth["i"])]
+        assert total(row) == row["duration_ns"] and row["status"] == 204, row
+        assert row["busy_threads"] in (0, None), row
+        if truth["path"] == "/exec":
+            assert "work_elsewhere" in row["not_measured"] and row["other_ns"] >= 199 * MS, row
+            assert row["net_ns"] == row["runq_ns"] == row["sleep_ns"] == 0, row
+        else:
+            assert row["other_ns"] < 100 * MS and "work_elsewhere" not in row["not_measured"], row
+    counts.check(agent)
+
+
 def test_many_requests_open_at_once(start_agent, cleanup, debian_python):
     """More open requests than free slots for heads: each row has its own head, also on connections that are used again."""
     n, rounds = 700, 2  # of 1,024 slots, shared by chance
