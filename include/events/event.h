@@ -60,7 +60,7 @@ enum event_stat {
 	STAT_SEEN,	 /* occurrences the tracker had to decide about */
 	STAT_FILTERED,	 /* decided: no row (not tracked, not over the threshold, not an event) */
 	STAT_LOST_RING,	 /* rows lost: ring buffer full */
-	STAT_LOST_STATE, /* rows lost: a state map was full */
+	STAT_LOST_STATE, /* rows lost: a state map was full, or the end was not seen */
 	STAT_SAMPLED,	 /* sampled out; the weights of kept events represent them */
 	STAT_READ_FAIL,	 /* unreadable memory of the target; the row lacks that data */
 	/* Python stacks missing from rows that were long enough for a stack: */

@@ -30,7 +30,7 @@ enum agent_count_kind {
 	X(filtered, COUNT_PLAIN, "no row wanted: below a threshold, not tracked")                  \
 	X(sampled, COUNT_PLAIN, "sampled out by the governor, covered by the weights of the rows") \
 	X(lost_ring, COUNT_LOSS, "lost: the ring buffer was full")                                 \
-	X(lost_state, COUNT_LOSS, "lost: a map in the kernel was full")                            \
+	X(lost_state, COUNT_LOSS, "lost: a map in the kernel was full, or the end was not seen")   \
 	X(bad_event, COUNT_LOSS, "lost: unreadable records")                                       \
 	X(rows, COUNT_PLAIN, "became rows")                                                        \
 	X(pending, COUNT_GAUGE, "waiting to be read or named")                                     \

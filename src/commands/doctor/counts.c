@@ -45,7 +45,9 @@ static const struct {
 	{ "lost_ring",
 	  "the agent had too little CPU for the events: raise CPUQuota, raise the tracker's "
 	  "min_duration_us, or lower governor.cpu_percent" },
-	{ "lost_state", "more threads, processes or sockets at once than there is room for" },
+	{ "lost_state",
+	  "many: more threads, processes or sockets at once than there is room for; a few: waits "
+	  "that the governor interrupted, or whose end the kernel did not show" },
 	{ "bad_event", "agent and BPF objects are of different builds" },
 	{ "dropped_memory",
 	  "the database takes rows too slowly: see the log; use spool.directory, or raise "
