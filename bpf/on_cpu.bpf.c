@@ -26,8 +26,6 @@ struct {
 	__type(value, struct on_cpu_row);
 } on_cpu_rows SEC(".maps");
 
-volatile __u64 period_ns = 0; /* user space may change the value at any time */
-
 /* Walks the current thread's stack. Global: see python/threads.bpf.h. */
 __noinline int on_cpu_walk(void)
 {
@@ -67,8 +65,7 @@ int on_cpu_clock(struct bpf_perf_event_data *ctx)
 	stat_add(STAT_SEEN, 1);
 	__builtin_memset(&row->event, 0, sizeof(row->event));
 	header_set_current(&row->event.header);
-	row->event.header.end_ns = bpf_ktime_get_ns();
-	row->event.header.start_ns = row->event.header.end_ns - period_ns;
+	row->event.header.start_ns = row->event.header.end_ns = bpf_ktime_get_ns();
 	row->event.cpu = bpf_get_smp_processor_id();
 	if (on_cpu_walk()) {
 		python_copy_stack(&walk->stack, row->frames, &row->event.py_stack);

@@ -6,7 +6,10 @@
 #include "events/event.h"
 #include "python_stack.h"
 
-/* end: the time of the sample; start: a period of the clock before */
+/*
+ * start and end: the time of the sample. Without a duration the governor keeps all samples with the
+ * same probability; the row has the clock's period.
+ */
 struct on_cpu_event {
 	struct event_header header;
 	__u32 cpu;

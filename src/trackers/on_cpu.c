@@ -43,7 +43,6 @@ static int on_cpu_open(bool only_chosen, struct bpf_object_skeleton **ret_skelet
 	skeleton = on_cpu_bpf__open();
 	if (!skeleton)
 		return why_fail(why, errno, "cannot open: %s", strerror(errno));
-	skeleton->bss->period_ns = NSEC_PER_SEC / hertz;
 	*ret_skeleton = skeleton->skeleton;
 	return 0;
 }
@@ -77,6 +76,15 @@ static void on_cpu_take_extra(void *row_of, const void *extra, size_t size,
 				       size, &texts);
 }
 
+static void on_cpu_complete(void *row_of, struct row_context *context)
+{
+	struct row_common *row = &((struct on_cpu_row *)row_of)->common;
+
+	(void)context;
+	row->duration_ns = NSEC_PER_SEC / hertz;
+	row->start_ns = row->end_ns - row->duration_ns;
+}
+
 static const struct tracker_python python = { .walks_threads = true, .needs_stacks = true };
 
 const struct tracker on_cpu_tracker = {
@@ -93,4 +101,5 @@ const struct tracker on_cpu_tracker = {
 	.tick = on_cpu_tick,
 	.take_out = on_cpu_take_out,
 	.take_extra = on_cpu_take_extra,
+	.complete = on_cpu_complete,
 };

@@ -10,11 +10,19 @@
 
 static const struct on_cpu_event ordinary = { .header = ROW_HEADER, .cpu = 3 };
 
+/* The clock's period, 1 s / 19, before the sample. */
+#define SAMPLE_TIMES                                                                               \
+	"'start_time':1700005000078479,'end_time':1700005000131111,'duration_ns':52631578,"        \
+	"'trace_id':'','span_id':'','weight':1," ROW_NAMES
+
 static void ordinary_event(void **state)
 {
 	(void)state;
 	row_feed("on_cpu", &ordinary, sizeof(ordinary));
-	row_expect("{'table':'ebpf_on_cpu'," ROW_COMMON ",'cpu':3,'py_stack':[]}");
+	row_expect(
+		"{'table':'ebpf_on_cpu','host':'test','container_id':'','pod_uid':'','pid':70001,"
+		"'tid':70002,'host_pid':4200001,'host_tid':4200002,'comm':'worker',"
+		"'thread_name':''," SAMPLE_TIMES ",'cpu':3,'py_stack':[]}");
 	assert_int_equal(row_counts("ebpf_on_cpu").rows, 1);
 }
 
@@ -26,7 +34,12 @@ static void all_bits_set(void **state)
 	(void)state;
 	ROW_SET_ALL_BITS(event);
 	row_feed("on_cpu", &event, sizeof(event));
-	row_expect("{'table':'ebpf_on_cpu'," ROW_MAX_COMMON ",'cpu':4294967295,'py_stack':[]}");
+	row_expect("{'table':'ebpf_on_cpu','host':'test','container_id':'','pod_uid':'',"
+		   "'pid':4294967295,'tid':4294967295,'host_pid':4294967295,"
+		   "'host_tid':4294967295,'comm':'" ROW_16_REPLACED "','thread_name':'',"
+		   "'start_time':1699999999947368,'end_time':1699999999999999,"
+		   "'duration_ns':52631578,'trace_id':'','span_id':'',"
+		   "'weight':2.14748365e+09," ROW_MAX_NAMES ",'cpu':4294967295,'py_stack':[]}");
 }
 
 static void stack_of_this_process(void **state)
@@ -45,7 +58,7 @@ static void stack_of_this_process(void **state)
 	row_expect(
 		"{'table':'ebpf_on_cpu','host':'test','container_id':'$CONTAINER',"
 		"'pod_uid':'$POD','pid':70001,'tid':70002,'host_pid':$PID,'host_tid':4200002,"
-		"'comm':'worker','thread_name':'MainThread'," ROW_TIMES
+		"'comm':'worker','thread_name':'MainThread'," SAMPLE_TIMES
 		",'cpu':3,'py_stack':['resize (shop/images.py:72)','upload (shop/views.py:9)']}");
 }
 
