@@ -241,19 +241,24 @@ def waker_of(r):
 
 
 def places(known, now):
-    """Of the thread 7: waits of any length, and samples by function, with the line that has most."""
-    sums, n, lines = collections.Counter(), collections.Counter(), collections.defaultdict(collections.Counter)
-    waits = [(r["cause"], r, r["end_time"] - r["start_time"]) for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]
-    samples = [("cpu", r, r["duration_ns"] // 1000) for r in of_days(known, "ebpf_on_cpu", "", now) if r["end_time"] <= now]
-    for cause, r, us in waits + samples:
-        if r["tid"] == 7 and (where := place(r["py_stack"])):
-            key = cause, re.sub(r":\d+\)", ")", where) if cause == "cpu" else where
-            sums[key] += us
-            n[key] += 1
-            lines[key][where] += us
-    assert {cause for cause, _ in sums} > {"cpu"}
-    found = [(cause, max(lines[cause, key], key=lambda where: (lines[cause, key][where], where)), us, n[cause, key]) for (cause, key), us in sums.items()]
-    return [list(line) for line in sorted(found, key=lambda line: (-line[2], line[0], line[1]))]
+    """Of the thread 7, waits of any length."""
+    sums = collections.Counter()
+    for r in of_days(known, "ebpf_off_cpu", "", now):
+        if r["tid"] == 7 and r["cause"] != "gil" and place(r["py_stack"]):
+            sums[r["cause"], place(r["py_stack"])] += r["end_time"] - r["start_time"]
+    assert sums
+    return [[cause, where, -us] for us, cause, where in sorted((-us, cause, where) for (cause, where), us in sums.items())]
+
+
+def computed(known, now):
+    """Of the thread 7, samples by function, with the line that has most."""
+    lines = collections.defaultdict(collections.Counter)
+    for r in of_days(known, "ebpf_on_cpu", "", now):
+        if r["tid"] == 7 and r["end_time"] <= now and (where := place(r["py_stack"])):
+            lines[re.sub(r":\d+\)", ")", where)][where] += 1
+    assert lines
+    found = [[max(of, key=lambda where: (of[where], where)), sum(of.values())] for of in lines.values()]
+    return sorted(found, key=lambda line: (-line[1], line[0]))
 
 
 def lock_of(r):
@@ -336,7 +341,7 @@ EXPLAIN |= {
     "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
     "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
                  {**OF_DAYS, "tid": 1}, pool),
-    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "computed.sql": (None, OF_DAYS, computed), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),
     # digits are in both cases

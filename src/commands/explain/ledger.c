@@ -286,6 +286,9 @@ static int look_at_locks(struct clickhouse_client *client, json_t *r, int64_t fr
 	return err;
 }
 
+/* A smaller share of computation is no cause. */
+enum { CPU_SHARE = 10 };
+
 static int look_around(struct clickhouse_client *client, json_t *r, struct why *why)
 {
 	int64_t from = explain_number(r, "from_us"), to = explain_number(r, "to_us");
@@ -307,6 +310,9 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 		err = explain_attach(client, r, r, "waits", "explain/waits.sql", handled, to, why);
 	if (!err)
 		err = explain_attach(client, r, r, "places", "explain/places.sql", handled, to,
+				     why);
+	if (!err && explain_ms(r, "cpu_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
+		err = explain_attach(client, r, r, "computed", "explain/computed.sql", handled, to,
 				     why);
 	if (!err)
 		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,

@@ -43,15 +43,14 @@ struct place place_of(const json_t *r, const struct cause *c, const char *cause)
 
 struct place place_of_computation(const json_t *r)
 {
-	const json_t *row, *most = longest_at(r, "cpu", NULL);
+	const json_t *computed = json_object_get(r, "computed"), *row;
+	const json_t *most = json_array_get(computed, 0);
 	struct place place = { "" };
 	long long all = 0;
 	size_t i;
 
-	json_array_foreach (json_object_get(r, "places"), i, row) {
-		if (!strcmp(explain_text(row, "cause"), "cpu"))
-			all += explain_number(row, "n");
-	}
+	json_array_foreach (computed, i, row)
+		all += explain_number(row, "n");
 	if (most)
 		snprintf(place.text, sizeof(place.text), ", %lld of %lld sample%s in %.300s",
 			 (long long)explain_number(most, "n"), all, all == 1 ? "" : "s",
