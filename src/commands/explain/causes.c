@@ -324,8 +324,11 @@ static void other(const json_t *r, struct cause *c)
 
 static void cpu(const json_t *r, struct cause *c)
 {
+	/* a loop's samples may be of other requests that were open */
+	bool alone = !explain_is_loop(r) || !explain_ms(r, "loop_busy_ms");
+
 	c->name = explain_is_loop(r) ? "loop_blocked" : "cpu";
-	SAY(c, "the thread computed%s%s", place_of_computation(r).text,
+	SAY(c, "the thread computed%s%s", alone ? place_of_computation(r).text : "",
 	    explain_has(r, "gc_own_ms")
 		    ? ""
 		    : " (its own collections are not measured separately here)");
