@@ -189,7 +189,8 @@ DASHBOARDS = {
         Panel("loop_stall", "Event-loop stalls by place", width=12, columns=["host"]),
         Panel("gc_pause", "Garbage collections, at exit last", width=12, columns=["host"]),
         Panel("gil_wait", "Holders of the GIL", width=12, columns=["host"]),
-        Panel("off_cpu", "Waits by cause and place", columns=["host"])]),
+        Panel("off_cpu", "Waits by cause and place", columns=["host"]),
+        Panel("on_cpu", "CPU time by place (samples)", columns=["host"])]),
     "request": ("Underspan: request", ["request_id", "trace_id", "trace_url"], [
         Panel("found", "The request", columns=[*REQUEST_COLUMNS, "service", "service_key"], height=6),
         Panel("parts", "Its ledger", width=12, height=16, columns=["ms_bar"]),

@@ -79,7 +79,7 @@ def of_project(board, name, tables, **more):
     PANELS[board, name] = truth
 
 
-for name in "handoff_places", "loop_stall", "gc_pause", "gil_wait", "off_cpu":
+for name in "handoff_places", "loop_stall", "gc_pause", "gil_wait", "off_cpu", "on_cpu":
     of_project("service", name, [{"handoff_places": "ebpf_handoff", "off_cpu": "ebpf_off_cpu_profile"}.get(name, f"ebpf_{name}")])
 for name in "cpu_throttle", "tcp_accept", "tcp_loss":
     of_project("host", name, [f"ebpf_{name}"])

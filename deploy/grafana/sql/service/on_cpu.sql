@@ -1,0 +1,2 @@
+-- Which Python code computes?
+#include "queries/on_cpu.sql"
