@@ -79,7 +79,7 @@ def test_doctor_knows_every_python(probed, start_on_all, start_agent):
         build_id = subprocess.run(["readelf", "-n", workload.python.image], stdout=subprocess.PIPE, text=True).stdout
         assert "Build ID: " + lines["build"][1].split("build id ")[1] in build_id
         with open(f"/proc/{workload.pid}/status") as f:
-            threads = next(line.split()[1] for line in f if line.startswith("Threads:"))
+            threads = int(next(line.split()[1] for line in f if line.startswith("Threads:")))
         assert f"1 interpreter, {threads} thread{'s' * (threads > 1)} ({threads} compared with the kernel" in lines["state"][1], lines
         assert ("description" if workload.python.version >= (3, 13) else "table") in lines["state"][1]
         assert f"found by {workload.python.gc_method}" in lines["gc_pause"][1]
