@@ -49,7 +49,7 @@ run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=True)
 CAUSES = {
     "client": ("/export", r"the client read the answer \(12\d{6} bytes\) more slowly than the server wrote", "a proxy in front", "slow client"),
     "quota": ("/render", r"the CPU quota of us-\w+ was used up \(0\.20 CPUs\)", "a higher CPU limit", "CPU quota"),
-    "disk": ("/save", r"the thread waited for a disk, in save \(.*app\.py:\d+\)", r"fewer waits for that volume \(fsync", "disk"),
+    "disk": ("/save", r"the thread waited for a disk, (?:[0-9.]+ ms of it )?in save \(.*app\.py:\d+\)", r"fewer waits for that volume \(fsync", "disk"),
 }
 
 
