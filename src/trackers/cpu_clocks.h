@@ -15,7 +15,7 @@
 void cpu_clocks_tick(const struct tracker_output *output, struct bpf_program *program,
 		     uint64_t period_ns);
 
-/* Closes all. A later tick opens them again. */
+/* Closes all: the program runs no more when this returns. A later tick opens them again. */
 void cpu_clocks_close(void);
 
 #endif

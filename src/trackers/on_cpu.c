@@ -57,7 +57,9 @@ static void on_cpu_close(void)
 static void on_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
 {
 	(void)now_ns;
-	if (!output->out && !output->last)
+	if (output->last) /* the ring buffer is read once more after this */
+		cpu_clocks_close();
+	else if (!output->out)
 		cpu_clocks_tick(output, skeleton->progs.on_cpu_clock, NSEC_PER_SEC / hertz);
 }
 

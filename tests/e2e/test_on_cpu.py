@@ -12,6 +12,7 @@ import urllib.request
 
 import pytest
 
+import counts
 import host
 import servers
 from agent import NO_ENGINE, UNDERSPAN, Agent, plain_build
@@ -180,3 +181,15 @@ def test_a_live_profile_of_a_process(debian_python):
     # the command's own start is not measured, when the process may have had more of a busy CPU or less
     assert 0.65 < used_us / 1e6 / (rate * report["duration_s"]) < 1.5, (used_us, rate, report["duration_s"])
     assert any("[sleep]" in s["frames"][-1] for s in report["stacks"])
+
+
+@pytest.mark.promise
+def test_a_stop_in_the_midst_of_computation(start_agent, cleanup, debian_python):
+    """No sample is counted after the last read of the ring buffer."""
+    busy = subprocess.Popen([debian_python.path, "-c", "while True: pass"])
+    cleanup.append(busy)  # killed
+    for _ in range(4):
+        agent = start_agent("--on_cpu.hertz=1000", f"--pid={busy.pid}", trackers=["on_cpu"])
+        agent.wait_rows(TABLE, n=20, timeout=20)
+        agent.stop()
+        counts.check(agent)
