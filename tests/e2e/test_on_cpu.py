@@ -33,8 +33,9 @@ def native(tmp_path):
 
 
 def close_to(rows, seconds, hertz):
-    """Samples of a clock: the number differs by its own root, four of them here, and by the first and the last."""
-    return abs(len(rows) - seconds * hertz) <= 2 + 4 * math.sqrt(seconds * hertz / 12 + 1) + 0.02 * seconds * hertz
+    """A thread that shares its CPU is met by chance: the variance is at most the number, about half of it with one neighbour."""
+    n = seconds * hertz
+    return abs(len(rows) - n) <= 2 + 4 * math.sqrt(n / 2)
 
 
 def check(agent, workload, hertz):
