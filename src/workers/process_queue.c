@@ -181,6 +181,8 @@ void process_queue_end(struct process_queues *s, struct process_queue *q)
 
 void process_queue_give_up(struct process_queue *q)
 {
+	if (q->watch->give_up) /* its thread may be reading the owner */
+		return;
 	q->watch->owner = owner_of(q);
 	q->watch->give_up = true;
 }
