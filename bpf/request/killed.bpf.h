@@ -26,7 +26,7 @@ struct {
 
 static const struct request_killed empty_request_killed;
 
-/* What the handler's thread knew at its end; NULL: it has not ended with its process. */
+/* The sums of the handler's thread at its end; NULL: the thread has not ended with the process. */
 static __always_inline struct request_killed *
 request_killed_find(const struct request_connection *conn)
 {

@@ -8,9 +8,8 @@
 #include "trackers/tracker.h"
 
 /*
- * Opens the clocks that are not open, with a period in ns: of all CPUs at first, then of those that
- * came online since. To be called every second. What cannot be opened is told once, as the health
- * of the tracker.
+ * Opens the clocks of all online CPUs, with a period in ns; again after CPUs came online or went
+ * offline. To be called every second. A failure is logged and reported as the tracker's health.
  */
 void cpu_clocks_tick(const struct tracker_output *output, struct bpf_program *program,
 		     uint64_t period_ns);
