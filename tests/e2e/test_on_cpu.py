@@ -154,8 +154,12 @@ def test_a_window_without_samples_says_so(tmp_path, cleanup):
     ask.insert("ebpf_off_cpu_profile", {**waits, "cause": "sleep", "syscall": "clock_nanosleep", "off_ns": 5_000_000_000, "count": 1})
     ask.insert("ebpf_agent", {**of, "tracker": "off_cpu"})
     report = json.loads(ask.command("offcpu", "--since=10m", "--cpu", "--json").stdout)
-    assert report["off_cpu_us"] == 5_000_000 and report["cpu_us"] == 0
+    assert report["off_cpu_us"] == 5_000_000 and report["cpu_us"] is None
     assert [n for n in report["notes"] if n.startswith("time on a CPU was not measured: no agent with the tracker `on_cpu`")], report["notes"]
+    store.ask("DROP TABLE ebpf_on_cpu")  # an older schema
+    older = ask.command("offcpu", "--since=10m", "--cpu")
+    assert older.returncode == 0 and "off the CPU" in older.stdout and "on and off" not in older.stdout, (older.stdout, older.stderr)
+    assert "time on a CPU was not measured" in older.stdout, older.stdout
 
 
 def cpu_seconds(pid):

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "commands/explain/timeline.h"
+#include "base/util.h"
 
 /* The longest sum of a cause, at a place or at any (NULL). */
 static const json_t *longest_at(const json_t *r, const char *cause, const char *place)
@@ -53,7 +54,7 @@ struct place place_of_computation(const json_t *r)
 		all += explain_number(row, "n");
 	if (most)
 		snprintf(place.text, sizeof(place.text), ", %lld of %lld sample%s in %.300s",
-			 (long long)explain_number(most, "n"), all, all == 1 ? "" : "s",
+			 (long long)explain_number(most, "n"), all, plural(all),
 			 explain_text(most, "place"));
 	return place;
 }

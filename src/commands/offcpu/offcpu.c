@@ -440,6 +440,8 @@ static int ask(struct why *why)
 				    (struct offcpu_choice){ wakers, native, with_cpu }, &before,
 				    &stored, why);
 	by_lock = json_object_get(stored, "by_lock");
+	if (json_is_null(json_object_get(stored, "cpu_us"))) /* not measured: a note says so */
+		with_cpu = false;
 	if (!err)
 		err = print(&before, why);
 	if (err)

@@ -49,6 +49,7 @@ struct reader {
 	struct folded *folded;
 	const struct stack_text_options *options;
 	bool apart, with_services, with_cpu;
+	bool with_samples; /* of the window being read, if asked for: measured */
 	struct stack_columns columns;
 	const struct column *cause;
 	struct buffer text;
@@ -181,7 +182,7 @@ static int add_stacks(struct reader *r, struct why *why)
 	size_t i;
 	int err = window_ask(r->window, "offcpu/stacks.sql", params, &rows, why);
 
-	if (!err && r->with_cpu)
+	if (!err && r->with_samples)
 		err = window_ask(r->window, "offcpu/cpu.sql", params, &samples, why);
 	if (err) {
 		json_decref(rows);
@@ -254,17 +255,20 @@ static void add_locks(struct reader *r, json_t *report)
 		json_object_set_new(report, "by_lock", by_lock);
 }
 
-/* Time on a CPU that was not measured is no absence of such time. */
-static int check_samples(struct reader *r, json_t *report, struct why *why)
+/* Time on a CPU that was not measured is no absence of such time: cpu_us is null then. */
+static int check_samples(struct reader *r, json_t *report, json_t *times, struct why *why)
 {
 	json_t *coverage = NULL;
 	double measured_s;
 	int err = window_coverage(r->window, "on_cpu", "samples", report, &coverage, &measured_s,
 				  why);
 
-	if (!err && measured_s <= 0)
+	r->with_samples = !err && measured_s > 0;
+	if (!err && !r->with_samples) {
+		json_object_set_new(times, "cpu_us", json_null());
 		report_add_note(report, "time on a CPU was not measured: no agent with the tracker "
 					"`on_cpu` reported in that time");
+	}
 	json_decref(coverage);
 	return err;
 }
@@ -288,9 +292,9 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 		err = window_check_known(r->window, "", why);
 	if (!err && !rows && times == report)
 		err = window_note_services(r->window, report, why);
-	if (!err && rows && r->with_cpu)
-		err = check_samples(r, report, why);
-	if (!err && rows)
+	if (!err && r->with_cpu)
+		err = check_samples(r, report, times, why);
+	if (!err && (rows || r->with_samples))
 		err = add_stacks(r, why);
 	if (!err && rows && times == report)
 		add_locks(r, report);

@@ -11,7 +11,10 @@
 #include "base/config.h"
 #include "commands/offcpu/folded.h"
 
-/* As the options of these names; `cpu`: also stacks of time on a CPU, from ebpf_on_cpu. */
+/*
+ * As the options of these names; `cpu`: also stacks of time on a CPU, from ebpf_on_cpu; the report
+ * has cpu_us null if that was not measured.
+ */
 struct offcpu_choice {
 	bool wakers, native, cpu;
 };
