@@ -16,14 +16,24 @@ static struct bpf_link **clocks; /* by CPU */
 static int n_clocks;
 static char online[4096]; /* when the clocks were opened */
 
-void cpu_clocks_close(void)
+void cpu_clocks_give(struct link_list *links)
 {
-	for (int cpu = 0; cpu < n_clocks; cpu++)
-		bpf_link__destroy(clocks[cpu]);
+	for (int cpu = 0; cpu < n_clocks; cpu++) {
+		if (clocks[cpu])
+			link_list_add(links, clocks[cpu]);
+	}
 	free(clocks);
 	clocks = NULL;
 	n_clocks = 0;
 	online[0] = '\0';
+}
+
+void cpu_clocks_close(void)
+{
+	struct link_list links = { 0 };
+
+	cpu_clocks_give(&links);
+	link_list_destroy(&links);
 }
 
 /* An event of a CPU that goes offline does not return with the CPU. */

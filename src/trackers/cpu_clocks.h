@@ -14,7 +14,8 @@
 void cpu_clocks_tick(const struct tracker_output *output, struct bpf_program *program,
 		     uint64_t period_ns);
 
-/* Closes all: the program runs no more when this returns. A later tick opens them again. */
+/* Moves all clocks into the list, or closes them. A later tick opens them again. */
+void cpu_clocks_give(struct link_list *links);
 void cpu_clocks_close(void);
 
 #endif

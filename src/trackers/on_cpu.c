@@ -57,15 +57,13 @@ static void on_cpu_close(void)
 static void on_cpu_tick(const struct tracker_output *output, uint64_t now_ns)
 {
 	(void)now_ns;
-	if (output->last) /* the ring buffer is read once more after this */
-		cpu_clocks_close();
-	else if (!output->out)
+	if (!output->last && !output->out)
 		cpu_clocks_tick(output, skeleton->progs.on_cpu_clock, NSEC_PER_SEC / hertz);
 }
 
 static void on_cpu_take_out(void)
 {
-	cpu_clocks_close();
+	/* no interval is open: the clocks are given away */
 }
 
 static void on_cpu_take_extra(void *row_of, const void *extra, size_t size,
@@ -101,6 +99,7 @@ const struct tracker on_cpu_tracker = {
 	.open = on_cpu_open,
 	.close = on_cpu_close,
 	.tick = on_cpu_tick,
+	.give_links = cpu_clocks_give,
 	.take_out = on_cpu_take_out,
 	.take_extra = on_cpu_take_extra,
 	.complete = on_cpu_complete,

@@ -128,6 +128,8 @@ void tracker_take_out(struct running_tracker *running, uint64_t now_ns)
 	c->begun = true;
 	atomic_store(&c->done, false);
 	take_links(running, &c->links);
+	if (running->tracker->give_links)
+		running->tracker->give_links(&c->links);
 	links_retire(&(struct link_list *){ &c->links }, 1, &c->done);
 }
 
@@ -149,7 +151,8 @@ int tracker_put_back(struct running_tracker *running, struct why *why)
 	if (still_closing(running))
 		return why_fail(why, EAGAIN, "its programs are still being detached");
 	closing_of(running)->begun = false;
-	running->dropped_open += running->tracker->put_back();
+	if (running->tracker->put_back)
+		running->dropped_open += running->tracker->put_back();
 	for (int i = 0; i < skeleton->prog_cnt && !err; i++) {
 		if (!*skeleton->progs[i].link && is_wanted(running, *skeleton->progs[i].prog))
 			err = attach(*skeleton->progs[i].prog, skeleton->progs[i].link, why);

@@ -120,6 +120,13 @@ struct tracker {
 	void (*options_changed)(void);
 
 	/*
+	 * At the stop, and when the governor takes the tracker out: moves the links that the
+	 * skeleton does not hold into the list. The kernel may hold up whoever closes a link: a
+	 * thread of its own closes the list.
+	 */
+	void (*give_links)(struct link_list *links);
+
+	/*
 	 * The governor takes the tracker out, see take_out.h. NULL: the tracker cannot be taken
 	 * out. From now on no interval begins; the programs are detached meanwhile.
 	 */
@@ -127,7 +134,7 @@ struct tracker {
 	/*
 	 * The programs are detached, and attached again after this call. Drops what is open, which
 	 * would end with a wrong duration. Returns how many rows that are, as far as the kernel
-	 * side has not counted them.
+	 * side has not counted them. NULL: no interval is ever open.
 	 */
 	uint64_t (*put_back)(void);
 

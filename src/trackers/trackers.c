@@ -463,8 +463,12 @@ bool tracker_set_detach(struct tracker_set *set, uint64_t ns)
 			python->quiet();
 	}
 	for (size_t i = 0; i < set->n; i++) {
+		const struct tracker *tracker = set->items[i].tracker;
+
 		if (set->items[i].skeleton)
 			link_list_take(&links, set->items[i].skeleton);
+		if (tracker->give_links)
+			tracker->give_links(&links);
 	}
 	if (set->process_skeleton)
 		link_list_take(&links, set->process_skeleton);

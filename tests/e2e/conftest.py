@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -137,6 +138,14 @@ def start_on_all(start_workload):
     def start(*args, pythons=PYTHONS, **kwargs):
         return [start_workload(python, *args, **kwargs) for python in pythons]
     return start
+
+
+@pytest.fixture
+def native(tmp_path):
+    """The library of on_cpu_truth.py."""
+    library = tmp_path / "native_compute.so"
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", library, os.path.join(host.WORKLOADS, "native_compute.c")], check=True)
+    return library
 
 
 @pytest.fixture

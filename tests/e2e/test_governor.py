@@ -256,6 +256,29 @@ def test_trackers_are_taken_out_and_put_back(debian_python, start_agent, start_w
     check_sleeps(agent, truth, outages(agent, "off_cpu"))
 
 
+@pytest.mark.sole
+@plain_build("what the agent's programs cost is compared")
+def test_samples_of_cpu_time_are_taken_out_and_put_back(debian_python, native, start_agent, start_workload):
+    """The clocks of `on_cpu` are no programs of the skeleton: the tracker closes and opens them."""
+    agent = start_agent("--governor.cpu_percent=0.1", "--governor.tracker_cpu_percent=0", "--governor.interval=1", "--governor.retry=10",
+                        "--shed_first=on_cpu", "--on_cpu.hertz=1000", "--report_interval=1", trackers=["on_cpu", "gc_pause"])
+    busy = start_workload(debian_python, "on_cpu_truth.py", native, 10).wait_covered(agent)
+    busy.say()
+    host.wait_until(lambda: "governor: on_cpu is taken out" in agent.stderr, 30, "the governor's word")
+    host.wait_until(lambda: is_back(agent, "on_cpu"), 90, "the tracker comes back")
+    again = start_workload(debian_python, "on_cpu_truth.py", native, 1).wait_covered(agent)
+    again.say()
+    again.read(), again.say("end"), again.finish()
+    busy.finish()
+    agent.stop()
+    counts.check(agent)
+    gaps = outages(agent, "on_cpu")
+    check_health(agent, "on_cpu", gaps)
+    ends = {workload: [host.monotonic_ns(r["end_time"]) for r in agent.rows["ebpf_on_cpu"] if r["host_pid"] == workload.pid] for workload in (busy, again)}
+    assert len(ends[busy]) > 100 and len(ends[again]) > 100, {w.pid: len(rows) for w, rows in ends.items()}
+    assert not any(inside(end, end, gaps) for end in ends[busy]), gaps
+
+
 def test_within_the_limit_nothing_is_taken_out(debian_python, start_agent, start_workload):
     agent = start_agent("--governor.cpu_percent=20", "--governor.tracker_cpu_percent=0", "--governor.interval=1",
                         "--report_interval=1")

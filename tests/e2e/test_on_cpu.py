@@ -25,13 +25,6 @@ SECONDS = 2
 HERTZ = 97
 
 
-@pytest.fixture
-def native(tmp_path):
-    library = tmp_path / "native_compute.so"
-    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", library, os.path.join(host.WORKLOADS, "native_compute.c")], check=True)
-    return library
-
-
 def close_to(rows, seconds, hertz):
     """A thread that shares its CPU is met by chance: the variance is at most the number, about half of it with one neighbour."""
     n = seconds * hertz

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * LD_PRELOAD: while the file $HUNG_CALLS exists, calls do not return: each eighth close() of a BPF
- * link or perf event (as behind a lock in the kernel), or fsync() and fdatasync() (as on a disk
- * that does not answer), by $HUNG_KIND: "links" or "sync".
+ * link or perf event, or each close() of a perf event (as behind a lock in the kernel), or fsync()
+ * and fdatasync() (as on a disk that does not answer), by $HUNG_KIND: "links", "events" or "sync".
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -39,13 +39,17 @@ static int is_iterator(int fd)
 	return strstr(text, "link_type:\titer") != NULL;
 }
 
-static int is_link(int fd)
+static int is_a(const char *kind, int fd)
 {
 	char name[64], target[64] = "";
 
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-	return readlink(name, target, sizeof(target) - 1) > 0 &&
-	       (strstr(target, "perf_event") || (strstr(target, "bpf_link") && !is_iterator(fd)));
+	return readlink(name, target, sizeof(target) - 1) > 0 && strstr(target, kind);
+}
+
+static int is_link(int fd)
+{
+	return is_a("perf_event", fd) || (is_a("bpf_link", fd) && !is_iterator(fd));
 }
 
 int close(int fd)
@@ -54,6 +58,8 @@ int close(int fd)
 
 	if (hangs("links") && is_link(fd) && atomic_fetch_add(&n, 1) % 8 == 0)
 		hang("links");
+	if (hangs("events") && is_a("perf_event", fd))
+		hang("events");
 	return ((int (*)(int))dlsym(RTLD_NEXT, "close"))(fd);
 }
 
