@@ -36,7 +36,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	struct thread *t = thread_find(task);
 	struct user_call call;
 	bool gil = false, examined;
-	__u8 cause, idle = 0;
+	__u8 idle = 0;
 	__u32 state;
 
 	if (!t) {
@@ -64,11 +64,15 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	if (task->flags &
 	    (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD)) /* all registers 0: would be read() */
 		call.nr = NR_KERNEL_THREAD;
-	cause = off_cpu_cause(task, &call, state, gil, &idle);
+	t->off.cause = off_cpu_cause(task, &call, state, gil, &idle);
+	t->off.idle = idle;
+	t->off.syscall = call.nr;
+	/* read back, as the cause is: see off_cpu_cause_of() */
+	call.nr = *(volatile __s16 *)&t->off.syscall;
 	if (request_measures())
-		request_switch_out(task, t, &call, cause, now);
+		request_switch_out(task, t, &call, now);
 	if (examined)
-		off_cpu_switch_out(task, t, &call, state, cause, idle);
+		off_cpu_switch_out(task, t, &call, state);
 }
 
 static __always_inline void switch_in(struct task_struct *task, struct thread *t, __u64 now)

@@ -188,6 +188,15 @@ static __always_inline __u8 cause_of_call(struct task_struct *task, struct user_
 	return OFF_CPU_CAUSE_other;
 }
 
+/*
+ * Read from memory, the cause is any number to the verifier. Otherwise the verifier explores what
+ * follows once per cause.
+ */
+static __always_inline __u8 off_cpu_cause_of(const struct off_cpu *off)
+{
+	return *(const volatile __u8 *)&off->cause;
+}
+
 /* The letter of /proc/PID/stat for TASK_* bits (include/linux/sched.h). */
 static __always_inline __u8 state_letter(__u32 state)
 {

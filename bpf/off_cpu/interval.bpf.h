@@ -63,18 +63,14 @@ static __always_inline __u8 off_cpu_cause(struct task_struct *task, struct user_
 }
 
 static __always_inline void off_cpu_switch_out(struct task_struct *task, struct thread *t,
-					       struct user_call *call, __u32 state, __u8 cause,
-					       __u8 idle)
+					       struct user_call *call, __u32 state)
 {
 	struct off_cpu *off = &t->off;
 
 	off->waker_user[0] = 0;
-	off->idle = idle;
 	off->state = state_letter(state);
-	off->syscall = call->nr;
 	t->futex = state && call->nr == NR_futex && call->arg2 & FUTEX_PRIVATE ? call->arg1 : 0;
-	off->cause = cause;
-	off->lock = state & TASK_INTERRUPTIBLE && cause == OFF_CPU_CAUSE_lock
+	off->lock = state & TASK_INTERRUPTIBLE && off_cpu_cause_of(off) == OFF_CPU_CAUSE_lock
 			    ? off_cpu_lock(task, call)
 			    : 0;
 	/* keep the waker of a wake-up traced just before, if the waker can end such a sleep */

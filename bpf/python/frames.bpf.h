@@ -86,8 +86,10 @@ struct python_walk {
 	__u32 shown;		/* frames with Python code */
 	__u32 native;		/* the thread has no PyThreadState */
 	__u32 pad;
-	__u64 hash; /* of the frames */
-	__u64 now;  /* start of the walk, ns */
+	__u64 hash;   /* of the frames */
+	__u64 now;    /* start of the walk, ns */
+	__u64 next;   /* PyThreadState to compare next: see python_find_tstate() */
+	__u64 unread; /* not 0: the threads' lists could not be read, or have changed */
 	struct python_scratch scratch;
 	struct python_stack stack;
 };

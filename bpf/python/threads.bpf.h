@@ -47,14 +47,38 @@ python_current_offsets(const struct python_process **ret_process)
 }
 
 /* More interpreters, and more threads in each, are not searched; the newest are the first. */
-enum { PYTHON_SEARCH_INTERPRETERS = 2, PYTHON_SEARCH_THREADS = 64 };
+enum { PYTHON_SEARCH_INTERPRETERS = 2, PYTHON_SEARCH_THREADS = 64, PYTHON_SEARCH_STEP = 8 };
 
-static __always_inline __u64 python_read_list(__u64 address, __u64 *failed)
+static __always_inline __u64 python_read_list(struct python_walk *walk, __u64 address)
 {
 	__u64 ret = 0;
 
-	*failed |= bpf_probe_read_user(&ret, sizeof(ret), (void *)address);
+	walk->unread |= bpf_probe_read_user(&ret, sizeof(ret), (void *)address);
 	return ret;
+}
+
+/*
+ * Compares the next threads of a list. Returns true when the thread is found. Global: as the body
+ * of a loop, the verifier would explore it again for each step.
+ */
+__noinline int python_search_threads(__u32 slot, __u32 owner_at, __u32 next_at)
+{
+	struct python_walk *walk = python_walk_of(slot);
+	__u64 wanted, owner;
+
+	if (!walk)
+		return 0;
+	wanted = walk->ident ? walk->ident : walk->ns_tid;
+	for (int i = 0; i < PYTHON_SEARCH_STEP && walk->next; i++) {
+		owner = python_read_list(walk, walk->next + owner_at);
+		if (owner == wanted) {
+			walk->tstate = walk->next;
+			return 1;
+		}
+		walk->unread |= !owner; /* 3.12 and later: a new thread's, perhaps */
+		walk->next = python_read_list(walk, walk->next + next_at);
+	}
+	return 0;
 }
 
 /*
@@ -66,42 +90,36 @@ __noinline int python_find_tstate(__u32 slot)
 	struct python_walk *walk = python_walk_of(slot);
 	const struct python_process *process;
 	const struct python_offsets *o = python_current_offsets(&process);
-	__u64 interp, tstate, wanted, owner, head = 0, unread = 0;
+	__u64 interp, tstate, head = 0;
 	__u32 at;
 
 	if (!walk || !process || !o)
 		return 0;
-	walk->tstate = 0;
+	walk->tstate = walk->unread = 0;
 	walk->native = 0;
 	at = walk->ident ? o->tstate_thread_id : o->tstate_native_thread_id;
-	wanted = walk->ident ? walk->ident : walk->ns_tid;
-	if (!at || !wanted)
+	if (!at || !(walk->ident || walk->ns_tid))
 		return 0;
 	for (int i = 0; i < PYTHON_PROCESS_SLOTS && walk->ident && process->tstate_slots[i]; i++) {
 		tstate = read_user_u64(walk->ident + process->tstate_slots[i]);
-		if (tstate && read_user_u64(tstate + at) == wanted) {
+		if (tstate && read_user_u64(tstate + at) == walk->ident) {
 			walk->tstate = tstate;
 			return 0;
 		}
 	}
-	interp = python_read_list(process->runtime + o->runtime_interpreters_head, &unread);
+	interp = python_read_list(walk, process->runtime + o->runtime_interpreters_head);
 	for (int k = 0; k < PYTHON_SEARCH_INTERPRETERS && interp; k++) {
-		tstate = head = python_read_list(interp + o->interp_threads_head, &unread);
-		for (int i = 0; i < PYTHON_SEARCH_THREADS && tstate; i++) {
-			owner = python_read_list(tstate + at, &unread);
-			if (owner == wanted) {
-				walk->tstate = tstate;
+		walk->next = head = python_read_list(walk, interp + o->interp_threads_head);
+		for (int i = 0; i < PYTHON_SEARCH_THREADS / PYTHON_SEARCH_STEP && walk->next; i++) {
+			if (python_search_threads(slot, at, o->tstate_next))
 				return 0;
-			}
-			unread |= !owner; /* 3.12 and later: a new thread's, perhaps */
-			tstate = python_read_list(tstate + o->tstate_next, &unread);
 		}
-		unread |= tstate;
+		walk->unread |= walk->next;
 		/* the list has changed since */
-		unread |= head ^ read_user_u64(interp + o->interp_threads_head);
-		interp = python_read_list(interp + o->interp_next, &unread);
+		walk->unread |= head ^ read_user_u64(interp + o->interp_threads_head);
+		interp = python_read_list(walk, interp + o->interp_next);
 	}
-	walk->native = head && !unread && !interp;
+	walk->native = head && !walk->unread && !interp;
 	return 0;
 }
 

@@ -185,6 +185,20 @@ static __always_inline __u32 request_bytes_to(__u64 found)
 	return (((found & -found) - 1) & EACH_BYTE(1)) * EACH_BYTE(1) >> 56;
 }
 
+/* Reads the lines that end in the eight bytes at `at`. Returns true if no line is to follow. */
+__noinline int request_scan_word(__u32 at, __u32 n, __u64 found)
+{
+	__u32 next;
+
+	for (int k = 0; k < 8 && found; k++) {
+		next = at + request_bytes_to(found);
+		if (next > n || request_scan_ended(next))
+			return 1;
+		found &= found - 1;
+	}
+	return 0;
+}
+
 /*
  * Reads the complete lines of the first `n` bytes in the scratch space, which begin with a line.
  * Compares eight bytes at a time: byte by byte, an answer's head of 200 bytes took 0.6 us. Updates
@@ -192,7 +206,7 @@ static __always_inline __u32 request_bytes_to(__u64 found)
  */
 __noinline int request_scan_head(__u32 n)
 {
-	__u32 zero = 0, next;
+	__u32 zero = 0;
 	struct request_scan *scan = bpf_map_lookup_elem(&request_scans, &zero);
 	__u64 found;
 
@@ -203,12 +217,8 @@ __noinline int request_scan_head(__u32 n)
 		if (i >= n)
 			break;
 		found = request_newlines(*(__u64 *)(scan->head.bytes + i));
-		for (int k = 0; k < 8 && found; k++) {
-			next = i + request_bytes_to(found);
-			if (next > n || request_scan_ended(next))
-				return 0;
-			found &= found - 1;
-		}
+		if (found && request_scan_word(i, n, found))
+			break;
 	}
 	return 0;
 }

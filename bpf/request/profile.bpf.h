@@ -35,7 +35,7 @@ static __always_inline __u32 request_bucket(__u64 ns)
 }
 
 /* False: no room. Several threads of the process may add at a time. */
-static __noinline int request_profile_add(const struct request_event *event)
+static __always_inline bool request_profile_add(const struct request_event *event)
 {
 	struct request_profile_key key = {
 		.host_pid = event->header.host_pid,
@@ -59,15 +59,11 @@ static __noinline int request_profile_add(const struct request_event *event)
 	}
 	__sync_fetch_and_add(&profile->count, 1);
 	__sync_fetch_and_add(&profile->duration_ns, ns);
-	if (ns < profile->min_ns)
-		profile->min_ns = ns;
-	if (ns > profile->max_ns)
-		profile->max_ns = ns;
+	/* the loops first: the verifier explores them once for each path that leads to them */
 	for (int i = 0; i < REQUEST_PART_MAX; i++) {
 		if (event->parts[i])
 			__sync_fetch_and_add(&profile->parts[i], event->parts[i]);
 	}
-	__sync_fetch_and_add(&profile->buckets[request_bucket(ns) & (REQUEST_BUCKETS - 1)], 1);
 	if (event->not_measured) {
 		profile->not_measured |= event->not_measured;
 		for (int i = 0; i < REQUEST_LACKS; i++) {
@@ -75,6 +71,11 @@ static __noinline int request_profile_add(const struct request_event *event)
 				__sync_fetch_and_add(&profile->lacks[i], 1);
 		}
 	}
+	if (ns < profile->min_ns)
+		profile->min_ns = ns;
+	if (ns > profile->max_ns)
+		profile->max_ns = ns;
+	__sync_fetch_and_add(&profile->buckets[request_bucket(ns) & (REQUEST_BUCKETS - 1)], 1);
 	return true;
 }
 

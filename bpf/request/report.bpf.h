@@ -311,6 +311,17 @@ static __always_inline bool request_row_wanted(struct request_event *event,
 	return true;
 }
 
+/* Adds the row of the scratch space to the sums. Global: see request_scan_line(). */
+__noinline int request_sum_up(void)
+{
+	__u32 zero = 0;
+	struct request_out *out = bpf_map_lookup_elem(&request_outs, &zero);
+
+	if (out && !request_profile_add(&out->event))
+		request_stat(STAT_READ_FAIL, 1);
+	return 0;
+}
+
 /* Sends the row of the scratch space with the request's head. Global: see request_scan_line(). */
 __noinline int request_send(__u64 key, __u32 head_state, __u32 head_in_slot)
 {
@@ -391,8 +402,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 		if (!flags && conn->worker == bpf_get_current_task())
 			ended_ns = out->end.at_ns;
 		request_stat(STAT_SEEN, 1);
-		if (!request_profile_add(&out->event))
-			request_stat(STAT_READ_FAIL, 1);
+		request_sum_up();
 		if (request_row_wanted(&out->event, process))
 			request_send(key, conn->head, conn->head_in_slot);
 		else

@@ -113,15 +113,15 @@ static __always_inline __u64 request_lock_of(const struct thread *t, const struc
 	return call->arg1 - t->gil.gil < PYTHON_GIL_SIZE ? 0 : call->arg1;
 }
 
-/* The thread leaves the CPU; the process's memory can be read. `cause`: enum off_cpu_cause. */
+/* The thread leaves the CPU for t->off.cause; the process's memory can be read. */
 static __always_inline void request_switch_out(struct task_struct *task, struct thread *t,
-					       struct user_call *call, __u8 cause, __u64 now)
+					       struct user_call *call, __u64 now)
 {
 	struct request_sums *sums = &t->request;
 	__u32 tgid = task->tgid;
 	bool polls;
 
-	sums->part = request_part_of(cause, &polls);
+	sums->part = request_part_of(off_cpu_cause_of(&t->off), &polls);
 	sums->polls = polls;
 	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
 	sums->sleep_fd = -1;
