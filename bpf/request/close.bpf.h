@@ -87,7 +87,8 @@ static __noinline int request_thread_killed(struct task_struct *task, struct thr
 	if (process && process->pool_ns > killed->worked_ns)
 		killed->worked_ns = process->pool_ns;
 	killed->host_tid = current_tid();
-	killed->lacks = request_lacks_of(process, tgid, killed->sums.at_ns);
+	/* the first thread to end may have removed what is known of the process */
+	killed->lacks = t->request.lacks;
 	return 0;
 }
 

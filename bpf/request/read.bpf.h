@@ -156,6 +156,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 		if (open == 1)
 			__sync_fetch_and_add(&process->busy, 1);
 	}
+	t->request.lacks = request_lacks_of(process, current_tgid(), conn->read_ns);
 	request_header_set(t, &conn->header, conn->read_ns);
 }
 

@@ -71,7 +71,8 @@ struct request_sums {
 	/* of a pool's thread */
 	__u64 lock; /* address of the lock slept on */
 	__u64 giver, given_lock;
-	__u32 given_n, given_pad;
+	__u32 given_n;
+	__u32 lacks; /* of the process, when this thread read a request: see request_lacks_of() */
 	struct request_snapshot given_begin;
 	/* The last time with so many open requests: 1 to 8, then powers of two. */
 	__u64 open_ns[REQUEST_LEVELS];
