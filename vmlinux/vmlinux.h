@@ -275,7 +275,12 @@ struct sock___7_2 {
 	struct timer_list tcp_retransmit_timer;
 };
 
+struct inet_bind_bucket {
+	signed char fastreuse;
+};
+
 struct inet_connection_sock {
+	struct inet_bind_bucket *icsk_bind_hash;
 	struct timer_list icsk_delack_timer;
 	__u8 icsk_ca_state : 5;
 	__u8 icsk_pending, icsk_backoff, icsk_probes_out;

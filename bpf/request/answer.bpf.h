@@ -417,7 +417,7 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 		return 0;
 	if (conn->head == HEAD_BEGUN) { /* the answer shows a different protocol */
 		request_drop(key, conn);
-		request_not_begun(key, START_NONE, 0);
+		request_not_begun(key, START_NONE);
 		return 0;
 	}
 	request_write_taken(conn, &buffer, ret);

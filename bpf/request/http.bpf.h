@@ -118,10 +118,11 @@ enum { REQUEST_LONGEST_METHOD = 20 };
 
 enum request_start {
 	START_NONE,
-	START_BLANK,   /* newlines before a request, which servers leave out */
+	START_BLANK,   /* newlines, which servers leave out, or a PROXY head before a request */
 	START_CUT,     /* the bytes are too few to tell */
 	START_REQUEST, /* a method and a target */
 	START_HTTP2,
+	START_TLS,
 };
 
 /* May a request's first `n` bytes, fewer than 8, be the beginning of a method? */
@@ -146,6 +147,44 @@ static __always_inline bool request_is_uwsgi(const char b[REQUEST_START_BYTES], 
 
 	return !b[0] && !b[3] && !b[5] && b[4] >= 3 && b[4] <= 40 && b[6] >= 'A' && b[6] <= 'Z' &&
 	       size + 4 <= n;
+}
+
+/* A record of TLS: a handshake, or on an old connection any other. */
+static __always_inline bool request_is_tls(__u64 base, __u32 n)
+{
+	__u8 b[3] = {};
+
+	return n >= sizeof(b) && !bpf_probe_read_user(b, sizeof(b), (void *)base) && b[0] >= 0x14 &&
+	       b[0] <= 0x17 && b[1] == 3 && b[2] <= 4;
+}
+
+/*
+ * The length of a head of the PROXY protocol, in which a load balancer names its client before the
+ * first request; 0: none. Global: a loop.
+ */
+__noinline int request_proxy_head(__u64 base, __u32 got)
+{
+	enum { HEAD = 16, LONGEST_LINE = 107, LONGEST = 2048 };
+	char b[HEAD] = {}, last[2] = {};
+	__u32 n = 0;
+
+	if (got < HEAD - 1 || bpf_probe_read_user(b, HEAD - 1, (void *)base))
+		return 0;
+	if (got >= HEAD && !__builtin_memcmp(b, "\r\n\r\n\0\r\nQUIT\n", 12)) {
+		bpf_probe_read_user(last, sizeof(last), (void *)(base + HEAD - 2));
+		n = HEAD + ((__u32)(__u8)last[0] << 8 | (__u8)last[1]);
+		return n <= got && n <= LONGEST ? n : 0;
+	}
+	/* a method may be named so */
+	if (__builtin_memcmp(b, "PROXY TCP", 9) && __builtin_memcmp(b, "PROXY UNKNOWN", 13))
+		return 0;
+	for (n = HEAD - 1; n <= LONGEST_LINE && n <= got; n++) {
+		if (bpf_probe_read_user(last, sizeof(last), (void *)(base + n - 2)))
+			return 0;
+		if (last[0] == '\r' && last[1] == '\n')
+			return n;
+	}
+	return 0;
 }
 
 enum {

@@ -13,6 +13,13 @@ enum { REQUEST_ARRIVED_UNSEEN = 1 };
 
 enum { REQUEST_TCP_ESTABLISHED = 1 /* include/net/tcp_states.h */, REQUEST_PROTOCOL_TCP = 6 };
 
+/* Has a connection without a request so far been counted in request_odd? */
+enum request_oddness {
+	ODD_NOT,
+	ODD_COUNTED,
+	ODD_PROXY, /* at its end: only a head of the PROXY protocol was read */
+};
+
 /* Small, because idle connections have an entry as well. */
 struct request_arrival {
 	__u64 established_ns; /* 0: not seen */
@@ -26,7 +33,7 @@ struct request_arrival {
 	__u8 waits;   /* counted in request_listener.waiting */
 	__u8 open;    /* a request is read and not answered: further bytes belong to the request */
 	__u8 foreign; /* TLS or HTTP/2: reads are never requests */
-	__u8 odd;     /* was counted in request_odd */
+	__u8 odd;     /* enum request_oddness */
 	__u8 pad[2];
 };
 

@@ -161,7 +161,7 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 }
 
 /*
- * A read by a tracked process begins with a request, behind `skip` newlines. Returns how many
+ * A read by a tracked process begins with a request, behind `skip` bytes. Returns how many
  * bytes at the read's end may belong to the head as well. Global: see request_scan_line().
  */
 __noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u32 begun)
@@ -182,6 +182,8 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u3
 	}
 	buffer.base += skip;
 	buffer.len -= skip;
+	if (arrival && arrival->odd == ODD_PROXY)
+		arrival->odd = ODD_NOT;
 	request_begin(conn, t, arrival, buffer.fd, false);
 	conn->n += conn->counted;
 	conn->method = method;
@@ -256,24 +258,45 @@ static __always_inline void request_read_by_others(__u64 key)
  * The bytes on a server's connection are not the begin of a request: counts the connection once, by
  * protocol.
  */
-static __always_inline void request_not_begun(__u64 key, __u32 start, __u16 first)
+static __always_inline void request_not_begun(__u64 key, __u32 start)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-	bool tls = first == 0x0316; /* a handshake */
 
 	if (!arrival || arrival->foreign)
 		return;
-	if (tls || start == START_HTTP2) {
+	if (start == START_TLS || start == START_HTTP2) {
 		arrival->foreign = 1;
-		__sync_fetch_and_add(tls ? &request_tls : &request_http2, 1);
-	} else if (!arrival->odd) {
-		arrival->odd = 1;
+		__sync_fetch_and_add(start == START_TLS ? &request_tls : &request_http2, 1);
+	} else if (start == START_BLANK) {
+		arrival->odd = ODD_PROXY;
+	} else if (arrival->odd != ODD_COUNTED) {
+		arrival->odd = ODD_COUNTED;
 		__sync_fetch_and_add(&request_odd, 1);
 	}
 }
 
 /*
- * Result for a read: enum request_start, the method, and the number of newlines before the method.
+ * A connection from before the agent's start, in TLS: of a server, or of a client of others? A
+ * connection shares the listener's port, while connect() takes a port that no bind() may share.
+ */
+static __noinline int request_tls_seen(__u64 key)
+{
+	struct inet_connection_sock *sk = (struct inet_connection_sock *)key;
+	struct inet_bind_bucket *bucket;
+
+	if (!request_local_port((struct sock *)key))
+		return 0;
+	bucket = BPF_CORE_READ(sk, icsk_bind_hash);
+	if (!bucket || BPF_CORE_READ(bucket, fastreuse) < 0)
+		return 0;
+	request_port_note(request_local_port((struct sock *)key));
+	request_connection_seen((struct sock *)key);
+	request_not_begun(key, START_TLS);
+	return 0;
+}
+
+/*
+ * Result for a read: enum request_start, the method, and the number of bytes before the method.
  */
 #define REQUEST_BEGAN(start, method, skip) ((start) | (method) << 8 | (skip) << 16)
 
@@ -285,7 +308,7 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 {
 	struct request_connection *conn;
 	char b[REQUEST_START_BYTES] = {};
-	__u32 n = got < sizeof(b) ? got : sizeof(b), skip = 0, start, method;
+	__u32 n = got < sizeof(b) ? got : sizeof(b), skip, proxied, start, method;
 
 	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
 	if (n > sizeof(b) || bpf_probe_read_user(b, n, (void *)base))
@@ -296,10 +319,17 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	conn = request_connection_of(key);
 	if (!conn && !bpf_map_lookup_elem(&request_arrivals, &key)) {
 		/* perhaps a client's connection: take only bytes that are surely a request */
+		if (request_is_tls(base, got))
+			request_tls_seen(key);
 		return request_has_lengths && request_method_may_follow(b, got) ? START_CUT
 										: START_NONE;
 	}
-	for (; skip < 4 && skip < n && (b[skip & 3] == '\r' || b[skip & 3] == '\n'); skip++)
+	proxied = conn ? 0 : request_proxy_head(base, got);
+	if (proxied && proxied == got)
+		request_not_begun(key, START_BLANK);
+	skip = proxied;
+	for (; !proxied && skip < 4 && skip < n && (b[skip & 3] == '\r' || b[skip & 3] == '\n');
+	     skip++)
 		;
 	if (skip == got)
 		return START_BLANK;
@@ -310,7 +340,9 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	} else if (start != START_CUT && !(conn && conn->worker)) {
 		if (conn)
 			conn->begin.at_ns = 0; /* an answer is not the last request's */
-		request_not_begun(key, start, *(__u16 *)b);
+		if (start == START_NONE && request_is_tls(base + skip, got - skip))
+			start = START_TLS;
+		request_not_begun(key, start);
 	}
 	return REQUEST_BEGAN(start, method, skip);
 }
@@ -339,7 +371,7 @@ __noinline int request_head_read(__u64 key, __u32 got)
 		request_head_append(key, conn, &buffer, got);
 	if (conn->head == HEAD_BEGUN && !request_head_begins(key, conn)) {
 		request_drop(key, conn);
-		request_not_begun(key, START_NONE, 0);
+		request_not_begun(key, START_NONE);
 		return 0;
 	}
 	return got < buffer.len ? got : buffer.len;

@@ -291,8 +291,11 @@ int BPF_PROG(request_tcp_destroy, struct sock *sk)
 	if (!request_is_over())
 		request_closed(key);
 	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-	if (arrival)
+	if (arrival) {
 		request_waits_no_more(arrival);
+		if (arrival->odd == ODD_PROXY && !arrival->foreign)
+			__sync_fetch_and_add(&request_odd, 1);
+	}
 	bpf_map_delete_elem(&request_arrivals, &key);
 	request_connection_delete(key);
 	return 0;

@@ -22,7 +22,7 @@ def start(cleanup, python, name):
     argv = [os.path.join(host.WORKLOADS, a) if a.endswith(".py") else a for a in SERVERS[name]]
     server = servers.Server([python.path, *argv], cwd="/tmp", env={"PYTHONPATH": host.WORKLOADS})
     cleanup.append(server)
-    where = server.wait_log(r"(?:Listening at:|running on|Serving on) http://(?:127\.0\.0\.1|localhost):(\d+)")[0]
+    where = server.wait_log(r"(?:Listening at:|running on|Serving on) https?://(?:127\.0\.0\.1|localhost):(\d+)")[0]
     server.port = int(where.group(1))
     return server
 
