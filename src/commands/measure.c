@@ -111,16 +111,38 @@ static void on_refusal(const struct table *table, const void *row)
 	why_fail(&current_result->refused, 0, "%s: %s", current_measure->needs, reason);
 }
 
+/* Of what the tracker has seen it makes no rows, or not whole ones: counts since the start. */
+static void on_word(const struct table *table, const void *row)
+{
+	struct measured_word word, *known = current_result->words;
+	size_t i = 0;
+
+	column_text(column_find(table, "binary"), row, word.what, sizeof(word.what));
+	column_text(column_find(table, "reason"), row, word.text, sizeof(word.text));
+	if (!*word.text)
+		return;
+	while (i < current_result->n_words && strcmp(known[i].what, word.what) != 0)
+		i++;
+	if (i == MEASURED_WORDS)
+		return;
+	known[i] = word;
+	if (i == current_result->n_words)
+		current_result->n_words++;
+}
+
 static void on_health(const struct table *table, const void *row)
 {
 	uint32_t host_pid = (uint32_t)column_uint(column_find(table, "host_pid"), row);
 	bool live = column_uint(column_find(table, "live"), row);
 	char method[32], reason[512];
 
-	if (!host_pid && !live && current_measure->needs &&
-	    text_is(table, row, "tracker", current_measure->needs) &&
-	    !agent_has_out(agent, current_measure->needs))
-		on_refusal(table, row);
+	if (!host_pid && current_measure->needs &&
+	    text_is(table, row, "tracker", current_measure->needs)) {
+		if (live)
+			on_word(table, row);
+		else if (!agent_has_out(agent, current_measure->needs))
+			on_refusal(table, row);
+	}
 	if (!host_pid || !text_is(table, row, "tracker", current_measure->probes))
 		return;
 	column_text(column_find(table, "method"), row, method, sizeof(method));

@@ -21,6 +21,13 @@ struct measure {
 	void (*each_second)(void); /* may be NULL */
 };
 
+/* The last word of the needed tracker about something of the host, as connections in TLS. */
+struct measured_word {
+	char what[24], text[200];
+};
+
+enum { MEASURED_WORDS = 12 };
+
 /* Result. Times: CLOCK_MONOTONIC. */
 struct measured {
 	uint32_t host_pid;	   /* first of the given pids */
@@ -28,8 +35,10 @@ struct measured {
 	uint64_t begin_ns, end_ns; /* start and end of the measurement */
 	bool gone;		   /* all given processes have ended */
 	uint64_t lost;		   /* events of the first tracker, lost for lack of space */
-	struct why refused;	   /* why the needed tracker does not run; "": it runs */
-	char method[32];	   /* of the probes; "": none */
+	struct measured_word words[MEASURED_WORDS];
+	size_t n_words;
+	struct why refused; /* why the needed tracker does not run; "": it runs */
+	char method[32];    /* of the probes; "": none */
 };
 
 /* -p and -d. */

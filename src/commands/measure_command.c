@@ -95,6 +95,8 @@ void measure_add_notes(json_t *report, const struct measured *measured, const ch
 		if (watched_is_unmeasured(w))
 			report_add_note(report, "%s", w->reason.text);
 	}
+	for (size_t i = 0; i < measured->n_words; i++)
+		report_add_note(report, "%s", measured->words[i].text);
 	if (measured->lost)
 		report_add_note(report, "%s",
 				report_lost(text, sizeof(text), (double)measured->lost, events));

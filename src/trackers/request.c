@@ -15,6 +15,7 @@
 #include "trackers/own_rows.h"
 #include "trackers/request_metrics.h"
 #include "trackers/request_ports.h"
+#include "trackers/request_unfollowed.h"
 #include "trackers/request_unix.h"
 #include "trackers/sched.h"
 
@@ -317,55 +318,10 @@ static void request_drained(const struct tracker_output *output, const struct sc
 	request_metrics_publish(side);
 }
 
-/*
- * Connections counted but not followed by the kernel side: a row of ebpf_probe_health for each
- * increase.
- */
-static void report_unfollowed(const struct tracker_output *output, uint64_t now_ns)
-{
-	static const uint64_t every_ns = 10 * NSEC_PER_SEC;
-	static uint64_t reported[8], reported_ns;
-	const struct {
-		const char *what, *words;
-		uint64_t n;
-	} counts[] = {
-		{ "TLS", "connections with TLS inside the process; their requests have no rows",
-		  skeleton->bss->request_tls },
-		{ "HTTP/2", "connections of HTTP/2; their requests have no rows",
-		  skeleton->bss->request_http2 },
-		{ "upgraded", "upgraded connections (websockets); their rows end at the upgrade",
-		  skeleton->bss->request_upgraded },
-		{ "answers", "answers without a status line of HTTP/1; their rows have no status",
-		  skeleton->bss->request_unreadable },
-		{ "pipelined", "answers to pipelined requests that have no rows",
-		  skeleton->bss->request_pipelined },
-		{ "CONNECT", "tunnels (CONNECT); their rows end where the tunnel begins",
-		  skeleton->bss->request_tunnels },
-		{ "others", "connections to servers in further protocols; no rows",
-		  skeleton->bss->request_odd },
-		{ "bodies", "requests behind a body without a known end; no rows",
-		  skeleton->bss->request_unbounded },
-	};
-	struct why why;
-
-	if (!output->last && now_ns - reported_ns < every_ns)
-		return;
-	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-		if (counts[i].n == reported[i])
-			continue;
-		why_fail(&why, 0, "%llu %s", (unsigned long long)counts[i].n, counts[i].words);
-		output->health(output, &(struct tracker_health){ .live = true,
-								 .what = counts[i].what,
-								 .reason = why.text });
-		reported[i] = counts[i].n;
-		reported_ns = now_ns;
-	}
-}
-
 static void request_tick(const struct tracker_output *output, uint64_t now_ns)
 {
 	request_unix_sweep(skeleton, now_ns);
-	report_unfollowed(output, now_ns);
+	request_unfollowed_report(skeleton, output, now_ns);
 	sched_sums_tick(&sums, output, now_ns);
 }
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that do not begin with a request: behind a load balancer's PROXY head the requests are rows, those in TLS are counted."""
+"""Connections that do not begin with a request: behind a load balancer's PROXY head the requests are rows, those in TLS are counted, and the
+command says so."""
 import http.client
+import json
 import socket
 import subprocess
 import time
@@ -11,6 +13,7 @@ import counts
 import host
 from ledger_clients import SERVERS, head, known, rows_of, send, start, unfollowed
 from servers import Server, connect
+from test_commands import Command
 from test_request import GUNICORN, TRACKERS, total, trace_of
 
 SERVERS.update({
@@ -121,3 +124,15 @@ def test_connections_in_tls_are_counted(encrypted, start_agent):
     agent.stop()
     assert unfollowed(agent) == {"TLS": 5} and not agent.rows["ebpf_request"]
     counts.check(agent)
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_the_command_says_that_connections_are_in_tls(n, encrypted, cleanup):
+    """Not only that no request ended."""
+    command = Command("requests", "-p", encrypted.pid, "-d", 0, "--json")
+    cleanup.append(command)
+    command.wait_for(b": 2 s")
+    ask_in_tls(encrypted, n)
+    found = json.loads(command.stop())
+    said = "connections with TLS inside the process" if n else "connection with TLS inside the process"
+    assert found["requests"] == 0 and found["notes"] == [f"{n + 1} {said}; their requests have no rows"], found
