@@ -357,7 +357,11 @@ class Maker:
         yield word("web-4", 0, 2 * HOUR, "ena", 0, "no function ena_get_ethtool_stats")
         yield word("web-4", 0, 2 * HOUR, "ena", 1, "", "ens5")
         yield word("web-5", 0, 60 * HOUR, "gc_pause", 0, "nobody has heard of this host for two days")
-        for tracker in "gc_pause", "handoff":
+        for tracker in "gc_pause", "handoff":  # neither has such words; a repeated word about the tracker ends none of them
+            yield word("web-1", 0, 50 * MINUTE, tracker, 1, "3 connections with TLS", "TLS")
+            yield word("web-1", 0, 40 * MINUTE, tracker, 1, "5 connections with TLS", "TLS")
+            yield word("web-1", 0, 35 * MINUTE, tracker, 1, "2 connections of HTTP/2", "HTTP/2")
+            yield word("web-1", 0, 28 * MINUTE, tracker, 1)
             yield word("web-1", 4007, 25 * MINUTE, tracker, 1, "", "/usr/bin/python3.12", "c1" * 32)
             yield word("web-1", 5007, 25 * MINUTE, tracker, 0, "does not answer", "", "c2" * 32)  # later answered
             yield word("web-1", 5007, 24 * MINUTE, tracker, 1, "", "/usr/bin/python3.12", "c2" * 32)

@@ -325,17 +325,18 @@ def top__requests(known, w):
 
 
 def last_words(known, w, tracker):
-    """The last word of each process, and of each host (pid 0)."""
+    """The last word of each process, of each host (pid 0), and about each thing of the host that has no rows."""
     words = {}
     for r in sorted(known["ebpf_probe_health"], key=lambda r: r["time"]):
         if r["tracker"] == tracker and w.begin - DAY < r["time"] < w.now and w.host in ("", r["host"]):
-            words[r["host"], r["host_pid"]] = r
+            what = r["binary"] if not r["host_pid"] and r["live"] and r["reason"] else ""
+            words[r["host"], r["host_pid"], what] = r
     return words
 
 
 @question("top", by_columns("host_pid"))
 def measured(known, w):
-    return [{"host_pid": pid, "measured": r["live"]} for (_, pid), r in last_words(known, w, "gil_wait").items() if pid]
+    return [{"host_pid": pid, "measured": r["live"]} for (_, pid, _), r in last_words(known, w, "gil_wait").items() if pid]
 
 
 # ---- window, doctor ----
@@ -371,7 +372,7 @@ def sampled(known, w):
 
 @question("window", by_columns())
 def known(known, w):
-    return [{"known": sum(r["live"] for (_, pid), r in last_words(known, w, w.tracker).items() if pid in w.pids)}]
+    return [{"known": sum(r["live"] for (_, pid, _), r in last_words(known, w, w.tracker).items() if pid in w.pids)}]
 
 
 @question("window", by_columns("host", "reason"))

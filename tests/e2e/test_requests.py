@@ -317,6 +317,10 @@ def test_nothing_happened_is_not_nothing_measured(ask):
     ask.insert("ebpf_probe_health", {"host": "h1", "host_pid": 33, "time": ask.moment(0), "tracker": "request", "live": 1, "reason": "TLS in the process"})
     text = ask.ask()
     assert text.startswith("0 requests (0 rows) ended in 7200 s\n") and "host h1, pid 33: TLS in the process" in text
+    for at, what, said in (1, "TLS", "6 connections with TLS"), (2, "TLS", "7 connections with TLS"), (3, "upgraded", "1 connection upgraded"), (4, "", ""):
+        ask.insert("ebpf_probe_health", {"host": "h1", "host_pid": 0, "time": ask.moment(at), "tracker": "request", "live": 1, "binary": what, "reason": said})
+    text = ask.ask()
+    assert "host h1: 1 connection upgraded\nhost h1: 7 connections with TLS\n" in text and "no BTF" not in text, text
     ask.insert("ebpf_agent", {"host": "h1", "tracker": "request", "start_time": ask.moment(50_000), "end_time": ask.moment(60_000),
                               "lost_ring": 3, "lost_state": 4, "dropped_spool": 5})
     assert "host h1: 7 requests have no row for lack of space, 5 rows were not delivered" in ask.ask()
@@ -326,6 +330,10 @@ def test_one_request(ask):
     ask.watched()
     ask.request(0, "/once", cpu=1, gil=None, not_measured=["gil"])
     ask.request(-150_000, "/once", cpu=1)
+    for at, what, said in (1, "TLS", "6 connections with TLS"), (2, "TLS", "7 connections with TLS"), (3, "upgraded", "1 connection upgraded"), (4, "", ""):
+        ask.insert("ebpf_probe_health", {"host": "h1", "host_pid": 0, "time": ask.moment(at), "tracker": "request", "live": 1, "binary": what, "reason": said})
+    text = ask.ask()
+    assert "host h1: 1 connection upgraded\nhost h1: 7 connections with TLS\n" in text and "no BTF" not in text, text
     ask.insert("ebpf_agent", {"host": "h1", "tracker": "request", "start_time": ask.moment(50_000), "end_time": ask.moment(60_000),
                               "lost_ring": 1, "dropped_spool": 1})
     ago = lambda ms: f"{round(time.time() - T0 / 1e6 - ms / 1000)}s"
