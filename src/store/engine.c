@@ -49,16 +49,33 @@ static bool is_file(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+/* The script that fetches the library: the one that came with this program, so that it can be typed
+ * as it is. */
+static const char *script(char buf[PATH_MAX])
+{
+	static const char *const beside[] = { "../share/underspan", "../deploy", "../../deploy" };
+	char directory[PATH_MAX], path[PATH_MAX + 32];
+
+	for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
+		if (program_directory(directory, sizeof(directory)))
+			break;
+		snprintf(path, sizeof(path), "%s/%s/libchdb.sh", directory, beside[i]);
+		if (is_file(path) && realpath(path, buf))
+			return buf;
+	}
+	return "deploy/libchdb.sh of the source tree (/usr/share/underspan/libchdb.sh of a package)";
+}
+
 static int refuse_path(const char *asked, struct why *why)
 {
+	char buf[PATH_MAX];
 	struct stat st;
 
 	if (stat(asked, &st))
 		return why_fail(why, ENOENT,
 				"no ClickHouse engine at %s: %s: leave --libchdb out for the usual "
-				"places, or fetch the library by deploy/libchdb.sh of the source "
-				"tree (/usr/share/underspan/libchdb.sh of a package)",
-				asked, strerror(errno));
+				"places, or fetch the library by %s",
+				asked, strerror(errno), script(buf));
 	return why_fail(why, EINVAL,
 			"no ClickHouse engine at %s: %s: name the library, as in "
 			"--libchdb=DIR/libchdb.so",
@@ -77,7 +94,7 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 					      "../cache/libchdb" };
 	static const char *const system[] = { "/usr/lib/underspan", "/usr/local/lib/underspan" };
 	const char *env = getenv("UNDERSPAN_LIBCHDB");
-	char directory[PATH_MAX];
+	char directory[PATH_MAX], buf[PATH_MAX];
 
 	if (!asked && env && *env)
 		asked = env;
@@ -103,9 +120,9 @@ int engine_find_library(const char *asked, char *ret_path, size_t size, struct w
 	}
 	return why_fail(
 		why, ENOENT,
-		"the embedded ClickHouse engine (libchdb.so) is missing: run deploy/libchdb.sh "
-		"in the source tree, /usr/share/underspan/libchdb.sh of a package, or give the "
-		"path with --libchdb=FILE%s",
+		"the embedded ClickHouse engine (libchdb.so) is missing: run %s, or give its path "
+		"with --libchdb=FILE%s",
+		script(buf),
 		has_clickhouse_program()
 			? ". The installed clickhouse program is not started by underspan: start a "
 			  "server yourself (23.1 or newer; Debian's own is 18.16, too old) and give "

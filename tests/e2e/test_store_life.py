@@ -178,6 +178,20 @@ def test_without_the_engine(tmp_path):
     assert not (tmp_path / "db").exists()
 
 
+def test_the_script_named_is_the_one_that_is_there(tmp_path):
+    """Of a package below any prefix the path can be typed as it is; nothing is said of a source tree that the user does not have."""
+    from store_fixture import UNDERSPAN
+    alone, script = tmp_path / "bin/underspan", tmp_path / "share/underspan/libchdb.sh"
+    for path in alone, script:
+        path.parent.mkdir(parents=True)
+    script.write_text("")
+    alone.write_bytes(pathlib.Path(UNDERSPAN).read_bytes())
+    alone.chmod(0o755)
+    for more in [], ["--libchdb=/no/such/file"]:
+        done = subprocess.run([alone, "store", f"--path={tmp_path}/db", *more], capture_output=True, text=True, env={**os.environ, "UNDERSPAN_LIBCHDB": ""})
+        assert done.returncode == 1 and str(script) in done.stderr and "source tree" not in done.stderr, done.stderr
+
+
 def test_full_disk(tmp_path):
     """On a small file system that fills up: an exception readable by clients, and the store continues."""
     (tmp_path / "small").mkdir()
