@@ -211,7 +211,8 @@ static double total_percent(const struct governor *g)
 	return percent_of(total);
 }
 
-static void describe_sampling(const struct sampling *sampling, char *buf, size_t size)
+static void describe_sampling(const struct tracker *tracker, const struct sampling *sampling,
+			      char *buf, size_t size)
 {
 	if (!sampling->level && !sampling->skip_shift) {
 		snprintf(buf, size, "all, sampling is off");
@@ -221,7 +222,9 @@ static void describe_sampling(const struct sampling *sampling, char *buf, size_t
 	if (sampling->skip_shift)
 		snprintf(buf, size, "one in %u%s", 1U << sampling->skip_shift,
 			 sampling->level ? "; of these, " : "");
-	if (sampling->level)
+	if (sampling->level && tracker->without_durations)
+		snprintf(buf + strlen(buf), size - strlen(buf), "one in %u", 1U << sampling->level);
+	else if (sampling->level)
 		snprintf(buf + strlen(buf), size - strlen(buf),
 			 "all of %llu ms and longer, short events less often, at least one in %u",
 			 (1ULL << sampling->level) * SAMPLING_FIRST_NS / NSEC_PER_MSEC,
@@ -242,7 +245,7 @@ static bool set_sampling(struct governor *g, size_t i, const struct sampling *fo
 			 strerror(errno));
 		return false;
 	}
-	describe_sampling(&both, ret_text, text_size);
+	describe_sampling(g->set->items[i].tracker, &both, ret_text, text_size);
 	return true;
 }
 

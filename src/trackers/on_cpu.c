@@ -93,6 +93,7 @@ const struct tracker on_cpu_tracker = {
 	TRACKER_ROW(struct on_cpu_row),
 	.extra_max = PYTHON_STACK_MAX * sizeof(struct python_frame),
 	.ring_bytes = 256 << 10,
+	.without_durations = true,
 	.python = &python,
 	.options = options,
 	.n_options = ARRAY_SIZE(options),

@@ -97,7 +97,8 @@ struct tracker {
 	unsigned int shed_rank;	  /* at the memory limit, rows of higher ranks are dropped first */
 	bool limits_its_rows;	  /* no governor.rows_per_second */
 	bool sampled_by_skip;	  /* the programs apply struct sampling's skip_shift */
-	bool taken_out_last;	  /* by the governor, unless the user has named an order */
+	bool without_durations; /* of its events: the governor keeps each with equal probability */
+	bool taken_out_last;	/* by the governor, unless the user has named an order */
 	/* In a shared object: prefix of the programs of this tracker; NULL: all other programs */
 	const char *program_prefix;
 	const struct option *options;

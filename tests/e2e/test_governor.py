@@ -272,6 +272,8 @@ def test_samples_of_cpu_time_are_taken_out_and_put_back(debian_python, native, s
     busy.finish()
     agent.stop()
     counts.check(agent)
+    said = [line for line in agent.stderr.splitlines() if "governor: on_cpu costs" in line]
+    assert said and not any("short events" in line for line in said), said  # samples have no duration
     gaps = outages(agent, "on_cpu")
     check_health(agent, "on_cpu", gaps)
     ends = {workload: [host.monotonic_ns(r["end_time"]) for r in agent.rows["ebpf_on_cpu"] if r["host_pid"] == workload.pid] for workload in (busy, again)}
