@@ -366,6 +366,8 @@ int clickhouse_schema_check(const struct clickhouse_endpoint *endpoint,
 	if (!err) {
 		print_window(&a);
 		*ret_same = !a.plan.n_differences;
+		if (*ret_same && a.live.version <= SCHEMA_VERSION)
+			log_info("schema: no difference: version %d", SCHEMA_VERSION);
 		if (a.live.version > SCHEMA_VERSION)
 			printf("-- the database has version %llu, of a newer underspan; this "
 			       "underspan knows version %d\n",
