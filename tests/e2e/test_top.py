@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`underspan top`: --once against a program of known waits, and the real screen in tmux."""
 import json
+import math
 import os
 import re
 import signal
@@ -176,6 +177,70 @@ def test_waits_for_locks_by_thread_and_line(cleanup, python):
     assert sum(threads[name]["lock"] for name in threads) == pytest.approx(found["shares"]["lock"] * report["duration_s"] * 1e3, abs=1)
 
 
+COMPUTES = """
+import hashlib, json, threading, time
+told, ready, end = {}, threading.Semaphore(0), threading.Event()
+def much(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until: pass
+def little(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until: pass
+def digest(): hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 20_000)
+def timed(of, *arguments):
+    begin = time.thread_time(); of(*arguments); told[of.__name__] = told.get(of.__name__, 0) + time.thread_time() - begin
+def python():
+    for _ in range(40):
+        timed(much, 0.06); timed(little, 0.02); time.sleep(0.02)
+    ready.release(); end.wait()
+def native():
+    while told.get("digest", 0) < 2: timed(digest)
+    ready.release(); end.wait()
+threads = [threading.Thread(target=f, name=f.__name__) for f in (python, native)]
+print("ready", flush=True)
+input()
+for t in threads: t.start()
+for t in threads: ready.acquire()
+print(json.dumps(told), flush=True)
+input()  # until then the kernel has the threads' CPU times
+end.set()
+"""
+
+
+def check_computed(process, duration_s, told, hertz, exact):
+    """Seconds of a `top`'s process against the threads' own clocks; samples of threads that share a CPU: as in test_on_cpu.py."""
+    def close(found, seconds):
+        assert abs(found * duration_s - seconds) <= (2 + 4 * math.sqrt(seconds * hertz / 2)) / hertz, (found * duration_s, told, process)
+
+    functions = {}
+    for line in process["lines"]:
+        name = line["line"].split(" (")[0]
+        functions[name] = functions.get(name, 0) + line["shares"]["cpu"]
+    threads = {t["name"]: t["shares"] for t in process["threads"]}
+    for name in told:
+        close(functions[name], told[name])
+    for name, used in ("python", told["much"] + told["little"]), ("native", told["digest"]):
+        close(threads[name]["cpu"], used)
+        assert not exact or threads[name]["cpu"] * duration_s == pytest.approx(used, rel=0.03, abs=0.05), (threads, told)
+    assert sum(functions.values()) == pytest.approx(process["shares"]["cpu"], rel=0.25 if exact else 1e-6)
+
+
+def test_lines_that_compute(cleanup):
+    """By samples, a thread's by the kernel: Python code, and C code without the GIL at its Python line."""
+    process = program(cleanup, COMPUTES)
+    top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "--threads", "-d0", f"-p{process.pid}"], stdout=subprocess.PIPE, text=True)
+    cleanup.append(top)
+    until_attached(top.pid)
+    print(file=process.stdin, flush=True)
+    told = json.loads(process.stdout.readline())
+    time.sleep(1)
+    top.send_signal(signal.SIGINT)
+    report = json.loads(top.communicate(timeout=30)[0])
+    [found] = report["processes"]
+    assert "on_cpu" not in report["not_measured"]
+    check_computed(found, report["duration_s"], told, 49, exact=True)
+
+
 BLOCKS = """
 import time
 async def app(scope, receive, send):
@@ -213,7 +278,7 @@ def test_blocking_calls_of_a_loop_are_its_sleep(cleanup, tmp_path):
     slept = found["shares"]["sleep"] * report["duration_s"]
     assert found["requests"] == 12 and slept == pytest.approx(truth, rel=0.03), (slept, truth, report["duration_s"])
     assert found["request_parts_ns"]["sleep"] / 1e9 == pytest.approx(truth, rel=0.03)
-    [line] = [line for line in found["lines"] if line["line"].startswith("app (")]
+    [line] = [line for line in found["lines"] if line["line"].startswith("app (") and line["shares"]["sleep"]]  # the others computed
     assert line["shares"]["sleep"] * report["duration_s"] == pytest.approx(truth, rel=0.03)
 
 
@@ -252,7 +317,9 @@ def test_cpu_of_threads_that_ended_is_not_0(cleanup):
     report = json.loads(top.communicate(timeout=30)[0])
     threads = {t["name"]: t["shares"] for t in report["processes"][0]["threads"]}
     assert threads["nap"]["sleep"] * report["duration_s"] == pytest.approx(1, abs=0.1), threads
-    assert threads["nap"]["cpu"] is threads["burn"]["cpu"] is None, threads
+    assert threads["nap"]["cpu"] is None, threads
+    # its samples name it before its first wait: what was read until its end
+    assert threads["burn"]["cpu"] is None or 0 < threads["burn"]["cpu"] * report["duration_s"] < 0.25, threads
 
 
 STORM = """

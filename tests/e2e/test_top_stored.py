@@ -11,12 +11,12 @@ import pytest
 from agent import NO_ENGINE, UNDERSPAN, plain_build, run_underspan
 from answers import store_of_answers
 from test_errors import FAILED, USAGE, check_sentence
-from test_top import until_attached
+from test_top import COMPUTES, check_computed, until_attached
 from test_printable import EVIL, check_printable
 from test_window import LONG, Window, ago, emptied
 
 pytestmark = plain_build(NO_ENGINE)
-TRACKERS = ["off_cpu_profile", "gil_wait_profile", "gc_pause", "loop_stall", "request"]
+TRACKERS = ["off_cpu_profile", "gil_wait_profile", "gc_pause", "loop_stall", "request", "on_cpu"]
 APP = "get (/srv/app.py:3)"
 LIBRARY = ["select (/usr/lib/python3.11/selectors.py:1)", APP]
 
@@ -37,7 +37,8 @@ def known(ask):
     """100 s from T0, with 10 s of the tracker loop_stall."""
     ask.agent(0, 100, trackers=TRACKERS[:3] + TRACKERS[4:])
     ask.agent(0, 10, trackers=["loop_stall"])
-    ask.known(pid=107, tracker="gil_wait")
+    for tracker in "gil_wait", "on_cpu":
+        ask.known(pid=107, tracker=tracker)
     ask.off(10, 1000, stack=LIBRARY, runq_ns=200_000_000)            # worker: sleep 800, runq 200 ms
     ask.off(20, 500, cause="gil", stack=[APP], weight=2)             # 1,000 ms
     ask.off(20, 300, cause="lock", tid=9, host_tid=109, name="pool_1", stack=[])
@@ -49,6 +50,8 @@ def known(ask):
     ask.waits(20, 50, weight=2, tid=9, host_tid=109, holder_tid=8, holder_host_tid=108)
     ask.row("gc_pause", 5000, 250, host_pid=107, host_tid=108, thread_name="worker", service="shop", comm="python", py_stack=[APP], generation=2)
     ask.row("loop_stall", 6000, 400, host_pid=107, host_tid=108, thread_name="worker", service="shop", comm="python", py_stack=[APP])
+    for at, stack, more in (5000, LIBRARY, {"weight": 2}), (5100, [APP], {}), (5200, [], {"host_tid": 109, "tid": 9, "thread_name": "pool_1"}):
+        ask.row("on_cpu", at, 50, **{**dict(host_pid=107, host_tid=108, tid=8, thread_name="worker", service="shop", comm="python"), **more}, py_stack=stack)
     for at, more in (7000, {"busy_threads": 3, "queue_depth": 4}), (8000, {"weight": 3, "queue_depth": None}):
         ask.request(at, {"queue": 20, "cpu": 30, "gil": 5, "net": 7}, host_pid=107, host_tid=108, comm="python", service="shop", **more)
     return ask
@@ -70,14 +73,14 @@ def test_known_rows(known):
     shop, other = report["processes"]
     assert (shop["host_pid"], shop["comm"], shop["service"], shop["gil_measured"]) == (107, "python", "shop", True)
     assert (other["host_pid"], other["comm"], other["service"], other["gil_measured"]) == (207, "celery", "other", False)
-    assert ms(shop["shares"], seconds) == {"gil": 1000, "lock": 300, "net": 100, "sleep": 800, "runq": 200, "idle": 9000, "gc": 250, "cpu": None}
+    assert ms(shop["shares"], seconds) == {"gil": 1000, "lock": 300, "net": 100, "sleep": 800, "runq": 200, "idle": 9000, "gc": 250, "cpu": 200}
     assert ms(other["shares"], seconds) == {"gil": None, "other": 0, "runq": 700, "cpu": None} or ms(other["shares"], seconds) == {"gil": None, "runq": 700, "cpu": None}
     threads = {t["name"]: ms(t["shares"], seconds) for t in shop["threads"]}
-    assert threads == {"worker": {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "held": 100, "cpu": None},
-                       "pool_1": {"lock": 300, "held": 1000, "cpu": None}, "pool_2": {"net": 100, "idle": 9000, "cpu": None}}
+    assert threads == {"worker": {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "held": 100, "cpu": 150},
+                       "pool_1": {"lock": 300, "held": 1000, "cpu": 50}, "pool_2": {"net": 100, "idle": 9000}}
     lines = {line["line"]: ms(line["shares"], seconds) for line in shop["lines"]}
-    assert lines == {APP: {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250}, LIBRARY[0]: {"net": 100}, "(no Python stack)": {"lock": 300, "idle": 9000}} or lines == {
-        APP: {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250}, LIBRARY[0]: {"net": 100}, "(no Python stack)": {"lock": 300}}, lines
+    assert lines == {APP: {"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "cpu": 150}, LIBRARY[0]: {"net": 100},
+                     "(no Python stack)": {"lock": 300, "idle": 9000, "cpu": 50}}, lines
     assert (shop["requests"], shop["busy_max"], shop["waiting_max"], shop["lag_ns"]) == (4, 4, 4, 400_000_000)
     assert shop["hidden_share"] * seconds == pytest.approx(0.1) and shop["request_parts_ns"]["net"] == 28e6
     pools = {t["name"]: t["threads"] for t in known.json("top", *window())["processes"][0]["threads"]}
@@ -109,7 +112,7 @@ def test_choice(known):
 
 def test_text(known):
     text = known.command("top", *window()).stdout
-    assert re.match(r"all services, .* UTC, measured for [\d.]+ s; CPU times are not stored\n", text) and max(map(len, text.splitlines()[1:])) <= 80
+    assert re.match(r"all services, .* UTC, measured for [\d.]+ s; CPU times by samples\n", text) and max(map(len, text.splitlines()[1:])) <= 80
     assert "not measured all the time (-): loop_stall" in text
     assert re.search(r"^ *107 shop \(python\) .* 4 +4 ", text, re.M) and re.search(r"^ *107 pool_\* +2 ", text, re.M), text
     assert APP in text
@@ -151,7 +154,9 @@ def two(known):
     """The known window, and before it one of 10 measured seconds, of the service's processes before a restart: other pids, one with two workers."""
     known.agent(-100_000, 10, trackers=TRACKERS)
     for pid in 57, 58:
-        known.known(pid=pid, tracker="gil_wait")
+        for tracker in "gil_wait", "on_cpu":
+            known.known(pid=pid, tracker=tracker)
+    known.row("on_cpu", -65_000, 70, pid=57, tid=57, host_pid=57, host_tid=57, thread_name="worker", service="shop", comm="python", py_stack=[APP])
     for pid, ms in (57, 300), (58, 100):
         known.off(-90, ms, stack=LIBRARY, pid=pid, tid=pid, host_pid=pid, host_tid=pid, name="worker")
     known.off(-80, 250, cause="gil", stack=[APP], pid=57, tid=59, host_pid=57, host_tid=59, name="old")
@@ -172,18 +177,18 @@ def test_two_windows(two):
     by_name = {p["service"] or p["comm"]: p for p in report["processes"]}
     assert {name: (p["processes"], p["before"]["processes"]) for name, p in by_name.items()} == {"shop": (1, 2), "other": (1, 0), "flower": (0, 1)}
     shop, other, flower = by_name["shop"], by_name["other"], by_name["flower"]
-    assert ms(shop["shares"], now_s) == {"gil": 1000, "lock": 300, "net": 100, "sleep": 800, "runq": 200, "idle": 9000, "gc": 250, "cpu": None}
-    assert ms(shop["before"]["shares"], before_s) == {"gil": 250, "sleep": 400, "gc": 50, "cpu": None}
+    assert ms(shop["shares"], now_s) == {"gil": 1000, "lock": 300, "net": 100, "sleep": 800, "runq": 200, "idle": 9000, "gc": 250, "cpu": 200}
+    assert ms(shop["before"]["shares"], before_s) == {"gil": 250, "sleep": 400, "gc": 50, "cpu": 70}
     assert (ms(flower["shares"], now_s), ms(flower["before"]["shares"], before_s)) == ({"gil": None, "cpu": None}, {"gil": None, "runq": 500, "cpu": None})
     assert ms(other["before"]["shares"], before_s) == {"gil": None, "cpu": None} and ms(other["shares"], now_s)["runq"] == 700
     assert [(p["requests"], p["busy_max"], p["waiting_max"], p["request_parts_ns"]["queue"]) for p in (shop, shop["before"])] == [
         (4, 4, 4, 80e6), (2, 7, 9, 80e6)]
     assert shop["before"]["hidden_share"] * before_s == pytest.approx(0.09) and (shop["lag_ns"], shop["before"]["lag_ns"]) == (400_000_000, None)
     threads = {t["name"]: (ms(t["shares"], now_s), t["threads"], ms(t["before"]["shares"], before_s), t["before"]["threads"]) for t in shop["threads"]}
-    assert threads["worker"] == ({"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "held": 100, "cpu": None}, 1, {"sleep": 400, "gc": 50, "cpu": None}, 2)
-    assert threads["old"] == ({"cpu": None}, 0, {"gil": 250, "cpu": None}, 1) and set(threads) == {"worker", "old", "pool_1", "pool_2"}
+    assert threads["worker"] == ({"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "held": 100, "cpu": 150}, 1, {"sleep": 400, "gc": 50, "cpu": 70}, 2)
+    assert threads["old"] == ({}, 0, {"gil": 250}, 1) and set(threads) == {"worker", "old", "pool_1", "pool_2"}
     lines = {line["line"]: (ms(line["shares"], now_s), ms(line["before"]["shares"], before_s)) for line in shop["lines"]}
-    assert lines[APP] == ({"gil": 1000, "sleep": 800, "runq": 200, "gc": 250}, {"gil": 250, "sleep": 400, "gc": 50})
+    assert lines[APP] == ({"gil": 1000, "sleep": 800, "runq": 200, "gc": 250, "cpu": 150}, {"gil": 250, "sleep": 400, "gc": 50, "cpu": 70})
     # what changed most is first, as a share of the time: 0 against 50 of 1,000, 26 against 70, 7 against 0
     assert [p["service"] or p["comm"] for p in report["processes"]] == ["flower", "shop", "other"]
 
@@ -237,13 +242,27 @@ input()
 """
 
 
-def test_live_and_stored_agree(ask, tmp_path, cleanup):
-    """An agent with a database and a live `top` see the same seconds."""
-    process = subprocess.Popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def test_tables_of_an_older_agent(ask):
+    """No CPU time is not the same as not measured."""
+    ask.agent(0, 100, trackers=TRACKERS[:-1])
+    ask.off(10, 5)
+    ask.store.ask("DROP TABLE ebpf_on_cpu")
+    report = ask.json("top", *window())
+    assert report["not_measured"] == ["on_cpu"] and report["processes"][0]["shares"]["cpu"] is None, report
+    assert report["processes"][0]["shares"]["sleep"] > 0
+    text = ask.command("top", *window()).stdout
+    assert "not measured all the time (-): on_cpu" in text, text
+    ask.apply()
+
+
+def run_both(ask, tmp_path, cleanup, program, *options):
+    """An agent with a database and a live `top` beside the program: what it told, and the reports."""
+    process = subprocess.Popen(["/usr/bin/python3", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     cleanup.append(process)
     process.stdout.readline()
     agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={ask.store.url}", f"--pid={process.pid}", "--off_cpu.profile_interval=1",
-                              f"--spool.directory={tmp_path}", "--report_interval=1", "--governor.cpu_percent=0"], env=ask.env, stderr=subprocess.PIPE, text=True)
+                              f"--spool.directory={tmp_path}", "--report_interval=1", "--governor.cpu_percent=0", *options], env=ask.env, stderr=subprocess.PIPE,
+                             text=True)
     cleanup.append(agent)
     until_attached(agent.pid)
     live = subprocess.Popen([UNDERSPAN, "top", f"-p{process.pid}", "-d0", "--once", "--json", "--threads"], stdout=subprocess.PIPE, text=True)
@@ -251,7 +270,7 @@ def test_live_and_stored_agree(ask, tmp_path, cleanup):
     until_attached(live.pid)
     process.stdin.write("\n")
     process.stdin.flush()
-    process.stdout.readline()
+    told = process.stdout.readline()
     time.sleep(1.5)
     live.send_signal(signal.SIGINT)
     seen = json.loads(live.communicate(timeout=60)[0])
@@ -260,7 +279,12 @@ def test_live_and_stored_agree(ask, tmp_path, cleanup):
     process.wait()
     agent.terminate()
     assert agent.wait(20) == 0, agent.stderr.read()
-    stored = ask.json("top", "--since=60s", f"-p{process.pid}", "--threads")
+    return told, seen, ask.json("top", "--since=60s", f"-p{process.pid}", "--threads")
+
+
+def test_live_and_stored_agree(ask, tmp_path, cleanup):
+    """An agent with a database and a live `top` see the same seconds."""
+    _, seen, stored = run_both(ask, tmp_path, cleanup, PROGRAM)
     times = [{t["name"]: {part: (t["shares"][part] or 0) * report["duration_s"] for part in ("sleep", "lock")} for t in report["processes"][0]["threads"]}
              for report in (seen, stored)]
     for name in "napper-0", "napper-1", "hold", "wait":
@@ -268,3 +292,11 @@ def test_live_and_stored_agree(ask, tmp_path, cleanup):
         for part in "sleep", "lock":
             assert times[1][name][part] == pytest.approx(times[0][name][part], rel=0.03, abs=0.02), (name, part, times, stored["notes"], stored["not_measured"])
     assert 3 <= times[1]["napper-0"]["sleep"] < 4.5 and times[1]["wait"]["lock"] > 0.1, times
+
+
+def test_computation_stored_is_the_threads_own(ask, tmp_path, cleanup):
+    """Of a window all CPU times are by samples, and of all threads and lines; each against the thread's own clock, as of a live `top`."""
+    told, seen, stored = run_both(ask, tmp_path, cleanup, COMPUTES, "--on_cpu.hertz=97")
+    for report, hertz, exact in (seen, 49, True), (stored, 97, False):
+        assert "on_cpu" not in report["not_measured"], report
+        check_computed(report["processes"][0], report["duration_s"], json.loads(told), hertz, exact)

@@ -49,6 +49,7 @@ struct top_entry {
 	uint32_t threads; /* TOP_THREADS: how many had rows */
 	char service[64];
 	bool has_requests;
+	bool has_samples;	       /* TOP_PROCESSES, live */
 	bool nameless;		       /* a single thread without a name yet */
 	int64_t busy, waiting;	       /* threads, unread requests, at the moment; -1: not known */
 	int64_t busy_max, waiting_max; /* of all the time */
@@ -64,6 +65,7 @@ struct top_sums {
 	struct top_entry *entries; /* uthash; in any order */
 	struct top_tid *tids;
 	bool pools;		   /* "Thread-1" and "Thread-2" are one entry */
+	bool cpu_by_samples;	   /* of processes and threads, too: no times of the kernel */
 	uint64_t shown_ns, all_ns; /* lengths of the times; 0: not known */
 	uint64_t published_ns;	   /* CLOCK_MONOTONIC */
 	uint64_t profile_end_ns, published_profile_ns;

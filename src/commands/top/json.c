@@ -4,19 +4,16 @@
 
 #include <stdlib.h>
 
-static json_t *shares_of(const struct top_sums *sums, const struct top_entry *e, bool gil)
+static json_t *shares_of(const struct top_sums *sums, const struct top_entry *e,
+			 unsigned int of_process)
 {
 	json_t *shares = json_object();
 
 	for (int part = 0; part < TOP_PARTS; part++) {
-		bool known = (gil || (part != TOP_GIL && part != TOP_HELD)) &&
-			     !(sums->all_lacks & top_source_of((enum top_part)part)) &&
-			     (part != TOP_CPU || top_sum_knows_cpu(&e->all));
+		bool known = top_part_is_known(sums, e, &e->all, (enum top_part)part,
+					       sums->all_lacks, of_process);
 
-		/* lines have neither CPU time nor a holder */
-		if (e->level == TOP_LINES && (part == TOP_CPU || part == TOP_HELD))
-			continue;
-		if (e->level == TOP_PROCESSES && part == TOP_HELD)
+		if (e->level != TOP_THREADS && part == TOP_HELD)
 			continue;
 		json_object_set_new(shares, top_part_names[part],
 				    known && sums->all_ns ? json_real((double)e->all.ns[part] /
@@ -26,9 +23,10 @@ static json_t *shares_of(const struct top_sums *sums, const struct top_entry *e,
 	return shares;
 }
 
-static json_t *thread_or_line(const struct top_sums *sums, const struct top_entry *e, bool gil)
+static json_t *thread_or_line(const struct top_sums *sums, const struct top_entry *e,
+			      unsigned int of_process)
 {
-	json_t *entry = json_pack("{s:o}", "shares", shares_of(sums, e, gil));
+	json_t *entry = json_pack("{s:o}", "shares", shares_of(sums, e, of_process));
 
 	if (e->level == TOP_THREADS)
 		json_object_set_new(entry, "threads", json_integer(e->threads));
@@ -99,15 +97,16 @@ static void add_requests(json_t *figures, const struct top_sums *sums, const str
 }
 
 /* Of a window. */
-static json_t *figures_of(const struct top_sums *sums, const struct top_entry *e, bool gil)
+static json_t *figures_of(const struct top_sums *sums, const struct top_entry *e,
+			  unsigned int of_process)
 {
 	bool requests = !(sums->all_lacks & TOP_OF_REQUEST);
 	json_t *figures = json_pack(
-		"{s:b, s:o, s:o, s:o, s:o}", "gil_measured", gil, "busy_max",
-		known_or_null(requests && e->busy_max >= 0, e->busy_max), "waiting_max",
+		"{s:b, s:o, s:o, s:o, s:o}", "gil_measured", (of_process & TOP_OF_GIL_WAIT) != 0,
+		"busy_max", known_or_null(requests && e->busy_max >= 0, e->busy_max), "waiting_max",
 		known_or_null(requests && e->waiting_max >= 0, e->waiting_max), "lag_ns",
 		known_or_null(e->all.lag_ns, (json_int_t)e->all.lag_ns), "shares",
-		shares_of(sums, e, gil));
+		shares_of(sums, e, of_process));
 
 	add_requests(figures, sums, e);
 	return figures;

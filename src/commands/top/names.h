@@ -14,9 +14,9 @@
 
 struct top_name {
 	uint32_t host_pid;
-	uint32_t group; /* 0: not yet */
-	bool main;	/* comm is the main thread's */
-	bool measured;	/* for the caller */
+	uint32_t group;	       /* 0: not yet */
+	bool main;	       /* comm is the main thread's */
+	unsigned int measured; /* for the caller */
 	char comm[64], service[64];
 	UT_hash_handle hh;
 };

@@ -91,6 +91,7 @@ static const char *const help_lines[] = {
 	"",
 	"Percent of one second; threads together may exceed 100.",
 	"A wait counts in the second in which it ends.",
+	"CPU of lines: by 49 samples of each CPU a second;",
 	"HID: of requests, before and between their own work;",
 	"HELD: other threads waited for the GIL meanwhile;",
 	"LAG: longest stall of an event loop; -: not measured.",

@@ -27,27 +27,27 @@ void top_stored_free(void)
 	top_groups_free(&groups);
 }
 
-/* False also for a number without processes. */
-static bool all_measured(struct top_names *names, uint32_t number)
+/* 0 also for a number without processes. */
+static unsigned int all_measured(struct top_names *names, uint32_t number)
 {
+	unsigned int measured = ~0U;
 	bool any = false;
 
 	for (struct top_name *n = names->items; n; n = n->hh.next) {
 		if (top_names_number(names, n) != number)
 			continue;
-		if (!n->measured)
-			return false;
+		measured &= n->measured;
 		any = true;
 	}
-	return any;
+	return any ? measured : 0;
 }
 
-bool top_stored_measured(uint32_t number)
+unsigned int top_stored_measured(uint32_t number)
 {
 	return all_measured(&now, number);
 }
 
-bool top_stored_measured_before(uint32_t number)
+unsigned int top_stored_measured_before(uint32_t number)
 {
 	return all_measured(&before, number);
 }
@@ -133,6 +133,14 @@ static void add_waits(struct reader *r, const json_t *row)
 	    off_ns - runq_ns);
 }
 
+static void add_samples(struct reader *r, const json_t *row)
+{
+	struct top_entry *entries[TOP_LEVELS];
+
+	entries_of(r, row, entries);
+	add(entries, TOP_CPU, report_number(row, "cpu_ns"));
+}
+
 static void add_collections(struct reader *r, const json_t *row)
 {
 	struct top_entry *entries[TOP_LEVELS];
@@ -216,6 +224,7 @@ static const struct question {
 	{ "top/holders.sql", add_holders, TOP_OF_GIL_WAIT, "gil_wait_profile",
 	  "waits for the GIL" },
 	{ "top/requests.sql", add_requests, TOP_OF_REQUEST, "request", "requests" },
+	{ "top/samples.sql", add_samples, TOP_OF_ON_CPU, "on_cpu", "samples of the CPUs" },
 };
 
 static int ask(struct reader *r, const struct question *q, struct why *why)
@@ -225,6 +234,8 @@ static int ask(struct reader *r, const struct question *q, struct why *why)
 	size_t i;
 	int err = window_ask(r->window, q->path, NULL, &rows, why);
 
+	if (err == -ENOENT && q->source == TOP_OF_ON_CPU)
+		err = 0; /* tables of an agent without it, which then lacks in the coverage */
 	json_array_foreach (rows, i, row) {
 		note_host(r, report_text(row, "host"));
 		if (*report_text(row, "comm"))
@@ -255,7 +266,6 @@ static int read_coverage(struct reader *r, json_t *times, struct why *why)
 		if (measured_s[i] < MEASURED_SHARE * longest_s)
 			r->sums->all_lacks |= questions[i].source;
 	}
-	r->sums->all_lacks |= TOP_OF_HOST;
 	r->sums->all_ns = (uint64_t)(longest_s * 1e9);
 	json_object_set_new(times, "measured_s", json_real(longest_s));
 	return err;
@@ -295,8 +305,10 @@ static int read_measured(struct reader *r, struct why *why)
 		struct top_name *n = top_names_find(r->of,
 						    (uint32_t)report_number(row, "host_pid"));
 
-		if (n)
-			n->measured = report_number(row, "measured") > 0;
+		if (n && report_number(row, "gil") > 0)
+			n->measured |= TOP_OF_GIL_WAIT;
+		if (n && report_number(row, "cpu") > 0)
+			n->measured |= TOP_OF_ON_CPU;
 	}
 	json_decref(rows);
 	return err;

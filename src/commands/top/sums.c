@@ -15,14 +15,15 @@ static const uint64_t LATE_NS = 2 * NSEC_PER_SEC;
 const struct top_tracker top_trackers[TOP_SOURCES] = {
 	{ "off_cpu", TOP_OF_OFF_CPU },	     { "gil_wait", TOP_OF_GIL_WAIT },
 	{ "gc_pause", TOP_OF_GC_PAUSE },     { "request", TOP_OF_REQUEST },
-	{ "loop_stall", TOP_OF_LOOP_STALL },
+	{ "loop_stall", TOP_OF_LOOP_STALL }, { "on_cpu", TOP_OF_ON_CPU },
 };
 
-enum top_source top_source_of(enum top_part part)
+static enum top_source source_of(const struct top_sums *sums, enum top_level level,
+				 enum top_part part)
 {
 	switch (part) {
 	case TOP_CPU:
-		return TOP_OF_HOST;
+		return sums->cpu_by_samples || level == TOP_LINES ? TOP_OF_ON_CPU : TOP_OF_HOST;
 	case TOP_GC:
 		return TOP_OF_GC_PAUSE;
 	case TOP_HELD:
@@ -30,6 +31,21 @@ enum top_source top_source_of(enum top_part part)
 	default:
 		return TOP_OF_OFF_CPU;
 	}
+}
+
+bool top_part_is_known(const struct top_sums *sums, const struct top_entry *e,
+		       const struct top_sum *sum, enum top_part part, unsigned int lacks,
+		       unsigned int of_process)
+{
+	enum top_source source = source_of(sums, e->level, part);
+
+	if ((part == TOP_GIL || part == TOP_HELD) && !(of_process & TOP_OF_GIL_WAIT))
+		return false;
+	if (source == TOP_OF_ON_CPU && !(of_process & TOP_OF_ON_CPU))
+		return false;
+	if (source == TOP_OF_HOST && !top_sum_knows_cpu(sum))
+		return false;
+	return !(lacks & source);
 }
 
 /* ---- rows ---- */
@@ -142,6 +158,18 @@ static void add_waits(struct top_sums *sums, const struct table *table, const vo
 	    (double)(off_ns - runq_ns) * weight);
 }
 
+/* Processes and threads have the kernel's CPU times, which are exact. */
+static void add_sample(struct top_sums *sums, const struct table *table, const void *row)
+{
+	struct places p = places_of(sums, table, row);
+	double ns = (double)uint_of(table, row, "duration_ns") * weight_of(table, row);
+
+	if (p.of[TOP_PROCESSES])
+		p.of[TOP_PROCESSES]->has_samples = true;
+	if (p.of[TOP_LINES])
+		p.of[TOP_LINES]->now.ns[TOP_CPU] += (uint64_t)ns;
+}
+
 static void add_held(struct top_sums *sums, const struct table *table, const void *row)
 {
 	struct top_entry *e = top_sums_of_tid(sums,
@@ -181,6 +209,8 @@ void top_sums_row(struct top_sums *sums, const struct table *table, const void *
 		add_waits(sums, table, row);
 	} else if (!strcmp(table->name, "ebpf_gil_wait_profile")) {
 		add_held(sums, table, row);
+	} else if (!strcmp(table->name, "ebpf_on_cpu")) {
+		add_sample(sums, table, row);
 	} else if (!strcmp(table->name, "ebpf_gc_pause")) {
 		p = places_of(sums, table, row);
 		add(&p, TOP_GC, (double)ns * weight_of(table, row));

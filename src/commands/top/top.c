@@ -60,20 +60,26 @@ static const struct option options[] = {
 };
 const struct option_table top_options = { options, ARRAY_SIZE(options) };
 
-static bool is_measured(uint32_t host_pid)
+/* See top_part_is_known(). A process whose GIL waits are measured can be sampled; so can others. */
+static unsigned int measured_of(uint32_t host_pid)
 {
+	const struct top_entry *e;
+	unsigned int of_process;
+
 	if (stored)
 		return top_stored_measured(host_pid);
+	e = top_entry_of_process(&sums, host_pid);
+	of_process = e && e->has_samples ? TOP_OF_ON_CPU : 0;
 	for (const struct watched *w = watched_first(); w; w = w->next) {
-		if (w->host_pid == host_pid)
-			return w->live;
+		if (w->host_pid == host_pid && w->live)
+			of_process |= TOP_OF_GIL_WAIT | TOP_OF_ON_CPU;
 	}
-	return false;
+	return of_process;
 }
 
 static struct top_view view(void)
 {
-	struct top_view of = { .sort = sort, .whole = once || stored, .measured = is_measured };
+	struct top_view of = { .sort = sort, .whole = once || stored, .measured = measured_of };
 
 	if (window_against.since_ns) {
 		of.before = &before;
@@ -180,7 +186,7 @@ static void print_windows(void)
 	char window[800];
 
 	measure_describe(stored, &measured, window, sizeof(window));
-	text_print_line(stdout, "%s; CPU times are not stored", window);
+	text_print_line(stdout, "%s; CPU times by samples", window);
 	if (!window_against.since_ns)
 		return;
 	window_time_text(json_object_get(stored, "against"), window, sizeof(window));
@@ -271,6 +277,7 @@ static int ask(struct why *why)
 	int err;
 
 	sums.pools = before.pools = !each_thread;
+	sums.cpu_by_samples = before.cpu_by_samples = true;
 	err = top_stored(measure_pids(), &sums, &before, &stored, why);
 	if (!err)
 		err = print(why);
@@ -289,10 +296,10 @@ static void print_usage(void)
 	     "                     [--until=AGO] [--service=NAME] [--host=NAME]\n"
 	     "                     [--against-since=AGO] [--json]\n\n"
 	     "Where the threads of the host's Python processes wait, each second: for the\n"
-	     "GIL, locks, the network, a CPU; collections; hidden time of requests, busy\n"
-	     "threads and requests not read yet; stalls of event loops. By process, thread or\n"
-	     "Python line. ? shows the keys.\n"
-	     "From a database: once, of a window of one host, without CPU times; sums of\n"
+	     "GIL, locks, the network, a CPU; CPU time, of lines by samples; collections;\n"
+	     "hidden time of requests, busy threads and requests not read yet; stalls of event\n"
+	     "loops. By process, thread or Python line. ? shows the keys.\n"
+	     "From a database: once, of a window of one host, all CPU times by samples; sums of\n"
 	     "waits belong to the window in which their interval ended. Compared with another\n"
 	     "window, the processes of a service, or else of a name, are one line, with the\n"
 	     "line of the window before below it.\n");
@@ -301,11 +308,13 @@ static void print_usage(void)
 int command_top(int argc, char **argv)
 {
 	/* sums instead of rows: this process receives little, independent of the load */
-	static const struct measure_default defaults[] = {
-		{ "off_cpu.min_duration_us", "1h" },	{ "off_cpu.profile_interval", "1" },
-		{ "off_cpu.profile_stack_us", "1000" }, { "gil_wait.min_duration_us", "1h" },
-		{ "gil_wait.profile_interval", "1" },	{ 0 }
-	};
+	static const struct measure_default defaults[] = { { "off_cpu.min_duration_us", "1h" },
+							   { "off_cpu.profile_interval", "1" },
+							   { "off_cpu.profile_stack_us", "1000" },
+							   { "gil_wait.min_duration_us", "1h" },
+							   { "gil_wait.profile_interval", "1" },
+							   { "on_cpu.hertz", "49" },
+							   { 0 } };
 	static const struct measure_command command = { .options = &top_options,
 							.compares = true,
 							.defaults = defaults,

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "base/util.h"
 
-enum { NAME_LEAST = 12, PID_WIDTH = 7 };
+enum { NAME_LEAST = 12, LINE_LEAST = 20, PID_WIDTH = 7 };
 
 enum what { PART, WAITS, HIDDEN, REQUESTS, BUSY, WAITING, LAG, THREADS };
 enum { IN_PROCESSES = 1, IN_THREADS = 2, IN_LINES = 4, IN_ALL = 7 };
@@ -30,7 +30,7 @@ static const struct view_column {
 	{ "QUE", 4, 1, IN_PROCESSES, WAITING, 0 },
 	{ "HID%", 5, 0, IN_PROCESSES, HIDDEN, 0 },
 	{ "WAIT%", 6, 1, IN_THREADS | IN_LINES, WAITS, 0 },
-	{ "CPU%", 5, 2, IN_PROCESSES | IN_THREADS, PART, TOP_CPU },
+	{ "CPU%", 5, 2, IN_ALL, PART, TOP_CPU },
 	{ "GIL%", 5, 0, IN_ALL, PART, TOP_GIL },
 	{ "HELD%", 6, 3, IN_THREADS, PART, TOP_HELD },
 	{ "GC%", 5, 3, IN_ALL, PART, TOP_GC },
@@ -144,7 +144,7 @@ size_t top_view_list(struct top_sums *sums, const struct top_view *view, struct 
 /* Sets which columns fit; returns the width left for the name. */
 static size_t fit(const struct top_view *view, size_t columns, bool shown[ARRAY_SIZE(columns_of)])
 {
-	size_t used = PID_WIDTH + 1;
+	size_t used = PID_WIDTH + 1, least = view->level == TOP_LINES ? LINE_LEAST : NAME_LEAST;
 
 	for (size_t i = 0; i < ARRAY_SIZE(columns_of); i++) {
 		shown[i] = columns_of[i].levels & (1U << view->level);
@@ -152,7 +152,7 @@ static size_t fit(const struct top_view *view, size_t columns, bool shown[ARRAY_
 	}
 	for (int keep = 9; keep > 0; keep--) {
 		for (size_t i = ARRAY_SIZE(columns_of); i-- > 0;) {
-			if (used + NAME_LEAST <= columns)
+			if (used + least <= columns)
 				return columns - used;
 			if (!shown[i] || columns_of[i].keep != keep)
 				continue;
@@ -203,16 +203,13 @@ static void put_number(FILE *out, size_t width, bool known, double value)
 }
 
 /* Whether the source of a column measured all the time. */
-static bool is_known(const struct view_column *c, const struct top_entry *e,
-		     const struct top_sum *sum, bool gil, unsigned int lacks)
+static bool is_known(const struct top_sums *sums, const struct view_column *c,
+		     const struct top_entry *e, const struct top_sum *sum, unsigned int lacks,
+		     unsigned int of_process)
 {
 	switch (c->what) {
 	case PART:
-		if ((c->part == TOP_GIL || c->part == TOP_HELD) && !gil)
-			return false;
-		if (c->part == TOP_CPU && !top_sum_knows_cpu(sum))
-			return false;
-		return !(lacks & top_source_of(c->part));
+		return top_part_is_known(sums, e, sum, c->part, lacks, of_process);
 	case WAITS:
 		return !(lacks & TOP_OF_OFF_CPU);
 	case HIDDEN:
@@ -227,12 +224,14 @@ static bool is_known(const struct view_column *c, const struct top_entry *e,
 	}
 }
 
-static void put_cell(FILE *out, const struct top_view *view, const struct view_column *c,
-		     const struct top_entry *e, uint64_t whole_ns, unsigned int lacks)
+static void put_cell(FILE *out, const struct top_sums *sums, const struct top_view *view,
+		     const struct view_column *c, const struct top_entry *e)
 {
 	const struct top_sum *sum = sum_of(view, e);
+	uint64_t whole_ns = view->whole ? sums->all_ns : sums->shown_ns;
+	unsigned int lacks = view->whole ? sums->all_lacks : sums->shown_lacks;
 
-	if (!is_known(c, e, sum, view->measured(e->host_pid), lacks)) {
+	if (!is_known(sums, c, e, sum, lacks, view->measured(e->host_pid))) {
 		put_number(out, c->width, false, 0);
 		return;
 	}
@@ -308,8 +307,6 @@ static void put_line(const struct top_sums *sums, const struct top_view *view,
 {
 	bool shown[ARRAY_SIZE(columns_of)];
 	size_t room = fit(view, columns, shown);
-	uint64_t whole_ns = view->whole ? sums->all_ns : sums->shown_ns;
-	unsigned int lacks = view->whole ? sums->all_lacks : sums->shown_lacks;
 	FILE *out = fmemopen(line, TOP_LINE_BYTES, "w");
 
 	line[0] = 0;
@@ -319,7 +316,7 @@ static void put_line(const struct top_sums *sums, const struct top_view *view,
 	put_name(out, name, room);
 	for (size_t i = 0; i < ARRAY_SIZE(columns_of); i++) {
 		if (shown[i])
-			put_cell(out, view, &columns_of[i], e, whole_ns, lacks);
+			put_cell(out, sums, view, &columns_of[i], e);
 	}
 	fclose(out);
 }

@@ -16,14 +16,14 @@ enum { TOP_SORT_WAITS, TOP_SORT_HIDDEN, TOP_SORT_REQUESTS, TOP_SORT_PARTS };
 
 struct top_view {
 	enum top_level level;
-	int sort;			     /* index into top_sort_names */
-	bool whole;			     /* of all the time, not of the last second */
-	bool with_idle;			     /* entries without time except idle */
-	bool (*measured)(uint32_t host_pid); /* whether GIL waits are */
+	int sort;				     /* index into top_sort_names */
+	bool whole;				     /* of all the time, not of the last second */
+	bool with_idle;				     /* entries without time except idle */
+	unsigned int (*measured)(uint32_t host_pid); /* of_process of top_part_is_known() */
 
 	/* Two windows: the sums before, sorted by what changed most; NULL: one window. */
 	struct top_sums *before;
-	bool (*measured_before)(uint32_t group);
+	unsigned int (*measured_before)(uint32_t group);
 	uint32_t (*processes)(uint32_t group), (*processes_before)(uint32_t group);
 };
 
