@@ -33,7 +33,7 @@ fingerprint() { printf '%s %s\n' "$sha512" "$(stat -c '%s %Y' "$library")"; }
 is_verified() { [ -f "$library" ] && [ -f "$verified" ] && [ "$(fingerprint)" = "$(cat "$verified")" ]; }
 
 is_verified && exit 0
-mkdir -p "$directory" || fail "cannot write $directory: run this as root, or name a directory and give --libchdb=DIRECTORY/libchdb.so"
+{ mkdir -p "$directory" && [ -w "$directory" ]; } || fail "cannot write $directory: run this as root, or name a directory and give --libchdb=DIRECTORY/libchdb.so"
 # two builds at once: the second waits and finds the library there
 exec 9>"$directory/.lock"
 flock 9

@@ -50,12 +50,12 @@ static int check_capabilities(struct why *why)
 	if (!have_capability(CAP_BPF))
 		return why_fail(why, EPERM,
 				"missing capability CAP_BPF (to load BPF programs): run "
-				"as root, or as deploy/systemd/underspan.service does");
+				"as root (sudo), or as the unit underspan.service does");
 	if (!have_capability(CAP_PERFMON))
 		return why_fail(
 			why, EPERM,
 			"missing capability CAP_PERFMON (to attach to tracepoints and "
-			"uprobes): run as root, or as deploy/systemd/underspan.service does");
+			"uprobes): run as root (sudo), or as the unit underspan.service does");
 	return 0;
 }
 
@@ -65,8 +65,8 @@ bool kernel_reads_processes(struct why *why)
 		return true;
 	why_fail(why, EPERM,
 		 "missing capability CAP_SYS_PTRACE (to read /proc and memory of other processes): "
-		 "processes with other users or more capabilities are not watched; run as root, or "
-		 "as deploy/systemd/underspan.service does");
+		 "processes with other users or more capabilities are not watched; run as root "
+		 "(sudo), or as the unit underspan.service does");
 	return false;
 }
 

@@ -130,13 +130,14 @@ static int begin_empty(const struct store_directory *d, const struct stat *st, b
 	return write_marker(d, why);
 }
 
-static int refuse(const struct store_directory *d, const char *entry, struct why *why)
+static int refuse(const struct store_directory *d, const char *entry, bool make, struct why *why)
 {
 	return why_fail(
 		why, EINVAL,
 		"%s is not an underspan store: the directory holds '%.60s', and no file %s of "
-		"the owner; nothing was changed. Name a new or empty directory",
-		d->path, entry, marker);
+		"the owner; nothing was changed. Name %s",
+		d->path, entry, marker,
+		make ? "a new or empty directory" : "the directory of a store");
 }
 
 /* Two engines, each with rows: the owner has to choose. */
@@ -168,7 +169,7 @@ static int check(const struct store_directory *d, bool make, struct why *why)
 	if (err == -ENOENT && store_is_old(d->fd, &st))
 		return store_rearrange(d, &st, why) ?: check(d, false, why);
 	if (err || strcmp(text, marker_text) != 0)
-		return refuse(d, entry, why);
+		return refuse(d, entry, make, why);
 	if (store_was_old_again(d->fd))
 		return refuse_old_again(d, why);
 	if (st.st_uid != geteuid())
@@ -229,7 +230,7 @@ int store_directory_check(const char *path, struct why *why)
 		if (err == -ENOENT && store_is_old(d.fd, &st))
 			err = 0;
 		else if (err || strcmp(text, marker_text) != 0)
-			err = refuse(&d, entry, why);
+			err = refuse(&d, entry, true, why);
 	}
 	store_directory_close(&d);
 	return err;

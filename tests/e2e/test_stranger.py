@@ -128,6 +128,7 @@ TYPED = [
     ("run --clickhouse=localhost:8123", USAGE, "such as http://127.0.0.1:8123"),
     ("run --clickhouse=http://a:1,,http://b:1", USAGE, "empty place in the list.*http://a:8123,http://b:8123"),
     ("run --store=/etc/passwd --check", USAGE, "needs a directory"),
+    ("requests --store=/etc", USAGE, "not an underspan store.*Name the directory of a store"),
     ("run --store=/etc --check", USAGE, "not an underspan store.*Name a new or empty directory"),
     ("run --store=/no/such/dir --check", USAGE, "make the directory above it first"),
     ("run --stdout --no-request.path", USAGE, "--request.path=false"),
@@ -236,6 +237,14 @@ def test_disks_that_take_nothing():
     for options, words in ("ro", "Read-only"), ("size=4k", "No space"):
         check_sentence(run_underspan("offcpu", "-p", str(os.getpid()), "-d1", "-o", "/mnt/x.html", prefix=[*ON_TMPFS, options], timeout=60),
                        FAILED, f"/mnt/x.html: cannot be written: {words}")
+
+
+def test_without_rights():
+    """The way out is one that a package has: no path of a source tree."""
+    for command in ["run", "--stdout"], ["offcpu", "-p", str(os.getpid())], ["top", "--once"]:
+        done = run_underspan(*command, prefix=[*NOBODY, "--inh-caps=-all", "--bounding-set=-all"])
+        check_sentence(done, FAILED, r"CAP_BPF .*run as root \(sudo\), or as the unit underspan.service does")
+        assert "deploy/" not in done.stderr
 
 
 def test_few_open_files():
