@@ -372,6 +372,8 @@ class Maker:
 
         for host, pid, age, live, reason in [("web-1", 4007, 25, 1, ""), ("web-1", 4007, 5, 0, "gone"), ("web-1", 5007, 20, 1, ""), ("web-2", 4007, 20, 1, "")]:
             yield word(host, pid, age * MINUTE, "gil_wait", live, reason)
+        for pid, live, reason in (4007, 1, ""), (5007, 0, "not readable"), (6000, 1, ""):  # 6000 has no word of gil_wait
+            yield word("web-1", pid, 22 * MINUTE, "on_cpu", live, reason)
 
     def otel_traces(self):
         for i in range(30):

@@ -299,6 +299,7 @@ def top(name, table, rank, of, *more):
 
 
 top("collections", "gc_pause", falling("gc_ns"), lambda rows: {"gc_ns": total(rows, "duration_ns")})
+top("samples", "on_cpu", falling("cpu_ns"), lambda rows: {"cpu_ns": total(rows, "duration_ns")})
 top("stalls", "loop_stall", falling("lag_ns"), lambda rows: {"lag_ns": most(rows, "duration_ns")})
 top("waits", "off_cpu_profile", falling("off_ns"), lambda rows: {
     "off_ns": total(rows, "off_ns"), "runq_ns": float(sum(min(r["runq_ns"], r["off_ns"]) * r["weight"] for r in rows))}, "cause", "idle")
@@ -336,7 +337,10 @@ def last_words(known, w, tracker):
 
 @question("top", by_columns("host_pid"))
 def measured(known, w):
-    return [{"host_pid": pid, "measured": r["live"]} for (_, pid, _), r in last_words(known, w, "gil_wait").items() if pid]
+    words = {tracker: last_words(known, w, tracker) for tracker in ("gil_wait", "on_cpu")}
+    live = {tracker: {process: r["live"] for process, r in of.items()} for tracker, of in words.items()}
+    return [{"host_pid": process[1], "gil": live["gil_wait"].get(process, 0), "cpu": live["on_cpu"].get(process, 0)}
+            for process in {**live["gil_wait"], **live["on_cpu"]} if process[1]]
 
 
 # ---- window, doctor ----
