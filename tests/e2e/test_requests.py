@@ -457,6 +457,8 @@ def test_live_without_an_answer(cleanup):
     cleanup.append(process)
     result = run_underspan("requests", "-p", str(process.pid), "-d", "2", timeout=60)
     check_sentence(result, FAILED, rf"process {process.pid} \(sleep\) runs no Python")
+    result = run_underspan("requests", "-p", str(os.getpid()), "-d", "0.4", timeout=60)
+    assert result.returncode == 0 and re.search(r"ended in 0\.\d s$", result.stdout, re.M), result
 
 
 def test_files_choose_alike():

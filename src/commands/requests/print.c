@@ -467,12 +467,14 @@ static void print_chosen(const json_t *report)
 
 void requests_print(const json_t *report, const struct request_question *q)
 {
+	double seconds = (report_number(report, "to_us") - report_number(report, "from_us")) / 1e6;
+
 	find_columns();
 	print_chosen(report);
 	printf("%.0f request%s (%.0f row%s) ended in ", report_number(report, "requests"),
 	       plural(report_number(report, "requests")), report_number(report, "rows"),
 	       plural(report_number(report, "rows")));
-	printf("%.0f s", (report_number(report, "to_us") - report_number(report, "from_us")) / 1e6);
+	printf("%.*f s", seconds < 10, seconds);
 	puts(report_number(report, "rows") ? "\n" : "");
 	if (!q->endpoints)
 		print_slowest(report, q);
