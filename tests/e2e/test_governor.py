@@ -275,7 +275,9 @@ def test_samples_of_cpu_time_are_taken_out_and_put_back(debian_python, native, s
     said = [line for line in agent.stderr.splitlines() if "governor: on_cpu costs" in line]
     assert said and not any("short events" in line for line in said), said  # samples have no duration
     gaps = outages(agent, "on_cpu")
-    check_health(agent, "on_cpu", gaps)
+    back = agent.stderr.count("governor: on_cpu is put back")
+    assert len(gaps) - back in (0, 1), (gaps, agent.stderr)  # the agent may stop while the tracker is out
+    check_health(agent, "on_cpu", gaps[:back])
     ends = {workload: [host.monotonic_ns(r["end_time"]) for r in agent.rows["ebpf_on_cpu"] if r["host_pid"] == workload.pid] for workload in (busy, again)}
     assert len(ends[busy]) > 100 and len(ends[again]) > 100, {w.pid: len(rows) for w, rows in ends.items()}
     assert not any(inside(end, end, gaps) for end in ends[busy]), gaps
