@@ -49,16 +49,17 @@ static bool is_file(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The script that fetches the library: the one that came with this program, so that it can be typed
- * as it is. */
+/*
+ * The script that fetches the library: the one that came with this program, so that it can be typed
+ * as it is.
+ */
 static const char *script(char buf[PATH_MAX])
 {
 	static const char *const beside[] = { "../share/underspan", "../deploy", "../../deploy" };
 	char directory[PATH_MAX], path[PATH_MAX + 32];
+	bool known = !program_directory(directory, sizeof(directory));
 
-	for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
-		if (program_directory(directory, sizeof(directory)))
-			break;
+	for (size_t i = 0; known && i < ARRAY_SIZE(beside); i++) {
 		snprintf(path, sizeof(path), "%s/%s/libchdb.sh", directory, beside[i]);
 		if (is_file(path) && realpath(path, buf))
 			return buf;
