@@ -151,9 +151,16 @@ bool top_sum_hidden_is_least(const struct top_sum *sum)
 	return false;
 }
 
+uint64_t top_part_ns(const struct top_sum *sum, enum top_part part)
+{
+	if (part == TOP_CPU && sum->cpu_lost && sum->sampled_ns > sum->ns[TOP_CPU])
+		return sum->sampled_ns;
+	return sum->ns[part];
+}
+
 bool top_sum_knows_cpu(const struct top_sum *sum)
 {
-	return sum->ns[TOP_CPU] > 0 || !sum->cpu_lost;
+	return top_part_ns(sum, TOP_CPU) > 0 || !sum->cpu_lost;
 }
 
 void top_sum_add(struct top_sum *to, const struct top_sum *from)
@@ -167,6 +174,7 @@ void top_sum_add(struct top_sum *to, const struct top_sum *from)
 	to->requests += from->requests;
 	to->hidden_ns += from->hidden_ns;
 	to->cpu_lost |= from->cpu_lost;
+	to->sampled_ns += from->sampled_ns;
 	to->lag_ns = from->lag_ns > to->lag_ns ? from->lag_ns : to->lag_ns;
 }
 

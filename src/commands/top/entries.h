@@ -40,6 +40,7 @@ struct top_sum {
 	uint64_t lag_ns;		  /* the longest stall of an event loop; 0: none */
 	bool cpu_lost; /* a thread or process ended: its CPU time since the last reading is missing
 			*/
+	uint64_t sampled_ns; /* CPU time by samples, beside the kernel's */
 };
 
 /* A process, the threads of a name (or pool), or a line, of a process. */
@@ -91,7 +92,10 @@ void top_sum_add_part(struct top_sum *sum, int part, bool known, double ns, bool
 /* The requests lacked hidden parts: hidden_ns is a least value. */
 bool top_sum_hidden_is_least(const struct top_sum *sum);
 
-/* Whether some of the CPU time was read, or nothing of it is missing. */
+/* CPU time that the kernel did not tell until a thread's end is that of the samples. */
+uint64_t top_part_ns(const struct top_sum *sum, enum top_part part);
+
+/* Whether some of the CPU time was read or sampled, or nothing of it is missing. */
 bool top_sum_knows_cpu(const struct top_sum *sum);
 
 /* The process's entry, with the CPU times of its threads from now on. NULL: no place. */

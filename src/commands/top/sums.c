@@ -158,16 +158,20 @@ static void add_waits(struct top_sums *sums, const struct table *table, const vo
 	    (double)(off_ns - runq_ns) * weight);
 }
 
-/* Processes and threads have the kernel's CPU times, which are exact. */
+/* Processes and threads have the kernel's CPU times, which are exact until they end. */
 static void add_sample(struct top_sums *sums, const struct table *table, const void *row)
 {
 	struct places p = places_of(sums, table, row);
-	double ns = (double)uint_of(table, row, "duration_ns") * weight_of(table, row);
+	uint64_t ns = (uint64_t)((double)uint_of(table, row, "duration_ns") * weight_of(table, row));
 
 	if (p.of[TOP_PROCESSES])
 		p.of[TOP_PROCESSES]->has_samples = true;
 	if (p.of[TOP_LINES])
-		p.of[TOP_LINES]->now.ns[TOP_CPU] += (uint64_t)ns;
+		p.of[TOP_LINES]->now.ns[TOP_CPU] += ns;
+	for (int level = TOP_PROCESSES; level <= TOP_THREADS; level++) {
+		if (p.of[level])
+			p.of[level]->now.sampled_ns += ns;
+	}
 }
 
 static void add_held(struct top_sums *sums, const struct table *table, const void *row)

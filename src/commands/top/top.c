@@ -299,10 +299,10 @@ static void print_usage(void)
 	     "GIL, locks, the network, a CPU; CPU time, of lines by samples; collections;\n"
 	     "hidden time of requests, busy threads and requests not read yet; stalls of event\n"
 	     "loops. By process, thread or Python line. ? shows the keys.\n"
-	     "From a database: once, of a window of one host, all CPU times by samples; sums of\n"
-	     "waits belong to the window in which their interval ended. Compared with another\n"
-	     "window, the processes of a service, or else of a name, are one line, with the\n"
-	     "line of the window before below it.\n");
+	     "From a database: once, of a window of one host, all CPU times by samples;\n"
+	     "sums of waits belong to the window in which their interval ended. Compared\n"
+	     "with another window, the processes of a service, or else of a name, are one\n"
+	     "line, with the line of the window before below it.\n");
 }
 
 int command_top(int argc, char **argv)

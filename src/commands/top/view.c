@@ -77,7 +77,8 @@ static double order_in(const struct top_sum *sum)
 	case TOP_SORT_REQUESTS:
 		return sum->requests;
 	default:
-		return (double)sum->ns[sorted_view->sort - TOP_SORT_PARTS];
+		return (double)top_part_ns(sum,
+					   (enum top_part)(sorted_view->sort - TOP_SORT_PARTS));
 	}
 }
 
@@ -118,7 +119,7 @@ static bool is_shown(const struct top_view *view, const struct top_entry *e,
 		return false;
 	if (e->earlier && is_shown(view, e->earlier, &e->earlier->all))
 		return true;
-	return view->with_idle || top_waits_ns(sum) + sum->ns[TOP_CPU] + sum->ns[TOP_GC] > 0 ||
+	return view->with_idle || top_waits_ns(sum) + top_part_ns(sum, TOP_CPU) + sum->ns[TOP_GC] > 0 ||
 	       sum->requests > 0 || sum->lag_ns || sum->ns[TOP_HELD] || e->level == TOP_PROCESSES;
 }
 
@@ -237,7 +238,7 @@ static void put_cell(FILE *out, const struct top_sums *sums, const struct top_vi
 	}
 	switch (c->what) {
 	case PART:
-		put_share(out, c->width, (double)sum->ns[c->part], whole_ns);
+		put_share(out, c->width, (double)top_part_ns(sum, c->part), whole_ns);
 		break;
 	case WAITS:
 		put_share(out, c->width, (double)top_waits_ns(sum), whole_ns);
