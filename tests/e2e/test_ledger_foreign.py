@@ -43,7 +43,7 @@ def answered(s):
 def test_a_proxys_head_before_the_first_request(name, start_agent, cleanup, debian_python):
     """In one read with the request or in its own; then a second request. A head that no request follows is counted."""
     server = start(cleanup, debian_python, name)
-    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
     heads = [text for key, text in HEADS.items() if name == "proxied" or not key.startswith("v2") and key != "unknown"]
 
     def is_known():
