@@ -15,10 +15,12 @@ static json_t *shares_of(const struct top_sums *sums, const struct top_entry *e,
 
 		if (e->level != TOP_THREADS && part == TOP_HELD)
 			continue;
-		json_object_set_new(shares, top_part_names[part],
-				    known && sums->all_ns
-					    ? json_real((double)top_part_ns(&e->all, (enum top_part)part) / (double)sums->all_ns)
-					    : json_null());
+		json_object_set_new(
+			shares, top_part_names[part],
+			known && sums->all_ns
+				? json_real((double)top_part_ns(&e->all, (enum top_part)part) /
+					    (double)sums->all_ns)
+				: json_null());
 	}
 	return shares;
 }

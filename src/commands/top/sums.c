@@ -162,7 +162,8 @@ static void add_waits(struct top_sums *sums, const struct table *table, const vo
 static void add_sample(struct top_sums *sums, const struct table *table, const void *row)
 {
 	struct places p = places_of(sums, table, row);
-	uint64_t ns = (uint64_t)((double)uint_of(table, row, "duration_ns") * weight_of(table, row));
+	uint64_t ns = (uint64_t)((double)uint_of(table, row, "duration_ns") *
+				 weight_of(table, row));
 
 	if (p.of[TOP_PROCESSES])
 		p.of[TOP_PROCESSES]->has_samples = true;

@@ -119,7 +119,8 @@ static bool is_shown(const struct top_view *view, const struct top_entry *e,
 		return false;
 	if (e->earlier && is_shown(view, e->earlier, &e->earlier->all))
 		return true;
-	return view->with_idle || top_waits_ns(sum) + top_part_ns(sum, TOP_CPU) + sum->ns[TOP_GC] > 0 ||
+	return view->with_idle ||
+	       top_waits_ns(sum) + top_part_ns(sum, TOP_CPU) + sum->ns[TOP_GC] > 0 ||
 	       sum->requests > 0 || sum->lag_ns || sum->ns[TOP_HELD] || e->level == TOP_PROCESSES;
 }
 
