@@ -72,8 +72,8 @@ def until_attached(pid):
         time.sleep(0.1)
 
 
-def test_once_is_what_the_threads_did(cleanup):
-    process = program(cleanup)
+def measured(cleanup, process):
+    """What the program tells of its work, what `top` reports of that time, and the process in it."""
     top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "--threads", "-d0", f"-p{process.pid}"], stdout=subprocess.PIPE, text=True)
     cleanup.append(top)
     until_attached(top.pid)
@@ -83,6 +83,12 @@ def test_once_is_what_the_threads_did(cleanup):
     top.send_signal(signal.SIGINT)
     report = json.loads(top.communicate(timeout=30)[0])
     [found] = report["processes"]
+    return told, report, found
+
+
+def test_once_is_what_the_threads_did(cleanup):
+    process = program(cleanup)
+    told, report, found = measured(cleanup, process)
     assert (found["host_pid"], found["gil_measured"], found["busy_max"], report["left_out"]) == (process.pid, True, None, 0)
     threads = {t["name"]: {part: (share or 0) * report["duration_s"] * 1e9 for part, share in t["shares"].items()} for t in found["threads"]}
     for name in "napper-0", "napper-1", "napper-2":
@@ -150,15 +156,8 @@ def test_waits_for_locks_by_thread_and_line(cleanup, python):
     """Waits of 0.3 to 50 ms, of pairs that wake one another at the same moment. A wait for a lock is as long as until the release, and at
     most until the waiter runs again."""
     process = program(cleanup, LOCKS, python=str(python.path))
-    top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "--threads", "-d0", f"-p{process.pid}"], stdout=subprocess.PIPE, text=True)
-    cleanup.append(top)
-    until_attached(top.pid)
-    print(file=process.stdin, flush=True)
-    told = {name: [ns / 1e6 for ns in both] for name, both in json.loads(process.stdout.readline()).items()}
-    time.sleep(1)
-    top.send_signal(signal.SIGINT)
-    report = json.loads(top.communicate(timeout=30)[0])
-    [found] = report["processes"]
+    told, report, found = measured(cleanup, process)
+    told = {name: [ns / 1e6 for ns in both] for name, both in told.items()}
     threads, lines = ({e[key].split(" (")[0]: {part: (share or 0) * report["duration_s"] * 1e3 for part, share in e["shares"].items()} for e in found[of]}
                       for of, key in (("threads", "name"), ("lines", "line")))
     assert set(told) == {"waiter_long", "waiter_short", "gives_up", *(f"convoy_{i}" for i in range(4))}
@@ -228,15 +227,7 @@ def check_computed(process, duration_s, told, hertz, exact):
 def test_lines_that_compute(cleanup):
     """By samples, a thread's by the kernel: Python code, and C code without the GIL at its Python line."""
     process = program(cleanup, COMPUTES)
-    top = subprocess.Popen([UNDERSPAN, "top", "--once", "--json", "--threads", "-d0", f"-p{process.pid}"], stdout=subprocess.PIPE, text=True)
-    cleanup.append(top)
-    until_attached(top.pid)
-    print(file=process.stdin, flush=True)
-    told = json.loads(process.stdout.readline())
-    time.sleep(1)
-    top.send_signal(signal.SIGINT)
-    report = json.loads(top.communicate(timeout=30)[0])
-    [found] = report["processes"]
+    told, report, found = measured(cleanup, process)
     assert "on_cpu" not in report["not_measured"]
     check_computed(found, report["duration_s"], told, 49, exact=True)
 
