@@ -42,9 +42,9 @@ CREATE TABLE IF NOT EXISTS ebpf_agent
     retries UInt64 CODEC(ZSTD),
     columns_left_out UInt64 CODEC(ZSTD),
     bytes_sent UInt64 CODEC(ZSTD),
-    bpf_ns UInt64 CODEC(ZSTD),
-    bpf_hits UInt64 CODEC(ZSTD),
-    agent_ns UInt64 CODEC(ZSTD),
+    bpf_ns Nullable(UInt64) CODEC(ZSTD),
+    bpf_hits Nullable(UInt64) CODEC(ZSTD),
+    agent_ns Nullable(UInt64) CODEC(ZSTD),
     sampling_level UInt64 CODEC(ZSTD),
     skip_shift UInt64 CODEC(ZSTD)
 )

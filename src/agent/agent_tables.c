@@ -8,12 +8,20 @@
 #define HEALTH_STRING(m)   COLUMN(COLUMN_STRING, struct probe_health_row, m, #m, LOW_STRING)
 #define HEALTH(kind, m, t) COLUMN(kind, struct probe_health_row, m, #m, t)
 
+#define AGENT_COUNT(m)	      COLUMN(COLUMN_U64, struct agent_row, counts.m, #m, "UInt64")
+#define COLUMN_OF_COUNT_PLAIN AGENT_COUNT
+#define COLUMN_OF_COUNT_LOSS  AGENT_COUNT
+#define COLUMN_OF_COUNT_LACK  AGENT_COUNT
+#define COLUMN_OF_COUNT_GAUGE AGENT_COUNT
+#define COLUMN_OF_COUNT_COST(m)                                                                    \
+	COLUMN(COLUMN_MAYBE_U64, struct agent_row, m, #m, "Nullable(UInt64)")
+
 static const struct column agent_columns[] = { AGENT_STRING(host),
 					       AGENT_STRING(version),
 					       AGENT_STRING(tracker),
 					       AGENT_TIME(start_ns, "start_time"),
 					       AGENT_TIME(end_ns, "end_time"),
-#define X(name, kind, what) COLUMN(COLUMN_U64, struct agent_row, counts.name, #name, "UInt64"),
+#define X(name, kind, what) COLUMN_OF_##kind(name),
 					       AGENT_COUNTS(X)
 #undef X
 };

@@ -17,6 +17,7 @@ struct agent_row {
 	const char *tracker;	   /* or another subject, see counts.h */
 	uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC */
 	struct agent_counts counts;
+	struct column_maybe_u64 bpf_ns, bpf_hits, agent_ns; /* in the place of those of counts */
 };
 
 struct probe_health_row {

@@ -22,6 +22,7 @@ enum agent_count_kind {
 	COUNT_LOSS,  /* events or rows that will never reach the database */
 	COUNT_LACK,  /* rows delivered without a name */
 	COUNT_GAUGE, /* current value; other counters grow since the start */
+	COUNT_COST,  /* subjects_measure() says of which subjects; otherwise NULL in the row */
 };
 
 /* X(name, kind, description) */
@@ -55,9 +56,9 @@ enum agent_count_kind {
 	X(retries, COUNT_PLAIN, "batches retried")                                                 \
 	X(columns_left_out, COUNT_GAUGE, "columns missing in the database's table")                \
 	X(bytes_sent, COUNT_PLAIN, "bytes of acknowledged batches")                                \
-	X(bpf_ns, COUNT_PLAIN, "run time of BPF programs, estimated from samples")                 \
-	X(bpf_hits, COUNT_PLAIN, "runs of BPF programs, estimated from samples")                   \
-	X(agent_ns, COUNT_PLAIN, "CPU time of the agent")                                          \
+	X(bpf_ns, COUNT_COST, "run time of BPF programs, estimated from samples")                  \
+	X(bpf_hits, COUNT_COST, "runs of BPF programs, estimated from samples")                    \
+	X(agent_ns, COUNT_COST, "CPU time of the agent")                                           \
 	X(sampling_level, COUNT_GAUGE, "events below 1 ms << level are sampled; 0: all are kept")  \
 	X(skip_shift, COUNT_GAUGE, "sampled: one event in 1 << shift is kept")
 

@@ -32,6 +32,14 @@ void report_start(struct report *report, struct tracker_set *set, const struct r
 
 /* ---- counts ---- */
 
+static struct column_maybe_u64 cost_of(const struct report *report, size_t index, const char *count,
+				       uint64_t value)
+{
+	return (struct column_maybe_u64){
+		.known = subjects_measure(&report->subjects, index, count), .value = value
+	};
+}
+
 static void report_subject(struct report *report, size_t index, uint64_t now_ns)
 {
 	struct agent_counts now;
@@ -44,6 +52,9 @@ static void report_subject(struct report *report, size_t index, uint64_t now_ns)
 	subjects_read(&report->subjects, index, &now);
 	agent_counts_since(&now, &report->last[index], &row.counts);
 	report->last[index] = now;
+	row.bpf_ns = cost_of(report, index, "bpf_ns", row.counts.bpf_ns);
+	row.bpf_hits = cost_of(report, index, "bpf_hits", row.counts.bpf_hits);
+	row.agent_ns = cost_of(report, index, "agent_ns", row.counts.agent_ns);
 	pipeline_add(report->pipeline, report->agent_table, &row);
 }
 

@@ -20,6 +20,7 @@ from store_fixture import Store, sql_text
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = 9
 LIMIT = 0.02  # of all CPUs
+COSTS = ("bpf_ns", "bpf_hits", "agent_ns")
 
 
 def cpu_seconds(pid):
@@ -109,7 +110,9 @@ def test_a_storm(debian_python, start_agent, start_workload, tmp_path):
     assert "governor: off_cpu costs" in agent.stderr and not re.search(r"one in 1\b", agent.stderr)
     first, last = share(at[0], at[1]), share(at[2], at[3])
     assert last < max(first / 2, 2 * LIMIT * os.cpu_count()), (at, agent.stderr)
-    assert found["off_cpu"]["bpf_ns"] > 0 and found["off_cpu"]["bpf_hits"] > truth["slept"]
+    assert found["off_cpu"]["bpf_ns"] > 0 and found["off_cpu"]["bpf_hits"] > truth["slept"] and found["off_cpu"]["agent_ns"] > 0
+    # nothing is measured of what is no tracker
+    assert all(r[c] is None for r in agent.rows["ebpf_agent"] if r["tracker"] == "agent" for c in COSTS)
 
 
 def test_without_a_storm_every_event_is_a_row(debian_python, start_agent, start_workload):
@@ -123,6 +126,15 @@ def test_without_a_storm_every_event_is_a_row(debian_python, start_agent, start_
     found = counts.check(agent)
     assert not any(c["sampled"] for c in found.values()), found
     assert all(r["weight"] == 1 for r in agent.rows["ebpf_gc_pause"])
+
+
+def test_a_cost_that_is_not_measured_is_not_0(start_agent):
+    """Without the governor, which measures."""
+    agent = start_agent("--trackers=gc_pause,off_cpu")
+    agent.stop()
+    rows = agent.rows["ebpf_agent"]
+    assert {r["tracker"] for r in rows} >= {"gc_pause", "off_cpu"}
+    assert all(r[c] is None for r in rows for c in COSTS), rows
 
 
 @pytest.mark.sole
