@@ -150,12 +150,9 @@ static __always_inline bool request_is_uwsgi(const char b[REQUEST_START_BYTES], 
 }
 
 /* A record of TLS: a handshake, or on an old connection any other. */
-static __always_inline bool request_is_tls(__u64 base, __u32 n)
+static __always_inline bool request_is_tls(const char b[REQUEST_START_BYTES], __u32 n)
 {
-	__u8 b[3] = {};
-
-	return n >= sizeof(b) && !bpf_probe_read_user(b, sizeof(b), (void *)base) && b[0] >= 0x14 &&
-	       b[0] <= 0x17 && b[1] == 3 && b[2] <= 4;
+	return n >= 3 && b[0] >= 0x14 && b[0] <= 0x17 && b[1] == 3 && (__u8)b[2] <= 4;
 }
 
 /*

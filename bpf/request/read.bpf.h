@@ -319,7 +319,7 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	conn = request_connection_of(key);
 	if (!conn && !bpf_map_lookup_elem(&request_arrivals, &key)) {
 		/* perhaps a client's connection: take only bytes that are surely a request */
-		if (request_is_tls(base, got))
+		if (request_is_tls(b, got))
 			request_tls_seen(key);
 		return request_has_lengths && request_method_may_follow(b, got) ? START_CUT
 										: START_NONE;
@@ -334,13 +334,14 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	if (skip == got)
 		return START_BLANK;
 	start = request_start_of(key, base + skip, got - skip);
-	if (start == START_REQUEST) {
+	if (skip)
 		bpf_probe_read_user(b, sizeof(b), (void *)(base + skip));
+	if (start == START_REQUEST) {
 		method = request_method_of(b) ?: REQUEST_METHOD_other;
 	} else if (start != START_CUT && !(conn && conn->worker)) {
 		if (conn)
 			conn->begin.at_ns = 0; /* an answer is not the last request's */
-		if (start == START_NONE && request_is_tls(base + skip, got - skip))
+		if (start == START_NONE && request_is_tls(b, got - skip))
 			start = START_TLS;
 		request_not_begun(key, start);
 	}
