@@ -20,6 +20,7 @@ class Slice:
     end: int
     depth: int
     notes: dict = field(default_factory=dict)
+    instant: bool = False
 
     @property
     def ns(self):
@@ -89,11 +90,13 @@ class Trace:
             if event["type"][0] == "TYPE_SLICE_END":
                 stack.pop().end = at
                 continue
-            assert event["type"][0] == "TYPE_SLICE_BEGIN"
+            kind = event["type"][0]
+            assert kind in ("TYPE_SLICE_BEGIN", "TYPE_INSTANT")
             notes = {n["name"][0]: n["string_value"][0] if "string_value" in n else float((n.get("uint_value") or n["double_value"])[0])
                      for n in event.get("debug_annotations", [])}
-            stack.append(Slice(*self.tracks[int(event["track_uuid"][0])], event["name"][0], at, at, len(stack), notes))
-            self.slices.append(stack[-1])
+            self.slices.append(Slice(*self.tracks[int(event["track_uuid"][0])], event["name"][0], at, at, len(stack), notes, kind == "TYPE_INSTANT"))
+            if kind == "TYPE_SLICE_BEGIN":
+                stack.append(self.slices[-1])
         assert not any(stacks.values())
 
     def of(self, track, process=None):

@@ -266,6 +266,7 @@ timeline("handoff", "queue pickup client_wait_ns handoff_ns main_thread_name", P
 timeline("loop_stall", "loop cpu_ns runq_ns gil_ns lock_ns net_ns disk_ns sleep_ns other_ns waiting", PY)
 timeline("off_cpu", "runq_ns state cause idle syscall waker_host_tid waker_comm waker_thread_name",
          [*PY, ("kernel_frames", "kernel_stack"), ("user_frames", "user_stack")], rank=lambda row: [row["idle"], -row["duration_ns"], row["start_us"], row["host_tid"]])
+timeline("on_cpu", "cpu", PY, rank=lambda row: [((row["start_us"] + row["duration_ns"] // 1000) * 2654435761 + row["host_tid"]) % 2**32, row["start_us"], row["host_tid"]])
 timeline("request", "trace_id span_id method path status model outcome server_port busy_threads queue_depth " + " ".join(f"{part}_ns" for part in PARTS),
          request_id=lambda r: str(r["request_id"]))
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,7 +44,7 @@ class Timeline(Answers):
 @pytest.fixture
 def ask(shared, tmp_path):
     ask = Timeline(shared, tmp_path)
-    ask.agent(-10_000, 300, trackers=["off_cpu", "gil_wait", "gc_pause", "handoff", "loop_stall", "request"])
+    ask.agent(-10_000, 300, trackers=["off_cpu", "gil_wait", "gc_pause", "handoff", "loop_stall", "request", "on_cpu"])
     return ask
 
 
@@ -85,6 +86,48 @@ def test_threads(ask):
     assert abs(window.ns / 1e9 - 7200) < 1 and trace.clock_ns == {1: window.begin, 6: window.begin}
 
 
+@stored
+def test_samples(ask):
+    """Of the moment of the clock, between the slices of the thread that was on a CPU; hostile names are text. A thread with samples only has a track."""
+    ask.thread("loop_stall", 50, 200, loop="asyncio")
+    ask.thread("off_cpu", 100, 30, cause="net")
+    for end in 90, 140:
+        ask.thread("on_cpu", end - 52, 52, cpu=3, py_stack=["spin (/srv/app.py:9)", "run (/srv/app.py:1)"])
+    ask.thread("on_cpu", 210, 52, weight=2)
+    ask.thread("on_cpu", 0, 52, tid=9, name="other", py_stack=[EVIL + " (/srv/app.py:40)"])
+    trace = ask.trace(WINDOW)
+    assert [(s.name, s.depth, s.instant, *at(ask, s)) for s in trace.of("worker")] == [
+        ("event loop stalled", 0, False, 50, 200), ("on a CPU: spin (/srv/app.py:9)", 1, True, 90, 0), ("off the CPU: net", 1, False, 100, 30),
+        ("on a CPU: spin (/srv/app.py:9)", 1, True, 140, 0), ("on a CPU", 0, True, 262, 0)]
+    _, spin, _, _, native = trace.of("worker")
+    assert spin.notes == {"CPU": 3, "Python stack": "spin (/srv/app.py:9) < run (/srv/app.py:1)", "CPU time by the clock, ms": 52}
+    assert native.notes == {"CPU": 0, "CPU time by the clock, ms": 52, "stands for": 2}
+    [other] = trace.of("other")
+    assert other.name.startswith("on a CPU: n") and "<script>alert(1)" in other.name and other.name.isprintable()
+
+
+@stored
+def test_more_samples_than_a_file_holds(ask):
+    """All of the slowest requests, and an even choice of the others: by thread and over time as they were."""
+    most, rows, slow = 40_000, 60_000, 50
+    ask.request(100, {"cpu": 100}, request_id=1, host_pid=107, host_tid=108)
+    for tid, name, n, of_begin in (5, "rare", rows // 4, "number * 40000"), (6, "frequent", rows // 4 * 3, "intDiv(number * 40000, 3)"), (8, "worker", slow, "100000 + number * 1900"):
+        ask.store.ask(f"""INSERT INTO ebpf_on_cpu (host, pid, tid, host_pid, host_tid, comm, thread_name, start_time, end_time, duration_ns)
+            SELECT 'h1', 7, {tid}, 107, 100 + {tid}, 'gunicorn', '{name}', e - toIntervalMicrosecond(1000), fromUnixTimestamp64Micro({ask.us(0)} + {of_begin}, 'UTC') AS e, 1000000
+            FROM numbers({n})""")
+    trace = ask.trace(WINDOW, said=".*only .*")
+    notes = trace.of("underspan")[0].notes.values()
+    left = rows + slow - most
+    assert f"samples of CPU time: only {most} of {rows + slow} rows, those of the slowest requests and an even choice of the others; left out: {left} rows, {left / 1000:.3f} s together" in notes, notes
+    assert len(trace.of("worker")) == slow and len(trace.of("rare")) + len(trace.of("frequent")) == most - slow
+    for name, n in ("rare", rows // 4), ("frequent", rows // 4 * 3):
+        tenths = [0] * 10
+        for s in trace.of(name):
+            tenths[int(at(ask, s)[0] / 60_000)] += 1
+        expected = n * (most - slow) / rows / 10
+        assert all(0.9 * expected < count < 1.1 * expected for count in tenths), (name, expected, tenths)
+
+
 @pytest.fixture(scope="module")
 def browser():
     browser = Browser()
@@ -102,6 +145,7 @@ def test_as_a_page(ask, browser):
     ask.thread("loop_stall", 300, 90, tid=9, name="spinner", py_stack=["export (/srv/app.py:30)"])
     ask.thread("off_cpu", 400, 7, tid=10, name=EVIL, cause="net", py_stack=[EVIL + " (/srv/app.py:40)"])
     ask.thread("off_cpu", 500, 5_000, tid=11, name="sleeper", cause="lock", idle=1)
+    ask.thread("on_cpu", 138, 52, tid=9, name="spinner", py_stack=["spin (/srv/app.py:9)"])
     ask.path = ask.path.with_name("x.html")
     done = ask.command("timeline", "-o", str(ask.path), WINDOW)
     assert (done.returncode, done.stderr) == (0, ""), done
@@ -128,6 +172,11 @@ def test_as_a_page(ask, browser):
     queue, accepted, thread = colours(0, 30, 5, 120)
     assert (accepted, queue, thread) == ([0xb3, 0x26, 0x1e], [0xe8, 0x59, 0x0c], [0x2b, 0x8a, 0x3e])
     assert colours(4, 120, 170, 250) == [[0x5f, 0x3d, 0xc4], [0xd9, 0x48, 0x0f], [0, 0, 0]]  # the GIL, the collection, nothing
+    computes = [0x2b, 0x8a, 0x3e]
+    assert sum(colour == computes for colour in colours(3, *(186 + i / 4 for i in range(33)))) in range(1, 4)  # a mark at 190 ms
+    browser.all(".lane canvas")[3].send_keys(Keys.ARROW_RIGHT)
+    assert browser.one(".timeline .status").text == f"spinner (109): on a CPU: spin (/srv/app.py:9), at {moment}.190"
+    assert not any("on a CPU" in what for what in rows)
     browser.all(".lane canvas")[4].send_keys(Keys.ARROW_RIGHT)
     assert browser.one(".timeline .status").text.startswith("worker (108): waits for the GIL, held by spinner 30.000 ms")
     [link] = [b for b in browser.all("button.link") if b.text.startswith("event loop stalled")]
@@ -153,6 +202,26 @@ def test_a_page_stays_small(ask):
     left, seconds = re.match(r"(\d+) shorter events, ([\d.]+) s together, are left out", said).groups()
     assert len(events) + int(left) == 20_000 and len(events) > 500
     assert min(e[1] for e in events) == (int(left) + 1) * 1000 and float(seconds) == pytest.approx(sum(range(1, int(left) + 1)) / 1e6, abs=0.001)
+
+
+@stored
+def test_samples_of_a_page(ask):
+    """They have room beside a flood of waits, and what has none is counted apart."""
+    waits, samples = 20_000, 8_000
+    for table, n, tid, more in ("off_cpu", waits, 8, "repeat('<', 100)"), ("on_cpu", samples, 9, "''"):
+        ask.store.ask(f"INSERT INTO ebpf_{table} (host, pid, tid, host_pid, host_tid, comm, thread_name, start_time, end_time, duration_ns, py_stack) "
+                      f"SELECT 'h1', 7, {tid}, 107, 100 + {tid}, 'python3', 'worker', fromUnixTimestamp64Micro({T0} + number * 10), fromUnixTimestamp64Micro({T0} + number * 10 + 9), "
+                      f"9000, [concat({more}, toString(number % 4000), ' (/srv/app.py:1)')] FROM numbers({n})")
+    ask.path = ask.path.with_name("x.html")
+    done = ask.command("timeline", "-o", str(ask.path), WINDOW)
+    assert done.returncode == 0 and ask.path.stat().st_size < 2_000_000, done
+    body = json.loads(re.search(r'id="data">(.*?)</script>', ask.path.read_text(), re.S)[1])["body"]
+    drawn = {lane["host_tid"]: len(lane["events"]) for lane in body["window"]["lanes"]}
+    assert drawn[109] > 1000, drawn
+    said = " ".join(body["window"]["notes"])
+    for tid, n, what in (108, waits, "shorter events"), (109, samples, "samples of CPU time"):
+        left = n - drawn[tid]
+        assert left > 0 and f"{left} {what}, {left * 9e-6:.3f} s together, are left out" in said, (said, drawn)
 
 
 @stored
@@ -225,7 +294,7 @@ def test_more_rows_than_a_file_holds(ask):
 @stored
 def test_two_windows(ask):
     """The window before lies at the same place of the time axis, its processes apart; threads of the same ids are not mixed."""
-    ask.agent(-600_000, 100, trackers=["off_cpu", "gil_wait", "gc_pause", "handoff", "loop_stall", "request"])
+    ask.agent(-600_000, 100, trackers=["off_cpu", "gil_wait", "gc_pause", "handoff", "loop_stall", "request", "on_cpu"])
     ask.thread("off_cpu", 50, 5, cause="lock")
     for begin, ms in (-559_000, 7), (-558_000, 9):
         ask.thread("off_cpu", begin, ms, cause="net")
@@ -274,7 +343,7 @@ def test_not_measured(ask, shared, tmp_path):
     ask.thread("gc_pause", 0, 5, generation=1)
     [window] = ask.trace(WINDOW, said=".*").of("underspan")
     assert sorted(window.notes.values()) == sorted(f"not measured: {what}" for what in (
-        "requests", "hand-offs", "waits for the GIL", "stalls of event loops", "waits off the CPU"))
+        "requests", "hand-offs", "waits for the GIL", "stalls of event loops", "waits off the CPU", "samples of CPU time"))
 
 
 @stored
@@ -327,8 +396,13 @@ input()
 """
 
 
+def cpu_ns(pid):
+    """CPU time of each thread, as the kernel counts it."""
+    return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
 def test_live(tmp_path, cleanup):
-    """Collections lie where the program says, to 2 ms; a napper sleeps 50 ms; the spinners hold the GIL while others wait."""
+    """Collections lie where the program says, to 2 ms; a napper sleeps 50 ms; the spinners hold the GIL while others wait, and have the samples."""
     process = subprocess.Popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     cleanup.append(process)
     process.stdout.readline()
@@ -336,9 +410,12 @@ def test_live(tmp_path, cleanup):
     command = subprocess.Popen([UNDERSPAN, "timeline", f"-p{process.pid}", "-d10", "-o", path], stderr=subprocess.PIPE, text=True)
     cleanup.append(command)
     until_attached(command.pid)
+    cpu, begin = cpu_ns(process.pid), time.monotonic_ns()
     process.stdin.write("\n")
     process.stdin.flush()
     truth, told = json.loads(process.stdout.readline())
+    time.sleep(5)
+    share = {tid: (ns - cpu[tid]) / (time.monotonic_ns() - begin) for tid, ns in cpu_ns(process.pid).items()}
     assert command.wait(60) == 0, command.stderr.read()
     trace = Trace(path.read_bytes())
     assert list(trace.processes) == [process.pid] and {"MainThread", "napper", "spinner", "rival"} <= set(trace.threads.values())
@@ -359,4 +436,12 @@ def test_live(tmp_path, cleanup):
     held = {name: sum(s.ns for s in trace.of("holder of the GIL, while others wait") if s.name == name) for name in ("spinner", "rival")}
     assert waits and all(ns > 5e8 for ns in held.values()), held
     [window] = trace.of("underspan")
+    samples = {name: [s for s in trace.of(name) if s.instant] for name in ("spinner", "rival")}
+    share = {name: share[tid] for (_, tid), name in trace.threads.items()}
+    for name, found in samples.items():
+        sampled = sum(s.notes["CPU time by the clock, ms"] * 1e6 for s in found) / window.ns
+        assert 0.75 * share[name] < sampled < 1.25 * share[name] and share[name] > 0.1, (name, sampled, share)
+        assert sum(s.name == "on a CPU: spin (<string>:9)" for s in found) > 0.95 * len(found), [s.name for s in found]
+        waits = [w for w in trace.of(name) if w.name.startswith(("off", "waits for a CPU"))]
+        assert sum(w.begin + 1e5 < s.begin < w.end - 1e5 for w in waits for s in found) <= len(found) / 100  # a thread that waits computes nothing
     assert 9.5e9 < window.ns < 16e9 and window.begin < collections[0].begin < window.end

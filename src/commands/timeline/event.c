@@ -83,9 +83,8 @@ void event_ms(struct event *e, const json_t *row, const char *column, const char
 		put_double(e, name, report_number(row, column) / 1e6);
 }
 
-void event_row(struct event *e, const json_t *row)
+void event_weight(struct event *e, const json_t *row)
 {
-	event_ms(e, row, "duration_ns", "duration, ms");
 	if (report_has(row, "weight") && report_number(row, "weight") > 1)
 		put_double(e, "stands for", report_number(row, "weight"));
 }

@@ -36,7 +36,7 @@ void event_text(struct event *e, const json_t *row, const char *column, const ch
 void event_number(struct event *e, const json_t *row, const char *column, const char *name);
 void event_ms(struct event *e, const json_t *row, const char *column, const char *name);
 
-/* The exact duration; how many events the row stands for, if several. */
-void event_row(struct event *e, const json_t *row);
+/* How many events the row stands for, if several. */
+void event_weight(struct event *e, const json_t *row);
 
 #endif

@@ -10,16 +10,18 @@
 #include "commands/report.h"
 #include "commands/request_parts.h"
 #include "commands/timeline/lanes.h"
+#include "commands/timeline/limit.h"
 #include "html/page.h"
 
 enum {
-	WINDOW_BYTES = 750000, /* of events and texts of a window */
-	EVENT_BYTES = 40,      /* numbers of an event, about */
+	WINDOW_BYTES = 750000,	/* of events and texts of a window */
+	SAMPLES_BYTES = 150000, /* of these, kept for samples */
+	EVENT_BYTES = 40,	/* numbers of an event, about */
 };
 
 struct page {
 	json_t *body, *texts, *numbers; /* numbers: the index of each text */
-	struct timeline_left_out idle, shorter;
+	struct timeline_left_out idle, shorter, samples;
 	size_t bytes;
 };
 
@@ -51,20 +53,39 @@ static bool number_of(struct page *p, const char *text, json_t **ret)
 
 /* ---- which events ---- */
 
+static int by_number(uint64_t a, uint64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+/* Samples last, in their own order. */
 static int longest_first(const void *a, const void *b)
 {
 	const struct slice *x = a, *y = b;
 
 	if (x->idle != y->idle)
 		return x->idle ? 1 : -1;
-	return (y->duration_ns > x->duration_ns) - (y->duration_ns < x->duration_ns);
+	if (x->instant != y->instant)
+		return x->instant ? 1 : -1;
+	return x->instant ? by_number(timeline_scatter(x), timeline_scatter(y))
+			  : by_number(y->duration_ns, x->duration_ns);
 }
 
-static bool has_room(struct page *p, const struct slice *s)
+/* What waits may take: samples have the rest. */
+static size_t bytes_of_waits(const struct timeline *t)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < t->n && bytes < SAMPLES_BYTES; i++)
+		bytes += t->slices[i].instant ? 2 * EVENT_BYTES : 0;
+	return WINDOW_BYTES - (bytes < SAMPLES_BYTES ? bytes : SAMPLES_BYTES);
+}
+
+static bool has_room(struct page *p, const struct slice *s, size_t bytes)
 {
 	json_t *number;
 
-	if (s->idle || p->bytes > WINDOW_BYTES || !number_of(p, s->brief, &number) ||
+	if (s->idle || p->bytes > bytes || !number_of(p, s->brief, &number) ||
 	    !number_of(p, s->look, &number))
 		return false;
 	p->bytes += EVENT_BYTES;
@@ -73,18 +94,23 @@ static bool has_room(struct page *p, const struct slice *s)
 
 static void keep_longest(struct page *p, struct timeline *t)
 {
-	size_t kept = 0;
+	size_t kept = 0, of_waits = bytes_of_waits(t);
 
 	if (t->n)
 		qsort(t->slices, t->n, sizeof(*t->slices), longest_first);
-	while (kept < t->n && has_room(p, &t->slices[kept]))
-		kept++;
-	for (size_t i = kept; i < t->n; i++) {
-		struct timeline_left_out *out = t->slices[i].idle ? &p->idle : &p->shorter;
+	for (size_t i = 0; i < t->n; i++) {
+		struct slice *s = &t->slices[i];
+		struct timeline_left_out *out = s->idle	     ? &p->idle
+						: s->instant ? &p->samples
+							     : &p->shorter;
 
+		if (has_room(p, s, s->instant ? WINDOW_BYTES : of_waits)) {
+			t->slices[kept++] = *s;
+			continue;
+		}
 		out->rows++;
-		out->ns += t->slices[i].duration_ns;
-		free(t->slices[i].event);
+		out->ns += s->duration_ns;
+		free(s->event);
 	}
 	t->n = kept;
 }
@@ -104,15 +130,28 @@ static void say_left_out(const struct page *p, json_t *window)
 				(double)p->shorter.ns / 1e9,
 				counted(p->shorter.rows, ", is", " together, are"),
 				counted(p->shorter.rows, "it", "them"));
+	if (p->samples.rows)
+		report_add_note(window,
+				"%llu sample%s of CPU time, %.3f s%s left out: a file for "
+				"Perfetto (-o FILE.pftrace) has %s",
+				(unsigned long long)p->samples.rows, plural(p->samples.rows),
+				(double)p->samples.ns / 1e9,
+				counted(p->samples.rows, ", is", " together, are"),
+				counted(p->samples.rows, "it", "them"));
 }
 
 /* ---- lanes ---- */
 
-/* [begin_us, duration_ns, look, text, then of a request its parts before a thread has it, us] */
+/*
+ * [begin_us, duration_ns, look, text, then of a request its parts before a thread has it, us]; of a
+ * sample [begin_us, 0, look, text, CPU time, us]
+ */
 static json_t *json_of_slice(struct page *p, const struct slice *s, uint64_t from_ns)
 {
 	json_int_t begin_us = ((json_int_t)s->begin_ns - (json_int_t)from_ns) / 1000;
-	json_t *look, *text, *event = json_pack("[I, I]", begin_us, (json_int_t)s->duration_ns);
+	json_t *look, *text,
+		*event = json_pack("[I, I]", begin_us,
+				   (json_int_t)(s->instant ? 0 : s->duration_ns));
 
 	if (!event || !number_of(p, s->look, &look) || !number_of(p, s->brief, &text)) {
 		json_decref(event);
@@ -120,6 +159,8 @@ static json_t *json_of_slice(struct page *p, const struct slice *s, uint64_t fro
 	}
 	json_array_append(event, look);
 	json_array_append(event, text);
+	if (s->instant)
+		json_array_append_new(event, json_integer((json_int_t)(s->duration_ns / 1000)));
 	for (size_t i = 0; s->track == TRACK_REQUESTS && i < SLICE_PARTS - 1; i++)
 		json_array_append_new(event, json_integer((json_int_t)(s->parts_ns[i] / 1000)));
 	return event;
@@ -172,7 +213,7 @@ static int add_window(struct page *p, struct timeline *t, const char *name, cons
 	if (json_object_set_new(p->body, name, window))
 		return -ENOMEM;
 	p->bytes = 0;
-	p->idle = p->shorter = (struct timeline_left_out){ 0 };
+	p->idle = p->shorter = p->samples = (struct timeline_left_out){ 0 };
 	keep_longest(p, t);
 	say_left_out(p, window);
 	err = lanes_assign(t);

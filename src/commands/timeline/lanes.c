@@ -80,6 +80,8 @@ static bool enter(struct lane *lane, struct slice *s)
 
 static int find_lane(struct lanes *lanes, struct slice *s)
 {
+	if (s->instant)
+		return 0; /* between the slices of the first lane */
 	for (size_t i = 0; i < lanes->n; i++) {
 		if (enter(&lanes->items[i], s)) {
 			s->lane = (uint32_t)i;

@@ -91,6 +91,7 @@ static bool is_slow(const struct timeline_slow *times, size_t n, const struct sl
 struct ranked {
 	uint64_t duration_ns;
 	size_t slice;
+	uint32_t scatter;
 	bool idle, slow;
 };
 
@@ -102,7 +103,22 @@ static int by_rank(const void *a, const void *b)
 		return x->idle ? 1 : -1;
 	if (x->slow != y->slow)
 		return x->slow ? -1 : 1;
-	return by_number(y->duration_ns, x->duration_ns) ?: by_number(x->slice, y->slice);
+	return by_number(y->duration_ns, x->duration_ns)
+		       ?: by_number(x->scatter, y->scatter)
+		       ?: by_number(x->slice, y->slice);
+}
+
+uint32_t timeline_scatter(const struct slice *s)
+{
+	/* 2^32 / golden ratio: multiples are spread evenly */
+	return (uint32_t)(s->begin_ns / NSEC_PER_USEC * 2654435761U + s->thread);
+}
+
+static struct ranked ranked_of(const struct slice *s)
+{
+	if (s->instant)
+		return (struct ranked){ .scatter = timeline_scatter(s) };
+	return (struct ranked){ .duration_ns = s->duration_ns, .idle = s->idle };
 }
 
 /* The slices of a kind, those to be kept first; NULL: no memory. */
@@ -115,9 +131,11 @@ static struct ranked *rank(const struct timeline *t, uint8_t kind)
 	for (size_t i = 0; i < t->n && ranked; i++) {
 		const struct slice *s = &t->slices[i];
 
-		if (s->kind == kind && s->track != TRACK_GIL_HOLDER)
-			ranked[n++] = (struct ranked){ s->duration_ns, i, s->idle,
-						       is_slow(times, n_times, s) };
+		if (s->kind != kind || s->track == TRACK_GIL_HOLDER)
+			continue;
+		ranked[n] = ranked_of(s);
+		ranked[n].slice = i;
+		ranked[n++].slow = is_slow(times, n_times, s);
 	}
 	free(times);
 	if (ranked)
@@ -176,11 +194,12 @@ void timeline_add_notes(const struct timeline *t, const char *of, json_t *report
 			report_add_note(
 				report,
 				"%s%s: only %zu of %llu row%s, those of the slowest requests "
-				"and the longest; left out: %llu row%s, %.3f s together",
+				"and %s; left out: %llu row%s, %.3f s together",
 				of, timeline_kinds[i].events, t->n_of[i],
 				(unsigned long long)(t->n_of[i] + out->rows),
-				plural(t->n_of[i] + out->rows), (unsigned long long)out->rows,
-				plural(out->rows), (double)out->ns / 1e9);
+				plural(t->n_of[i] + out->rows), timeline_kinds[i].kept,
+				(unsigned long long)out->rows, plural(out->rows),
+				(double)out->ns / 1e9);
 	}
 	if (t->holdings_left_out)
 		report_add_note(report,

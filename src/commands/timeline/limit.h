@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a timeline holds where there are more rows of a kind than TIMELINE_ROWS_MAX: first those of
- * threads during the slowest requests, then the longest; idle threads last.
+ * threads during the slowest requests, then the longest; idle threads last. Samples have no length:
+ * any part of them that is kept is spread evenly over threads and time.
  */
 #ifndef UNDERSPAN_COMMANDS_TIMELINE_LIMIT_H
 #define UNDERSPAN_COMMANDS_TIMELINE_LIMIT_H
@@ -28,6 +29,10 @@ void timeline_limit(struct timeline *t, uint8_t kind, size_t most);
 
 /* Says in report["notes"] what t->left_out has; `of`: "", or "before: ". */
 void timeline_add_notes(const struct timeline *t, const char *of, json_t *report);
+
+/* The order of samples, of which any first part is an even choice; equal in
+ * sql/timeline/on_cpu.sql. */
+uint32_t timeline_scatter(const struct slice *s);
 
 /* Sum of the durations of the slices of a kind. */
 uint64_t timeline_kind_ns(const struct timeline *t, uint8_t kind);

@@ -20,7 +20,7 @@ enum { TRACK_UUID = 1, TRACK_NAME = 2, TRACK_PROCESS = 3, TRACK_OF_THREAD = 4, T
 enum { PROCESS_PID = 1, PROCESS_NAME = 6 };
 enum { THREAD_PID = 1, THREAD_TID = 2, THREAD_NAME = 5 };
 enum { EVENT_TYPE = 9, EVENT_TRACK = 11 };
-enum { TYPE_BEGIN = 1, TYPE_END = 2 };
+enum { TYPE_BEGIN = 1, TYPE_END = 2, TYPE_INSTANT = 3 };
 enum { ID_REALTIME = 1, ID_BOOTTIME = 6 };
 enum { SEQUENCE = 1 };
 
@@ -173,7 +173,9 @@ static void put_slices(struct writer *w, const struct slice *slices, size_t n)
 		while (depth && ends_ns[depth - 1] <= s->begin_ns)
 			put_event(w, ends_ns[--depth], track, TYPE_END);
 		put_bytes(w, s->event, s->event_bytes);
-		put_event(w, s->begin_ns, track, TYPE_BEGIN);
+		put_event(w, s->begin_ns, track, s->instant ? TYPE_INSTANT : TYPE_BEGIN);
+		if (s->instant)
+			continue;
 		put_parts(w, s, track);
 		ends_ns[depth++] = s->end_ns;
 	}

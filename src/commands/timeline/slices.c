@@ -138,12 +138,12 @@ static uint64_t begin_of(const json_t *row)
 	return (uint64_t)report_number(row, "start_us") * NSEC_PER_USEC;
 }
 
-static struct slice *add_row(struct timeline *t, enum timeline_track track, const json_t *row)
+static struct slice *add_slice_of_row(struct timeline *t, enum timeline_track track,
+				      const json_t *row)
 {
 	uint32_t tid = (uint32_t)report_number(row, "host_tid");
 	struct slice *s;
 
-	event_row(&t->event, row);
 	s = add_slice(t, track, (uint32_t)report_number(row, "host_pid"),
 		      track == TRACK_THREAD ? tid : 0, begin_of(row),
 		      (uint64_t)report_number(row, "duration_ns"));
@@ -153,6 +153,13 @@ static struct slice *add_row(struct timeline *t, enum timeline_track track, cons
 		t->n_of[t->kind]++;
 	}
 	return s;
+}
+
+static struct slice *add_row(struct timeline *t, enum timeline_track track, const json_t *row)
+{
+	event_ms(&t->event, row, "duration_ns", "duration, ms");
+	event_weight(&t->event, row);
+	return add_slice_of_row(t, track, row);
 }
 
 static void add_off_cpu(struct timeline *t, const json_t *row)
@@ -277,6 +284,28 @@ static void add_request(struct timeline *t, const json_t *row)
 		left -= s->parts_ns[i];
 	}
 	s->parts_ns[SLICE_PARTS - 1] = left;
+}
+
+/* The clock's moment is the sample's end_time; a period of it is no time that the thread computed.
+ */
+static void add_on_cpu(struct timeline *t, const json_t *row)
+{
+	const char *frames = report_text(row, "py_frames"), *end = strstr(frames, " < ");
+	char name[512];
+	struct slice *s;
+
+	snprintf(name, sizeof(name), "on a CPU%s%.*s", *frames ? ": " : "",
+		 (int)(end ? end - frames : (long)strlen(frames)), frames);
+	event_name(&t->event, "part cpu", name);
+	event_number(&t->event, row, "cpu", "CPU");
+	event_text(&t->event, row, "py_frames", "Python stack");
+	event_ms(&t->event, row, "duration_ns", "CPU time by the clock, ms");
+	event_weight(&t->event, row);
+	s = add_slice_of_row(t, TRACK_THREAD, row);
+	if (s) {
+		s->instant = true;
+		s->begin_ns = s->end_ns;
+	}
 }
 
 /* ---- the GIL ---- */
@@ -413,12 +442,13 @@ void timeline_finish(struct timeline *t)
 /* ---- all ---- */
 
 const struct timeline_kind timeline_kinds[TIMELINE_KINDS] = {
-	{ "request", "requests", add_request },
-	{ "handoff", "hand-offs", add_handoff },
-	{ "gil_wait", "waits for the GIL", add_gil_wait },
-	{ "gc_pause", "collections", add_gc_pause },
-	{ "loop_stall", "stalls of event loops", add_loop_stall },
-	{ "off_cpu", "waits off the CPU", add_off_cpu },
+	{ "request", "requests", "the longest", add_request },
+	{ "handoff", "hand-offs", "the longest", add_handoff },
+	{ "gil_wait", "waits for the GIL", "the longest", add_gil_wait },
+	{ "gc_pause", "collections", "the longest", add_gc_pause },
+	{ "loop_stall", "stalls of event loops", "the longest", add_loop_stall },
+	{ "off_cpu", "waits off the CPU", "the longest", add_off_cpu },
+	{ "on_cpu", "samples of CPU time", "an even choice of the others", add_on_cpu },
 };
 
 void timeline_add(struct timeline *t, const struct timeline_kind *kind, const json_t *row)

@@ -17,17 +17,17 @@ enum timeline_track {
 	TRACK_REQUESTS,
 	TRACK_HANDOFFS,
 	TRACK_GIL_HOLDER,
-	TRACK_THREAD, /* waits, collections and stalls of a thread, nested */
+	TRACK_THREAD, /* waits, collections and stalls of a thread, nested; samples in between */
 };
 
 /*
  * The kinds of rows. `name`: the tracker and, with "ebpf_" before it, the table. A file holds
  * TIMELINE_ROWS_MAX of each, see limit.h.
  */
-enum { TIMELINE_KINDS = 6, TIMELINE_ROWS_MAX = 40000 };
+enum { TIMELINE_KINDS = 7, TIMELINE_ROWS_MAX = 40000 };
 struct timeline;
 extern const struct timeline_kind {
-	const char *name, *events;
+	const char *name, *events, *kept; /* kept: beside those of the slowest requests */
 	void (*add)(struct timeline *t, const json_t *row);
 } timeline_kinds[TIMELINE_KINDS];
 
@@ -45,6 +45,7 @@ struct slice {
 	enum timeline_track track;
 	uint8_t kind; /* index into timeline_kinds */
 	bool idle;
+	bool instant;  /* a sample: at begin_ns, for duration_ns of CPU time */
 	uint32_t lane; /* slices that do not nest are in lanes */
 	uint64_t begin_ns, duration_ns, end_ns;
 	uint64_t parts_ns[SLICE_PARTS]; /* of requests */

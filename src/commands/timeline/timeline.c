@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `underspan timeline`: requests, hand-offs, the GIL's holder and the waits, collections and stalls
- * of each thread side by side, live or of a window of a database, as a page or a file for Perfetto.
+ * `underspan timeline`: requests, hand-offs, the GIL's holder and the waits, collections, stalls
+ * and samples of CPU time of each thread side by side, live or of a window of a database, as a page
+ * or a file for Perfetto.
  */
 #include <stdio.h>
 #include <string.h>
@@ -210,8 +211,8 @@ static int end(int err, struct why *why)
 
 static int measure(struct why *why)
 {
-	static char *const trackers[] = { "off_cpu", "gil_wait",   "gc_pause",
-					  "handoff", "loop_stall", "request" };
+	static char *const trackers[] = { "off_cpu",	"gil_wait", "gc_pause", "handoff",
+					  "loop_stall", "request",  "on_cpu" };
 	const struct measure what = { .trackers = { (char **)trackers, ARRAY_SIZE(trackers) },
 				      .probes = "gil_wait",
 				      .default_duration_ns = 5 * NSEC_PER_SEC,
@@ -247,8 +248,9 @@ static void print_usage(void)
 	     "                          [--until=AGO] [--service=NAME] [--host=NAME]\n"
 	     "                          [--against-since=AGO] -o FILE.html\n\n"
 	     "Requests, hand-offs, the holder of the GIL, and the waits, collections and\n"
-	     "stalls of each thread on one time axis: as a page (FILE.html), or as a file for\n"
-	     "Perfetto (FILE.pftrace; ui.perfetto.dev reads it in the browser).\n"
+	     "stalls of each thread on one time axis, with the Python code that computed at\n"
+	     "each sample of the CPUs: as a page (FILE.html), or as a file for Perfetto\n"
+	     "(FILE.pftrace; ui.perfetto.dev reads it in the browser).\n"
 	     "From a database: of one host, events that ended in the window. The processes of\n"
 	     "another window (--against-since) are shown at the same place of the time axis,\n"
 	     "as \"before: NAME\".\n");
@@ -258,6 +260,7 @@ int command_timeline(int argc, char **argv)
 {
 	static const struct measure_default defaults[] = { MEASURE_GOVERN_NOTHING,
 							   { "off_cpu.min_duration_us", "1000" },
+							   { "on_cpu.hertz", "99" },
 							   { 0 } };
 	static const struct measure_command command = { .options = &timeline_options,
 							.tracker = "off_cpu",

@@ -15,15 +15,15 @@ function lookWords(look) {
   return kind === "part" ? partWords(name) : `off the CPU: ${name}`;
 }
 
-// [begin_us, duration_ns, look, text, parts in us ...]
+// [begin_us, duration_ns, look, text, parts in us ...]; a sample: [begin_us, 0, look, text, CPU time in us]
 function eventOf(event, from_us, texts) {
-  const begin = from_us + event[0], look = texts[event[2]], pieces = [];
+  const begin = from_us + event[0], look = texts[event[2]], pieces = [], sample = !event[1];
   let at = begin;
-  event.slice(4).forEach((us, i) => {
+  if (!sample) event.slice(4).forEach((us, i) => {
     if (us) pieces.push({ begin: at, end: at + us, colour: partColour(BEFORE_THREAD[i]) });
     at += us;
   });
-  return { begin, end: begin + event[1] / 1e3, look, colour: lookColour(look), text: texts[event[3]], pieces };
+  return { begin, end: begin + event[1] / 1e3, look, colour: lookColour(look), text: texts[event[3]], pieces, computed: sample ? event[4] : 0 };
 }
 
 function lanesOfWindow(w, texts) {
@@ -34,7 +34,7 @@ function lanesOfWindow(w, texts) {
 }
 
 function timeIn(lane) {
-  return lane.events.reduce((sum, e) => sum + e.end - e.begin, 0);
+  return lane.events.reduce((sum, e) => sum + e.end - e.begin + e.computed, 0);
 }
 
 // Of each process its own lanes, then the threads with most time, up to a limit.
@@ -55,7 +55,7 @@ function lookLegend(lanes) {
 
 // `onEvent`: shows the event in its lane.
 function longestTable(lanes, onEvent) {
-  const events = lanes.flatMap((lane) => lane.events.map((event) => ({ lane, ...event, us: event.end - event.begin })));
+  const events = lanes.flatMap((lane) => lane.events.map((event) => ({ lane, ...event, us: event.end - event.begin }))).filter((event) => event.us);
   return sortable([
     { head: "UTC", value: (e) => e.begin, show: (e) => utc(e.begin).slice(11), whole: true },
     { head: "ms", value: (e) => e.us, show: (e) => ms(e.us / 1e3), number: true },

@@ -31,7 +31,7 @@ function timeline(begin_us, end_us, lanes, { whole = "whole request", clock = fa
 
   function say(lane, event) {
     const from = clock ? `at ${utc(event.begin).slice(11)}` : `from ${ms((event.begin - begin_us) / 1e3)} ms on`;
-    status.textContent = clean(`${lane.name}: ${event.text}, ${ms((event.end - event.begin) / 1e3)} ms, ${from}`);
+    status.textContent = clean(`${lane.name}: ${event.text}${event.end > event.begin ? `, ${ms((event.end - event.begin) / 1e3)} ms` : ""}, ${from}`);
   }
 
   function point(self, event) {
@@ -79,7 +79,8 @@ function timeline(begin_us, end_us, lanes, { whole = "whole request", clock = fa
       const x = Math.max(0, ((event.begin - view.begin) / (view.end - view.begin)) * width);
       const right = Math.min(width, ((event.end - view.begin) / (view.end - view.begin)) * width);
       context.fillStyle = event.colour;
-      context.fillRect(x, 2, Math.max(right - x, 1), LANE - 4);
+      if (right - x < 1) context.fillRect(Math.floor(x), 2, 1, LANE - 4); // a pixel of its own, not two pale ones
+      else context.fillRect(x, 2, right - x, LANE - 4);
       for (const piece of event.pieces || []) {
         const from = Math.max(0, ((piece.begin - view.begin) / (view.end - view.begin)) * width);
         context.fillStyle = piece.colour;
