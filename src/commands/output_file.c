@@ -26,6 +26,13 @@ static int refuse(const char *path, struct why *why)
 	return why_fail(why, err, "%s: cannot be written: %s", path, strerror(err));
 }
 
+bool output_is_device(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 int output_file_open(struct output_file *file, const char *path, struct why *why)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -14,6 +14,9 @@ struct output_file {
 	bool made; /* the file did not exist before */
 };
 
+/* Such as /dev/stdout or a pipe, whose name says nothing about a form. */
+bool output_is_device(const char *path);
+
 /* An existing file is kept until output_file_begin(). */
 int output_file_open(struct output_file *file, const char *path, struct why *why);
 

@@ -361,10 +361,12 @@ def test_bad_input(tmp_path):
     run = lambda *a: subprocess.run([UNDERSPAN, "timeline", *a], capture_output=True, text=True, timeout=60)
     check_sentence(run(), USAGE, "pid")
     check_sentence(run("-p1"), USAGE, "output", "FILE.pftrace")
-    check_sentence(run("-p1", "-o", str(tmp_path / "no" / "x")), FAILED, "cannot be written")
-    check_sentence(run("--since=5m", "-d1", "-o", str(tmp_path / "x")), USAGE, "leave out -d")
-    check_sentence(run("--since=5m", "-o", str(tmp_path / "x")), USAGE, "no database given")
-    assert not (tmp_path / "x").exists()
+    check_sentence(run("-p1", "-o", str(tmp_path / "no" / "x.html")), FAILED, "cannot be written")
+    check_sentence(run("--since=5m", "-d1", "-o", str(tmp_path / "x.html")), USAGE, "leave out -d")
+    check_sentence(run("--since=5m", "-o", str(tmp_path / "x.PFTRACE")), USAGE, "no database given")
+    for name in "x", "x.xyz", "x.pftrace.gz", "x.htm", "html":
+        check_sentence(run("--since=5m", "--store=/dev/null", "-o", str(tmp_path / name)), USAGE, f"output: {tmp_path / name}: use FILE.html for a page, or FILE.pftrace")
+    assert not any(tmp_path.iterdir())
 
 
 PROGRAM = """

@@ -5,7 +5,6 @@
  */
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 
 #include "commands/commands.h"
 #include "commands/offcpu/forms.h"
@@ -99,13 +98,6 @@ static bool to_stdout(void)
 	return !output || !strcmp(output, "-");
 }
 
-static bool is_device(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
-}
-
 /* Chooses the output form, given by a flag or by the file's suffix, not both. */
 static int choose_form(struct why *why)
 {
@@ -119,7 +111,7 @@ static int choose_form(struct why *why)
 				output, as_json ? "json" : "folded", as_json ? "json" : "folded");
 	if (form == FORM_TABLE)
 		form = named;
-	if (output && form == FORM_TABLE && !to_stdout() && !is_device(output))
+	if (output && form == FORM_TABLE && !to_stdout() && !output_is_device(output))
 		return why_fail(why, EINVAL, "output: %s: use " FORM_FILES, output);
 	if (output && form == FORM_TABLE)
 		form = FORM_SVG;

@@ -49,25 +49,16 @@ static bool to_stdout(void)
 	return !strcmp(output, "-");
 }
 
-/* A name that says neither. */
-static bool has_other_form(const char *path)
+static bool ends_with(const char *ending)
 {
-	static const char *const ends[] = { ".json", ".svg", ".gz", ".txt", ".folded" };
+	size_t n = strlen(output), len = strlen(ending);
 
-	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
-		const char *at = strrchr(path, '.');
-
-		if (at && !strcasecmp(at, ends[i]))
-			return true;
-	}
-	return false;
+	return n > len && !strcasecmp(output + n - len, ending);
 }
 
 static bool is_page(void)
 {
-	size_t n = strlen(output);
-
-	return n > 5 && !strcasecmp(output + n - 5, ".html");
+	return ends_with(".html");
 }
 
 static int check(struct why *why)
@@ -78,9 +69,9 @@ static int check(struct why *why)
 				"`underspan timeline -p PID -o FILE.html`");
 	if (to_stdout() && isatty(STDOUT_FILENO))
 		return why_fail(why, EINVAL, "output: stdout is a terminal: give -o FILE.pftrace");
-	if (has_other_form(output))
+	if (!to_stdout() && !is_page() && !ends_with(".pftrace") && !output_is_device(output))
 		return why_fail(why, EINVAL,
-				"output: %.100s: use FILE.html for a page, or FILE.pftrace "
+				"output: %s: use FILE.html for a page, or FILE.pftrace "
 				"for a trace in Perfetto's own form",
 				output);
 	return 0;
