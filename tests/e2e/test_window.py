@@ -196,6 +196,32 @@ def test_all_forms(known, tmp_path):
     assert re.search(r"72\.000 +88\.9%  worker: clock_nanosleep \[sleep\]; nap \(app.py:3\) < work", text), text
 
 
+def test_idle_threads_come_last(known):
+    """However long they waited, as a page leaves them out: shares are of the other time, the sum says how much is idle; JSON has all, longest first."""
+    spare = {"cause": "lock", "syscall": "futex", "idle": 1}
+    for i in range(6):
+        known.off(10, 90_000 + i, stack=[f"spare{i} (/srv/app.py:{i + 1})"], **spare)
+    arguments = "--service=shop", *window()
+    lines = known.command("offcpu", *arguments).stdout.splitlines()
+    assert lines[0].endswith(": 540.1 s off the CPU, 540.0 s of it idle"), lines
+    table = [tuple(line.split(maxsplit=2)[:2]) for line in lines[2:]]
+    assert table[:3] == [("72.000", "88.9%"), ("5.000", "6.2%"), ("4.000", "4.9%")], lines
+    assert table[3:9] == [(f"{90_000 + i}.000", "idle") for i in reversed(range(6))] and "worker: futex [lock, idle]; spare5 (app.py:6)" in lines[5], lines
+    for i in range(25):
+        known.off(10, 100 + i, stack=[f"busy{i} (/srv/app.py:{i + 1})"])
+    lines = known.command("offcpu", *arguments).stdout.splitlines()
+    shown, rest = sum(100 + i for i in range(5, 25)), 81 + sum(100 + i for i in range(5))
+    assert [line.split()[0] for line in lines[2:22]] == [f"{100 + i}.000" for i in reversed(range(25))][:20]
+    assert lines[22].split() == [f"{rest}.000", f"{100 * rest / (shown + rest):.1f}%", "8", "more", "stacks"]
+    assert [line.split()[:2] for line in lines[23:26]] == [[f"{90_000 + i}.000", "idle"] for i in (5, 4, 3)]
+    assert lines[26].split() == ["270003.000", "idle", "3", "more", "stacks"], lines
+    report = known.json("offcpu", *arguments)
+    assert len(report["stacks"]) == 34 and report["off_cpu_us"] == 540_015_000 + (shown + rest) * 1000
+    assert [s["us"] for s in report["stacks"]] == sorted((s["us"] for s in report["stacks"]), reverse=True) and report["stacks"][0]["us"] == 90_005_000
+    changes = known.command("offcpu", *arguments, f"--against-since={ago(-200_000)}", f"--against-until={ago(0)}").stdout.splitlines()
+    assert "idle]" not in "".join(changes[2:22]) and [line.split()[0] for line in changes[2:4]] == ["+124.000", "+123.000"], changes
+
+
 EVIL = "</script><script>alert(1)</script>\x1b]0;x\x07;\u202e\n"
 
 

@@ -146,6 +146,34 @@ bool folded_is_of(const struct folded_stack *stack, const char *cause)
 	return len == strlen(cause) && !memcmp(found, cause, len);
 }
 
+bool folded_is_idle(const struct folded_stack *stack)
+{
+	static const char end[] = ", idle]";
+	size_t len;
+	const char *found = folded_cause(stack, &len);
+
+	return !strncmp(found + len, end, sizeof(end) - 1);
+}
+
+static int by_idle(const struct folded_stack *a, const struct folded_stack *b)
+{
+	return folded_is_idle(a) - folded_is_idle(b);
+}
+
+void folded_sort_idle_last(struct folded *folded)
+{
+	HASH_SORT(folded->stacks, by_idle); /* a merge sort: stable */
+}
+
+uint64_t folded_total_idle(const struct folded *folded)
+{
+	uint64_t total = 0;
+
+	for (const struct folded_stack *s = folded->stacks; s; s = s->hh.next)
+		total += folded_is_idle(s) ? s->value : 0;
+	return total;
+}
+
 uint64_t folded_total(const struct folded *folded)
 {
 	uint64_t total = 0;

@@ -46,13 +46,16 @@ void folded_round(struct folded *folded);
 void folded_sort_texts(struct folded *folded);
 void folded_sort_values(struct folded *folded);
 void folded_sort_changes(struct folded *folded);
+void folded_sort_idle_last(struct folded *folded); /* keeps the last order otherwise */
 int folded_compare_texts(const char *a, const char *b);
 
 /* "lock" of "futex [lock, idle]", the last frame before a waker's; "cpu" for no wait. */
 const char *folded_cause(const struct folded_stack *stack, size_t *ret_len);
 bool folded_is_of(const struct folded_stack *stack, const char *cause);
+bool folded_is_idle(const struct folded_stack *stack);
 
 uint64_t folded_total(const struct folded *folded);
+uint64_t folded_total_idle(const struct folded *folded);
 uint64_t folded_total_before(const struct folded *folded);
 
 /*

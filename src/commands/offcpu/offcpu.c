@@ -247,14 +247,26 @@ static void clear_screen(void)
 
 enum { LOCKS_SHOWN = 20, LOCKS_SHOWN_BELOW = 5 };
 
+/* ", 4100.000 ms of it idle": these are the last lines. */
+static const char *idle_text(const struct folded *folded, char *buf, size_t size)
+{
+	uint64_t us = folded_total_idle(folded);
+	char time[32];
+
+	*buf = 0;
+	if (us)
+		snprintf(buf, size, ", %s of it idle", time_text((int64_t)us, time, sizeof(time)));
+	return buf;
+}
+
 static void print_table(struct folded *folded)
 {
-	char line[1280];
+	char line[1280], idle[64];
 
 	if (top)
 		clear_screen();
 	describe(line, sizeof(line), folded);
-	printf("%s\n", line);
+	printf("%s%s\n", line, idle_text(folded, idle, sizeof(idle)));
 	if (is_compared())
 		offcpu_table_changes(folded, stdout);
 	else if (by == BY_STACK)

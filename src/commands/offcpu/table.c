@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "base/util.h"
 
-enum { TABLE_LINES = 20, LINE_MAX_BYTES = 8192, FRAMES_SHOWN = 64 };
+enum { TABLE_LINES = 20, IDLE_LINES = 3, LINE_MAX_BYTES = 8192, FRAMES_SHOWN = 64 };
 
 static size_t columns_of(FILE *out)
 {
@@ -84,28 +84,56 @@ static void print_line(FILE *out, const char *numbers, const char *text)
 	fprintf(out, "%s  %s\n", numbers, clean);
 }
 
-void offcpu_table(struct folded *folded, FILE *out)
+/* `of`: what it is a share of; 0: idle. */
+static const char *numbers_of(char *buf, size_t size, uint64_t value, uint64_t of)
 {
-	uint64_t total = folded_total(folded), rest = 0, n = 0;
+	if (of)
+		snprintf(buf, size, "%12.3f  %5.1f%%", (double)value / 1e3,
+			 100 * (double)value / (double)of);
+	else
+		snprintf(buf, size, "%12.3f  %6s", (double)value / 1e3, "idle");
+	return buf;
+}
 
-	folded_sort_values(folded);
-	if (total)
-		fprintf(out, "%12s  %6s  %s\n", "ms", "share",
-			"thread: waits for; where, innermost first");
-	for (struct folded_stack *s = folded->stacks; s && s->value; s = s->hh.next, n++) {
-		char numbers[64];
+/* Stacks from `*s` on that are idle, or those that are not; returns the number of lines. */
+static size_t print_stacks(const struct folded_stack **s, bool idle, uint64_t of, size_t lines,
+			   FILE *out)
+{
+	uint64_t rest = 0;
+	size_t n = 0;
+	char numbers[64];
 
-		snprintf(numbers, sizeof(numbers), "%12.3f  %5.1f%%", (double)s->value / 1e3,
-			 100 * (double)s->value / (double)total);
-		if (n < TABLE_LINES)
-			print_line(out, numbers, s->text);
+	for (; *s && folded_is_idle(*s) == idle; *s = (*s)->hh.next) {
+		if (!(*s)->value)
+			continue;
+		if (n++ < lines)
+			print_line(out, numbers_of(numbers, sizeof(numbers), (*s)->value, of),
+				   (*s)->text);
 		else
-			rest += s->value;
+			rest += (*s)->value;
 	}
 	if (rest)
-		fprintf(out, "%12.3f  %5.1f%%  %llu more stack%s\n", (double)rest / 1e3,
-			100 * (double)rest / (double)total, (unsigned long long)(n - TABLE_LINES),
-			plural(n - TABLE_LINES));
+		fprintf(out, "%s  %llu more stack%s\n",
+			numbers_of(numbers, sizeof(numbers), rest, of),
+			(unsigned long long)(n - lines), plural(n - lines));
+	return n < lines ? n : lines;
+}
+
+void offcpu_table(struct folded *folded, FILE *out)
+{
+	const struct folded_stack *s;
+	uint64_t busy = folded_total(folded) - folded_total_idle(folded);
+	size_t lines;
+
+	folded_sort_values(folded);
+	folded_sort_idle_last(folded);
+	if (folded_total(folded))
+		fprintf(out, "%12s  %6s  %s\n", "ms", "share",
+			"thread: waits for; where, innermost first");
+	s = folded->stacks;
+	lines = print_stacks(&s, false, busy, TABLE_LINES, out);
+	lines = lines + IDLE_LINES < TABLE_LINES ? TABLE_LINES - lines : IDLE_LINES;
+	print_stacks(&s, true, 0, lines, out);
 }
 
 void offcpu_table_changes(struct folded *folded, FILE *out)
@@ -113,13 +141,16 @@ void offcpu_table_changes(struct folded *folded, FILE *out)
 	size_t n = 0;
 
 	folded_sort_changes(folded);
+	folded_sort_idle_last(folded);
 	fprintf(out, "%12s  %12s  %12s  %s\n", "change, ms", "before", "now",
 		"thread: waits for; where, innermost first");
-	for (struct folded_stack *s = folded->stacks; s && s->value != s->before && n < TABLE_LINES;
-	     s = s->hh.next, n++) {
+	for (struct folded_stack *s = folded->stacks; s && n < TABLE_LINES; s = s->hh.next) {
 		double now = (double)s->value / 1e3, before = (double)s->before / 1e3;
 		char numbers[64];
 
+		if (s->value == s->before)
+			continue;
+		n++;
 		snprintf(numbers, sizeof(numbers), "%+12.3f  %12.3f  %12.3f", now - before, before,
 			 now);
 		print_line(out, numbers, s->text);
@@ -131,6 +162,7 @@ void offcpu_table_top(struct folded *folded, size_t lines, FILE *out)
 	size_t n = 0;
 
 	folded_sort_changes(folded);
+	folded_sort_idle_last(folded);
 	fprintf(out, "%12s  %12s  %s\n", "last s, ms", "all, ms",
 		"thread: waits for; where, innermost first");
 	for (struct folded_stack *s = folded->stacks; s && n < lines; s = s->hh.next) {

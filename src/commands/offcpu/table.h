@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folded stacks as a table for people: longest first, a line per stack, innermost frame first. */
+/*
+ * Folded stacks as a table for people: longest first, idle threads last, as a report leaves them
+ * out at first; a line per stack, innermost frame first.
+ */
 #ifndef UNDERSPAN_COMMANDS_OFFCPU_TABLE_H
 #define UNDERSPAN_COMMANDS_OFFCPU_TABLE_H
 
