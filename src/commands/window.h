@@ -85,8 +85,12 @@ int window_ask(struct window *w, const char *path, const struct clickhouse_param
 int window_coverage(struct window *w, const char *tracker, const char *events, json_t *report,
 		    json_t **ret_coverage, double *ret_measured_s, struct why *why);
 
-/* -ENODATA: no agent ran the tracker in that time, with the first note. */
-int window_not_measured(const json_t *report, const char *tracker, struct why *why);
+/*
+ * -ENODATA: no agent ran the tracker ("": any) in that time, with the first note; with the hosts of
+ * that time, if a host was asked for that none of them is.
+ */
+int window_not_measured(struct window *w, const json_t *report, const char *tracker,
+			struct why *why);
 
 /*
  * For a window without rows: -ENODATA if pids are given and none was measured by the tracker ("":

@@ -353,6 +353,13 @@ def services(known, w):
     return [{"name": name, "row_count": n} for name, n in found.items()]
 
 
+@question("window", lambda row: [-row["asked"], row["name"]])
+def hosts(known, w):
+    found = {r["host"] for r in known["ebpf_agent"] if w.begin - HOUR <= r["start_time"] < w.now and r["end_time"] > w.begin and r["host"]}
+    assert len(found) < 10 and (w.host in found or not w.host)
+    return [{"name": name, "asked": int(name == w.host)} for name in found]
+
+
 @question("window", by_columns("host"))
 def coverage(known, w):
     reports = [r for r in known["ebpf_agent"] if r["tracker"] == w.tracker and w.begin - HOUR <= r["start_time"] < w.now and r["end_time"] > w.begin - HOUR and w.host in ("", r["host"])]

@@ -153,6 +153,26 @@ def test_a_service_without_rows(known):
     assert report["notes"] == ["no row is of service shpo; the services of that time: none"], report
 
 
+def test_a_host_without_rows(known):
+    """A name with a typing error: the answer names the hosts whose agents reported in that time, printable and at most ten."""
+    known.agent(-200_000, 100, host="before", trackers=["off_cpu_profile"])
+    known.agent(0, 100, host="web\x1b]0;x\x07-2", trackers=["gc_pause"])
+    commands = [("offcpu",), ("gil",), ("requests",), ("top", "--once"), ("timeline", "-o", "/dev/null")]
+    for command in commands:
+        said = known.command(*command, "--host=h3", *window())
+        message = "underspan: error: nothing was measured: no agent of host h3 reported in that time; the hosts of that time: h1, web?]0;x?-2\n"
+        assert (said.returncode, said.stdout, said.stderr) == (1, "", message), said
+    # a host that is there, but not with the tracker
+    said = known.command("requests", "--host=h1", *window()).stderr
+    assert "no agent with the tracker `request` reported" in said and "hosts of that time" not in said, said
+    for i in range(20):
+        known.agent(0, 100, host=f"m{i:02}", trackers=["gc_pause"])
+    said = known.command("gil", "--host=h3", *window()).stderr
+    assert said.endswith(f"the hosts of that time: h1, {', '.join(f'm{i:02}' for i in range(9))}\n"), said
+    said = known.command("requests", "--host=m19", *window()).stderr
+    assert "hosts of that time" not in said, said
+
+
 def test_native_frames_below_python(known):
     """Frames of the interpreter and above have the Python frames in their place; a preempted thread has no native stack."""
     native = {"kernel_stack": ["futex_wait", "do_futex"], "user_stack": ["sem_wait", "acquire", "_PyEval_EvalFrameDefault", "main"]}

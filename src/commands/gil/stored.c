@@ -149,7 +149,7 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 		err = ask(r, "gil/waits.sql", &waits, why);
 	r->with_services = !r->apart && (r->with_services || several_services(waits));
 	if (!err && !json_array_size(waits) && measured_s <= 0)
-		err = window_not_measured(report, "gil_wait", why);
+		err = window_not_measured(r->window, report, "gil_wait", why);
 	if (!err && !json_array_size(waits))
 		err = window_check_known(r->window, "gil_wait", why);
 	if (!err && !json_array_size(waits) && times == report)

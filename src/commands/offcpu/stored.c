@@ -287,7 +287,7 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 	if (!err)
 		rows = add_totals(r, totals, times);
 	if (!err && !rows && measured_s <= 0)
-		err = window_not_measured(report, "off_cpu", why);
+		err = window_not_measured(r->window, report, "off_cpu", why);
 	if (!err && !rows)
 		err = window_check_known(r->window, "", why);
 	if (!err && !rows && times == report)

@@ -125,7 +125,7 @@ static int fill(struct request_window *w, json_t *report, struct why *why)
 	json_object_set_new(report, "slowest", slowest ?: json_array());
 	json_object_set_new(report, "endpoints", endpoints ?: json_array());
 	if (!err && !report_number(report, "rows") && measured_s <= 0)
-		err = window_not_measured(report, "request", why);
+		err = window_not_measured(&w->window, report, "request", why);
 	else if (!err && !report_number(report, "rows"))
 		err = window_note_services(&w->window, report, why);
 	json_object_set_new(report, "coverage", coverage ?: json_array());

@@ -147,9 +147,7 @@ static int check(struct reader *r, struct why *why)
 	if (err || t->n || *r->of)
 		return err;
 	if (r->measured_s <= 0)
-		return why_fail(why, ENODATA,
-				"nothing was measured: no agent reported in that time; see "
-				"`underspan doctor` on the host");
+		return window_not_measured(r->window, r->report, "", why);
 	err = window_check_known(r->window, "", why);
 	return err ?: note_services(r, why);
 }

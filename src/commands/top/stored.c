@@ -287,9 +287,7 @@ static int check_measured(const struct reader *r, struct why *why)
 	if (r->sums->entries)
 		return 0;
 	if (!r->sums->all_ns)
-		return why_fail(why, ENODATA,
-				"nothing was measured: no agent reported in that time; see "
-				"`underspan doctor` on the host");
+		return window_not_measured(r->window, r->report, "", why);
 	err = window_check_known(r->window, "", why);
 	return err ?: window_note_services(r->window, r->report, why);
 }
