@@ -10,6 +10,7 @@
 
 #include "agent/metrics.h"
 #include "agent/notify.h"
+#include "agent/other_agents.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
@@ -140,6 +141,7 @@ static int agent_tick(struct agent *agent, uint64_t now, uint64_t *next_second, 
 	clock_calibrate();
 	report_clock(&agent->report);
 	metrics_run(); /* handles connection time-outs */
+	other_agents_tick(now);
 	binaries_tick(now);
 	process_table_tick(now);
 	names_trim();

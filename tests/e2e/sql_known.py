@@ -320,12 +320,14 @@ class Maker:
 
     def ebpf_agent(self):
         """web-1: an agent stopped for ten minutes, started before the hour, of late with a sample of handoff; web-2: no agent for two hours; web-3: from the middle on,
-        sampled for a while; web-4: only a tracker that does not run."""
+        sampled for a while; web-4: only a tracker that does not run; web-6: two agents
+        for five minutes."""
         counters = """seen filtered sampled lost_ring lost_state bad_event rows pending read_fail stack_late stack_state stack_moved stack_room
             stack_share rows_gone rows_unread rows_unnamed recovered inserted dropped_memory dropped_spool dropped_corrupt dropped_refused
             lost_crash queued_rows spooled_rows retries bytes_sent bpf_ns bpf_hits agent_ns sampling_level skip_shift columns_left_out""".split()
         pauses = {"web-1": [(HOUR + 30 * MINUTE, 40 * MINUTE), (30 * MINUTE, 0)], "web-2": [(4 * HOUR, 2 * HOUR)], "web-3": [(20 * MINUTE, 0)],
-                  "web-4": [(2 * HOUR, 0)], "web-5": [(60 * HOUR, 50 * HOUR)]}
+                  "web-4": [(2 * HOUR, 0)], "web-5": [(60 * HOUR, 50 * HOUR)],
+                  "web-6": [(20 * MINUTE, 0), (10 * MINUTE + 4 * SECOND, 5 * MINUTE)]}
         pauses["shop-1"] = [(90 * MINUTE, 0)]
         trackers = {"web-4": ["agent", "ena"], "shop-1": ["agent", "gc_pause", "handoff", "tcp_accept"]}
         for host, spells in pauses.items():

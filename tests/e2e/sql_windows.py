@@ -400,6 +400,16 @@ def spans(known, w):
     return [{"service": service, "reason": "", "spans": len({(s["TraceId"], s["SpanId"]) for s in found}), "trace_id": min(s["TraceId"] for s in found)} for service, found in of]
 
 
+@question("doctor", by_columns("host"))
+def doubled(known, w):
+    lines = []
+    for host, rows in grouped([r for r in known["ebpf_agent"] if r["tracker"] == "agent" and w.begin <= r["end_time"] < w.now and w.host in ("", r["host"])], lambda r: r["host"]):
+        reports = sorted({(r["start_time"], r["end_time"]) for r in rows})
+        shared = [max(0, min(end, max(e for _, e in reports[:i])) - start) // 1000 for i, (start, end) in enumerate(reports) if i]
+        lines.append({"host": host, "reports": sum(ms >= 100 for ms in shared), "overlap_s": sum(shared) / 1e3})
+    return lines
+
+
 @question("doctor", by_columns("spans"))
 def no_server_spans(known, w):
     found = [s for s in known["otel_traces"] if s["Timestamp"] // 1000 >= w.now - HOUR]

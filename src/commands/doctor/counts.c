@@ -14,6 +14,7 @@
 #include "base/buffer.h"
 #include "base/util.h"
 #include "commands/database.h"
+#include "commands/doctor/agents.h"
 #include "commands/doctor/report.h"
 
 enum { MAX_REPLY = 1 << 20, TIMEOUT_SECONDS = 5 };
@@ -225,6 +226,8 @@ static int ask_clickhouse(struct findings *all, struct why *why)
 			       "no agent of host %s has written to ebpf_agent in the last hour",
 			       host);
 	free(text);
+	if (!err)
+		doctor_check_reports(client, host);
 	clickhouse_client_free(client);
 	clickhouse_release(&target);
 	return err;

@@ -11,6 +11,7 @@
 
 #include "commands/database.h"
 #include "commands/commands.h"
+#include "commands/doctor/agents.h"
 #include "commands/doctor/counts.h"
 #include "commands/doctor/processes.h"
 #include "commands/doctor/report.h"
@@ -140,6 +141,7 @@ static int examine(struct why *why)
 	doctor_section("this host");
 	if (check_kernel()) {
 		check_trackers(&set);
+		doctor_check_agents();
 		kernel_for_each_feature(doctor_feature);
 		doctor_check_processes(&set, &pids);
 	}
