@@ -9,14 +9,15 @@
 #include "commands/request_parts.h"
 #include "html/page.h"
 
-int html_output_check(bool html, bool json, struct why *why)
+int html_output_check(bool html, bool json, const char *example, struct why *why)
 {
 	if (html && json)
 		return why_fail(why, EINVAL, "html and json exclude each other: give only one");
 	if (html && isatty(STDOUT_FILENO))
 		return why_fail(why, EINVAL,
-				"html: stdout is a terminal: write to a file, as in "
-				"'... --html > report.html'");
+				"html: stdout is a terminal, and a page is for a browser: write it "
+				"to a file, `%s`",
+				example);
 	return 0;
 }
 

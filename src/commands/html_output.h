@@ -10,8 +10,11 @@
 
 #define HTML_OPTION_HELP "one HTML page, to stdout: redirect to a file and open with a browser"
 
-/* -EINVAL with a sentence: both forms are wanted, or stdout is a terminal. */
-int html_output_check(bool html, bool json, struct why *why);
+/*
+ * -EINVAL with a sentence: both forms are wanted, or stdout is a terminal. `example`: the command
+ * that writes a page.
+ */
+int html_output_check(bool html, bool json, const char *example, struct why *why);
 
 /* Writes a page with the parts of requests to stdout. See html_page_write(). */
 int html_output_write(const char *kind, const char *title, json_t *body, struct why *why);

@@ -2,6 +2,8 @@
 """HTML reports in a real browser: figures equal --json and the made rows, clicks work, hostile names are text, nothing is fetched,
 and a page fits a wide and a narrow window."""
 import json
+import os
+import pty
 import re
 import subprocess
 import time
@@ -12,7 +14,7 @@ from agent import NO_ENGINE, UNDERSPAN, plain_build
 from answers import LEDGER_PARTS, OTEL, Answers, trace_id
 from browser import NARROW, Browser, Keys
 from store_fixture import Store
-from test_errors import USAGE, check_sentence
+from test_errors import FAILED, USAGE, check_sentence
 
 pytestmark = plain_build(NO_ENGINE)
 HOSTILE = "/</script><script>window.owned=1</script><img src=x onerror=window.owned=2>\u202e\x1b[31m\x00"
@@ -234,8 +236,20 @@ def test_gil_shows_what_json_says(browser, tmp_path):
 
 
 def test_a_page_is_no_output_for_a_terminal(ask):
-    done = ask.command("requests", "--html", "--json")
-    check_sentence(done, USAGE, "html and json exclude each other")
+    """The same word of each command, before any question or measurement: where the page goes. --json may go to a terminal."""
+    for arguments, example in ((["explain", "5"], "underspan explain --html ID"), (["requests"], "underspan requests --html"), (["gil"], "underspan gil -p PID --html")):
+        check_sentence(ask.command(*arguments, "--html", "--json"), USAGE, "html and json exclude each other")
+        for form in "--html", "--json":
+            master, slave = pty.openpty()
+            done = subprocess.run([UNDERSPAN, *arguments, form, "--no-config", "--clickhouse=http://127.0.0.1:1"], stdout=slave, stderr=subprocess.PIPE, text=True)
+            os.close(slave)
+            with pytest.raises(OSError):  # EIO: nothing is there
+                assert not os.read(master, 1000)
+            os.close(master)
+            if form == "--html":
+                assert (done.returncode, done.stderr) == (USAGE, f"underspan: error: html: stdout is a terminal, and a page is for a browser: write it to a file, `{example} > FILE.html`\n"), done
+            else:
+                assert done.returncode == FAILED and "is ClickHouse running there" in done.stderr, done
 
 
 def test_the_waker_as_root(ask, browser, tmp_path):

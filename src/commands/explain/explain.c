@@ -322,7 +322,8 @@ int command_explain(int argc, char **argv)
 		return EXIT_DONE;
 	}
 	if (!err)
-		err = html_output_check(as_html, as_json, &why);
+		err = html_output_check(as_html, as_json, "underspan explain --html ID > FILE.html",
+					&why);
 	if (!err && n_words > 1)
 		err = why_fail(&why, EINVAL, "one id at a time: '%.64s' is a second one", words[1]);
 	if (!err && !n_words)

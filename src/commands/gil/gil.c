@@ -305,7 +305,7 @@ static int ask(struct why *why)
 
 static int check(struct why *why)
 {
-	return html_output_check(as_html, as_json, why);
+	return html_output_check(as_html, as_json, "underspan gil -p PID --html > FILE.html", why);
 }
 
 static void print_usage(void)

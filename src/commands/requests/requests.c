@@ -96,11 +96,10 @@ static int check_stored(struct why *why)
 
 static int check(struct why *why)
 {
-	int err = is_stored() ? check_stored(why) : check_live(why);
+	int err = html_output_check(as_html, as_json, "underspan requests --html > FILE.html", why);
 
-	if (err)
-		return err;
-	err = html_output_check(as_html, as_json, why);
+	if (!err)
+		err = is_stored() ? check_stored(why) : check_live(why);
 	if (err)
 		return err;
 	if (slowest && by)
