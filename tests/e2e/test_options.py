@@ -19,7 +19,7 @@ NO_SERVER = "--clickhouse=http://127.0.0.1:1"  # no listener
 # arguments of each command that lead to FAILED as soon as the options are read
 ARGUMENTS = {"run": ["--stdout", "--pid=2147483647", "--duration=1"], "sql": [NO_SERVER, "SELECT 1"],
              "schema": [NO_SERVER, "--apply"], "explain": [NO_SERVER, "0" * 32], "requests": [NO_SERVER], "gil": ["-p", "2147483647"],
-             "offcpu": ["-p", "2147483647"], "timeline": ["-p", "2147483647", "-o", "/dev/null/x"], "top": ["--once", "-p", "2147483647"], "store": ["--path=/dev/null/store"], "doctor": ["-p", "2147483647"]}
+             "offcpu": ["-p", "2147483647"], "timeline": ["-p", "2147483647", "-o", "/dev/null/x.html"], "top": ["--once", "-p", "2147483647"], "store": ["--path=/dev/null/store"], "doctor": ["-p", "2147483647"]}
 
 
 def with_environment(*arguments, prefix=(), **variables):
