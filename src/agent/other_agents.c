@@ -66,7 +66,10 @@ struct search {
 	size_t n;
 };
 
-/* Helpers of an agent, and its store, are children of the same program. */
+/*
+ * Helpers of an agent, and its store, are children of the same program. The command line is the
+ * process's memory, which may not answer: only of one that has the right to trace anyway.
+ */
 static void look_at(uint32_t pid, void *context)
 {
 	static char words[64 << 10];
