@@ -222,6 +222,30 @@ def throttle(known, now):
             for r in of_days(known, "ebpf_cpu_throttle", "c1" * 32, now)]
 
 
+def connections(known, now):
+    """Of the thread 7, whose requests come to port 8000, and of the client's port 50000 at 10.0.0.9."""
+    lines = [["connect", r["outcome"], 0, r["remote_ip"], r["remote_port"], r["total_retrans"], r["duration_ns"] // 1000, r["start_time"], r["end_time"]]
+             for r in of_days(known, "ebpf_tcp_connect", "", now) if r["tid"] == 7 and (r["duration_ns"] >= 1_000_000 or r["outcome"] != "success")]
+    for r in of_days(known, "ebpf_tcp_loss", "", now):
+        own = (r["local_port"], r["remote_port"], r["remote_ip"]) == (8000, 50000, "::ffff:10.0.0.9")
+        if r["kind"] in ("retransmit", "rto", "loss_recovery", "tlp", "zero_window_sent", "zero_window_received") and (own or (r["tid"] == 7 and r["local_port"] != 8000)):
+            lines.append([r["kind"], "", int(own), r["remote_ip"], r["remote_port"], r["segments"], r["stalled_ns"] // 1000, r["start_time"], r["end_time"]])
+    assert {line[2] for line in lines} == {0, 1} and len({line[0] for line in lines}) > 5
+    return sorted(([*line[:3], line[3].replace("::ffff:", ""), *line[4:]] for line in lines), key=lambda line: (line[7], line[8], line[0]))
+
+
+def allowances(known, now):
+    """Of the host's last readings, from the first of ens5 on."""
+    sums = collections.Counter()
+    for r in known["ebpf_ena"]:
+        if r["host"] == "web-1" and now - 30 * 60 * SECOND <= r["end_time"] and now - 31 * 60 * SECOND < r["start_time"] <= now:
+            for name in ("bw_in", "bw_out", "pps", "conntrack", "linklocal"):
+                sums[r["interface"], name] += r[f"{name}_allowance_exceeded"] or 0
+    lines = [[*key, packets] for key, packets in sums.items() if packets]
+    assert len(lines) > 1
+    return sorted(lines, key=lambda line: (-line[2], line[0], line[1]))
+
+
 def waits(known, now):
     """Of the thread 7, from a millisecond on."""
     lines = [["gil", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), r["start_time"], r["end_time"], r]
@@ -342,6 +366,8 @@ EXPLAIN |= {
     "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
                  {**OF_DAYS, "tid": 1}, pool),
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "computed.sql": (None, OF_DAYS, computed), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
+    "allowances.sql": (None, {**OF_DAYS, "from_us": lambda now: now - 30 * 60 * SECOND}, allowances),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),
     # digits are in both cases

@@ -119,7 +119,7 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 		   const char *key, const char *question, int64_t from_us, int64_t to_us,
 		   struct why *why)
 {
-	char pid[16], tid[16], host_pid[16], from[24], to[24];
+	char pid[16], tid[16], host_pid[16], peer_port[16], server_port[16], from[24], to[24];
 	const struct clickhouse_param params[] = {
 		{ "param_pid", pid },
 		{ "param_tid", tid },
@@ -127,6 +127,9 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 		{ "param_host", explain_text(of, "host") },
 		{ "param_container_id", explain_text(of, "container_id") },
 		{ "param_request_id", explain_text(of, "request_id") },
+		{ "param_peer_ip", explain_text(of, "peer_ip") },
+		{ "param_peer_port", peer_port },
+		{ "param_server_port", server_port },
 		{ "param_from_us", from },
 		{ "param_to_us", to },
 		{ 0 }
@@ -137,6 +140,9 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 	snprintf(pid, sizeof(pid), "%lld", (long long)explain_number(of, "pid"));
 	snprintf(tid, sizeof(tid), "%lld", (long long)explain_number(of, "tid"));
 	snprintf(host_pid, sizeof(host_pid), "%lld", (long long)explain_number(of, "host_pid"));
+	snprintf(peer_port, sizeof(peer_port), "%lld", (long long)explain_number(of, "peer_port"));
+	snprintf(server_port, sizeof(server_port), "%lld",
+		 (long long)explain_number(of, "server_port"));
 	snprintf(from, sizeof(from), "%lld", (long long)from_us);
 	snprintf(to, sizeof(to), "%lld", (long long)to_us);
 	err = explain_ask(client, question, params, &rows, why);

@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-enum { SAID_MAX = 512 };
+enum { SAID_MAX = 768 };
 
 struct cause {
 	const char *name; /* as in the JSON */

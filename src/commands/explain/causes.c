@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "commands/explain/cause.h"
+#include "commands/explain/connections.h"
 #include "commands/explain/ledger.h"
 #include "commands/explain/locks.h"
 #include "commands/explain/place.h"
@@ -229,18 +230,8 @@ static bool blocks_loop(const json_t *r, struct cause *c, const char *what, cons
 
 static void net(const json_t *r, struct cause *c)
 {
-	if (blocks_loop(r, c, "a socket", "net"))
-		return;
-	c->name = "net";
-	if (explain_has_peer(r))
-		SAY(c, "the thread waited for sockets, %.1f ms of it for %.60s port %lld%s",
-		    explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
-		    (long long)explain_number(r, "net_peer_port"), place_of(r, c, "net").text);
-	else
-		SAY(c, "the thread waited for sockets%s", place_of(r, c, "net").text);
-	if (explain_has_peer(r))
-		FIX(c, "ask that peer less often or for less data; ebpf_tcp_loss shows whether the "
-		       "network lost packets");
+	if (!blocks_loop(r, c, "a socket", "net"))
+		cause_net(r, c);
 }
 
 /* Without a remedy; `what` names the object of the wait. */
@@ -336,15 +327,6 @@ static void cpu(const json_t *r, struct cause *c)
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
 }
 
-static void client_slow(const json_t *r, struct cause *c)
-{
-	c->name = "client_slow";
-	SAY(c, "the client read the answer (%lld bytes) more slowly than the server wrote",
-	    (long long)explain_number(r, "bytes_out"));
-	FIX(c, "a proxy in front that takes whole answers (nginx buffers them), or smaller "
-	       "answers");
-}
-
 static const struct {
 	const char *column;
 	void (*tell)(const json_t *r, struct cause *c);
@@ -369,7 +351,7 @@ static const struct {
 	{ "other_ms", other },
 	{ "await_ms", cause_await },
 	{ "loop_busy_ms", cause_loop_busy },
-	{ "client_slow_ms", client_slow },
+	{ "client_slow_ms", cause_client_slow },
 };
 
 static int by_ms(const void *a, const void *b)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/util.h"
+#include "commands/explain/connections.h"
 #include "commands/explain/ledger.h"
 #include "commands/explain/timeline.h"
 
@@ -99,4 +100,6 @@ void cause_await(const json_t *r, struct cause *c)
 	    elsewhere ? "; other threads worked for it, or it waited until one "
 			"of their pool was free (how long each was not measured)"
 		      : "");
+	if (!elsewhere)
+		connections_add_awaited(r, c);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "commands/explain/ask.h"
+#include "commands/explain/connections.h"
 #include "commands/explain/locks.h"
 #include "commands/explain/timeline.h"
 #include "base/log.h"
@@ -314,6 +315,8 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 	if (!err && explain_ms(r, "cpu_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
 		err = explain_attach(client, r, r, "computed", "explain/computed.sql", handled, to,
 				     why);
+	if (!err)
+		err = connections_attach(client, r, why);
 	if (!err)
 		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
 				     why);

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/util.h"
+#include "commands/explain/connections.h"
 
 enum { DEPTH_MAX = 20 };
 
@@ -106,6 +107,7 @@ static void print_span(const struct picture *p, const json_t *spans, const json_
 	add_collections(lines, span);
 	add_quota(lines, span);
 	add_waits(lines, span);
+	connections_add_lines(lines, span);
 	print_lines(p, lines, depth + 1);
 	free(lines);
 }

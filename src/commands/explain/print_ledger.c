@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/util.h"
+#include "commands/explain/connections.h"
 #include "commands/explain/timeline.h"
 #include "commands/request_parts.h"
 
@@ -209,6 +210,7 @@ static void print_events(const struct picture *p, const json_t *r)
 	add_quota(lines, r);
 	add_waits(lines, r);
 	add_stalls(lines, r);
+	connections_add_lines(lines, r);
 	if (lines->n) {
 		putchar('\n');
 		say(0, 2, "rows of that time, of %s:",
@@ -226,10 +228,10 @@ static void print_causes(const json_t *r)
 
 	putchar('\n');
 	json_array_foreach (causes, i, cause) {
-		say(0, 7, "cause: %.1f ms: %.600s", explain_ms(cause, "ms"),
+		say(0, 7, "cause: %.1f ms: %s", explain_ms(cause, "ms"),
 		    explain_text(cause, "said"));
 		if (*explain_text(cause, "fix"))
-			say(0, 7, "  fix: %.600s", explain_text(cause, "fix"));
+			say(0, 7, "  fix: %s", explain_text(cause, "fix"));
 	}
 	if (!json_array_size(causes))
 		say(0, 7, "cause: no part stands out");

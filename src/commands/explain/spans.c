@@ -137,6 +137,9 @@ static int find_parts(struct clickhouse_client *client, const char *trace_id, js
 
 /* ---- events inside spans ---- */
 
+/* A smaller share of waits for the network is not examined. */
+enum { NET_SHARE = 10 };
+
 static int look_under(struct clickhouse_client *client, json_t *span, struct why *why)
 {
 	const json_t *request = json_object_get(span, "request");
@@ -159,6 +162,9 @@ static int look_under(struct clickhouse_client *client, json_t *span, struct why
 	if (!err)
 		err = explain_attach(client, span, request, "waits", "explain/waits.sql", start,
 				     end, why);
+	if (!err && explain_ms(request, "net_ms") * NET_SHARE >= explain_ms(request, "total_ms"))
+		err = explain_attach(client, span, request, "connections",
+				     "explain/connections.sql", start, end, why);
 	return err;
 }
 

@@ -99,7 +99,7 @@ void print_line(const struct picture *p, int depth, const char *name, int64_t be
 
 /* ---- events under a span, similar ones merged ---- */
 
-static void add_line(struct lines *lines, const char *label, int64_t begin_us, int64_t end_us)
+void lines_add(struct lines *lines, const char *label, int64_t begin_us, int64_t end_us)
 {
 	struct line *line;
 	size_t i = 0;
@@ -176,8 +176,8 @@ void add_waits(struct lines *lines, const json_t *span)
 			snprintf(label, sizeof(label), "%s%.20s%s%.300s",
 				 strcmp(cause, "preempt") ? "waited: " : "had no CPU: ", cause,
 				 *place ? ", in " : "", place);
-		add_line(lines, label, explain_number(wait, "begin_us"),
-			 explain_number(wait, "end_us"));
+		lines_add(lines, label, explain_number(wait, "begin_us"),
+			  explain_number(wait, "end_us"));
 	}
 }
 
@@ -196,8 +196,8 @@ void add_collections(struct lines *lines, const json_t *span)
 			 own ? "its own" : "sibling",
 			 thread_label(pause, "tid", "thread_name").text,
 			 *place ? ", set off by " : "", place);
-		add_line(lines, label, explain_number(pause, "begin_us"),
-			 explain_number(pause, "end_us"));
+		lines_add(lines, label, explain_number(pause, "begin_us"),
+			  explain_number(pause, "end_us"));
 	}
 }
 
@@ -212,8 +212,8 @@ void add_stalls(struct lines *lines, const json_t *request)
 
 		snprintf(label, sizeof(label), "event loop did not poll: %.20s%s%.300s",
 			 explain_text(stall, "cause"), *place ? ", in " : "", place);
-		add_line(lines, label, explain_number(stall, "begin_us"),
-			 explain_number(stall, "end_us"));
+		lines_add(lines, label, explain_number(stall, "begin_us"),
+			  explain_number(stall, "end_us"));
 	}
 }
 
@@ -228,7 +228,7 @@ void add_quota(struct lines *lines, const json_t *span)
 		snprintf(label, sizeof(label), "throttled %.1f ms by the CPU quota of %.40s",
 			 (double)explain_number(window, "throttled_us") / 1000,
 			 explain_text(window, "cgroup"));
-		add_line(lines, label, explain_number(window, "begin_us"),
-			 explain_number(window, "end_us"));
+		lines_add(lines, label, explain_number(window, "begin_us"),
+			  explain_number(window, "end_us"));
 	}
 }

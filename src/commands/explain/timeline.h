@@ -55,6 +55,9 @@ struct lines {
 	size_t n, left_out;
 };
 
+/* Adds an event, or its time to the line of the same label. */
+void lines_add(struct lines *lines, const char *label, int64_t begin_us, int64_t end_us);
+
 /* The events "waits", "gc", "stalls" and "throttle" of a span or request. A quota stops all threads
  * of the process; further waits contain the time of the quota. */
 void add_waits(struct lines *lines, const json_t *of);

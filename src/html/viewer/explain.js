@@ -98,6 +98,16 @@ function threadName(row, tid, name) {
   return row[name] || `thread ${row[tid]}`;
 }
 
+// As connections_add_lines() of connections.c says it.
+function connectionWords(c) {
+  const peer = Number(c.own) ? "the client" : `${c.peer_ip} port ${c.peer_port}`, again = number(c.repeated);
+  if (c.kind === "connect")
+    return `connect to ${peer}${c.outcome === "success" ? "" : ", " + c.outcome}${again ? `, its first packet sent ${again} time${plural(again)} more` : ""}`;
+  const words = { rto: "packets lost, until the retransmission timer expired", tlp: "last packet or its acknowledgement lost or late",
+    zero_window_sent: "its receive window closed, as no thread here read", zero_window_received: "the peer's receive window closed: it did not read" };
+  return `connection to ${peer}: ${words[c.kind] || "packets lost and sent again"}`;
+}
+
 // A lane for the request, for the waits, for each holder of the GIL in that time, and for each collecting thread.
 function lanesOf(r) {
   const gil = (r.waits || []).filter((w) => w.cause === "gil");
@@ -108,7 +118,8 @@ function lanesOf(r) {
     ({ name: `collected: ${name}`, events: eventsOf(rows, (c) => GENERATION_COLOURS[c.generation] || GENERATION_COLOURS[2],
       (c) => `generation ${c.generation}, ${count(c.collected)} collected${c.place ? ", set off in " + c.place : ""}`) }));
   const quota = { name: "stopped by a CPU quota", events: eventsOf(r.throttle, () => partColour("throttled"), (t) => `${ms(t.throttled_us / 1e3)} ms, ${t.cgroup}`) };
-  return [phasesOf(r), waits, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
+  const connections = { name: "its connections", events: eventsOf(r.connections, () => partColour("net"), connectionWords) };
+  return [phasesOf(r), waits, connections, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
 }
 
 // As print_threads() of print_ledger.c says it.

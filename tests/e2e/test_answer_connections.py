@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `explain` says of a request whose time went into a handshake, lost packets, a closed window or a DNS server. A wire between
+two namespaces drops chosen packets, and its records are the truth; real servers, agent and store."""
+import http.client
+import json
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from agent import Agent, NO_ENGINE, plain_build
+from answers import Answers
+from host import DEBIAN_PYTHON, WORKLOADS, wait_until
+from store_fixture import Store
+from test_request import TRACKERS
+from wire import ACK, ADDRESSES, SYN, Wire, in_namespace
+
+pytestmark = plain_build(NO_ENGINE)
+HERE, THERE = ADDRESSES[socket.AF_INET]
+PORTS = {"gthread": 8080, "uvicorn": 8081}
+MS = 1_000_000
+
+
+class Scene:
+    """Two services in namespace a; their clients and the server that they ask in namespace b."""
+
+    def __init__(self, directory, cleanup, monkeypatch):
+        self.wire = Wire()
+        cleanup.append(self.wire)
+        self.listener = in_namespace(self.wire.names[1], lambda: socket.create_server((THERE, 0), backlog=100))
+        self.deaf = in_namespace(self.wire.names[1], self._deaf)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+        store = Store(directory / "db")
+        cleanup.append(store)
+        self.ask = Answers(store)
+        self.ask.apply()
+        monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
+        self.servers = {
+            "gthread": self._start(cleanup, DEBIAN_PYTHON, "-m", "gunicorn", "-k", "gthread", "--threads", "2", "-b", f"{HERE}:{PORTS['gthread']}", "connections_app:app"),
+            "uvicorn": self._start(cleanup, DEBIAN_PYTHON, "-m", "uvicorn", "--host", HERE, "--port", str(PORTS["uvicorn"]), "connections_app:asgi")}
+        for port in PORTS.values():
+            wait_until(lambda: in_namespace(self.wire.names[1], lambda: self._listens(port)), 20, f"a server at {port}")
+        pids = ",".join(str(server.pid) for server in self.servers.values())
+        self.agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", f"--pid={pids}", stdout=False,
+                           trackers=[*TRACKERS, "off_cpu", "tcp_connect", "tcp_loss"])
+        cleanup.append(self.agent)
+        self.agent.wait_ready()
+        time.sleep(1)
+
+    @staticmethod
+    def _deaf():
+        asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        asked.bind((THERE, 53))
+        return asked
+
+    @staticmethod
+    def _listens(port):
+        with socket.socket() as probe:
+            return probe.connect_ex((HERE, port)) == 0
+
+    def _start(self, cleanup, *argv):
+        server = subprocess.Popen(["ip", "netns", "exec", self.wire.names[0], *argv], cwd=WORKLOADS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        cleanup.append(server)
+        return server
+
+    def _serve(self):
+        """A line back for a line."""
+        def answer(connection):
+            with connection:
+                while data := connection.recv(1000):
+                    connection.sendall(data)
+        while True:
+            connection, _ = self.listener.accept()
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    def get(self, server, path, read=lambda answer: answer.read()):
+        """(ms until the whole answer, its body), of a client in namespace b"""
+        def run():
+            begun = time.monotonic()
+            connection = http.client.HTTPConnection(HERE, PORTS[server], timeout=60)
+            connection.request("GET", path)
+            body = read(connection.getresponse())
+            connection.close()
+            return (time.monotonic() - begun) * 1000, body
+        return in_namespace(self.wire.names[1], run)
+
+    def dropping(self, fits, n=1):
+        """The next n packets that fit are lost."""
+        left = [n]
+
+        def drop(packet):
+            if left[0] and fits(packet):
+                left[0] -= 1
+                return True
+            return False
+        self.wire.dropped.clear()
+        self.wire.drop = drop
+
+    def late_ms(self, again):
+        """From the first lost packet until one that fits passed."""
+        first = self.wire.dropped[0].time
+        return min(p.time - first for p in self.wire.packets if p.time > first and again(p)) / MS
+
+    def explain(self):
+        """{(server's port, path): its row of explain --json}"""
+        rows = self.ask.store.ask("SELECT toString(request_id) AS id FROM ebpf_request FORMAT JSONEachRow").splitlines()
+        found = {}
+        for row in rows:
+            done = self.ask.command("explain", "--json", json.loads(row)["id"])
+            assert done.returncode == 0, done.stderr
+            [request] = json.loads(done.stdout)["requests"]
+            found[request["server_port"], request["path"].partition("/")[2]] = request
+        return found
+
+
+def read_late(answer):
+    """Nothing is read for 0.7 s: the windows fill up."""
+    time.sleep(0.7)
+    return answer.read()
+
+
+def cause(row, name):
+    [found] = [c for c in row["causes"] if c["cause"] == name]
+    return found
+
+
+def ms_before(said, words):
+    """Of "; 1005.2 ms: it connected to ...": 1005.2"""
+    return float(said.partition(" ms: " + words)[0].rpartition(" ")[2])
+
+
+def test_the_network_is_named(tmp_path, cleanup, monkeypatch):
+    scene = Scene(tmp_path, cleanup, monkeypatch)
+    upstream, truth, took = scene.port, {}, {}
+
+    def first_of_handshake(packet):
+        return packet.side == 0 and packet.target == upstream and packet.flags & (SYN | ACK) == SYN
+
+    def line(packet):
+        return packet.side == 0 and packet.target == upstream and packet.length > 0
+
+    def of_answer(packet):
+        return packet.side == 0 and packet.source == PORTS["gthread"] and packet.length > 0
+
+    for server, path in ("gthread", f"connect/{upstream}"), ("uvicorn", f"await/{upstream}"):
+        scene.dropping(first_of_handshake)
+        took[path] = scene.get(server, "/" + path)[0]
+        truth[path] = scene.late_ms(first_of_handshake)
+        assert truth[path] > 900, truth
+    scene.dropping(line, 3)  # also the probe
+    took["echo"] = scene.get("gthread", f"/echo/{upstream}")[0]
+    truth["echo"] = scene.late_ms(line)
+    took["dns"] = scene.get("gthread", "/dns")[0]
+    took["big"] = scene.get("gthread", "/big", read_late)[0]
+    time.sleep(1.5)
+    scene.agent.stop()
+    said = scene.explain()
+    port = PORTS["gthread"]
+
+    row = said[port, f"connect/{upstream}"]
+    net = cause(row, "net")
+    assert abs(ms_before(net["said"], f"it connected to {THERE} port {upstream}, its first packet sent 1 time more") - truth[f"connect/{upstream}"]) < 20, (net, truth)
+    assert "accept queue was full, or a firewall or the network dropped packets" in net["fix"], net
+    [connect] = row["connections"]
+    assert (connect["kind"], connect["outcome"], connect["repeated"]) == ("connect", "success", 1), connect
+
+    row = said[PORTS["uvicorn"], f"await/{upstream}"]
+    waited = cause(row, "await")
+    assert abs(ms_before(waited["said"], f"it connected to {THERE} port {upstream}") - truth[f"await/{upstream}"]) < 20, (waited, truth)
+    assert "accept queue was full" in waited["fix"], waited
+
+    row = said[port, f"echo/{upstream}"]
+    net = cause(row, "net")
+    assert abs(ms_before(net["said"], f"on the connection to {THERE} port {upstream} packets were lost") - truth["echo"]) < 30, (net, truth)
+    assert "the network or that host drops packets" in net["fix"], net
+
+    net = cause(said[port, "dns"], "net")
+    assert "connected" not in net["said"] and "lost" not in net["said"] and "a DNS server answered late or never" in net["fix"], net
+
+    slow = cause(said[port, "big"], "client_slow")
+    assert 500 < ms_before(slow["said"], "the client's receive window was closed: it did not read") < 800, slow
+    assert "a proxy in front" in slow["fix"], slow
+    for (_, path), row in said.items():
+        print(path, took.get(path.partition("/")[0]), [(c["cause"], c["said"], c["fix"]) for c in row["causes"]])
+
+
+# ---- made rows ----
+
+UPSTREAM = {"remote_ip": "::ffff:10.0.0.5", "remote_port": 5432, "local_port": 40000}
+CLIENT = {"remote_ip": "::ffff:10.0.0.9", "remote_port": 50000, "local_port": 8000}
+POOL, DROPPED, LOST = "keep connections open (a pool)", "accept queue was full", "the network or that host drops packets"
+# rows (table, begin, ms, columns) in a request's wait from 100 to 1100 ms; what is said after the place; the remedy
+ROWS = {
+    "a far server": ([("tcp_connect", 200, 600, {**UPSTREAM, "outcome": "success"})], "; 600.0 ms: it connected to 10.0.0.5 port 5432", POOL),
+    "many handshakes": ([("tcp_connect", 200 + 200 * i, 100 + 20 * i, {**UPSTREAM, "outcome": "success"}) for i in range(4)],
+                        "; 520.0 ms: it connected 4 times, longest (160.0 ms) to 10.0.0.5 port 5432", POOL),
+    "timed out": ([("tcp_connect", 150, 900, {**UPSTREAM, "outcome": "timeout", "total_retrans": 0})], "; 900.0 ms: it connected to 10.0.0.5 port 5432, timeout", DROPPED),
+    "refused": ([("tcp_connect", 150, 700, {**UPSTREAM, "outcome": "refused", "total_retrans": 1})],
+                "; 700.0 ms: it connected to 10.0.0.5 port 5432, refused, its first packet sent 1 time more", DROPPED),
+    "a part of it": ([("tcp_loss", 50, 350, {**UPSTREAM, "kind": "rto"})], "; 300.0 ms: on the connection to 10.0.0.5 port 5432 packets were lost, and the", "ask that peer"),
+    "recovered": ([("tcp_loss", 200, 800, {**UPSTREAM, "kind": "retransmit"})], "; 800.0 ms: on the connection to 10.0.0.5 port 5432 packets were lost and sent", LOST),
+    "merged": ([("tcp_loss", 200, 800, {**UPSTREAM, "kind": "retransmit", "stalled_ns": 5_000_000, "stalls": 2})], "", "ask that peer"),
+    "nobody read there": ([("tcp_loss", 200, 700, {**UPSTREAM, "kind": "zero_window_received"})],
+                          "; 700.0 ms: on the connection to 10.0.0.5 port 5432 the peer's receive window was closed: it did not read", "ask that peer"),
+    "nobody read here": ([("tcp_loss", 200, 700, {**UPSTREAM, "kind": "zero_window_sent"})],
+                         "; 700.0 ms: on the connection to 10.0.0.5 port 5432 its receive window was closed, as no thread here read", "ask that peer"),
+    "another thread's": ([("tcp_loss", 200, 700, {**UPSTREAM, "kind": "rto", "tid": 9}), ("tcp_connect", 200, 700, {**UPSTREAM, "outcome": "success", "tid": 9})],
+                         "", "ask that peer"),
+    "an earlier request's": ([("tcp_loss", -800, 890, {**UPSTREAM, "kind": "rto"}), ("tcp_loss", 200, 700, {**CLIENT, "remote_port": 50001, "kind": "rto"})],
+                             "", "ask that peer"),
+    "EC2": ([("ena", 500, 1000, {"interface": "ens5", "pps_allowance_exceeded": 120, "bw_in_allowance_exceeded": 7})],
+            "; the EC2 instance exceeded its allowance pps on ens5 meanwhile (120 packets queued or dropped)", "an instance type with a higher allowance"),
+}
+
+
+def explained(ask, i, parts, rows):
+    """The causes of a request from 0 ms on, with rows beside it; each a host of its own."""
+    host = f"h-{i}"
+    ask.request(0, parts, request_id=1000 + i, host=host, peer_port=50000, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=round(parts.get("net", 0) * 1e6))
+    for table, at, ms, columns in rows:
+        if table == "ena":
+            ask.insert("ebpf_ena", {"host": host, "start_time": ask.moment(at), "end_time": ask.moment(at + ms), **columns})
+        else:
+            ask.row(table, at, ms, **{"host": host, "stalled_ns": round(ms * 1e6), **columns} if table == "tcp_loss" else {"host": host, **columns})
+    done = ask.command("explain", "--json", str(1000 + i))
+    assert done.returncode == 0, done.stderr
+    [request] = json.loads(done.stdout)["requests"]
+    return {c["cause"]: c for c in request["causes"]}
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    with Store(tmp_path_factory.mktemp("connections") / "db") as store:
+        ask = Answers(store)
+        ask.apply()
+        yield ask
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_words_of_a_wait_for_sockets(ask, name):
+    rows, said, fix = ROWS[name]
+    net = explained(ask, list(ROWS).index(name), {"queue": 100, "net": 1000}, rows)["net"]
+    head = "the thread waited for sockets, 1000.0 ms of it for 10.0.0.5 port 5432"
+    assert net["said"].startswith(head + said) and (said or net["said"] == head), net
+    assert fix in net["fix"], net
+
+
+def test_words_of_a_slow_client(ask):
+    lost = explained(ask, 100, {"cpu": 100, "client_slow": 1000}, [("tcp_loss", 300, 600, {**CLIENT, "kind": "rto", "tid": 9})])["client_slow"]
+    assert lost["said"].endswith("; 600.0 ms: packets were lost, and the retransmission timer had to expire") and LOST in lost["fix"], lost
+    slow = explained(ask, 101, {"cpu": 100, "client_slow": 1000}, [("tcp_loss", 300, 600, {**UPSTREAM, "kind": "rto"})])["client_slow"]
+    assert slow["said"].endswith("more slowly than the server wrote") and "a proxy in front" in slow["fix"], slow
+
+
+def test_a_small_part_is_not_examined(ask):
+    """Nor is its reason a cause."""
+    causes = explained(ask, 102, {"cpu": 1000, "net": 20}, [("tcp_connect", 1000, 20, {**UPSTREAM, "outcome": "success"})])
+    assert list(causes) == ["cpu"], causes
