@@ -85,7 +85,7 @@ static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_
 enum { F_SETLKW = 7, F_OFD_SETLKW = 38 };
 
 /* include/linux/sched.h */
-enum { TASK_INTERRUPTIBLE = 1, TASK_UNINTERRUPTIBLE = 2 };
+enum { TASK_INTERRUPTIBLE = 1, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8 };
 
 /* `state`: TASK_* bits. */
 static __always_inline __u8 cause_of_call(struct task_struct *task, struct user_call *call,
@@ -206,9 +206,9 @@ static __always_inline __u8 state_letter(__u32 state)
 		return 'S';
 	if (state & TASK_UNINTERRUPTIBLE) /* with TASK_NOLOAD (0x400): an idle kernel thread */
 		return state & 0x400 ? 'I' : 'D';
-	if (state & 4)
+	if (state & TASK_STOPPED)
 		return 'T';
-	return state & 8 ? 't' : '?';
+	return state & TASK_TRACED ? 't' : '?';
 }
 
 #endif

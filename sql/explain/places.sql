@@ -4,7 +4,7 @@ SELECT cause, place, sum(us) AS us
 FROM
 (
     SELECT
-        toString(ebpf_off_cpu.cause) AS cause,
+#include "explain/off_cpu_cause.inc"
         arrayMap(stack ->
 #include "explain/place.inc"
             , [py_stack])[1] AS place,

@@ -19,7 +19,7 @@ SELECT * FROM
         AND duration_ns >= 1000000
     UNION ALL
     SELECT
-        toString(ebpf_off_cpu.cause) AS cause,
+#include "explain/off_cpu_cause.inc"
 #include "offcpu/lock.inc"
         waker_tid AS by_tid,
 #include "explain/waker.inc"

@@ -246,11 +246,15 @@ def allowances(known, now):
     return sorted(lines, key=lambda line: (-line[2], line[0], line[1]))
 
 
+def cause_of(r):
+    return "stopped" if r["state"] in ("T", "t") else r["cause"]
+
+
 def waits(known, now):
     """Of the thread 7, from a millisecond on."""
     lines = [["gil", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), r["start_time"], r["end_time"], r]
              for r in of_days(known, "ebpf_gil_wait", "", now)]
-    lines += [[r["cause"], lock_of(r), r["waker_tid"], waker_of(r), place(r["py_stack"]), r["start_time"], r["end_time"], r]
+    lines += [[cause_of(r), lock_of(r), r["waker_tid"], waker_of(r), place(r["py_stack"]), r["start_time"], r["end_time"], r]
               for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]
     lines = [line[:7] for line in lines if line[7]["tid"] == 7 and line[7]["duration_ns"] >= 1_000_000]
     assert {line[0] for line in lines} > {"gil"}
@@ -269,7 +273,7 @@ def places(known, now):
     sums = collections.Counter()
     for r in of_days(known, "ebpf_off_cpu", "", now):
         if r["tid"] == 7 and r["cause"] != "gil" and place(r["py_stack"]):
-            sums[r["cause"], place(r["py_stack"])] += r["end_time"] - r["start_time"]
+            sums[cause_of(r), place(r["py_stack"])] += r["end_time"] - r["start_time"]
     assert sums
     return [[cause, where, -us] for us, cause, where in sorted((-us, cause, where) for (cause, where), us in sums.items())]
 

@@ -146,7 +146,7 @@ class Maker:
     def ebpf_off_cpu(self):
         for start in self.moments(20):
             row = {**self.common(start), **self.waited(), "cpu": 1, "runq_ns": 7}
-            yield {**row, "lock_address": (0, 0x7f0011224470, 2**64 - 8)[start % 3] if row["cause"] == "lock" else 0}
+            yield {**row, "lock_address": (0, 0x7f0011224470, 2**64 - 8)[start % 3] if row["cause"] == "lock" else 0, "state": "T" if start % 11 == 0 else "S"}
 
     def waited(self):
         choose = self.random.choice

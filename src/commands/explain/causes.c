@@ -300,9 +300,31 @@ static void add_longest_wait(const json_t *r, struct cause *c)
 			 (double)most_us / 1000, explain_text(longest, "place"));
 }
 
+/* Of the time of no other part, the process was stopped. */
+static bool stopped(const json_t *r, struct cause *c)
+{
+	const json_t *row;
+	int64_t us = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "places"), i, row) {
+		if (!strcmp(explain_text(row, "cause"), "stopped"))
+			us += explain_number(row, "us");
+	}
+	if ((double)us / 1000 < c->ms / 2)
+		return false;
+	c->name = "stopped";
+	SAY(c, "the thread was stopped by a signal or a debugger%s",
+	    place_of(r, c, "stopped").text);
+	FIX(c, "find what stops the process: SIGSTOP, gdb, strace, a profiler that pauses it");
+	return true;
+}
+
 static void other(const json_t *r, struct cause *c)
 {
 	c->name = "other";
+	if (stopped(r, c))
+		return;
 	if (!ledger_lacks(r, "work_elsewhere")) {
 		waited_for(r, c, "something else", "other");
 		return;

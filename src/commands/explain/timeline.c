@@ -174,8 +174,10 @@ void add_waits(struct lines *lines, const json_t *span)
 				 place);
 		else
 			snprintf(label, sizeof(label), "%s%.20s%s%.300s",
-				 strcmp(cause, "preempt") ? "waited: " : "had no CPU: ", cause,
-				 *place ? ", in " : "", place);
+				 !strcmp(cause, "preempt")   ? "had no CPU: "
+				 : !strcmp(cause, "stopped") ? "was "
+							     : "waited: ",
+				 cause, *place ? ", in " : "", place);
 		lines_add(lines, label, explain_number(wait, "begin_us"),
 			  explain_number(wait, "end_us"));
 	}
