@@ -1,11 +1,11 @@
 -- Waits of the threads to which an event loop gave work, between two times, by cause and Python code, for `underspan explain`. These
 -- threads are known by their waits for work that the loop's thread ended (short ones may have no stack to tell work from a lock). Threads
--- of an executor with a queue do not wait while there is work: they are known by its function, and by waking the loop. Sums have also the
--- short waits. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the waits of all, and the
+-- of an executor with a queue do not wait while there is work: they are known by its function, and by waking the loop. Threads without
+-- Python that woke the loop between the two times are of its library's own pool (libuv's, which asks DNS). Sums have also the short waits. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the waits of all, and the
 -- longest of them, also before and after the two times.
 WITH sums AS
 (
-    SELECT tid, cause, waker_pid, waker_tid, idle = 1 OR empty(py_stack) AS for_work,
+    SELECT tid, cause, waker_pid, waker_tid, thread_name != '' OR notEmpty(py_stack) AS of_python, idle = 1 OR empty(py_stack) AS for_work,
         arrayExists(f -> startsWith(f, '_worker (') AND position(f, 'concurrent/futures/thread.py') > 0, py_stack) AS of_executor
     FROM ebpf_off_cpu_profile
     WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
@@ -18,7 +18,16 @@ given AS
     FROM sums
     WHERE tid != {tid:UInt32}
         AND (cause = 'lock' AND waker_tid = {tid:UInt32} AND for_work
-            OR of_executor AND tid IN (SELECT waker_tid FROM sums WHERE tid = {tid:UInt32} AND cause = 'poll' AND waker_pid = {pid:UInt32}))
+            OR of_executor AND tid IN (SELECT waker_tid FROM sums WHERE tid = {tid:UInt32} AND cause = 'poll' AND waker_pid = {pid:UInt32})
+            OR tid NOT IN (SELECT tid FROM sums WHERE of_python) AND tid IN
+            (
+                SELECT waker_tid FROM ebpf_off_cpu
+                WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+                    AND ebpf_off_cpu.cause = 'poll' AND waker_pid = {pid:UInt32}
+                    AND start_time < fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+                    AND end_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+                    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+            ))
 )
 SELECT
     toString(why) AS cause, place,

@@ -3,6 +3,9 @@
 two namespaces drops chosen packets, and its records are the truth; real servers, agent and store."""
 import http.client
 import json
+import pathlib
+import re
+import shutil
 import socket
 import subprocess
 import threading
@@ -29,6 +32,11 @@ class Scene:
     def __init__(self, directory, cleanup, monkeypatch):
         self.wire = Wire()
         cleanup.append(self.wire)
+        # `ip netns exec` shows it as /etc/resolv.conf
+        self.etc = pathlib.Path("/etc/netns", self.wire.names[0])
+        self.etc.mkdir(parents=True)
+        cleanup.append(self)
+        (self.etc / "resolv.conf").write_text(f"nameserver {THERE}\noptions timeout:1 attempts:1\n")
         self.listener = in_namespace(self.wire.names[1], lambda: socket.create_server((THERE, 0), backlog=100))
         self.deaf = in_namespace(self.wire.names[1], self._deaf)
         self.port = self.listener.getsockname()[1]
@@ -40,7 +48,7 @@ class Scene:
         monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
         self.servers = {
             "gthread": self._start(cleanup, DEBIAN_PYTHON, "-m", "gunicorn", "-k", "gthread", "--threads", "2", "-b", f"{HERE}:{PORTS['gthread']}", "connections_app:app"),
-            "uvicorn": self._start(cleanup, DEBIAN_PYTHON, "-m", "uvicorn", "--host", HERE, "--port", str(PORTS["uvicorn"]), "connections_app:asgi")}
+            "uvicorn": self._start(cleanup, DEBIAN_PYTHON, "-m", "uvicorn", "--loop", "uvloop", "--host", HERE, "--port", str(PORTS["uvicorn"]), "connections_app:asgi")}
         for port in PORTS.values():
             wait_until(lambda: in_namespace(self.wire.names[1], lambda: self._listens(port)), 20, f"a server at {port}")
         pids = ",".join(str(server.pid) for server in self.servers.values())
@@ -49,6 +57,9 @@ class Scene:
         cleanup.append(self.agent)
         self.agent.wait_ready()
         time.sleep(1)
+
+    def kill(self):
+        shutil.rmtree(self.etc)
 
     @staticmethod
     def _deaf():
@@ -123,8 +134,9 @@ def read_late(answer):
 
 
 def cause(row, name):
-    [found] = [c for c in row["causes"] if c["cause"] == name]
-    return found
+    found = [c for c in row["causes"] if c["cause"] == name]
+    assert len(found) == 1, row["causes"]
+    return found[0]
 
 
 def ms_before(said, words):
@@ -154,6 +166,7 @@ def test_the_network_is_named(tmp_path, cleanup, monkeypatch):
     took["echo"] = scene.get("gthread", f"/echo/{upstream}")[0]
     truth["echo"] = scene.late_ms(line)
     took["dns"] = scene.get("gthread", "/dns")[0]
+    took["name"] = scene.get("uvicorn", "/name")[0]
     took["big"] = scene.get("gthread", "/big", read_late)[0]
     time.sleep(1.5)
     scene.agent.stop()
@@ -178,7 +191,13 @@ def test_the_network_is_named(tmp_path, cleanup, monkeypatch):
     assert "the network or that host drops packets" in net["fix"], net
 
     net = cause(said[port, "dns"], "net")
-    assert "connected" not in net["said"] and "lost" not in net["said"] and "a DNS server answered late or never" in net["fix"], net
+    assert f"ms of it for {THERE} port 53, in getaddrinfo" in net["said"] and "connected" not in net["said"] and "lost" not in net["said"], net
+    assert "a DNS server answered late or never" in net["fix"] and 1000 < net["ms"] < took["dns"] + 5, (net, took)
+    # asked by a thread of libuv's, known to work for the request or as one that woke the loop
+    [waited] = said[PORTS["uvicorn"], "name"]["causes"]
+    ms = re.search(r"longest for: net \(([0-9.]+) ms in 1 thread\)", waited["said"])
+    assert waited["cause"] == ("await" if ms else "net") and 1000 < float(ms[1] if ms else waited["ms"]) < took["name"] + 5, (waited, took)
+    assert "a DNS server answered late or never" in waited["fix"], waited
 
     slow = cause(said[port, "big"], "client_slow")
     assert 500 < ms_before(slow["said"], "the client's receive window was closed: it did not read") < 800, slow

@@ -4,6 +4,7 @@
 #define UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { SAID_MAX = 768 };
@@ -20,13 +21,18 @@ struct cause {
 #define CAUSE_FIX_GIL                                                                              \
 	"move that work to another process, or serve with more processes of fewer threads"
 
+#define CAUSE_FIX_DNS                                                                              \
+	"a DNS server answered late or never: check the servers and the time-out in "              \
+	"/etc/resolv.conf, or cache names"
+
 #define CAUSE_FIX_GC                                                                               \
 	"gc.freeze() when the application is loaded, before workers fork, so that collections "    \
 	"skip these objects; higher thresholds (gc.set_threshold); or collections between "        \
 	"requests"
 
-/* The remedy, with the code that blocked the loop longest between two columns' times, if known. */
-void cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to);
+/* The remedy, with the code that blocked the loop longest between two columns' times, if known:
+ * true. */
+bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to);
 
 /* Time before the handler, by column of the request's row. */
 void cause_accept_queue(const json_t *r, struct cause *c);

@@ -178,9 +178,9 @@ void cause_accept_queue(const json_t *r, struct cause *c)
 	if (explain_is_loop(r)) {
 		if (kept_by_gc(r, c, from, from + (int64_t)(c->ms * 1000), waited))
 			return;
-		c->name = "workers_missing";
 		SAY(c, "%s: the event loop did not accept it", waited);
-		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
+		c->name = cause_fix_blocked_loop(r, c, "from_us", "handled_us") ? "loop_blocked"
+										: "workers_missing";
 	} else if (!kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
 		c->name = kept_by_requests(r, json_object_get(r, "accept_threads"), c, waited)
 				  ? "workers_missing"

@@ -4,6 +4,7 @@
 #include "commands/explain/cause.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/util.h"
 #include "commands/explain/connections.h"
@@ -19,7 +20,7 @@ static const char await_instead[] =
 	"asyncio.to_thread for computations and for clients without an asynchronous form); more "
 	"workers help further requests";
 
-void cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
+bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
 {
 	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
 	const json_t *stall, *worst = NULL;
@@ -35,11 +36,12 @@ void cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, 
 	}
 	if (!worst) {
 		FIX(c, "%s", await_instead);
-		return;
+		return false;
 	}
 	FIX(c, "in %.200s, which kept the event loop for %.1f ms: %s", explain_text(worst, "place"),
 	    (double)(explain_number(worst, "end_us") - explain_number(worst, "begin_us")) / 1000,
 	    await_instead);
+	return true;
 }
 
 void cause_loop_busy(const json_t *r, struct cause *c)
@@ -50,6 +52,17 @@ void cause_loop_busy(const json_t *r, struct cause *c)
 	    "the share of each is not known",
 	    (long long)explain_number(r, "open_requests"));
 	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
+}
+
+/* Sockets that a pool's thread without Python waits for are those of getaddrinfo(). */
+static void await_name(const json_t *most, struct cause *c)
+{
+	const char *place = explain_text(most, "place");
+
+	if (!strcmp(explain_text(most, "cause"), "net") &&
+	    (!*place || strstr(place, "getaddrinfo")) &&
+	    explain_ms(most, "longest_ms") * 2 >= c->ms)
+		FIX(c, "%s", CAUSE_FIX_DNS);
 }
 
 /*
@@ -74,6 +87,7 @@ static void await_pool(const json_t *r, struct cause *c)
 	    threads, plural(threads), percent > 100 ? 100 : percent, explain_text(most, "cause"),
 	    *place ? ", in " : "", place, explain_ms(most, "waited_ms"), waiting, plural(waiting),
 	    open, counted(open, " was", "s were"));
+	await_name(most, c);
 	if (percent < POOL_BUSY_PERCENT || open <= threads ||
 	    c->ms < 2 * explain_ms(most, "longest_ms"))
 		return;

@@ -240,6 +240,14 @@ static void put_fix(struct cause *c, const struct evidence *handshakes,
 		FIX(c, "%s", fix_loss);
 }
 
+/* Sockets that a pool's thread without Python waits for are those of getaddrinfo(). */
+static bool asks_for_a_name(const json_t *r, const struct cause *c)
+{
+	return explain_number(r, "net_peer_port") == DNS_PORT ||
+	       (!strcmp(explain_text(r, "model"), "pool") && !explain_has_peer(r) &&
+		!*place_of(r, c, "net").text);
+}
+
 void cause_net(const json_t *r, struct cause *c)
 {
 	struct evidence handshakes = find_evidence(r, HANDSHAKES, "handled_us"),
@@ -255,9 +263,8 @@ void cause_net(const json_t *r, struct cause *c)
 	add_handshakes(&handshakes, c);
 	add_losses(&losses, c);
 	put_fix(c, &handshakes, &losses, add_allowance(r, c) != NULL);
-	if (!*c->fix && explain_number(r, "net_peer_port") == DNS_PORT)
-		FIX(c, "a DNS server answered late or never: check the servers and the time-out in "
-		       "/etc/resolv.conf, or cache names");
+	if (!*c->fix && asks_for_a_name(r, c))
+		FIX(c, "%s", CAUSE_FIX_DNS);
 	else if (!*c->fix && explain_has_peer(r))
 		FIX(c, "ask that peer less often or for less data");
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service that talks to 10.91.0.2 behind a wire that loses packets; WSGI (gunicorn) and ASGI (uvicorn).
-/connect/PORT connects and closes; /echo/PORT sends a line and waits for it; /dns asks a server that never answers; /big sends a
-large answer; /await/PORT connects and closes in a coroutine. The answer says in ms how long the call took."""
+/connect/PORT connects and closes; /echo/PORT sends a line and waits for it; /dns asks a server that never answers for a name; /big sends a
+large answer; /await/PORT connects and closes in a coroutine, /name asks for a name there. The answer says in ms how long the call took."""
 import asyncio
 import socket
 import time
@@ -21,14 +21,10 @@ def echo(port):
 
 
 def dns():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.connect((UPSTREAM, 53))
-        asked.settimeout(0.4)
-        asked.send(b"who?")
-        try:
-            asked.recv(100)
-        except TimeoutError:
-            pass
+    try:
+        socket.getaddrinfo("shop.example", 80)
+    except socket.gaierror:
+        pass
 
 
 def app(environ, start_response):
@@ -47,8 +43,14 @@ async def asgi(scope, receive, send):
     if scope["type"] != "http":
         return
     begun = time.monotonic()
-    _, writer = await asyncio.open_connection(UPSTREAM, int(scope["path"].rpartition("/")[2]))
-    writer.close()
+    name, _, port = scope["path"][1:].partition("/")
+    try:
+        if name == "name":
+            await asyncio.get_running_loop().getaddrinfo("shop.example", 80)
+        else:
+            (await asyncio.open_connection(UPSTREAM, int(port)))[1].close()
+    except socket.gaierror:
+        pass
     body = b"%.3f" % ((time.monotonic() - begun) * 1000)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
