@@ -169,6 +169,21 @@ int BPF_PROG(request_tcp_probe, struct sock *sk, struct sk_buff *skb)
 
 /* ---- the life of a connection ---- */
 
+/*
+ * Only sockets of TCP are told of when they are freed. Of unix sockets and of MPTCP an entry may be
+ * left over from an older connection at this address.
+ */
+static __always_inline void request_connection_forget(__u64 key)
+{
+	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+
+	if (arrival)
+		request_waits_no_more(arrival);
+	bpf_map_delete_elem(&request_arrivals, &key);
+	request_unix_gone(key);
+	request_connection_delete(key);
+}
+
 /* accept() returned in a tracked process. */
 static __always_inline void request_accepted(__u32 fd)
 {
@@ -181,11 +196,9 @@ static __always_inline void request_accepted(__u32 fd)
 		return;
 	port = request_local_port(sk);
 	request_port_note(port);
+	if (!port || BPF_CORE_READ(sk, sk_protocol) != REQUEST_PROTOCOL_TCP)
+		request_connection_forget(key);
 	if (!port) {
-		/* left over from an older connection at this address */
-		bpf_map_delete_elem(&request_arrivals, &key);
-		request_unix_gone(key);
-		request_connection_delete(key);
 		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
 			return;
 		request_unix = 1;

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a request ends, on sockets and with answers that are rare: the truth is the client's own clock and its socket's own name."""
+import os
+import socket
+import time
+
+import pytest
+
+import counts
+import host
+import servers
+from ledger_clients import head, known, receive, rows_of, unfollowed
+from test_request import MS, TRACKERS, total, trace_of
+from workloads.odd_ends import KNOWN, LATE, OPEN
+
+IPPROTO_MPTCP = 262
+
+
+def start(cleanup, python, where):
+    server = servers.Server([python.path, os.path.join(host.WORKLOADS, "odd_ends.py"), str(where)])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"Listening at: http://127\.0\.0\.1:(\d+)")[0].group(1))
+    return server
+
+
+def connect(where):
+    s = socket.socket(socket.AF_UNIX if isinstance(where, str) else socket.AF_INET)
+    s.settimeout(20)
+    s.connect(where)
+    return s
+
+
+def ask(where, path, i, until):
+    """How long the client waited, for `until` bytes or (None) for the connection's end."""
+    begin = time.monotonic_ns()
+    with connect(where) as s:
+        s.sendall(head(path, i))
+        if until:
+            receive(s, until)
+        else:
+            while s.recv(1000):
+                pass
+        return time.monotonic_ns() - begin
+
+
+def test_connections_of_mptcp_are_told_apart(start_agent, cleanup, debian_python):
+    """A socket at the address of an earlier one, which ended within a request's body, is a connection of its own."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP).close()
+    except OSError as e:
+        pytest.skip(f"this kernel has no MPTCP: {e}")
+    server = start(cleanup, debian_python, IPPROTO_MPTCP)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    known(agent, server)
+    true = {}
+    for i in range(1, 61, 3):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP) as s:
+            s.settimeout(20)
+            s.connect(("127.0.0.1", server.port))
+            for n in (1, 2):
+                s.sendall(head(b"/", i + n - 1))
+                receive(s, len(KNOWN))
+                true[trace_of(i + n - 1)] = (s.getsockname()[1], n, "answered")
+            s.sendall(head(b"/", i + 2, b"POST", b"Content-Length: 5000") + b"abc")
+            true[trace_of(i + 2)] = (s.getsockname()[1], 3, None)
+        time.sleep(0.02)
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=1 + len(true))
+    agent.stop()
+    rows = [r for r in rows_of(agent, server) if r["trace_id"]]
+    found = {r["trace_id"]: (r["peer_port"], r["connection_request"], r["outcome"] if true[r["trace_id"]][2] else None) for r in rows}
+    assert found == true and len(rows) == len(true)
+    assert all(total(r) == r["duration_ns"] for r in rows)
+    counts.check(agent)
