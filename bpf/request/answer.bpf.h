@@ -136,6 +136,8 @@ static __always_inline void request_answer_framed(struct request_connection *con
 		conn->chunks[DIRECTION_OUT].left = scan->length;
 	} else {
 		conn->answer = ANSWER_UNFRAMED;
+		/* without a method: perhaps the answer to a pipelined HEAD */
+		conn->to_close = conn->method != REQUEST_METHOD_none;
 	}
 }
 

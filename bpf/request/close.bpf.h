@@ -41,6 +41,16 @@ static __always_inline bool request_close_completes(const struct request_connect
 	       (!conn->gone || (conn->answer == ANSWER_UNFRAMED && conn->gone == GONE_EOF));
 }
 
+/*
+ * Does the client wait for the end of the connection, as nothing else ends the answer? Not if it
+ * has ended its own direction before: it may be gone. `key`: a TCP socket, before it changes state.
+ */
+static __always_inline bool request_close_awaited(__u64 key, const struct request_connection *conn)
+{
+	return conn->to_close && !conn->gone && conn->family != REQUEST_FAMILY_unix &&
+	       BPF_CORE_READ((struct sock *)key, __sk_common.skc_state) == REQUEST_TCP_ESTABLISHED;
+}
+
 /* Closed or shut down by the server, or gone. Global: see request_scan_line(). */
 __noinline int request_closed(__u64 key)
 {
@@ -56,7 +66,8 @@ __noinline int request_closed(__u64 key)
 	flags = conn->closed_ns ? REQUEST_END_AT_LAST_WRITE : 0;
 	if (request_close_completes(conn))
 		request_end(key, REQUEST_END_close, REQUEST_OUTCOME_answered,
-			    REQUEST_END_AT_LAST_WRITE);
+			    request_close_awaited(key, conn) ? REQUEST_END_AT_CLOSE
+							     : REQUEST_END_AT_LAST_WRITE);
 	else if (conn->gone)
 		request_end(key, REQUEST_END_close, REQUEST_OUTCOME_client_aborted, flags);
 	else
@@ -179,7 +190,7 @@ static __always_inline void request_unix_closed(__u64 key, struct thread *t, boo
 		return;
 	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns) {
 		request_thread_ends(conn, t);
-		if (!request_close_completes(conn))
+		if (!request_close_completes(conn) || (conn->to_close && !conn->gone))
 			request_snapshot_take(t, &conn->last);
 	}
 	conn->closed_ns = now;

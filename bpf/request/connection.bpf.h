@@ -95,7 +95,8 @@ struct request_connection {
 	__u8 answer_body;  /* bytes of a body with a Content-Length were written */
 	__u8 head_in_slot; /* see heads.bpf.h */
 	__u8 has_busy_threads;
-	__u8 pad[4];
+	__u8 to_close; /* the answer's head has no length: the connection's end is the answer's */
+	__u8 pad[3];
 };
 
 struct {

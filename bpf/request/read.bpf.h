@@ -107,7 +107,7 @@ static __always_inline void request_connection_clear(struct request_connection *
 	conn->status = conn->not_measured = 0;
 	conn->answer = ANSWER_NONE;
 	conn->framing = conn->line_n = conn->head_ended = 0;
-	conn->gone = conn->answer_body = 0;
+	conn->gone = conn->answer_body = conn->to_close = 0;
 	conn->busy_threads = 0;
 	conn->closed_ns = 0;
 	conn->has_queue_depth = conn->has_busy_threads = 0;

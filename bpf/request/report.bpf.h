@@ -32,6 +32,7 @@ enum { REQUEST_REST_NS = 1000000 }; /* for the reader to write what the client h
 
 enum request_end_flags {
 	REQUEST_END_AT_LAST_WRITE = 1, /* the time and sums of the last write */
+	REQUEST_END_AT_CLOSE = 2,      /* the client waits for the end of the connection */
 };
 
 /* Is the GIL of the process seen by the scheduler path? */
@@ -45,11 +46,16 @@ static __always_inline bool request_gil_known(__u32 tgid)
 	return gil && !gil->by_callsite;
 }
 
-/* How long the reader has written the rest of an answer that a pool's thread began. */
+/*
+ * How long the reader has written the rest of an answer that a pool's thread began; or how long
+ * after the last write another thread closed the connection that the client waited for.
+ */
 static __always_inline __u64 request_rest_ns(const struct request_connection *conn, __u32 flags)
 {
 	__u64 end = conn->answer >= ANSWER_ENDED ? bpf_ktime_get_ns() : conn->wrote_ns;
 
+	if (flags & REQUEST_END_AT_CLOSE)
+		return bpf_ktime_get_ns() - conn->last.at_ns;
 	if (conn->link != REQUEST_LINK_write || end < conn->last.at_ns ||
 	    (conn->answer < ANSWER_ENDED && !(flags & REQUEST_END_AT_LAST_WRITE)))
 		return 0;
@@ -399,7 +405,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	__sync_fetch_and_add(&out->users, 1);
 	if (*(volatile __u64 *)&out->users == 1) {
 		request_fill(conn, out, process, key, end_by, outcome, flags);
-		if (!flags && conn->worker == bpf_get_current_task())
+		if (!(flags & REQUEST_END_AT_LAST_WRITE) && conn->worker == bpf_get_current_task())
 			ended_ns = out->end.at_ns;
 		request_stat(STAT_SEEN, 1);
 		request_sum_up();

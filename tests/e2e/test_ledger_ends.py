@@ -43,6 +43,40 @@ def ask(where, path, i, until):
         return time.monotonic_ns() - begin
 
 
+@pytest.mark.parametrize("family", ["tcp", "unix"])
+def test_an_answer_without_a_length_ends_with_the_connection(family, start_agent, cleanup, debian_python, tmp_path):
+    """The client waits for the close, as HTTP/1.0 says, whichever thread closes; but not where the answer had a length, or
+    the client has gone."""
+    where = str(tmp_path / "socket") if family == "unix" else ("127.0.0.1", 0)
+    server = start(cleanup, debian_python, where if family == "unix" else socket.IPPROTO_TCP)
+    where = where if family == "unix" else ("127.0.0.1", server.port)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+
+    def seen(i):
+        return agent.select("ebpf_request", lambda r: r["trace_id"] == trace_of(i))
+    while not seen(99):  # the process is known from now on
+        ask(where, b"/", 99, len(KNOWN))
+        time.sleep(0.2)
+    late = {1: b"/late", 2: b"/late"} | ({3: b"/late-elsewhere"} if family == "tcp" else {})
+    waited = {i: ask(where, path, i, None) for i, path in late.items()}
+    soon = {5: ask(where, b"/length", 5, len(KNOWN))} | ({4: ask(where, b"/late", 4, len(OPEN))} if family == "tcp" else {})
+    agent.wait_rows("ebpf_request", lambda r: r["trace_id"] in [trace_of(i) for i in (*waited, *soon)], n=len(waited) + len(soon))
+    agent.stop()
+    for i, client in {**waited, **soon}.items():
+        [row] = seen(i)
+        why = (i, client, row)
+        assert total(row) == row["duration_ns"] and row["status"] == 200 and row["outcome"] == "answered", why
+        assert row["duration_ns"] <= client + 1 * MS, why
+        assert (row["duration_ns"] >= LATE * 1e9) == (i in waited), why
+    for i in (1, 2):
+        [row] = seen(i)
+        assert row["sleep_ns"] >= LATE * 1e9 - 1 * MS and "work_elsewhere" not in row["not_measured"], row
+    if 3 in late:
+        [row] = seen(3)
+        assert row["other_ns"] >= LATE * 1e9 - 1 * MS and "work_elsewhere" in row["not_measured"], row
+    counts.check(agent)
+
+
 def test_connections_of_mptcp_are_told_apart(start_agent, cleanup, debian_python):
     """A socket at the address of an earlier one, which ended within a request's body, is a connection of its own."""
     try:
