@@ -301,8 +301,12 @@ static __always_inline bool request_answer_goes_on(__u64 key, struct request_con
 	__u64 n;
 
 	if (!conn->rest_len && conn->answer != ANSWER_LENGTH && conn->answer != ANSWER_UNFRAMED) {
-		if (!request_next_piece(conn, buffer))
+		if (!request_next_piece(conn, buffer)) {
+			/* sendfile(), splice(): the bytes are not in the process's memory */
+			if (conn->answer <= ANSWER_START)
+				__sync_fetch_and_add(&request_unreadable, 1);
 			conn->answer = ANSWER_UNFRAMED;
+		}
 		return false;
 	}
 	n = conn->rest < conn->rest_len ? conn->rest : conn->rest_len;

@@ -37,8 +37,9 @@ struct {
 /* Is the answer complete, if the connection ends now? */
 static __always_inline bool request_close_completes(const struct request_connection *conn)
 {
-	return conn->status &&
-	       (!conn->gone || (conn->answer == ANSWER_UNFRAMED && conn->gone == GONE_EOF));
+	if (conn->answer == ANSWER_UNFRAMED) /* perhaps without a status that could be read */
+		return conn->gone != GONE_WRITE;
+	return conn->status && !conn->gone;
 }
 
 /*

@@ -77,6 +77,30 @@ def test_an_answer_without_a_length_ends_with_the_connection(family, start_agent
     counts.check(agent)
 
 
+def test_an_answer_that_cannot_be_read_is_an_answer(start_agent, cleanup, debian_python):
+    """A head written by sendfile(): no status. The time in which the connection waits for a next request belongs to none, and the client has
+    not left before its answer."""
+    server = start(cleanup, debian_python, socket.IPPROTO_TCP)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    known(agent, server)
+    with connect(("127.0.0.1", server.port)) as s:
+        for i in (1, 2):
+            begin = time.monotonic_ns()
+            s.sendall(head(b"/sendfile", i))
+            receive(s, len(KNOWN))
+            waited = time.monotonic_ns() - begin
+            time.sleep(LATE)
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=3)
+    agent.stop()
+    rows = [r for r in rows_of(agent, server) if r["path"] == "/sendfile"]
+    assert [(r["status"], r["bytes_out"], r["outcome"], r["end_by"]) for r in rows] == [
+        (None, len(KNOWN), "answered", "next_request"), (None, len(KNOWN), "answered", "close")], rows
+    assert all(total(r) == r["duration_ns"] for r in rows)
+    assert rows[1]["duration_ns"] <= waited + 1 * MS, (waited, rows[1])
+    assert unfollowed(agent)["answers"] >= 2  # unrelated servers of this host count, too
+    counts.check(agent)
+
+
 def test_connections_of_mptcp_are_told_apart(start_agent, cleanup, debian_python):
     """A socket at the address of an earlier one, which ended within a request's body, is a connection of its own."""
     try:
