@@ -2,8 +2,10 @@
 /*
  * Which thread is an event loop's? System calls alone do not tell: gunicorn's gthread polls as
  * asyncio does. The Python stack at a poll does: asyncio has a frame of _run_once(), gevent's hub a
- * frame of run() in gevent/hub.py. uvloop polls from C, with libuv's room for 1024 events, in a
- * thread that runs Python. trio and curio are not recognized.
+ * frame of run() in gevent/hub.py; trio polls in a function that run() in trio/_core/_run.py calls,
+ * but not where another loop's thread runs it (guest mode). uvloop polls from C, with libuv's room
+ * for 1024 events, in a thread that runs Python. curio, and loops that do not use epoll, are not
+ * recognized.
  */
 #ifndef UNDERSPAN_LOOP_STALL_RECOGNIZE_BPF_H
 #define UNDERSPAN_LOOP_STALL_RECOGNIZE_BPF_H
@@ -11,7 +13,8 @@
 #include "loop_stall/stack.bpf.h"
 
 enum {
-	LOOP_FRAMES = 8, /* innermost frames that are looked at */
+	LOOP_FRAMES = 8,     /* innermost frames that are looked at */
+	LOOP_TRIO_FRAME = 1, /* the caller of the function that polls */
 	LIBUV_EVENTS = 1024,
 	/* a thread is looked at in its 2nd, 4th, 8th ... poll of a descriptor */
 	LOOP_LOOKS_UNTIL = 1 << 16,
@@ -20,6 +23,7 @@ enum {
 #define TEXT_RUN_ONC 0x636e6f5f6e75725fULL /* "_run_onc", little endian */
 #define TEXT_RUN     0x6e7572ULL	   /* "run" */
 #define TEXT_HUB_PY  0x79702e6275682f74ULL /* "t/hub.py" */
+#define TEXT_RUN_PY  0x79702e6e75725f2fULL /* "/_run.py" */
 
 /* Users of PYTHON_SLOT_RESUME: kernels since 7.0 may preempt a program. */
 struct {
@@ -49,8 +53,10 @@ __noinline int loop_of_frame(__u32 slot, __u32 i)
 		return LOOP_NONE;
 	text = read_user_u64(code + o->code_filename);
 	bpf_probe_read_user(&file, sizeof(file), (void *)(text + o->unicode_length));
-	return read_user_u64(python_text_end(o, text, &file)) == TEXT_HUB_PY ? LOOP_GEVENT
-									     : LOOP_NONE;
+	text = read_user_u64(python_text_end(o, text, &file));
+	if (text == TEXT_RUN_PY && i == LOOP_TRIO_FRAME)
+		return LOOP_TRIO;
+	return text == TEXT_HUB_PY ? LOOP_GEVENT : LOOP_NONE;
 }
 
 /* The kind of loop that the current thread polls for. */

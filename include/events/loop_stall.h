@@ -7,7 +7,7 @@
 #include "python_stack.h"
 
 /* ebpf_loop_stall.loop; append only */
-enum loop_kind { LOOP_NONE, LOOP_ASYNCIO, LOOP_UVLOOP, LOOP_GEVENT, LOOP_KIND_MAX };
+enum loop_kind { LOOP_NONE, LOOP_ASYNCIO, LOOP_UVLOOP, LOOP_GEVENT, LOOP_TRIO, LOOP_KIND_MAX };
 
 /* Why the thread was asleep during a stall. */
 enum loop_part {

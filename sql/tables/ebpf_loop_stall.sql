@@ -1,4 +1,4 @@
--- Stalls of event loops (asyncio, uvloop, gevent): the loop's thread did not poll for loop_stall.min_duration_us or longer.
+-- Stalls of event loops (asyncio, uvloop, gevent, trio): the loop's thread did not poll for loop_stall.min_duration_us or longer.
 -- start_time: a poll (epoll_wait, epoll_pwait) of the loop's descriptor returned; end_time: the next poll of the same descriptor
 -- began, with or without a timeout. In between the loop ran the callbacks of one turn and served no further connections. A loop
 -- that is stopped and started again counts as not polling in between.

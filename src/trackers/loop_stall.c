@@ -21,7 +21,7 @@ struct loop_stall_row {
 	struct column_strings py_stack;
 };
 
-static const char *const kind_names[LOOP_KIND_MAX] = { "", "asyncio", "uvloop", "gevent" };
+static const char *const kind_names[LOOP_KIND_MAX] = { "", "asyncio", "uvloop", "gevent", "trio" };
 
 #define ROW(kind, member, name, type) COLUMN(kind, struct loop_stall_row, member, name, type)
 #define MAYBE(member, name)	      ROW(COLUMN_MAYBE_U64, member, name, "Nullable(UInt64)")

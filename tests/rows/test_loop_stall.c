@@ -97,8 +97,8 @@ static void parts_longer_than_the_stall(void **state)
 
 static void every_loop(void **state)
 {
-	static const char *const names[LOOP_KIND_MAX + 1] = { "", "asyncio", "uvloop", "gevent",
-							      "" };
+	static const char *const names[LOOP_KIND_MAX + 1] = { "",	"asyncio", "uvloop",
+							      "gevent", "trio",	   "" };
 	struct loop_stall_event event = ordinary;
 
 	(void)state;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An event loop in which coroutines block N times in each of the KINDS, and note when and where.
-loop_truth.py LOOP N SECONDS; LOOP: asyncio, uvloop, gevent; gil: asyncio beside a thread that holds the GIL N times; thread: the
+loop_truth.py LOOP N SECONDS; LOOP: asyncio, uvloop, gevent, trio; gil: asyncio beside a thread that holds the GIL N times; thread: the
 same calls without a loop, beside epoll."""
 import asyncio
 import os
@@ -186,6 +186,24 @@ def with_gevent(ready):
         gevent.sleep(0.05)
 
 
+async def with_trio(ready):
+    import trio
+    things = {kind: make() for kind, make in KINDS.items()}
+    while not ready.is_set():
+        time.sleep(0.12)
+        await trio.sleep(0.2)
+    begin, stalls = now(), []
+    await trio.sleep(0.01)
+    for kind in plan():
+        stalls.append(block(kind, things))
+        for _ in range(5):
+            await trio.sleep(0)
+        await trio.sleep(SECONDS * 1.5)
+    tell(begin=begin, end=now(), stalls=stalls)
+    while ready.is_set():
+        await trio.sleep(0.05)
+
+
 def without_a_loop(ready):
     """A server with a main thread that polls as asyncio does without being an event loop, like gunicorn's
     gthread."""
@@ -224,6 +242,9 @@ def run():
     threading.Thread(target=converse, args=(ready, done), daemon=True).start()
     if LOOP == "gevent":
         with_gevent(ready)
+    elif LOOP == "trio":
+        import trio
+        trio.run(with_trio, ready)
     elif LOOP == "thread":
         without_a_loop(ready)
     else:
