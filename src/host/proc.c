@@ -70,6 +70,16 @@ static bool is_libpython_name(const char *path)
 	return !strncmp(base, "libpython3.", 11) && strstr(base, ".so");
 }
 
+/* "python3", "python3.11", "python3.13t": a program that the dynamic loader may have been told to
+ * run. */
+static bool is_python_name(const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	base = base ? base + 1 : path;
+	return !strncmp(base, "python3", 7) && !base[7 + strspn(base + 7, ".0123456789td")];
+}
+
 /*
  * Opens the file of `path_fd` (O_PATH) for reading, if regular and not served by a program. Opening
  * a device may have side effects; a FIFO blocks.
@@ -314,15 +324,18 @@ struct wanted_library {
 static int is_libpython(const struct proc_mapping *m, void *context)
 {
 	struct wanted_library *wanted = context;
+	bool library = m->path && is_libpython_name(m->path);
 
-	if (!m->path || !is_libpython_name(m->path))
+	if (!library && (wanted->fd >= 0 || !m->path || !m->executable || !is_python_name(m->path)))
 		return 0;
+	if (wanted->fd >= 0)
+		close(wanted->fd);
 	wanted->fd = find_mapping_file(wanted->pid, m->low, m->high, m->path);
 	if (wanted->fd == -ENOENT && is_cut(m->path))
 		wanted->fd = -ENAMETOOLONG;
 	if (wanted->fd >= 0)
 		snprintf(wanted->ret_path, wanted->path_size, "%s", m->path);
-	return 1;
+	return library;
 }
 
 int proc_find_libpython(uint32_t pid, char *ret_path, size_t path_size)
@@ -355,7 +368,8 @@ static int is_file_base(const struct proc_mapping *m, void *context)
 
 	if (!m->path || m->offset)
 		return 0;
-	if ((strcmp(m->path, wanted->exe) && !is_cut(m->path) && !is_libpython_name(m->path)) ||
+	if ((strcmp(m->path, wanted->exe) && !is_cut(m->path) && !is_libpython_name(m->path) &&
+	     !is_python_name(m->path)) ||
 	    !mapping_is(m, wanted))
 		return 0;
 	wanted->base = m->low;

@@ -37,7 +37,8 @@ int proc_open_in_root(uint32_t pid, const char *path);
 int proc_open_mapping(uint32_t pid, uint64_t low, uint64_t high, const char *path);
 
 /*
- * The libpython mapped by the process, like proc_find_exe(): through map_files (correct for deleted
+ * The libpython mapped by the process, or without one a python program (`ld.so python3`, where the
+ * dynamic loader is the executable), like proc_find_exe(): through map_files (correct for deleted
  * files and other mount namespaces) or, without permission, through the process's root. -ENOENT:
  * none mapped now; -ENAMETOOLONG: only the path leads to it, and is longer than PATH_MAX. May block
  * on the process.

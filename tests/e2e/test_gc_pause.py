@@ -2,6 +2,7 @@
 """Every collection of every Python is a row with right values, and no row is invented. The truth comes
 from gc.callbacks in the same run (workloads/workload.py)."""
 import collections
+import glob
 import os
 import shutil
 import statistics
@@ -268,6 +269,30 @@ def test_stripped_pythons_are_found_by_scanning(start_agent, start_workload, tmp
     def check(workload):
         rows = check_rows(agent, workload)
         assert {r["method"] for r in rows} == {"scan"}
+        check_durations(rows, workload.truth["collections"], workload.python.version)
+
+    host.check_each(workloads, check)
+
+
+def test_a_python_started_through_the_dynamic_loader(start_agent, start_workload, debian_python, tmp_path):
+    """`ld.so python3 ...`, as bundles do it: the loader is the executable, the Python a file that it maps and that no other process runs. Started
+    before the agent, and after."""
+    [loader] = glob.glob("/lib64/ld-linux-*.so.*") or glob.glob("/lib/ld-linux-*.so.*")
+    copies = [copy_python(debian_python, tmp_path / name) for name in ("before", "after")]
+
+    def start():
+        copy, env = copies.pop(0)
+        workload = start_workload(copy, "gc_truth.py", 3, 300, 1, prefix=[loader], env=env)
+        assert os.path.realpath(f"/proc/{workload.pid}/exe") == os.path.realpath(loader)
+        return workload
+    workloads = [start()]
+    agent = start_agent(trackers=["gc_pause"])
+    workloads.append(start())
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        rows = check_rows(agent, workload)
         check_durations(rows, workload.truth["collections"], workload.python.version)
 
     host.check_each(workloads, check)
