@@ -4,8 +4,8 @@
 -- thread that last accepted from this listener or called listen().
 -- queue_len: the listener's queue at the connection's arrival, including the connection, as in `ss -ltn` (dropped: at end_time);
 -- the queue is full when queue_len exceeds queue_max. handshake_rtt_us is 0 if the kernel has no value (SYN cookies, a repeated
--- SYN-ACK). drops: the listener's share of nstat's TcpExtListenDrops, overflows: of TcpExtListenOverflows. Sums are exact; if
--- two listeners of a network namespace drop within a second for different reasons, the overflow cannot be assigned.
+-- SYN-ACK). drops: the listener's share of nstat's TcpExtListenDrops, overflows: of TcpExtListenOverflows. Sums of a
+-- network namespace are exact; of two listeners that drop within a second, a drop or overflow may be assigned to the wrong one.
 -- Unix sockets are not included. A connection accepted by io_uring has a row when a descriptor is assigned; connections that
 -- only enter the ring's file table count as filtered in ebpf_agent, since no event shows the time. For MPTCP: the first subflow.
 -- For TCP Fast Open the wait begins with the SYN that carried data.

@@ -71,20 +71,28 @@ static const struct option options[] = {
 	  .max = 1 << 24 },
 };
 
-/* ---- overflows: drops caused by a full queue ---- */
+/* ---- drops of handshakes, and those of a full queue ---- */
 
 /*
- * A listener counts drops of all causes; only the network namespace counts overflows. New overflows
- * of a namespace are attributed to listeners with new drops.
+ * A listener counts each packet that is dropped, also the repetition of one whose handshake is
+ * counted already; only the network namespace counts dropped handshakes (ListenDrops) and those of
+ * a full queue (ListenOverflows). What is new there is attributed to listeners with new drops.
  */
-struct netns_overflows {
-	uint32_t netns;
+enum { DROPS, OVERFLOWS, NETNS_COUNTERS };
+static const char *const counter_names[NETNS_COUNTERS] = { "ListenDrops", "ListenOverflows" };
+
+struct netns_counter {
 	uint64_t last;	 /* last value of the namespace's counter */
-	uint64_t credit; /* counted overflows not attributed so far */
+	uint64_t credit; /* counted and not attributed so far */
+};
+
+struct netns_counters {
+	uint32_t netns;
+	struct netns_counter counters[NETNS_COUNTERS];
 	UT_hash_handle hh;
 };
 
-static struct netns_overflows *namespaces;
+static struct netns_counters *namespaces;
 
 /* Reports of a tick: TCP_ACCEPT_DROPPED and, once per listener, _LISTENING. */
 struct listener_reports {
@@ -95,7 +103,7 @@ enum { REPORTS_AT_FIRST = 64 };
 
 static void forget_namespaces(void)
 {
-	struct netns_overflows *i, *next;
+	struct netns_counters *i, *next;
 
 	HASH_ITER(hh, namespaces, i, next)
 	{
@@ -105,9 +113,9 @@ static void forget_namespaces(void)
 }
 
 /* Finds or creates the namespace's entry; NULL: out of memory. */
-static struct netns_overflows *find_namespace(uint32_t netns, uint64_t baseline)
+static struct netns_counters *find_namespace(uint32_t netns)
 {
-	struct netns_overflows *found;
+	struct netns_counters *found;
 
 	HASH_FIND(hh, namespaces, &netns, sizeof(netns), found);
 	if (found)
@@ -118,14 +126,13 @@ static struct netns_overflows *find_namespace(uint32_t netns, uint64_t baseline)
 	if (!found)
 		return NULL;
 	found->netns = netns;
-	found->last = baseline;
 	HASH_ADD(hh, namespaces, netns, sizeof(netns), found);
 	return found;
 }
 
-static int read_overflows(const struct tcp_accept_event *event, uint64_t *ret)
+static int read_counter(const struct tcp_accept_event *event, int which, uint64_t *ret)
 {
-	return netstat_read(event->connection.netns, event->header.host_pid, "ListenOverflows",
+	return netstat_read(event->connection.netns, event->header.host_pid, counter_names[which],
 			    ret);
 }
 
@@ -140,45 +147,53 @@ static uint64_t drops_in(const struct tcp_accept_event *reports, size_t n, uint3
 }
 
 /*
- * The first report of a namespace: earlier overflows are ignored, except drops already counted by
- * its listeners. A new namespace (a container) has no earlier overflows.
+ * The first report of a namespace: what it counted earlier is ignored, except drops already counted
+ * by its listeners. A new namespace (a container) has counted nothing earlier.
  */
 static void note_namespace(const struct tcp_accept_event *event,
 			   const struct tcp_accept_event *reports, size_t n)
 {
-	uint64_t drops = drops_in(reports, n, event->connection.netns), now;
-	struct netns_overflows *found;
+	uint64_t drops = drops_in(reports, n, event->connection.netns), now[NETNS_COUNTERS];
+	struct netns_counters *found;
 
 	HASH_FIND(hh, namespaces, &event->connection.netns, sizeof(event->connection.netns), found);
-	if (!found && read_overflows(event, &now) == 0)
-		find_namespace(event->connection.netns, now <= 2 * drops ? 0 : now - drops);
+	if (found || read_counter(event, DROPS, &now[DROPS]) ||
+	    read_counter(event, OVERFLOWS, &now[OVERFLOWS]))
+		return;
+	found = find_namespace(event->connection.netns);
+	for (int i = 0; found && i < NETNS_COUNTERS; i++)
+		found->counters[i].last = now[i] <= 2 * drops ? 0 : now[i] - drops;
 }
 
-static uint32_t overflows_of(const struct tcp_accept_event *event)
+/* The part of a listener's `drops` that the namespace counted, too. */
+static uint32_t counted_of(const struct tcp_accept_event *event, int which, uint32_t drops)
 {
-	struct netns_overflows *ns = find_namespace(event->connection.netns, 0);
-	uint64_t now, overflows = event->drops;
+	struct netns_counters *ns = find_namespace(event->connection.netns);
+	struct netns_counter *counter = ns ? &ns->counters[which] : NULL;
+	uint64_t now, counted = drops;
 
-	if (!ns)
-		return event->drops;
+	if (!counter)
+		return drops;
 	/* no process is left to read the counter through: a full queue is by far the most common
 	 * cause */
-	if (read_overflows(event, &now)) {
-		ns->last += overflows;
-		return event->drops;
+	if (read_counter(event, which, &now)) {
+		counter->last += drops;
+		return drops;
 	}
-	ns->credit += now > ns->last ? now - ns->last : 0;
-	ns->last = now;
-	if (overflows > ns->credit)
-		overflows = ns->credit;
-	ns->credit -= overflows;
-	return (uint32_t)overflows;
+	counter->credit += now > counter->last ? now - counter->last : 0;
+	counter->last = now;
+	if (counted > counter->credit)
+		counted = counter->credit;
+	counter->credit -= counted;
+	return (uint32_t)counted;
 }
 
-static void count_overflows(struct tcp_accept_row *row)
+static void count_drops(struct tcp_accept_row *row)
 {
-	if (row->event.kind == TCP_ACCEPT_DROPPED)
-		row->overflows = overflows_of(&row->event);
+	if (row->event.kind != TCP_ACCEPT_DROPPED)
+		return;
+	row->event.drops = counted_of(&row->event, DROPS, row->event.drops);
+	row->overflows = counted_of(&row->event, OVERFLOWS, row->event.drops);
 }
 
 /* ---- reading the listeners ---- */
@@ -239,7 +254,7 @@ static int ask_listeners(struct listener_reports *reports)
 static void tcp_accept_complete(void *row, struct row_context *context)
 {
 	(void)context;
-	count_overflows(row);
+	count_drops(row);
 }
 
 static void fill_common(void *row_of, struct row_context *context)
@@ -259,10 +274,11 @@ void tcp_accept_add_reports(const struct tracker_output *output,
 
 		if (row.event.kind == TCP_ACCEPT_LISTENING)
 			continue;
-		count_overflows(&row);
-		output->add(output, &(struct tracker_row){ .row = &row,
-							   .size = sizeof(row),
-							   .fill = fill_common });
+		count_drops(&row);
+		if (row.event.drops)
+			output->add(output, &(struct tracker_row){ .row = &row,
+								   .size = sizeof(row),
+								   .fill = fill_common });
 	}
 }
 
