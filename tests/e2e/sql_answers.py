@@ -234,6 +234,14 @@ def connections(known, now):
     return sorted(([*line[:3], line[3].replace("::ffff:", ""), *line[4:]] for line in lines), key=lambda line: (line[7], line[8], line[0]))
 
 
+def dropped(known, now):
+    """In the ten seconds until half an hour ago."""
+    rows = [r for r in known["ebpf_tcp_accept"] if (r["host"], r["netns"], r["local_port"], r["kind"]) == ("shop-1", 9, 8000, "dropped")]
+    rows = [r for r in rows if r["start_time"] <= now - 30 * 60 * SECOND <= r["end_time"] + 10 * SECOND]
+    assert len(rows) == 2
+    return [[sum(r["drops"] for r in rows), sum(r["overflows"] for r in rows)]]
+
+
 def allowances(known, now):
     """Of the host's last readings, from the first of ens5 on."""
     sums = collections.Counter()
@@ -371,6 +379,7 @@ EXPLAIN |= {
                  {**OF_DAYS, "tid": 1}, pool),
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "computed.sql": (None, OF_DAYS, computed), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
+    "dropped.sql": (None, {**OF_DAYS, "host": "shop-1", "from_us": lambda now: now - 30 * 60 * SECOND, "netns": 9, "server_port": 8000}, dropped),
     "allowances.sql": (None, {**OF_DAYS, "from_us": lambda now: now - 30 * 60 * SECOND}, allowances),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),

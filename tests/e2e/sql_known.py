@@ -167,9 +167,14 @@ class Maker:
         for start in [*self.moments(300), *(self.now // MINUTE * MINUTE - 20 * MINUTE + i for i in (-1, 0, MINUTE - 1, MINUTE))]:
             kind = self.random.choice(["accepted", "accepted", "never_accepted", "dropped"])
             drops = self.random.randrange(1, 50) if kind == "dropped" else 0
-            yield {**self.common(start), **self.tcp(), "kind": kind, "listen_ip": self.random.choice(["::", "::ffff:0.0.0.0"]),
+            row = {**self.common(start), **self.tcp(), "kind": kind, "listen_ip": self.random.choice(["::", "::ffff:0.0.0.0"]),
                    "queue_len": self.random.randrange(130), "queue_max": 128, "handshake_rtt_us": 0, "drops": drops,
                    "overflows": drops // 2}
+            yield row
+        for ms, drops, more in (9500, 5, {}), (4000, 6, {}), (11_500, 7, {}), (-500, 8, {}), (2000, 3, {"netns": 8}), (2000, 2, {"local_port": 8001}):
+            at = self.now - 30 * MINUTE - ms * 1000
+            yield {**row, "host": "shop-1", "kind": "dropped", "netns": 9, "local_port": 8000, "start_time": at, "end_time": at + SECOND,
+                   "duration_ns": 1000 * MS, "drops": drops, "overflows": drops - 1, **more}
 
     def ebpf_tcp_connect(self):
         for start in self.moments(500):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `explain` says of a request whose time went into a handshake, lost packets, a closed window or a DNS server. A wire between
 two namespaces drops chosen packets, and its records are the truth; real servers, agent and store."""
+import concurrent.futures
 import http.client
 import json
 import pathlib
@@ -16,6 +17,7 @@ import pytest
 from agent import Agent, NO_ENGINE, plain_build
 from answers import Answers
 from host import DEBIAN_PYTHON, WORKLOADS, wait_until
+from netns import Netns, tcp_counters
 from store_fixture import Store
 from test_request import TRACKERS
 from wire import ACK, ADDRESSES, SYN, Wire, in_namespace
@@ -278,3 +280,76 @@ def test_a_small_part_is_not_examined(ask):
     """Nor is its reason a cause."""
     causes = explained(ask, 102, {"cpu": 1000, "net": 20}, [("tcp_connect", 1000, 20, {**UPSTREAM, "outcome": "success"})])
     assert list(causes) == ["cpu"], causes
+
+
+def test_handshakes_dropped_before_a_request(ask):
+    """Of the same listener, shortly before; no part has their time, and a later request of a connection did not wait for one."""
+    listener = {"host": "h-drop", "netns": 5, "local_port": 8000}
+    for at, columns in ((-3000, {}), (-1500, {"overflows": 2}), (-60_000, {}), (500, {}), (-2000, {"netns": 6}), (-2000, {"local_port": 8001})):
+        ask.row("tcp_accept", at, 900, **{**listener, "kind": "dropped", "drops": 7, "overflows": 7, **columns})
+    ask.row("tcp_accept", -2000, 900, **listener, kind="accepted", drops=7)
+    for i, more in enumerate(({}, {"connection_request": 2}, {"netns": 7})):
+        ask.request(0, {"cpu": 20}, request_id=2000 + i, **{"host": "h-drop", "netns": 5, **more})
+    first, second, other = (json.loads(ask.command("explain", "--json", str(2000 + i)).stdout)["requests"][0] for i in range(3))
+    assert (first["before"]["drops"], first["before"]["overflows"]) == (14, 9) and "before" not in second and "before" not in other
+    assert "the listener of port 8000 dropped 14 handshakes, 9 as its accept queue was full" in first["before"]["said"]
+    text = " ".join(ask.command("explain", "2000").stdout.split())
+    assert f"before: {first['before']['said']}" in text and f"fix: {first['before']['fix']}" in text, text
+
+
+OVERFLOWING = """
+import time
+
+def app(environ, start_response):
+    time.sleep(0.4)
+    start_response("200 OK", [("Content-Length", "0")])
+    return []
+"""
+
+
+def test_a_full_queue_is_told_to_who_got_in(tmp_path, cleanup, monkeypatch):
+    """A worker, a queue of one, and eight clients at once: some connect only at the second or third try."""
+    netns, store = Netns(), Store(tmp_path / "db")
+    cleanup.extend([netns, store])
+    ask = Answers(store)
+    ask.apply()
+    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
+    (tmp_path / "overflowing.py").write_text(OVERFLOWING)
+    server = subprocess.Popen([*netns.prefix, DEBIAN_PYTHON, "-m", "gunicorn", "-b", "127.0.0.1:8000", "--backlog", "1", "overflowing:app"], cwd=tmp_path,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    cleanup.append(server)
+
+    def get():
+        begun = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", 8000, timeout=60)
+        connection.request("GET", "/")
+        port = connection.sock.getsockname()[1]
+        connection.getresponse().read()
+        connection.close()
+        return port, (time.monotonic() - begun) * 1000
+
+    def listens():
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", 8000)) == 0
+    wait_until(lambda: in_namespace(netns.name, listens), 20, "gunicorn")
+    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", f"--pid={server.pid}", stdout=False,
+                  trackers=[*TRACKERS, "tcp_accept"])
+    cleanup.append(agent)
+    agent.wait_ready()
+    time.sleep(1)
+    before = in_namespace(netns.name, lambda: tcp_counters("thread-self"))
+    with concurrent.futures.ThreadPoolExecutor(8) as clients:
+        took = dict(clients.map(lambda _: in_namespace(netns.name, get), range(8)))
+    after = in_namespace(netns.name, lambda: tcp_counters("thread-self"))
+    drops = after["ListenDrops"] - before["ListenDrops"]
+    time.sleep(2)
+    agent.stop()
+    rows = [json.loads(line) for line in store.ask("SELECT toString(request_id) AS id, peer_port FROM ebpf_request FORMAT JSONEachRow").splitlines()]
+    told = {row["peer_port"]: json.loads(ask.command("explain", "--json", row["id"]).stdout)["requests"][0] for row in rows}
+    assert sorted(told) == sorted(took)
+    # the row begins at the handshake that succeeded
+    late = [port for port, ms in took.items() if ms - told[port]["duration_ms"] > 800]
+    print(f"{drops} drops, {len(late)} of 8 clients tried again: {[round(ms) for ms in took.values()]}")
+    assert late and all(0 < told[port]["before"]["drops"] <= drops for port in late), (drops, [told[port].get("before") for port in late])
+    # by the last all drops are told, if the first is no longer ago than ten seconds
+    assert max(told[port]["before"]["drops"] for port in late) == drops

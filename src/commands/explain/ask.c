@@ -119,7 +119,8 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 		   const char *key, const char *question, int64_t from_us, int64_t to_us,
 		   struct why *why)
 {
-	char pid[16], tid[16], host_pid[16], peer_port[16], server_port[16], from[24], to[24];
+	char pid[16], tid[16], host_pid[16], peer_port[16], server_port[16], netns[16], from[24],
+		to[24];
 	const struct clickhouse_param params[] = {
 		{ "param_pid", pid },
 		{ "param_tid", tid },
@@ -130,6 +131,7 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 		{ "param_peer_ip", explain_text(of, "peer_ip") },
 		{ "param_peer_port", peer_port },
 		{ "param_server_port", server_port },
+		{ "param_netns", netns },
 		{ "param_from_us", from },
 		{ "param_to_us", to },
 		{ 0 }
@@ -143,6 +145,7 @@ int explain_attach(struct clickhouse_client *client, json_t *into, const json_t 
 	snprintf(peer_port, sizeof(peer_port), "%lld", (long long)explain_number(of, "peer_port"));
 	snprintf(server_port, sizeof(server_port), "%lld",
 		 (long long)explain_number(of, "server_port"));
+	snprintf(netns, sizeof(netns), "%lld", (long long)explain_number(of, "netns"));
 	snprintf(from, sizeof(from), "%lld", (long long)from_us);
 	snprintf(to, sizeof(to), "%lld", (long long)to_us);
 	err = explain_ask(client, question, params, &rows, why);

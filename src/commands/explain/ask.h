@@ -49,8 +49,8 @@ int explain_ask_raw(struct clickhouse_client *client, const char *sql, const cha
 
 /*
  * Attaches the rows of a question about a process or thread (`of`: a row with pid, tid, host,
- * container_id, host_pid for refused.sql, and the ports for connections.sql) and a time range to
- * `into` as `key`. A missing table: nothing is attached.
+ * container_id, host_pid for refused.sql, and ports and netns for connections.sql and dropped.sql)
+ * and a time range to `into` as `key`. A missing table: nothing is attached.
  */
 int explain_attach(struct clickhouse_client *client, json_t *into, const json_t *of,
 		   const char *key, const char *question, int64_t from_us, int64_t to_us,

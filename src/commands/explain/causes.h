@@ -15,4 +15,10 @@
  */
 json_t *causes_of(const json_t *request);
 
+/*
+ * Time before a request's row, which no part has: handshakes dropped by its listener. {"drops",
+ * "overflows", "said", "fix"}; NULL: none are known, or out of memory.
+ */
+json_t *cause_before_request(const json_t *request);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "commands/explain/causes.h"
 #include "commands/explain/timeline.h"
 
 /* The interval of `list`, by begin, that covers most of [from, to), with the time that any covers.
@@ -206,4 +207,25 @@ void cause_client_wait(const json_t *r, struct cause *c)
 	c->name = "client_late";
 	SAY(c, "the client had connected, but had not sent the request");
 	FIX(c, "a proxy in front that takes whole requests (nginx buffers them)");
+}
+
+json_t *cause_before_request(const json_t *r)
+{
+	const json_t *row = json_array_get(json_object_get(r, "dropped"), 0);
+	long long drops = explain_number(row, "drops"), full = explain_number(row, "overflows");
+	struct cause c = { .name = "" };
+
+	if (drops <= 0)
+		return NULL;
+	SAY(&c,
+	    "in the ten seconds before it arrived, the listener of port %lld dropped %lld "
+	    "handshake%s, %lld as its accept queue was full: a client tries again after 1, 3 and "
+	    "7 s, and no part has that time",
+	    (long long)explain_number(r, "server_port"), drops, plural(drops), full);
+	FIX(&c, "%s",
+	    full ? "more workers or threads that accept, or a longer queue (gunicorn --backlog, "
+		   "uvicorn --backlog; net.core.somaxconn limits it)"
+		 : "");
+	return json_pack("{s:I, s:I, s:s, s:s}", "drops", (json_int_t)drops, "overflows",
+			 (json_int_t)full, "said", c.said, "fix", c.fix);
 }

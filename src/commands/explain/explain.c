@@ -180,8 +180,12 @@ static void tell_causes(json_t *requests)
 	size_t i;
 
 	json_array_foreach (requests, i, request) {
+		json_t *before = i < REQUESTS_DETAILED ? cause_before_request(request) : NULL;
+
 		if (i < REQUESTS_DETAILED)
 			json_object_set_new(request, "causes", causes_of(request));
+		if (before)
+			json_object_set_new(request, "before", before);
 	}
 }
 

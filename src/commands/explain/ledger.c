@@ -317,6 +317,11 @@ static int look_around(struct clickhouse_client *client, json_t *r, struct why *
 				     why);
 	if (!err)
 		err = connections_attach(client, r, why);
+	/* a later request of a connection did not wait for the handshake */
+	if (!err && explain_number(r, "connection_request") == 1 &&
+	    explain_number(r, "server_port"))
+		err = explain_attach(client, r, r, "dropped", "explain/dropped.sql", from, from,
+				     why);
 	if (!err)
 		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
 				     why);

@@ -224,6 +224,7 @@ static void print_events(const struct picture *p, const json_t *r)
 static void print_causes(const json_t *r)
 {
 	const json_t *causes = json_object_get(r, "causes"), *cause;
+	const json_t *before = json_object_get(r, "before");
 	size_t i;
 
 	putchar('\n');
@@ -235,6 +236,10 @@ static void print_causes(const json_t *r)
 	}
 	if (!json_array_size(causes))
 		say(0, 7, "cause: no part stands out");
+	if (before)
+		say(0, 7, "before: %s", explain_text(before, "said"));
+	if (*explain_text(before, "fix"))
+		say(0, 7, "  fix: %s", explain_text(before, "fix"));
 }
 
 /* ---- parts not measured ---- */

@@ -34,8 +34,11 @@ function factsOf(r) {
 
 function causesOf(r) {
   if (!r.causes) return note("details are shown for the first requests only: ask for this one by its id");
-  if (!r.causes.length) return note("no part stands out");
-  return causeList(r.causes);
+  return [r.causes.length ? causeList(r.causes) : note("no part stands out"), r.before ? beforeOf(r.before) : null];
+}
+
+function beforeOf(before) {
+  return [el("p", {}, el("strong", {}, "before: "), before.said), before.fix ? el("p", { class: "fix" }, el("strong", {}, "fix: "), before.fix) : null];
 }
 
 function causeList(causes) {
