@@ -316,7 +316,8 @@ int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, 
 
 struct wanted_library {
 	uint32_t pid;
-	int fd; /* or -errno */
+	int fd;	      /* or -errno */
+	bool program; /* of a python program, as there is no libpython */
 	char *ret_path;
 	size_t path_size;
 };
@@ -328,6 +329,7 @@ static int is_libpython(const struct proc_mapping *m, void *context)
 
 	if (!library && (wanted->fd >= 0 || !m->path || !m->executable || !is_python_name(m->path)))
 		return 0;
+	wanted->program = !library;
 	if (wanted->fd >= 0)
 		close(wanted->fd);
 	wanted->fd = find_mapping_file(wanted->pid, m->low, m->high, m->path);
@@ -340,9 +342,20 @@ static int is_libpython(const struct proc_mapping *m, void *context)
 
 int proc_find_libpython(uint32_t pid, char *ret_path, size_t path_size)
 {
-	struct wanted_library wanted = { pid, -ENOENT, ret_path, path_size };
+	struct wanted_library wanted = {
+		.pid = pid, .fd = -ENOENT, .ret_path = ret_path, .path_size = path_size
+	};
 	int found = proc_walk_mappings(pid, MAX_LINES, is_libpython, &wanted);
+	char link[64], exe[PATH_MAX] = "";
 
+	/* A process that has begun such a program itself meanwhile is looked at anew, by that file:
+	 * a mapping of a file in an overlay leads to the file below. */
+	snprintf(link, sizeof(link), "/proc/%u/exe", pid);
+	if (wanted.program && (read_path(link, exe, sizeof(exe)) || is_python_name(exe))) {
+		if (wanted.fd >= 0)
+			close(wanted.fd);
+		wanted.fd = -ENOENT;
+	}
 	return found < 0 ? found : wanted.fd;
 }
 
