@@ -45,9 +45,6 @@ def ask(tmp_path_factory):
         ask.row("gc_pause", 580, 160, tid=10, generation=2, thread_name="worker-10", py_stack=["load (/srv/app/shop/cache.py:12)"])
         ask.request(900, {"queue": None, "gil": None, "cpu": 80, "lock": 30}, request_id=78, path=HOSTILE, thread_name=HOSTILE,
                     not_measured=["arrival", "gil", HOSTILE], outcome="client_aborted", service=HOSTILE, namespace="shop-ns", pod="web-1", container="app")
-        ask.request(2000, {"cpu": 100, "net": 900}, request_id=79, path="/pay", net_peer_ip="::ffff:10.0.0.5", net_peer_port=443, net_peer_ns=900_000_000)
-        ask.row("tcp_connect", 2050, 640, remote_ip="::ffff:10.0.0.5", remote_port=443, outcome="success", total_retrans=2)
-        ask.row("tcp_loss", 2700, 250, kind="rto", remote_ip="::ffff:10.0.0.5", remote_port=443, local_port=40000, segments=1, stalled_ns=250_000_000)
         ask.span(trace_id(5), "c1", kind="Client", at=0, ms=800)
         ask.span(trace_id(5), "s1", "c1", at=412, ms=345)
         yield ask
@@ -60,10 +57,25 @@ def page(ask, path, *arguments):
     return path
 
 
-def test_explain_shows_connections(ask, browser, tmp_path):
+@pytest.fixture
+def connected(tmp_path):
+    """A request with a handshake and a loss, and handshakes that its listener dropped before."""
+    with Store(tmp_path / "db") as store:
+        ask = Answers(store)
+        ask.apply()
+        ask.request(2000, {"cpu": 100, "net": 900}, request_id=79, path="/pay", netns=5, net_peer_ip="::ffff:10.0.0.5", net_peer_port=443, net_peer_ns=900_000_000)
+        ask.row("tcp_connect", 2050, 640, remote_ip="::ffff:10.0.0.5", remote_port=443, outcome="success", total_retrans=2)
+        ask.row("tcp_loss", 2700, 250, kind="rto", remote_ip="::ffff:10.0.0.5", remote_port=443, local_port=40000, segments=1, stalled_ns=250_000_000)
+        ask.row("tcp_accept", 500, 900, kind="dropped", netns=5, local_port=8000, drops=7, overflows=7)
+        yield ask
+
+
+def test_explain_shows_connections(connected, browser, tmp_path):
+    ask = connected
     browser.open(page(ask, tmp_path / "connections.html", "explain", "79"))
     text = browser.text()
     assert "640.0 ms: it connected to 10.0.0.5 port 443, its first packet sent 2 times more; 250.0 ms: on the connection to 10.0.0.5 port 443" in text, text
+    assert "before: in the ten seconds before it arrived, the listener of port 8000 dropped 7 handshakes, 7 as its accept queue was full" in text, text
     lane = next(e for e in browser.all("article canvas") if e.get_attribute("aria-label").startswith("its connections"))
     assert "2 events" in lane.get_attribute("aria-label")
     lane.send_keys(Keys.ARROW_RIGHT)

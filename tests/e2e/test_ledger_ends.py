@@ -53,14 +53,15 @@ def test_an_answer_without_a_length_ends_with_the_connection(family, start_agent
     agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
 
     def seen(i):
-        return agent.select("ebpf_request", lambda r: r["trace_id"] == trace_of(i))
+        return agent.select("ebpf_request", lambda r: r["pid"] == server.pid and r["trace_id"] == trace_of(i))
     while not seen(99):  # the process is known from now on
         ask(where, b"/", 99, len(KNOWN))
         time.sleep(0.2)
     late = {1: b"/late", 2: b"/late"} | ({3: b"/late-elsewhere"} if family == "tcp" else {})
     waited = {i: ask(where, path, i, None) for i, path in late.items()}
     soon = {5: ask(where, b"/length", 5, len(KNOWN))} | ({4: ask(where, b"/late", 4, len(OPEN))} if family == "tcp" else {})
-    agent.wait_rows("ebpf_request", lambda r: r["trace_id"] in [trace_of(i) for i in (*waited, *soon)], n=len(waited) + len(soon))
+    agent.wait_rows("ebpf_request", lambda r: r["pid"] == server.pid and r["trace_id"] in [trace_of(i) for i in (*waited, *soon)],
+                    n=len(waited) + len(soon))
     agent.stop()
     for i, client in {**waited, **soon}.items():
         [row] = seen(i)
