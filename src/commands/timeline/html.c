@@ -115,6 +115,18 @@ static void keep_longest(struct page *p, struct timeline *t)
 	t->n = kept;
 }
 
+static void say_in_perfetto(json_t *window, const struct timeline_left_out *out, const char *one,
+			    const char *of)
+{
+	if (out->rows)
+		report_add_note(window,
+				"%llu %s%s%s, %.3f s%s left out: a file for Perfetto (-o "
+				"FILE.pftrace) has %s",
+				(unsigned long long)out->rows, one, plural(out->rows), of,
+				(double)out->ns / 1e9, counted(out->rows, ", is", " together, are"),
+				counted(out->rows, "it", "them"));
+}
+
 static void say_left_out(const struct page *p, json_t *window)
 {
 	if (p->idle.rows)
@@ -122,22 +134,8 @@ static void say_left_out(const struct page *p, json_t *window)
 				(unsigned long long)p->idle.rows, plural(p->idle.rows),
 				(double)p->idle.ns / 1e9,
 				counted(p->idle.rows, ", is", " together, are"));
-	if (p->shorter.rows)
-		report_add_note(window,
-				"%llu shorter event%s, %.3f s%s left out: a file for "
-				"Perfetto (-o FILE.pftrace) has %s",
-				(unsigned long long)p->shorter.rows, plural(p->shorter.rows),
-				(double)p->shorter.ns / 1e9,
-				counted(p->shorter.rows, ", is", " together, are"),
-				counted(p->shorter.rows, "it", "them"));
-	if (p->samples.rows)
-		report_add_note(window,
-				"%llu sample%s of CPU time, %.3f s%s left out: a file for "
-				"Perfetto (-o FILE.pftrace) has %s",
-				(unsigned long long)p->samples.rows, plural(p->samples.rows),
-				(double)p->samples.ns / 1e9,
-				counted(p->samples.rows, ", is", " together, are"),
-				counted(p->samples.rows, "it", "them"));
+	say_in_perfetto(window, &p->shorter, "shorter event", "");
+	say_in_perfetto(window, &p->samples, "sample", " of CPU time");
 }
 
 /* ---- lanes ---- */
