@@ -138,6 +138,8 @@ static void end_sample(struct governor *g, uint64_t now_ns)
 
 		t->cost.bpf_ns += (uint64_t)estimate;
 		t->cost.bpf_hits += (uint64_t)((double)(hits[i] - t->begin_hits) * scale);
+		skip_cost_measured(&t->skip_cost, ns[i] - t->begin_ns, hits[i] - t->begin_hits,
+				   t->sampling.skip_shift);
 		t->bpf_rate = (uint64_t)(estimate / seconds);
 	}
 	g->has_bpf = true;
@@ -231,6 +233,22 @@ static void describe_sampling(const struct tracker *tracker, const struct sampli
 			 1U << sampling->level);
 }
 
+static uint32_t at_most(uint32_t value, uint32_t limit)
+{
+	return value < limit ? value : limit;
+}
+
+static uint32_t at_least(uint32_t value, uint32_t limit)
+{
+	return value > limit ? value : limit;
+}
+
+/* The level that limits rows: skipped events are no rows either. */
+static uint32_t level_for_rows(const struct governor_tracker *t, uint32_t skip_shift)
+{
+	return t->row_limit.level > skip_shift ? t->row_limit.level - skip_shift : 0;
+}
+
 /* Both limits hold. `ret_text`: the events reported from now on. */
 static bool set_sampling(struct governor *g, size_t i, const struct sampling *for_cpu,
 			 char *ret_text, size_t text_size)
@@ -238,8 +256,7 @@ static bool set_sampling(struct governor *g, size_t i, const struct sampling *fo
 	struct sampling both = *for_cpu;
 	__u32 zero = 0;
 
-	if (both.level < g->items[i].row_limit.level)
-		both.level = g->items[i].row_limit.level;
+	both.level = at_least(both.level, level_for_rows(&g->items[i], both.skip_shift));
 	if (bpf_map_update_elem(g->set->items[i].sampling_fd, &zero, &both, BPF_ANY)) {
 		log_warn("governor: %s: cannot set the sampling: %s", name_of(g, i),
 			 strerror(errno));
@@ -274,29 +291,21 @@ static unsigned int steps_for(double ratio)
 	return steps;
 }
 
-static uint32_t at_most(uint32_t value, uint32_t limit)
-{
-	return value < limit ? value : limit;
-}
-
-static uint32_t at_least(uint32_t value, uint32_t limit)
-{
-	return value > limit ? value : limit;
-}
-
 /* Increases sampling of the larger part of the cost. False: no further step. */
 static bool turn_down(struct governor *g, size_t i, double percent, double limit)
 {
 	struct governor_tracker *t = &g->items[i];
 	struct sampling s = t->sampling;
-	unsigned int steps = steps_for(percent / limit);
+	unsigned int steps = steps_for(percent / limit), useful = 0;
 
 	if (g->set->items[i].sampling_fd < 0)
 		return false;
 	if (g->set->items[i].tracker->sampled_by_skip && t->bpf_rate > t->agent_rate)
-		s.skip_shift = at_most(s.skip_shift + steps, MAX_SHIFT);
+		useful = skip_cost_useful_shift(&t->skip_cost, s.skip_shift, MAX_SHIFT);
+	if (useful > s.skip_shift)
+		s.skip_shift = at_most(s.skip_shift + steps, useful);
 	else if (t->agent_rate >= t->bpf_rate / 4)
-		s.level = at_most(at_least(s.level, t->row_limit.level) + steps,
+		s.level = at_most(at_least(s.level, level_for_rows(t, s.skip_shift)) + steps,
 				  SAMPLING_LEVEL_MAX);
 	if (s.skip_shift == t->sampling.skip_shift && s.level == t->sampling.level)
 		return false;

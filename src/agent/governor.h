@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "agent/host_load.h"
 #include "agent/row_limit.h"
+#include "agent/skip_cost.h"
 #include "trackers/trackers.h"
 
 /* What the governor knows about trackers taken out, see shedding.c. */
@@ -41,6 +42,7 @@ struct governor_tracker {
 	struct governor_cost cost;
 	struct sampling sampling; /* for the limits on CPU */
 	struct row_limit row_limit;
+	struct skip_cost skip_cost;
 	uint64_t rows;	     /* at the last interval */
 	uint64_t bpf_rate;   /* ns per second in the last interval */
 	uint64_t agent_rate; /* ns per second in the last interval */
