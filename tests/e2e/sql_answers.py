@@ -5,6 +5,7 @@ sql_truth.py. A parameter may be a function of now."""
 import collections
 import re
 
+import sql_outbound
 import sql_spans
 from sql_known import HOUR, PARTS, SECOND, Maker
 from sql_truth import address, timestamp
@@ -380,6 +381,7 @@ EXPLAIN |= {
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "computed.sql": (None, OF_DAYS, computed), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
     "dropped.sql": (None, {**OF_DAYS, "host": "shop-1", "from_us": lambda now: now - 30 * 60 * SECOND, "netns": 9, "server_port": 8000}, dropped),
+    "outbound.sql": (None, sql_outbound.PARAMETERS, sql_outbound.truth),
     "allowances.sql": (None, {**OF_DAYS, "from_us": lambda now: now - 30 * 60 * SECOND}, allowances),
     "handoff.sql": (None, {"host": "span-1", "container_id": "", "pid": 310, "tid": 311, "to_us": lambda now: now - 10 * HOUR + 390_000},
                     lambda known, now: [["accept", 311, "worker", "take (app/take.py:3)"]]),

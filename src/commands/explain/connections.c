@@ -8,6 +8,7 @@
 
 #include "base/util.h"
 #include "commands/explain/ask.h"
+#include "commands/explain/outbound.h"
 #include "commands/explain/place.h"
 
 /* A share of the part, in percent: worth a word; decides the remedy. */
@@ -32,6 +33,8 @@ int connections_attach(struct clickhouse_client *client, json_t *r, struct why *
 	if (!err)
 		err = explain_attach(client, r, r, "allowances", "explain/allowances.sql", from, to,
 				     why);
+	if (!err)
+		err = outbound_attach(client, r, why);
 	return err;
 }
 
@@ -263,6 +266,7 @@ void cause_net(const json_t *r, struct cause *c)
 	add_handshakes(&handshakes, c);
 	add_losses(&losses, c);
 	put_fix(c, &handshakes, &losses, add_allowance(r, c) != NULL);
+	outbound_add(r, c);
 	if (!*c->fix && asks_for_a_name(r, c))
 		FIX(c, "%s", CAUSE_FIX_DNS);
 	else if (!*c->fix && explain_has_peer(r))
@@ -293,9 +297,12 @@ void connections_add_awaited(const json_t *r, struct cause *c)
 			losses = find_evidence(r, LOSSES, "handled_us");
 
 	/* the loop's thread has the connections of all its requests */
-	if (explain_number(r, "open_requests") > 1)
+	if (explain_number(r, "open_requests") > 1) {
+		outbound_add(r, c);
 		return;
+	}
 	add_handshakes(&handshakes, c);
 	add_losses(&losses, c);
 	put_fix(c, &handshakes, &losses, add_allowance(r, c) != NULL);
+	outbound_add(r, c);
 }

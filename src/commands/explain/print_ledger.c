@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "commands/explain/connections.h"
+#include "commands/explain/outbound.h"
 #include "commands/explain/timeline.h"
 #include "commands/request_parts.h"
 
@@ -211,6 +212,7 @@ static void print_events(const struct picture *p, const json_t *r)
 	add_waits(lines, r);
 	add_stalls(lines, r);
 	connections_add_lines(lines, r);
+	outbound_add_lines(lines, r);
 	if (lines->n) {
 		putchar('\n');
 		say(0, 2, "rows of that time, of %s:",

@@ -111,6 +111,11 @@ function connectionWords(c) {
   return `connection to ${peer}: ${words[c.kind] || "packets lost and sent again"}`;
 }
 
+// As outbound_add_lines() of outbound.c says it.
+function outboundWords(o) {
+  return `${o.method} ${o.path} to ${o.service} port ${o.server_port}, request ${o.request_id} there`;
+}
+
 // A lane for the request, for the waits, for each holder of the GIL in that time, and for each collecting thread.
 function lanesOf(r) {
   const gil = (r.waits || []).filter((w) => w.cause === "gil");
@@ -122,7 +127,8 @@ function lanesOf(r) {
       (c) => `generation ${c.generation}, ${count(c.collected)} collected${c.place ? ", set off in " + c.place : ""}`) }));
   const quota = { name: "stopped by a CPU quota", events: eventsOf(r.throttle, () => partColour("throttled"), (t) => `${ms(t.throttled_us / 1e3)} ms, ${t.cgroup}`) };
   const connections = { name: "its connections", events: eventsOf(r.connections, () => partColour("net"), connectionWords) };
-  return [phasesOf(r), waits, connections, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
+  const outbound = { name: "requests that it sent", events: eventsOf(r.outbound, () => partColour("net"), outboundWords) };
+  return [phasesOf(r), waits, connections, outbound, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
 }
 
 // As print_threads() of print_ledger.c says it.
