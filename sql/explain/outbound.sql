@@ -1,7 +1,7 @@
 -- Requests that a request's connections brought to servers with rows of their own, between two times, for `underspan explain`: a line
 -- per server, with the longest request. A connection is known by its address and port. It is the request's own if the request's thread
--- opened it in that time; if it was open before, the request is the only one of its process (or of its trace) to which it can belong,
--- and the thread waited until the answer came. Of other hosts, whose containers may have equal addresses: an address that is the
+-- opened it in that time; if it was open before, and is one of few, the request is the only one of its process to which it can belong, and
+-- the thread waited until the answer came, or the only one of its trace. Of other hosts, whose containers may have equal addresses: an address that is the
 -- cluster's or the host's, and the request of one host only. ms: within the two times. parts: the largest, in ms.
 WITH
     (
@@ -27,15 +27,31 @@ WITH
     connections AS
     (
         SELECT
-            local_ip, local_port, remote_port, netns AS from_netns,
-            max(tid = {tid:UInt32} AND toUnixTimestamp64Micro(start_time) >= {from_us:Int64} - 1000) AS opened,
-            startsWith(toString(any(local_ip)), '::ffff:127.') OR any(local_ip) = toIPv6('::1') AS loopback,
-            any(container_id) = '' OR any(pod) != '' AS routed
-        FROM ebpf_tcp_connect
-        WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String} AND ebpf_tcp_connect.outcome = 'success'
-            AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
-            AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 1 HOUR
+            local_ip, local_port, remote_port, from_netns,
+            maxIf(begin_us, NOT closed) AS connected_us, maxIf(to_us, closed) AS closed_us,
+            max(NOT closed AND by_tid = {tid:UInt32} AND begin_us >= {from_us:Int64} - 1000) AS opened,
+            -- of a client that opens one for each request, other processes soon have the ports
+            count() OVER (PARTITION BY any(remote_ip), remote_port) <= 200 AS pooled,
+            startsWith(toString(local_ip), '::ffff:127.') OR local_ip = toIPv6('::1') AS loopback,
+            max(is_routed) AS routed
+        FROM
+        (
+            SELECT 0 AS closed, local_ip, local_port, remote_ip, remote_port, netns AS from_netns, tid AS by_tid,
+                toUnixTimestamp64Micro(start_time) AS begin_us, toUnixTimestamp64Micro(end_time) AS to_us, container_id = '' OR pod != '' AS is_routed
+            FROM ebpf_tcp_connect
+            WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String} AND ebpf_tcp_connect.outcome = 'success'
+                AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+                AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 1 HOUR
+            UNION ALL
+            SELECT 1, local_ip, local_port, remote_ip, remote_port, netns, tid,
+                toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time), 0
+            FROM ebpf_tcp_connect_closed
+            WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+                AND end_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
+                AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 1 HOUR
+        )
         GROUP BY local_ip, local_port, remote_port, from_netns
+        HAVING connected_us > 0
     ),
     answered AS
     (
@@ -59,7 +75,8 @@ WITH
             AND if(c.loopback, r.host = {host:String} AND r.netns = c.from_netns,
                    r.host = {host:String} OR (c.routed AND r.server_port = c.remote_port))
             AND multiIf(
-                c.opened, NOT arrayExists(o -> o.3 = {tid:UInt32} AND first_us BETWEEN o.1 AND o.2, others),
+                c.opened AND first_us >= c.connected_us - 1000, NOT arrayExists(o -> o.3 = {tid:UInt32} AND first_us BETWEEN o.1 AND o.2, others),
+                NOT c.pooled OR c.closed_us BETWEEN c.connected_us AND first_us, 0,
                 own_trace != '' AND r.trace_id = own_trace, NOT arrayExists(o -> o.4 = own_trace AND first_us BETWEEN o.1 AND o.2, others),
                 NOT arrayExists(o -> first_us BETWEEN o.1 AND o.2, others)
                     AND arrayExists(w -> w.2 BETWEEN last_us - 1000 AND last_us + 20000

@@ -13,7 +13,7 @@ PARAMETERS = {"pid": PID, "tid": THREAD, "host": "out-1", "container_id": "", "r
 
 class Rows:
     def __init__(self, now):
-        self.begin, self.rows = now - AGO, {"ebpf_request": [], "ebpf_tcp_connect": [], "ebpf_off_cpu": []}
+        self.begin, self.rows = now - AGO, {"ebpf_request": [], "ebpf_tcp_connect": [], "ebpf_tcp_connect_closed": [], "ebpf_off_cpu": []}
 
     def row(self, table, at, ms, **more):
         begin = self.begin + at * MS
@@ -25,8 +25,11 @@ class Rows:
         self.row("ebpf_request", at, ms, **{"request_id": request_id, "pid": 500, "tid": 500, "netns": 1, "service": "stock", "method": "GET", "path": f"/{request_id}",
                                             **{f"{name}_ns": None if v is None else v * 1_000_000 for name, v in whole.items()}, **more})
 
-    def connection(self, at, ip, port, to, to_port, tid=THREAD, **more):
-        self.row("ebpf_tcp_connect", at, 1, pid=PID, tid=tid, local_ip=ip, local_port=port, remote_ip=to, remote_port=to_port, netns=1, outcome="success", **more)
+    def connection(self, at, ip, port, to, to_port, tid=THREAD, closed=None):
+        it = {"pid": PID, "tid": tid, "local_ip": ip, "local_port": port, "remote_ip": to, "remote_port": to_port, "netns": 1}
+        self.row("ebpf_tcp_connect", at, 1, **it, outcome="success")
+        if closed is not None:
+            self.row("ebpf_tcp_connect_closed", at + 1, closed - at - 1, **it)
 
     def wait(self, at, ms):
         self.row("ebpf_off_cpu", at, ms, pid=PID, tid=THREAD, cause="net", idle=0)
@@ -65,6 +68,14 @@ def compose(now):
     r.connection(-3_700_000, LOCAL, 5007, LOCAL, 8080)
     r.request(9013, 400, 200, {"cpu": 200}, **local, peer_port=5007)
     r.request(9014, 300, 60, {"cpu": 60}, **local, peer_port=5003)
+    # its port is another process's since; closed after the answer; one of many
+    r.connection(-60_000, LOCAL, 5008, LOCAL, 8080, closed=-50)
+    r.connection(-50_000, LOCAL, 5009, LOCAL, 8080, closed=-40_000)
+    r.connection(-30_000, LOCAL, 5009, LOCAL, 8080, closed=900)
+    for port in range(5200, 5401):
+        r.connection(-30_000, LOCAL, port, LOCAL, 8081)
+    for request_id, port in (9015, 5008), (9016, 5009), (9017, 5200):
+        r.request(request_id, 402, 196, {"disk": 196}, **{**local, "peer_port": port})
     return r.rows
 
 
@@ -77,4 +88,4 @@ def add_to(tables, now):
 def truth(known, now):
     begin = now - AGO
     return [["out-2", "stock", 80, 2, 600, "9002", "GET", "/9002", begin + 11 * MS, begin + 311 * MS, [["accept_queue", 400], ["sleep", 180]]],
-            ["out-1", "stock", 8080, 2, 260, "9005", "GET", "/9005", begin + 400 * MS, begin + 600 * MS, [["cpu", 260]]]]
+            ["out-1", "stock", 8080, 3, 456, "9005", "GET", "/9005", begin + 400 * MS, begin + 600 * MS, [["cpu", 260], ["disk", 196]]]]
