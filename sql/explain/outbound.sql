@@ -17,7 +17,8 @@ WITH
     arrayFirst(o -> o.5 = {request_id:String}, handled).4 AS own_trace,
     arrayFilter(o -> o.5 != {request_id:String}, handled) AS others,
     (
-        SELECT groupArray((toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time)))
+        -- until the wake-up
+        SELECT groupArray((toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time) - intDiv(runq_ns, 1000)))
         FROM ebpf_off_cpu
         WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
             AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')

@@ -391,4 +391,4 @@ EXPLAIN |= {
                      lambda known, now: [[0, *NO_SPANS.values()]]),
     "spans.sql": (None, {"trace_id": f"{SPANS:032x}", "first": "86400", "last": "4102444800"}, spans),
     "when.sql": (None, {"trace_id": f"{SPANS:032x}"}, lambda known, now: [[(now - 10 * HOUR) // SECOND - 1, (now - 10 * HOUR + 100_000) // SECOND + 1]]),
-    "when_spans.sql": (None, {"trace_id": f"{SPANS:032x}"}, lambda known, now: [[(now - 10 * HOUR) // SECOND, (now - 10 * HOUR) // SECOND + 1]])}
+    "when_spans.sql": (None, {"trace_id": f"{SPANS:032x}"}, lambda known, now: [[(now - 10 * HOUR) // SECOND, (now - 10 * HOUR + 100_000) // SECOND + 1]])}

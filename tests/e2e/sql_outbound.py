@@ -32,7 +32,8 @@ class Rows:
             self.row("ebpf_tcp_connect_closed", at + 1, closed - at - 1, **it)
 
     def wait(self, at, ms):
-        self.row("ebpf_off_cpu", at, ms, pid=PID, tid=THREAD, cause="net", idle=0)
+        """Then 50 ms on the run queue."""
+        self.row("ebpf_off_cpu", at, ms + 50, pid=PID, tid=THREAD, cause="net", idle=0, runq_ns=50_000_000)
 
 
 def compose(now):
