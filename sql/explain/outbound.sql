@@ -14,8 +14,10 @@ WITH
             AND end_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
             AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
     ) AS handled,
-    arrayFirst(o -> o.5 = {request_id:String}, handled).4 AS own_trace,
-    arrayFilter(o -> o.5 != {request_id:String}, handled) AS others,
+    toString(arrayFirst(o -> o.5 = {request_id:String}, handled).4) AS own_trace,
+    -- of an hour of others, or of waits, none is searched: no kept connection is the request's alone
+    arrayFilter(o -> o.5 != {request_id:String}, handled) AS all_others,
+    if(length(all_others) > 1000, [(toInt64(0), {to_us:Int64}, {tid:UInt32}, own_trace, '')], all_others) AS others,
     (
         -- until the wake-up
         SELECT groupArray((toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time) - intDiv(runq_ns, 1000)))
@@ -24,7 +26,8 @@ WITH
             AND start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
             AND end_time >= fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
             AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
-    ) AS waits,
+    ) AS all_waits,
+    if(length(all_waits) > 1000, [], all_waits) AS waits,
     connections AS
     (
         SELECT
