@@ -332,6 +332,17 @@ def test_the_applications_line(ask):
     assert causes(ask, "82")["loop_blocked"]["fix"].startswith("in SocketIO.readinto (python3.11/socket.py:706), which kept the event loop for 120.0 ms")
 
 
+def test_holder_with_several_waits(ask):
+    """A holder's waits at a place count together: four at a pipe are longer than one for the network. Of the first only a part is in the time."""
+    stack = ["Handler.acquire (/usr/lib/python3.11/logging/__init__.py:927)", "pay (/srv/app/shop/api.py:0)"]
+    ask.row("off_cpu", 20, 400, cause="lock", py_stack=stack, waker_tid=40, waker_thread_name="writer")
+    ask.row("off_cpu", 30, 90, cause="net", py_stack=["send (/srv/app/shop/net.py:8)"], tid=40)
+    for at, ms in ((-60, 100), (140, 70), (220, 70), (300, 70)):
+        ask.row("off_cpu", at, ms, cause="pipe", py_stack=["emit (/srv/app/shop/log.py:3)"], tid=40)
+    ask.request(10, {"lock": 400, "cpu": 12})
+    assert "thread writer had it (400.0 ms, 230.0 of it pipe, in emit (shop/log.py:3))" in causes(ask)["lock"]["said"]
+
+
 def test_several_places_of_a_part(ask):
     """The place with the largest sum, not with the longest wait; where it does not have the whole part, with its own time. Of several
     waits for other threads only the longest is the named thread's."""

@@ -3,6 +3,7 @@
 #include "commands/explain/locks.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,22 +72,31 @@ static const json_t *taken_by(const json_t *rows, long long tid, const json_t *w
 	return last;
 }
 
-/* The longest wait of a thread in a time. */
+/* What a thread waited for longest in a time: all its waits of one cause at one place together. */
 static const json_t *did_meanwhile(const json_t *rows, long long tid, int64_t from_us,
 				   int64_t to_us, int64_t *ret_us)
 {
 	const json_t *row, *longest = NULL;
+	json_t *sums = json_object();
+	char key[640];
 	size_t i;
 
 	*ret_us = 0;
 	json_array_foreach (rows, i, row) {
 		int64_t us = explain_overlap_us(row, from_us, to_us);
 
-		if (explain_number(row, "tid") != tid || us <= *ret_us)
+		if (explain_number(row, "tid") != tid || us <= 0)
+			continue;
+		snprintf(key, sizeof(key), "%s %s", explain_text(row, "cause"),
+			 explain_text(row, "place"));
+		us += json_integer_value(json_object_get(sums, key));
+		json_object_set_new(sums, key, json_integer(us));
+		if (us <= *ret_us)
 			continue;
 		*ret_us = us;
 		longest = row;
 	}
+	json_decref(sums);
 	return longest;
 }
 
