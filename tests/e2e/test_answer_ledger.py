@@ -343,6 +343,15 @@ def test_holder_with_several_waits(ask):
     assert "thread writer had it (400.0 ms, 230.0 of it pipe, in emit (shop/log.py:3))" in causes(ask)["lock"]["said"]
 
 
+def test_a_name_asked_by_python_in_a_pool(ask):
+    """A pool's thread has no peer: getaddrinfo() is known by its name, a socket of something else is not one of DNS."""
+    for number, place in enumerate(("getaddrinfo (/usr/lib/python3.11/socket.py:962)", "create_connection (/usr/lib/python3.11/socket.py:850)")):
+        at = 10 + 1000 * number
+        ask.row("off_cpu", at + 5, 250, cause="net", py_stack=[place, "pay (/srv/app/shop/api.py:0)"], tid=9)
+        ask.request(at, {"net": 250, "cpu": 5}, model="pool", link="wake", tid=9, request_id=90 + number)
+    assert "DNS server answered late" in causes(ask, "90")["net"]["fix"] and causes(ask, "91")["net"]["fix"] == ""
+
+
 def test_several_places_of_a_part(ask):
     """The place with the largest sum, not with the longest wait; where it does not have the whole part, with its own time. Of several
     waits for other threads only the longest is the named thread's."""

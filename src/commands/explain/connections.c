@@ -246,9 +246,11 @@ static void put_fix(struct cause *c, const struct evidence *handshakes,
 /* Sockets that a pool's thread without Python waits for are those of getaddrinfo(). */
 static bool asks_for_a_name(const json_t *r, const struct cause *c)
 {
+	const struct place place = place_of(r, c, "net");
+
 	return explain_number(r, "net_peer_port") == DNS_PORT ||
 	       (!strcmp(explain_text(r, "model"), "pool") && !explain_has_peer(r) &&
-		!*place_of(r, c, "net").text);
+		(!*place.text || strstr(place.text, " in getaddrinfo (")));
 }
 
 void cause_net(const json_t *r, struct cause *c)
