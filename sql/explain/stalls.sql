@@ -1,5 +1,6 @@
 -- Stalls of an event loop between two times, with the Python code, for `underspan explain`. cause: largest part of the stall.
 SELECT
+    toString(loop) AS loop,
     -- parts that are NULL were not measured
     arrayReduce('argMax', ['cpu', 'runq', 'gil', 'lock', 'net', 'disk', 'sleep', 'other'],
         [cpu_ns, runq_ns, ifNull(gil_ns, 0), ifNull(lock_ns, 0), ifNull(net_ns, 0), ifNull(disk_ns, 0), ifNull(sleep_ns, 0), other_ns]) AS cause,

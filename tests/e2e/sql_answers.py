@@ -136,7 +136,7 @@ def stalls(known, now):
             continue
         if r["start_time"] <= now and r["end_time"] >= now - 24 * HOUR:
             frame = next((f for f in r["py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/")
-            lines.append([max(parts, key=lambda part: r[f"{part}_ns"] or 0), "app/".join(frame), r["start_time"], r["end_time"]])
+            lines.append([r["loop"], max(parts, key=lambda part: r[f"{part}_ns"] or 0), "app/".join(frame), r["start_time"], r["end_time"]])
     return lines
 
 

@@ -332,6 +332,27 @@ def test_the_applications_line(ask):
     assert causes(ask, "82")["loop_blocked"]["fix"].startswith("in SocketIO.readinto (python3.11/socket.py:706), which kept the event loop for 120.0 ms")
 
 
+def test_the_remedy_of_a_loop_is_of_its_kind_and_of_the_part(ask):
+    """gevent's code has no await. Code that slept is not named for the time in which other code computed."""
+    def request(number, loop, parts, **stall):
+        at = 10 + 1000 * number
+        ask.row("loop_stall", at, 150, loop=loop, py_stack=["read (/srv/app/shop/db.py:4)"], **stall)
+        ask.request(at, parts, model="loop", request_id=100 + number)
+        return [cause["fix"] for cause in answer(ask, str(100 + number))["requests"][0]["causes"]]
+    slept = {"net_ns": 100_000_000, "cpu_ns": 50_000_000}
+    named = "in read (shop/db.py:4), which kept the event loop for 150.0 ms: "
+    net, cpu = request(0, "asyncio", {"net": 100, "cpu": 50}, **slept)
+    assert net.startswith(named + "use await") and cpu.startswith("use await") and "asyncio.to_thread" in cpu
+    net, cpu = request(1, "gevent", {"net": 100, "cpu": 50}, **slept)
+    assert net.startswith(named + "use calls that gevent makes cooperative") and cpu.startswith("use calls that gevent") and "await" not in net + cpu
+    net, _ = request(2, "trio", {"net": 100, "cpu": 50}, **slept)
+    assert "trio.to_thread.run_sync" in net and "asyncio" not in net
+    # a thread without a CPU was computing; the code of any stall kept the loop from reading
+    net, cpu = request(3, "asyncio", {"net": 20, "cpu": 50}, runq_ns=100_000_000, cpu_ns=50_000_000)[::-1]
+    assert cpu.startswith(named) and net.startswith("use await")
+    assert request(4, "gevent", {"queue": 100, "cpu": 2}, **slept)[0].startswith(named + "use calls that gevent")
+
+
 def test_holder_with_several_waits(ask):
     """A holder's waits at a place count together: four at a pipe are longer than one for the network. Of the first only a part is in the time."""
     stack = ["Handler.acquire (/usr/lib/python3.11/logging/__init__.py:927)", "pay (/srv/app/shop/api.py:0)"]

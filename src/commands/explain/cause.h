@@ -30,9 +30,12 @@ struct cause {
 	"skip these objects; higher thresholds (gc.set_threshold); or collections between "        \
 	"requests"
 
-/* The remedy, with the code that blocked the loop longest between two columns' times, if known:
- * true. */
-bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to);
+/*
+ * The remedy, with the code that blocked the loop longest between two columns' times, if known:
+ * true. `part`: only code that spent most of its stall in this part; NULL: any.
+ */
+bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to,
+			    const char *part);
 
 /* Time before the handler, by column of the request's row. */
 void cause_accept_queue(const json_t *r, struct cause *c);

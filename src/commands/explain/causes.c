@@ -182,7 +182,7 @@ static void lock(const json_t *r, struct cause *c)
 		add_queue(r, c);
 	}
 	if (explain_is_loop(r))
-		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
+		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "lock");
 	else if (explain_has(r, "gil_ms") && wait && !lock_is_message(wait))
 		FIX(c, "do less while holding that lock, or provide more of the guarded "
 		       "resource (a larger pool of connections)");
@@ -224,7 +224,7 @@ static bool blocks_loop(const json_t *r, struct cause *c, const char *what, cons
 	c->name = "loop_blocked";
 	SAY(c, "a call in a coroutine blocked the event loop's thread (%s)%s", what,
 	    place_of(r, c, cause).text);
-	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
+	cause_fix_blocked_loop(r, c, "handled_us", "to_us", cause);
 	return true;
 }
 
@@ -346,7 +346,7 @@ static void cpu(const json_t *r, struct cause *c)
 		    ? ""
 		    : " (its own collections are not measured separately here)");
 	if (explain_is_loop(r))
-		cause_fix_blocked_loop(r, c, "handled_us", "to_us");
+		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "cpu");
 }
 
 static const struct {

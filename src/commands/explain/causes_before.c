@@ -163,7 +163,7 @@ void cause_queue(const json_t *r, struct cause *c)
 			return;
 		c->name = "loop_blocked";
 		SAY(c, "%s", unread);
-		cause_fix_blocked_loop(r, c, "from_us", "handled_us");
+		cause_fix_blocked_loop(r, c, "from_us", "handled_us", NULL);
 	} else if (!kept_by_gil(r, c, since, read, waited)) {
 		c->name = kept_by_requests(r, json_object_get(r, "queue_threads"), c, waited)
 				  ? "threads_missing"
@@ -180,8 +180,9 @@ void cause_accept_queue(const json_t *r, struct cause *c)
 		if (kept_by_gc(r, c, from, from + (int64_t)(c->ms * 1000), waited))
 			return;
 		SAY(c, "%s: the event loop did not accept it", waited);
-		c->name = cause_fix_blocked_loop(r, c, "from_us", "handled_us") ? "loop_blocked"
-										: "workers_missing";
+		c->name = cause_fix_blocked_loop(r, c, "from_us", "handled_us", NULL)
+				  ? "loop_blocked"
+				  : "workers_missing";
 	} else if (!kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
 		c->name = kept_by_requests(r, json_object_get(r, "accept_threads"), c, waited)
 				  ? "workers_missing"

@@ -15,32 +15,61 @@
  * have no rows. */
 enum { POOL_BUSY_PERCENT = 50 };
 
-static const char await_instead[] =
-	"use await instead of blocking calls (asyncio.sleep, an asynchronous client, "
-	"asyncio.to_thread for computations and for clients without an asynchronous form); more "
-	"workers help further requests";
+/* By the loop's kind: gevent's code has no await, trio's does not have asyncio's functions. */
+static const char *instead_of_blocking(const char *loop)
+{
+	if (!strcmp(loop, "gevent"))
+		return "use calls that gevent makes cooperative (monkey.patch_all(), for "
+		       "psycopg2 psycogreen) instead of blocking ones, "
+		       "gevent.get_hub().threadpool for computations and for clients in C; more "
+		       "workers help further requests";
+	if (!strcmp(loop, "trio"))
+		return "use await instead of blocking calls (trio.sleep, an asynchronous client, "
+		       "trio.to_thread.run_sync for computations and for clients without an "
+		       "asynchronous form); more workers help further requests";
+	return "use await instead of blocking calls (asyncio.sleep, an asynchronous client, "
+	       "asyncio.to_thread for computations and for clients without an asynchronous form); "
+	       "more workers help further requests";
+}
 
-bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to)
+/* Is the stall's code that of the part `part`? A thread without a CPU or the GIL was computing. */
+static bool is_stall_of(const json_t *stall, const char *part)
+{
+	const char *cause = explain_text(stall, "cause");
+
+	if (!part)
+		return true;
+	if (!strcmp(cause, "runq") || !strcmp(cause, "gil"))
+		cause = "cpu";
+	if (!strcmp(part, "pipe") || !strcmp(part, "child"))
+		part = "other";
+	return !strcmp(cause, part);
+}
+
+bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to,
+			    const char *part)
 {
 	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
 	const json_t *stall, *worst = NULL;
+	const char *instead = instead_of_blocking(
+		explain_text(json_array_get(json_object_get(r, "stalls"), 0), "loop"));
 	size_t i;
 
 	json_array_foreach (json_object_get(r, "stalls"), i, stall) {
 		int64_t us = explain_overlap_us(stall, from_us, to_us);
 
-		if (us <= longest || !*explain_text(stall, "place"))
+		if (us <= longest || !*explain_text(stall, "place") || !is_stall_of(stall, part))
 			continue;
 		longest = us;
 		worst = stall;
 	}
 	if (!worst) {
-		FIX(c, "%s", await_instead);
+		FIX(c, "%s", instead);
 		return false;
 	}
 	FIX(c, "in %.200s, which kept the event loop for %.1f ms: %s", explain_text(worst, "place"),
 	    (double)(explain_number(worst, "end_us") - explain_number(worst, "begin_us")) / 1000,
-	    await_instead);
+	    instead);
 	return true;
 }
 
@@ -51,7 +80,7 @@ void cause_loop_busy(const json_t *r, struct cause *c)
 	    "the event loop ran or was blocked while %lld requests were open, this one among them: "
 	    "the share of each is not known",
 	    (long long)explain_number(r, "open_requests"));
-	cause_fix_blocked_loop(r, c, "handled_us", "to_us");
+	cause_fix_blocked_loop(r, c, "handled_us", "to_us", NULL);
 }
 
 /* Sockets that a pool's thread without Python waits for are those of getaddrinfo(). */
@@ -110,7 +139,8 @@ void cause_await(const json_t *r, struct cause *c)
 		return;
 	}
 	SAY(c,
-	    "the coroutine awaited a service, a timer, a thread or the rest of the request, and the event loop was idle%s",
+	    "the coroutine awaited a service, a timer, another coroutine (a lock, a connection of a "
+	    "pool), a thread or the rest of the request, and the event loop was idle%s",
 	    elsewhere ? "; other threads worked for it, or it waited until one "
 			"of their pool was free (how long each was not measured)"
 		      : "");

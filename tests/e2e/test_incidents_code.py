@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Incidents in a service's own code, on gunicorn's gthread and gevent and on uvicorn: a log handler's lock whose holder writes into a full
+pipe, a client in C that gevent cannot make cooperative, a coroutine that computes and then reads a socket, a lock of asyncio. `explain` names
+the code that took the time, and a remedy that this server has."""
+import json
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import host
+from agent import NO_ENGINE, UNDERSPAN, plain_build
+from servers import Server, connect, get, read_response, request
+from store_fixture import Store
+from test_incidents import command
+
+pytestmark = plain_build(NO_ENGINE)
+APP = r'''
+import asyncio, fcntl, logging, os, socket, threading, time
+
+SLOW = ("127.0.0.1", int(os.environ["SLOW_PORT"]))  # answers a byte after 0.4 s
+
+def late_reader():
+    """A pipe of one page, read every 80 ms."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, 1031, 4096)  # F_SETPIPE_SZ
+    def drain():
+        while True:
+            time.sleep(0.08)
+            os.read(read, 4096)
+    threading.Thread(target=drain, name="drain", daemon=True).start()
+    return os.fdopen(write, "w")
+
+log = logging.getLogger("orders")
+log.propagate = False
+
+def write_much():
+    log.addHandler(logging.StreamHandler(late_reader()))
+    log.error("x" * 9 * 4096)
+
+def write_little():
+    log.error("paid")
+
+def ask_in_c():
+    """As a client in C: gevent has not patched this socket."""
+    import _socket
+    s = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    s.connect(SLOW)
+    s.recv(1)
+
+def serve(path):
+    {"/write_much": write_much, "/write_little": write_little, "/ask_in_c": ask_in_c}.get(path.removesuffix("_first"), lambda: None)()
+
+def wsgi(environ, start_response):
+    serve(environ["PATH_INFO"])
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"{}"]
+
+def compute():
+    end = time.thread_time() + 0.2
+    while time.thread_time() < end: sum(range(1000))
+
+async def mixed():
+    compute()
+    with socket.create_connection(SLOW) as s:
+        s.recv(1)
+
+lock = asyncio.Lock()
+
+async def one_at_a_time():
+    async with lock:
+        await asyncio.sleep(0.3)
+
+async def asgi(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    await {"/mixed": mixed, "/one_at_a_time": one_at_a_time}.get(scope["path"].removesuffix("_first"), lambda: asyncio.sleep(0))()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"{}"})
+'''
+GUNICORN = ["-m", "gunicorn", "--bind=127.0.0.1:0", "incident_app:wsgi"]
+COMMANDS = {"gthread": [*GUNICORN, "--worker-class=gthread", "--threads=3"], "gevent": [*GUNICORN, "--worker-class=gevent"],
+            "uvicorn": ["-m", "uvicorn", "--port=0", "--loop=asyncio", "incident_app:asgi"]}
+# incident: (server, path of a request before it, path)
+INCIDENTS = {"log": ("gthread", "/write_much", "/write_little"), "client in C": ("gevent", None, "/ask_in_c"),
+             "mixed": ("uvicorn", None, "/mixed"), "lock of a loop": ("uvicorn", "/one_at_a_time", "/one_at_a_time")}
+
+
+def slow_service():
+    """Listens; answers each connection with a byte after 0.4 s."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer(connection):
+        time.sleep(0.4)
+        with connection:
+            connection.sendall(b"x")
+
+    def accept():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+    return listener
+
+
+def until_watched(store, kind, server):
+    """Rows have all parts; those of a loop are known as such (a client that sends late shows it), and its stalls are rows."""
+    port, first = server.address[1], {"gevent": "/ask_in_c_first", "uvicorn": "/mixed_first"}.get(kind, "/first")
+
+    def is_watched():
+        with connect(server.address) as late:
+            time.sleep(0.05)
+            late.sendall(request(first))
+            read_response(late)
+        rows = f"FROM ebpf_request WHERE server_port = {port} AND NOT has(not_measured, 'gil')"
+        if kind == "gthread":
+            return int(store.ask(f"SELECT count() {rows}"))
+        return int(store.ask(f"SELECT count() FROM ebpf_loop_stall WHERE pid IN (SELECT pid {rows} AND model = 'loop') AND net_ns IS NOT NULL"))
+    host.wait_until(is_watched, 30, f"rows of {kind}")
+
+
+def incident(name, address):
+    """Milliseconds of the client's slowest request."""
+    _, before, path = INCIDENTS[name]
+    took = []
+
+    def ask(path):
+        begin = time.monotonic()
+        get(address, path)
+        took.append(1000 * (time.monotonic() - begin))
+    threads = [threading.Thread(target=ask, args=(p,)) for p in (before, path) if p]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    return took
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """{incident: its slowest request, as `explain --json` has it}, and what the clients measured."""
+    directory = tmp_path_factory.mktemp("code")
+    (directory / "incident_app.py").write_text(APP)
+    listener, servers = slow_service(), {}
+    environment = {"PYTHONPATH": str(directory), "SLOW_PORT": str(listener.getsockname()[1])}
+    with Store(directory / "db") as store:
+        command(store, "schema", "--apply")
+        agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={store.url}", "--flush_interval=1", "--request.min_duration_us=0",
+                                  f"--spool.directory={directory / 'spool'}", "--governor.cpu_percent=0"],
+                                 env={**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": store.password}, stderr=subprocess.PIPE, text=True)
+        try:
+            while "ready" not in agent.stderr.readline():
+                assert agent.poll() is None
+            found = {}
+            for name, (kind, _, path) in INCIDENTS.items():
+                if kind not in servers:
+                    server = servers[kind] = Server(["/usr/bin/python3", *COMMANDS[kind]], env=environment)
+                    port = int(server.wait_log(r"(?:[Rr]unning on|Listening at:) http://127.0.0.1:(\d+)")[0].group(1))
+                    server.address = ("127.0.0.1", port)
+                    until_watched(store, kind, server)
+                took = incident(name, servers[kind].address)
+                rows = f"FROM ebpf_request WHERE server_port = {servers[kind].address[1]} AND path = '{path}'"
+                n = len(took) if INCIDENTS[name][1] in (None, path) else 1
+                host.wait_until(lambda: int(store.ask(f"SELECT count() {rows}")) == n, 30, f"rows of {path}")
+                time.sleep(1.5)  # the waits of the same time
+                number = store.ask(f"SELECT request_id {rows} ORDER BY duration_ns DESC LIMIT 1").strip()
+                [row] = json.loads(command(store, "explain", number, "--json"))["requests"]
+                found[name] = row, took
+            yield found
+        finally:
+            for server in servers.values():
+                server.kill()
+            listener.close()
+            agent.terminate()
+            agent.wait(30)
+
+
+def causes_of(told, name):
+    """The causes; the duration is as a client measured."""
+    row, took = told[name]
+    assert any(abs(row["duration_ms"] - ms) < 20 + ms / 20 + (row["runq_ms"] or 0) for ms in took), (row["duration_ms"], took)
+    return row["causes"]
+
+
+def test_the_holder_of_a_log_handlers_lock_waited_for_a_pipe(told):
+    """It writes nine pages into a pipe of one: some seven waits of 80 ms while the other waits, together nearly all of the time."""
+    [lock] = [c for c in causes_of(told, "log") if c["cause"] == "lock"]
+    held, did = map(float, re.search(r"had it \(([\d.]+) ms, ([\d.]+) of it pipe, in StreamHandler.emit", lock["said"]).groups())
+    assert held > 300 and did > 0.8 * held, lock["said"]
+
+
+def test_a_blocked_loop_of_gevent_has_a_remedy_of_gevent(told):
+    blocked = causes_of(told, "client in C")[0]
+    assert blocked["cause"] == "loop_blocked" and blocked["ms"] == pytest.approx(400, abs=40) and "in ask_in_c" in blocked["said"]
+    assert re.match(r"in ask_in_c \(.*\), which kept the event loop for 4\d\d\.\d ms: use calls that gevent makes cooperative", blocked["fix"])
+    assert "await" not in blocked["fix"] and "asyncio" not in blocked["fix"]
+
+
+def test_a_coroutine_that_computes_and_reads(told):
+    """One turn of the loop: the code that read is not named where the time is of the code that computed."""
+    causes = {c["said"].split(",")[0]: c for c in causes_of(told, "mixed") if c["cause"] == "loop_blocked"}
+    read, computed = causes["a call in a coroutine blocked the event loop's thread (a socket)"], causes["the thread computed"]
+    assert "in mixed" in read["said"] and re.match(r"in mixed \(.*\), which kept the event loop for \d+\.\d ms: use await", read["fix"])
+    assert computed["ms"] == pytest.approx(200, abs=30) and computed["fix"].startswith("use await instead"), computed
+
+
+def test_a_coroutine_that_awaits_another(told):
+    """300 ms of another's work with the lock, less the 100 ms of the client, and 300 ms of its own."""
+    await_ms = told["lock of a loop"][0]["await_ms"]
+    [awaited] = [c for c in causes_of(told, "lock of a loop") if c["cause"] == "await"]
+    assert 400 < await_ms < 600 and "another coroutine (a lock" in awaited["said"]
