@@ -2,6 +2,7 @@
 """The agent's reports about the agent add up, exactly, for every tracker: no event disappears without a
 count."""
 import http.client
+import os
 import re
 import socket
 import subprocess
@@ -168,6 +169,7 @@ def test_metrics_and_doctor(debian_python, start_agent, start_workload):
     assert all(second[key] >= value for key, value in first.items() if key[0].endswith("_total"))
     doctor = run_underspan("doctor", f"--agent=127.0.0.1:{port}", timeout=30)
     assert re.search(r"gc_pause +\d+ events? seen, nothing lost: \d+ rows?", doctor.stdout), doctor.stdout + doctor.stderr
+    assert re.search("ok +delivery +no insert fails", doctor.stdout), doctor.stdout
     assert 0 < second["underspan_process_cpu_seconds_total", ""] < 600 and second["underspan_build_info", ""] == 1
     for s in slow:
         s.close()
@@ -175,6 +177,29 @@ def test_metrics_and_doctor(debian_python, start_agent, start_workload):
     counts.check(agent)
     gone = run_underspan("doctor", f"--agent=127.0.0.1:{port}", timeout=30)
     assert gone.returncode == 1 and "no agent answers" in gone.stdout
+
+
+def test_doctor_tells_of_an_agent_that_cannot_deliver(tmp_path, start_agent):
+    """No database, then no spool either. /healthz is 503 only after metrics.stuck_after."""
+    port, spool = free_port(), tmp_path / "spool"
+    agent = start_agent("--clickhouse=http://127.0.0.1:1", f"--spool.directory={spool}", f"--metrics.listen=127.0.0.1:{port}",
+                        "--flush_interval=1", "--report_interval=1", trackers=["gc_pause"], stdout=False)
+
+    def doctor():
+        return run_underspan("doctor", f"--agent=127.0.0.1:{port}", timeout=30)
+
+    host.wait_until(lambda: metrics(port)["underspan_delivery_failing", ""] == 1, 20, "a failed insert")
+    said = doctor()
+    assert said.returncode == 1 and re.search(r"NO +delivery +the last attempt to insert failed, the oldest row waits for \d+ s: the agent's log",
+                                              said.stdout), said
+    assert "delivery (the running agent, since start)" in said.stdout and "NO   spool" not in said.stdout, said
+    spool.chmod(0)
+    os.chown(spool, 65534, 65534)
+    host.wait_until(lambda: metrics(port)["underspan_spool_degraded", ""] == 1, 20, "a spool that cannot be written to")
+    assert re.search("NO +spool +spool.directory cannot be written to, rows are kept in memory", doctor().stdout)
+    os.chown(spool, 0, 0)
+    spool.chmod(0o700)
+    agent.stop()
 
 
 COSTS = ["bpf_seconds_total", "bpf_hits_total", "agent_seconds_total"]

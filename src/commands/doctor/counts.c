@@ -31,12 +31,16 @@ const struct option_table doctor_counts_options = { options, ARRAY_SIZE(options)
 
 struct finding {
 	char tracker[32];
+	bool dead; /* the agent runs without this tracker */
 	struct agent_counts counts;
 };
 
 struct findings {
 	struct finding items[MAX_SUBJECTS + MAX_TRACKERS];
 	size_t n;
+	bool has_state; /* of a running agent only: */
+	bool delivery_failing, spool_degraded;
+	double oldest_row_seconds;
 };
 
 /* Advice for losses, by counter name. */
@@ -89,20 +93,47 @@ static void put_finding(struct findings *all, const char *tracker, const char *n
 
 /* ---- a running agent ---- */
 
+/* underspan_delivery_failing 1 */
+static void read_state(struct findings *all, const char *name, double value)
+{
+	if (!strcmp(name, "delivery_failing")) {
+		all->has_state = true;
+		all->delivery_failing = value != 0;
+	} else if (!strcmp(name, "spool_degraded")) {
+		all->spool_degraded = value != 0;
+	} else if (!strcmp(name, "oldest_row_seconds")) {
+		all->oldest_row_seconds = value;
+	}
+}
+
+static void put_live(struct findings *all, const char *tracker, bool live)
+{
+	struct finding *finding = finding_of(all, tracker);
+
+	if (finding)
+		finding->dead = !live;
+}
+
 /* underspan_seen_total{tracker="off_cpu"} 12 */
 static void read_line(struct findings *all, const char *line)
 {
 	char name[64], tracker[32];
 	uint64_t value;
+	double state;
 	size_t len;
 
+	if (sscanf(line, "underspan_%63[a-z_] %lf", name, &state) == 2)
+		read_state(all, name, state);
 	if (sscanf(line, "underspan_%63[a-z_]{tracker=\"%31[a-z_]\"} %" SCNu64, name, tracker,
 		   &value) != 3)
 		return;
 	len = strlen(name);
 	if (len > 6 && !strcmp(name + len - 6, "_total"))
 		name[len - 6] = '\0';
-	put_finding(all, tracker, name, value);
+	if (!strcmp(name, "tracker_live"))
+		put_live(all, tracker, value);
+	else
+		put_finding(all, tracker, name, value);
 }
 
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *to)
@@ -260,6 +291,11 @@ static void report_finding(const struct finding *finding)
 	char losses[400], lacking[400], line[900];
 	int len;
 
+	if (finding->dead) {
+		doctor_say(false, finding->tracker,
+			   "does not run in this agent: its log has the reason");
+		return;
+	}
 	if (*agent_counts_list(c, COUNT_LOSS, losses, sizeof(losses))) {
 		snprintf(line, sizeof(line), "%" PRIu64 " event%s seen; %s: %s", c->seen,
 			 plural(c->seen), losses, advice_for(c));
@@ -282,6 +318,24 @@ static void report_finding(const struct finding *finding)
 	doctor_say(true, finding->tracker, line);
 }
 
+static void report_delivery(const struct findings *all)
+{
+	char line[200];
+
+	if (!all->has_state)
+		return;
+	snprintf(line, sizeof(line),
+		 "the last attempt to insert failed, the oldest row waits for %.0f s: the agent's "
+		 "log has the server's message",
+		 all->oldest_row_seconds);
+	doctor_say(!all->delivery_failing, "delivery",
+		   all->delivery_failing ? line : "no insert fails");
+	if (all->spool_degraded)
+		doctor_say(false, "spool",
+			   "spool.directory cannot be written to, rows are kept in memory: the "
+			   "agent's log has the reason");
+}
+
 void doctor_counts_check(void)
 {
 	static struct findings all;
@@ -293,4 +347,5 @@ void doctor_counts_check(void)
 		doctor_say(false, "counts", why.text);
 	for (size_t i = 0; i < all.n; i++)
 		report_finding(&all.items[i]);
+	report_delivery(&all);
 }
