@@ -256,7 +256,7 @@ int config_parse(const struct option_table *tables, int argc, char **argv, char 
 	if (!err)
 		err = read_environment(&p);
 	p.origin = FROM_FLAG;
-	p.where = "flag";
+	p.where = CONFIG_WHERE_FLAG;
 	for (int i = 1; !err && i < argc; i++) {
 		const char *path;
 

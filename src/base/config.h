@@ -26,8 +26,9 @@ void config_set_known(const struct option_table *all);
 #define CONFIG_DEFAULT_FILE "/etc/underspan/underspan.json"
 void config_use_default_file(const char *path, const struct option_table *keys);
 
-/* After config_parse(): where a value was given: a file's path, "environment" or "flag"; NULL: the
- * default holds. */
+#define CONFIG_WHERE_FLAG "flag"
+/* After config_parse(): where a value was given: a file's path, "environment" or
+ * CONFIG_WHERE_FLAG; NULL: the default holds. */
 const char *config_where(const char *key);
 bool config_from_default_file(const char *key);
 

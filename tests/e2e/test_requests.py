@@ -452,6 +452,9 @@ def test_live_without_an_answer(cleanup):
     check_sentence(run_underspan("requests", "-p", str(process.pid)), FAILED, f"no process {process.pid}")
     check_sentence(run_underspan("requests", "-d", "1"), USAGE, "pid", "-p PID")
     check_sentence(run_underspan("requests", "-p", "1", "-d", "1", "--store=/nowhere"), USAGE, "leave out -d")
+    # of the environment, as the first answer's UNDERSPAN_STORE: for other questions
+    kernel_thread = run_underspan("requests", "-p", "2", "-d", "1", prefix=["env", "UNDERSPAN_STORE=/nowhere"])
+    check_sentence(kernel_thread, FAILED, "process 2 .*runs no Python")
     check_sentence(run_underspan("requests", "-p", "1", "--service=x"), USAGE, "since, until, service and host choose from a database")
     process = subprocess.Popen(["sleep", "600"])
     cleanup.append(process)

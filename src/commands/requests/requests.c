@@ -72,9 +72,23 @@ static bool is_stored(void)
 	return !measure_is_timed() && (!measure_pids()->n || window_has_database());
 }
 
+/* On the command line: a database of the environment or of a file is there for other questions. */
+static bool asks_database(void)
+{
+	static const char *const keys[] = { "clickhouse", "store" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		const char *where = config_where(keys[i]);
+
+		if (where && !strcmp(where, CONFIG_WHERE_FLAG))
+			return true;
+	}
+	return false;
+}
+
 static int check_live(struct why *why)
 {
-	if (window_has_database())
+	if (asks_database())
 		return why_fail(why, EINVAL,
 				"duration: -d measures without a database: leave out -d, or the "
 				"database");
