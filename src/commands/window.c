@@ -192,17 +192,31 @@ static bool lacks_spans(const struct clickhouse_reply *reply)
 	       strstr(reply->message, "otel_span");
 }
 
+/* The missing table, from "Unknown table expression identifier 'ebpf_agent' in scope ...". */
+static void name_table(const struct window *w, const struct clickhouse_reply *reply, char *name,
+		       size_t size)
+{
+	const char *found = reply->exception_code == EXCEPTION_UNKNOWN_TABLE
+				    ? strstr(reply->message, "ebpf_")
+				    : NULL;
+	size_t len = found ? strspn(found, "abcdefghijklmnopqrstuvwxyz_") : 0;
+
+	snprintf(name, size, "%.*s", found ? (int)len : 100, found ? found : w->table);
+}
+
 static int explain_error(const struct window *w, const struct clickhouse_reply *reply, int err,
 			 struct why *why)
 {
 	int code = reply->exception_code;
+	char table[101];
 
 	if (code != EXCEPTION_UNKNOWN_TABLE && code != EXCEPTION_UNKNOWN_IDENTIFIER)
 		return err;
+	name_table(w, reply, table, sizeof(table));
 	return why_fail(why, ENOENT,
 			"the table %s is missing here, or of an older version: run "
 			"'underspan schema --apply'",
-			w->table);
+			table);
 }
 
 int window_ask(struct window *w, const char *path, const struct clickhouse_param *more,

@@ -394,6 +394,10 @@ def test_bad_input(ask, tmp_path):
         empty = Answers(store)
         check_sentence(empty.command("requests"), FAILED, "underspan schema --apply")
         empty.apply()
+        store.ask("RENAME TABLE ebpf_agent TO renamed")
+        for command in "requests", "gil", "offcpu", "top":
+            check_sentence(empty.command(command, "--since=1m"), FAILED, "the table ebpf_agent is missing here.*underspan schema --apply")
+        store.ask("RENAME TABLE renamed TO ebpf_agent")
         store.ask("ALTER TABLE ebpf_request DROP COLUMN duration_ms, DROP COLUMN server_ms, DROP COLUMN hidden_ms, DROP COLUMN gil_ns")
         check_sentence(empty.command("requests"), FAILED, "ebpf_request is missing here, or of an older version", "underspan schema --apply")
         empty.apply()
