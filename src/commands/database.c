@@ -253,7 +253,8 @@ int clickhouse_resolve(const struct clickhouse_config *config, struct clickhouse
 
 	if (config->clickhouse && config->store)
 		return why_fail(why, EINVAL,
-				"clickhouse and store exclude each other: give only one");
+				"clickhouse (%s) and store (%s) exclude each other: give only one",
+				config_where("clickhouse"), config_where("store"));
 	if (!config->clickhouse && !config->store)
 		return why_fail(
 			why, EINVAL,

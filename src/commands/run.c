@@ -182,6 +182,29 @@ static int check_shed_first(struct why *why)
 	return err;
 }
 
+/* Each with where it was given: a variable of the environment is easily forgotten. */
+static int fail_several(struct why *why)
+{
+	const struct {
+		const char *key;
+		bool given;
+	} places[] = {
+		{ "clickhouse", clickhouse_config.clickhouse },
+		{ "store", clickhouse_config.store },
+		{ "stdout", to_stdout },
+	};
+	char list[600] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		if (places[i].given)
+			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s (%.150s)",
+						len ? ", " : "", places[i].key,
+						config_where(places[i].key));
+	}
+	return why_fail(why, EINVAL, "several places for the rows: %s: give only one", list);
+}
+
 static int check_output(struct why *why)
 {
 	int n = to_stdout + (clickhouse_config.clickhouse != NULL) +
@@ -189,9 +212,11 @@ static int check_output(struct why *why)
 
 	if (n == 1)
 		return 0;
-	return why_fail(why, EINVAL,
-			"%s: give --clickhouse=URL, --store=DIR (embedded) or --stdout",
-			n ? "several places for the rows" : "no place for the rows");
+	if (!n)
+		return why_fail(why, EINVAL,
+				"no place for the rows: give --clickhouse=URL, --store=DIR "
+				"(embedded) or --stdout");
+	return fail_several(why);
 }
 
 /* ---- SIGHUP ---- */
@@ -246,6 +271,10 @@ static int apply(struct why *why)
 {
 	int err = check_output(why);
 
+	if (err)
+		why_fail(why, -err,
+			 "a reload changes clickhouse to other servers only: restart the agent for "
+			 "another place for the rows (clickhouse, store or stdout)");
 	target_changed = false;
 	if (!err && clickhouse_config.clickhouse)
 		err = renew_target(why);

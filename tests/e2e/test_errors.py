@@ -101,6 +101,14 @@ def test_a_wrong_database_password_and_path(tmp_path):
         check_sentence(ask(store.url, "--path=/orders"), FAILED, "nothing was measured.*see `underspan doctor` on the host")
 
 
+def test_places_that_contradict_are_named_with_their_source():
+    for prefix, options, said in (["UNDERSPAN_STORE=/x", "UNDERSPAN_STDOUT=1"], [], r"store \(environment\), stdout \(environment\): give only one"), \
+                                 (["UNDERSPAN_STORE=/x"], ["--stdout", "--clickhouse=http://h"], r"rows: clickhouse \(flag\), stdout \(flag\): give"):
+        check_sentence(run_underspan("run", *options, prefix=["env", *prefix]), USAGE, "several places for the rows", said)
+    result = run_underspan("sql", "SELECT 1", prefix=["env", "UNDERSPAN_STORE=/x", "UNDERSPAN_CLICKHOUSE=http://h"])
+    check_sentence(result, USAGE, r"clickhouse \(environment\) and store \(environment\) exclude each other")
+
+
 def test_unknown_command():
     check_sentence(run_underspan("no-such-command"), USAGE, "no-such-command")
 

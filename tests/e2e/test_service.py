@@ -144,6 +144,17 @@ def test_what_a_reload_changes(tmp_path, start_agent):
     assert {r["host"] for r in agent.rows["ebpf_gc_pause"]} == {os.uname().nodename}
 
 
+def test_a_reload_changes_no_kind_of_place_for_rows(tmp_path, start_agent):
+    config = tmp_path / "underspan.json"
+    config.write_text('{"stdout": true}')
+    agent = start_agent("-c", str(config), trackers=["gc_pause"], stdout=False)
+    config.write_text('{"clickhouse": "http://127.0.0.1:1"}')
+    agent.process.send_signal(signal.SIGHUP)
+    host.wait_until(lambda: "nothing has changed" in agent.stderr, 10, "an answer")
+    assert "a reload changes clickhouse to other servers only: restart the agent for another place" in agent.stderr
+    agent.stop()
+
+
 # ---- time ----
 
 @pytest.fixture
