@@ -2,7 +2,9 @@
 /* Counters of the agent. See counts.h. */
 #include "agent/counts.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 const struct agent_count agent_count_list[N_AGENT_COUNTS] = {
 #define X(name_, kind_, what_) { #name_, offsetof(struct agent_counts, name_), kind_, what_ },
@@ -22,6 +24,15 @@ void agent_counts_since(const struct agent_counts *now, const struct agent_count
 	}
 }
 
+/* "1 row with <gone>" */
+static size_t print_count(char *buf, size_t size, uint64_t n, const char *what)
+{
+	bool one = n == 1 && !strncmp(what, "rows ", 5);
+
+	return (size_t)snprintf(buf, size, "%llu %s%s", (unsigned long long)n, one ? "row" : "",
+				what + (one ? 4 : 0));
+}
+
 const char *agent_counts_list(const struct agent_counts *counts, enum agent_count_kind kind,
 			      char *buf, size_t size)
 {
@@ -31,9 +42,12 @@ const char *agent_counts_list(const struct agent_counts *counts, enum agent_coun
 	for (size_t i = 0; i < N_AGENT_COUNTS && len < size; i++) {
 		uint64_t n = agent_count_of(counts, i);
 
-		if (agent_count_list[i].kind == kind && n)
-			len += (size_t)snprintf(buf + len, size - len, "%s%llu %s", len ? ", " : "",
-						(unsigned long long)n, agent_count_list[i].what);
+		if (agent_count_list[i].kind != kind || !n)
+			continue;
+		if (len)
+			len += (size_t)snprintf(buf + len, size - len, ", ");
+		if (len < size)
+			len += print_count(buf + len, size - len, n, agent_count_list[i].what);
 	}
 	return buf;
 }
