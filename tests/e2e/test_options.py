@@ -70,6 +70,8 @@ def test_the_host_s_file_says_where_the_database_is(tmp_path):
         check_sentence(run_underspan(command, *arguments, prefix=prefix), FAILED, "http://127.0.0.1:1")
         check_sentence(run_underspan(command, *arguments, "--no-config", prefix=prefix), USAGE, "--clickhouse=URL")
         check_sentence(run_underspan(command, *arguments, "-c", "none", prefix=prefix), USAGE, "--clickhouse=URL")
+    for command in ["gil"], ["offcpu"], ["top"], ["timeline", "-o", str(tmp_path / "x.html")]:
+        check_sentence(run_underspan(*command, "--since=1m", prefix=prefix), FAILED, "http://127.0.0.1:1")
     # a flag takes precedence
     check_sentence(run_underspan("sql", "--clickhouse=http://127.0.0.1:2", "SELECT 1", prefix=prefix), FAILED, "127.0.0.1:2")
     # the password in the same folder is for the file's server only
