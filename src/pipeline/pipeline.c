@@ -328,6 +328,7 @@ int pipeline_new(const struct table *const *tables, size_t n_tables,
 int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 {
 	uint64_t left = 0, dropped = 0, kept = 0;
+	char where[600];
 
 	for (size_t i = 0; i < p->n_tables; i++)
 		close_batch(p, &p->queues[i]);
@@ -342,9 +343,11 @@ int pipeline_finish(struct pipeline *p, uint64_t deadline_ns, struct why *why)
 			   c->dropped_refused;
 	}
 	pthread_mutex_unlock(&p->lock);
-	if (kept)
+	if (kept) {
+		spool_where(p->spool, where, sizeof(where));
 		log_info("%llu row%s in %s for the next start", (unsigned long long)kept,
-			 counted(kept, " waits", "s wait"), p->limits.spool.directory);
+			 counted(kept, " waits", "s wait"), where);
+	}
 	if (!left && !dropped)
 		return 0;
 	return why_fail(why, EIO, "%llu row%s could not be delivered: %.400s",

@@ -110,6 +110,32 @@ def test_directory_that_is_removed(end, tmp_path, proxy, sender, database):  # n
     assert missing == 0 if end == "SIGTERM" else 700 < missing < 5000, (handed, counts, removed)
 
 
+@pytest.mark.parametrize("how", ["renamed", "replaced"])
+def test_directory_that_is_moved(how, tmp_path, proxy, sender, database):  # noqa: F811
+    """The agent goes on in the directory that it has locked, says so once, and names at the end where the rows are."""
+    spool, moved = tmp_path / "spool", tmp_path / "moved"
+    down(proxy)
+    s = sender("--rows=1000003", "--rate=1000", "--batch_rows=100", "--hold", spool=spool, truth=tmp_path / "truth")
+    wait_until(lambda: len(batches(spool)) > 3, 20, "some batches")
+    os.rename(spool, moved)
+    if how == "replaced":
+        (tmp_path / "other").mkdir()
+        spool.symlink_to("other")
+    n = len(batches(moved))
+    wait_until(lambda: len(batches(moved)) > n + 5, 20, "more batches")
+    s.terminate().wait_ended()
+    assert len(re.findall(f"spool.directory: {spool} is no longer the directory that was opened.* now {moved}, ", s.stderr)) == 1
+    assert re.search(rf"\d rows wait in {moved} for the next start", s.stderr), s.stderr
+    if how == "replaced":
+        assert not list((tmp_path / "other").iterdir())
+        spool.unlink()
+    os.rename(moved, spool)
+    up(proxy)
+    counts = sender("--rows=0", spool=spool).end()
+    rows, different, _ = database.numbers()
+    assert rows == different == counts["recovered"] == s.truth()[0]
+
+
 @pytest.mark.parametrize("why", ["read-only", "full"])
 def test_no_disk_at_the_start(why, small_disk, proxy, sender, database):  # noqa: F811
     """Rows are in memory until the disk takes the directory; from then on the rows survive a kill, and losses are counted."""

@@ -25,6 +25,7 @@ struct unsynced {
 struct spool {
 	struct spool_options options;
 	_Atomic int dir; /* < 0: not created so far */
+	_Atomic bool moved;
 	struct spool_clock clock;
 	/* writer thread only; a ring would save only a few kilobytes of copies per second */
 	struct unsynced *unsynced;
@@ -81,6 +82,48 @@ static int reopen_lost(struct spool *s, struct why *why)
 	err = dup3(dir, s->dir, O_CLOEXEC) < 0 ? errno : 0;
 	close(dir);
 	return err ? why_fail(why, err, "spool.directory: %s", strerror(err)) : 0;
+}
+
+/* Another directory, or none, is at the path: moved, replaced, or mounted over. */
+static bool is_moved(const struct spool *s)
+{
+	struct stat mine, there;
+
+	if (s->dir < 0 || fstat(s->dir, &mine) || !mine.st_nlink)
+		return false;
+	if (stat(s->options.directory, &there))
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+	return mine.st_dev != there.st_dev || mine.st_ino != there.st_ino;
+}
+
+void spool_where(const struct spool *s, char *path, size_t size)
+{
+	char link[40];
+	ssize_t n = -1;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->dir);
+	if (is_moved(s))
+		n = readlink(link, path, size - 1);
+	if (n < 0)
+		snprintf(path, size, "%s", s->options.directory);
+	else
+		path[n] = '\0';
+}
+
+/* The open directory remains the spool: its batches are in use. */
+static void check_moved(struct spool *s)
+{
+	bool moved = is_moved(s);
+	char path[600];
+
+	if (moved && !s->moved) {
+		spool_where(s, path, sizeof(path));
+		log_warn("spool.directory: %s is no longer the directory that was opened: it was "
+			 "moved or replaced, or a mount hides it; rows go on to the opened one, "
+			 "now %s, where the next start does not look: put it back before",
+			 s->options.directory, path);
+	}
+	s->moved = moved;
 }
 
 void spool_close(struct spool *s)
@@ -264,6 +307,7 @@ int spool_put(struct spool *s, struct batch *batch, const char *table, bool sync
 		err = check_room(s, batch->body.len, why);
 	if (err)
 		return err;
+	check_moved(s);
 	if (spool_file_header(batch, table, &header))
 		return why_fail(why, ENOMEM, "out of memory");
 	spool_name_print(batch, table, name);

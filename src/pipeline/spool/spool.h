@@ -31,6 +31,9 @@ int spool_open(const struct spool_options *options, struct spool **ret_spool, st
 void spool_close(struct spool *spool);
 int spool_directory(const struct spool *spool); /* fd, borrowed; < 0: not created so far */
 
+/* The directory's path now: another one than in the options if it was moved. */
+void spool_where(const struct spool *spool, char *path, size_t size);
+
 /* All batches, oldest first. Removes halves if the whole batch still exists. */
 typedef int (*spool_on_file)(const struct spool_name *name, uint64_t disk_bytes, uint64_t age_ns,
 			     void *context);
