@@ -101,14 +101,17 @@ static void keep_heap_small(void)
 
 int agent_new(const struct agent_options *options, struct agent **ret_agent, struct why *why)
 {
-	struct why unread;
+	struct why limited;
 	struct agent *agent;
-	int err = kernel_check(why);
+	int err;
 
+	if (!kernel_opens_files(&limited))
+		log_warn("%s", limited.text);
+	err = kernel_check(why);
 	if (err)
 		return err;
-	if (!kernel_reads_processes(&unread))
-		log_warn("%s", unread.text);
+	if (!kernel_reads_processes(&limited))
+		log_warn("%s", limited.text);
 	keep_heap_for_loading();
 	agent = calloc(1, sizeof(*agent));
 	if (!agent)

@@ -6,6 +6,7 @@
 #include <linux/bpf.h>
 #include <string.h>
 #include <sys/capability.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static bool have_capability(cap_value_t capability)
@@ -67,6 +68,26 @@ bool kernel_reads_processes(struct why *why)
 		 "missing capability CAP_SYS_PTRACE (to read /proc and memory of other processes): "
 		 "processes with other users or more capabilities are not watched; run as root "
 		 "(sudo), or as the unit underspan.service does");
+	return false;
+}
+
+/* Programs, maps, rings, probes and readers have some 370 descriptors with all trackers. */
+enum { FILES_NEEDED = 512, FILES_WANTED = 1024 };
+
+bool kernel_opens_files(struct why *why)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= FILES_NEEDED)
+		return true;
+	limit.rlim_cur = limit.rlim_max < FILES_WANTED ? limit.rlim_max : FILES_WANTED;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur >= FILES_NEEDED)
+		return true;
+	why_fail(why, EMFILE,
+		 "the limit of open files is %llu, too few for all trackers: raise it to %d "
+		 "(`ulimit -n`, LimitNOFILE of the unit)",
+		 (unsigned long long)limit.rlim_cur, FILES_WANTED);
 	return false;
 }
 

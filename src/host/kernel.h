@@ -17,6 +17,9 @@ int kernel_check(struct why *why);
 /* Whether processes of others can be read; false with why: without CAP_SYS_PTRACE. */
 bool kernel_reads_processes(struct why *why);
 
+/* Raises the limit of open files as far as allowed; false with why: too low for all trackers. */
+bool kernel_opens_files(struct why *why);
+
 /*
  * Whether perf events (needed to attach system call tracepoints and uprobes) require CAP_SYS_ADMIN:
  * kernel.perf_event_paranoid above 2, Debian's default.

@@ -127,6 +127,22 @@ def test_missing_capability_is_named(dropped, named):
     check_sentence(result, FAILED, named)
 
 
+def test_a_limit_on_open_files_is_named(start_agent):
+    said = r"the limit of open files is 100, too few for all trackers: raise it to 1024 \(`ulimit -n`, LimitNOFILE"
+    doctor = run_underspan("doctor", prefix=["prlimit", "--nofile=100:100"])
+    assert doctor.returncode == FAILED and re.search(rf"NO +open files +{said}", doctor.stdout), doctor
+    assert re.search(said, run_underspan("run", "--stdout", "-d1", prefix=["prlimit", "--nofile=100:100"]).stderr)
+    # a low soft limit is raised
+    agent = start_agent(prefix=["prlimit", "--nofile=64:4096"])
+    assert "open files" not in agent.stderr
+    agent.stop()
+
+
+def test_no_proc_is_told_before_pids_are_looked_for():
+    doctor = run_underspan("doctor", "-p", "1", prefix=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"])
+    assert doctor.returncode == FAILED and "NO   kernel         /proc belongs to a different PID namespace" in doctor.stdout, doctor
+
+
 def test_kernel_without_btf():
     result = run_underspan("run", "--stdout", "--duration=1", prefix=[
         "unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /sys/kernel/btf && exec "$@"', "sh"])

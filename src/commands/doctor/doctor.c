@@ -74,6 +74,8 @@ static bool check_kernel(void)
 	doctor_say(ok, "kernel", ok ? name.release : why.text);
 	if (ok && !kernel_reads_processes(&why))
 		doctor_say(false, "rights", why.text);
+	if (!kernel_opens_files(&why))
+		doctor_say(false, "open files", why.text);
 	return ok;
 }
 
@@ -151,9 +153,12 @@ static int examine(struct why *why)
 	return print_findings(why);
 }
 
-/* -ESRCH: pids are given, and none exists. */
+/* -ESRCH: pids are given, and none exists. Without a /proc of this host the kernel's check tells.
+ */
 static int check_any_exists(struct why *why)
 {
+	if (!proc_start_time((uint32_t)getpid()))
+		return 0;
 	for (size_t i = 0; i < pids.n; i++) {
 		if (proc_start_time(pids.items[i]))
 			return 0;
