@@ -25,7 +25,8 @@ static const struct option options[] = {
 	  .type = OPTION_PIDS,
 	  .target = &pids,
 	  .arg = "PID",
-	  .help = "the process (host pid) and all descendants, future ones included; "
+	  .help = "the process (host pid) and all descendants, future ones included (of a "
+		  "database: that process alone); "
 		  "repeatable; the -p may be omitted, and then a program's name, a systemd unit or a "
 		  "cgroup's path stands for all of its processes",
 	  .letter = 'p' },

@@ -98,8 +98,9 @@ int window_not_measured(struct window *w, const json_t *report, const char *trac
  */
 int window_check_known(struct window *w, const char *tracker, struct why *why);
 
-/* For a window without rows: a note with the services that have some, if one was asked for. */
-int window_note_services(struct window *w, json_t *report, struct why *why);
+/* For a window without rows: notes with the services that have some, if one was asked for, and that
+ * a pid has no children there. */
+int window_note_empty(struct window *w, json_t *report, struct why *why);
 
 void window_close(struct window *w);
 

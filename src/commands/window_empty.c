@@ -80,13 +80,17 @@ int window_check_known(struct window *w, const char *tracker, struct why *why)
 			w->pids);
 }
 
-int window_note_services(struct window *w, json_t *report, struct why *why)
+int window_note_empty(struct window *w, json_t *report, struct why *why)
 {
 	const struct clickhouse_param params[] = { { "param_table", w->table }, { 0 } };
 	char list[1024];
 	json_t *rows = NULL;
 	int err;
 
+	if (strcmp(w->pids, "[]"))
+		report_add_note(report,
+				"a pid chooses that process alone here, without its children: give "
+				"the pids of a master's workers, or --service=NAME");
 	if (!w->service)
 		return 0;
 	err = window_ask(w, "window/services.sql", params, &rows, why);

@@ -153,7 +153,7 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 	if (!err && !json_array_size(waits))
 		err = window_check_known(r->window, "gil_wait", why);
 	if (!err && !json_array_size(waits) && times == report)
-		err = window_note_services(r->window, report, why);
+		err = window_note_empty(r->window, report, why);
 	if (!err && add_waits(r, waits, times != report))
 		err = why_fail(why, ENOMEM, "out of memory");
 	json_object_set_new(times, "measured_s", json_real(measured_s));

@@ -291,7 +291,7 @@ static int read_window(void *context, json_t *report, json_t *times, struct why 
 	if (!err && !rows)
 		err = window_check_known(r->window, "", why);
 	if (!err && !rows && times == report)
-		err = window_note_services(r->window, report, why);
+		err = window_note_empty(r->window, report, why);
 	if (!err && r->with_cpu)
 		err = check_samples(r, report, times, why);
 	if (!err && (rows || r->with_samples))

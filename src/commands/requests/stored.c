@@ -127,7 +127,7 @@ static int fill(struct request_window *w, json_t *report, struct why *why)
 	if (!err && !report_number(report, "rows") && measured_s <= 0)
 		err = window_not_measured(&w->window, report, "request", why);
 	else if (!err && !report_number(report, "rows"))
-		err = window_note_services(&w->window, report, why);
+		err = window_note_empty(&w->window, report, why);
 	json_object_set_new(report, "coverage", coverage ?: json_array());
 	if (!err && w->question->causes)
 		slow_causes_add(w->window.client, report);

@@ -132,7 +132,7 @@ static int note_services(struct reader *r, struct why *why)
 	int err;
 
 	r->window->table = "ebpf_off_cpu_profile";
-	err = window_note_services(r->window, r->report, why);
+	err = window_note_empty(r->window, r->report, why);
 	r->window->table = "ebpf_agent";
 	return err;
 }

@@ -289,7 +289,7 @@ static int check_measured(const struct reader *r, struct why *why)
 	if (!r->sums->all_ns)
 		return window_not_measured(r->window, r->report, "", why);
 	err = window_check_known(r->window, "", why);
-	return err ?: window_note_services(r->window, r->report, why);
+	return err ?: window_note_empty(r->window, r->report, why);
 }
 
 static int read_measured(struct reader *r, struct why *why)
