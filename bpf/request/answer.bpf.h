@@ -88,6 +88,8 @@ static __noinline int request_link_work(struct request_connection *conn, struct 
 	conn->linked_ns = now;
 	conn->model = REQUEST_MODEL_pool;
 	conn->link = REQUEST_LINK_wake;
+	t->request.linked_peer = work->peer;
+	t->request.linked_n = conn->nth;
 	return 0;
 }
 

@@ -33,6 +33,7 @@ struct request_work {
 	__u64 loop_await_ns;	    /* `await` of the loop's thread at the work's end */
 	__u64 loop_ready_ns;	    /* the same of request_ready_ns() */
 	__u64 ready_ns;		    /* of the work, the time in which its thread could not run */
+	struct request_peer peer;   /* with most of the work's `net` */
 	__u32 n;		    /* the request: see request_connection.nth; 0: unknown */
 	__u32 pad;
 };
@@ -197,6 +198,7 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 			 request_ready_ns(begin->parts);
 	work->begin.busy_ns = request_asleep_busy(loop, now);
 	work->begin.at_ns = begin->at_ns;
+	work->peer = *request_peer_most(&t->request);
 	request_header_set(t, &work->header, now);
 	work->end_ns = now;
 	return 0;

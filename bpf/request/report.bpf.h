@@ -167,18 +167,21 @@ static __always_inline void request_move_head_wait(const struct request_connecti
 	parts[REQUEST_client_wait] += ns;
 }
 
-static __always_inline void request_fill_peer(struct request_event *event)
+/* The peer with most of `net`: of the reader's waits, or of a pool's thread that it linked. */
+static __always_inline void request_fill_peer(struct request_event *event,
+					      const struct request_connection *conn)
 {
 	struct thread *t = thread_find(current_task());
 	struct request_peer *most;
 
 	if (!t || !event->parts[REQUEST_net])
 		return;
-	most = &t->request.peers[0];
-	for (int i = 1; i < REQUEST_PEERS; i++) {
-		if (t->request.peers[i].ns > most->ns)
-			most = &t->request.peers[i];
-	}
+	if (conn->link != REQUEST_LINK_wake)
+		most = request_peer_most(&t->request);
+	else if (t->request.linked_n == conn->nth)
+		most = &t->request.linked_peer;
+	else
+		return;
 	__builtin_memcpy(event->net_peer_ip, most->ip, sizeof(most->ip));
 	event->net_peer_port = most->port;
 	event->net_peer_ns = most->ns < event->parts[REQUEST_net] ? most->ns
@@ -261,8 +264,8 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
 	if (lacks & REQUEST_LACK_gc || gc_pause_out || conn->read_ns < gc_pause_since_ns)
 		event->not_measured |= REQUEST_LACK_gc;
-	if (known && conn->worker == bpf_get_current_task() && conn->link != REQUEST_LINK_wake)
-		request_fill_peer(event);
+	if (known && conn->worker == bpf_get_current_task())
+		request_fill_peer(event, conn);
 	/* unique since the boot: two requests of one nanosecond have different sockets */
 	event->request_id = conn->read_ns ^ (key * 0x9e3779b97f4a7c15ULL) >> 48 << 48;
 	event->bytes_in = conn->bytes_in;

@@ -77,7 +77,11 @@ struct request_sums {
 	/* The last time with so many open requests: 1 to 8, then powers of two. */
 	__u64 open_ns[REQUEST_LEVELS];
 	__u32 open_n[REQUEST_LEVELS];
-	struct request_peer peers[REQUEST_PEERS]; /* of `net`, since the request was read */
+	/* of `net`, since the request was read, or since the begin of a pool's work */
+	struct request_peer peers[REQUEST_PEERS];
+	/* of a loop: the peer of the pool's work for the request that was linked last, its `nth` */
+	struct request_peer linked_peer;
+	__u64 linked_n;
 	struct request_watched watched[REQUEST_WATCHED];
 	struct event_header header; /* identity of the thread; start_ns: time of the reading */
 	/* for threads that answer requests of a different reader */

@@ -162,6 +162,18 @@ static __always_inline void request_peer_add(struct request_sums *sums, const __
 	least->ns = ns;
 }
 
+/* The peer with the most time. */
+static __always_inline struct request_peer *request_peer_most(struct request_sums *sums)
+{
+	struct request_peer *most = &sums->peers[0];
+
+	for (int i = 1; i < REQUEST_PEERS; i++) {
+		if (sums->peers[i].ns > most->ns)
+			most = &sums->peers[i];
+	}
+	return most;
+}
+
 /* Attributes a sleep to the remote end of the socket slept on. */
 static __noinline void request_peer_waited(struct task_struct *task, struct request_sums *sums,
 					   __u64 ns)
@@ -243,6 +255,7 @@ static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct t
 	if (t->request.given == REQUEST_GIVEN) {
 		t->request.parts[REQUEST_gc_own] = gc_own_ns_of((__u64)tgid << 32 | tid);
 		request_snapshot_at(t, &t->request.given_begin, end);
+		__builtin_memset(t->request.peers, 0, sizeof(t->request.peers));
 		t->request.given = REQUEST_GIVEN_BEGUN;
 	}
 	if (!t->request.by_reader)
@@ -300,7 +313,8 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 		if (part == REQUEST_runq || part == REQUEST_fault || part == REQUEST_lock)
 			request_own_gc_slept(task, t, ns + runq);
 	}
-	if (part == REQUEST_net && ns >= REQUEST_PEER_NS && sums->open)
+	if (part == REQUEST_net && ns >= REQUEST_PEER_NS &&
+	    (sums->open || sums->given == REQUEST_GIVEN_BEGUN))
 		request_peer_waited(task, sums, ns);
 	if (part == REQUEST_lock && !sums->open)
 		request_perhaps_gets_work(task->tgid, task->pid, t, end);

@@ -7,7 +7,9 @@ import http.client
 import json
 import os
 import socket
+import threading
 import time
+import types
 
 import pytest
 
@@ -94,6 +96,56 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
     assert not silent, (len(silent), silent[0])
     if load == "alone":
         assert linked >= 0.9 * asked
+
+
+def slow_peer(cleanup, ms):
+    """The port of a listener that sends a byte `ms` after each connect."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer(connection):
+        time.sleep(ms / 1000)
+        with connection:
+            connection.sendall(b"x")
+
+    def accept():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+    cleanup.append(types.SimpleNamespace(kill=lambda: listener.shutdown(socket.SHUT_RDWR) or listener.close()))
+    return listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_peer_of_a_pools_work(name, clients, start_agent, cleanup, debian_python):
+    """Each endpoint waits for one of two peers, or for none: the row of a known thread has this peer, with the time, and no other request's."""
+    missing = lacking("FastAPI sync endpoints, uvloop")
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
+    server = start(cleanup, debian_python, name, 4)
+    peers = {slow_peer(cleanup, ms): ms for ms in (30, 12)}
+    paths = [*(f"/peer/{port}" for port in peers), "/pool/2"]
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
+    time.sleep(0.3)
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        parts = [pool.submit(client, server.port, 30, 1 + n * 10_000, paths[n:] + paths[:n]) for n in range(clients)]
+        truths = {trace: truth for part in parts for trace, truth in part.result().items()}
+    rows = agent.wait_rows("ebpf_request", lambda r: r["host_pid"] == server.pid and r["trace_id"] in truths, n=len(truths))
+    linked = [row for row in rows if row["link"] == "wake"]
+    print(f"{name}, {clients} clients: {len(linked)} of {len(rows)} linked")
+    for row in rows:
+        port = int(truths[row["trace_id"]][0].split("/")[2])
+        if row not in linked or port not in peers:
+            assert row["net_peer_ns"] == row["net_peer_port"] == 0, row
+            continue
+        # the connect and the byte are of the same peer; short waits are not attributed
+        assert row["net_peer_port"] == port and row["net_peer_ip"] == "::ffff:127.0.0.1", (port, row)
+        assert (peers[port] - 1) * MS < row["net_peer_ns"] <= row["net_ns"] < row["net_peer_ns"] + MS, row
+    assert clients > 1 or len(linked) >= 0.8 * len(rows)
 
 
 def test_a_thread_that_waits_for_its_answer_to_be_written_is_known(start_agent, cleanup, debian_python):

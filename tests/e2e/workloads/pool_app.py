@@ -4,6 +4,7 @@ duration."""
 import asyncio
 import concurrent.futures
 import os
+import socket
 import threading
 import time
 
@@ -43,6 +44,15 @@ def dependency():
 def twice(ms: int, _=Depends(dependency)):
     """Two hand-overs."""
     return work(ms)
+
+
+@app.get("/peer/{port}")
+def peer(port: int):
+    """Waits for a byte of that port."""
+    begin = time.monotonic_ns()
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.recv(1)
+    return Response(headers={"X-Tid": str(threading.get_native_id()), "X-Ns": str(time.monotonic_ns() - begin)})
 
 
 def asleep(ms):
