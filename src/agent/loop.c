@@ -127,6 +127,7 @@ static int agent_tick(struct agent *agent, uint64_t now, uint64_t *next_second, 
 	run_governor(agent, now);
 	processes_tick(now);
 	names_tick(now);
+	metrics_tick();
 	if (agent->ready)
 		notify_alive(now);
 	err = pipeline_tick(agent->pipeline, why);

@@ -18,6 +18,7 @@
 #include "base/version.h"
 
 enum { MAX_CONNECTIONS = 32, TIMEOUT_SECONDS = 5, CONNECTION_MEMORY = 16 << 10 };
+#define CROWDED_TIMEOUT_NS (250 * NSEC_PER_MSEC)
 
 static char *address;
 static bool listen_anywhere;
@@ -316,14 +317,27 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
 	}
 }
 
-/* libmicrohttpd restarts the time-out with each byte: closes slow connections. */
+static bool all_connections_used(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(connections); i++) {
+		if (!connections[i].since_ns)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * libmicrohttpd restarts the time-out with each byte: closes slow connections. Where there are too
+ * many, a probe of the kubelet waits behind them: a client in order needs some milliseconds.
+ */
 static void end_slow_connections(void)
 {
 	uint64_t now = clock_monotonic_ns();
+	uint64_t limit = all_connections_used() ? CROWDED_TIMEOUT_NS
+						: TIMEOUT_SECONDS * NSEC_PER_SEC;
 
 	for (size_t i = 0; i < ARRAY_SIZE(connections); i++) {
-		if (connections[i].since_ns &&
-		    now - connections[i].since_ns > TIMEOUT_SECONDS * NSEC_PER_SEC)
+		if (connections[i].since_ns && now - connections[i].since_ns > limit)
 			shutdown(connections[i].fd, SHUT_RDWR);
 	}
 }
@@ -373,6 +387,15 @@ void metrics_run(void)
 	if (!daemon_)
 		return;
 	end_slow_connections();
+	MHD_run(daemon_);
+}
+
+/* At the limit libmicrohttpd does not listen: the run after the closing does again. */
+void metrics_tick(void)
+{
+	if (!daemon_ || !all_connections_used())
+		return;
+	metrics_run();
 	MHD_run(daemon_);
 }
 

@@ -21,6 +21,8 @@ int metrics_check(struct why *why);
 /* Readable when metrics_run() has work; -1: never. */
 int metrics_fd(void);
 void metrics_run(void);
+/* Several times a second: makes room where slow clients have all connections. */
+void metrics_tick(void);
 void metrics_stop(void);
 
 #endif

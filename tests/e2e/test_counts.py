@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -253,6 +254,11 @@ def test_health_and_what_is_no_request(start_agent):
         time.sleep(0.5)
     begin = time.monotonic()
     assert get(port, "/healthz")[0] == 200 and time.monotonic() - begin < 8  # two rounds of 5 s for all clients
+    crowd = Crowd(port, 150)
+    for _ in range(3):
+        begin = time.monotonic()
+        assert get(port, "/livez")[0] == 200 and time.monotonic() - begin < 5  # the kubelet's timeoutSeconds
+    crowd.stop()
     with socket.create_connection(("127.0.0.1", port)) as s:  # a body is not read
         s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")
         with pytest.raises(OSError):
@@ -261,6 +267,31 @@ def test_health_and_what_is_no_request(start_agent):
     assert get(port, "/healthz")[0] == 200
     for s in slow:
         s.close()
+
+
+class Crowd:
+    """So many clients at a time, each with a request without an end, that come back at once when they are closed."""
+
+    def __init__(self, port, n):
+        self.port, self.ended = port, False
+        self.threads = [threading.Thread(target=self._come_back) for _ in range(n)]
+        for thread in self.threads:
+            thread.start()
+        time.sleep(2)
+
+    def _come_back(self):
+        while not self.ended:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=5) as s:
+                    s.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+                    s.recv(1)
+            except OSError:
+                time.sleep(0.05)
+
+    def stop(self):
+        self.ended = True
+        for thread in self.threads:
+            thread.join()
 
 
 def test_health_of_a_delivery_that_is_stuck(start_agent):
