@@ -1,8 +1,8 @@
 -- Requests that a request's connections brought to servers with rows of their own, between two times, for `underspan explain`: a line
 -- per server, with the longest request. A connection is known by its address and port. It is the request's own if the request's thread
 -- opened it in that time; if it was open before, and is one of few, the request is the only one of its process to which it can belong, and
--- the thread waited until the answer came, or the only one of its trace. Of other hosts, whose containers may have equal addresses: an address that is the
--- cluster's or the host's, and the request of one host only. ms: within the two times. parts: the largest, in ms.
+-- the thread waited until the answer came, or the only one of its trace. Of other hosts, whose containers may have equal addresses: an
+-- address that is the cluster's or the host's, and the request of one host only. ms: within the two times. parts: the largest, in ms.
 WITH
     (
         SELECT groupArray((
@@ -15,7 +15,7 @@ WITH
             AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
     ) AS handled,
     toString(arrayFirst(o -> o.5 = {request_id:String}, handled).4) AS own_trace,
-    -- of an hour of others, or of waits, none is searched: no kept connection is the request's alone
+    -- more than a thousand are not searched: no kept connection is then the request's alone
     arrayFilter(o -> o.5 != {request_id:String}, handled) AS all_others,
     if(length(all_others) > 1000, [(toInt64(0), {to_us:Int64}, {tid:UInt32}, own_trace, '')], all_others) AS others,
     (
@@ -76,8 +76,9 @@ WITH
         WHERE r.start_time >= fromUnixTimestamp64Micro({from_us:Int64} - 1000, 'UTC')
             AND r.start_time <= fromUnixTimestamp64Micro({to_us:Int64}, 'UTC')
             AND toString(r.request_id) != {request_id:String}
-            AND if(c.loopback, r.host = {host:String} AND r.netns = c.from_netns,
-                   r.host = {host:String} OR (c.routed AND r.server_port = c.remote_port))
+            -- a container's port may be another one outside
+            AND if(c.loopback, r.host = {host:String} AND r.netns = c.from_netns AND r.server_port = c.remote_port,
+                   if(r.server_port = c.remote_port, r.host = {host:String} OR c.routed, r.host = {host:String} AND r.container_id != ''))
             AND multiIf(
                 c.opened AND first_us >= c.connected_us - 1000, NOT arrayExists(o -> o.3 = {tid:UInt32} AND first_us BETWEEN o.1 AND o.2, others),
                 NOT c.pooled OR c.closed_us BETWEEN c.connected_us AND first_us, 0,

@@ -47,12 +47,16 @@ def compose(now):
     r.request(9003, 11, 300, {"sleep": 300}, host="out-2", server_port=81, peer_ip=POD, peer_port=5001)
     r.connection(20, POD, 5002, REMOTE, 80, tid=SIBLING)
     r.request(9004, 21, 100, {"sleep": 100}, host="out-2", server_port=80, peer_ip=POD, peer_port=5002)
-    # one of before; the same address in another namespace and on another host
+    # one of before; the same address in another namespace, on another host and at another server
     local = {"server_port": 8080, "peer_ip": LOCAL}
     r.connection(-60_000, LOCAL, 5003, LOCAL, 8080)
     r.wait(400, 200)
-    for request_id, more in (9005, {}), (9006, {"netns": 2}), (9007, {"host": "out-2"}):
+    for request_id, more in (9005, {}), (9006, {"netns": 2}), (9007, {"host": "out-2"}), (9018, {"server_port": 8082}):
         r.request(request_id, 400, 200, {"cpu": 200}, **{**local, "peer_port": 5003, **more})
+    # a container's port is another one outside; that of no container is not
+    r.connection(15, POD, 5010, REMOTE, 80)
+    for request_id, container in (9019, "c1"), (9020, ""):
+        r.request(request_id, 16, 30, {"cpu": 30}, server_port=9000, peer_ip=POD, peer_port=5010, container_id=container)
     # addresses of two hosts' containers
     r.connection(-60_000, POD, 5004, REMOTE, 80)
     r.wait(700, 100)
@@ -89,4 +93,5 @@ def add_to(tables, now):
 def truth(known, now):
     begin = now - AGO
     return [["out-2", "stock", 80, 2, 600, "9002", "GET", "/9002", begin + 11 * MS, begin + 311 * MS, [["accept_queue", 400], ["sleep", 180]]],
-            ["out-1", "stock", 8080, 3, 456, "9005", "GET", "/9005", begin + 400 * MS, begin + 600 * MS, [["cpu", 260], ["disk", 196]]]]
+            ["out-1", "stock", 8080, 3, 456, "9005", "GET", "/9005", begin + 400 * MS, begin + 600 * MS, [["cpu", 260], ["disk", 196]]],
+            ["out-1", "stock", 9000, 1, 30, "9019", "GET", "/9019", begin + 16 * MS, begin + 46 * MS, [["cpu", 30]]]]
