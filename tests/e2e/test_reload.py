@@ -159,7 +159,7 @@ def test_another_server(tmp_path, store, proxy, database, rows, collections, sta
     config.write_text(json.dumps({"clickhouse": "http://user:secret@127.0.0.1:1"}))
     hang_up(agent, "nothing has changed: clickhouse: the URL must not hold a user or password")
     config.write_text("{}")
-    hang_up(agent, "nothing has changed: no place for the rows")
+    hang_up(agent, "nothing has changed: a reload changes clickhouse to other servers only: restart the agent")
     config.write_text(json.dumps({"clickhouse": other.url, "batch_rows": 7, "clickhouse_database": "the flag wins",
                                   "async_insert": True}))
     hang_up(agent, "restart the agent to change: async_insert")
