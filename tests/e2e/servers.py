@@ -28,6 +28,32 @@ http {{
 """
 
 
+class LateServer:
+    """Sends a byte `ms` after each connect."""
+
+    def __init__(self, ms):
+        self.ms, self.listener = ms, socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection):
+        time.sleep(self.ms / 1000)
+        with connection:
+            connection.sendall(b"x")
+
+    def kill(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
 class Server:
     """A process that logs to stderr; the last lines are shown after a failure."""
 

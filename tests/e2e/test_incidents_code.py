@@ -5,7 +5,6 @@ the code that took the time, and a remedy that this server has."""
 import json
 import os
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -14,7 +13,7 @@ import pytest
 
 import host
 from agent import NO_ENGINE, UNDERSPAN, plain_build
-from servers import Server, connect, get, read_response, request
+from servers import LateServer, Server, connect, get, read_response, request
 from store_fixture import Store
 from test_incidents import command
 
@@ -90,26 +89,6 @@ INCIDENTS = {"log": ("gthread", "/write_much", "/write_little"), "client in C": 
              "mixed": ("uvicorn", None, "/mixed"), "lock of a loop": ("uvicorn", "/one_at_a_time", "/one_at_a_time")}
 
 
-def slow_service():
-    """Listens; answers each connection with a byte after 0.4 s."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def answer(connection):
-        time.sleep(0.4)
-        with connection:
-            connection.sendall(b"x")
-
-    def accept():
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=answer, args=(connection,), daemon=True).start()
-    threading.Thread(target=accept, daemon=True).start()
-    return listener
-
-
 def until_watched(store, kind, server):
     """Rows have all parts; those of a loop are known as such (a client that sends late shows it), and its stalls are rows."""
     port, first = server.address[1], {"gevent": "/ask_in_c_first", "uvicorn": "/mixed_first"}.get(kind, "/first")
@@ -149,8 +128,8 @@ def told(tmp_path_factory):
     """{incident: its slowest request, as `explain --json` has it}, and what the clients measured."""
     directory = tmp_path_factory.mktemp("code")
     (directory / "incident_app.py").write_text(APP)
-    listener, servers = slow_service(), {}
-    environment = {"PYTHONPATH": str(directory), "SLOW_PORT": str(listener.getsockname()[1])}
+    late, servers = LateServer(400), {}
+    environment = {"PYTHONPATH": str(directory), "SLOW_PORT": str(late.port)}
     with Store(directory / "db") as store:
         command(store, "schema", "--apply")
         agent = subprocess.Popen([UNDERSPAN, "run", f"--clickhouse={store.url}", "--flush_interval=1", "--request.min_duration_us=0",
@@ -178,7 +157,7 @@ def told(tmp_path_factory):
         finally:
             for server in servers.values():
                 server.kill()
-            listener.close()
+            late.kill()
             agent.terminate()
             agent.wait(30)
 

@@ -7,9 +7,7 @@ import http.client
 import json
 import os
 import socket
-import threading
 import time
-import types
 
 import pytest
 
@@ -98,27 +96,6 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
         assert linked >= 0.9 * asked
 
 
-def slow_peer(cleanup, ms):
-    """The port of a listener that sends a byte `ms` after each connect."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def answer(connection):
-        time.sleep(ms / 1000)
-        with connection:
-            connection.sendall(b"x")
-
-    def accept():
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=answer, args=(connection,), daemon=True).start()
-    threading.Thread(target=accept, daemon=True).start()
-    cleanup.append(types.SimpleNamespace(kill=lambda: listener.shutdown(socket.SHUT_RDWR) or listener.close()))
-    return listener.getsockname()[1]
-
-
 @pytest.mark.parametrize("clients", [1, 3])
 @pytest.mark.parametrize("name", SERVERS)
 def test_the_peer_of_a_pools_work(name, clients, start_agent, cleanup, debian_python):
@@ -126,7 +103,9 @@ def test_the_peer_of_a_pools_work(name, clients, start_agent, cleanup, debian_py
     missing = lacking("FastAPI sync endpoints, uvloop")
     assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
     server = start(cleanup, debian_python, name, 4)
-    peers = {slow_peer(cleanup, ms): ms for ms in (30, 12)}
+    late = [servers.LateServer(ms) for ms in (30, 12)]
+    cleanup += late
+    peers = {peer.port: peer.ms for peer in late}
     paths = [*(f"/peer/{port}" for port in peers), "/pool/2"]
     agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
     agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
