@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Incidents in a service's own code, on gunicorn's gthread and gevent and on uvicorn: a log handler's lock whose holder writes into a full
-pipe, a client in C that gevent cannot make cooperative, a coroutine that computes and then reads a socket, a lock of asyncio. `explain` names
-the code that took the time, and a remedy that this server has."""
+pipe, a client in C that gevent cannot make cooperative, a coroutine that computes and then reads a socket, a lock of asyncio; and a server
+with a thread per connection whose first thread is late. `explain` names the code that took the time, and a remedy that this server has."""
 import json
 import os
 import re
@@ -19,7 +19,7 @@ from test_incidents import command
 
 pytestmark = plain_build(NO_ENGINE)
 APP = r'''
-import asyncio, fcntl, logging, os, socket, threading, time
+import asyncio, fcntl, logging, os, socket, sys, threading, time
 
 SLOW = ("127.0.0.1", int(os.environ["SLOW_PORT"]))  # answers a byte after 0.4 s
 
@@ -80,13 +80,32 @@ async def asgi(scope, receive, send):
     await {"/mixed": mixed, "/one_at_a_time": one_at_a_time}.get(scope["path"].removesuffix("_first"), lambda: asyncio.sleep(0))()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"{}"})
+
+if __name__ == "__main__":
+    import http.server
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(b"{}")
+    class LateServer(http.server.ThreadingHTTPServer):
+        def verify_request(self, *_):  # after accept(), before the connection's thread starts
+            time.sleep(0.15)
+            return True
+    server = LateServer(("127.0.0.1", 0), Handler)
+    print(f"Listening at: http://127.0.0.1:{server.server_address[1]}", file=sys.stderr, flush=True)
+    server.serve_forever()
 '''
 GUNICORN = ["-m", "gunicorn", "--bind=127.0.0.1:0", "incident_app:wsgi"]
 COMMANDS = {"gthread": [*GUNICORN, "--worker-class=gthread", "--threads=3"], "gevent": [*GUNICORN, "--worker-class=gevent"],
-            "uvicorn": ["-m", "uvicorn", "--port=0", "--loop=asyncio", "incident_app:asgi"]}
+            "uvicorn": ["-m", "uvicorn", "--port=0", "--loop=asyncio", "incident_app:asgi"], "per connection": ["-m", "incident_app"]}
 # incident: (server, path of a request before it, path)
 INCIDENTS = {"log": ("gthread", "/write_much", "/write_little"), "client in C": ("gevent", None, "/ask_in_c"),
-             "mixed": ("uvicorn", None, "/mixed"), "lock of a loop": ("uvicorn", "/one_at_a_time", "/one_at_a_time")}
+             "mixed": ("uvicorn", None, "/mixed"), "lock of a loop": ("uvicorn", "/one_at_a_time", "/one_at_a_time"),
+             "late accept": ("per connection", "/accepted", "/accepted")}
 
 
 def until_watched(store, kind, server):
@@ -99,7 +118,7 @@ def until_watched(store, kind, server):
             late.sendall(request(first))
             read_response(late)
         rows = f"FROM ebpf_request WHERE server_port = {port} AND NOT has(not_measured, 'gil')"
-        if kind == "gthread":
+        if kind in ("gthread", "per connection"):
             return int(store.ask(f"SELECT count() {rows}"))
         return int(store.ask(f"SELECT count() FROM ebpf_loop_stall WHERE pid IN (SELECT pid {rows} AND model = 'loop') AND net_ns IS NOT NULL"))
     host.wait_until(is_watched, 30, f"rows of {kind}")
@@ -196,3 +215,11 @@ def test_a_coroutine_that_awaits_another(told):
     await_ms = told["lock of a loop"][0]["await_ms"]
     [awaited] = [c for c in causes_of(told, "lock of a loop") if c["cause"] == "await"]
     assert 400 < await_ms < 600 and "another coroutine (a lock" in awaited["said"]
+
+
+def test_of_a_thread_per_connection_none_is_missing(told):
+    """Both requests waited 150 ms for their own thread, the second before it for accept(): no thread was busy, and more would not help."""
+    causes = {c["cause"]: c for c in causes_of(told, "late accept")}
+    assert causes["queue"]["ms"] == pytest.approx(150, abs=30) and causes["accept_queue"]["ms"] == pytest.approx(50, abs=30), causes
+    for cause in causes["queue"], causes["accept_queue"]:
+        assert "served one connection only, so no thread was missing" in cause["said"] and not cause["fix"], cause

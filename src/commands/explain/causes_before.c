@@ -140,7 +140,12 @@ static bool kept_by_requests(const json_t *r, const json_t *busy, struct cause *
 		    threads > 1 ? "these threads" : "that thread");
 		return true;
 	}
-	if (threads && explain_has(busy, "busy_share"))
+	if (explain_number(busy, "per_connection"))
+		SAY(c,
+		    "%s; each thread of its process served one connection only, so no thread was "
+		    "missing: the cause is not known",
+		    what);
+	else if (threads && explain_has(busy, "busy_share"))
 		SAY(c,
 		    "%s, although %s busy with other requests only %.0f %% of that time: the "
 		    "cause is not known",
