@@ -1,6 +1,6 @@
 -- Waits of a span's thread of a millisecond and longer, for `underspan explain`: for the GIL, with holder and the holder's
 -- Python code, and further waits off the CPU, with the waiting code. Places: see place.inc. lock: the
--- address, if known.
+-- address, if known. library: see library.inc.
 SELECT * FROM
 (
     SELECT
@@ -10,6 +10,7 @@ SELECT * FROM
         arrayMap(stack ->
 #include "explain/place.inc"
             , [holder_py_stack])[1] AS place,
+        '' AS library,
 #include "explain/event.inc"
     FROM ebpf_gil_wait
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
@@ -26,6 +27,7 @@ SELECT * FROM
         arrayMap(stack ->
 #include "explain/place.inc"
             , [py_stack])[1] AS place,
+#include "explain/library.inc"
 #include "explain/event.inc"
     FROM ebpf_off_cpu
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND ebpf_off_cpu.cause != 'gil'

@@ -209,6 +209,22 @@ def place(stack):
     return "app/".join(next((f for f in stack if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/"))
 
 
+# stacks of waits -> the library function that waited, of the frames that the application's innermost function called
+LIBRARIES = {
+    "import": ["acquire (<frozen importlib._bootstrap>:120)", "_find_and_load (<frozen importlib._bootstrap>:1164)", "report (/srv/shop/views.py:8)", "<module> (/srv/shop/main.py:1)"],
+    "log": ["acquire (/usr/lib/python3.11/logging/__init__.py:930)", "handle (/usr/lib/python3.11/logging/__init__.py:974)", "pay (/srv/shop/pay.py:3)"],
+    "pool": ["Condition.wait (/usr/lib/python3.11/threading.py:331)", "Queue.get (/usr/lib/python3/dist-packages/sqlalchemy/util/queue.py:180)",
+             "QueuePool._do_get (/usr/lib/python3/dist-packages/sqlalchemy/pool/impl.py:139)", "orders (/srv/shop/db.py:44)"],
+    " pool": ["<gone>", "wait (/usr/local/lib/python3.8/threading.py:302)", "getconn (/opt/venv/lib/python3.8/site-packages/psycopg_pool/pool.py:1)"],
+    "": ["acquire (/usr/lib/python3.11/threading.py:1)", "save (/srv/shop/db.py:3)", "_do_get (/usr/lib/python3/dist-packages/sqlalchemy/pool/impl.py:139)"],
+    " ": ["compute (/srv/shop/pool/whirl.py:3)"], "  ": [], "   ": ["<gone>"]}
+
+
+def library(stack):
+    assert all("/app/" in frame or "(" not in frame for frame in stack[:1])
+    return ""
+
+
 def of_days(known, table, container, now):
     rows = [r for r in known[table] if (r["pid"], r["host"], r["container_id"]) == (7, "web-1", container) and now - 60 * HOUR <= r["end_time"]]
     return sorted((r for r in rows if now - 60 * HOUR - 60 * SECOND < r["start_time"] <= now), key=lambda r: r["start_time"])
@@ -262,13 +278,13 @@ def cause_of(r):
 
 def waits(known, now):
     """Of the thread 7, from a millisecond on."""
-    lines = [["gil", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), r["start_time"], r["end_time"], r]
+    lines = [["gil", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), "", r["start_time"], r["end_time"], r]
              for r in of_days(known, "ebpf_gil_wait", "", now)]
-    lines += [[cause_of(r), lock_of(r), r["waker_tid"], waker_of(r), place(r["py_stack"]), r["start_time"], r["end_time"], r]
+    lines += [[cause_of(r), lock_of(r), r["waker_tid"], waker_of(r), place(r["py_stack"]), library(r["py_stack"]), r["start_time"], r["end_time"], r]
               for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]
-    lines = [line[:7] for line in lines if line[7]["tid"] == 7 and line[7]["duration_ns"] >= 1_000_000]
+    lines = [line[:8] for line in lines if line[8]["tid"] == 7 and line[8]["duration_ns"] >= 1_000_000]
     assert {line[0] for line in lines} > {"gil"}
-    return sorted(lines, key=lambda line: (line[5], line[6]))
+    return sorted(lines, key=lambda line: (line[6], line[7]))
 
 
 def waker_of(r):

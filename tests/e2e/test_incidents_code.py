@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Incidents in a service's own code, on gunicorn's gthread and gevent and on uvicorn: a log handler's lock whose holder writes into a full
-pipe, a client in C that gevent cannot make cooperative, a coroutine that computes and then reads a socket, a lock of asyncio; and a server
+pipe, the lock of an import, a pool of connections, a client in C that gevent cannot make cooperative, a coroutine that computes and then reads a socket, a lock of asyncio; and a server
 with a thread per connection whose first thread is late. `explain` names the code that took the time, and a remedy that this server has."""
 import json
 import os
@@ -20,6 +20,7 @@ from test_incidents import command
 pytestmark = plain_build(NO_ENGINE)
 APP = r'''
 import asyncio, fcntl, logging, os, socket, sys, threading, time
+import sqlalchemy.pool
 
 SLOW = ("127.0.0.1", int(os.environ["SLOW_PORT"]))  # answers a byte after 0.4 s
 
@@ -44,6 +45,23 @@ def write_much():
 def write_little():
     log.error("paid")
 
+def import_late():
+    import late_module
+
+engine = sqlalchemy.create_engine("sqlite://", poolclass=sqlalchemy.pool.QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.3,
+                                  connect_args={"check_same_thread": False})
+
+def hold_connection(seconds):
+    with engine.connect() as connection:
+        time.sleep(seconds)
+
+def ask_database():
+    """A pool of one connection, which gives up after 0.3 s."""
+    try:
+        hold_connection(0.6)
+    except sqlalchemy.exc.TimeoutError:
+        pass
+
 def ask_in_c():
     """As a client in C: gevent has not patched this socket."""
     import _socket
@@ -52,7 +70,8 @@ def ask_in_c():
     s.recv(1)
 
 def serve(path):
-    {"/write_much": write_much, "/write_little": write_little, "/ask_in_c": ask_in_c}.get(path.removesuffix("_first"), lambda: None)()
+    {"/write_much": write_much, "/write_little": write_little, "/ask_in_c": ask_in_c,
+     "/import": import_late, "/database": ask_database}.get(path.removesuffix("_first"), lambda: None)()
 
 def wsgi(environ, start_response):
     serve(environ["PATH_INFO"])
@@ -105,6 +124,7 @@ COMMANDS = {"gthread": [*GUNICORN, "--worker-class=gthread", "--threads=3"], "ge
 # incident: (server, path of a request before it, path)
 INCIDENTS = {"log": ("gthread", "/write_much", "/write_little"), "client in C": ("gevent", None, "/ask_in_c"),
              "mixed": ("uvicorn", None, "/mixed"), "lock of a loop": ("uvicorn", "/one_at_a_time", "/one_at_a_time"),
+             "import": ("gthread", "/import", "/import"), "pool": ("gthread", "/database", "/database"),
              "late accept": ("per connection", "/accepted", "/accepted")}
 
 
@@ -144,9 +164,10 @@ def incident(name, address):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """{incident: its slowest request, as `explain --json` has it}, and what the clients measured."""
+    """{incident: its slowest request, or the one that waited longest for a lock, as `explain --json` has it}, and what the clients measured."""
     directory = tmp_path_factory.mktemp("code")
     (directory / "incident_app.py").write_text(APP)
+    (directory / "late_module.py").write_text("import time\ntime.sleep(0.4)\n")
     late, servers = LateServer(400), {}
     environment = {"PYTHONPATH": str(directory), "SLOW_PORT": str(late.port)}
     with Store(directory / "db") as store:
@@ -165,11 +186,12 @@ def told(tmp_path_factory):
                     server.address = ("127.0.0.1", port)
                     until_watched(store, kind, server)
                 took = incident(name, servers[kind].address)
+                part = "lock_ns" if name in ("import", "pool") else "duration_ns"
                 rows = f"FROM ebpf_request WHERE server_port = {servers[kind].address[1]} AND path = '{path}'"
                 n = len(took) if INCIDENTS[name][1] in (None, path) else 1
                 host.wait_until(lambda: int(store.ask(f"SELECT count() {rows}")) == n, 30, f"rows of {path}")
                 time.sleep(1.5)  # the waits of the same time
-                number = store.ask(f"SELECT request_id {rows} ORDER BY duration_ns DESC LIMIT 1").strip()
+                number = store.ask(f"SELECT request_id {rows} ORDER BY {part} DESC LIMIT 1").strip()
                 [row] = json.loads(command(store, "explain", number, "--json"))["requests"]
                 found[name] = row, took
             yield found
@@ -193,6 +215,21 @@ def test_the_holder_of_a_log_handlers_lock_waited_for_a_pipe(told):
     [lock] = [c for c in causes_of(told, "log") if c["cause"] == "lock"]
     held, did = map(float, re.search(r"had it \(([\d.]+) ms, ([\d.]+) of it pipe, in StreamHandler.emit", lock["said"]).groups())
     assert held > 300 and did > 0.8 * held, lock["said"]
+
+
+def test_two_requests_import_a_module(told):
+    """One imports it for 400 ms, the other comes 100 ms later and waits for the import's lock."""
+    [lock] = [c for c in causes_of(told, "import") if c["cause"] == "lock"]
+    assert lock["ms"] == pytest.approx(300, abs=30) and "called from import_late" in lock["said"], lock
+    assert lock["fix"].startswith("import that module when the application is loaded"), lock
+
+
+def test_a_pool_gives_up(told):
+    """The pool's only connection is in use for 600 ms; the request that comes 100 ms later gives up after 300 ms."""
+    [lock] = [c for c in causes_of(told, "pool") if c["cause"] == "lock"]
+    assert lock["ms"] == pytest.approx(300, abs=30) and "called from hold_connection" in lock["said"], lock
+    assert "no thread is known to have ended it: a time-out ends such a wait, too" in lock["said"], lock
+    assert lock["fix"].startswith("a larger pool (of connections: SQLAlchemy"), lock
 
 
 def test_a_blocked_loop_of_gevent_has_a_remedy_of_gevent(told):

@@ -146,6 +146,12 @@ def test_answer(known, path):
     check(rows, truth(known.rows, known.now), path.name)
 
 
+def test_the_library_that_waited(known):
+    for name, stack in sql_answers.LIBRARIES.items():
+        _, rows = known.ask(f"SELECT {sql_text('sql/explain/library.inc')} 0 FROM (SELECT CAST({stack!r} AS Array(LowCardinality(String))) AS py_stack)")
+        assert rows == [[name.strip(), 0]], stack
+
+
 @pytest.mark.parametrize("name", sorted(sql_windows.FILES))
 def test_question_of_a_window(known, name):
     """What the commands ask about a window: of everything, and of one host's processes."""

@@ -155,14 +155,39 @@ static void add_waker(struct cause *c, const json_t *wait)
 			 all ? "it" : which);
 }
 
+/* The remedy for the library function that waited, see sql/explain/library.inc; NULL: none. */
+static const char *library_fix(const json_t *wait)
+{
+	static const struct {
+		const char *library, *fix;
+	} fixes[] = {
+		{ "import", "import that module when the application is loaded, not in a request: "
+			    "one thread imports it, and others wait" },
+		{ "log", "a handler that does not write in the request (logging.handlers."
+			 "QueueHandler with a QueueListener), or fewer log lines" },
+		{ "pool", "a larger pool (of connections: SQLAlchemy's pool_size and max_overflow, "
+			  "max_size, max_connections), or a connection is given back sooner" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(fixes); i++) {
+		if (!strcmp(explain_text(wait, "library"), fixes[i].library))
+			return fixes[i].fix;
+	}
+	return NULL;
+}
+
 /* A wait for a message; ended by a thread, or by nobody: its time was up. */
 static void lock_message(const json_t *r, struct cause *c, const json_t *wait)
 {
+	const char *fix = library_fix(wait);
+
 	SAY(c,
 	    "the thread waited for another thread (a condition, an event, a queue or a future)%s%s",
 	    place_of_wait(r, c, wait).text, gil_included(r));
 	add_waker(c, wait);
-	if (explain_number(wait, "by_tid") && explain_has(r, "gil_ms"))
+	if (fix)
+		FIX(c, "%s", fix);
+	else if (explain_number(wait, "by_tid") && explain_has(r, "gil_ms"))
 		FIX(c,
 		    "if it waited for a pool's connection or thread, a larger pool; otherwise less "
 		    "work in what it waited for");
@@ -184,8 +209,10 @@ static void lock(const json_t *r, struct cause *c)
 	if (explain_is_loop(r))
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "lock");
 	else if (explain_has(r, "gil_ms") && wait && !lock_is_message(wait))
-		FIX(c, "do less while holding that lock, or provide more of the guarded "
-		       "resource (a larger pool of connections)");
+		FIX(c, "%s",
+		    library_fix(wait)
+			    ?: "do less while holding that lock, or provide more of the "
+			       "guarded resource (a larger pool of connections)");
 }
 
 /* ---- the machine ---- */
