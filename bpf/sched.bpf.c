@@ -52,10 +52,17 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 		return;
 	}
 	state = preempt ? 0 : task_state(task);
+	if (bpf_core_field_exists(task->frozen))
+		state = state_if_frozen(state, BPF_CORE_READ_BITFIELD(task, frozen));
 	if (t->off_cpu_deferred) /* not in user mode since: same Python stack */
 		off_cpu_finish_deferred(t, true, PYTHON_SLOT_SCHED);
 	thread_leaves(task, t, now);
 	task_user_call(task, &call);
+	/* a call goes on after a stop, with the same registers of arguments */
+	if (call.nr == NR_restart_syscall)
+		call.nr = t->off.slept_in;
+	else if (state && call.nr >= 0)
+		t->off.slept_in = call.nr;
 	if (gil_wait_runs)
 		gil = gil_switch_out(task, t, &call, state, now);
 	examined = off_cpu_runs && !off_cpu_leave_out(&t->off);

@@ -169,6 +169,7 @@ struct task_struct {
 	unsigned int flags;
 	int pid, tgid;
 	unsigned in_iowait : 1;
+	unsigned frozen : 1;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	struct list_head thread_node;

@@ -24,6 +24,10 @@ static __always_inline __u8 loop_part_of(struct task_struct *task, const struct 
 	struct user_call call = {};
 	__u8 cause, idle = 0;
 
+	if (bpf_core_field_exists(task->frozen))
+		state = state_if_frozen(state, BPF_CORE_READ_BITFIELD_PROBED(task, frozen));
+	if (state & TASK_HELD)
+		return LOOP_OTHER;
 	task_user_call(task, &call);
 	if (loop_waits_for_gil(loop, &call))
 		return LOOP_GIL;

@@ -84,8 +84,27 @@ static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_
 /* fcntl() waits only for a lock: include/uapi/asm-generic/fcntl.h, include/uapi/linux/fcntl.h */
 enum { F_SETLKW = 7, F_OFD_SETLKW = 38 };
 
-/* include/linux/sched.h */
-enum { TASK_INTERRUPTIBLE = 1, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8 };
+/* include/linux/sched.h; TASK_FROZEN since 6.1 */
+enum {
+	TASK_INTERRUPTIBLE = 1,
+	TASK_UNINTERRUPTIBLE = 2,
+	TASK_STOPPED = 4,
+	TASK_TRACED = 8,
+	TASK_FROZEN = 0x8000,
+};
+
+/* The process is held by a signal, by a debugger or by the freezer of its cgroup. */
+static const __u32 TASK_HELD = TASK_STOPPED | TASK_TRACED | TASK_FROZEN;
+
+/*
+ * A cgroup of version 2 freezes a thread in an interruptible sleep on its way to user mode, with
+ * the registers of the call in which it was (do_freezer_trap(), kernel/signal.c). The flag alone
+ * does not tell: stopped threads and those in vfork() have it, too.
+ */
+static __always_inline __u32 state_if_frozen(__u32 state, bool frozen)
+{
+	return state & TASK_INTERRUPTIBLE && frozen ? TASK_FROZEN : state;
+}
 
 /* `state`: TASK_* bits. */
 static __always_inline __u8 cause_of_call(struct task_struct *task, struct user_call *call,
@@ -208,6 +227,8 @@ static __always_inline __u8 state_letter(__u32 state)
 		return state & 0x400 ? 'I' : 'D';
 	if (state & TASK_STOPPED)
 		return 'T';
+	if (state & TASK_FROZEN)
+		return 'F'; /* no letter of /proc: D before 6.1, S with version 2 */
 	return state & TASK_TRACED ? 't' : '?';
 }
 

@@ -49,8 +49,8 @@ static __always_inline __u8 off_cpu_cause(struct task_struct *task, struct user_
 		return OFF_CPU_CAUSE_preempt;
 	if (gil)
 		return OFF_CPU_CAUSE_gil;
-	/* by a signal or a debugger, within a call or not */
-	if (state & (TASK_STOPPED | TASK_TRACED))
+	/* within a call or not */
+	if (state & TASK_HELD)
 		return OFF_CPU_CAUSE_other;
 	cause = cause_of_call(task, call, state, ret_idle);
 	if (cause == OFF_CPU_CAUSE_lock)

@@ -52,13 +52,14 @@ struct off_cpu {
 	__u32 user_hash;
 	__s16 syscall;	 /* number; -1: in none */
 	__u8 cause;	 /* enum off_cpu_cause */
-	__u8 state;	 /* letter of ps: R S D T t ... */
+	__u8 state;	 /* letter of ps: R S D T t ...; F: frozen by its cgroup */
 	__u8 idle;	 /* a wait for work, rather than a delay; lock: see thread_kind */
 	__u8 skip_shift; /* 1 in (1 << skip_shift) intervals is examined: see struct sampling */
 	__s16 waker_syscall;
 	__u8 left_out;	  /* enum off_cpu_left_out: the present interval is not examined */
 	__u8 thread_kind; /* enum off_cpu_thread_kind */
-	__u8 pad[2];
+	__s16 slept_in;	  /* the call of the last sleep: a stopped call goes on as restart_syscall()
+			   */
 	struct off_cpu_waker waker;
 	__u64 lock;			 /* address of the lock waited for; 0: none, or not known */
 	__u64 user[OFF_CPU_USER_FRAMES]; /* return addresses, leaf first, 0: no more */

@@ -1,7 +1,7 @@
 -- Intervals of threads off the CPU. runq_ns: the runnable part, from the wake-up; for a preempted thread (cause preempt, state
--- R) the whole interval. state: as in ps. cause: gil, lock (futex, file lock, System V semaphore), net,
+-- R) the whole interval. state: as in ps; F: frozen by its cgroup. cause: gil, lock (futex, file lock, System V semaphore), net,
 -- disk (content, names and attributes of files), page_fault, sleep, poll (several descriptors), pipe, child, preempt, other (with state T
--- or t: stopped by a signal or a debugger). idle: the thread had no work (accept(), an event loop; by the Python stack: a pool's worker waiting for
+-- or t: stopped by a signal or a debugger; F: frozen, as by docker pause). idle: the thread had no work (accept(), an event loop; by the Python stack: a pool's worker waiting for
 -- work, a thread whose own function waits in Queue.get(), Condition.wait() or Event.wait()).
 -- waker_*: the thread that ended the interval; 0: none (a timer, a device). Stacks are leaf first; py_stack is empty if the
 -- thread ran no Python or the return to user mode could not be watched, and has <gone>, <unread> and <cut> as in ebpf_gil_wait.

@@ -273,7 +273,7 @@ def allowances(known, now):
 
 
 def cause_of(r):
-    return "stopped" if r["state"] in ("T", "t") else r["cause"]
+    return {"T": "stopped", "t": "stopped", "F": "frozen"}.get(r["state"], r["cause"])
 
 
 def waits(known, now):

@@ -327,30 +327,33 @@ static void add_longest_wait(const json_t *r, struct cause *c)
 			 (double)most_us / 1000, explain_text(longest, "place"));
 }
 
-/* Of the time of no other part, the process was stopped. */
-static bool stopped(const json_t *r, struct cause *c)
+/* Of the time of no other part, the process was held: `how`, a cause of off_cpu_cause.inc. */
+static bool held(const json_t *r, struct cause *c, const char *how, const char *by, const char *fix)
 {
 	const json_t *row;
 	int64_t us = 0;
 	size_t i;
 
 	json_array_foreach (json_object_get(r, "places"), i, row) {
-		if (!strcmp(explain_text(row, "cause"), "stopped"))
+		if (!strcmp(explain_text(row, "cause"), how))
 			us += explain_number(row, "us");
 	}
 	if ((double)us / 1000 < c->ms / 2)
 		return false;
-	c->name = "stopped";
-	SAY(c, "the thread was stopped by a signal or a debugger%s",
-	    place_of(r, c, "stopped").text);
-	FIX(c, "find what stops the process: SIGSTOP, gdb, strace, a profiler that pauses it");
+	c->name = how;
+	SAY(c, "the thread was %s by %s%s", how, by, place_of(r, c, how).text);
+	FIX(c, "%s", fix);
 	return true;
 }
 
 static void other(const json_t *r, struct cause *c)
 {
 	c->name = "other";
-	if (stopped(r, c))
+	if (held(r, c, "stopped", "a signal or a debugger",
+		 "find what stops the process: SIGSTOP, gdb, strace, a profiler that pauses it") ||
+	    held(r, c, "frozen", "the freezer of its cgroup",
+		 "find what froze it: docker pause, a snapshot of the container (CRIU), systemctl "
+		 "freeze"))
 		return;
 	if (!ledger_lacks(r, "work_elsewhere")) {
 		waited_for(r, c, "something else", "other");

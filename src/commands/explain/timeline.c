@@ -174,9 +174,10 @@ void add_waits(struct lines *lines, const json_t *span)
 				 place);
 		else
 			snprintf(label, sizeof(label), "%s%.20s%s%.300s",
-				 !strcmp(cause, "preempt")   ? "had no CPU: "
-				 : !strcmp(cause, "stopped") ? "was "
-							     : "waited: ",
+				 !strcmp(cause, "preempt") ? "had no CPU: "
+				 : !strcmp(cause, "stopped") || !strcmp(cause, "frozen")
+					 ? "was "
+					 : "waited: ",
 				 cause, *place ? ", in " : "", place);
 		lines_add(lines, label, explain_number(wait, "begin_us"),
 			  explain_number(wait, "end_us"));
