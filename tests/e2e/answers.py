@@ -150,3 +150,28 @@ def emptied(store):
     for name in store.ask("SELECT name FROM system.tables WHERE database = 'default' AND engine = 'MergeTree' AND name != 'ebpf_schema'").split():
         store.ask(f"TRUNCATE TABLE {name}")
     return store
+
+
+def text(ask, word, columns=80):
+    """The printed text: no line longer than 80 columns, no control characters. Line ends and margins are left out."""
+    done = ask.command("explain", word)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert all(len(line) <= columns for line in done.stdout.splitlines()), done.stdout
+    assert all(c == "\n" or c.isprintable() for c in done.stdout), ascii(done.stdout)
+    return " ".join(done.stdout.split())
+
+
+def answer(ask, word, code=0):
+    done = ask.command("explain", "--json", word)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return json.loads(done.stdout)
+
+
+def causes(ask, word="77"):
+    """Causes of a request by name, largest first; each is in the text as well, with the remedy."""
+    [request] = answer(ask, word)["requests"]
+    printed = "".join(text(ask, word).split())  # a long name is broken anywhere
+    for cause in request["causes"]:
+        for said in f"cause: {cause['ms']:.1f} ms: {cause['said']}", f"fix: {cause['fix']}" if cause["fix"] else "":
+            assert "".join(said.split()) in printed, (cause, printed)
+    return {cause["cause"]: cause for cause in request["causes"]}

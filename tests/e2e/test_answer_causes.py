@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes and remedies of `underspan explain`: known rows of ebpf_request and of related tables; a cause in words only where rows show it."""
+import json
+
+import pytest
+
+from agent import NO_ENGINE, plain_build
+from answers import LEDGER_PARTS, Answers, answer, causes, emptied, store_of_answers, text
+
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with store_of_answers(tmp_path_factory.mktemp("ledger")) as store:
+        yield store
+
+
+@pytest.fixture
+def ask(shared):
+    """The tables empty."""
+    return Answers(emptied(shared))
+
+
+def test_threads_missing(ask):
+    """All threads had requests during the wait; the text lists them, equal requests in one line. busy_threads is of the
+    moment when the request is read: the request's thread is free then, so busy_threads is never all threads."""
+    for i in range(8):
+        ask.request(0, {"sleep": 950}, request_id=100 + i, tid=10 + i, path="/slow" if i < 6 else "/report")
+    ask.request(10, {"queue": 940, "cpu": 20}, tid=10, busy_threads=7, queue_depth=3)
+    [cause] = causes(ask).values()
+    assert (cause["cause"], cause["ms"]) == ("threads_missing", 940) and "--threads" in cause["fix"]
+    assert cause["said"].endswith("all 8 threads that serve requests in its process were busy with other requests (100 % of that time), "
+                                  "longest with GET /slow (6 requests, 5640.0 ms)")
+    [request] = answer(ask, "77")["requests"]
+    assert [(m["path"], m["requests"], m["threads"], m["held_ms"], m["longest_ms"]) for m in request["meanwhile"]] == [
+        ("/slow", 6, 6, 6 * 940, 950), ("/report", 2, 2, 2 * 940, 950)]
+    said = text(ask, "77")
+    assert "the 8 threads of its process that serve requests were busy with others 100 % of the time; 3 requests waited at its arrival" in said
+    assert "5640.0 6 950.0 GET /slow" in said
+
+
+def test_requests_at_the_same_time(ask):
+    """Of a request that hardly waited to be read, the requests beside all of it: those that had its lock, not those of the first 2 ms."""
+    ask.request(0, {"sleep": 250}, request_id=100, tid=10, path="/holder")
+    ask.request(10, {"queue": 2, "lock": 240, "cpu": 5}, tid=11)
+    [beside] = answer(ask, "77")["requests"][0]["meanwhile"]
+    assert (beside["path"], beside["held_ms"]) == ("/holder", 240) and "had these requests at the same time" in text(ask, "77")
+    ask.request(1000, {"sleep": 250}, request_id=101, tid=10, path="/holder")
+    ask.request(1010, {"queue": 30, "lock": 210, "cpu": 5}, request_id=78, tid=11)
+    [beside] = answer(ask, "78")["requests"][0]["meanwhile"]
+    assert beside["held_ms"] == 30 and "had these requests while it waited" in text(ask, "78")
+
+
+def test_the_pool_was_busy_with(ask):
+    """Requests of pool threads, not those of the loop that only wait."""
+    ask.request(0, {"sleep": 900}, request_id=100, tid=20, link="wake", path="/export")
+    ask.request(0, {"sleep": 300}, request_id=101, tid=21, link="write", path="/short")
+    ask.request(0, {"sleep": 950}, request_id=102, tid=7, link="same", path="/events")
+    ask.request(10, {"pool_wait": 890, "cpu": 20}, tid=20, link="wake")
+    [cause] = causes(ask).values()
+    assert cause["cause"] == "pool_missing"
+    assert cause["said"].endswith("no thread of the server's pool was free, longest with GET /export (1 request, 890.0 ms)")
+
+
+def test_threads_are_not_missing(ask):
+    """One of two threads was free, or both were for most of the wait: no remedy is invented."""
+    ask.request(0, {"sleep": 900}, request_id=100, tid=10)
+    ask.request(-500, {"sleep": 600}, request_id=101, tid=11)
+    ask.request(10, {"queue": 890, "cpu": 20}, tid=11, busy_threads=1)
+    [cause] = causes(ask).values()
+    assert (cause["cause"], cause["fix"]) == ("queue", "")
+    assert cause["said"].endswith("although the 2 threads that serve requests in its process were busy with other requests only 55 % of that time: the cause is not known")
+    # requests during the wait in the accept queue are no reason for the wait in the second queue, nor vice
+    # versa
+    ask.request(3000, {"sleep": 500}, request_id=102, tid=10, pid=17)
+    ask.request(3000, {"accept_queue": 480, "queue": 400, "cpu": 20}, request_id=78, tid=10, pid=17)
+    found = causes(ask, "78")
+    assert found["workers_missing"]["said"].endswith("the only thread that serves requests in its process was busy with other requests (100 % of that time), longest with GET /orders (1 request, 500.0 ms)")
+    assert "only 5 % of that time: the cause is not known" in found["queue"]["said"]
+
+
+def test_threads_missing_by_sampled_requests(ask):
+    """Short sampled requests: the weights tell how busy all threads together were."""
+    for i in range(10):
+        ask.request(10 * i, {"cpu": 1}, request_id=100 + i, tid=10 + i % 2, weight=18)
+    ask.request(0, {"queue": 100, "cpu": 1}, tid=10)
+    [cause] = causes(ask).values()
+    assert cause["cause"] == "threads_missing" and "all 2 threads that serve requests in its process were busy with other requests (90 % of that time)" in cause["said"]
+
+
+def test_the_thread_that_accepts_waited_for_the_gil(ask):
+    """gthread's first thread accepts and hands over: a wait of the thread for the GIL is the request's wait in both
+    queues."""
+    ask.row("gil_wait", 20, 250, tid=7, thread_name="MainThread", holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"])
+    ask.request(-2000, {"cpu": 5}, request_id=76, tid=9)
+    ask.request(10, {"accept_queue": 180, "queue": 90, "cpu": 5})
+    accept, queue = answer(ask, "77")["requests"][0]["causes"]
+    assert [c["cause"] for c in (accept, queue)] == ["gil_before"] * 2 and "processes" in accept["fix"]
+    assert accept["said"] == ("the connection waited in the listener's accept queue: thread MainThread, which accepts connections, waited for the GIL 170.0 ms "
+                              "of that; the longest holder was thread pdf, in render (pdf/draw.py:7)")
+    assert queue["said"].startswith("the request had arrived, and no thread read it: thread MainThread, which accepts connections, waited for the GIL 80.0 ms of that")
+    assert "waited for the GIL 80.0 ms of that" in text(ask, "77")
+    # for less than half of the wait; no remedy for one process with one thread is given to threads
+    ask.request(1000, {"accept_queue": 180, "cpu": 5}, request_id=78)
+    ask.row("gil_wait", 1000, 80, tid=7, holder_tid=9)
+    [cause] = causes(ask, "78").values()
+    assert cause["cause"] == "accept_queue" and cause["said"].endswith("of that time: the cause is not known") and cause["fix"] == ""
+    # of the thread that was to read it, after its request before
+    ask.request(3000, {"cpu": 5}, request_id=80, pid=18, tid=8)
+    ask.row("gil_wait", 3020, 170, pid=18, thread_name="worker-1", holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"])
+    ask.row("gil_wait", 3030, 80, pid=18, tid=18, thread_name="MainThread", holder_tid=9)  # at the same time, not more
+    ask.request(3010, {"queue": 180, "cpu": 5}, request_id=81, pid=18, tid=8)
+    assert causes(ask, "81")["gil_before"]["said"] == ("the request had arrived, and no thread read it: thread worker-1, which was to read it, waited for the GIL "
+                                                       "170.0 ms of that; the longest holder was thread pdf, in render (pdf/draw.py:7)")
+    # of a thread that serves requests: not a wait of the accepting thread
+    ask.row("gil_wait", 2000, 180, tid=7, pid=17, holder_tid=9)
+    ask.request(1900, {"cpu": 10, "gil": 280}, request_id=75, pid=17, tid=7)
+    ask.request(2000, {"accept_queue": 180, "cpu": 5}, request_id=79, pid=17, tid=7)
+    assert "one request at a time accepts only" in causes(ask, "79")["workers_missing"]["fix"]
+
+
+def test_a_collection_of_another_thread(ask):
+    ask.row("gc_pause", 30, 160, tid=9, generation=2, thread_name="worker-9", py_stack=["load (/srv/app/shop/cache.py:12)"])
+    ask.request(10, {"cpu": 40, "gc_sibling": 160})
+    found = causes(ask)
+    assert list(found) == ["gc_sibling", "cpu"] and "gc.freeze()" in found["gc_sibling"]["fix"]
+    assert "generation 2, thread worker-9, triggered by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
+
+
+@pytest.mark.parametrize("model", ["thread", "loop"])
+def test_a_collection_before_the_read(ask, model):
+    """It stops the thread that would accept or read the request, whether or not a wait for the GIL is known."""
+    ask.row("gc_pause", 20, 260, tid=9, generation=2, thread_name="worker-9", py_stack=["load (/srv/app/shop/cache.py:12)"])
+    ask.row("loop_stall", 20, 262, loop="asyncio", gil_ns=260_000_000, py_stack=["handle (/srv/app/shop/api.py:12)"])
+    ask.request(10, {"accept_queue": 100, "queue": 180, "cpu": 5}, model=model)
+    accept, queue = answer(ask, "77")["requests"][0]["causes"][::-1]
+    for cause, waited, ms in (accept, "the connection waited in the listener's accept queue", 90), (queue, "the request had arrived, and", 170):
+        assert cause["cause"] == "gc_before" and cause["said"].startswith(waited) and "gc.freeze()" in cause["fix"], cause
+        assert f"stopped the process {ms}.0 ms of that; the longest: generation 2, thread worker-9, triggered by load (shop/cache.py:12)" in cause["said"]
+
+
+def test_the_gil_held_by(ask):
+    holders = [{"tid": 9, "ns": 110_000_000, "thread_name": "pdf"}, {"tid": 10, "ns": 10_000_000, "thread_name": "other"}]
+    ask.row("gil_wait", 20, 120, holder_tid=9, holder_thread_name="pdf", holder_py_stack=["render (/srv/app/pdf/draw.py:7)"], holders=holders)
+    ask.request(10, {"cpu": 12, "gil": 120})
+    [cause, *_] = causes(ask).values()
+    assert cause["cause"] == "gil" and "thread pdf longest (110.0 ms), in render (pdf/draw.py:7)" in cause["said"] and "processes" in cause["fix"]
+    # without a row, no holder is named and no remedy is given
+    ask.request(900, {"cpu": 12, "gil": 120}, request_id=79)
+    assert causes(ask, "79")["gil"]["said"] == "other threads held the GIL; the holders are not known" and causes(ask, "79")["gil"]["fix"] == ""
+
+
+def test_a_call_that_blocks_a_loop(ask):
+    """One request sleeps in a coroutine, with the line; a second request is unread during the sleep."""
+    ask.row("off_cpu", 20, 300, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
+    ask.request(10, {"sleep": 300, "cpu": 12}, model="loop")
+    found = causes(ask)["loop_blocked"]
+    assert "blocked the event loop's thread (a sleep), in wait_for_it (shop/api.py:33)" in found["said"] and "asyncio.to_thread" in found["fix"]
+    # a single request that found the loop idle does not show the kind of thread; the second request does
+    ask.request(-400, {"sleep": 60, "cpu": 1}, request_id=76)
+    ask.row("off_cpu", -400, 60, cause="sleep", py_stack=["wait_for_it (/srv/app/shop/api.py:33)"])
+    assert "blocked the event loop's thread (a sleep)" in causes(ask, "76")["loop_blocked"]["said"] and "event loop 8" in text(ask, "76")
+    ask.request(400, {"sleep": 60, "cpu": 1}, request_id=75, tid=9)
+    assert list(causes(ask, "75")) == ["sleep"]
+    # a handler that ran a loop of its own for a while does not make its thread one
+    ask.request(2000, {"sleep": 60, "cpu": 1}, request_id=81, tid=20)
+    ask.request(2200, {"await": 60, "cpu": 1}, request_id=82, tid=20, model="loop")
+    ask.request(2400, {"sleep": 60, "cpu": 1}, request_id=83, tid=20)
+    assert [list(causes(ask, word)) for word in ("81", "82", "83")] == [["sleep"], ["await"], ["sleep"]]
+    # one that had several requests at once is a loop, though requests on new connections look like a thread's (tornado)
+    ask.request(3000, {"sleep": 60, "cpu": 1}, request_id=84, tid=21)
+    ask.request(3200, {"await": 60, "cpu": 1}, request_id=85, tid=21, model="loop", open_requests=2)
+    ask.request(3400, {"sleep": 60, "cpu": 1}, request_id=86, tid=21)
+    assert [list(causes(ask, word)) for word in ("84", "85", "86")] == [["loop_blocked"], ["await"], ["loop_blocked"]]
+    ask.request(15, {"queue": 290, "cpu": 2}, request_id=78, model="loop")
+    assert "the event loop did not read it" in causes(ask, "78")["loop_blocked"]["said"]
+    assert "event loop 8" in text(ask, "78")
+    ask.request(15, {"await": 290, "loop_busy": 60}, request_id=79, model="loop", open_requests=5)
+    assert list(causes(ask, "79")) == ["await", "loop_blocked"] and "while 5 requests were open, this one among them" in causes(ask, "79")["loop_blocked"]["said"]
+
+
+def test_the_line_that_kept_the_loop(ask):
+    """Of the stalls of the request's loop, the longest: before the read, and after. Stalls of a second loop are ignored."""
+    def stall(at, ms, place, **more):
+        ask.row("loop_stall", at, ms, loop="asyncio", sleep_ns=round(ms * 1e6), py_stack=[place, "main (/srv/app/shop/api.py:1)"], **more)
+    stall(0, 250, "report (/srv/app/shop/api.py:12)")
+    stall(260, 90, "resize (/srv/app/shop/images.py:7)")
+    stall(10, 900, "not_its (/srv/app/shop/other.py:5)", tid=9)
+    ask.request(15, {"queue": 290, "cpu": 2, "loop_busy": 50}, model="loop")
+    [request] = answer(ask, "77")["requests"]
+    fixes = [cause["fix"] for cause in request["causes"]]
+    assert [(s["cause"], s["place"]) for s in request["stalls"]] == [("sleep", "report (shop/api.py:12)"), ("sleep", "resize (shop/images.py:7)")]
+    assert [cause["ms"] for cause in request["causes"]] == [290, 50]
+    assert fixes[0].startswith("in report (shop/api.py:12), which kept the event loop for 250.0 ms: use await")
+    assert fixes[1].startswith("in resize (shop/images.py:7), which kept the event loop for 90.0 ms: use await")
+    said = text(ask, "77")
+    assert "event loop did not poll: sleep, in report (shop/api.py:12)" in said and "fix: in report (shop/api.py:12), which kept" in said and "not_its" not in said
+
+
+def test_the_applications_line(ask):
+    """Where the innermost function is a library's, the application's line that called it is named, too; the holders of a lock by place
+    may have been called from several lines."""
+    site = "/srv/venv/lib/python3.11/site-packages"
+    stack = ["Condition.wait (/usr/lib/python3.11/threading.py:324)", f"QueuePool._do_get ({site}/sqlalchemy/pool/impl.py:124)",
+             "orders (/srv/app/shop/api.py:31)", "serve (/srv/app/shop/main.py:5)", "<module> (/usr/bin/gunicorn:8)"]
+    ask.row("off_cpu", 20, 300, cause="lock", py_stack=stack, waker_tid=30, waker_thread_name="worker-3")
+    ask.request(10, {"lock": 300, "cpu": 12})
+    lock = causes(ask)["lock"]
+    assert lock["said"] == ("the thread waited for another thread (a condition, an event, a queue or a future), in Condition.wait (python3.11/threading.py:324), "
+                            "called from orders (shop/api.py:31); thread worker-3 ended the wait")
+    assert lock["fix"].startswith("a larger pool (of connections: SQLAlchemy")
+    # nobody ended it: a pool gave up; an event tells nothing
+    ask.row("off_cpu", 1020, 300, cause="lock", py_stack=stack)
+    ask.request(1010, {"lock": 300, "cpu": 12}, request_id=78)
+    ask.row("off_cpu", 1420, 300, cause="lock", py_stack=[stack[0], "Event.wait (/usr/lib/python3.11/threading.py:622)", *stack[2:]])
+    ask.request(1410, {"lock": 300, "cpu": 12}, request_id=83)
+    for request, fix in ("78", lock["fix"]), ("83", ""):
+        given_up = causes(ask, request)["lock"]
+        assert given_up["said"].endswith("no thread is known to have ended it: a time-out ends such a wait, too") and given_up["fix"] == fix
+    ask.row("off_cpu", 1820, 300, cause="lock", py_stack=[stack[0], "Event.wait (/usr/lib/python3.11/threading.py:622)", *stack[2:]], waker_tid=30)
+    ask.request(1810, {"lock": 300, "cpu": 12}, request_id=84)
+    assert causes(ask, "84")["lock"]["fix"].startswith("if it waited for a pool's connection or thread, a larger pool")
+    # no row: no evidence for a remedy
+    ask.request(2010, {"lock": 300, "cpu": 12}, request_id=79)
+    assert causes(ask, "79")["lock"]["said"] == "the thread waited for a lock or for another thread" and causes(ask, "79")["lock"]["fix"] == ""
+    # a lock without an address, taken in two lines of the application
+    taken = [["Handler.acquire (/usr/lib/python3.11/logging/__init__.py:927)", f"{line} (/srv/app/shop/api.py:{i})"] for i, line in enumerate(("pay", "refund"))]
+    ask.row("off_cpu", 3020, 300, cause="lock", py_stack=taken[0], waker_tid=30, waker_thread_name="worker-3")
+    ask.row("off_cpu", 3010, 110, cause="lock", py_stack=taken[1], tid=30, thread_name="worker-3", waker_tid=31, waker_thread_name="worker-4")
+    ask.row("off_cpu", 3130, 180, cause="disk", py_stack=["emit (/srv/app/shop/log.py:3)"], tid=30)
+    ask.request(3010, {"lock": 300, "cpu": 12}, request_id=80)
+    lock = causes(ask, "80")["lock"]
+    assert "in Handler.acquire (logging/__init__.py:927), called from pay (shop/api.py:0); 2 threads had it in turn, longest worker-3 (200.0 ms, 180.0 of it disk, in emit (shop/log.py:3))" in lock["said"]
+    assert lock["fix"].startswith("a handler that does not write in the request (logging.handlers.QueueHandler")
+    ask.row("off_cpu", 3420, 300, cause="lock", py_stack=["pay (/srv/app/shop/api.py:0)"], waker_tid=30)
+    ask.request(3410, {"lock": 300, "cpu": 12}, request_id=85)
+    assert "holding that lock" in causes(ask, "85")["lock"]["fix"]
+    # the line that called json.dumps() and held the GIL; code that only libraries and scripts have called
+    ask.row("gil_wait", 4020, 120, holder_tid=9, holder_thread_name="pdf", holders=[{"tid": 9, "ns": 110_000_000, "thread_name": "pdf"}],
+            holder_py_stack=["JSONEncoder.iterencode (/usr/lib/python3.11/json/encoder.py:258)", "export (/srv/app/shop/api.py:47)"])
+    ask.row("loop_stall", 4200, 120, loop="asyncio", net_ns=120_000_000, py_stack=["SocketIO.readinto (/usr/lib/python3.11/socket.py:706)", *stack[-1:]])
+    ask.request(4010, {"cpu": 12, "gil": 120}, request_id=81)
+    assert causes(ask, "81")["gil"]["said"].endswith("in JSONEncoder.iterencode (json/encoder.py:258), called from export (shop/api.py:47)")
+    ask.request(4190, {"queue": 120, "cpu": 5}, request_id=82, model="loop")
+    assert causes(ask, "82")["loop_blocked"]["fix"].startswith("in SocketIO.readinto (python3.11/socket.py:706), which kept the event loop for 120.0 ms")
+
+
+def test_the_remedy_of_a_loop_is_of_its_kind_and_of_the_part(ask):
+    """gevent's code has no await. Code that slept is not named for the time in which other code computed."""
+    def request(number, loop, parts, **stall):
+        at = 10 + 1000 * number
+        ask.row("loop_stall", at, 150, loop=loop, py_stack=["read (/srv/app/shop/db.py:4)"], **stall)
+        ask.request(at, parts, model="loop", request_id=100 + number)
+        return [cause["fix"] for cause in answer(ask, str(100 + number))["requests"][0]["causes"]]
+    slept = {"net_ns": 100_000_000, "cpu_ns": 50_000_000}
+    named = "in read (shop/db.py:4), which kept the event loop for 150.0 ms: "
+    net, cpu = request(0, "asyncio", {"net": 100, "cpu": 50}, **slept)
+    assert net.startswith(named + "use await") and cpu.startswith("use await") and "asyncio.to_thread" in cpu
+    net, cpu = request(1, "gevent", {"net": 100, "cpu": 50}, **slept)
+    assert net.startswith(named + "use calls that gevent makes cooperative") and cpu.startswith("use calls that gevent") and "await" not in net + cpu
+    net, _ = request(2, "trio", {"net": 100, "cpu": 50}, **slept)
+    assert "trio.to_thread.run_sync" in net and "asyncio" not in net
+    # a thread without a CPU was computing; the code of any stall kept the loop from reading
+    net, cpu = request(3, "asyncio", {"net": 20, "cpu": 50}, runq_ns=100_000_000, cpu_ns=50_000_000)[::-1]
+    assert cpu.startswith(named) and net.startswith("use await")
+    assert request(4, "gevent", {"queue": 100, "cpu": 2}, **slept)[0].startswith(named + "use calls that gevent")
+
+
+def test_holder_with_several_waits(ask):
+    """A holder's waits at a place count together: four at a pipe are longer than one for the network. Of the first only a part is in the time."""
+    stack = ["Handler.acquire (/usr/lib/python3.11/logging/__init__.py:927)", "pay (/srv/app/shop/api.py:0)"]
+    ask.row("off_cpu", 20, 400, cause="lock", py_stack=stack, waker_tid=40, waker_thread_name="writer")
+    ask.row("off_cpu", 30, 90, cause="net", py_stack=["send (/srv/app/shop/net.py:8)"], tid=40)
+    for at, ms in ((-60, 100), (140, 70), (220, 70), (300, 70)):
+        ask.row("off_cpu", at, ms, cause="pipe", py_stack=["emit (/srv/app/shop/log.py:3)"], tid=40)
+    ask.request(10, {"lock": 400, "cpu": 12})
+    assert "thread writer had it (400.0 ms, 230.0 of it pipe, in emit (shop/log.py:3))" in causes(ask)["lock"]["said"]
+
+
+def test_a_name_asked_by_python_in_a_pool(ask):
+    """A pool's thread has no peer: getaddrinfo() is known by its name, a socket of something else is not one of DNS."""
+    for number, place in enumerate(("getaddrinfo (/usr/lib/python3.11/socket.py:962)", "create_connection (/usr/lib/python3.11/socket.py:850)")):
+        at = 10 + 1000 * number
+        ask.row("off_cpu", at + 5, 250, cause="net", py_stack=[place, "pay (/srv/app/shop/api.py:0)"], tid=9)
+        ask.request(at, {"net": 250, "cpu": 5}, model="pool", link="wake", tid=9, request_id=90 + number)
+    assert "DNS server answered late" in causes(ask, "90")["net"]["fix"] and causes(ask, "91")["net"]["fix"] == ""
+
+
+def test_several_places_of_a_part(ask):
+    """The place with the largest sum, not with the longest wait; where it does not have the whole part, with its own time. Of several
+    waits for other threads only the longest is the named thread's."""
+    stack = {name: [f"{name} (/srv/app/shop/api.py:{line})"] for line, name in enumerate(("user", "items", "nap", "rest", "first", "second"))}
+    ask.row("off_cpu", 15, 30, cause="net", py_stack=stack["user"])
+    for i in range(20):
+        ask.row("off_cpu", 50 + 12 * i, 11, cause="net", py_stack=stack["items"])
+    ask.request(10, {"net": 260, "cpu": 12}, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=260_000_000)
+    assert causes(ask)["net"]["said"] == "the thread waited for sockets, 260.0 ms of it for 10.0.0.5 port 5432, 220.0 ms of it in items (shop/api.py:1)"
+    ask.row("off_cpu", 1020, 120, cause="sleep", py_stack=stack["nap"])
+    ask.row("off_cpu", 1140, 80, cause="sleep", py_stack=stack["rest"])
+    ask.request(1010, {"sleep": 200, "cpu": 12}, request_id=78)
+    assert causes(ask, "78")["sleep"]["said"] == "the code slept, 120.0 ms of it in nap (shop/api.py:2)"
+    # the rest of the part is in waits too short for rows
+    ask.row("off_cpu", 2020, 30, cause="sleep", py_stack=stack["rest"])
+    ask.request(2010, {"sleep": 230, "cpu": 12}, request_id=79)
+    assert causes(ask, "79")["sleep"]["said"] == "the code slept, 30.0 ms of it in rest (shop/api.py:3)"
+    for i in range(12):  # of less than a millisecond, so that they are not listed one by one
+        ask.row("off_cpu", 5020 + 2 * i, 0.9, cause="disk", py_stack=stack["items"])
+    ask.request(5010, {"disk": 10.8, "cpu": 20}, request_id=81)
+    assert causes(ask, "81")["disk"]["said"] == "the thread waited for a disk, in items (shop/api.py:1)"
+    for i, name in enumerate(("first", "second")):
+        ask.row("off_cpu", 3020 + 100 * i, 100 + i, cause="lock", waker_tid=30 + i, waker_thread_name=name,
+                py_stack=["Condition.wait (/usr/lib/python3.11/threading.py:320)", *stack[name]])
+    ask.request(3010, {"lock": 201, "cpu": 12}, request_id=80)
+    said = causes(ask, "80")["lock"]["said"]
+    assert ", 101.0 ms of it in Condition.wait (python3.11/threading.py:320), called from second (shop/api.py:5)" in said
+    assert said.endswith("; thread second ended the longest of these waits (101.0 ms)")
+
+
+def test_a_lock_that_another_process_had(ask):
+    """Workers of a server have threads of the same names: the holder's process is named, too."""
+    code = ["SemLock.__enter__ (/usr/lib/python3.11/multiprocessing/synchronize.py:95)", "pay (/srv/app/shop/api.py:31)"]
+    ask.row("off_cpu", 20, 300, cause="lock", py_stack=code, waker_pid=9, waker_tid=9, waker_comm="gunicorn", waker_thread_name="MainThread")
+    ask.request(10, {"lock": 300, "cpu": 12})
+    assert "; thread MainThread of gunicorn, pid 9 had it (300.0 ms)" in causes(ask)["lock"]["said"]
+    ask.row("off_cpu", 1020, 300, cause="lock", py_stack=code, waker_pid=7, waker_tid=7, waker_comm="gunicorn", waker_thread_name="MainThread")
+    ask.request(1010, {"lock": 300, "cpu": 12}, request_id=78)
+    assert "; thread MainThread had it (300.0 ms)" in causes(ask, "78")["lock"]["said"]
+
+
+def test_a_peer_that_is_not_known(ask):
+    """A socket that is not connected (UDP) has no address: none is named, and no remedy for it."""
+    ask.request(10, {"net": 300, "cpu": 5}, net_peer_ip="::ffff:0.0.0.0", net_peer_port=0, net_peer_ns=300_000_000)
+    assert causes(ask)["net"]["said"] == "the thread waited for sockets" and causes(ask)["net"]["fix"] == ""
+    assert "0.0.0.0" not in text(ask, "77") and "0.0.0.0" not in ask.command("requests", "--since=2h").stdout
+
+
+def test_a_coroutine_that_waits_for_a_pool(ask):
+    ask.request(10, {"await": 300, "cpu": 5}, model="loop")
+    ask.request(1010, {"await": 300, "cpu": 5}, request_id=78, model="loop", not_measured=["work_elsewhere"])
+    assert causes(ask)["await"]["said"].endswith("the event loop was idle")
+    assert causes(ask, "78")["await"]["said"].endswith("or it waited until one of their pool was free (how long each was not measured)")
+
+
+def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
+    """Which threads are the pool's is known by the wakes of the loop's thread, 8; what these waited for says where the time went."""
+    work = {"cause": "net", "py_stack": ["read (/srv/app/db.py:4)"]}
+    for tid, at in (20, 10), (21, 30), (22, 40):
+        ask.row("off_cpu_profile", 0, 10_000, tid=tid, cause="lock", idle=tid > 20, waker_tid=8, count=3, off_ns=10**6)
+        for i in range(4):
+            ask.row("off_cpu", at + 100 * i, 95, tid=tid, thread_name=f"pool-{tid}", **work)
+        ask.row("off_cpu", at + 395, 5, tid=tid, cause="lock", waker_tid=8)  # for work
+    # an executor's thread, which had no wait for work
+    ask.row("off_cpu_profile", 0, 10_000, cause="poll", idle=1, waker_pid=7, waker_tid=23, count=3, off_ns=10**6)
+    for tid in 23, 24:  # 24: of an executor that this loop does not use
+        ask.row("off_cpu_profile", 0, 10_000, tid=tid, cause="net", count=3, off_ns=10**6, py_stack=["read (/srv/app/db.py:4)", "_worker (/usr/lib/python3.11/concurrent/futures/thread.py:83)"])
+        for i in range(4):
+            ask.row("off_cpu", 20 + 100 * i, 95, tid=tid, thread_name=f"pool-{tid}", **work)
+    # of no pool: the thread waited for a coroutine's result
+    ask.row("off_cpu_profile", 0, 10_000, tid=30, cause="lock", waker_tid=8, count=3, off_ns=10**6, py_stack=["result (/srv/app/timer.py:7)"])
+    ask.row("off_cpu", 10, 400, tid=30, cause="sleep", py_stack=["tick (/srv/app/timer.py:9)"])
+    ask.row("off_cpu", 10, 400, tid=8, cause="poll", idle=1)
+    pool = {"model": "loop", "not_measured": ["work_elsewhere"]}
+    ask.request(10, {"await": 400, "cpu": 5}, request_id=78, open_requests=9, **pool)
+    ask.request(110, {"await": 184, "cpu": 1}, request_id=79, open_requests=9, **pool)  # not twice a wait in the pool
+    ask.request(10, {"await": 400, "cpu": 5}, request_id=80, open_requests=3, **pool)  # a thread for each
+    ask.request(20_000, {"await": 400, "cpu": 5}, request_id=81, open_requests=9, **pool)  # idle threads
+    found = causes(ask, "78")["pool_missing"]
+    assert "the 4 such threads waited 92 % of that time, longest for: net, in read (app/db.py:4) (1490.0 ms in 4 threads); 9 requests were open" in found["said"]
+    assert found["fix"].startswith("a larger pool") and found["fix"].endswith("less time in read (app/db.py:4)")
+    assert answer(ask, "78")["requests"][0]["pool"] == [{"cause": "net", "place": "read (app/db.py:4)", "threads": 4, "thread_name": "pool-23",
+                                                         "waited_ms": 1490.0, "pool_threads": 4, "pool_ms": 1490.0, "longest_ms": 95.0}]
+    for request in "79", "80":
+        assert causes(ask, request)["await"]["said"].startswith("the coroutine awaited threads") and not causes(ask, request)["await"]["fix"]
+    assert "was free (how long each was not measured)" in causes(ask, "81")["await"]["said"]
+    ask.row("off_cpu_profile", 0, 10_000, pid=9, tid=20, cause="lock", idle=1, waker_tid=8, count=3, off_ns=10**6)
+    ask.row("off_cpu", 10, 190, pid=9, tid=20, **work)
+    ask.request(10, {"await": 400}, request_id=82, pid=9, open_requests=2, **pool)
+    ask.row("off_cpu", 210, 195, pid=9, tid=20, **work)
+    found = causes(ask, "82")["pool_missing"]
+    assert "the 1 such thread waited 96 % of that time" in found["said"] and found["fix"].startswith("more workers, or more threads: one does all"), found
+
+
+def test_the_machine_and_the_client(ask):
+    ask.row("cpu_throttle", 20, 90, tid=0, cgroup="/pod-a", quota_us=50_000, period_us=100_000, throttled_ns=90_000_000)
+    ask.request(10, {"cpu": 50, "throttled": 90, "runq": 60, "lock": 10, "client_slow": 200})
+    found = causes(ask)
+    assert list(found) == ["client_slow", "cpu_limit", "cpu_missing", "cpu"]
+    assert "of /pod-a was used up (0.50 CPUs)" in found["cpu_limit"]["said"] and "larger instance" in found["cpu_missing"]["fix"]
+    assert "(1000 bytes)" in found["client_slow"]["said"]
+    ask.request(900, {"lock": 80, "cpu": 5}, request_id=79)
+    ask.row("off_cpu", 905, 70, cause="lock", py_stack=["get (/srv/app/db/pool.py:4)"])
+    assert "the thread waited for a lock, in get (db/pool.py:4)" == causes(ask, "79")["lock"]["said"]
+    ask.request(1900, {"lock": 80, "cpu": 5}, request_id=80)
+    lock = {"cause": "lock", "py_stack": ["get (/srv/app/db/pool.py:4)"], "lock_address": 0x7f0011224470}
+    ask.row("off_cpu", 1905, 70, **lock, waker_tid=30, waker_thread_name="boss")
+    for i in range(11):
+        ask.row("off_cpu", 1910 + i, 90, tid=50 + i, **lock)
+    ask.row("off_cpu", 1910, 90, tid=90, **{**lock, "lock_address": 0x7f0011224480})  # another lock at this place
+    said = causes(ask, "80")["lock"]["said"]
+    assert "thread boss had it (70.0 ms)" in said and said.endswith("; lock convoy: 12 threads waited for it at once (lock 0x7f0011224470)"), said
+
+
+def test_time_in_no_part_is_said(ask):
+    """A pool's request whose thread was not seen to take it: all is `other`, and rows of the thread that answered show a wait."""
+    code = ["child (/srv/app/shop/api.py:23)"]
+    ask.row("off_cpu", 15, 310, cause="child", py_stack=code)
+    ask.request(10, {"queue": 1, "other": 313}, model="pool", link="write", not_measured=["work_elsewhere"])
+    other = causes(ask)["other"]
+    assert other["said"] == ("other threads worked for it, or it was not seen which thread: what they waited for is not known; "
+                             "longest wait of thread 8: child, 310.0 ms, in child (shop/api.py:23)") and other["fix"] == ""
+    ask.row("off_cpu", 1015, 60, cause="other", py_stack=code)
+    ask.request(1010, {"other": 61, "cpu": 2}, request_id=78)
+    assert causes(ask, "78")["other"]["said"] == "the thread waited for something else, in child (shop/api.py:23)"
+    # the waits of a loop's thread are not this request's
+    ask.request(10, {"other": 313}, request_id=79, model="loop", not_measured=["work_elsewhere"])
+    assert causes(ask, "79")["other"]["said"].endswith("is not known")
+
+
+def test_a_part_that_is_small_is_no_cause(ask):
+    ask.request(10, {name: 0.4 for name in LEDGER_PARTS})
+    assert causes(ask) == {} and "cause: no part stands out" in text(ask, "77")
