@@ -156,3 +156,36 @@ def test_the_time_of_a_stopped_process_is_no_calls(stopped, path):
     waited_ms, at_least, at_most = {"/sleep": (row["sleep_ms"], before_ms - row["cpu_ms"] - row["runq_ms"] - 5, before_ms), "/compute": (row["sleep_ms"], -1, 1),
                                     "/wait": (row["net_ms"], 1000 - stopped_ms - 30, 1000 - stopped_ms + 30)}[kind]
     assert at_least < waited_ms < at_most, (before_ms, row)
+
+
+LOOP = """
+import asyncio, time
+async def blocks():
+    while True:
+        print(flush=True)
+        time.sleep(0.3)
+        await asyncio.sleep(0.05)
+asyncio.run(blocks())
+"""
+
+
+@pytest.mark.parametrize("how", ["signal"] + ["cgroup v2"] * bool(V2))
+def test_the_time_of_a_stopped_loop_is_no_calls(start_agent, cleanup, how):
+    loop = subprocess.Popen([DEBIAN_PYTHON, "-c", LOOP], stdout=subprocess.PIPE)
+    cleanup.append(loop)
+    agent = start_agent(f"--pid={loop.pid}", trackers=["loop_stall"])
+
+    def rows(longer_than_ms=0):
+        return [row for row in agent.rows["ebpf_loop_stall"] if row["sleep_ns"] is not None and row["duration_ns"] > longer_than_ms * 1e6]
+    wait_until(lambda: (loop.stdout.readline(), rows())[1], 30, "the split of a stall")
+    holder = HOW[how](loop.pid)
+    loop.stdout.readline()
+    time.sleep(0.1)
+    begun = time.monotonic()
+    holder.hold(True)
+    time.sleep(STOPPED_MS / 1000)
+    holder.hold(False)
+    stopped_ms = (time.monotonic() - begun) * 1000
+    holder.kill()
+    [row] = wait_until(lambda: rows(550), 30, "the row")
+    assert abs(row["other_ns"] / 1e6 - stopped_ms) < 30 and 50 < row["sleep_ns"] / 1e6 < 200, (row, stopped_ms)

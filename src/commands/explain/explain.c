@@ -189,13 +189,14 @@ static void tell_causes(json_t *requests)
 	}
 }
 
-static int find_all(struct clickhouse_client *client, struct answer *a, struct why *why)
+static int find_all(struct clickhouse_client *client, struct clickhouse_client *second,
+		    struct answer *a, struct why *why)
 {
 	bool view;
 	int err = find_spans(client, a, &view, why);
 
 	if (!err)
-		err = ledger_find(client, &a->wanted, a->spans, &a->requests, why);
+		err = ledger_find(client, second, &a->wanted, a->spans, &a->requests, why);
 	if (err)
 		return err;
 	if (!json_array_size(a->spans) && !json_array_size(a->requests))
@@ -207,11 +208,11 @@ static int find_all(struct clickhouse_client *client, struct answer *a, struct w
 	return explain_span_parts(client, a->wanted.trace_id, a->spans, why);
 }
 
-static int explain(struct clickhouse_client *client, const struct ledger_wanted *wanted,
-		   struct why *why)
+static int explain(struct clickhouse_client *client, struct clickhouse_client *second,
+		   const struct ledger_wanted *wanted, struct why *why)
 {
 	struct answer a = { .wanted = *wanted };
-	int err = find_all(client, &a, why);
+	int err = find_all(client, second, &a, why);
 	const char *nothing;
 
 	if (!err && as_json)
@@ -287,7 +288,7 @@ static int parse_id(const char *word, struct id *ret, struct why *why)
 
 static int explain_on_target(const struct ledger_wanted *wanted, struct why *why)
 {
-	struct clickhouse_client *client = NULL;
+	struct clickhouse_client *client = NULL, *second = NULL;
 	struct clickhouse_target target;
 	char table[256];
 	int err = clickhouse_resolve(&clickhouse_config, &target, why);
@@ -295,10 +296,13 @@ static int explain_on_target(const struct ledger_wanted *wanted, struct why *why
 	if (err)
 		return err;
 	err = clickhouse_client_new(&target.endpoints[0], &client, why);
+	if (!err)
+		err = clickhouse_client_new(&target.endpoints[0], &second, why);
 	if (!err && clickhouse_config.traces)
 		err = traces_of_view(client, clickhouse_config.traces, table, why);
 	if (!err)
-		err = explain(client, wanted, why);
+		err = explain(client, second, wanted, why);
+	clickhouse_client_free(second);
 	clickhouse_client_free(client);
 	clickhouse_release(&target);
 	return err;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "commands/explain/ask.h"
+#include "commands/explain/beside.h"
 #include "commands/explain/connections.h"
 #include "commands/explain/locks.h"
 #include "commands/explain/timeline.h"
@@ -290,56 +291,66 @@ static int look_at_locks(struct clickhouse_client *client, json_t *r, int64_t fr
 /* A smaller share of computation is no cause. */
 enum { CPU_SHARE = 10 };
 
-static int look_around(struct clickhouse_client *client, json_t *r, struct why *why)
+/* What depends on no other answer. */
+static void add_questions(const json_t *r, struct beside *b)
 {
 	int64_t from = explain_number(r, "from_us"), to = explain_number(r, "to_us");
 	int64_t handled = explain_number(r, "handled_us");
-	int64_t waited = explain_number(r, "waited_to_us");
-	int err = explain_attach(client, r, r, "meanwhile", "explain/meanwhile.sql", from, waited,
-				 why);
 
-	if (!err)
-		err = look_at_threads(client, r, why);
-	if (!err)
-		err = explain_attach(client, r, r, "kept", "explain/kept.sql", from, handled, why);
-	if (!err)
-		err = explain_attach(client, r, r, "gc", "explain/gc.sql", from, to, why);
-	if (!err)
-		err = explain_attach(client, r, r, "throttle", "explain/throttle.sql", from, to,
-				     why);
+	beside_add(b, "meanwhile", "explain/meanwhile.sql", from,
+		   explain_number(r, "waited_to_us"));
+	beside_add(b, "kept", "explain/kept.sql", from, handled);
+	beside_add(b, "gc", "explain/gc.sql", from, to);
+	beside_add(b, "throttle", "explain/throttle.sql", from, to);
+	beside_add(b, "places", "explain/places.sql", handled, to);
+	if (explain_ms(r, "cpu_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
+		beside_add(b, "computed", "explain/computed.sql", handled, to);
+	/* a later request of a connection did not wait for the handshake */
+	if (explain_number(r, "connection_request") == 1 && explain_number(r, "server_port"))
+		beside_add(b, "dropped", "explain/dropped.sql", from, from);
+	beside_add(b, "holders", "explain/holders.sql", handled, to);
+	beside_add(b, "sampled", "explain/sampled.sql", from, to);
+	if (lacks_probes(r))
+		beside_add(b, "refused", "explain/refused.sql", from, to);
+}
+
+/* What depends on another answer, or on the model of the threads. */
+static int ask_in_turn(struct clickhouse_client *client, json_t *r, struct why *why)
+{
+	int64_t from = explain_number(r, "from_us"), to = explain_number(r, "to_us");
+	int64_t handled = explain_number(r, "handled_us");
+	int err = look_at_threads(client, r, why);
+
 	if (!err)
 		err = explain_attach(client, r, r, "waits", "explain/waits.sql", handled, to, why);
 	if (!err)
-		err = explain_attach(client, r, r, "places", "explain/places.sql", handled, to,
-				     why);
-	if (!err && explain_ms(r, "cpu_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
-		err = explain_attach(client, r, r, "computed", "explain/computed.sql", handled, to,
-				     why);
-	if (!err)
 		err = connections_attach(client, r, why);
-	/* a later request of a connection did not wait for the handshake */
-	if (!err && explain_number(r, "connection_request") == 1 &&
-	    explain_number(r, "server_port"))
-		err = explain_attach(client, r, r, "dropped", "explain/dropped.sql", from, from,
-				     why);
-	if (!err)
-		err = explain_attach(client, r, r, "holders", "explain/holders.sql", handled, to,
-				     why);
 	if (!err && explain_ms(r, "lock_ms") * 1000 >= WAIT_MIN_US)
 		err = look_at_locks(client, r, handled, to, why);
 	if (!err && explain_is_loop(r))
 		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
 	if (!err && explain_is_loop(r) && ledger_lacks(r, "work_elsewhere"))
 		err = explain_attach(client, r, r, "pool", "explain/pool.sql", handled, to, why);
-	if (!err)
-		err = explain_attach(client, r, r, "sampled", "explain/sampled.sql", from, to, why);
-	if (!err && lacks_probes(r))
-		err = explain_attach(client, r, r, "refused", "explain/refused.sql", from, to, why);
 	return err;
 }
 
-int ledger_find(struct clickhouse_client *client, const struct ledger_wanted *wanted,
-		const json_t *spans, json_t **ret_requests, struct why *why)
+static int look_around(struct clickhouse_client *client, struct clickhouse_client *second,
+		       json_t *r, struct why *why)
+{
+	struct beside beside = { 0 };
+	struct why later;
+	int err, beside_err;
+
+	add_questions(r, &beside);
+	beside_begin(&beside, r, second);
+	err = ask_in_turn(client, r, why);
+	beside_err = beside_end(&beside, r, client, err ? &later : why);
+	return err ?: beside_err;
+}
+
+int ledger_find(struct clickhouse_client *client, struct clickhouse_client *second,
+		const struct ledger_wanted *wanted, const json_t *spans, json_t **ret_requests,
+		struct why *why)
 {
 	json_t *places = NULL, *request;
 	size_t i;
@@ -357,7 +368,7 @@ int ledger_find(struct clickhouse_client *client, const struct ledger_wanted *wa
 		*ret_requests = json_array();
 	json_array_foreach (*ret_requests, i, request) {
 		if (!err && i < REQUESTS_DETAILED)
-			err = look_around(client, request, why);
+			err = look_around(client, second, request, why);
 	}
 	return err;
 }

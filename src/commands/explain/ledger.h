@@ -23,10 +23,12 @@ struct ledger_wanted {
  * that more exist. The first REQUESTS_DETAILED have "threads", a number, and "meanwhile", "gc",
  * "throttle", "waits", "places", "holders" and, of a loop whose requests other threads worked for,
  * "pool": rows of sql/explain/. `spans`: the spans of the trace; the spans' threads identify
- * requests without a trace id.
+ * requests without a trace id. `second`: a client for questions at the same time, see beside.h;
+ * NULL: one after the other.
  */
-int ledger_find(struct clickhouse_client *client, const struct ledger_wanted *wanted,
-		const json_t *spans, json_t **ret_requests, struct why *why);
+int ledger_find(struct clickhouse_client *client, struct clickhouse_client *second,
+		const struct ledger_wanted *wanted, const json_t *spans, json_t **ret_requests,
+		struct why *why);
 
 /* Has the request's "not_measured" this reason? */
 bool ledger_lacks(const json_t *request, const char *reason);

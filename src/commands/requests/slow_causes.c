@@ -33,7 +33,7 @@ static int explain_row(struct clickhouse_client *client, json_t *row, struct why
 	json_t *requests = NULL;
 	const json_t *request;
 	size_t i;
-	int err = ledger_find(client, &wanted, NULL, &requests, why);
+	int err = ledger_find(client, NULL, &wanted, NULL, &requests, why);
 
 	json_array_foreach (requests, i, request) { /* of a trace: all with the same id */
 		if (!err && !strcmp(report_text(request, "request_id"), id))
