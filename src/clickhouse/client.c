@@ -271,20 +271,54 @@ static int request(struct exchange *x, const char *insert_sql, const char *forma
 	return err;
 }
 
+/* Same server and credentials, another limit, a separate connection; false: no memory. */
+static bool set_brief(struct clickhouse_client *client, uint64_t limit_ns,
+		      struct clickhouse_client *brief)
+{
+	brief->url = client->url;
+	brief->unix_socket = client->unix_socket;
+	brief->database = client->database;
+	brief->ca_file = client->ca_file;
+	brief->cert_file = client->cert_file;
+	brief->key_file = client->key_file;
+	brief->credentials = client->credentials;
+	brief->connect_timeout_ns = brief->stall_timeout_ns = brief->timeout_ns = limit_ns;
+	brief->connections = http_connections();
+	return brief->connections;
+}
+
+/* Asked during a question without a byte. Any answer counts, also of a proxy. */
+static bool answers_ping(struct clickhouse_client *client)
+{
+	struct clickhouse_client brief = { .parent = client };
+	struct why ignored;
+	int err;
+
+	if (!set_brief(client, EXCHANGE_PING_S * NSEC_PER_SEC, &brief))
+		return true;
+	err = clickhouse_ping(&brief, &ignored);
+	curl_share_cleanup(brief.connections);
+	return err != -ETIMEDOUT;
+}
+
 static int query_once(struct clickhouse_client *client, const char *sql, const char *format,
 		      const struct clickhouse_param *params, clickhouse_on_bytes on_bytes,
 		      void *context, struct clickhouse_reply *reply, struct why *why)
 {
 	AUTO_FREE struct exchange *x = calloc(1, sizeof(*x));
 	struct clickhouse_body body = { .bytes = sql, .len = strlen(sql) };
+	int err;
 
 	if (!x)
 		return why_fail(why, ENOMEM, "out of memory");
 	x->client = client;
 	x->reply = reply;
+	x->answers = client->patient ? answers_ping : NULL;
 	x->on_bytes = on_bytes;
 	x->context = context;
-	return request(x, NULL, format, params, &body, why);
+	err = request(x, NULL, format, params, &body, why);
+	client->deaf = x->deaf;
+	return err;
 }
 
 /* Cancels an abandoned query in the server; best effort with a short timeout. */
@@ -296,17 +330,7 @@ static void kill_query(struct clickhouse_client *client)
 	struct clickhouse_client brief = { 0 };
 	struct clickhouse_reply reply;
 
-	/* same server and credentials, other limits, separate connection */
-	brief.url = client->url;
-	brief.unix_socket = client->unix_socket;
-	brief.database = client->database;
-	brief.ca_file = client->ca_file;
-	brief.cert_file = client->cert_file;
-	brief.key_file = client->key_file;
-	brief.credentials = client->credentials;
-	brief.connect_timeout_ns = brief.stall_timeout_ns = brief.timeout_ns = 2 * NSEC_PER_SEC;
-	brief.connections = http_connections();
-	if (!brief.connections)
+	if (!set_brief(client, 2 * NSEC_PER_SEC, &brief))
 		return;
 	query_once(&brief, sql, NULL, params, NULL, NULL, &reply, NULL);
 	curl_share_cleanup(brief.connections);
@@ -344,8 +368,8 @@ static int query_patiently(struct clickhouse_client *client, const char *sql, co
 	if (err && statement.reads && reply->exception_code == EXCEPTION_READONLY &&
 	    reply->http_status != 200)
 		err = query_once(client, sql, format, all + WATCHED, on_bytes, context, reply, why);
-	/* not if the server answered, or was never reached */
-	if (err && err != -EREMOTEIO && err != -ECONNREFUSED)
+	/* not if the server answered, was never reached, or answers nothing */
+	if (err && err != -EREMOTEIO && err != -ECONNREFUSED && !client->deaf)
 		kill_query(client);
 	return err;
 }

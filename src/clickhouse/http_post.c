@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
+#include "clickhouse/advice.h"
 #include "clickhouse/exceptions.h"
 #include "base/version.h"
 
@@ -69,17 +71,15 @@ static bool is_of_another_server(const struct exchange *x)
 	       spaces < x->head_len && x->head[spaces] == '<';
 }
 
-static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
+static void note_answer(struct exchange *x)
 {
-	struct exchange *x = context;
-	size_t len = size * n;
-	size_t head = EXCHANGE_HEAD_BYTES - x->head_len;
+	x->client->has_answered = true;
+	x->unanswered = 0;
+	x->next_look_ns = clock_monotonic_ns() + EXCHANGE_LOOK_AGAIN_NS;
+}
 
-	if (head > len)
-		head = len;
-	memcpy(x->head + x->head_len, bytes, head);
-	x->head_len += head;
-	look_for_exception(x, bytes, len);
+static void keep_tail(struct exchange *x, const char *bytes, size_t len)
+{
 	if (len >= EXCHANGE_HEAD_BYTES) {
 		memcpy(x->tail, bytes + len - EXCHANGE_HEAD_BYTES, EXCHANGE_HEAD_BYTES);
 		x->tail_len = EXCHANGE_HEAD_BYTES;
@@ -91,11 +91,26 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
 		memcpy(x->tail + keep, bytes, len);
 		x->tail_len = keep + len;
 	}
+}
+
+static size_t take_bytes(char *bytes, size_t size, size_t n, void *context)
+{
+	struct exchange *x = context;
+	size_t len = size * n;
+	size_t head = EXCHANGE_HEAD_BYTES - x->head_len;
+
+	if (head > len)
+		head = len;
+	memcpy(x->head + x->head_len, bytes, head);
+	x->head_len += head;
+	look_for_exception(x, bytes, len);
+	keep_tail(x, bytes, len);
 	if (is_of_another_server(x))
 		return 0;
 	/* an error's text goes to `why`, not to the caller */
 	if (x->on_bytes && x->reply->http_status == 200 && !x->reply->exception_code)
 		x->consumer_err = x->on_bytes(bytes, len, x->context);
+	note_answer(x); /* after the time that a pager takes */
 	return x->consumer_err ? 0 : len;
 }
 
@@ -159,6 +174,7 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *context)
 	size_t len = size * n;
 	char line[1200], *value;
 
+	note_answer(x);
 	if (len >= sizeof(line)) /* too long for a relevant header */
 		return len;
 	memcpy(line, bytes, len); /* libcurl's buffer is not NUL-terminated */
@@ -182,15 +198,38 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *context)
 
 static bool is_cancelled(const struct clickhouse_client *c)
 {
-	return atomic_load(&c->cancelled) || (c->give_up && c->give_up());
+	return atomic_load(&c->cancelled) || (c->give_up && c->give_up()) ||
+	       (c->parent && is_cancelled(c->parent));
 }
 
-static int check_cancelled(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+/*
+ * A question may run for hours without a byte. So a silent server is asked beside it whether it
+ * answers anything: one that never answered this client at once, one that did with more patience,
+ * as a server at its limit of connections works on.
+ */
+static bool is_deaf(struct exchange *x)
+{
+	struct clickhouse_client *c = x->client;
+
+	if (!x->answers || clock_monotonic_ns() < x->next_look_ns)
+		return false;
+	if (x->answers(c)) {
+		c->has_answered = true;
+		x->unanswered = 0;
+	} else {
+		x->unanswered++;
+	}
+	x->next_look_ns = clock_monotonic_ns() + EXCHANGE_LOOK_AGAIN_NS;
+	x->deaf = x->unanswered >= (c->has_answered ? EXCHANGE_UNANSWERED_MAX : 1);
+	return x->deaf && !is_cancelled(c);
+}
+
+static int look_around(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
 	struct exchange *x = context;
 
 	(void)a, (void)b, (void)c, (void)d;
-	return is_cancelled(x->client);
+	return is_cancelled(x->client) || is_deaf(x);
 }
 
 /* An error after HTTP 200 is between marks at the end of the body. */
@@ -220,25 +259,17 @@ static void find_late_exception(struct exchange *x)
 	keep_sentence(x->reply, at, end ? (size_t)(end - at) : left);
 }
 
-/* What a wrong port or scheme looks like, with the fix. */
-static const char *advice_for(CURLcode code, const char *url)
-{
-	bool tls = !strncmp(url, "https:", 6);
+#define IS_THAT_CLICKHOUSE "is that ClickHouse? Its HTTP port is 8123 by default (https: 8443)"
 
-	switch (code) {
-	case CURLE_COULDNT_CONNECT:
-		return tls ? ": is ClickHouse running there? Its HTTPS port is 8443 by default"
-			   : ": is ClickHouse running there? Its HTTP port is 8123 by default";
-	case CURLE_COULDNT_RESOLVE_HOST:
-		return ": is the name right, and does this host know it?";
-	case CURLE_SSL_CONNECT_ERROR:
-		return ": does that port speak TLS? Without TLS it is http://";
-	case CURLE_UNSUPPORTED_PROTOCOL:
-	case CURLE_GOT_NOTHING:
-		return tls ? "" : ": is that an HTTP port? With TLS it is https://";
-	default:
-		return "";
-	}
+/* The proxy's answer to CONNECT. */
+static bool refused_by_proxy(const struct exchange *x, struct why *why)
+{
+	char text[500];
+
+	if (!clickhouse_say_proxy(x->tunnel_status, x->client->url, text, sizeof(text)))
+		return false;
+	why_fail(why, ECONNREFUSED, "ClickHouse at %.120s: %s", x->client->url, text);
+	return true;
 }
 
 static int transport_error(CURLcode code, struct exchange *x, long sent, const char *said,
@@ -252,6 +283,14 @@ static int transport_error(CURLcode code, struct exchange *x, long sent, const c
 				strerror(-x->consumer_err));
 	if (is_cancelled(c))
 		return why_fail(why, ECANCELED, "ClickHouse at %.120s: no answer in time", c->url);
+	if (x->deaf)
+		return why_fail(why, ETIMEDOUT,
+				"ClickHouse at %.120s takes connections, and does not answer, not "
+				"even GET /ping in %d s: " IS_THAT_CLICKHOUSE
+				"; if it is, the server hangs: see its log",
+				c->url, EXCHANGE_PING_S);
+	if (refused_by_proxy(x, why))
+		return -ECONNREFUSED;
 	switch (code) {
 	case CURLE_OPERATION_TIMEDOUT:
 		err = ETIMEDOUT;
@@ -277,45 +316,7 @@ static int transport_error(CURLcode code, struct exchange *x, long sent, const c
 		said = curl_easy_strerror(code);
 	keep_sentence(x->reply, said, strlen(said));
 	return why_fail(why, err, "ClickHouse at %.120s: %.300s%s", c->url, said,
-			advice_for(code, c->url));
-}
-
-/* What to set here, which the server cannot say. */
-static const char *advice_for_exception(int code, const char *message)
-{
-	/* the form of exceptions until 2021 */
-	if (strstr(message, "e.displayText() = "))
-		return ": this server is too old, underspan's views need ClickHouse 23.1 or newer "
-		       "(Debian's own package is 18.16)";
-	switch (code) {
-	case EXCEPTION_AUTHENTICATION_FAILED:
-		return ": see clickhouse_user, clickhouse_password_file and "
-		       "$UNDERSPAN_CLICKHOUSE_PASSWORD";
-	case EXCEPTION_UNKNOWN_DATABASE:
-		return ": see clickhouse_database, or create the database";
-	case EXCEPTION_CLUSTER_DOESNT_EXIST:
-		return ": `underspan sql 'SELECT DISTINCT cluster FROM system.clusters'` lists "
-		       "those of the server";
-	case EXCEPTION_UNKNOWN_POLICY:
-		return ": `underspan sql 'SELECT DISTINCT policy_name FROM "
-		       "system.storage_policies'` lists those of the server";
-	default:
-		return "";
-	}
-}
-
-static bool has_path(const char *url)
-{
-	const char *host = strstr(url, "://"), *path = host ? strchr(host + 3, '/') : NULL;
-
-	return path && path[1];
-}
-
-static const char *advice_for_status(long status, const char *url)
-{
-	return status == 404 && has_path(url)
-		       ? ": a path in the URL is a proxy's; a database goes into clickhouse_database"
-		       : "";
+			clickhouse_advice_for_failure(code, c->url, said));
 }
 
 /* Of a service with another protocol over HTTP, such as OTLP. */
@@ -328,14 +329,13 @@ static bool is_binary(const char *text)
 	return false;
 }
 
-#define IS_THAT_CLICKHOUSE "is that ClickHouse? Its HTTP port is 8123 by default (https: 8443)"
-
 /* An answer that reports no exception; 0: ClickHouse's to a question, or anyone's to another
  * request. */
 static int check_status(const struct exchange *x, struct why *why)
 {
 	const struct clickhouse_reply *r = x->reply;
 	const char *url = x->client->url;
+	char by_proxy[500];
 
 	if (is_of_another_server(x))
 		return why_fail(why, EREMOTEIO,
@@ -347,6 +347,10 @@ static int check_status(const struct exchange *x, struct why *why)
 				"%.100s answered HTTP %ld, a redirect to %.200s, which is not "
 				"followed: give the address that answers",
 				url, r->http_status, x->location);
+	if (!r->from_clickhouse && !r->from_own_store &&
+	    (!*r->message || *r->message == '<' || r->http_status == 407) &&
+	    clickhouse_say_proxy(r->http_status, url, by_proxy, sizeof(by_proxy)))
+		return why_fail(why, EREMOTEIO, "ClickHouse at %.100s: %s", url, by_proxy);
 	if (*r->message == '<' || is_binary(r->message))
 		return why_fail(why, EREMOTEIO,
 				"%.100s answered HTTP %ld with %s: " IS_THAT_CLICKHOUSE, url,
@@ -354,7 +358,7 @@ static int check_status(const struct exchange *x, struct why *why)
 				*r->message == '<' ? "a web page" : "bytes that are no text");
 	return why_fail(why, EREMOTEIO, "%.100s answered HTTP %ld: %.300s%s", url, r->http_status,
 			*r->message ? r->message : "(no text)",
-			advice_for_status(r->http_status, url));
+			clickhouse_advice_for_status(r->http_status, url));
 }
 
 static int conclude(CURLcode code, struct exchange *x, long sent, const char *said, struct why *why)
@@ -372,21 +376,13 @@ static int conclude(CURLcode code, struct exchange *x, long sent, const char *sa
 		find_unmarked_exception(x, x->tail, x->tail_len);
 	if (r->exception_code)
 		return *r->message ? why_fail(why, EREMOTEIO, "%.400s%s", r->message,
-					      advice_for_exception(r->exception_code, r->message))
+					      clickhouse_advice_for_exception(r->exception_code,
+									      r->message))
 				   : why_fail(why, EREMOTEIO, "Code: %d, and no text",
 					      r->exception_code);
 	if (code != CURLE_OK && !is_of_another_server(x))
 		return transport_error(code, x, sent, said, why);
 	return check_status(x, why);
-}
-
-static bool is_loopback(const char *url)
-{
-	const char *host = strstr(url, "://");
-
-	host = host ? host + 3 : url;
-	return !strncmp(host, "127.", 4) || !strncmp(host, "localhost", 9) ||
-	       !strncmp(host, "[::1]", 5);
 }
 
 enum { CONNECTION_MAX_SECONDS = 300, KEEPALIVE_SECONDS = 10 };
@@ -447,7 +443,7 @@ static void set_connection(const struct clickhouse_client *c, CURL *curl)
 #endif
 	if (c->unix_socket)
 		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, c->unix_socket);
-	if (is_loopback(c->url))
+	if (clickhouse_is_loopback(c->url))
 		curl_easy_setopt(curl, CURLOPT_PROXY, "");
 }
 
@@ -475,7 +471,7 @@ static void set_options(struct exchange *x, CURL *curl, char *said)
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, x);
 	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
 	curl_easy_setopt(curl, CURLOPT_HEADERDATA, x);
-	curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, check_cancelled);
+	curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_around);
 	curl_easy_setopt(curl, CURLOPT_XFERINFODATA, x);
 	curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 }
@@ -494,6 +490,7 @@ static int perform(struct exchange *x, const char *url, struct curl_slist *heade
 
 	if (!curl)
 		return why_fail(why, ENOMEM, "out of memory");
+	x->next_look_ns = clock_monotonic_ns() + EXCHANGE_SILENCE_NS;
 	set_options(x, curl, said);
 	curl_easy_setopt(curl, CURLOPT_URL, url);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
@@ -504,6 +501,7 @@ static int perform(struct exchange *x, const char *url, struct curl_slist *heade
 	}
 	err = (int)curl_easy_perform(curl);
 	curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &sent);
+	curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &x->tunnel_status);
 	err = conclude((CURLcode)err, x, sent, said, why);
 	curl_easy_cleanup(curl);
 	return err;

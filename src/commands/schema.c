@@ -89,6 +89,7 @@ static int ask_server(bool *ret_same, struct why *why)
 	err = clickhouse_resolve(&clickhouse_config, &target, why);
 	if (err)
 		return err;
+	target.endpoints[0].patient = true; /* a statement on a cluster is silent for long */
 	err = check ? clickhouse_schema_check(&target.endpoints[0], &request, ret_same, why)
 		    : clickhouse_schema_apply(&target.endpoints[0], &request, why);
 	clickhouse_release(&target);
