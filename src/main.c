@@ -8,6 +8,7 @@
 #include "commands/commands.h"
 #include "commands/elsewhere.h"
 #include "base/log.h"
+#include "base/stack_limit.h"
 #include "base/nearest.h"
 #include "base/util.h"
 #include "base/version.h"
@@ -184,8 +185,10 @@ static int run_word(int argc, char **argv)
 /* A command whose output is lost has failed. */
 int main(int argc, char **argv)
 {
-	int status = run_word(argc, argv);
+	int status;
 
+	stack_limit_raise();
+	status = run_word(argc, argv);
 	if (status != EXIT_DONE || (!fflush(stdout) && !ferror(stdout)))
 		return status;
 	log_error("cannot write to stdout: %s", strerror(errno));

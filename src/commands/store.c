@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/listen.h"
 #include "base/log.h"
+#include "base/stack_limit.h"
 #include "store/confine.h"
 #include "store/directory.h"
 #include "store/engine.h"
@@ -283,7 +284,10 @@ static int run(const sigset_t *signals, struct why *why)
 				     .listen = -1,
 				     .socket = -1,
 				     .otlp = -1 };
-	int err = open_resources(&p, why);
+	int err = stack_limit_check(why);
+
+	if (!err)
+		err = open_resources(&p, why);
 
 	if (!err)
 		err = run_engine(&p, signals, why);

@@ -138,6 +138,20 @@ def test_a_limit_on_open_files_is_named(start_agent):
     agent.stop()
 
 
+@plain_build(NO_ENGINE)
+def test_a_limit_on_the_stack_is_named(tmp_path):
+    """A low soft limit is raised, for the engine's threads, too; a hard one has no room for the engine, and only for that."""
+    place = f"--store={tmp_path}/db"
+    said = r"the limit of the stack is 64 KiB, too little for the store's engine: raise it to 8192 \(`ulimit -s`, LimitSTACK"
+    for command in ["run", place, "--duration=1"], ["store", f"--path={tmp_path}/db"]:
+        check_sentence(run_underspan(*command, prefix=["prlimit", "--stack=65536:65536"], timeout=60), FAILED, said)
+    assert run_underspan("run", "--stdout", "--trackers=gc_pause", "--duration=1", prefix=["prlimit", "--stack=65536:65536"], timeout=60).returncode == 0
+    started = run_underspan("run", place, "--trackers=gc_pause", "--duration=1", prefix=["prlimit", "--stack=65536:"], timeout=60)
+    assert started.returncode == 0 and "stack" not in started.stderr, started
+    asked = run_underspan("sql", place, "SELECT count() > 0 AS n FROM ebpf_agent", prefix=["prlimit", "--stack=65536:"], timeout=60)
+    assert asked.stdout == "n\n1\n", asked
+
+
 def test_no_proc_is_told_before_pids_are_looked_for():
     doctor = run_underspan("doctor", "-p", "1", prefix=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"])
     assert doctor.returncode == FAILED and "NO   kernel         /proc belongs to a different PID namespace" in doctor.stdout, doctor
