@@ -118,6 +118,7 @@ def test_the_text(ask):
 
     expected = f"""\
 all services on h1: 33 requests (5 rows) ended in 7200 s
+measured for 100 of 7200 s (host h1): all figures are of that time
 
 Slowest requests, the time spent waiting for the client left out of the order
 {line("UTC", "request", "status", "total, ms")}
@@ -149,6 +150,26 @@ Slowest requests, the time spent waiting for the client left out of the order
     assert line.split()[2:] == [f"{33 / 100:.1f}", "30.0", f"{service:.1f}", "2", f"{33 / 100 * service / 1000 - 2:+.1f}",
                                 f"{30 * service / 1000 - 2:+.1f}"]
     assert "not measured in 1 of 33 requests: gil: " in rest and "not measured in 20 of 33 requests: arrival: " in rest
+
+
+def test_the_part_of_the_window_that_was_measured(ask):
+    """An agent that was started ten minutes ago has ten minutes of the hour; whole hosts are not listed, of many only three."""
+    minutes = {"h1": 10, "h2": 60, "h3": 30}
+    now = time.time() * 1000 - T0 / 1000
+    for host, n in minutes.items():
+        ask.watched(now - n * 60_000 - (30_000 if n == 60 else 0), n * 60 + (30 if n == 60 else 0), host=host)
+        ask.request(1000, host=host, cpu=1)
+    text = run_underspan("requests", "--store=" + str(ask.store.path), "--since=1h").stdout
+    line = text.splitlines()[1]
+    assert re.fullmatch(r"measured for (59\d|60\d) of 3600 s \(host h1\), (179\d|180\d) of 3600 s \(host h3\): all figures are of that time", line), text
+    found = json.loads(run_underspan("requests", "--store=" + str(ask.store.path), "--since=1h", "--json").stdout)
+    assert found["window_s"] == 3600 and line == f"measured for {found['partly_measured']}: all figures are of that time", found
+    assert {row["host"]: round(row["measured_s"] / 60) for row in found["coverage"]} == minutes
+    found = json.loads(run_underspan("requests", "--store=" + str(ask.store.path), "--since=1h", "--host=h2", "--json").stdout)
+    assert "partly_measured" not in found
+    for i in range(3):
+        ask.watched(0, 100, host=f"m{i}")
+    assert ask.ask().splitlines()[1].endswith("(host h3), and 3 more hosts in part: all figures are of that time")
 
 
 def test_lists_against_python(ask):

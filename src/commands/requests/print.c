@@ -465,6 +465,18 @@ static void print_chosen(const json_t *report)
 	printf("%s: ", text_printable(clean, sizeof(clean), whose));
 }
 
+/* Beside the number of requests: it is not that of the whole time. */
+static void print_partly_measured(const json_t *report)
+{
+	const char *partly = report_text(report, "partly_measured");
+	char line[TEXT_MAX];
+
+	if (!*partly)
+		return;
+	snprintf(line, sizeof(line), "measured for %s: all figures are of that time", partly);
+	print_wrapped(line, 0, 0);
+}
+
 void requests_print(const json_t *report, const struct request_question *q)
 {
 	double seconds = (report_number(report, "to_us") - report_number(report, "from_us")) / 1e6;
@@ -474,8 +486,10 @@ void requests_print(const json_t *report, const struct request_question *q)
 	printf("%.0f request%s (%.0f row%s) ended in ", report_number(report, "requests"),
 	       plural(report_number(report, "requests")), report_number(report, "rows"),
 	       plural(report_number(report, "rows")));
-	printf("%.*f s", seconds < 10, seconds);
-	puts(report_number(report, "rows") ? "\n" : "");
+	printf("%.*f s\n", seconds < 10, seconds);
+	print_partly_measured(report);
+	if (report_number(report, "rows"))
+		putchar('\n');
 	if (!q->endpoints)
 		print_slowest(report, q);
 	if (q->endpoints || q->part >= 0 || json_object_get(report, "against"))

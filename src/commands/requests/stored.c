@@ -4,9 +4,13 @@
 
 #include <string.h>
 
+#include "base/util.h"
 #include "commands/request_parts.h"
 #include "commands/requests/slow_causes.h"
 #include "commands/window.h"
+
+/* Of a window without a row of the agent's: less is the edge between two reports. */
+enum { PARTLY_S = 2 };
 
 /* The window with the parameters of these queries. */
 struct request_window {
@@ -62,6 +66,33 @@ static double seconds_of(const json_t *coverage, const char *host)
 	return 0;
 }
 
+/* "100 of 3600 s (host h1)" of each host whose agent ran for a part of the window. */
+static void add_partly_measured(const struct request_window *w, json_t *report,
+				const json_t *coverage)
+{
+	enum { HOSTS_SHOWN = 3 };
+	double window_s = (double)(w->window.to_us - w->window.from_us) / 1e6, missed_s;
+	char text[1000] = "";
+	size_t i, n = 0, len = 0;
+	const json_t *row;
+
+	json_object_set_new(report, "window_s", json_real(window_s));
+	json_array_foreach (coverage, i, row) {
+		missed_s = window_s - report_number(row, "measured_s");
+		if (missed_s < PARTLY_S || missed_s < window_s / 100 || n++ >= HOSTS_SHOWN)
+			continue;
+		len += (size_t)snprintf(text + len, sizeof(text) - len,
+					"%s%.0f of %.0f s (host %.200s)", n > 1 ? ", " : "",
+					report_number(row, "measured_s"), window_s,
+					report_text(row, "host"));
+	}
+	if (n > HOSTS_SHOWN)
+		snprintf(text + len, sizeof(text) - len, ", and %zu more host%s in part",
+			 n - HOSTS_SHOWN, plural(n - HOSTS_SHOWN));
+	if (n)
+		json_object_set_new(report, "partly_measured", json_string(text));
+}
+
 static int add_listeners(struct request_window *w, json_t *report, const json_t *coverage,
 			 struct why *why)
 {
@@ -111,6 +142,7 @@ static int fill(struct request_window *w, json_t *report, struct why *why)
 	int err = window_coverage(&w->window, "request", "requests", report, &coverage, &measured_s,
 				  why);
 
+	add_partly_measured(w, report, coverage);
 	if (!err)
 		err = add_totals(w, report, why);
 	if (!err)

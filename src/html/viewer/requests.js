@@ -86,7 +86,8 @@ function listenersTable(rows) {
 function notMeasured(report) {
   const lines = (report.not_measured || []).map((reason) =>
     note(`not measured in ${count(reason.requests)} of ${count(report.requests)} request${plural(report.requests)}: ${reason.reason}: ${reason.words}`));
-  return lines.concat((report.notes || []).map(note));
+  const partly = report.partly_measured ? [note(`measured for ${report.partly_measured}: all figures are of that time`)] : [];
+  return partly.concat(lines, (report.notes || []).map(note));
 }
 
 // Cause and fix of the slowest request of each endpoint that the report explains.
