@@ -121,11 +121,20 @@ static uint64_t largest_round(const struct scale *scale, uint64_t max)
 	return value < unit ? value : value / unit * unit;
 }
 
+/* A number without a unit may have been meant in another. */
+static const char *plain_number_hint(const struct option *o, const char *s, char *buf, size_t size)
+{
+	if (o->type != OPTION_SECONDS || s[strspn(s, "0123456789")] || strtoull(s, NULL, 10) == 0)
+		return "";
+	snprintf(buf, size, "; without a unit it is seconds, %.20sd is days", s);
+	return buf;
+}
+
 /* Reports the limits in the user's unit. */
 static int refuse_range(const struct option *o, const char *s, uint64_t max, struct why *why)
 {
 	const struct scale scale = scale_of(o);
-	char low[32], high[32];
+	char low[32], high[32], hint[96];
 	double value;
 
 	if (!scale.units)
@@ -133,9 +142,9 @@ static int refuse_range(const struct option *o, const char *s, uint64_t max, str
 				s, (unsigned long long)o->min, (unsigned long long)max);
 	show_scaled(scale.units, o->min * scale.base, low, sizeof(low));
 	if (max < UINT64_MAX / scale.base)
-		return why_fail(why, EINVAL, "%s: %.64s is out of range, use %s to %s", o->key, s,
-				low,
-				show_scaled(scale.units, max * scale.base, high, sizeof(high)));
+		return why_fail(why, EINVAL, "%s: %.64s is out of range, use %s to %s%s", o->key, s,
+				low, show_scaled(scale.units, max * scale.base, high, sizeof(high)),
+				plain_number_hint(o, s, hint, sizeof(hint)));
 	max = UINT64_MAX / scale.base;
 	if (parse_scaled(&scale, s, &value) && value > (double)o->min)
 		return why_fail(

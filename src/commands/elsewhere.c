@@ -60,6 +60,25 @@ const char *elsewhere_command(const char *word)
 		{ "profile", "`underspan offcpu -p PID`" },
 		{ "flamegraph", "`underspan offcpu -p PID -o FILE.html`" },
 		{ "metrics", "`underspan run --metrics.listen=127.0.0.1:9464`" },
+		{ "dump", "`underspan top --once -p PID`, or `underspan offcpu -p PID`" },
+		{ "service", "the service is systemd's, `systemctl start underspan`" },
+		{ "systemd", "the service is systemd's, `systemctl start underspan`" },
+		{ "collector", "`underspan store --path=DIR --otlp` takes spans without one" },
+		{ "otlp", "`underspan store --path=DIR --otlp` takes spans" },
+		{ "otel", "`underspan store --path=DIR --otlp` takes spans, `underspan doctor "
+			  "--spans` checks them" },
+		{ "opentelemetry", "`underspan store --path=DIR --otlp` takes spans, `underspan "
+				   "doctor --spans` checks them" },
+		{ "login", "clickhouse_user and clickhouse_password_file of the configuration: "
+			   "`underspan help config`" },
+		{ "password", "clickhouse_password_file or $UNDERSPAN_CLICKHOUSE_PASSWORD: "
+			      "`underspan help config`" },
+		{ "clickhouse", "--clickhouse=URL of the commands, `underspan store --path=DIR` "
+				"for an embedded one" },
+		{ "trackers", "`underspan run --trackers=A,B`: `underspan help run` lists them" },
+		{ "options", "`underspan help COMMAND`, as in `underspan help run`" },
+		{ "environment", "`underspan help config`" },
+		{ "env", "`underspan help config`" },
 		{ "test", "`underspan run --check` checks the configuration, `underspan doctor` "
 			  "the host" },
 	};
@@ -71,11 +90,12 @@ const char *elsewhere_command(const char *word)
 	return NULL;
 }
 
-#define QUERY	    "the query is an argument, as in `underspan sql 'SELECT 1'`"
-#define QUERY_FILE  "`underspan sql - < FILE` reads the query from a file"
-#define ONE_REQUEST "one request's time is `underspan explain --html ID > FILE.html`"
-#define ID_ARGUMENT "the id is an argument, as in `underspan explain TRACE_ID`"
-#define REQUEST_IDS "`underspan requests -p PID` lists requests with their ids"
+#define QUERY	      "the query is an argument, as in `underspan sql 'SELECT 1'`"
+#define QUERY_FILE    "`underspan sql - < FILE` reads the query from a file"
+#define ONE_REQUEST   "one request's time is `underspan explain --html ID > FILE.html`"
+#define ID_ARGUMENT   "the id is an argument, as in `underspan explain TRACE_ID`"
+#define CHOSEN_BY_PID "`--pid=PID` chooses processes; every row has its service, pod and container"
+#define REQUEST_IDS   "`underspan requests -p PID` lists requests with their ids"
 
 static const struct words {
 	const char *command; /* NULL: every command */
@@ -86,6 +106,7 @@ static const struct words {
 	{ "explain", "-p", REQUEST_IDS },
 	{ "explain", "--pid", REQUEST_IDS },
 	{ "explain", "--since", "`underspan requests --since=10m` lists requests with their ids" },
+	{ "explain", "--last", "`underspan requests --since=10m` lists requests with their ids" },
 	{ "explain", "--slowest", "`underspan requests` lists the slowest with their ids" },
 	{ "explain", "--service",
 	  "`underspan requests --service=NAME` lists requests with their ids" },
@@ -111,10 +132,26 @@ static const struct words {
 	  "`--stdout` prints rows as JSON lines, as in `underspan run --stdout "
 	  "> FILE`" },
 	{ "run", "--otlp", "`underspan store --path=DIR --otlp` takes spans" },
-	{ "run", "--service", "`--pid=PID` chooses processes; every row has its service" },
-	{ "run", "--unit", "`--pid=PID` chooses processes; every row has its service" },
+	{ "run", "--service", CHOSEN_BY_PID },
+	{ "run", "--unit", CHOSEN_BY_PID },
+	{ "run", "--container", CHOSEN_BY_PID },
+	{ "run", "--namespace", CHOSEN_BY_PID },
+	{ "run", "--pod", CHOSEN_BY_PID },
+	{ "run", "--cgroup", CHOSEN_BY_PID },
+	{ "run", "--name", CHOSEN_BY_PID },
+	{ "run", "--endpoint", "`--clickhouse=URL` takes rows, `underspan store --otlp` spans" },
+	{ "run", "--otel-endpoint",
+	  "`--clickhouse=URL` takes rows, `underspan store --otlp` spans" },
+	{ "run", "--otlp-endpoint",
+	  "`--clickhouse=URL` takes rows, `underspan store --otlp` spans" },
+	{ "run", "--prometheus", "`--metrics.listen=127.0.0.1:9464`" },
+	{ "run", "--metrics", "`--metrics.listen=127.0.0.1:9464`" },
+	{ "run", "--listen", "`--metrics.listen=127.0.0.1:9464`" },
+	{ "run", "--interval", "rows are sent as they come, after `--flush_interval` at most" },
+	{ "run", "--apply", "`underspan schema --apply` makes the tables" },
 	{ "run", "--path", "`--store=DIR` keeps the rows in an embedded ClickHouse" },
 	{ "store", "--store", "its directory is `--path=DIR`" },
+	{ "store", "--grpc", "it takes OTLP over HTTP: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" },
 	{ "store", "--check", "`underspan run --check` checks the configuration" },
 	{ "requests", "-n", "`--top=N` is the number of lines" },
 	{ "requests", "--limit", "`--top=N` is the number of lines" },
@@ -125,6 +162,13 @@ static const struct words {
 	{ "requests", "--trace_id", "`underspan explain TRACE_ID`" },
 	{ "requests", "-o", "`underspan requests --html > FILE.html`" },
 	{ "requests", "--output", "`underspan requests --html > FILE.html`" },
+	{ "requests", "--format", "`--json`, or `--html`" },
+	{ "requests", "--csv", "`--json`, or `--html`" },
+	{ "requests", "--from", "`--since=1h`" },
+	{ "requests", "--start", "`--since=1h`" },
+	{ "requests", "--last", "`--since=1h`" },
+	{ "requests", "--to", "`--until=30m`" },
+	{ "requests", "--end", "`--until=30m`" },
 	{ "requests", "--status",
 	  "`--json` has the status, or ask ebpf_request by `underspan sql`" },
 	{ "requests", "--slower-than", "the slowest come first, `--top=N` is the number of lines" },
@@ -168,6 +212,7 @@ static const struct words {
 	  "ebpf_request'`" },
 	{ "schema", "--drop", "underspan drops no table: `underspan sql 'DROP TABLE ...'`" },
 	{ "schema", "--dry-run", "`--check` prints the differences and changes nothing" },
+	{ NULL, "--format", "`--json`" },
 	{ NULL, "--debug", "`--log_level=debug`" },
 	{ "run", "--verbose", "`--log_level=debug`" },
 	{ "store", "--verbose", "`--log_level=debug`" },

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/util.h"
 
 const struct ledger_part request_parts[REQUEST_PARTS] = {
 	{ "accept_queue", "accept queue: connected, not accepted", "accept queue", .hidden = true,
@@ -36,11 +37,40 @@ const struct ledger_part request_parts[REQUEST_PARTS] = {
 	{ "client_slow", "client: did not take the answer", "slow client" },
 };
 
+/* Names of trackers, tables and other reports, with the parts that they are here. */
+static const char *part_of(const char *name)
+{
+	static const char *const others[][2] = {
+		{ "gil_wait", "gil" },	       { "handoff", "queue" },
+		{ "hand_off", "queue" },       { "gc", "gc_own, or gc_sibling" },
+		{ "gc_pause", "gc_own" },      { "tcp_accept", "accept_queue" },
+		{ "accept", "accept_queue" },  { "loop", "loop_busy" },
+		{ "loop_stall", "loop_busy" }, { "cpu_throttle", "throttled" },
+		{ "throttle", "throttled" },   { "on_cpu", "cpu" },
+		{ "network", "net" },	       { "db", "net" },
+		{ "database", "net" },	       { "io", "disk, or net" },
+		{ "run_queue", "runq" },       { "off_cpu", "sleep, lock, net or disk" },
+		{ "path", "endpoint" },	       { "url", "endpoint" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		if (!strcmp(others[i][0], name))
+			return others[i][1];
+	}
+	return NULL;
+}
+
 int request_part_find(const char *name, struct why *why)
 {
 	struct nearest nearest;
 	char hint[128];
 
+	if (strchr(name, ','))
+		return why_fail(why, EINVAL, "by: one part at a time, as in --by=%.*s",
+				(int)strcspn(name, ","), name);
+	if (part_of(name))
+		return why_fail(why, EINVAL, "by: '%s' is no part of a request: use --by=%s", name,
+				part_of(name));
 	nearest_begin(&nearest, name, strlen(name));
 	for (int i = 0; i < REQUEST_PARTS; i++) {
 		if (!strcmp(request_parts[i].name, name))
