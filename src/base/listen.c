@@ -75,6 +75,17 @@ int listen_open(const char *key, const char *where, bool anywhere, int *ret_fd, 
 					"%s is in use by another program; choose another port with "
 					"--%s, or port 0 for a free one",
 					where, key);
+		else if (err == EADDRNOTAVAIL)
+			err = -why_fail(why, err,
+					"cannot listen on %s: no interface of this host has that "
+					"address, `ip address` lists them",
+					where);
+		else if (err == EACCES)
+			err = -why_fail(
+				why, err,
+				"cannot listen on %s: %s: a port below 1024 is root's, choose "
+				"another with --%s",
+				where, strerror(err), key);
 		else
 			err = -why_fail(why, err, "cannot listen on %s: %s", where, strerror(err));
 	} else {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "clickhouse/exceptions.h"
+#include "clickhouse/kept_places.h"
 #include "clickhouse/ddl.h"
 #include "clickhouse/sql_files.h"
 #include "clickhouse/upgrade.h"
@@ -294,6 +295,7 @@ static int apply_all(struct application *a, struct why *why)
 	if (err)
 		return err;
 	print_rest(a);
+	kept_places_tell(&a->live);
 	if (!a->applied)
 		log_info("schema: nothing to do: version %d", SCHEMA_VERSION);
 	else
@@ -365,6 +367,7 @@ int clickhouse_schema_check(const struct clickhouse_endpoint *endpoint,
 		err = make_plan(&a, why);
 	if (!err) {
 		print_window(&a);
+		kept_places_tell(&a.live);
 		*ret_same = !a.plan.n_differences;
 		if (*ret_same && a.live.version <= SCHEMA_VERSION)
 			log_info("schema: no difference: version %d", SCHEMA_VERSION);

@@ -275,6 +275,16 @@ static int run_engine(struct store_resources *p, const sigset_t *signals, struct
 	return err;
 }
 
+/* Before anything is made: a typing error leaves no directory. */
+static int check_addresses(struct why *why)
+{
+	int err = config.listen ? listen_check("listen", config.listen, config.listen_anywhere, why)
+				: 0;
+
+	return err || !config.otlp ? err
+				   : listen_check("otlp", config.otlp, config.otlp_anywhere, why);
+}
+
 static int run(const sigset_t *signals, struct why *why)
 {
 	struct store_resources p = { .directory.fd = -1,
@@ -284,8 +294,10 @@ static int run(const sigset_t *signals, struct why *why)
 				     .listen = -1,
 				     .socket = -1,
 				     .otlp = -1 };
-	int err = stack_limit_check(why);
+	int err = check_addresses(why);
 
+	if (!err)
+		err = stack_limit_check(why);
 	if (!err)
 		err = open_resources(&p, why);
 

@@ -173,6 +173,10 @@ def test_each_span_joins_or_has_its_reason(store):
     half = store.ask("SELECT arrayStringConcat(not_measured) FROM request_time(from = now() - INTERVAL 10 MINUTE, to = now()) "
                      "WHERE service = 'half' AND isNull(gc_ms)")
     assert "no rows of pid 10 on host web-1.example.com; there are some under host.name" in half and "no agent runs" not in half, half
+    for service, (of_it, _, _) in SPANS.items():
+        assert checks(store, f"--service={service}") == [c for c in found if c[0] == service]
+    (name, ok, detail), = checks(store, "--service=join")
+    assert (name, ok) == ("join", False) and detail.startswith("no server span of that service in that time; there are ") and "joins" in detail, detail
     assert "yesterday" in {name for name, _, _ in checks(store, "--since=3h")}
     text = ask(store).stdout
     assert text.startswith("NO: ") and "ok   joins          6 of 6 server spans join" in text, text

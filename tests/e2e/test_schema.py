@@ -203,6 +203,32 @@ def test_placeholders_are_executed(tmp_path):
         assert done.returncode == 0, done.stdout
 
 
+def test_choices_that_existing_tables_do_not_follow(tmp_path):
+    """Told by --apply and --check, with the way to change one, and nothing where they follow or nothing was chosen."""
+    with Store(tmp_path / "db") as s:
+        env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": s.password}
+
+        def said(*choices):
+            done = underspan("schema", f"--clickhouse={s.url}", *choices, env=env)
+            assert done.returncode == 0, done
+            return [line for line in done.stderr.splitlines() if "new tables" in line]
+
+        assert said("--apply", "--keep=36h") == said("--apply", "--keep=36h", "--engine=MergeTree") == said("--check") == []
+        s.ask("DROP TABLE ebpf_ena")
+        (line,) = said("--apply", "--keep=3d")
+        n = int(s.ask("SELECT count() FROM system.tables WHERE startsWith(name, 'ebpf_') AND engine_full LIKE '%129600%'"))
+        assert f"--keep is for new tables: {n} that exist keep their TTL" in line
+        assert "toIntervalDay(3)" in s.ask("SELECT engine_full FROM system.tables WHERE name = 'ebpf_ena'")
+        s.ask(line.split("to change one: ")[1])
+        assert f"{n - 1} that exist keep their TTL" in said("--check", "--keep=3d")[0]
+        (line,) = said("--check", "--storage_policy=default")
+        assert f"{n + 1} that exist keep their own; to change one: ALTER TABLE ebpf_agent MODIFY SETTING storage_policy = 'default'" in line
+        s.ask(line.split("to change one: ")[1])
+        assert f"{n} that exist" in said("--check", "--storage_policy=default")[0]
+        (line,) = said("--apply", "--engine=ReplicatedMergeTree")
+        assert f"{n + 1} that exist keep their engine; another engine needs other tables" in line
+
+
 @pytest.mark.parametrize("option, words", [
     ("--keep=5400", "INTERVAL 5400 SECOND"), ("--keep=1w", "INTERVAL 7 DAY"), ("--keep=30d", "INTERVAL 30 DAY")])
 def test_keep(option, words):

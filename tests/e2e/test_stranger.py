@@ -115,6 +115,7 @@ TYPED = [
     ("schema --table=ebpf_request", USAGE, "SHOW CREATE TABLE"),
     ("sql --limit=5 SELECT", USAGE, "a part of the query"),
     ("gil -p 1 --html=/tmp/x.html", USAGE, "neither true nor false; for a file: --html > FILE"),
+    ("doctor --service=shop", USAGE, "service: of spans, so --spans as well"),
     ("dump --pid 1", USAGE, "top --once -p PID"),
     ("service start", USAGE, "systemctl start underspan"),
     ("collector", USAGE, "store --path=DIR --otlp"),
@@ -247,6 +248,15 @@ def test_help_in_other_words(typed):
 
 
 ON_TMPFS = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o "$0" tmpfs /mnt && exec "$@"']
+
+
+@plain_build(NO_ENGINE)
+def test_a_refused_address_leaves_no_directory(tmp_path):
+    for wrong in "--listen=0.0.0.0:8123", "--listen=8123", "--otlp=4318", "--otlp=0.0.0.0:4318":
+        assert run_underspan("store", f"--path={tmp_path}/db", wrong).returncode == USAGE
+    assert not list(tmp_path.iterdir())
+    check_sentence(run_underspan("store", f"--path={tmp_path}/db", "--listen=203.0.113.7:8123", "--listen_anywhere"), FAILED,
+                   "cannot listen on 203.0.113.7:8123: no interface of this host has that address, `ip address` lists them")
 
 
 def test_disks_that_take_nothing():

@@ -16,6 +16,7 @@
 
 static bool wanted;
 static uint64_t since_ns;
+static char *wanted_service; /* NULL: all */
 
 static const struct option options[] = {
 	{ .key = "spans",
@@ -32,6 +33,13 @@ static const struct option options[] = {
 	  .otherwise = "1h",
 	  .min = 1,
 	  .max = 30 * 86400 },
+	{ .key = "service",
+	  .flag_only = true,
+	  .type = OPTION_STRING,
+	  .target = &wanted_service,
+	  .arg = "NAME",
+	  .help = "for --spans: only of this service, as the spans name it",
+	  .otherwise = "all" },
 };
 const struct option_table doctor_spans_options = { options, ARRAY_SIZE(options) };
 
@@ -42,8 +50,10 @@ bool doctor_spans_wanted(void)
 
 int doctor_spans_check_options(struct why *why)
 {
-	return since_ns && !wanted ? why_fail(why, EINVAL, "since: of spans, so --spans as well")
-				   : 0;
+	if ((since_ns || wanted_service) && !wanted)
+		return why_fail(why, EINVAL, "%s: of spans, so --spans as well",
+				since_ns ? "since" : "service");
+	return 0;
 }
 
 static const char *query(const char *path)
@@ -184,6 +194,38 @@ static void report_none(const json_t *others, const char *table)
 	doctor_say(false, "spans", line);
 }
 
+/* Which there are instead. */
+static void report_no_service(const json_t *rows)
+{
+	char line[700] = "", names[400] = "";
+	const char *last = NULL;
+	const json_t *row;
+	size_t i, len = 0;
+
+	json_array_foreach (rows, i, row) { /* sorted by service */
+		const char *service = text(row, "service");
+
+		if (!*service || (last && !strcmp(last, service)) || len + 70 > sizeof(names))
+			continue;
+		len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%.64s",
+					len ? ", " : "", service);
+		last = service;
+	}
+	snprintf(line, sizeof(line), "no server span of that service in that time; there are %s",
+		 len ? names : "none with a service.name");
+	doctor_say(false, wanted_service, line);
+}
+
+static void say_window(void)
+{
+	double s = (double)since_ns / NSEC_PER_SEC;
+
+	if (s < 120)
+		doctor_section("spans of the last %.0f s", s);
+	else
+		doctor_section("spans of the last %.4g minutes", s / 60);
+}
+
 void doctor_spans_check(void)
 {
 	char table[256];
@@ -191,10 +233,11 @@ void doctor_spans_check(void)
 	json_t *rows = NULL, *others = NULL;
 	const char *service = NULL;
 	const json_t *row;
+	bool found = false;
 	size_t i;
 
 	since_ns = since_ns ?: 3600 * NSEC_PER_SEC;
-	doctor_section("spans of the last %.4g minutes", (double)since_ns / (60 * NSEC_PER_SEC));
+	say_window();
 	if (ask(&rows, &others, table, &why))
 		doctor_say(false, "spans", why.text);
 	else if (!json_array_size(rows))
@@ -203,8 +246,12 @@ void doctor_spans_check(void)
 		if (service && !strcmp(text(row, "service"), service))
 			continue;
 		service = text(row, "service");
-		report_service(rows, service);
+		found |= !wanted_service || !strcmp(wanted_service, service);
+		if (!wanted_service || !strcmp(wanted_service, service))
+			report_service(rows, service);
 	}
+	if (json_array_size(rows) && !found)
+		report_no_service(rows);
 	json_decref(rows);
 	json_decref(others);
 }

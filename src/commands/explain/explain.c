@@ -222,8 +222,12 @@ static int explain(struct clickhouse_client *client, struct clickhouse_client *s
 	else if (!err)
 		print_text(&a);
 	if (!err && !json_array_size(a.requests) && (nothing = explain_why_nothing(a.spans)))
-		err = why_fail(why, ENODATA, "trace %s: nothing was measured: %s",
-			       a.wanted.trace_id, nothing);
+		err = why_fail(why, ENODATA, "trace %s: nothing was measured: %s%s",
+			       a.wanted.trace_id, nothing,
+			       strstr(nothing, "does not say which thread")
+				       ? ", which the wheel underspan-otel in the service sets: "
+					 "`underspan doctor --spans` counts such spans"
+				       : "");
 	json_decref(a.requests);
 	json_decref(a.spans);
 	return err;
