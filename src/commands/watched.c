@@ -76,7 +76,7 @@ static bool is_there(struct watched *w)
 
 	w->start_time = proc_start_time(w->host_pid);
 	if (!w->start_time || proc_read(w->host_pid, "status", text, sizeof(text)) < 0) {
-		why_fail(&w->reason, 0, "there is no process %u on this host", w->host_pid);
+		proc_say_missing(w->host_pid, &w->reason);
 		return false;
 	}
 	leader = status_of(text, "\nTgid:", w->host_pid);

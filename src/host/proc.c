@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -425,6 +426,18 @@ uint64_t proc_start_time(uint32_t pid)
 	char stat[1024];
 
 	return proc_read(pid, "stat", stat, sizeof(stat)) > 0 ? proc_parse_start_time(stat) : 0;
+}
+
+int proc_say_missing(uint32_t pid, struct why *why)
+{
+	/* a signal's rights do not depend on the mount of /proc */
+	if (pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM) &&
+	    !proc_start_time(pid))
+		return why_fail(why, ESRCH,
+				"process %u is there, but /proc does not show it to this user "
+				"(hidepid): run as root (sudo)",
+				pid);
+	return why_fail(why, ESRCH, "there is no process %u on this host", pid);
 }
 
 uint64_t proc_owner(uint32_t pid)

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/util.h"
+
 /* Reads /proc/PID/NAME into buf, NUL-terminated, truncated at size. Returns the length
  * or -errno. */
 ssize_t proc_read(uint32_t pid, const char *name, char *buf, size_t size);
@@ -75,6 +77,9 @@ int proc_find_mapping(uint32_t pid, uint64_t address, struct proc_mapping *ret, 
 /* Field 22 of /proc/PID/stat, clock ticks since boot: distinguishes processes with a reused pid. 0:
  * gone. */
 uint64_t proc_start_time(uint32_t pid);
+
+/* -ESRCH with why: the process is not there, or /proc does not show it to this user (hidepid). */
+int proc_say_missing(uint32_t pid, struct why *why);
 uint64_t proc_parse_start_time(const char *stat);
 
 /*

@@ -55,8 +55,7 @@ int chosen_start(const struct pid_list *chosen, struct why *why)
 			return why_fail(why, -err, "--pid: cannot track process %u: %s",
 					chosen->items[i], strerror(-err));
 		if (!proc_start_time(chosen->items[i]))
-			return why_fail(why, ESRCH, "--pid: there is no process %u on this host",
-					chosen->items[i]);
+			return proc_say_missing(chosen->items[i], why);
 	}
 	add_descendants();
 	return 0;

@@ -465,6 +465,8 @@ def test_what_was_not_measured(ask):
     assert "knew no Python with pid 72" in reasons(ask.one(trace_id(5), code=1))
     ask.span(trace_id(4), "s4", tid="")
     assert "native thread.id" in reasons(ask.one(trace_id(4), code=1))
+    done = ask.command("explain", trace_id(4))
+    assert "native thread.id, which the wheel underspan-otel in the service sets: `underspan doctor --spans`" in done.stderr, done.stderr
     ask.agent(620, 20)  # begins within the span
     ask.known()
     ask.span(trace_id(6), "s6", at=600)

@@ -152,6 +152,18 @@ def test_a_limit_on_the_stack_is_named(tmp_path):
     assert asked.stdout == "n\n1\n", asked
 
 
+def test_a_hidden_process_is_not_called_missing():
+    """As hidepid hides a process from a user: its directory in /proc is empty, and signals know it."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        hidden = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none /proc/{process.pid} && exec "$@"', "sh"]
+        try:
+            for command in ["gil", "-p"], ["offcpu", "-p"], ["doctor", "-p"], ["run", "--stdout", "--duration=1", "--pid"]:
+                result = run_underspan(*command, str(process.pid), prefix=hidden, timeout=60)
+                check_sentence(result, FAILED, rf"process {process.pid} is there, but /proc does not show it to this user \(hidepid\): run as root")
+        finally:
+            process.kill()
+
+
 def test_no_proc_is_told_before_pids_are_looked_for():
     doctor = run_underspan("doctor", "-p", "1", prefix=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"])
     assert doctor.returncode == FAILED and "NO   kernel         /proc belongs to a different PID namespace" in doctor.stdout, doctor

@@ -163,8 +163,7 @@ static int check_any_exists(struct why *why)
 		if (proc_start_time(pids.items[i]))
 			return 0;
 	}
-	return pids.n ? why_fail(why, ESRCH, "there is no process %u on this host", pids.items[0])
-		      : 0;
+	return pids.n ? proc_say_missing(pids.items[0], why) : 0;
 }
 
 int command_doctor(int argc, char **argv)
