@@ -63,6 +63,28 @@ static void try_variable(const struct option *o, void *context)
 	nearest_try(&v->nearest, v->names[v->n_names++]);
 }
 
+/* Names that are not near enough; NULL: none. */
+static const char *meant(const char *name)
+{
+	static const char *const names[][2] = {
+		{ "PASSWORD", "; did you mean UNDERSPAN_CLICKHOUSE_PASSWORD?" },
+		{ "USER", "; did you mean UNDERSPAN_CLICKHOUSE_USER?" },
+		{ "DATABASE", "; did you mean UNDERSPAN_CLICKHOUSE_DATABASE?" },
+		{ "URL", "; did you mean UNDERSPAN_CLICKHOUSE?" },
+		{ "CLICKHOUSE_URL", "; did you mean UNDERSPAN_CLICKHOUSE?" },
+		{ "DEBUG", ": UNDERSPAN_LOG_LEVEL=debug" },
+		{ "VERBOSE", ": UNDERSPAN_LOG_LEVEL=debug" },
+		{ "CONFIG", ": `-c FILE` names the file" },
+		{ "CONFIG_FILE", ": `-c FILE` names the file" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (!strcmp(names[i][0], name))
+			return names[i][1];
+	}
+	return NULL;
+}
+
 void config_check_environment(const struct option_table *all)
 {
 	static const char prefix[] = "UNDERSPAN_";
@@ -82,8 +104,10 @@ void config_check_environment(const struct option_table *all)
 		config_for_each(all, try_variable, &v);
 		if (!v.known)
 			log_warn("the environment variable %s%s is no option%s", prefix, name,
-				 nearest_hint(&v.nearest, prefix,
-					      ": see `underspan help config` for the names", hint,
-					      sizeof(hint)));
+				 meant(name)
+					 ?: nearest_hint(
+						    &v.nearest, prefix,
+						    ": see `underspan help config` for the names",
+						    hint, sizeof(hint)));
 	}
 }

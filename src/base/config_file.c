@@ -124,6 +124,27 @@ static int read_object(struct parse *p, const json_t *whole, const char *prefix,
 
 static const char BYTE_ORDER_MARK[] = "\xef\xbb\xbf";
 
+/* What most errors come from. */
+static const char *json_hint(const json_error_t *error)
+{
+	switch (json_error_code(error)) {
+	case json_error_end_of_input_expected:
+		return "; the file is one object, from { to }";
+	case json_error_duplicate_key:
+		return "; several values of one key are one text, with commas";
+	default:
+		break;
+	}
+	if (strstr(error->text, "near '/'") || strstr(error->text, "near '#'"))
+		return "; JSON has no comments";
+	if (strstr(error->text, "near '}'") || strstr(error->text, "near ']'"))
+		return "; is there a comma before it, after the last value?";
+	if (strstr(error->text, "'[' or '{' expected"))
+		return "; the file is one JSON object, as in { \"clickhouse\": "
+		       "\"http://127.0.0.1:8123\" }";
+	return "";
+}
+
 static int read_stream(struct parse *p, const char *path, FILE *f)
 {
 	AUTO_FREE char *text = malloc(CONFIG_FILE_MAX_BYTES + 1);
@@ -150,8 +171,8 @@ static int read_stream(struct parse *p, const char *path, FILE *f)
 				path);
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
 	if (!root)
-		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s", path, error.line,
-				error.text);
+		return why_fail(why, EINVAL, "%s:%d: not valid JSON: %s%s", path, error.line,
+				error.text, json_hint(&error));
 	p->why = &inner;
 	p->where = path;
 	if (json_is_object(root))

@@ -324,6 +324,22 @@ def test_a_pipe_as_configuration(tmp_path):
     assert piped.returncode == 0 and "batch_rows = 77" in piped.stdout, piped
 
 
+@pytest.mark.parametrize("text, words", [
+    ("clickhouse: http://a:8123\n", "one JSON object, as in {"), ("", "one JSON object, as in {"), ('{"log_level": "info",}', "a comma before it, after the last value"),
+    ('{ // where\n "log_level": "info" }', "JSON has no comments"), ('{ # where\n "log_level": "info" }', "JSON has no comments"),
+    ('{"clickhouse": "http://a:1", "clickhouse": "http://b:1"}', "one text, with commas"), ('{"log_level": "info"} {}', "the file is one object")])
+def test_a_file_that_is_no_json(text, words, tmp_path):
+    (tmp_path / "x.json").write_text(text)
+    check_sentence(run_underspan("run", "--check", "-c", str(tmp_path / "x.json")), USAGE, r"x\.json:1: not valid JSON: |x\.json:2: not valid JSON: ", words)
+
+
+@pytest.mark.parametrize("name, words", [("PASSWORD", "did you mean UNDERSPAN_CLICKHOUSE_PASSWORD"), ("CLICKHOUSE_URL", "did you mean UNDERSPAN_CLICKHOUSE\\?"),
+                                         ("DEBUG", "UNDERSPAN_LOG_LEVEL=debug"), ("CONFIG", "`-c FILE` names the file")])
+def test_a_variable_of_another_name(name, words):
+    result = run_underspan("run", "--check", "--stdout", prefix=["env", f"UNDERSPAN_{name}=1"])
+    assert result.returncode == 0 and re.search(f"UNDERSPAN_{name} is no option.*{words}", result.stderr), result
+
+
 def test_doctor_without_root():
     result = run_underspan("doctor", prefix=NOBODY, timeout=60)
     assert (result.returncode, result.stderr) == (FAILED, "") and "CAP_BPF (to load BPF programs): run as root" in result.stdout, result
