@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the files of `make dist` in clean roots of Debian's releases: `tests/dist/run.sh [bookworm trixie sid bullseye rpm image quick
-# systemd again | arm64]`. In each the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C
+# systemd again | arm64 | first]`. In each the .deb is installed, run, upgraded, removed and purged, then the tarball; on bullseye, with a too old C
 # library, apt must refuse. image: the container image, run by runc as the kubelet runs the DaemonSet. quick: the README's commands to a first answer. systemd: the unit in a booted machine. Finally
 # everything is built again in a different directory: the bytes must be equal. arm64: the package for arm64, in a root under qemu-user and on
-# a booted kernel. Nothing is installed on this host; the roots
+# a booted kernel. first: the first version and this one in turns over one spool (needs the history; not in the list without arguments). Nothing is installed on this host; the roots
 # are below build/dist-roots. Not proven here: Amazon Linux, Ubuntu, Alpine.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -315,7 +315,20 @@ check_again() {
     say "a second build in another directory has the same bytes"
 }
 
+# The first version, e17fb16, of the history; the engine is this tree's.
+check_first() {
+    local first=$roots/first
+    rm -rf "$first"
+    mkdir -p "$first"
+    deploy/libchdb.sh
+    git archive e17fb16 | tar -C "$first" -xf - || fail "the history lacks the first version"
+    make -C "$first" -j2 >"$first.log" 2>&1 || fail "build: $(tail -n 3 "$first.log")"
+    tests/dist/first_version.py "$first/build/underspan" build/underspan "$first/turns" >"$first.said" || fail "rows: see $first/turns/log"
+    say "$(cat "$first.said")"
+    rm -rf "$first" "$first.log" "$first.said"
+}
+
 [ $# -gt 0 ] || set -- bookworm trixie sid bullseye rpm image quick systemd again
 for suite in "$@"; do
-    case $suite in rpm|image|arm64|quick|systemd|again) "check_$suite" ;; *) check_root ;; esac
+    case $suite in rpm|image|arm64|quick|systemd|again|first) "check_$suite" ;; *) check_root ;; esac
 done
