@@ -36,7 +36,8 @@ struct known_thread {
 	uint64_t started_ns; /* earlier events belong to another thread; 0: start not seen */
 	uint64_t look_again_ns, keep_ns;
 	bool being_read;
-	char *name; /* NULL: unknown */
+	bool is_absent; /* at the last look, module threading had no such thread */
+	char *name;	/* NULL: unknown */
 	UT_hash_handle hh;
 };
 
@@ -51,6 +52,7 @@ struct name_reading {
 	struct process_memory memory;
 	struct thread_id thread;
 	int err;
+	bool was_asked; /* module threading: its list of threads was found */
 	size_t bytes_read;
 	char name[PYTHON_THREAD_NAME_MAX];
 };
@@ -123,7 +125,8 @@ static void read_in_process(void *argument, struct read_extra *extra)
 
 	(void)extra;
 	n->err = -ENOENT;
-	if (process_memory_find_threads(m, clock_monotonic_ns()))
+	n->was_asked = process_memory_find_threads(m, clock_monotonic_ns());
+	if (n->was_asked)
 		n->err = python_thread_name(&r, &m->learned.threads, n->thread.ident, n->thread.tid,
 					    n->thread.tid == n->thread.pid, n->name);
 	n->bytes_read = r.bytes_read;
@@ -173,8 +176,11 @@ static void name_is_read(struct process_job *job)
 	token_bucket_charge(&names_bucket, n->bytes_read);
 	if (known && known->started_ns != j->started_ns)
 		known = NULL; /* replaced by another thread */
-	if (known)
+	if (known) {
 		take_name(known, is_read ? n->name : NULL, now_ns);
+		if (job->job.ran && !job->err && n->was_asked && (!n->err || n->err == -ENOENT))
+			known->is_absent = n->err; /* other errors say nothing */
+	}
 	if (j->pending)
 		started_is_read(j->pending, known, now_ns);
 }
@@ -222,6 +228,15 @@ const char *names_find(struct row_context *context, const struct thread_id *thre
 
 	context->unnamed |= process && !name;
 	return name ? name : "";
+}
+
+bool names_is_unknown(struct row_context *context, uint32_t host_pid, uint32_t host_tid,
+		      uint64_t event_ns)
+{
+	struct process *process = row_process(context, host_pid, event_ns);
+	struct known_thread *known = process ? find_thread(process, host_tid) : NULL;
+
+	return known && event_ns >= known->started_ns && known->is_absent && !known->name;
 }
 
 /* ---- started threads ---- */

@@ -8,6 +8,7 @@
 #ifndef UNDERSPAN_ROWS_NAMES_H
 #define UNDERSPAN_ROWS_NAMES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct process_event;
@@ -24,6 +25,13 @@ const char *names_find(struct row_context *context, const struct thread_id *thre
 		       uint64_t event_ns);
 
 /* A PROCESS_THREAD event. */
+/*
+ * Whether module threading was asked and did not know the thread: a library's, or one of module
+ * _thread. `event_ns`: as above.
+ */
+bool names_is_unknown(struct row_context *context, uint32_t host_pid, uint32_t host_tid,
+		      uint64_t event_ns);
+
 void names_thread_started(const struct process_event *event);
 
 void names_tick(uint64_t now_ns);

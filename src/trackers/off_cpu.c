@@ -167,7 +167,8 @@ static void off_cpu_complete(void *row_of, struct row_context *context)
 	struct off_cpu_row *row = row_of;
 
 	off_cpu_fill_names(context, &row->event, &row->names);
-	off_cpu_judge_idle(&row->event.off, &row->names);
+	off_cpu_judge_idle(context, &row->event.header, row->event.header.end_ns, &row->event.off,
+			   &row->names);
 }
 
 static void fill_profile_row(void *row_of, struct row_context *context)
@@ -184,7 +185,7 @@ static void fill_profile_row(void *row_of, struct row_context *context)
 	unnamed = context->unnamed;
 	off_cpu_fill_names(context, &row->profile.first, &row->names);
 	row->names.py_stack = off_cpu_stack_of(context, row->py_stack, header->host_pid, last_ns);
-	off_cpu_judge_idle(&row->profile.first.off, &row->names);
+	off_cpu_judge_idle(context, header, last_ns, &row->profile.first.off, &row->names);
 	header->end_ns = end_ns;
 	off_cpu_name_late_waker(context, &row->profile.first, unnamed, &row->names);
 }

@@ -52,10 +52,21 @@ void off_cpu_fill_names(struct row_context *context, const struct off_cpu_event 
 	name_stacks(context, event, names);
 }
 
-void off_cpu_judge_idle(struct off_cpu *off, const struct off_cpu_names *names)
+static bool is_native(struct row_context *context, const struct event_header *header,
+		      uint64_t event_ns, const struct off_cpu *off,
+		      const struct off_cpu_names *names)
 {
-	bool native_waits = off->thread_kind == OFF_CPU_THREAD_NATIVE &&
-			    off->cause == OFF_CPU_CAUSE_lock;
+	if (off->thread_kind != OFF_CPU_THREAD_UNKNOWN)
+		return off->thread_kind == OFF_CPU_THREAD_NATIVE;
+	return !names->py_stack.n &&
+	       names_is_unknown(context, header->host_pid, header->host_tid, event_ns);
+}
+
+void off_cpu_judge_idle(struct row_context *context, const struct event_header *header,
+			uint64_t event_ns, struct off_cpu *off, const struct off_cpu_names *names)
+{
+	bool native_waits = off->cause == OFF_CPU_CAUSE_lock &&
+			    is_native(context, header, event_ns, off, names);
 
 	if (!native_waits && (off->cause == OFF_CPU_CAUSE_lock || off->cause == OFF_CPU_CAUSE_pipe))
 		off->idle = off_cpu_waits_for_work(&names->py_stack);

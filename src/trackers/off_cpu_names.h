@@ -25,7 +25,12 @@ void off_cpu_fill_names(struct row_context *context, const struct off_cpu_event 
 void off_cpu_name_late_waker(struct row_context *context, const struct off_cpu_event *first,
 			     bool unnamed, struct off_cpu_names *names);
 
-/* Classifies waits for a lock or a pipe as idle or blocked, by py_stack. */
-void off_cpu_judge_idle(struct off_cpu *off, const struct off_cpu_names *names);
+/*
+ * Classifies waits for a lock or a pipe as idle or blocked, by py_stack. A thread that ends with
+ * its process may never have been walked: without a Python stack it is a library's, if module
+ * threading does not know it.
+ */
+void off_cpu_judge_idle(struct row_context *context, const struct event_header *header,
+			uint64_t event_ns, struct off_cpu *off, const struct off_cpu_names *names);
 
 #endif

@@ -37,12 +37,16 @@ def test_sums_tell_idle_threads_from_those_kept_waiting(start_agent, start_on_al
     host.check_each(workloads, check)
 
 
+def native_library(directory):
+    library = directory / "native_threads.so"
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", library, os.path.join(host.WORKLOADS, "native_threads.c")], check=True)
+    return library
+
+
 def test_native_threads_wait_for_work_on_conditions(start_agent, start_on_all, tmp_path):
     """A library's threads have no Python stack: a wait for a condition or a semaphore is idle, one for a mutex is not. Rows and sums."""
-    library = tmp_path / "native_threads.so"
-    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", library, os.path.join(host.WORKLOADS, "native_threads.c")], check=True)
     agent = start_agent("--off_cpu.profile_interval=1", trackers=["off_cpu", "gc_pause"])
-    workloads = start_on_all("off_cpu_native.py", 31, library)
+    workloads = start_on_all("off_cpu_native.py", 31, native_library(tmp_path))
     host.run_together(agent, workloads)
     agent.stop()
 
@@ -59,6 +63,23 @@ def test_native_threads_wait_for_work_on_conditions(start_agent, start_on_all, t
             else:
                 assert not any(r["idle"] for r in rows + sums), (name, [r for r in rows + sums if r["idle"]])
             assert name == "busy Python" or not any(r["py_stack"] for r in rows + sums), name
+    host.check_each(workloads, check)
+
+
+def test_native_threads_that_wait_until_the_end(start_agent, start_on_all, tmp_path):
+    """Their only wait ends after the interpreter: nobody can look for them in its list of threads then. Rows and sums are idle."""
+    agent = start_agent("--off_cpu.profile_interval=1", trackers=["off_cpu", "gc_pause"])
+    workloads = start_on_all("off_cpu_native_end.py", 1, native_library(tmp_path), pythons=PYTHONS[::3])
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        for name, tid in workload.truth["tids"].items():
+            def of_thread(row):
+                return (row["host_pid"], row["host_tid"], row["cause"]) == (workload.hello["pid"], tid, "lock")
+            rows, sums = agent.select(TABLE, lambda r: of_thread(r) and r["duration_ns"] > 0.9e9), agent.select(PROFILE, of_thread)
+            assert [r["idle"] for r in rows] == [1], (name, rows)
+            assert ns_of(r for r in sums if r["idle"]) >= 0.9e9 and ns_of(r for r in sums if not r["idle"]) < 0.1e9, (name, sums)
     host.check_each(workloads, check)
 
 

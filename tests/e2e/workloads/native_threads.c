@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A library with threads of its own, for off_cpu_native.py: two wait for work, on a condition and
- * on a semaphore; one waits for a mutex that another one holds for 40 ms.
+ * A library with threads of its own, for off_cpu_native.py and off_cpu_native_end.py: two wait for
+ * work, on a condition and on a semaphore; one waits for a mutex that another one holds for 40 ms.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -92,4 +92,11 @@ void native_give(void)
 	pthread_cond_signal(&condition);
 	pthread_mutex_unlock(&mutex);
 	sem_post(&semaphore);
+}
+
+/* After the interpreter's end, if the process ends by exit(). */
+__attribute__((destructor)) static void wake_all(void)
+{
+	native_give();
+	usleep(100000);
 }
