@@ -1,7 +1,8 @@
 -- For how long each host's agent ran a tracker in the window, and what the tracker could not keep, for `underspan requests`, `offcpu` and `gil`.
+-- The next report may be under way; but the last one of an agent that ended is shorter than the others.
 SELECT
     host,
-    sum(seconds) + if(rest < 60 + 2 * max(seconds), rest, 0) AS measured_s, -- the next report may be under way
+    sum(seconds) + if(rest < 60 + 2 * max(seconds) AND argMax(length, (report_end, length)) >= 0.9 * max(length), rest, 0) AS measured_s,
     sum(lost) AS lost, sum(undelivered) AS undelivered,
     greatest(0, dateDiff('microsecond', max(report_end), {to:DateTime64(6, 'UTC')})) / 1e6 AS rest
 FROM
@@ -12,6 +13,7 @@ FROM
         greatest(start_time, {from:DateTime64(6, 'UTC')}) AS begin,
         least(end_time, {to:DateTime64(6, 'UTC')}) AS end,
         greatest(0, dateDiff('microsecond', begin, end)) / 1e6 AS seconds,
+        dateDiff('microsecond', start_time, end_time) AS length,
         lost_ring + lost_state + bad_event AS lost,
         dropped_memory + dropped_spool + dropped_corrupt + dropped_refused + lost_crash AS undelivered
     FROM ebpf_agent

@@ -334,6 +334,19 @@ def test_not_measured(ask):
     check_sentence(ask.command("offcpu", "--since=1h", "--against-since=5h"), FAILED, "nothing was measured")  # of the first
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_agent_that_ended_measures_no_more(ask, ended):
+    """Reports of 10 s until 20 s ago: the next may be under way, unless the last was a short one, which an agent writes at its end."""
+    def agent(at, seconds):
+        ask.insert("ebpf_agent", {"host": "h1", "tracker": "off_cpu_profile", "start_time": ask.moment(at), "end_time": ask.moment(at + seconds * 1000)})
+    begin = (time.time() - T0 / 1e6) * 1000 - 50_000
+    for i in range(2):
+        agent(begin + i * 10_000, 10)
+    agent(begin + 20_000, 7 if ended else 10)
+    measured = ask.json("offcpu", "--since=5m")["measured_s"]
+    assert abs(measured - 27) < 0.01 if ended else 49.9 < measured < 65, measured
+
+
 def test_what_the_governor_left_out_is_said(known):
     """Sums have the weights of their rows' tracker; nothing is said where only short events were left out, or at another time."""
     def agent(at, tracker, **more):
