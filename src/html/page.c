@@ -3,6 +3,7 @@
 #include "html/page.h"
 
 #include <errno.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/text.h"
@@ -24,6 +25,22 @@ static int put_json(const char *bytes, size_t n, void *context)
 			fputc(bytes[i], out);
 	}
 	return ferror(out) ? -1 : 0;
+}
+
+size_t html_page_text_bytes(const char *text)
+{
+	size_t n = 3;
+
+	/* "\u00e9" for two or three bytes of UTF-8, twice that for four */
+	for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+		if (*c >= 0xf0)
+			n += 12;
+		else if (*c >= 0xc0 || *c < 0x20 || strchr("<>&", *c))
+			n += 6;
+		else if (*c < 0x80)
+			n += *c == '"' || *c == '\\' ? 2 : 1;
+	}
+	return n;
 }
 
 static json_t *data_of(const char *kind, const char *title, json_t *body, json_t *more)

@@ -134,12 +134,49 @@ static void test_long_frames_and_many_threads(void **state)
 	free(page);
 }
 
+/* Letters that are longer in the page, in frames, threads and causes that are all different. */
+static void test_letters_that_are_escaped(void **state)
+{
+	static const char *const letters[] = { "<", "\\", "\xc3\xa9", "\xe2\x82\xac",
+					       "\xf0\x9f\x98\x80" };
+	enum { STACKS = 20000, TIMES = 200 };
+
+	(void)state;
+	for (size_t l = 0; l < sizeof(letters) / sizeof(*letters); l++) {
+		struct folded folded = { 0 };
+		char long_text[4 * TIMES + 1] = "", text[4 * sizeof(long_text)], *page;
+		json_int_t sum = 0;
+		const json_t *stack;
+		size_t size, k;
+		json_t *body;
+
+		for (int i = 0; i < TIMES; i++)
+			strcat(long_text, letters[l]);
+		for (unsigned int i = 0; i < STACKS; i++) {
+			int n = snprintf(text, sizeof(text), "%u%s;f%u%s;%s%u [net]", i, long_text,
+					 i, long_text, long_text, i);
+
+			folded_get(&folded, text, (size_t)n)->value = 1000000000 + i;
+		}
+		body = offcpu_html_body(&folded, false);
+		folded_free(&folded);
+		json_array_foreach (json_object_get(body, "stacks"), k, stack)
+			sum += json_integer_value(json_array_get(stack, 0));
+		assert_int_equal(sum, (json_int_t)STACKS * 1000000000 +
+					      (json_int_t)STACKS * (STACKS - 1) / 2);
+		page = page_of("letters", body, &size);
+		assert_in_range(size, 1000000, 2000000);
+		free(page);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_texts_cannot_end_the_data),
 		cmocka_unit_test(test_a_million_stacks),
 		cmocka_unit_test(test_long_frames_and_many_threads),
+		cmocka_unit_test(test_letters_that_are_escaped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

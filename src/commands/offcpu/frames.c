@@ -28,7 +28,8 @@ static int number_of(struct frame_list *list, const char *frame, size_t len)
 	memcpy(entry->text, text, len + 1);
 	entry->number = (int)HASH_COUNT(list->entries) + 1;
 	HASH_ADD(hh, list->entries, text, len, entry);
-	list->bytes += len;
+	if (list->bytes_of)
+		list->bytes += list->bytes_of(text);
 	return entry->number;
 }
 

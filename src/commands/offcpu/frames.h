@@ -17,8 +17,9 @@ struct frame_entry {
 /* Zero-initialized; entries in order of their numbers. */
 struct frame_list {
 	struct frame_entry *entries; /* uthash by text */
-	size_t bytes;		     /* of all texts */
-	bool failed;		     /* out of memory */
+	size_t (*bytes_of)(const char *text);
+	size_t bytes; /* of all texts, as bytes_of() says, if given */
+	bool failed;  /* out of memory */
 };
 
 enum { FRAME_BYTES_MAX = 1000 }; /* longer frames are cut */

@@ -5,21 +5,32 @@
 #include <string.h>
 
 #include "commands/offcpu/frames.h"
+#include "html/page.h"
 
 enum {
-	BYTES_MAX = 1500000, /* of frames and stacks */
-	RESTS_MAX = 2000,    /* stacks of the rest; further stacks share an entry */
-	DIGITS = 8,	     /* approximate size of a number with comma */
+	BYTES_MAX = 1500000,  /* of frames and stacks in the page */
+	RESTS_MAX = 2000,     /* stacks of the rest; further stacks share an entry */
+	REST_BYTES = 150000,  /* of these; further stacks share an entry by cause */
+	CAUSE_BYTES = 250000, /* of all; further stacks share one entry */
 };
 
 struct builder {
 	json_t *stacks;
 	struct frame_list frames;
 	struct folded rests;
-	size_t bytes;
+	size_t bytes, rest_bytes;
 	uint64_t rest_us, rest_stacks;
 	bool failed;
 };
+
+static int digits(uint64_t n)
+{
+	int count = 1;
+
+	for (; n >= 10; n /= 10)
+		count++;
+	return count;
+}
 
 static void add(struct builder *b, const struct folded_stack *s)
 {
@@ -27,10 +38,12 @@ static void add(struct builder *b, const struct folded_stack *s)
 
 	json_array_append_new(stack, json_integer((json_int_t)s->value));
 	json_array_append_new(stack, json_integer((json_int_t)s->before));
-	b->bytes += 2 * DIGITS;
+	b->bytes += (size_t)(digits(s->value) + digits(s->before) + 5); /* "[,,]," */
 	for (const char *frame = s->text; frame; frame = frame_next(frame)) {
-		json_array_append_new(stack, json_integer(frame_number(&b->frames, frame) - 1));
-		b->bytes += DIGITS / 2;
+		int number = frame_number(&b->frames, frame);
+
+		json_array_append_new(stack, json_integer(number - 1));
+		b->bytes += (size_t)digits((uint64_t)number) + 1;
 	}
 	if (json_array_append_new(b->stacks, stack))
 		b->failed = true;
@@ -53,10 +66,13 @@ static void add_to_rest(struct builder *b, const struct folded_stack *s)
 {
 	size_t len, thread = strcspn(s->text, ";");
 	const char *cause = cause_frame(s->text, &len);
-	bool full = HASH_COUNT(b->rests.stacks) >= RESTS_MAX;
+	bool full = HASH_COUNT(b->rests.stacks) >= RESTS_MAX || b->rest_bytes > REST_BYTES;
+	unsigned int before = HASH_COUNT(b->rests.stacks);
 	struct folded_stack *rest;
 	char text[2048];
 
+	if (b->rest_bytes > CAUSE_BYTES)
+		cause = "[other]", len = strlen(cause);
 	snprintf(text, sizeof(text), "%.*s;(smaller stacks);%.*s",
 		 full ? 0 : (int)(thread < 900 ? thread : 900), s->text,
 		 (int)(len < 900 ? len : 900), cause);
@@ -66,6 +82,8 @@ static void add_to_rest(struct builder *b, const struct folded_stack *s)
 		b->failed = true;
 		return;
 	}
+	if (HASH_COUNT(b->rests.stacks) > before)
+		b->rest_bytes += html_page_text_bytes(text);
 	rest->value += s->value;
 	rest->before += s->before;
 	b->rest_us += s->value;
@@ -83,7 +101,7 @@ static json_t *json_of_frames(const struct builder *b)
 
 json_t *offcpu_html_body(struct folded *folded, bool compared)
 {
-	struct builder b = { .stacks = json_array() };
+	struct builder b = { .stacks = json_array(), .frames.bytes_of = html_page_text_bytes };
 	json_t *body = NULL;
 
 	if (compared)

@@ -27,23 +27,13 @@ struct page {
 
 /* ---- texts ---- */
 
-/* As written by html_page_write(). */
-static size_t bytes_of(const char *text)
-{
-	size_t n = 3;
-
-	for (const char *c = text; *c; c++)
-		n += strchr("<>&", *c) ? 6 : (unsigned char)*c >= 0x80 ? 3 : 1 + (*c == '"');
-	return n;
-}
-
 /* The number of a text; false: out of memory. */
 static bool number_of(struct page *p, const char *text, json_t **ret)
 {
 	*ret = json_object_get(p->numbers, text);
 	if (*ret)
 		return true;
-	p->bytes += bytes_of(text);
+	p->bytes += html_page_text_bytes(text);
 	*ret = json_integer((json_int_t)json_array_size(p->texts));
 	if (json_object_set_new(p->numbers, text, *ret) ||
 	    json_array_append_new(p->texts, json_string(text)))
