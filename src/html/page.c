@@ -3,11 +3,16 @@
 #include "html/page.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/text.h"
 #include "base/version.h"
+
+#define ELLIPSIS "\u2026"
+
+enum { TEXT_MAX = 4000 }; /* bytes; base.js shows no more */
 
 /* Made by embed.sh; each text ends with a 0 byte. */
 extern const char html_style[], html_style_end[], html_script[], html_script_end[], html_policy[];
@@ -43,6 +48,42 @@ size_t html_page_text_bytes(const char *text)
 	return n;
 }
 
+/* The begin and the end of a long text; never within a character. */
+static void shorten(json_t *text)
+{
+	size_t len = json_string_length(text), from;
+	const char *all = json_string_value(text);
+	char *cut;
+
+	if (len <= TEXT_MAX || !(cut = malloc(TEXT_MAX + sizeof(ELLIPSIS))))
+		return;
+	from = len - TEXT_MAX / 4;
+	len = 3 * TEXT_MAX / 4;
+	while (len && (all[len] & 0xc0) == 0x80)
+		len--;
+	while ((all[from] & 0xc0) == 0x80)
+		from++;
+	memcpy(cut, all, len);
+	strcpy(cut + len, ELLIPSIS);
+	strcat(cut, all + from);
+	json_string_set_nocheck(text, cut);
+	free(cut);
+}
+
+static void shorten_texts(json_t *value)
+{
+	const char *key;
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (value, i, item)
+		shorten_texts(item);
+	json_object_foreach (value, key, item)
+		shorten_texts(item);
+	if (json_is_string(value))
+		shorten(value);
+}
+
 static json_t *data_of(const char *kind, const char *title, json_t *body, json_t *more)
 {
 	time_t now = time(NULL);
@@ -68,6 +109,7 @@ int html_page_write(FILE *out, const char *kind, const char *title, json_t *body
 	int err;
 
 	text_printable(clean, sizeof(clean), title);
+	shorten_texts(body);
 	data = data_of(kind, clean, body, more);
 	if (!data)
 		return -ENOMEM;

@@ -12,7 +12,8 @@
 /*
  * Writes the page to `out`. `kind`: a view of src/html/viewer/main.js. `title` and all texts of
  * `body` may be untrusted: neither can end the data or run as script. `more`: further members
- * beside "kind", "title", "made", "version" and "body", or NULL. Borrows all. 0, -ENOMEM or -EIO.
+ * beside "kind", "title", "made", "version" and "body", or NULL. Borrows all; long texts of `body`
+ * lose their middle. 0, -ENOMEM or -EIO.
  */
 int html_page_write(FILE *out, const char *kind, const char *title, json_t *body, json_t *more);
 

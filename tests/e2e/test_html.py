@@ -183,6 +183,28 @@ def test_a_long_name_leaves_the_cause_on_the_first_screen(ask, browser, tmp_path
     assert long in browser.one(".detail", table).text
 
 
+def test_a_request_of_many_waits_is_a_small_page(tmp_path, browser):
+    """10,000 waits in code with a long name, and a path of a megabyte: the longest are drawn, the others counted."""
+    with Store(tmp_path / "db") as store:
+        ask = Answers(store)
+        ask.apply()
+        ask.request(0, {"sleep": 60_000}, request_id=91, path="/" + "<a" * 500_000 + "z")
+        store.ask("INSERT INTO ebpf_off_cpu (host, pid, tid, host_pid, host_tid, comm, start_time, end_time, duration_ns, cause, state, py_stack) "
+                  f"SELECT 'h1', 7, 8, 7, 8, 'python3', fromUnixTimestamp64Micro({ask.base_us} + number * 6000), fromUnixTimestamp64Micro({ask.base_us} + number * 6000 + 1100 + number % 4000), "
+                  "(1100 + number % 4000) * 1000, 'sleep', 'S', [concat(repeat('<', 200), toString(number), ' (/srv/app.py:1)')] FROM numbers(9990)")
+        path = page(ask, tmp_path / "long.html", "explain", "91")
+    assert path.stat().st_size < 2_000_000, path.stat().st_size
+    browser.open(path)
+    [request] = browser.script("return page.body")["requests"]
+    left, waits = request["left_out"], request["waits"]
+    lengths = sorted((1100 + i % 4000 for i in range(9990)), reverse=True)
+    assert len(waits) > 500 and len(waits) + left["events"] == 9990 and left["ms"] == pytest.approx(sum(lengths[len(waits):]) / 1000)
+    assert sorted((w["end_us"] - w["begin_us"] for w in waits), reverse=True) == lengths[:len(waits)]
+    assert f"{left['events']:,} shorter events, {left['ms']:,.0f} ms together, are left out: --json has them" in browser.text()
+    head = browser.one("h1")
+    assert head.text.startswith("GET /<a<a") and head.text.endswith("<az: status 200, 60,000 ms") and browser.sideways() == 0
+
+
 SLEEPER = """
 import sys, threading, time
 def nap(): time.sleep(0.05)

@@ -23,6 +23,7 @@
 #include "commands/explain/print_ledger.h"
 #include "commands/explain/spans.h"
 #include "commands/explain/timeline.h"
+#include "commands/explain/page.h"
 #include "commands/html_output.h"
 #include "commands/json_output.h"
 #include "base/config.h"
@@ -102,6 +103,10 @@ static int print_html(const struct answer *a, struct why *why)
 	char title[400];
 	int err;
 
+	if (!body || explain_page_limit(a->requests, a->spans)) {
+		json_decref(body);
+		return why_fail(why, ENOMEM, "out of memory");
+	}
 	title_of(a, title, sizeof(title));
 	err = html_output_write("explain", title, body, why);
 	json_decref(body);

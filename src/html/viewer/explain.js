@@ -131,6 +131,12 @@ function lanesOf(r) {
   return [phasesOf(r), waits, connections, outbound, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
 }
 
+// Of requests or spans, together.
+function leftOut(owners) {
+  const left = owners.map((o) => o.left_out).filter(Boolean), n = left.reduce((sum, l) => sum + number(l.events), 0);
+  return n ? note(`${count(n)} shorter event${plural(n)}, ${ms(left.reduce((sum, l) => sum + l.ms, 0))} ms${plural(n, ", is", " together, are")} left out: --json has ${plural(n, "it", "them")}`) : null;
+}
+
 // As print_threads() of print_ledger.c says it.
 function threadsOf(r) {
   const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} request${plural(r.queue_depth)} waited at its arrival`;
@@ -176,7 +182,7 @@ function missingOf(r) {
 function requestCard(r, i, all) {
   return el("article", {}, all.length > 1 ? el("h2", {}, headOf(r)) : null, stackedBar(partList(r), r.duration_ms), section("Cause and fix", causesOf(r)),
     factsOf(r), section("Where the time went", waterfall(r)),
-    r.causes ? section("What happened meanwhile", timeline(number(r.from_us), number(r.to_us), lanesOf(r)), beside(r)) : null,
+    r.causes ? section("What happened meanwhile", timeline(number(r.from_us), number(r.to_us), lanesOf(r)), leftOut([r]), beside(r)) : null,
     section("Not measured", missingOf(r)));
 }
 
@@ -214,7 +220,7 @@ function spanLanes(spans) {
 
 function spansSection(spans) {
   const begin = Math.min(...spans.map((s) => number(s.start_us))), end = Math.max(...spans.map((s) => number(s.end_us)));
-  return section("Spans of the trace", timeline(begin, end, spanLanes(spans)),
+  return section("Spans of the trace", timeline(begin, end, spanLanes(spans)), leftOut(spans),
     spans.length > 200 ? note(`${count(spans.length - 200)} more ${plural(spans.length - 200, "span is", "spans are")} not drawn`) : null,
     spans.filter((span) => span.request).map(spanSums));
 }
