@@ -4,6 +4,7 @@ and by speedscope, speedscope's by the schema and by speedscope; the sums equal 
 import gzip
 import json
 import re
+import shutil
 import subprocess
 
 import jsonschema
@@ -16,7 +17,13 @@ from store_fixture import ROOT
 PPROF = "/usr/share/gocode/src/github.com/google/pprof/proto"
 RELEASE = ROOT / "build/cache/speedscope/node_modules/speedscope/dist/release"
 PROGRAM = """
-import threading, time
+import queue, threading, time
+jobs = queue.Queue()
+def take():
+    while True:
+        try: jobs.get(timeout=0.2)
+        except queue.Empty: pass
+threading.Thread(target=take, name="taker", daemon=True).start()
 def nap(): time.sleep(0.03)
 def work():
     while True: nap()
@@ -30,6 +37,9 @@ threading.Thread(target=work, name="worker", daemon=True).start()
 print("ready", flush=True)
 threading.Event().wait()
 """
+
+
+NAP_LINE = PROGRAM.splitlines().index("def nap(): time.sleep(0.03)") + 1
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +87,26 @@ def test_pprof_is_what_protoc_reads(files):
     computed = [values[3] for ids, values, labels in samples if any(functions[i] == "grind" for i in ids)]
     assert 0.5e9 < sum(computed) < 2e9, computed  # half of two seconds
     [nap] = {i for s in naps for i in s[0] if functions[i] == "nap"}
-    assert (files_of[nap], lines[nap]) == ("<string>", 3)
+    assert (files_of[nap], lines[nap]) == ("<string>", NAP_LINE)
+    taken = [(labels["cause"], labels.get("idle"), sum(values)) for ids, values, labels in samples if labels["thread"] == "taker" and any(functions[i] == "take" for i in ids)]
+    assert sum(ns for _, idle, ns in taken if idle == "yes") > 0.9 * sum(ns for *_, ns in taken) > 1e9, taken
+    assert not any("idle" in labels for _, _, labels in naps)
     assert [functions[i] for i in naps[0][0]][-2:] == ["Thread._bootstrap_inner", "Thread._bootstrap"]  # leaf first
     assert 1.9e9 < int(top["duration_nanos"]) < 6e9
+
+
+@pytest.mark.skipif(not shutil.which("go"), reason="needs go (Debian: golang-go)")
+def test_pprof_of_go_reads_it(files):
+    """Sums by function of each type, and choices by label."""
+    def top(kind, *options):
+        done = subprocess.run(["go", "tool", "pprof", f"-sample_index={kind}", "-top", "-nodefraction=0", "-unit=ms", *options, files / "x.pb.gz"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        lines = [line.split() for line in done.stdout.partition("cum%\n")[2].splitlines()]
+        return {line[5]: float(line[3].removesuffix("ms")) * 1e6 for line in lines}  # cumulative
+    check_nap(top("off_cpu")["nap"])
+    assert 0.5e9 < top("cpu")["grind"] < 2e9
+    assert top("lock")["take"] > 1e9 and "take" not in top("lock", "-tagignore=idle=yes")
+    assert set(top("off_cpu", "-tagfocus=thread=worker", "-tagfocus=cause=sleep")) >= {"nap", "work"}
 
 
 def test_speedscope_has_the_same_sums(files):
@@ -90,8 +117,8 @@ def test_speedscope_has_the_same_sums(files):
     frames = profile["shared"]["frames"]
     assert samples["endValue"] == sum(samples["weights"])
     check_nap(1000 * sum(w for s, w in zip(samples["samples"], samples["weights"]) if any(frames[i]["name"] == "nap" for i in s)))
-    assert {"name": "nap", "file": "<string>", "line": 3} in frames
-    assert frames[samples["samples"][0][0]]["name"] in ("worker", "MainThread", "Thread-1 (compute)")
+    assert {"name": "nap", "file": "<string>", "line": NAP_LINE} in frames
+    assert frames[samples["samples"][0][0]]["name"] in ("worker", "MainThread", "taker", "Thread-1 (compute)")
 
 
 def test_speedscope_opens_both(files):

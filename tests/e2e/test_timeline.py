@@ -111,7 +111,7 @@ def test_more_samples_than_a_file_holds(ask):
     """All of the slowest requests, and an even choice of the others: by thread and over time as they were."""
     most, rows, slow = 40_000, 60_000, 50
     ask.request(100, {"cpu": 100}, request_id=1, host_pid=107, host_tid=108)
-    for tid, name, n, of_begin in (5, "rare", rows // 4, "number * 40000"), (6, "frequent", rows // 4 * 3, "intDiv(number * 40000, 3)"), (8, "worker", slow, "100000 + number * 1900"):
+    for tid, name, n, of_begin in (5, "rare", rows // 4, "number * 40000"), (6, "frequent", rows // 4 * 3, "intDiv(number * 40000, 3)"), (8, "worker", slow, "101000 + number * 1900"):
         ask.store.ask(f"""INSERT INTO ebpf_on_cpu (host, pid, tid, host_pid, host_tid, comm, thread_name, start_time, end_time, duration_ns)
             SELECT 'h1', 7, {tid}, 107, 100 + {tid}, 'gunicorn', '{name}', e - toIntervalMicrosecond(1000), fromUnixTimestamp64Micro({ask.us(0)} + {of_begin}, 'UTC') AS e, 1000000
             FROM numbers({n})""")

@@ -10,7 +10,7 @@
 #include "html/page.h"
 
 enum {
-	EVENTS_BYTES = 1200000, /* in the page */
+	EVENTS_BYTES = 1000000, /* in the page */
 	NUMBER_BYTES = 20,
 };
 

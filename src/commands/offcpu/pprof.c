@@ -86,6 +86,8 @@ static void put_sample(struct encoder *e, const struct folded_stack *s)
 	put_label(e, "thread", s->text, strcspn(s->text, ";"));
 	if (len)
 		put_label(e, "cause", cause, len);
+	if (folded_is_idle(s))
+		put_label(e, "idle", "yes", 3);
 	protobuf_message(&e->err, &e->profile, PROFILE_SAMPLE, &e->message);
 }
 
