@@ -347,6 +347,19 @@ int window_read_both(struct window *w, json_t *report, window_read *read, void *
 	return err ? err : read(context, report, report, why);
 }
 
+void window_note_lengths(json_t *report)
+{
+	const json_t *against = json_object_get(report, "against");
+	double now = report_number(report, "measured_s");
+	double before = against ? report_number(against, "measured_s") : 0;
+
+	if (now > 0 && before > 0 && (now > 1.05 * before || before > 1.05 * now))
+		report_add_note(report,
+				"%.1f s are compared with %.1f s before: sums of a longer time are "
+				"longer",
+				now, before);
+}
+
 void window_close(struct window *w)
 {
 	free(w->pids);

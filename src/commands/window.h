@@ -68,6 +68,10 @@ typedef int window_read(void *context, json_t *report, json_t *times, struct why
 int window_read_both(struct window *w, json_t *report, window_read *read, void *context,
 		     struct why *why);
 
+/* A note if sums of two windows are compared of which one was measured longer: measured_s of both.
+ */
+void window_note_lengths(json_t *report);
+
 /*
  * Rows of a file of sql/: an array, released by the caller. Parameters of all files: from, to,
  * host, service, pids, namespace, pod, container; `more`: others, ends with {0}. Lines behind

@@ -200,6 +200,16 @@ def test_two_windows(known):
     assert (waits["wait_ns"], waits["before_ns"]) == (0, 0)
 
 
+def test_windows_of_different_lengths(known):
+    """Sums are compared as they are, which is said."""
+    before = f"--against-since={ago(-200_000)}", f"--against-until={ago(0)}"
+    said = "50.0 s are compared with 200.0 s before: sums of a longer time are longer"
+    for name in "offcpu", "gil":
+        notes = known.json(name, "--service=shop", "--host=h1", f"--since={ago(0)}", f"--until={ago(50_000)}", *before)["notes"]
+        assert [re.sub(r"\d+\.\d s", lambda m: f"{round(float(m[0][:-2]) / 50) * 50}.0 s", n) for n in notes if "compared" in n] == [said], notes
+        assert not any("compared" in n for n in known.json(name, "--service=shop", "--host=h1", *window(), f"--against-since={ago(-100_000)}", f"--against-until={ago(0)}")["notes"])
+
+
 def test_all_forms(known, tmp_path):
     def written(name):
         done = known.command("offcpu", "--service=shop", *window(), "-o", str(tmp_path / name))

@@ -173,6 +173,8 @@ int gil_stored(const struct pid_list *pids, struct gil_totals *ret, json_t **ret
 	if (!err)
 		err = window_read_both(&window, *ret_report, read_window, &r, why);
 	if (!err)
+		window_note_lengths(*ret_report);
+	if (!err)
 		err = read_holders(&r, *ret_report, why);
 	window_close(&window);
 	frame_list_free(&r.names);

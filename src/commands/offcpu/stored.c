@@ -325,6 +325,8 @@ int offcpu_stored(const struct pid_list *pids, struct offcpu_choice choice, stru
 	r.cause = r.columns.cause;
 	if (!err)
 		err = window_read_both(&window, *ret_report, read_window, &r, why);
+	if (!err)
+		window_note_lengths(*ret_report);
 	window_close(&window);
 	buffer_free(&r.text);
 	return err;
