@@ -176,22 +176,24 @@ def test_what_was_not_measured_is_said(start_python, cleanup):
         assert result.returncode == FAILED and result.stdout == "" and words in result.stderr
 
 
-def test_processes_by_name_and_cgroup(tmp_path, cleanup):
-    """Three sleepers, two of one name; a cgroup below that of a word belongs to it, and one whose name only begins alike does not."""
+def test_processes_by_name_unit_and_cgroup(tmp_path, cleanup):
+    """Four sleepers, two of one name, one in a unit of systemd; a cgroup below that of a word belongs to it, and one whose name only begins
+    alike does not."""
     base = cgroups.find_cpu_controller()[0]
     path = f"/us-named-{os.getpid()}"
-    pids, directories = {}, [base + path, f"{base}{path}/below", f"{base}{path}x"]
+    pids, directories = {}, [base + path, f"{base}{path}/below", f"{base}{path}x", f"{base}{path}.service"]
     for directory in directories:
         os.mkdir(directory)
         cleanup.append(types.SimpleNamespace(kill=functools.partial(cgroups.end, directory)))  # kills what is in it
-    for name, directory in zip(("shop-web", "shop-web", "shop-job"), directories):
+    for name, directory in zip(("shop-web", "shop-web", "shop-job", "shop-unit"), directories):
         program = tmp_path / name
         if not program.exists():
             program.symlink_to("/usr/bin/sleep")
         process = subprocess.Popen([program, "60"])
         cgroups.write(f"{directory}/cgroup.procs", str(process.pid))
         pids.setdefault(name, []).append(process.pid)
-    for word, expected in ("shop-web", pids["shop-web"]), ("shop-job", pids["shop-job"]), (path, pids["shop-web"]):
+    for word, expected in ("shop-web", pids["shop-web"]), ("shop-job", pids["shop-job"]), (path, pids["shop-web"]), \
+            (f"{path[1:]}.service", pids["shop-unit"]), (path[1:], pids["shop-unit"]):
         result = run_underspan("offcpu", word, "-d", "1", "--json", timeout=30)
         assert sorted(p["host_pid"] for p in json.loads(result.stdout)["processes"]) == sorted(expected), (word, result)
 

@@ -329,21 +329,23 @@ def test_smaller_stacks_are_summed(known):
     assert of_u == sum(range(1, 12001, 3))
 
 
-def test_many_stacks_need_little_memory(tmp_path):
+@pytest.mark.parametrize("table, columns, values, options", [
+    ("ebpf_off_cpu_profile", "off_ns, cause, state", "1000 * (number + 1), 'lock', 'S'", []), ("ebpf_on_cpu", "duration_ns", "1000 * (number + 1)", ["--cpu"])])
+def test_many_stacks_need_little_memory(tmp_path, table, columns, values, options):
     """300,000 stacks of 500 bytes: their texts would be more than the engine may take."""
     with Store(tmp_path / "db", "--max_memory_mb=500") as store:
         ask = Window(store)
         ask.apply()
-        ask.agent(-200_000, 300, trackers=["off_cpu_profile"])
-        store.ask("SYSTEM STOP MERGES ebpf_off_cpu_profile")  # they need memory as well
+        ask.agent(-200_000, 300, trackers=["off_cpu_profile", "on_cpu"])
+        store.ask(f"SYSTEM STOP MERGES {table}")  # they need memory as well
         for begin in range(0, 300_000, 10_000):
             store.ask(
-                "INSERT INTO ebpf_off_cpu_profile (host, pid, host_pid, thread_name, start_time, end_time, off_ns, cause, state, py_stack) "
-                f"SELECT 'h1', 7, 107, 't', fromUnixTimestamp64Micro({T0} + 20000000), fromUnixTimestamp64Micro({T0} + 30000000), 1000 * (number + 1), "
-                "'lock', 'S', arrayMap(i -> concat('function_', toString(number), '_', toString(i), ' (/srv/a/long/path/of/a/file.py:1)'), range(8)) "
+                f"INSERT INTO {table} (host, pid, host_pid, thread_name, start_time, end_time, py_stack, {columns}) "
+                f"SELECT 'h1', 7, 107, 't', fromUnixTimestamp64Micro({T0} + 20000000), fromUnixTimestamp64Micro({T0} + 30000000), "
+                f"arrayMap(i -> concat('function_', toString(number), '_', toString(i), ' (/srv/a/long/path/of/a/file.py:1)'), range(8)), {values} "
                 f"FROM numbers({begin}, 10000)")
         path = tmp_path / "x.html"
-        done = ask.command("offcpu", *window(), "-o", str(path))
+        done = ask.command("offcpu", *options, *window(), "-o", str(path))
         assert (done.returncode, done.stderr) == (0, "") and path.stat().st_size < 2_000_000, done
         body = json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.S)[1])["body"]
         assert sum(s[0] for s in body["stacks"]) == sum(range(1, 300_001))
