@@ -28,6 +28,22 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* ---- a context switch ---- */
 
 /*
+ * A stopped call goes on as restart_syscall(), with the same registers of arguments: it is the
+ * thread's last call that slept.
+ */
+static __always_inline void call_goes_on(struct off_cpu *off, struct user_call *call, __u32 state)
+{
+	__u64 nr = call->nr, slept_in = off->slept_in;
+	__u64 is_another = mask_if(nr ^ NR_restart_syscall);
+	__u64 sleeps = mask_if(state) & is_another & ~(__u64)((__s64)nr >> 63);
+
+	barrier_var(is_another);
+	barrier_var(sleeps);
+	off->slept_in = (nr & sleeps) | (slept_in & ~sleeps);
+	call->nr = (nr & is_another) | (slept_in & ~is_another);
+}
+
+/*
  * Find the thread, close an interval whose end was not seen, then each tracker's part. gil_wait is
  * first, because waits for the GIL are a cause of their own.
  */
@@ -54,15 +70,15 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	state = preempt ? 0 : task_state(task);
 	if (bpf_core_field_exists(task->frozen))
 		state = state_if_frozen(state, BPF_CORE_READ_BITFIELD(task, frozen));
+	t->state = state;
+	/* read back, any number to the verifier: it explores what follows once, not once per case
+	 */
+	state = *(volatile __u64 *)&t->state;
 	if (t->off_cpu_deferred) /* not in user mode since: same Python stack */
 		off_cpu_finish_deferred(t, true, PYTHON_SLOT_SCHED);
 	thread_leaves(task, t, now);
 	task_user_call(task, &call);
-	/* a call goes on after a stop, with the same registers of arguments */
-	if (call.nr == NR_restart_syscall)
-		call.nr = t->off.slept_in;
-	else if (state && call.nr >= 0)
-		t->off.slept_in = call.nr;
+	call_goes_on(&t->off, &call, state);
 	if (gil_wait_runs)
 		gil = gil_switch_out(task, t, &call, state, now);
 	examined = off_cpu_runs && !off_cpu_leave_out(&t->off);

@@ -20,7 +20,7 @@ from servers import free_port
 from store_fixture import Store
 from test_request import TRACKERS
 
-pytestmark = plain_build(NO_ENGINE)
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.sole]  # milliseconds beside a stop of half a second
 APP = """
 import socket, threading, time
 
