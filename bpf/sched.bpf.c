@@ -33,14 +33,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
  */
 static __always_inline void call_goes_on(struct off_cpu *off, struct user_call *call, __u32 state)
 {
-	__u64 nr = call->nr, slept_in = off->slept_in;
-	__u64 is_another = mask_if(nr ^ NR_restart_syscall);
-	__u64 sleeps = mask_if(state) & is_another & ~(__u64)((__s64)nr >> 63);
-
-	barrier_var(is_another);
-	barrier_var(sleeps);
-	off->slept_in = (nr & sleeps) | (slept_in & ~sleeps);
-	call->nr = (nr & is_another) | (slept_in & ~is_another);
+	if (call->nr == NR_restart_syscall)
+		call->nr = off->slept_in;
+	else if (state && call->nr >= 0)
+		off->slept_in = call->nr;
 }
 
 /*

@@ -96,23 +96,14 @@ enum {
 /* The process is held by a signal, by a debugger or by the freezer of its cgroup. */
 static const __u32 TASK_HELD = TASK_STOPPED | TASK_TRACED | TASK_FROZEN;
 
-/* All bits set if `x` is not 0. Without a jump, of which the verifier explores both ways. */
-static __always_inline __u64 mask_if(__u64 x)
-{
-	return (__u64)((__s64)(x | -x) >> 63);
-}
-
 /*
  * A cgroup of version 2 freezes a thread in an interruptible sleep on its way to user mode, with
  * the registers of the call in which it was (do_freezer_trap(), kernel/signal.c). The flag alone
- * does not tell: stopped threads and those in vfork() have it, too. `frozen`: 0 or 1.
+ * does not tell: stopped threads and those in vfork() have it, too.
  */
-static __always_inline __u32 state_if_frozen(__u32 state, __u64 frozen)
+static __always_inline __u32 state_if_frozen(__u32 state, bool frozen)
 {
-	__u64 mask = mask_if(state & TASK_INTERRUPTIBLE & frozen);
-
-	barrier_var(mask);
-	return (state & ~mask) | (TASK_FROZEN & mask);
+	return state & TASK_INTERRUPTIBLE && frozen ? TASK_FROZEN : state;
 }
 
 /* `state`: TASK_* bits. */
