@@ -67,8 +67,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	if (bpf_core_field_exists(task->frozen))
 		state = state_if_frozen(state, BPF_CORE_READ_BITFIELD(task, frozen));
 	t->state = state;
-	/* read back, any number to the verifier: it explores what follows once, not once per case
-	 */
+	/* read back: any number to the verifier, which explores what follows once */
 	state = *(volatile __u64 *)&t->state;
 	if (t->off_cpu_deferred) /* not in user mode since: same Python stack */
 		off_cpu_finish_deferred(t, true, PYTHON_SLOT_SCHED);

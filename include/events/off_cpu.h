@@ -58,8 +58,7 @@ struct off_cpu {
 	__s16 waker_syscall;
 	__u8 left_out;	  /* enum off_cpu_left_out: the present interval is not examined */
 	__u8 thread_kind; /* enum off_cpu_thread_kind */
-	__s16 slept_in;	  /* the call of the last sleep: a stopped call goes on as restart_syscall()
-			   */
+	__s16 slept_in;	  /* the call of the last sleep: see call_goes_on() */
 	struct off_cpu_waker waker;
 	__u64 lock;			 /* address of the lock waited for; 0: none, or not known */
 	__u64 user[OFF_CPU_USER_FRAMES]; /* return addresses, leaf first, 0: no more */

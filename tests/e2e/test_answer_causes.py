@@ -89,6 +89,16 @@ def test_threads_missing_by_sampled_requests(ask):
     assert cause["cause"] == "threads_missing" and "all 2 threads that serve requests in its process were busy with other requests (90 % of that time)" in cause["said"]
 
 
+@pytest.mark.parametrize("threads, weight, alone", [(3, 1, True), (2, 1, False), (3, 18, False), (100, 18, True)])
+def test_a_thread_per_connection(ask, threads, weight, alone):
+    """Each thread had one connection, as far as rows tell: those of sampled requests tell little."""
+    for i in range(threads - 1):
+        ask.request(-5000 - 10 * i, {"cpu": 1}, request_id=100 + i, tid=10 + i, weight=weight)
+    ask.request(0, {"queue": 100, "cpu": 1}, tid=9)
+    [cause] = causes(ask).values()
+    assert cause["cause"] == "queue" and ("served one connection only" in cause["said"]) == alone and cause["fix"] == "", cause
+
+
 def test_the_thread_that_accepts_waited_for_the_gil(ask):
     """gthread's first thread accepts and hands over: a wait of the thread for the GIL is the request's wait in both
     queues."""
