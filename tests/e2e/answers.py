@@ -5,6 +5,8 @@ import json
 import os
 import time
 
+import pytest
+
 from store_fixture import ROOT, Store, underspan
 
 # an hour ago and a little more, in microseconds: rows live for a week
@@ -150,6 +152,18 @@ def emptied(store):
     for name in store.ask("SELECT name FROM system.tables WHERE database = 'default' AND engine = 'MergeTree' AND name != 'ebpf_schema'").split():
         store.ask(f"TRUNCATE TABLE {name}")
     return store
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with store_of_answers(tmp_path_factory.mktemp("answers")) as store:
+        yield store
+
+
+@pytest.fixture
+def ask(shared):
+    """The tables empty."""
+    return Answers(emptied(shared))
 
 
 def text(ask, word, columns=80):

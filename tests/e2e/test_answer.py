@@ -6,23 +6,11 @@ import json
 import pytest
 
 from agent import NO_ENGINE, plain_build
-from answers import Answers, emptied, parts, rounded, store_of_answers, trace_id
+from answers import Answers, ask, parts, rounded, shared, trace_id  # noqa: F401: fixtures
 from store_fixture import Store
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
 NOT_SPLIT = dict.fromkeys("gil lock net disk page_fault sleep poll pipe child other run_queue throttled".split())
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    with store_of_answers(tmp_path_factory.mktemp("answer")) as store:
-        yield store
-
-
-@pytest.fixture
-def ask(shared):
-    """The tables empty."""
-    return Answers(emptied(shared))
 
 
 def watched(ask, **known):

@@ -5,21 +5,9 @@ import json
 import pytest
 
 from agent import NO_ENGINE, plain_build
-from answers import LEDGER_PARTS, Answers, answer, causes, emptied, store_of_answers, text
+from answers import LEDGER_PARTS, answer, ask, causes, shared, text  # noqa: F401: fixtures
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    with store_of_answers(tmp_path_factory.mktemp("ledger")) as store:
-        yield store
-
-
-@pytest.fixture
-def ask(shared):
-    """The tables empty."""
-    return Answers(emptied(shared))
 
 
 def test_threads_missing(ask):

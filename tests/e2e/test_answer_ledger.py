@@ -6,22 +6,10 @@ import json
 import pytest
 
 from agent import NO_ENGINE, plain_build
-from answers import LEDGER_PARTS, Answers, answer, causes, emptied, store_of_answers, text, trace_id
+from answers import LEDGER_PARTS, Answers, answer, ask, causes, shared, text, trace_id  # noqa: F401: fixtures
 from store_fixture import Store
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    with store_of_answers(tmp_path_factory.mktemp("ledger")) as store:
-        yield store
-
-
-@pytest.fixture
-def ask(shared):
-    """The tables empty."""
-    return Answers(emptied(shared))
 
 
 def test_spans_by_kernel_and_namespace(ask):
