@@ -65,6 +65,8 @@ struct python_offsets {
 	__u32 tstate_native_thread_id; /* unsigned long, the kernel's tid in the innermost
 					* namespace; 0: not before 3.11 */
 
+	__u32 tstate_context; /* the present contextvars.Context, may be NULL; 0: not known */
+
 	__u32 gil;	       /* see gil_kind */
 	__u32 gil_last_holder; /* PyThreadState of the present or last holder */
 	__u32 gil_locked;      /* int: 1 held, 0 free, -1 not created */

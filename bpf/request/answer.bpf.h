@@ -75,7 +75,7 @@ static __always_inline bool request_work_is_all(const struct request_connection 
  */
 static __noinline int request_link_work(struct request_connection *conn, struct thread *t)
 {
-	struct request_work *work = request_work_of(&t->request, conn->nth, conn->read_ns);
+	struct request_work *work = request_work_of(t, conn);
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!work || !request_work_is_all(conn, &t->request, work, now))
@@ -261,7 +261,7 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 	if (conn->link == REQUEST_LINK_write)
 		request_begin_pooled(conn, t);
 	else
-		request_begin(conn, t, NULL, fd, true);
+		request_begin(key, conn, t, NULL, fd, true);
 	if (conn->family == REQUEST_FAMILY_unix)
 		request_unix_watch(t, key, false);
 	conn->n += conn->counted;
@@ -438,7 +438,7 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 	    conn->link == REQUEST_LINK_same)
 		request_pool_begins(conn, t);
 	else if (conn->answer == ANSWER_NONE && conn->link == REQUEST_LINK_same &&
-		 t->request.gifts && conn->begin.at_ns)
+		 (conn->receiver || t->request.gives) && conn->begin.at_ns)
 		request_link_work(conn, t);
 	if (request_length_goes_on(conn)) {
 		request_answered(key, conn, unsent);

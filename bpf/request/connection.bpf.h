@@ -9,7 +9,7 @@
 #include "lib/socket.bpf.h"
 #include "request/heads.bpf.h"
 #include "request/queue.bpf.h"
-#include "request/pool.bpf.h"
+#include "request/sums.bpf.h"
 
 /* How far the answer is. */
 enum request_answer {
@@ -58,9 +58,10 @@ struct request_connection {
 	struct event_header header;    /* the handler's thread */
 	struct request_snapshot begin; /* at the read, or where a pool's thread begins */
 	struct request_snapshot last;  /* at the last write; at_ns 0: none */
-	__u64 worker; /* task_key() of the handler's thread; 0: no request is open */
-	__u64 reader; /* task_key() of the thread that counts the request as open; 0: none */
-	__u64 inode;  /* of a unix socket, whose address may be reused */
+	__u64 worker;	/* task_key() of the handler's thread; 0: no request is open */
+	__u64 reader;	/* task_key() of the thread that counts the request as open; 0: none */
+	__u64 inode;	/* of a unix socket, whose address may be reused */
+	__u64 receiver; /* task_key() of the pool's thread that got the request; 0: unknown */
 	__u64 start_ns, read_ns, ended_ns, linked_ns;
 	__u64 fed_await_ns; /* `await` of the reader at the last read */
 	__u64 head_wait_ns; /* of that, between the first and the last read of the head */
@@ -392,7 +393,7 @@ static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 		request_settle(t, now);
 	} else {
 		__builtin_memset(sums->peers, 0, sizeof(sums->peers));
-		sums->reads = sums->gifts = sums->unsure = sums->mixed = 0;
+		sums->reads = sums->gifts = sums->settled_reads = 0;
 	}
 	sums->reads++;
 	sums->open++;

@@ -2,11 +2,12 @@
 /*
  * Work that an event loop hands to a pool thread: the loop's thread wakes the pool thread from a
  * sleep on a lock, the pool thread works, and wakes the loop from epoll_wait() at the end. A
- * hand-off is linked to the single request that was read and not handed on. With several such
- * requests, or with more hand-offs than requests, nothing is linked: pools with a limit may reorder
- * requests. Nothing is linked either if the loop's thread awaited anything else for the request, or
- * ran longer for it than the pool's thread: a coroutine that has a name resolved by the pool stays
- * a coroutine.
+ * hand-off is linked to the request that the loop has read since its last sleep, if that is one
+ * only, and if at least as many threads of the pool work as further requests are open: none of
+ * these can be handed on now. Otherwise nothing is linked: pools with a limit may reorder requests.
+ * Nothing is linked either if the loop's thread awaited anything else for the request, or ran
+ * longer for it than the pool's thread: a coroutine that has a name resolved by the pool stays a
+ * coroutine.
  *
  * A thread on its way to the next sleep takes work without being woken, and a new thread has none
  * to be woken from. Such hand-offs are not seen; that the pool may have worked is, by threads of
@@ -15,13 +16,15 @@
 #ifndef UNDERSPAN_REQUEST_POOL_BPF_H
 #define UNDERSPAN_REQUEST_POOL_BPF_H
 
-#include "request/sums.bpf.h"
+#include "request/connection.bpf.h"
+#include "request/context.bpf.h"
 
 /* The last completed work of a pool thread, and the present hand-off. */
 struct request_work {
 	struct request_snapshot handed,
 		handing; /* of the loop's thread, when handing the work on */
 	__u64 giver;	 /* task_key() of the loop's thread */
+	__u64 context;	 /* in which it was handed on, see context.bpf.h; 0: unknown */
 	__u64 end_ns;
 	/*
 	 * The loop's sums at the work's end less the sums of the work, dated at the work's begin.
@@ -62,11 +65,14 @@ static __always_inline void request_header_set(struct thread *t, struct event_he
 	*ret = *known;
 }
 
-static __always_inline void request_work_forget(const struct task_struct *task)
+static __always_inline void request_pool_thread_ends(const struct task_struct *task,
+						     struct thread *t)
 {
 	__u64 key = task_key(task);
+	__u32 tgid = task->tgid;
 
 	bpf_map_delete_elem(&request_works, &key);
+	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &t->request, false);
 }
 
 /* The time in which a thread wanted to run and could not, by its sums or a snapshot. */
@@ -102,11 +108,36 @@ static __always_inline bool request_replies(const struct request_sums *giver,
 	       work->loop_await_ns == giver->parts[REQUEST_await];
 }
 
+/*
+ * The loop hands work on to `receiver`. Returns the request's `nth`, 0 for unknown. Later hand-offs
+ * are not of a request read until now: of two in the same moment none is known.
+ */
+static __always_inline __u32 request_given_n(struct request_sums *giver,
+					     const struct request_process *process, __u64 receiver,
+					     __u64 now)
+{
+	struct request_connection *conn;
+	__u32 candidates = giver->reads - giver->settled_reads;
+	__s32 others = giver->open - 1;
+
+	giver->settled_reads = giver->reads;
+	conn = request_connection_of(giver->read_key);
+	if (candidates != 1 || !process || others > (__s32)process->pool_works || !conn ||
+	    conn->nth != giver->reads) {
+		giver->unsure_ns = now;
+		return 0;
+	}
+	conn->receiver = receiver;
+	return conn->nth;
+}
+
 /* The current thread `t`, a loop with requests, wakes `task` from a sleep on a lock. */
 static __always_inline void request_gives(struct thread *t, struct task_struct *task,
-					  struct request_sums *to)
+					  struct request_sums *to, __u64 now)
 {
 	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
+	__u32 tgid = task->tgid;
+	struct request_process *process;
 	struct request_sums *giver = &t->request;
 	struct request_work *work;
 
@@ -116,16 +147,15 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	/* a lock inside the work, different from the lock on which the thread waits for work */
 	if (to->given && to->giver == giver_key && to->given_lock != to->lock)
 		return;
-	if (giver->reads - giver->gifts != 1)
-		giver->unsure = giver->reads;
-	if (++giver->gifts > giver->reads)
-		giver->mixed = 1;
-	giver->receivers[giver->gifts & (REQUEST_GIFTS - 1)] = key;
+	process = bpf_map_lookup_elem(&request_processes, &tgid);
+	giver->gifts++;
 	to->giver = giver_key;
 	to->given_lock = to->lock;
-	to->given_n = giver->gifts > giver->unsure ? giver->gifts : 0;
+	to->given_n = request_given_n(giver, process, key, now);
 	to->given = REQUEST_GIVEN;
-	work = to->given_n ? request_work_entry(key) : NULL;
+	request_pool_works(process, to, true);
+	to->given_context = request_context_gives(t, key, now);
+	work = to->given_n || to->given_context ? request_work_entry(key) : NULL;
 	if (work)
 		request_snapshot_take(t, &work->handing);
 }
@@ -173,11 +203,13 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 {
 	struct request_snapshot *begin = &t->request.given_begin;
 	__u64 key = bpf_get_current_task(), part;
+	__u32 tgid = current_tgid();
 	struct request_work *work;
 
 	if (!request_wakes_loop())
 		return 0;
 	t->request.given = 0;
+	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &t->request, false);
 	request_catch_up(t, now);
 	t->request.parts[REQUEST_gc_own] = gc_own_ns();
 	loop->request.parts[REQUEST_gc_own] = gc_own_ns_of(loop_thread);
@@ -188,6 +220,7 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	work->handed = work->handing;
 	work->giver = t->request.giver;
 	work->n = t->request.given_n;
+	work->context = t->request.given_context;
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
 		part = t->request.parts[i] - (i == REQUEST_await ? 0 : t->request.shared[i]);
 		work->begin.parts[i] = request_asleep_part(loop, i, now) - (part - begin->parts[i]);
@@ -223,7 +256,7 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 			return;
 		waker->request.woke_ns = now;
 		sums->by_reader = waker->request.read_ns > waker->request.polled_ns;
-		request_gives(waker, task, sums);
+		request_gives(waker, task, sums, now);
 	} else if (loop && waker->request.given == REQUEST_GIVEN_BEGUN &&
 		   waker->request.giver == task_key(task)) {
 		request_work_ends(waker, t, (__u64)task->tgid << 32 | (__u32)task->pid, now);
@@ -245,25 +278,29 @@ static __always_inline void request_creates(struct task_struct *child)
 		t->request.pooled = 1;
 }
 
-/* The current thread, a loop, begins an answer: was the request a pool's work? */
-static __always_inline struct request_work *request_work_of(struct request_sums *sums, __u32 n,
-							    __u64 read_ns)
+/* The current thread `t`, a loop, begins an answer: was the request a pool's work? */
+static __always_inline struct request_work *request_work_of(struct thread *t,
+							    const struct request_connection *conn)
 {
-	struct request_work *work;
-	__u64 key;
+	const struct request_sums *sums = &t->request;
+	struct request_context_work given = { .receiver = conn->receiver };
+	__u64 context = request_context_answers(t, conn->read_ns, &given);
+	struct request_work *work = bpf_map_lookup_elem(&request_works, &given.receiver);
 
-	if (sums->mixed || sums->gifts < n || sums->gifts - n >= REQUEST_GIFTS)
-		return NULL;
-	key = sums->receivers[n & (REQUEST_GIFTS - 1)];
-	work = bpf_map_lookup_elem(&request_works, &key);
-	if (!work || work->giver != bpf_get_current_task() || work->n != n || !work->end_ns ||
-	    work->handed.at_ns < read_ns || work->begin.at_ns < work->handed.at_ns)
+	if (!work || work->giver != bpf_get_current_task() || !work->end_ns ||
+	    work->handed.at_ns < conn->read_ns || work->begin.at_ns < work->handed.at_ns)
 		return NULL;
 	/* the answer follows the work's end before the loop waits again */
 	if (work->loop_await_ns != sums->parts[REQUEST_await])
 		return NULL;
-	/* a single request may have been handed on again */
-	if (sums->reads == 1 && sums->woke_ns > work->end_ns)
+	if (given.given_ns) /* once only */
+		return work->context == context && given.before_ns < conn->read_ns ? work : NULL;
+	/* a task answers a request among several, and has handed nothing on */
+	if (sums->tasks_answer && context && sums->reads > 1)
+		return NULL;
+	/* the request may have been handed on again */
+	if (work->n != conn->nth || sums->unsure_ns > work->end_ns ||
+	    (sums->reads == 1 && sums->woke_ns > work->end_ns))
 		return NULL;
 	return work;
 }

@@ -33,7 +33,7 @@ struct request_process {
 	__u32 busy;	  /* threads with an open request */
 	__u32 skipped;	  /* requests since the last sampled row */
 	__u32 lacks;	  /* enum request_lack: what gil_wait and gc_pause do not see */
-	__u32 pad;
+	__u32 pool_works; /* threads of pools that work for a loop's request; signed */
 };
 
 enum { REQUEST_COVERED_NS = 10000000 };

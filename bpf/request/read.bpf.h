@@ -5,6 +5,7 @@
 
 #include "request/close.bpf.h"
 #include "request/head.bpf.h"
+#include "request/pool.bpf.h"
 
 /* ---- the beginning ---- */
 
@@ -112,6 +113,7 @@ static __always_inline void request_connection_clear(struct request_connection *
 	conn->closed_ns = 0;
 	conn->has_queue_depth = conn->has_busy_threads = 0;
 	conn->fed_await_ns = conn->head_wait_ns = 0;
+	conn->receiver = 0;
 }
 
 /*
@@ -125,9 +127,9 @@ static __always_inline bool request_busy_known(const struct request_process *pro
 }
 
 /* The current thread begins to serve a request. `now`: of the read. */
-static __always_inline void request_begin(struct request_connection *conn, struct thread *t,
-					  struct request_arrival *arrival, __u32 fd,
-					  bool at_last_end)
+static __always_inline void request_begin(__u64 key, struct request_connection *conn,
+					  struct thread *t, struct request_arrival *arrival,
+					  __u32 fd, bool at_last_end)
 {
 	__u64 task = bpf_get_current_task();
 	struct request_process *process = request_process_of(current_tgid());
@@ -140,6 +142,8 @@ static __always_inline void request_begin(struct request_connection *conn, struc
 	open = request_thread_opens(t, at_last_end ? bpf_ktime_get_ns() : conn->read_ns);
 	t->request.fd = fd;
 	t->request.read_ns = conn->read_ns;
+	t->request.read_key = key;
+	request_context_read(t);
 	conn->nth = t->request.reads;
 	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
 							       : REQUEST_MODEL_thread;
@@ -184,7 +188,7 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u3
 	buffer.len -= skip;
 	if (arrival && arrival->odd == ODD_PROXY)
 		arrival->odd = ODD_NOT;
-	request_begin(conn, t, arrival, buffer.fd, false);
+	request_begin(key, conn, t, arrival, buffer.fd, false);
 	conn->n += conn->counted;
 	conn->method = method;
 	conn->bytes_in = got;
@@ -202,6 +206,17 @@ __noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u3
 	return left;
 }
 
+/* More of the loop's last request was read: the loop may hand it on now. */
+static __always_inline void request_may_give(struct thread *t,
+					     const struct request_connection *conn)
+{
+	struct request_sums *sums = &t->request;
+
+	if (conn->nth == sums->reads && sums->settled_reads == sums->reads && !conn->receiver &&
+	    sums->unsure_ns < conn->read_ns)
+		sums->settled_reads--;
+}
+
 /* More of an open request was read. */
 static __always_inline void request_fed(struct request_connection *conn)
 {
@@ -212,6 +227,7 @@ static __always_inline void request_fed(struct request_connection *conn)
 	if (!t)
 		return;
 	conn->fed_await_ns = t->request.parts[REQUEST_await];
+	request_may_give(t, conn);
 	if (!conn->head_ended)
 		conn->head_wait_ns = conn->fed_await_ns - conn->begin.parts[REQUEST_await];
 	t->request.read_ns = bpf_ktime_get_ns();

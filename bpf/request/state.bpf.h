@@ -10,7 +10,6 @@ enum {
 	REQUEST_PEERS = 4,
 	REQUEST_IDLE_SNAPSHOTS = 2,
 	REQUEST_LEVELS = 16,
-	REQUEST_GIFTS = 16,
 	REQUEST_WATCHED = 4,
 };
 
@@ -42,35 +41,41 @@ struct request_sums {
 	__u64 shared[REQUEST_THREAD_PART_MAX];
 	__u64 settled[REQUEST_THREAD_PART_MAX]; /* `parts` at settled_ns */
 	__u64 settled_ns, busy_ns;
-	__u64 gc_ended;	  /* gc_slot.ended when `parts` got the own collections last */
-	__u64 gc_clock;	  /* the process's GC clock when a wait for the GIL began */
-	__u64 gc_known;	  /* gc_slot.ended + 1 while gc_clock is right and none runs; 0: is not */
-	__u64 throttled;  /* of the thread's cgroups, when the thread became runnable */
-	__u64 polled_ns;  /* end of the last sleep in epoll_wait(), poll() or select() */
-	__u64 epolled_ns; /* of those, in epoll_wait() */
-	__u64 woke_ns;	  /* the last sign that a pool may have work of this loop's requests */
-	__u64 read_ns;	  /* this thread read a request last */
-	__u64 closed_ns;  /* begin of a sleep that was added although the end was not seen */
-	__u32 open;	  /* requests read by this thread and not answered */
-	__u32 fd;	  /* of the last request's connection */
-	__u32 sleep_fd;	  /* descriptor of the present sleep */
-	__u32 switches;	  /* grows with each change of the sums */
-	__u8 part;	  /* enum request_part of the present sleep */
-	__u8 polls;	  /* the present sleep is in epoll_wait() or select() */
-	__u8 mixed;	  /* see pool.bpf.h: hand-offs cannot be assigned to requests */
-	__u8 given;	  /* enum request_given: work that a loop handed to this thread */
-	__u8 pooled;	  /* a loop has given this thread work, or created it */
-	__u8 loops;	  /* has waited in epoll_wait() for bytes of its own connections */
-	__u8 epolls;	  /* the present sleep is in epoll_wait() */
-	__u8 watches;	  /* entries of `watched` in use */
+	__u64 gc_ended;	   /* gc_slot.ended when `parts` got the own collections last */
+	__u64 gc_clock;	   /* the process's GC clock when a wait for the GIL began */
+	__u64 gc_known;	   /* gc_slot.ended + 1 while gc_clock is right and none runs; 0: is not */
+	__u64 throttled;   /* of the thread's cgroups, when the thread became runnable */
+	__u64 polled_ns;   /* end of the last sleep in epoll_wait(), poll() or select() */
+	__u64 epolled_ns;  /* of those, in epoll_wait() */
+	__u64 woke_ns;	   /* the last sign that a pool may have work of this loop's requests */
+	__u64 read_ns;	   /* this thread read a request last */
+	__u64 closed_ns;   /* begin of a sleep that was added although the end was not seen */
+	__u32 open;	   /* requests read by this thread and not answered */
+	__u32 fd;	   /* of the last request's connection */
+	__u32 sleep_fd;	   /* descriptor of the present sleep */
+	__u32 switches;	   /* grows with each change of the sums */
+	__u8 part;	   /* enum request_part of the present sleep */
+	__u8 polls;	   /* the present sleep is in epoll_wait() or select() */
+	__u8 works;	   /* of a pool: counted in request_process.pool_works */
+	__u8 given;	   /* enum request_given: work that a loop handed to this thread */
+	__u8 pooled;	   /* a loop has given this thread work, or created it */
+	__u8 loops;	   /* has waited in epoll_wait() for bytes of its own connections */
+	__u8 epolls;	   /* the present sleep is in epoll_wait() */
+	__u8 watches;	   /* entries of `watched` in use */
+	__u8 gives;	   /* a loop that has handed work to a pool */
+	__u8 reads_known;  /* `read_context` is known */
+	__u8 tasks_answer; /* the loop has written an answer in a task's context */
+	__u8 pad[5];
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
-	__u32 unsure;	 /* up to this number, the order of hand-offs and reads may differ */
-	__u32 by_reader; /* woken from the present sleep by a thread with a request just read */
-	__u64 receivers[REQUEST_GIFTS]; /* task_key() of the last pool threads */
+	__u32 settled_reads; /* the present hand-off is of no request up to this number */
+	__u32 by_reader;     /* woken from the present sleep by a thread with a request just read */
+	__u64 read_key;	     /* the connection of the last read */
+	__u64 read_context, other_context, tstate; /* see context.bpf.h */
+	__u64 unsure_ns;			   /* the last hand-off of an unknown request */
 	/* of a pool's thread */
 	__u64 lock; /* address of the lock slept on */
-	__u64 giver, given_lock;
+	__u64 giver, given_lock, given_context;
 	__u32 given_n;
 	__u32 lacks; /* of the process, when this thread read a request: see request_lacks_of() */
 	struct request_snapshot given_begin;

@@ -73,13 +73,29 @@ static __always_inline __u8 request_net_part(struct request_sums *sums, struct u
 	return writes ? REQUEST_client_slow : REQUEST_client_wait;
 }
 
-/* A thread of a pool behind a loop leaves the CPU: see request_gave_work(). */
-static __always_inline void request_pool_ran(__u32 tgid, __u64 now)
+/* A pool's thread begins to work for a loop's request, or does so no longer. */
+static __always_inline void request_pool_works(struct request_process *process,
+					       struct request_sums *sums, bool works)
+{
+	if (!process || sums->works == works)
+		return;
+	sums->works = works;
+	__sync_fetch_and_add(&process->pool_works, works ? 1 : -1);
+}
+
+/*
+ * A thread of a pool behind a loop leaves the CPU: see request_gave_work(). Asleep on a lock, the
+ * thread may wait for work: the end of its work may have been missed.
+ */
+static __always_inline void request_pool_ran(struct request_sums *sums, __u32 tgid, __u64 now)
 {
 	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
 
-	if (process)
-		process->pool_ns = now;
+	if (!process)
+		return;
+	process->pool_ns = now;
+	if (sums->part == REQUEST_lock)
+		request_pool_works(process, sums, false);
 }
 
 /* Has no thread of the process collected since the clock was read? */
@@ -123,6 +139,8 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 
 	sums->part = request_part_of(off_cpu_cause_of(&t->off), &polls);
 	sums->polls = polls;
+	if (polls) /* what a loop has read and not handed on, it hands on no more, or later */
+		sums->settled_reads = sums->reads;
 	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
 	sums->sleep_fd = -1;
 	if (sums->part == REQUEST_net)
@@ -136,7 +154,7 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 		sums->throttled = request_throttled_ns(task);
 	}
 	if (sums->pooled)
-		request_pool_ran(tgid, now);
+		request_pool_ran(sums, tgid, now);
 }
 
 static __always_inline void request_peer_add(struct request_sums *sums, const __u8 ip[16],
@@ -257,6 +275,8 @@ static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct t
 		request_snapshot_at(t, &t->request.given_begin, end);
 		__builtin_memset(t->request.peers, 0, sizeof(t->request.peers));
 		t->request.given = REQUEST_GIVEN_BEGUN;
+	} else if (t->request.given) {
+		request_pool_works(process, &t->request, true);
 	}
 	if (!t->request.by_reader)
 		return;
@@ -416,8 +436,8 @@ static __noinline int request_snapshot_take(struct thread *t, struct request_sna
 /* No request of the thread is open; its sums go on, since only differences count. */
 static __always_inline void request_forget(struct request_sums *sums)
 {
-	sums->open = sums->reads = sums->gifts = sums->unsure = 0;
-	sums->mixed = sums->given = 0;
+	sums->open = sums->reads = sums->gifts = sums->settled_reads = 0;
+	sums->given = 0;
 	sums->giver = sums->lock = 0;
 	sums->answered.at_ns = sums->given_begin.at_ns = 0;
 	for (int i = 0; i < REQUEST_IDLE_SNAPSHOTS; i++)

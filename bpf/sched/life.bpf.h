@@ -71,7 +71,7 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 			request_thread_busy(tgid, -1);
 		}
 		if (request_measures() && t->request.giver)
-			request_work_forget(task);
+			request_pool_thread_ends(task, t);
 		thread_ends_unseen(t);
 		if (gil_wait_runs && gil_end_ns)
 			gil_wait_end(task, t, gil_end_ns);

@@ -52,6 +52,7 @@ struct gc_site {
 struct gc_binary {
 	__u64 runtime_va;
 	struct python_offsets offsets;
+	__u32 pad;
 };
 
 #endif

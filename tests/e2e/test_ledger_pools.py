@@ -25,7 +25,10 @@ LOADS = {
     "very short": (6, 150, 4, ["/pool/0"]),
     "beside coroutines": (6, 60, 4, ["/pool/4", "/loop/3", "/loop/0"]),
     "twice": (4, 40, 4, ["/twice/3", "/pool/2"]),
+    "fewer than threads": (4, 50, 40, ["/pool/13", "/pool/29", "/pool/7", "/pool/21", "/pool/34", "/pool/17", "/pool/26"]),
+    "of each kind": (6, 60, 40, ["/pool/3", "/pool/8", "/loop/5", "/twice/4", "/pool/19", "/loop/0", "/pool/13"]),
 }
+LEAST_LINKED = {"alone": 0.9, "fewer than threads": 0.1}
 
 
 def client(port, n, first, paths):
@@ -92,8 +95,7 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
         print(wrong[:2], silent[:2])
     assert not wrong, (len(wrong), wrong[0])
     assert not silent, (len(silent), silent[0])
-    if load == "alone":
-        assert linked >= 0.9 * asked
+    assert linked >= LEAST_LINKED.get(load, 0) * asked
 
 
 @pytest.mark.parametrize("clients", [1, 3])
@@ -123,7 +125,9 @@ def test_the_peer_of_a_pools_work(name, clients, start_agent, cleanup, debian_py
             continue
         # the connect and the byte are of the same peer; short waits are not attributed
         assert row["net_peer_port"] == port and row["net_peer_ip"] == "::ffff:127.0.0.1", (port, row)
-        assert (peers[port] - 1) * MS < row["net_peer_ns"] <= row["net_ns"] < row["net_peer_ns"] + MS, row
+        # the peer's time goes on while the thread, connected, is not asleep
+        awake = sum(row[part + "_ns"] or 0 for part in ("cpu", "runq", "throttled", "gil", "gc_sibling", "lock", "fault"))
+        assert (peers[port] - 1) * MS - awake < row["net_peer_ns"] <= row["net_ns"] < row["net_peer_ns"] + MS, row
     assert clients > 1 or len(linked) >= 0.8 * len(rows)
 
 

@@ -28,6 +28,7 @@ def members(minor):
         "interp_threads_head": (INTERP, "threads.head" if minor >= 11 else "tstate_head"),
         "interp_modules": (INTERP, "imports.modules" if minor >= 12 else "modules"),
         "tstate_thread_id": (TSTATE, "thread_id"),
+        "tstate_context": (TSTATE, "context"),
         "gil": (INTERP if minor >= 12 else RUNTIME, "ceval.gil"),
         "gc_stats": (gc, "gc.generation_stats"),
         "gc_collecting_runtime" if minor == 8 else "gc_collecting_interp": (gc, "gc.collecting"),
