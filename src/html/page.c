@@ -12,7 +12,8 @@
 
 #define ELLIPSIS "\u2026"
 
-enum { TEXT_MAX = 4000 }; /* bytes; base.js shows no more */
+/* Bytes; base.js shows no more. Of a longer text the begin and the end. */
+enum { TEXT_MAX = 4000, TEXT_TAIL = TEXT_MAX / 4, TEXT_HEAD = TEXT_MAX - TEXT_TAIL };
 
 /* Made by embed.sh; each text ends with a 0 byte. */
 extern const char html_style[], html_style_end[], html_script[], html_script_end[], html_policy[];
@@ -32,20 +33,49 @@ static int put_json(const char *bytes, size_t n, void *context)
 	return ferror(out) ? -1 : 0;
 }
 
-size_t html_page_text_bytes(const char *text)
+/* "\u00e9" for two or three bytes of UTF-8, twice that for four. */
+static size_t escaped_bytes(const char *text, size_t len)
 {
-	size_t n = 3;
+	size_t n = 0;
 
-	/* "\u00e9" for two or three bytes of UTF-8, twice that for four */
-	for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-		if (*c >= 0xf0)
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (c >= 0xf0)
 			n += 12;
-		else if (*c >= 0xc0 || *c < 0x20 || strchr("<>&", *c))
+		else if (c >= 0xc0 || c < 0x20 || strchr("<>&", c))
 			n += 6;
-		else if (*c < 0x80)
-			n += *c == '"' || *c == '\\' ? 2 : 1;
+		else if (c < 0x80)
+			n += c == '"' || c == '\\' ? 2 : 1;
 	}
 	return n;
+}
+
+size_t html_page_text_bytes(const char *text)
+{
+	size_t len = strlen(text), around = 3;
+
+	if (len <= TEXT_MAX)
+		return around + escaped_bytes(text, len);
+	return around + escaped_bytes(text, TEXT_HEAD) + escaped_bytes(ELLIPSIS, strlen(ELLIPSIS)) +
+	       escaped_bytes(text + len - TEXT_TAIL, TEXT_TAIL);
+}
+
+size_t html_page_bytes(json_t *value)
+{
+	size_t bytes = 3, i; /* brackets, and the comma behind them */
+	const char *key;
+	json_t *item;
+
+	if (json_is_string(value))
+		return html_page_text_bytes(json_string_value(value));
+	if (!json_is_array(value) && !json_is_object(value))
+		return json_dumpb(value, NULL, 0, JSON_ENCODE_ANY) + 1;
+	json_array_foreach (value, i, item)
+		bytes += html_page_bytes(item);
+	json_object_foreach (value, key, item)
+		bytes += html_page_text_bytes(key) + html_page_bytes(item);
+	return bytes;
 }
 
 /* The begin and the end of a long text; never within a character. */
@@ -57,8 +87,8 @@ static void shorten(json_t *text)
 
 	if (len <= TEXT_MAX || !(cut = malloc(TEXT_MAX + sizeof(ELLIPSIS))))
 		return;
-	from = len - TEXT_MAX / 4;
-	len = 3 * TEXT_MAX / 4;
+	from = len - TEXT_TAIL;
+	len = TEXT_HEAD;
 	while (len && (all[len] & 0xc0) == 0x80)
 		len--;
 	while ((all[from] & 0xc0) == 0x80)

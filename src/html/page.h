@@ -20,4 +20,7 @@ int html_page_write(FILE *out, const char *kind, const char *title, json_t *body
 /* Bytes of a text of `body` in the page, with quotes and comma: up to six times its length. */
 size_t html_page_text_bytes(const char *text);
 
+/* The same of any value. */
+size_t html_page_bytes(json_t *value);
+
 #endif

@@ -205,6 +205,29 @@ def test_a_request_of_many_waits_is_a_small_page(tmp_path, browser):
     assert head.text.startswith("GET /<a<a") and head.text.endswith("<az: status 200, 60,000 ms") and browser.sideways() == 0
 
 
+def test_many_requests_are_a_small_page(tmp_path, browser):
+    """4,000 requests of 4,000 endpoints and listeners with hostile names: the first of each list are shown, the others counted."""
+    with Store(tmp_path / "db") as store:
+        ask = Answers(store)
+        ask.apply()
+        ask.request(0, {"sleep": 100}, request_id=1, path="/first")
+        store.ask("INSERT INTO ebpf_request SELECT ebpf_request.* REPLACE (number + 2 AS request_id, concat('/', repeat('<&', 100), toString(number), 'x') AS path, "
+                  "concat('<', toString(number)) AS comm, 50000000 + number * 1000 AS duration_ns, 50000000 + number * 1000 AS sleep_ns, "
+                  "toUInt32(number) AS netns) FROM ebpf_request CROSS JOIN numbers(3999) AS numbers")
+        path = page(ask, tmp_path / "many.html", "requests", "--since=3h", "--top=10000")
+        whole = json.loads(ask.command("requests", "--since=3h", "--top=10000", "--json").stdout)
+    assert 1_000_000 < path.stat().st_size < 2_000_000, path.stat().st_size
+    browser.open(path)
+    body, text = browser.script("return page.body"), browser.text()
+    for name in "slowest", "endpoints", "listeners":
+        shown = len(body[name])
+        assert 200 < shown < 4000 == len(whole[name]) == shown + body["left_out"][name], (name, shown)
+    assert [r["request_id"] for r in body["slowest"]] == [r["request_id"] for r in whole["slowest"]][:len(body["slowest"])]
+    assert f"and {body['left_out']['slowest']:,} more requests with less: --json has them" in text
+    assert f"and {body['left_out']['endpoints']:,} endpoints with less" in text and f"and {body['left_out']['listeners']:,} more listeners" in text
+    browser.check_quiet(path)
+
+
 SLEEPER = """
 import sys, threading, time
 def nap(): time.sleep(0.05)

@@ -170,6 +170,26 @@ static void test_letters_that_are_escaped(void **state)
 	}
 }
 
+/* Lists are cut by this: it must be what the page grows by, also of long and hostile texts. */
+static void test_bytes_of_a_value_are_those_of_the_page(void **state)
+{
+	char *text = malloc(6001);
+	json_t *empty = json_pack("{s:[]}", "rows"), *row;
+	size_t without, with, bytes;
+
+	(void)state;
+	memset(text, '<', 6000);
+	text[6000] = 0;
+	free(page_of("x", empty, &without));
+	row = json_pack("{s:s, s:f, s:I, s:n, s:[s, s], s:{s:b}}", "path", text, "sum", 0.1, "n",
+			(json_int_t)-1234567, "none", "list", "\xc3\xa9\xf0\x9f\x90\x8d", "\x01\"",
+			"object", "true", 1);
+	bytes = html_page_bytes(row);
+	free(page_of("x", json_pack("{s:[o]}", "rows", row), &with));
+	assert_in_range(bytes, with - without, with - without + 20);
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +197,7 @@ int main(void)
 		cmocka_unit_test(test_a_million_stacks),
 		cmocka_unit_test(test_long_frames_and_many_threads),
 		cmocka_unit_test(test_letters_that_are_escaped),
+		cmocka_unit_test(test_bytes_of_a_value_are_those_of_the_page),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

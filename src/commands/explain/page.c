@@ -60,20 +60,6 @@ static void collect(struct page_events *to, const json_t *owners)
 	}
 }
 
-static size_t bytes_of(json_t *event)
-{
-	const char *key;
-	json_t *value;
-	size_t bytes = 2;
-
-	json_object_foreach (event, key, value) {
-		bytes += html_page_text_bytes(key) + 1;
-		bytes += json_is_string(value) ? html_page_text_bytes(json_string_value(value))
-					       : NUMBER_BYTES;
-	}
-	return bytes;
-}
-
 static int longest_first(const void *a, const void *b)
 {
 	const struct page_event *x = a, *y = b;
@@ -132,7 +118,7 @@ int explain_page_limit(json_t *requests, json_t *spans)
 	collect(&events, spans);
 	qsort(events.items, n, sizeof(*events.items), longest_first);
 	for (size_t i = 0; i < n; i++) {
-		bytes += bytes_of(events.items[i].event);
+		bytes += html_page_bytes(events.items[i].event);
 		events.items[i].kept = bytes <= EVENTS_BYTES;
 	}
 	qsort(events.items, n, sizeof(*events.items), by_order);

@@ -15,6 +15,7 @@
 #include "commands/json_output.h"
 #include "commands/measure_command.h"
 #include "commands/requests/live.h"
+#include "commands/requests/page.h"
 #include "commands/request_parts.h"
 #include "commands/requests/print.h"
 #include "commands/report.h"
@@ -133,8 +134,10 @@ static int check(struct why *why)
 
 static int print(json_t *report, struct why *why)
 {
-	if (as_html)
+	if (as_html) {
+		requests_page_limit(report);
 		return html_output_write("requests", path ? path : "Requests", report, why);
+	}
 	if (as_json) {
 		json_output_write(report);
 	} else {

@@ -105,6 +105,12 @@ function chosenBy(report) {
   return by.length ? `${by.join(", ")}: ` : "";
 }
 
+// What a list of the page has no room for.
+function noRoom(report, list, words) {
+  const left = number((report.left_out || {})[list]);
+  return left ? note(`and ${count(left)} more ${words(left)}: --json has ${plural(left, "it", "them")}`) : null;
+}
+
 function showRequests(report) {
   const slowest = report.slowest || [], endpoints = report.endpoints || [], listeners = report.listeners || [];
   const seconds = (report.to_us - report.from_us) / 1e6;
@@ -113,12 +119,12 @@ function showRequests(report) {
     note(`${chosenBy(report)}${count(report.requests)} request${plural(report.requests)} (${count(report.rows)} row${plural(report.rows)}) ended in ${count(seconds)} s, until ${utc(report.to_us)} UTC`),
     slowest.some((r) => r.causes) ? section("Cause and fix of the slowest", inShort(slowest)) : null,
     partsLegend([...slowest.map((r) => partsOf(r)), ...endpoints.map((r) => partsOf(r, number(r.requests)))]),
-    slowest.length ? section("Slowest requests", requestsTable(slowest)) : null,
+    slowest.length ? section("Slowest requests", requestsTable(slowest), noRoom(report, "slowest", (n) => `request${plural(n)} with less`)) : null,
     report.by && !slowest.length ? note(`no request with ${report.by} in that time`) : null,
     endpoints.length ? section("Endpoints", endpointsTable(endpoints, report.against),
       report.against ? note(`before: ${utc(report.against.from_us)} to ${utc(report.against.to_us)} UTC, measured for ${count(report.against.measured_s)} s`) : null,
       cut > 0 ? note(`and ${count(cut)} endpoint${plural(cut)} with less`) : null) : null,
-    listeners.length ? section("Threads missing", listenersTable(listeners)) : null,
+    listeners.length ? section("Threads missing", listenersTable(listeners), noRoom(report, "listeners", (n) => `listener${plural(n)}`)) : null,
     section("Not measured", notMeasured(report).length ? notMeasured(report) : note("all parts of all requests were measured")),
   ];
 }
