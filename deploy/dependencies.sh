@@ -12,8 +12,8 @@ declare -A packages=(
     [check]="groff-base libcmocka-dev clang-format-19 libclang-rt-19-dev git python3 python3-pytest python3-yaml
              python3-setuptools python3-wheel nginx-light gunicorn
              python3-django python3-cheroot python3-waitress python3-uvicorn curl openssl iproute2 procps tmux util-linux binutils libcap2-bin
-             systemd xz-utils musl-tools chromium chromium-driver fonts-dejavu-core python3-selenium python3-jsonschema protobuf-compiler golang-github-google-pprof-dev
-             prometheus python3-prometheus-client"
+             systemd xz-utils musl-tools chromium chromium-driver fonts-dejavu-core python3-selenium python3-jsonschema protobuf-compiler golang-go
+             golang-github-google-pprof-dev prometheus python3-prometheus-client"
     [servers]="python3-uvloop python3-httptools python3-hypercorn python3-aiohttp python3-tornado python3-gevent python3-werkzeug
              python3-fastapi python3-sqlalchemy uwsgi-core uwsgi-plugin-python3 python3-daphne python3-trio"
     [kernels]="python3 xz-utils dpkg lld-19 binutils"
