@@ -1,8 +1,10 @@
 -- For how long each host's agent ran a tracker in the window, and what the tracker could not keep, for `underspan requests`, `offcpu` and `gil`.
--- The next report may be under way; but the last one of an agent that ended is shorter than the others.
+-- The time since the last report counts while the next one may be under way: of an agent that ends in order the last one is shorter than the
+-- others, and of a killed one the next one is overdue, 60 s beyond its time (rows wait for flush_interval) by the clock, however old the window.
+WITH dateDiff('microsecond', max(report_end), now64(6, 'UTC')) / 1e6 AS late
 SELECT
     host,
-    sum(seconds) + if(rest < 60 + 2 * max(seconds) AND argMax(length, (report_end, length)) >= 0.9 * max(length), rest, 0) AS measured_s,
+    sum(seconds) + if(late < 60 + max(length) / 1e6 AND argMax(length, (report_end, length)) >= 0.9 * max(length), rest, 0) AS measured_s,
     sum(lost) AS lost, sum(undelivered) AS undelivered,
     greatest(0, dateDiff('microsecond', max(report_end), {to:DateTime64(6, 'UTC')})) / 1e6 AS rest
 FROM

@@ -368,7 +368,7 @@ def coverage(known, w):
         seconds = [max(0, min(r["end_time"], w.now) - max(r["start_time"], w.begin)) / SECOND for r in rows]
         rest = max(0, w.now - max(r["end_time"] for r in rows)) / SECOND
         length, last = max(r["end_time"] - r["start_time"] for r in rows), max((r["end_time"], r["end_time"] - r["start_time"]) for r in rows)[1]
-        under_way = rest < 60 + 2 * max(seconds) and last >= 0.9 * length
+        under_way = rest < 60 + length / SECOND and last >= 0.9 * length  # the window ends now
         lines.append({"host": host, "measured_s": sum(seconds) + (rest if under_way else 0.0), "rest": rest,
                       "lost": sum(r["lost_ring"] + r["lost_state"] + r["bad_event"] for r in rows),
                       "undelivered": sum(r["dropped_memory"] + r["dropped_spool"] + r["dropped_corrupt"] + r["dropped_refused"] + r["lost_crash"] for r in rows)})

@@ -367,17 +367,21 @@ def test_not_measured(ask):
     check_sentence(ask.command("offcpu", "--since=1h", "--against-since=5h"), FAILED, "nothing was measured")  # of the first
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_an_agent_that_ended_measures_no_more(ask, ended):
-    """Reports of 10 s until 20 s ago: the next may be under way, unless the last was a short one, which an agent writes at its end."""
-    def agent(at, seconds):
-        ask.insert("ebpf_agent", {"host": "h1", "tracker": "off_cpu_profile", "start_time": ask.moment(at), "end_time": ask.moment(at + seconds * 1000)})
-    begin = (time.time() - T0 / 1e6) * 1000 - 50_000
-    for i in range(2):
-        agent(begin + i * 10_000, 10)
-    agent(begin + 20_000, 7 if ended else 10)
-    measured = ask.json("offcpu", "--since=5m")["measured_s"]
-    assert abs(measured - 27) < 0.01 if ended else 49.9 < measured < 65, measured
+@pytest.mark.parametrize("last, ago, until, measured", [
+    (7, 20, 0, (27, 27)),  # in order: the last report is a short one
+    (10, 20, 0, (50, 65)),  # the next one may be under way
+    (10, 80, 0, (30, 30)),  # it is overdue: killed
+    (10, 80, 60, (30, 30)),  # also of a window that ends soon after
+    (10, 40, 30, (40, 40)),  # the window ended before the next one was due
+])
+def test_an_agent_that_ended_measures_no_more(ask, last, ago, until, measured):
+    """Three reports of 10 s, the last of `last` s, until `ago` s ago; a window until `until` s ago."""
+    begin = (time.time() - T0 / 1e6) * 1000 - (20 + last + ago) * 1000
+    for at, seconds in (0, 10), (10, 10), (20, last):
+        ask.insert("ebpf_agent", {"host": "h1", "tracker": "off_cpu_profile", "start_time": ask.moment(begin + at * 1000), "end_time": ask.moment(begin + (at + seconds) * 1000)})
+    least, most = measured
+    found = ask.json("offcpu", "--since=5m", *([f"--until={until}s"] if until else []))["measured_s"]
+    assert least - 0.1 < found < most + (2 if until else 0.1), found
 
 
 def test_what_the_governor_left_out_is_said(known):
