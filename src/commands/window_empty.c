@@ -80,6 +80,23 @@ int window_check_known(struct window *w, const char *tracker, struct why *why)
 			w->pids);
 }
 
+/* Whether the service has sums of waits, as each service with threads that run. */
+static bool is_watched(struct window *w)
+{
+	static const char sums[] = "ebpf_off_cpu_profile";
+	const struct clickhouse_param params[] = { { "param_table", sums }, { 0 } };
+	json_t *rows = NULL;
+	struct why ignored;
+	bool found;
+
+	if (!strcmp(w->table, sums) ||
+	    window_ask(w, "window/services.sql", params, &rows, &ignored))
+		return false;
+	found = !strcmp(report_text(json_array_get(rows, 0), "name"), w->service);
+	json_decref(rows);
+	return found;
+}
+
 int window_note_empty(struct window *w, json_t *report, struct why *why)
 {
 	const struct clickhouse_param params[] = { { "param_table", w->table }, { 0 } };
@@ -93,6 +110,12 @@ int window_note_empty(struct window *w, json_t *report, struct why *why)
 				"the pids of a master's workers, or --service=NAME");
 	if (!w->service)
 		return 0;
+	if (is_watched(w)) {
+		report_add_note(report,
+				"service %.200s was watched in that time, and has no row of %s",
+				w->service, w->table);
+		return 0;
+	}
 	err = window_ask(w, "window/services.sql", params, &rows, why);
 	list_names(list, sizeof(list), rows);
 	if (!err)

@@ -6,11 +6,14 @@ import collections
 import re
 from typing import NamedTuple
 
-from sql_known import HOUR, MINUTE, PARTS, SECOND
+from sql_known import HOSTILE, HOUR, MINUTE, PARTS, SECOND
 from sql_truth import COMPUTED, DAY, address, grouped, timestamp, weighted_quantile, weights
 
 FILES = {}
 NULLABLE = ["accept_queue", "client_wait", "queue", "gil", "gc_own", "gc_sibling"]
+
+
+ASKED = HOSTILE[1]  # a service
 
 
 class Window(NamedTuple):
@@ -36,7 +39,7 @@ class Window(NamedTuple):
     def parameters(self, by, top=1000):
         return {"from": timestamp(self.begin), "to": timestamp(self.now), "host": self.host, "pids": str(list(self.pids)), "apart": self.apart,
                 "wakers": self.wakers, "mixed": self.mixed, "tracker": self.tracker, "path": self.path, "by": by, "top": top, "limit": top, "bytes": 1 << 40,
-                "seconds": 3600, "slow": "[]", "table": "ebpf_off_cpu", "without": 1 - self.apart}
+                "seconds": 3600, "slow": "[]", "table": "ebpf_off_cpu", "without": 1 - self.apart, "service": ASKED}
 
 
 def windows(now):
@@ -346,7 +349,7 @@ def measured(known, w):
 
 # ---- window, doctor ----
 
-@question("window", lambda row: [-row["row_count"], row["name"]])
+@question("window", lambda row: [row["name"] != ASKED, -row["row_count"], row["name"]])
 def services(known, w):
     found = collections.Counter(r["service"] for r in w._replace(pids=()).of(known["ebpf_off_cpu"]) if r["service"])
     assert len(found) < 10

@@ -148,6 +148,8 @@ def test_a_service_without_rows(known):
     for command, services in ("offcpu", "shop, other"), ("gil", "shop"), ("top", "shop, other"):
         report = known.json(command, "--service=shpo", *window())
         assert report["notes"] == [f"no row is of service shpo; the services of that time: {services}"], report
+    report = known.json("gil", "--service=other", *window())  # waits of other kinds
+    assert report["notes"] == ["service other was watched in that time, and has no row of ebpf_gil_wait_profile"], report
     known.agent(-200_000, 300, trackers=["request"])
     report = known.json("requests", "--service=shpo", *window())
     assert report["notes"] == ["no row is of service shpo; the services of that time: none"], report
