@@ -305,6 +305,26 @@ def test_gil_shows_what_json_says(browser, tmp_path):
     rows = browser.rows(browser.table("Threads that waited"))
     assert [row[2] for row in rows] == [f"{t['waits']:,}" for t in sorted(body["threads"], key=lambda t: -t["wait_ns"])] and body["waits"] > 50
     assert "time with the GIL held and no waiting thread" in browser.text()
+    share = 100 * body["wait_ns"] / 1e9 / body["duration_s"]  # two threads that compute: about 100 %
+    assert share > 20 and f"{share:.2f} % of that time" in browser.text() and "move that work to another process" in browser.one(".causes").text
+
+
+def test_few_waits_for_the_gil_have_no_remedy(browser, tmp_path):
+    """A thread alone waits for nobody; two that sleep wait now and then, too short a time to change anything."""
+    for threads, said in (0, "no thread waited for the GIL in that time"), (2, ": little; where requests waited says"):
+        nap = f"import threading, time\ndef nap():\n    while True: time.sleep(0.01)\nfor i in range({threads}): threading.Thread(target=nap, daemon=True).start()\nprint('ready', flush=True)\nthreading.Event().wait()"
+        process = subprocess.Popen(["/usr/bin/python3", "-c", nap], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        try:
+            html = subprocess.run([UNDERSPAN, "gil", f"-p{process.pid}", "-d2", "--html"], capture_output=True, text=True, check=True).stdout
+        finally:
+            process.kill()
+            process.wait()
+        (tmp_path / "gil.html").write_text(html)
+        browser.open(tmp_path / "gil.html")
+        waited = browser.script("return page.body.waits")
+        assert (said if waited or not threads else "no thread waited") in browser.text() and not browser.all(".fix"), (waited, browser.text())
+        assert bool(browser.all("table")) == bool(waited)
 
 
 def test_a_page_is_no_output_for_a_terminal(ask):

@@ -51,16 +51,31 @@ function mostHeld(report) {
   const lines = new Map();
   for (const holder of report.holders || [])
     for (const line of holder.lines) {
-      const sum = lines.get(line.line) || { line: line.line, wait_ns: 0, threads: [] };
+      const sum = lines.get(line.line) || { line: line.line, wait_ns: 0, held_ns: 0, threads: [] };
       sum.wait_ns += line.wait_ns;
+      sum.held_ns += holder.wait_ns;
       sum.threads.push(threadText(holder));
       lines.set(line.line, sum);
     }
   const most = [...lines.values()].sort((a, b) => b.wait_ns - a.wait_ns)[0];
   if (!most || most.wait_ns * 10 < report.wait_ns) return null;
-  const others = most.threads.length - 1;
-  return causeList([{ ms: most.wait_ns / 1e6, fix: "move that work to another process, or serve with more processes of fewer threads",
-    said: `(${percent(most.wait_ns, Math.max(report.wait_ns, most.wait_ns))}) of these waits: thread ${most.threads[0]}${others ? ` and ${others} more` : ""} held the GIL, in ${most.line}` }]);
+  const others = most.threads.length - 1, share = (ns) => percent(ns, Math.max(report.wait_ns, ns));
+  const everywhere = most.held_ns > 1.2 * most.wait_ns ? `; ${others ? "they" : "it"} held it for ${ms(most.held_ns / 1e6)} ms (${share(most.held_ns)}), all lines together` : "";
+  return causeList([{ ms: most.wait_ns / 1e6, fix: isMuch(report) ? "move that work to another process, or serve with more processes of fewer threads" : "",
+    said: `(${share(most.wait_ns)}) of these waits: thread ${most.threads[0]}${others ? ` and ${others} more` : ""} held the GIL, in ${most.line}${everywhere}` }]);
+}
+
+// Of the measured time: below, a line is named, and no remedy.
+function isMuch(report) {
+  return report.wait_ns > report.duration_s * 1e9 * 0.002;
+}
+
+// All waits of all threads, and their share of the time.
+function sumOf(report) {
+  const whole = `${report.comm ? report.comm + ", " : ""}${count(report.duration_s)} s: ${count(report.waits)} wait${plural(report.waits)} for the GIL`;
+  if (!report.waits) return whole;
+  return `${whole}, ${ms(report.wait_ns / 1e6)} ms of all threads together, ${(100 * report.wait_ns / 1e9 / report.duration_s).toFixed(2)} % of that time` +
+    (isMuch(report) ? "" : ": little; where requests waited says `underspan requests`");
 }
 
 function showGil(report) {
@@ -71,12 +86,11 @@ function showGil(report) {
   if (!report.threads) return [section("Not measured", missing)];
   return [
     note(whole),
-    note(`${report.comm ? report.comm + ", " : ""}${count(report.duration_s)} s: ${count(report.waits)} wait${plural(report.waits)} for the GIL, ` +
-      `${ms(report.wait_ns / 1e6)} ms of all threads together`),
+    note(sumOf(report)),
     mostHeld(report),
-    section("Threads that waited", waitersTable(report.threads, Boolean(report.against))),
-    section("Holders of the GIL during these waits", holdersTable(report.holders),
-      report.holder_unknown_ns ? note(`no holder, or not known: ${ms(report.holder_unknown_ns / 1e6)} ms`) : null),
+    report.threads.length ? section("Threads that waited", waitersTable(report.threads, Boolean(report.against))) : note("no thread waited for the GIL in that time"),
+    report.holders.length ? section("Holders of the GIL during these waits", holdersTable(report.holders),
+      report.holder_unknown_ns ? note(`no holder, or not known: ${ms(report.holder_unknown_ns / 1e6)} ms`) : null) : null,
     section("Not measured", note(report.not_measured), (report.notes || []).map(note),
       report.lost ? note(`${count(report.lost)} ${plural(report.lost, "wait has", "waits have")} no row: holders and lines are without ${plural(report.lost, "it", "them")}`) : null, missing),
   ];
