@@ -170,7 +170,7 @@ def test_as_a_page(ask, browser):
     browser.script("document.querySelector('.timeline').look(arguments[0], arguments[1])", T0, T0 + 400_000)
     view = 0, 400
     queue, accepted, thread = colours(0, 30, 5, 120)
-    assert (accepted, queue, thread) == ([0xb3, 0x26, 0x1e], [0xe8, 0x59, 0x0c], [0x2b, 0x8a, 0x3e])
+    assert (accepted, queue, thread) == ([0xb3, 0x26, 0x1e], [0xe8, 0x59, 0x0c], [0x5c, 0x83, 0x74])
     assert colours(4, 120, 170, 250) == [[0x5f, 0x3d, 0xc4], [0xd9, 0x48, 0x0f], [0, 0, 0]]  # the GIL, the collection, nothing
     computes = [0x2b, 0x8a, 0x3e]
     assert sum(colour == computes for colour in colours(3, *(186 + i / 4 for i in range(33)))) in range(1, 4)  # a mark at 190 ms

@@ -255,7 +255,7 @@ static void add_request(struct timeline *t, const json_t *row)
 
 	snprintf(name, sizeof(name), "%.32s %.500s", *method ? method : "request",
 		 report_text(row, "path"));
-	event_name(&t->event, "part cpu", name);
+	event_name(&t->event, "part handled", name);
 	event_brief(&t->event, "thread ", report_text(row, "thread_name"));
 	event_number(&t->event, row, "status", "status");
 	event_text(&t->event, row, "outcome", "outcome");

@@ -79,7 +79,7 @@ function phasesOf(r) {
   const before = { accept_queue: 1, client_wait: 1, queue: 1, pool_wait: 1 }, from = number(r.from_us);
   const events = partList(r).filter((p) => before[p.name] && p.ms > 0).map((p) => ({
     begin: from + p.at * 1e3, end: from + (p.at + p.ms) * 1e3, colour: partColour(p.name), text: partWords(p.name) }));
-  events.push({ begin: number(r.handled_us), end: number(r.to_us), colour: partColour("cpu"), text: "its thread" });
+  events.push({ begin: number(r.handled_us), end: number(r.to_us), colour: partColour("handled"), text: "its thread" });
   return { name: "request", events };
 }
 

@@ -6,6 +6,7 @@ const PART_COLOURS = {
   gc_sibling: "#f4a261", loop_busy: "#e03131", cpu: "#2b8a3e", gc_own: "#82a53b", lock: "#364fc7", net: "#1c7ed6", disk: "#0b7285",
   fault: "#5c7cfa", sleep: "#74c0fc", pipe: "#22b8cf", child: "#3b5bdb", other: "#748ffc", await: "#a5d8ff", client_wait: "#868e96",
   client_slow: "#adb5bd",
+  handled: "#5c8374", // from the begin of the handler on, where its parts are not shown
 };
 
 function partsKnown() {
@@ -14,6 +15,7 @@ function partsKnown() {
 
 function partWords(name) {
   const part = partsKnown().find((p) => p.name === name);
+  if (name === "handled") return "in its handler, computing or waiting";
   return part ? part.words : name;
 }
 

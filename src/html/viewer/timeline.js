@@ -9,14 +9,15 @@ function timeline(begin_us, end_us, lanes, { whole = "whole request", clock = fa
   const view = { begin: seen[0], end: Math.max(seen[1], seen[0] + 1) };
   const status = el("p", { class: "status", "aria-live": "polite" }, "drag over a lane to zoom; arrow keys walk through its events");
   const axis = el("div", { class: "axis", "aria-hidden": "true" });
-  const drawn = lanes.map((lane) => laneOf(lane));
+  const drawn = lanes.map((lane, i) => laneOf(lane, i && lanes[i - 1].group === lane.group && lanes[i - 1].name === lane.name));
   const reset = el("button", { type: "button", onclick: () => look(begin_us, end_us) }, whole);
   const inside = el("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in");
   const outside = el("button", { type: "button", onclick: () => zoom(2) }, "zoom out");
 
-  function laneOf(lane) {
+  // What overlaps has further lanes: the first has the name.
+  function laneOf(lane, further) {
     const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${clean(lane.name)}: ${lane.events.length} event${plural(lane.events.length)}` });
-    const self = { lane, canvas, at: -1, row: el("div", { class: "lane" }, el("span", { class: "lane-name", title: clean(lane.name) }, lane.name), canvas) };
+    const self = { lane, canvas, at: -1, row: el("div", { class: "lane" }, el("span", { class: "lane-name", title: clean(lane.name) }, further ? "" : lane.name), canvas) };
     lane.events.sort((a, b) => a.begin - b.begin);
     canvas.addEventListener("mousemove", (event) => point(self, event));
     canvas.addEventListener("pointerdown", (event) => drag(self, event));
