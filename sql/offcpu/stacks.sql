@@ -3,43 +3,37 @@
 -- rows. Native frames only where no Python stack is known, as in a live measurement, or ({mixed:UInt8}) beside it.
 -- bytes bounds the answer: the other stacks of a thread and cause are one row (smaller). Threads beyond the limit are in totals.sql.
 -- Which stacks are long is found by their hashes, so that a million distinct ones need no memory for their texts.
+-- Per row only a hash is made: of texts, as of a column of LowCardinality it takes three times as long.
 WITH
-    named AS
+    threads AS
     (
-        SELECT p.host AS of_host, p.host_pid AS of_pid, p.tid AS of_tid, max(toString(p.thread_name)) AS later_name
+        SELECT cityHash64(p.host, p.host_pid, p.tid) AS thread, max(toString(p.thread_name)) AS later_name
         FROM ebpf_off_cpu_profile AS p
 #include "window/chosen.inc"
-        GROUP BY of_host, of_pid, of_tid
+        GROUP BY p.host, p.host_pid, p.tid
+        HAVING later_name != '' AND min(p.thread_name) = ''
     ),
     waits AS
     (
         SELECT
-            service, process, if({apart:UInt8} OR of_pid = 0, of_pid, 1) AS of_process,
-            multiIf(of_pid = 0, '', own_name != '', own_name, later_name != '', later_name, comm) AS of_thread,
-            cause, idle, syscall AS of_syscall, native AS of_native, python AS of_python, waker_tid, waker_name, waker_frames, ns,
-            cityHash64(service, process, of_process, of_thread, cause, idle, syscall, native, python, waker_tid, waker_name, waker_frames) AS wait,
-            200 + length(of_thread) + arraySum(arrayMap(f -> length(f) + 4, native)) + arraySum(arrayMap(f -> length(f) + 4, python))
-                + arraySum(arrayMap(f -> length(f) + 4, waker_frames)) AS bytes
-        FROM
-        (
-            SELECT
-                p.host AS of_host, p.host_pid AS of_pid, p.tid AS of_tid,
-                if({apart:UInt8} OR p.host_pid = 0, '', toString(p.service)) AS service,
-                if({apart:UInt8}, toString(p.host), '') AS process,
-                toString(p.thread_name) AS own_name, toString(p.comm) AS comm,
-                toString(p.cause) AS cause,
-                p.idle AS idle,
-                toString(p.syscall) AS syscall,
-                arrayMap(f -> toString(f), if((notEmpty(p.py_stack) AND NOT {mixed:UInt8}) OR p.state = 'R' OR p.host_pid = 0, [], arrayConcat(p.kernel_stack, p.user_stack))) AS native,
-                arrayMap(f -> toString(f), p.py_stack) AS python,
-                if({wakers:UInt8}, toUInt32(p.waker_host_tid != 0), 0) AS waker_tid,
-                if({wakers:UInt8}, if(p.waker_thread_name != '', toString(p.waker_thread_name), toString(p.waker_comm)), '') AS waker_name,
-                arrayMap(f -> toString(f), if({wakers:UInt8}, p.waker_stack, [])) AS waker_frames,
-                p.off_ns * toFloat64(p.weight) AS ns
-            FROM ebpf_off_cpu_profile AS p
+            if({apart:UInt8} OR p.host_pid = 0, '', p.service) AS service,
+            if({apart:UInt8}, p.host, '') AS process,
+            if({apart:UInt8} OR p.host_pid = 0, p.host_pid, 1) AS of_process,
+            multiIf(p.host_pid = 0, '', p.thread_name != '', p.thread_name,
+                transform(cityHash64(p.host, p.host_pid, p.tid), (SELECT arrayPushBack(groupArray(thread), 0) FROM threads),
+                    (SELECT arrayPushBack(groupArray(later_name), '') FROM threads), toString(p.comm))) AS of_thread,
+            p.cause AS cause, p.idle AS idle, p.syscall AS of_syscall,
+            if((notEmpty(p.py_stack) AND NOT {mixed:UInt8}) OR p.state = 'R' OR p.host_pid = 0, [], arrayConcat(p.kernel_stack, p.user_stack)) AS native,
+            p.py_stack AS python,
+            if({wakers:UInt8}, toUInt32(p.waker_host_tid != 0), 0) AS waker_tid,
+            if({wakers:UInt8}, if(p.waker_thread_name != '', p.waker_thread_name, p.waker_comm), '') AS waker_name,
+            if({wakers:UInt8}, p.waker_stack, []) AS waker_frames,
+            p.off_ns * toFloat64(p.weight) AS ns,
+            cityHash64(service, process, of_process, of_thread, cause, idle) AS thread_cause,
+            cityHash64(thread_cause, of_syscall, CAST(native AS Array(String)), CAST(python AS Array(String)), waker_tid, waker_name,
+                CAST(waker_frames AS Array(String))) AS wait
+        FROM ebpf_off_cpu_profile AS p
 #include "window/chosen.inc"
-        ) AS waited
-        LEFT ANY JOIN named USING (of_host, of_pid, of_tid)
     ),
     long AS
     (
@@ -47,17 +41,29 @@ WITH
         FROM
         (
             SELECT wait, sum(bytes) OVER (ORDER BY ns DESC, wait ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS bytes_to_here
-            FROM (SELECT wait, any(waits.bytes) AS bytes, sum(waits.ns) AS ns FROM waits GROUP BY wait)
+            FROM
+            (
+                SELECT
+                    wait, sum(waits.ns) AS ns,
+                    any(200 + length(of_thread) + arraySum(f -> length(f) + 4, native) + arraySum(f -> length(f) + 4, python)
+                        + arraySum(f -> length(f) + 4, waker_frames)) AS bytes
+                FROM waits
+                GROUP BY wait
+            )
         )
         WHERE bytes_to_here <= {bytes:UInt64}
         ORDER BY bytes_to_here
         LIMIT 20000
     )
 SELECT
-    wait NOT IN (SELECT wait FROM long) AS smaller, service, process, of_process AS host_pid, of_thread AS thread_name, cause, idle, if(smaller, '', of_syscall) AS syscall,
-    if(smaller, [], of_native) AS native, if(smaller, [], of_python) AS py_stack, if(smaller, 0, waker_tid) AS waker_host_tid,
-    if(smaller, '', waker_name) AS waker_thread_name, if(smaller, [], waker_frames) AS waker_stack, toUInt64(sum(ns)) AS off_ns
+    wait NOT IN (SELECT wait FROM long) AS smaller,
+    toString(any(waits.service)) AS service, toString(any(waits.process)) AS process, any(of_process) AS host_pid,
+    toString(any(of_thread)) AS thread_name, toString(any(waits.cause)) AS cause, any(waits.idle) AS idle,
+    if(smaller, '', toString(any(of_syscall))) AS syscall,
+    if(smaller, [], CAST(any(waits.native) AS Array(String))) AS native, if(smaller, [], CAST(any(python) AS Array(String))) AS py_stack,
+    if(smaller, 0, any(waker_tid)) AS waker_host_tid, if(smaller, '', toString(any(waker_name))) AS waker_thread_name,
+    if(smaller, [], CAST(any(waker_frames) AS Array(String))) AS waker_stack, toUInt64(sum(ns)) AS off_ns
 FROM waits
-GROUP BY smaller, service, process, host_pid, thread_name, cause, idle, syscall, native, py_stack, waker_host_tid, waker_thread_name, waker_stack
+GROUP BY smaller, if(smaller, thread_cause, wait)
 ORDER BY smaller, off_ns DESC, thread_name, cause
 LIMIT 20000 BY smaller
