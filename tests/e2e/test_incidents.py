@@ -6,6 +6,7 @@ import os
 import re
 import runpy
 import subprocess
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from answers import OTEL
 from browser import Browser
 from servers import free_port
 from store_fixture import ROOT, Store
+from test_grafana import SQL, expand
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.sole]  # an incident has one cause only on a quiet machine
 DEMO = runpy.run_path(os.path.join(ROOT, "deploy/demo/incidents.py"))
@@ -128,3 +130,26 @@ def test_the_holders_of_a_lock_add_up(told):
     assert sum(119 < ms < 140 for ms in held) >= len(held) - 1, held
     assert all(h["did"] == "sleep" and h["place"].startswith("ask_database") and h["did_ms"] <= h["held_ms"] for h in request["lock_holders"])
     assert len({h["tid"] for h in request["lock_holders"]}) == len(held) and request["tid"] not in {h["tid"] for h in request["lock_holders"]}
+
+
+# incident: (panel of Grafana's dashboard of a service, what its first row says)
+PANELS = {
+    "queue": ("Listeners: threads missing (the window's last hour)", lambda row: row["threads"] == 2 and row["missing_peak"] > 1 and row["waited_ms"] > row["thread_held_ms"]),
+    "gc": ("Garbage collections, at exit last", lambda row: row["generation"] == 2 and "refresh_catalogue" in row["set_off_by"]),
+    "gil": ("Holders of the GIL", lambda row: "render_report" in row["running"] and row["kept_waiting_ms"] > 300),
+    "lock": ("Waits by cause and place", lambda row: row["cause"] == "lock" and row["place"].startswith("charge (")),
+    "loop": ("Event-loop stalls by place", lambda row: row["stalled_in"].startswith("write_export (") and row["stalled_ms"] > 1100),
+}
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_grafanas_panel_names_the_cause(told, name):
+    """The panel that answers for this kind of cause, of the service's dashboard; sums come every 10 s."""
+    panel, says = PANELS[name]
+
+    def rows():
+        now = int(time.time())
+        sql = expand(SQL["service", panel], now - 3600, now + 60, service=f"shop-{name}")
+        return json.loads(told[0].ask(sql, default_format="JSON", output_format_json_quote_64bit_integers=0, readonly=2))["data"]
+
+    DEMO["until"](lambda: any(map(says, rows()[:1])), 25)
