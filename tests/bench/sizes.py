@@ -156,6 +156,15 @@ def hosts(a_request):
     return text
 
 
+def kept_longer(known, agent):
+    """What flame graphs of a past window need: the sums, and when an agent measured."""
+    a_day = 86400 / SECONDS / 1e9
+    sums = sum(known[name]["bytes"] for name in SUMS if name in known) * a_day
+    reports = sum(p["bytes"] for p in agent) * a_day  # few rows compress badly: at most
+    return f"Of that the sums that flame graphs of a past window need (`{'`, `'.join(SUMS)}`): {size(sums)} a day and host, with the agent's reports " \
+        f"(`ebpf_agent`, {size(reports)} at most) {size(90 * (sums + reports))} for 90 days.\n"
+
+
 def tables(requests, parts):
     """The guide's text: bytes by table, hosts, and the limit of rows."""
     text = "| table | rows a request | bytes a row | bytes a request |\n|---|---|---|---|\n"
@@ -165,8 +174,7 @@ def tables(requests, parts):
         text += f"| `{name}` | {part['rows'] / requests:.2f} | {part['bytes'] / part['rows']:.0f} | {part['bytes'] / requests:.0f} |\n"
     a_request = round(sum(p["bytes"] for p in parts) / requests)
     text += f"| all tables | | | {a_request} |\n\n" + hosts(a_request)
-    sums = sum(p["bytes"] for name, p in known.items() if name in SUMS) / requests * RATE * 86400 / 1e9
-    text += f"\nOf that the sums that flame graphs of a past window need (`{'`, `'.join(SUMS)}`): {size(sums)} a day and host.\n"
+    text += "\n" + kept_longer(known, [p for p in parts if p["table"] == "ebpf_agent"])
     # both tables of connections are one tracker's: the mean of their rows
     rates = [(what, sum(known[t]["bytes"] for t in of) / sum(known[t]["rows"] for t in of)) for what, of in LIMITED if all(t in known for t in of)]
     return text + "\nAt the limit of 100 rows a second and tracker, with these bytes, a day and host:\n" + \
