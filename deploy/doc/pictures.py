@@ -26,7 +26,7 @@ LARGEST = 150_000
 PICTURES = {
     "requests": ("lock", ["requests", "--html"], 1200, 660, False),
     "explain": ("gc", ["explain", "SLOWEST", "--html"], 1200, 790, True),
-    "timeline": ("gc", ["timeline", "-o", "FILE"], 1200, 560, True),
+    "timeline": ("gc", ["timeline", "-o", "FILE"], 1200, 740, True),
     "phone": ("loop", ["explain", "SLOWEST", "--html"], 400, 860, False),
     "queue": ("queue", ["requests", "--html"], 1200, 560, True),
     "offcpu": ("lock", ["offcpu", "-o", "FILE"], 1200, 660, False),
