@@ -99,6 +99,11 @@ static const struct option options[] = {
 	  .target = &clickhouse_config.libchdb,
 	  .arg = "FILE",
 	  .help = "the embedded engine, if not in a usual place" },
+	{ .key = "store_program",
+	  .type = OPTION_STRING,
+	  .target = &clickhouse_config.store_program,
+	  .arg = "FILE",
+	  .help = "an installed clickhouse program as the engine" },
 };
 
 const struct option_table clickhouse_options = { options, ARRAY_SIZE(options), "ClickHouse" };
@@ -230,7 +235,7 @@ static int resolve_store(const struct clickhouse_config *config, struct clickhou
 	struct store_spawn_options o = { .path = config->store,
 					 .make = config->writes,
 					 .stays = config->stays,
-					 .libchdb = config->libchdb };
+					 .engine = { config->libchdb, config->store_program } };
 	struct clickhouse_endpoint *e = &t->endpoints[t->n_endpoints++];
 	int err = store_spawn(&o, &t->store, why);
 

@@ -20,11 +20,11 @@ struct clickhouse_config {
 	char *clickhouse_cert_file;	/* NULL: no client certificate */
 	char *clickhouse_key_file;	/* NULL: in clickhouse_cert_file */
 	uint64_t clickhouse_connect_timeout_ns, clickhouse_stall_timeout_ns, clickhouse_timeout_ns;
-	char *traces;  /* TABLE or DATABASE.TABLE of the spans; NULL: unchanged, or otel_traces */
-	char *store;   /* directory of an embedded store */
-	char *libchdb; /* NULL: search, see store/engine.h */
-	bool stays;    /* not an option: writes for hours, see store/spawn.h */
-	bool writes;   /* not an option: the command writes, so a missing store is created */
+	char *traces; /* TABLE or DATABASE.TABLE of the spans; NULL: unchanged, or otel_traces */
+	char *store;  /* directory of an embedded store */
+	char *libchdb, *store_program; /* NULL: search, see store/engine_find.h */
+	bool stays;		       /* not an option: writes for hours, see store/spawn.h */
+	bool writes; /* not an option: the command writes, so a missing store is created */
 };
 
 /* Filled through clickhouse_options, which a command adds to its array of option tables. */

@@ -11,7 +11,7 @@
 #include "pipeline/options.h"
 #include "pipeline/spool/spool_directory.h"
 #include "store/directory.h"
-#include "store/engine.h"
+#include "store/engine_find.h"
 #include "trackers/trackers.h"
 
 static void print_server(const struct clickhouse_target *target)
@@ -26,7 +26,9 @@ static void print_server(const struct clickhouse_target *target)
 static int check_place(bool to_stdout, struct why *why)
 {
 	struct clickhouse_target target;
-	char library[PATH_MAX];
+	const struct engine_choice choice = { clickhouse_config.libchdb,
+					      clickhouse_config.store_program };
+	struct engine_place engine;
 	int err;
 
 	if (to_stdout) {
@@ -34,12 +36,13 @@ static int check_place(bool to_stdout, struct why *why)
 		return 0;
 	}
 	if (clickhouse_config.store) {
-		err = engine_find_library(clickhouse_config.libchdb, library, sizeof(library), why);
+		err = engine_find(&choice, &engine, why);
 		if (!err)
 			err = store_directory_check(clickhouse_config.store, why);
 		if (err)
 			return err;
-		printf("rows        to an embedded store in %s\n", clickhouse_config.store);
+		printf("rows        to an embedded store in %s%s%s\n", clickhouse_config.store,
+		       engine.is_program ? ", by " : "", engine.is_program ? engine.path : "");
 		return 0;
 	}
 	err = clickhouse_resolve(&clickhouse_config, &target, why);

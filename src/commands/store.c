@@ -14,6 +14,7 @@
 #include "store/confine.h"
 #include "store/directory.h"
 #include "store/engine.h"
+#include "store/engine_find.h"
 #include "store/keeper.h"
 #include "store/otlp/receiver.h"
 #include "store/server.h"
@@ -22,7 +23,7 @@
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
 
 static struct {
-	char *path, *listen, *otlp, *libchdb, *engine_config;
+	char *path, *listen, *otlp, *libchdb, *program, *engine_config;
 	bool listen_anywhere, otlp_anywhere, existing, passing;
 	uint64_t max_memory_mb, max_body_mb, max_connections, client_timeout_ns, ready_fd;
 	int log_level;
@@ -67,6 +68,11 @@ static const struct option options[] = {
 	  .target = &config.libchdb,
 	  .arg = "FILE",
 	  .help = "the ClickHouse engine, if not in a usual place" },
+	{ .key = "store_program",
+	  .type = OPTION_STRING,
+	  .target = &config.program,
+	  .arg = "FILE",
+	  .help = "an installed clickhouse program as the engine, instead of libchdb" },
 	{ .key = "max_memory_mb",
 	  .type = OPTION_UINT,
 	  .target = &config.max_memory_mb,
@@ -151,7 +157,8 @@ struct store_resources {
 	struct store_directory directory;
 	struct keeper keeper;
 	int lock, library, engine, listen, socket, otlp;
-	char library_path[PATH_MAX], url[STORE_URL_MAX], password[STORE_PASSWORD_LEN + 1];
+	struct engine_place place;
+	char url[STORE_URL_MAX], password[STORE_PASSWORD_LEN + 1];
 	char otlp_url[STORE_URL_MAX];
 };
 
@@ -169,14 +176,14 @@ static int open_otlp(struct store_resources *p, struct why *why)
 
 static int open_resources(struct store_resources *p, struct why *why)
 {
-	int err = engine_find_library(config.libchdb, p->library_path, sizeof(p->library_path),
-				      why);
+	const struct engine_choice choice = { config.libchdb, config.program };
+	int err = engine_find(&choice, &p->place, why);
 
 	if (err)
 		return err;
-	p->library = open(p->library_path, O_RDONLY | O_CLOEXEC);
+	p->library = open(p->place.path, O_RDONLY | O_CLOEXEC);
 	if (p->library < 0)
-		return why_fail(why, errno, "cannot open %s: %s", p->library_path, strerror(errno));
+		return why_fail(why, errno, "cannot open %s: %s", p->place.path, strerror(errno));
 	err = store_directory_open(config.path, !config.existing, &p->directory, why);
 	if (!err)
 		err = store_directory_lock(&p->directory, &p->lock, why);
@@ -237,8 +244,9 @@ static int serve(struct engine *engine, struct store_resources *p, const sigset_
 	err = start_otlp(engine, p, &receiver, why);
 	err = err ?: keeper_publish(&p->keeper, why);
 	if (!err) {
-		log_info("store: ClickHouse %s for %s at %s", engine_version(engine), config.path,
-			 p->url);
+		log_info("store: ClickHouse %s for %s at %s%s%s", engine_version(engine),
+			 config.path, p->url, p->place.is_program ? ", by " : "",
+			 p->place.is_program ? p->place.path : "");
 		if (receiver)
 			log_info("store: OTLP at %s/v1/traces", p->otlp_url);
 		notify_parent("ready", p->url);
@@ -257,11 +265,13 @@ static int run_engine(struct store_resources *p, const sigset_t *signals, struct
 	char library[32], path[PATH_MAX];
 	struct engine_options o = { .path = path,
 				    .config = config.engine_config,
-				    .libchdb = library,
-				    .libchdb_name = p->library_path,
+				    .engine = library,
+				    .engine_name = p->place.path,
+				    .is_program = p->place.is_program,
 				    .max_memory_bytes = config.max_memory_mb << 20 };
 	struct engine *engine;
-	int err = store_confine(p->engine, p->library, path, sizeof(path), why);
+	int err = store_confine(p->engine, p->library, p->place.is_program, path, sizeof(path),
+				why);
 
 	if (err)
 		return err;

@@ -11,7 +11,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "store/dialect.h"
 
 enum {
 	STRANGER_SECONDS = 10,
@@ -88,24 +87,6 @@ static size_t check_clients(struct clients *c, char ids[][QUERY_ID_SIZE])
 	return n;
 }
 
-static void kill_query(struct clients *c, const char *id)
-{
-	struct engine_params none = { 0 };
-	struct engine_result result;
-	struct session *session = session_new(c->engine);
-	AUTO_FREE char *quoted = NULL, *sql = NULL;
-	size_t len = 0, size = 0;
-
-	if (!session)
-		return;
-	if (append_quoted(&quoted, &len, &size, (struct text){ id, strlen(id) }, '\'') &&
-	    asprintf(&sql, "KILL QUERY WHERE Settings['log_comment'] = %s ASYNC", quoted) > 0) {
-		session_run(session, (struct text){ sql, strlen(sql) }, "Null", &none, &result);
-		engine_result_free(&result);
-	}
-	session_free(session);
-}
-
 static void *watch(void *context)
 {
 	const struct timespec tick = { .tv_nsec = TICK_MS * NSEC_PER_MSEC };
@@ -122,7 +103,7 @@ static void *watch(void *context)
 		stopping = c->stopping;
 		pthread_mutex_unlock(&c->lock);
 		for (size_t i = 0; i < n; i++)
-			kill_query(c, ids[i]);
+			engine_cancel(c->engine, ids[i]);
 	}
 	return NULL;
 }

@@ -28,6 +28,8 @@ enum {
 };
 
 enum {
+	FS_EXECUTE = 1 << 0,
+	FS_READ_FILE = 1 << 2,
 	FS_READ = 1 << 2 | 1 << 3, /* files, directories */
 	FS_ABI_1 = (1 << 13) - 1,
 	FS_REFER = 1 << 13,
@@ -119,11 +121,13 @@ static void allow(int ruleset, int fd, uint64_t rights)
 		syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_BENEATH, &rule, 0);
 }
 
-static int confine_files(int engine, int library)
+static int confine_files(int engine, int library, bool is_program)
 {
 	static const char *const read[] = {
 		"/proc", "/sys", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo"
 	};
+	static const char *const loaders[] = { "/lib64/ld-linux-x86-64.so.2",
+					       "/lib/ld-linux-aarch64.so.1" };
 	static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/urandom",
 					       "/dev/random" };
 	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_VERSION);
@@ -149,7 +153,13 @@ static int confine_files(int engine, int library)
 	if (ruleset < 0)
 		return -errno;
 	allow(ruleset, engine, rules.fs & ~1ULL); /* all rights but execute */
-	allow(ruleset, library, 1 << 2);
+	allow(ruleset, library, is_program ? FS_EXECUTE | FS_READ_FILE : FS_READ_FILE);
+	/* the loader is opened like the program */
+	for (size_t i = 0; is_program && i < ARRAY_SIZE(loaders); i++) {
+		AUTO_CLOSE int fd = open(loaders[i], O_PATH | O_CLOEXEC);
+
+		allow(ruleset, fd, FS_EXECUTE | FS_READ_FILE);
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(read); i++) {
 		AUTO_CLOSE int fd = open(read[i], O_PATH | O_CLOEXEC);
 
@@ -164,7 +174,8 @@ static int confine_files(int engine, int library)
 }
 
 /* As root: makes the directory reachable for the engine's user, and switches to that user. */
-static int become_user(int engine, const struct stat *st, char *path, size_t size, struct why *why)
+static int become_user(int engine, bool is_program, const struct stat *st, char *path, size_t size,
+		       struct why *why)
 {
 	const struct passwd *user = getpwuid(st->st_uid);
 	gid_t gid = user ? user->pw_gid : st->st_gid;
@@ -179,12 +190,17 @@ static int become_user(int engine, const struct stat *st, char *path, size_t siz
 			err = 0;
 	}
 	/* EPERM without CAP_SETPCAP: few capabilities are left to drop then */
-	for (int cap = 0; !err && cap < 64; cap++)
+	/*
+	 * Packages give clickhouse capabilities; the kernel does not start such a file where the
+	 * bounding set lacks them. With no_new_privs it does, and gives none.
+	 */
+	for (int cap = 0; !err && !is_program && cap < 64; cap++)
 		prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	return err ?: drop_user(st->st_uid, gid, why);
 }
 
-int store_confine(int engine, int library, char *ret_path, size_t size, struct why *why)
+int store_confine(int engine, int library, bool is_program, char *ret_path, size_t size,
+		  struct why *why)
 {
 	char link[64];
 	struct stat st;
@@ -198,7 +214,7 @@ int store_confine(int engine, int library, char *ret_path, size_t size, struct w
 				strerror(errno));
 	ret_path[n] = '\0';
 	if (geteuid() == 0)
-		err = become_user(engine, &st, ret_path, size, why);
+		err = become_user(engine, is_program, &st, ret_path, size, why);
 	if (!err)
 		err = drop_capabilities(why);
 	if (err)
@@ -206,7 +222,7 @@ int store_confine(int engine, int library, char *ret_path, size_t size, struct w
 	/* the engine calls getcwd(), which the engine's user may not be allowed */
 	if (chdir("/") < 0)
 		return why_fail(why, errno, "cannot change to /: %s", strerror(errno));
-	err = confine_files(engine, library);
+	err = confine_files(engine, library, is_program);
 	if (err)
 		log_debug("store: no Landlock: %s", strerror(-err));
 	return 0;

@@ -6,6 +6,7 @@
 #ifndef UNDERSPAN_STORE_CONFINE_H
 #define UNDERSPAN_STORE_CONFINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/util.h"
@@ -14,9 +15,10 @@
  * As root, switches to the owner of `engine` (DIR/engine, open); other users are kept. Afterwards:
  * no capabilities, no_new_privs, working directory /. With Landlock the process may write only
  * below engine/; read there, in /proc, /sys, system libraries, time zones and `library`; execute
- * nothing; connect to no TCP port. Irreversible, so the process must be single-threaded.
- * `ret_path`: path of the directory as seen by the engine's user.
+ * nothing but `library` if that is a program; connect to no TCP port. Irreversible, so the process
+ * must be single-threaded. `ret_path`: path of the directory as seen by the engine's user.
  */
-int store_confine(int engine, int library, char *ret_path, size_t size, struct why *why);
+int store_confine(int engine, int library, bool is_program, char *ret_path, size_t size,
+		  struct why *why);
 
 #endif

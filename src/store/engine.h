@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ClickHouse engine as a library, loaded at run time: one engine per process, one session per
- * request. A session costs microseconds and shares only the data with other sessions: settings,
- * current database and results are private.
+ * The ClickHouse engine: libchdb, loaded at run time (libchdb.c), or an installed clickhouse
+ * program, one process for each statement (program.c). One engine per process, one session per
+ * request. A session shares only the data with other sessions: settings, current database and
+ * results are private.
  */
 #ifndef UNDERSPAN_STORE_ENGINE_H
 #define UNDERSPAN_STORE_ENGINE_H
@@ -14,19 +15,12 @@
 #include "base/text.h"
 #include "base/util.h"
 
-/*
- * Finds libchdb.so: `asked` or $UNDERSPAN_LIBCHDB if given (no other place is searched); otherwise
- * ../lib/underspan beside the program, /usr/lib/underspan, /usr/local/lib/underspan, and
- * cache/libchdb under the program's build directory. -ENOENT: the message says how to install
- * libchdb.
- */
-int engine_find_library(const char *asked, char *ret_path, size_t size, struct why *why);
-
 struct engine_options {
-	const char *path;	  /* the data's directory */
-	const char *config;	  /* ClickHouse's configuration, a file in `path`; NULL: none */
-	const char *libchdb;	  /* path from engine_find_library(), or of an open descriptor */
-	const char *libchdb_name; /* for messages */
+	const char *path;	 /* the data's directory */
+	const char *config;	 /* ClickHouse's configuration, a file in `path`; NULL: none */
+	const char *engine;	 /* path from engine_find(), or of an open descriptor */
+	const char *engine_name; /* path from engine_find(), for messages */
+	bool is_program;
 	uint64_t max_memory_bytes;
 };
 
@@ -37,7 +31,10 @@ int engine_open(const struct engine_options *options, struct engine **ret_engine
 void engine_close(struct engine *engine);
 const char *engine_version(const struct engine *engine);  /* "26.7.2.1" */
 const char *engine_timezone(const struct engine *engine); /* "UTC" */
-/* Cancels all running queries: code 394. */
+/* Whether results have struct engine_stats: a program does not tell. */
+bool engine_counts(const struct engine *engine);
+/* Cancels the running queries of sessions with this name, or all: code 394. */
+void engine_cancel(struct engine *engine, const char *id);
 void engine_cancel_all(struct engine *engine);
 
 /* {name:Type} placeholders' values */
@@ -60,7 +57,7 @@ struct engine_result {
 	struct engine_stats stats;
 	const struct engine *engine; /* private from here on */
 	void *handle;
-	char *own_error;
+	char *own;
 };
 
 void engine_result_free(struct engine_result *result);
@@ -70,7 +67,12 @@ struct session;
 struct session *session_new(struct engine *engine); /* NULL: out of memory, or shutting down */
 void session_free(struct session *session);	    /* cancels an open stream */
 
+/* The query's id, which is also the setting log_comment of what it runs. */
+void session_name(struct session *session, const char *id);
+
 /* Results are always filled in; the caller frees them. */
+/* USE and SET, for what follows; an error may be told with the statement that follows. */
+void session_set(struct session *session, struct text sql, struct engine_result *ret_result);
 void session_run(struct session *session, struct text sql, const char *format,
 		 const struct engine_params *params, struct engine_result *ret_result);
 

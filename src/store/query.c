@@ -124,7 +124,6 @@ static void check_statement(struct query *q)
 static struct session *open_session(struct query *q)
 {
 	struct session *session = session_new(q->context->engine);
-	struct engine_params none = { 0 };
 	struct engine_result result = { 0 };
 	AUTO_FREE char *use = NULL;
 	size_t len = 0, size = 0;
@@ -134,19 +133,19 @@ static struct session *open_session(struct query *q)
 			    "The engine takes no session");
 		return NULL;
 	}
+	session_name(session, q->parameters.id);
 	if (q->parameters.database.len && !text_is(q->parameters.database, "default")) {
 		AUTO_FREE char *sql = NULL;
 
 		if (append_quoted(&use, &len, &size, q->parameters.database, '`') &&
 		    asprintf(&sql, "USE %s", use) > 0)
-			session_run(session, (struct text){ sql, strlen(sql) }, "Null", &none,
-				    &result);
+			session_set(session, (struct text){ sql, strlen(sql) }, &result);
 	}
 	if (!result.error && q->parameters.settings) {
 		engine_result_free(&result);
-		session_run(session,
+		session_set(session,
 			    (struct text){ q->parameters.settings, q->parameters.settings_len },
-			    "Null", &none, &result);
+			    &result);
 	}
 	if (result.error) {
 		q->failure.code = clickhouse_exception_code(result.error, strlen(result.error))
@@ -292,7 +291,8 @@ static void add_headers(const struct query *q, struct MHD_Response *response)
 		 (unsigned long long)q->stats.result_rows,
 		 (unsigned long long)(clock_monotonic_ns() - q->start_ns));
 	MHD_add_response_header(response, "X-ClickHouse-Query-Id", q->parameters.id);
-	MHD_add_response_header(response, "X-ClickHouse-Summary", summary);
+	if (engine_counts(q->context->engine))
+		MHD_add_response_header(response, "X-ClickHouse-Summary", summary);
 	MHD_add_response_header(response, "X-ClickHouse-Timezone",
 				engine_timezone(q->context->engine));
 	MHD_add_response_header(response, "X-ClickHouse-Server-Display-Name", q->context->hostname);

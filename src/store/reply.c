@@ -129,11 +129,11 @@ static int add_exception(struct reply *r, const char *error)
 
 	if (!message)
 		return -ENOMEM;
-	n = asprintf(&result.own_error, "\r\n%s\r\n%s\r\n%s%zu %s\r\n%s\r\n", mark, r->tag, message,
+	n = asprintf(&result.own, "\r\n%s\r\n%s\r\n%s%zu %s\r\n%s\r\n", mark, r->tag, message,
 		     strlen(message), r->tag, mark);
 	if (n < 0)
 		return -ENOMEM;
-	result.bytes = (struct text){ result.own_error, (size_t)n };
+	result.bytes = (struct text){ result.own, (size_t)n };
 	err = reply_add(r, &result);
 	engine_result_free(&result);
 	r->more = false;

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/directory.h"
-#include "store/engine.h"
+#include "store/engine_find.h"
 #include "base/stop.h"
 
 enum { START_TIMEOUT_S = 60, STARTS_MAX = 5, STOP_MIN_MS = 250 };
@@ -27,11 +27,11 @@ static const uint64_t STOP_RESERVE_NS =
  * allowed. */
 struct launch {
 	char path[PATH_MAX]; /* of the directory, also after a rename */
-	char library[PATH_MAX];
+	struct engine_place engine;
 	int ready[2]; /* the child writes one line */
 	pid_t parent;
 	bool stays;
-	char path_argument[PATH_MAX + 16], library_argument[PATH_MAX + 16], ready_argument[32];
+	char path_argument[PATH_MAX + 16], engine_argument[PATH_MAX + 20], ready_argument[32];
 };
 
 static uint64_t now_ms(void)
@@ -126,7 +126,8 @@ static int prepare(struct launch *l, const struct store_directory *d, struct why
 		return why_fail(why, errno, "cannot make a pipe: %s", strerror(errno));
 	l->parent = getpid();
 	snprintf(l->path_argument, sizeof(l->path_argument), "--path=%s", l->path);
-	snprintf(l->library_argument, sizeof(l->library_argument), "--libchdb=%s", l->library);
+	snprintf(l->engine_argument, sizeof(l->engine_argument), "--%s=%s",
+		 l->engine.is_program ? "store_program" : "libchdb", l->engine.path);
 	snprintf(l->ready_argument, sizeof(l->ready_argument), "--ready_fd=%d", l->ready[1]);
 	return 0;
 }
@@ -150,7 +151,7 @@ static _Noreturn void become_store(const struct launch *l)
 	char *arguments[] = { "underspan",
 			      "store",
 			      (char *)l->path_argument,
-			      (char *)l->library_argument,
+			      (char *)l->engine_argument,
 			      (char *)l->ready_argument,
 			      "--existing",
 			      "--listen=127.0.0.1:0",
@@ -285,7 +286,7 @@ int store_spawn(const struct store_spawn_options *o, struct store_child *ret_chi
 	struct launch l = { .ready = { -1, -1 } };
 	struct store_child c = { .pidfd = -1, .directory = -1 };
 	struct store_directory d = { .fd = -1 };
-	int err = engine_find_library(o->libchdb, l.library, sizeof(l.library), why);
+	int err = engine_find(&o->engine, &l.engine, why);
 
 	if (!err)
 		err = store_directory_open(o->path, o->make, &d, why);

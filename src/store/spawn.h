@@ -11,12 +11,13 @@
 #include <sys/types.h>
 
 #include "base/util.h"
+#include "store/engine_find.h"
 
 struct store_spawn_options {
-	const char *path;    /* the store's directory */
-	bool make;	     /* create if missing; otherwise required */
-	bool stays;	     /* used for hours: the store of a question is waited for, not used */
-	const char *libchdb; /* NULL: search, see store/engine.h */
+	const char *path; /* the store's directory */
+	bool make;	  /* create if missing; otherwise required */
+	bool stays;	  /* used for hours: the store of a question is waited for, not used */
+	struct engine_choice engine;
 	uint64_t start_timeout_ns; /* 0: 60 s */
 };
 

@@ -161,7 +161,7 @@ def test_more_refusals(tmp_path):
 
 
 def test_without_the_engine(tmp_path):
-    """A lone program, without libchdb in the usual places: one sentence with the way to get libchdb, or to use an installed server."""
+    """A lone program, without libchdb in the usual places: one sentence with the ways to get an engine. An installed program is asked."""
     from store_fixture import UNDERSPAN
     alone = tmp_path / "underspan"
     alone.write_bytes(pathlib.Path(UNDERSPAN).read_bytes())
@@ -169,13 +169,13 @@ def test_without_the_engine(tmp_path):
     done = subprocess.run([alone, "store", f"--path={tmp_path}/db"], capture_output=True, text=True,
                           env={**os.environ, "UNDERSPAN_LIBCHDB": ""})
     assert done.returncode == 1
-    assert "deploy/libchdb.sh" in done.stderr and "--clickhouse" not in done.stderr and done.stderr.count("\n") == 1
-    installed = 'mount -t tmpfs tmpfs /usr/local/bin && touch /usr/local/bin/clickhouse && exec "$@"'
+    assert "deploy/libchdb.sh" in done.stderr and "--store_program=FILE" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "db").exists()
+    installed = 'mount -t tmpfs tmpfs /usr/local/bin && cp /bin/false /usr/local/bin/clickhouse && exec "$@"'
     done = subprocess.run(["unshare", "-m", "sh", "-c", installed, "sh", alone, "store", f"--path={tmp_path}/db"], capture_output=True,
                           text=True, env={**os.environ, "UNDERSPAN_LIBCHDB": ""})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "23.1 or newer; Debian's own is 18.16, too old) and give --clickhouse=http://127.0.0.1:8123" in done.stderr
-    assert not (tmp_path / "db").exists()
+    assert "/usr/local/bin/clickhouse, 23.1 or newer is needed: the ClickHouse engine does not answer" in done.stderr
 
 
 def test_the_script_named_is_the_one_that_is_there(tmp_path):

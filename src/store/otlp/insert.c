@@ -78,7 +78,12 @@ int otlp_insert(struct engine *engine, struct text rows, struct why *why)
 	struct session *session = open_session(engine, why);
 	struct engine_params none = { 0 };
 	struct engine_result result;
-	int code = session ? run(session, settings, why) : EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES;
+	int code = EXCEPTION_TOO_MANY_SIMULTANEOUS_QUERIES;
+
+	if (session) {
+		session_set(session, (struct text){ settings, strlen(settings) }, &result);
+		code = finish(&result, why);
+	}
 
 	if (!code) {
 		session_insert(session, (struct text){ sql, strlen(sql) }, "JSONEachRow", &none,
