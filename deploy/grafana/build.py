@@ -250,8 +250,28 @@ def dashboard(name, trace_url):
             "templating": {"list": [datasource, *(variable(v, trace_url) for v in variables)]}, "panels": made}
 
 
-def files(trace_url):
-    return {f"{name}.json": json.dumps(dashboard(name, trace_url), indent=1, ensure_ascii=False) + "\n" for name in DASHBOARDS}
+OWN_NAMES = "|".join(path.stem for folder in ("tables", "views") for path in (HERE.parents[1] / "sql" / folder).glob("*.sql") if path.stem != "request")
+# a view, and a word of many other uses
+OWN = re.compile(rf"\b(?=(?:{OWN_NAMES})\b)|(?<=FROM )(?=request\()|(?<=JOIN )(?=request\()")
+
+
+def prefixed(value, prefix):
+    """With the prefix before the tables and views of sql/ in all questions, as `--table_prefix` has it."""
+    if isinstance(value, list):
+        return [prefixed(v, prefix) for v in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: OWN.sub(prefix, v) if key in ("rawSql", "query") and isinstance(v, str) else prefixed(v, prefix) for key, v in value.items()}
+
+
+def prefix_argument(text):
+    if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,63})?", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no prefix: letters, digits and underscores, at most 64, no digit first")
+    return text
+
+
+def files(trace_url, prefix=""):
+    return {f"{name}.json": json.dumps(prefixed(dashboard(name, trace_url), prefix), indent=1, ensure_ascii=False) + "\n" for name in DASHBOARDS}
 
 
 def main():
@@ -259,9 +279,10 @@ def main():
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is not up to date")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "dashboards", metavar="DIR")
     parser.add_argument("--trace-url", default="/d/underspan-request?var-trace_id=", metavar="URL", help="what a trace id is put behind")
+    parser.add_argument("--prefix", type=prefix_argument, default="", help="before the names of underspan's tables, as --table_prefix")
     arguments = parser.parse_args()
     old = []
-    for name, text in files(arguments.trace_url).items():
+    for name, text in files(arguments.trace_url, arguments.prefix).items():
         path = arguments.out / name
         if arguments.check:
             old += [name] if not path.exists() or path.read_text() != text else []

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ClickHouse over libcurl: clients, queries and inserts. See client.h. */
 #include "clickhouse/client.h"
+#include "clickhouse/own_names.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
@@ -48,6 +49,7 @@ static int copy_endpoint(struct clickhouse_client *c, const struct clickhouse_en
 	c->url = strdup(e->url);
 	c->unix_socket = e->unix_socket ? strdup(e->unix_socket) : NULL;
 	c->database = strdup(e->database ?: "default");
+	c->table_prefix = e->table_prefix ? strdup(e->table_prefix) : NULL;
 	c->ca_file = e->ca_file ? strdup(e->ca_file) : NULL;
 	c->cert_file = e->cert_file ? strdup(e->cert_file) : NULL;
 	c->key_file = e->key_file ? strdup(e->key_file) : NULL;
@@ -57,8 +59,8 @@ static int copy_endpoint(struct clickhouse_client *c, const struct clickhouse_en
 	c->timeout_ns = e->timeout_ns ?: (e->patient ? 0 : 300 * NSEC_PER_SEC);
 	c->give_up = e->give_up;
 	if (!c->url || !c->database || (e->unix_socket && !c->unix_socket) ||
-	    (e->ca_file && !c->ca_file) || (e->cert_file && !c->cert_file) ||
-	    (e->key_file && !c->key_file) ||
+	    (e->table_prefix && !c->table_prefix) || (e->ca_file && !c->ca_file) ||
+	    (e->cert_file && !c->cert_file) || (e->key_file && !c->key_file) ||
 	    add_credential(c, "X-ClickHouse-User", e->user ?: "default") ||
 	    (e->password && add_credential(c, "X-ClickHouse-Key", e->password)))
 		return -ENOMEM;
@@ -102,10 +104,16 @@ void clickhouse_client_free(struct clickhouse_client *c)
 	free(c->url);
 	free(c->unix_socket);
 	free(c->database);
+	free(c->table_prefix);
 	free(c->ca_file);
 	free(c->cert_file);
 	free(c->key_file);
 	free(c);
+}
+
+const char *clickhouse_client_table_prefix(const struct clickhouse_client *c)
+{
+	return c->table_prefix;
 }
 
 const char *clickhouse_client_url(const struct clickhouse_client *c)
@@ -190,13 +198,14 @@ static bool add_parameter(char **url, const char *name, const char *value)
 }
 
 /* A placeholder's value is escaped; other parameters are taken literally. */
-static bool add_given(char **url, const struct clickhouse_param *param)
+static bool add_given(struct clickhouse_client *c, char **url, const struct clickhouse_param *param)
 {
-	AUTO_FREE char *escaped = NULL;
+	AUTO_FREE char *escaped = NULL, *named = NULL;
 
 	if (strncmp(param->name, "param_", 6) != 0)
 		return add_parameter(url, param->name, param->value);
-	escaped = clickhouse_escape_value(param->value);
+	named = own_names_put_value(param->value, c->table_prefix);
+	escaped = named ? clickhouse_escape_value(named) : NULL;
 	return escaped && add_parameter(url, param->name, escaped);
 }
 
@@ -212,7 +221,7 @@ static bool make_url(struct clickhouse_client *c, const char *insert_sql, const 
 	if (ok && format)
 		ok = add_parameter(&url, "default_format", format);
 	for (; ok && params && params->name; params++)
-		ok = add_given(&url, params);
+		ok = add_given(c, &url, params);
 	if (ok && insert_sql)
 		ok = add_parameter(&url, "query", insert_sql);
 	if (ok)
@@ -251,20 +260,32 @@ fail:
 	return NULL;
 }
 
+/* `insert_sql` NULL: the body is the statement. */
 static int request(struct exchange *x, const char *insert_sql, const char *format,
-		   const struct clickhouse_param *params, const struct clickhouse_body *body,
+		   const struct clickhouse_param *params, struct clickhouse_body body,
 		   struct why *why)
 {
+	const char *prefix = x->client->table_prefix;
+	AUTO_FREE char *url = NULL, *named = NULL;
 	struct curl_slist *headers;
-	AUTO_FREE char *url = NULL;
 	int err;
 
+	if (prefix) {
+		named = own_names_put(insert_sql ?: body.bytes, prefix);
+		if (!named)
+			return why_fail(why, ENOMEM, "out of memory");
+		if (insert_sql)
+			insert_sql = named;
+		else
+			body = (struct clickhouse_body){ .bytes = named, .len = strlen(named) };
+	}
+
 	*x->reply = (struct clickhouse_reply){ 0 };
-	headers = make_headers(x->client, body->gzipped);
+	headers = make_headers(x->client, body.gzipped);
 	if (!headers || !make_url(x->client, insert_sql, format, params, &url))
 		err = why_fail(why, ENOMEM, "out of memory");
 	else
-		err = http_post(x, url, headers, body->bytes, body->len, why);
+		err = http_post(x, url, headers, body.bytes, body.len, why);
 	for (struct curl_slist *l = headers; l; l = l->next)
 		explicit_bzero(l->data, strlen(l->data));
 	curl_slist_free_all(headers);
@@ -316,7 +337,7 @@ static int query_once(struct clickhouse_client *client, const char *sql, const c
 	x->answers = client->patient ? answers_ping : NULL;
 	x->on_bytes = on_bytes;
 	x->context = context;
-	err = request(x, NULL, format, params, &body, why);
+	err = request(x, NULL, format, params, body, why);
 	client->deaf = x->deaf;
 	return err;
 }
@@ -453,7 +474,7 @@ int clickhouse_insert(struct clickhouse_client *client, const char *insert_sql,
 		return why_fail(why, ENOMEM, "out of memory");
 	x->client = client;
 	x->reply = reply;
-	err = request(x, insert_sql, NULL, params, body, why);
+	err = request(x, insert_sql, NULL, params, *body, why);
 	if (!err && !reply->from_clickhouse)
 		return why_fail(why, EBADMSG,
 				"%.200s answered 200, but is no ClickHouse: the rows are nowhere",

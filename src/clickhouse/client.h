@@ -21,6 +21,9 @@ int clickhouse_client_new(const struct clickhouse_endpoint *endpoint,
 			  struct clickhouse_client **ret_client, struct why *why);
 void clickhouse_client_free(struct clickhouse_client *client);
 
+/* Before the names of underspan's tables in all statements of the client; NULL: none. */
+const char *clickhouse_client_table_prefix(const struct clickhouse_client *client);
+
 const char *clickhouse_client_url(const struct clickhouse_client *client);
 
 /* Id of the current or last query of a patient client. */

@@ -14,6 +14,7 @@ void clickhouse_endpoint_free(struct clickhouse_endpoint *e)
 	free(e->user);
 	free(e->password);
 	free(e->database);
+	free(e->table_prefix);
 	free(e->ca_file);
 	free(e->cert_file);
 	free(e->key_file);
@@ -30,8 +31,8 @@ bool clickhouse_endpoint_same(const struct clickhouse_endpoint *a,
 {
 	return same_text(a->url, b->url) && same_text(a->user, b->user) &&
 	       same_text(a->password, b->password) && same_text(a->database, b->database) &&
-	       same_text(a->ca_file, b->ca_file) && same_text(a->cert_file, b->cert_file) &&
-	       same_text(a->key_file, b->key_file) &&
+	       same_text(a->table_prefix, b->table_prefix) && same_text(a->ca_file, b->ca_file) &&
+	       same_text(a->cert_file, b->cert_file) && same_text(a->key_file, b->key_file) &&
 	       a->connect_timeout_ns == b->connect_timeout_ns &&
 	       a->stall_timeout_ns == b->stall_timeout_ns && a->timeout_ns == b->timeout_ns;
 }

@@ -11,12 +11,13 @@
 /* Address and credentials. Strings are heap or NULL; NULL: the default. */
 struct clickhouse_endpoint {
 	char *url; /* http://HOST:PORT or https://HOST:PORT, a path is kept, no user, no query */
-	char *unix_socket; /* NULL: TCP; otherwise connect to this socket, the URL's host is only a
-			      name */
-	char *user;	   /* NULL: "default" */
-	char *password;	   /* NULL: none; sent as a header, never in a URL */
-	char *database;	   /* NULL: "default" */
-	char *ca_file;	   /* NULL: the system's certificates */
+	char *unix_socket;  /* NULL: TCP; otherwise connect to this socket, the URL's host is only a
+			       name */
+	char *user;	    /* NULL: "default" */
+	char *password;	    /* NULL: none; sent as a header, never in a URL */
+	char *database;	    /* NULL: "default" */
+	char *table_prefix; /* of own tables and views (own_names.h); NULL: none */
+	char *ca_file;	    /* NULL: the system's certificates */
 	char *cert_file,
 		*key_file; /* NULL: none; client certificate, for servers that require one */
 	uint64_t connect_timeout_ns; /* 0: 5 s, name look-up and TLS included */

@@ -23,7 +23,7 @@ enum {
 
 struct clickhouse_client {
 	CURLSH *connections; /* connections, addresses and TLS sessions that outlive a request */
-	char *url, *unix_socket, *database, *ca_file, *cert_file, *key_file;
+	char *url, *unix_socket, *database, *table_prefix, *ca_file, *cert_file, *key_file;
 	struct curl_slist *credentials;
 	uint64_t connect_timeout_ns, stall_timeout_ns, timeout_ns;
 	atomic_bool cancelled;

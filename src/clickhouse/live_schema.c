@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "clickhouse/exceptions.h"
+#include "clickhouse/own_names.h"
 #include "clickhouse/rows.h"
 
 static const char objects_sql[] =
@@ -61,18 +62,21 @@ static uint64_t ask_number(struct clickhouse_client *client, const char *sql, in
 	return value;
 }
 
-static int fill_objects(struct live_schema *live, const json_t *rows)
+static int fill_objects(struct live_schema *live, const char *prefix, const json_t *rows)
 {
 	size_t n = json_array_size(rows);
 
 	live->objects = calloc(n + 1, sizeof(*live->objects));
 	if (!live->objects)
 		return -ENOMEM;
-	for (; live->n_objects < n; live->n_objects++) {
-		const json_t *row = json_array_get(rows, live->n_objects);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *row = json_array_get(rows, i);
+		const char *name = own_names_take(text_at(row, 0), prefix);
 
-		live->objects[live->n_objects] =
-			(struct live_object){ .name = text_at(row, 0),
+		if (!name)
+			continue;
+		live->objects[live->n_objects++] =
+			(struct live_object){ .name = name,
 					      .engine = text_at(row, 1),
 					      .engine_full = text_at(row, 2),
 					      .comment = text_at(row, 3),
@@ -81,7 +85,7 @@ static int fill_objects(struct live_schema *live, const json_t *rows)
 	return 0;
 }
 
-static int fill_columns(struct live_schema *live, const json_t *rows)
+static int fill_columns(struct live_schema *live, const char *prefix, const json_t *rows)
 {
 	size_t n = json_array_size(rows);
 
@@ -89,11 +93,14 @@ static int fill_columns(struct live_schema *live, const json_t *rows)
 	live->column_tables = calloc(n + 1, sizeof(*live->column_tables));
 	if (!live->columns || !live->column_tables)
 		return -ENOMEM;
-	for (; live->n_columns < n; live->n_columns++) {
-		const json_t *row = json_array_get(rows, live->n_columns);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *row = json_array_get(rows, i);
+		const char *table = own_names_take(text_at(row, 0), prefix);
 
-		live->column_tables[live->n_columns] = text_at(row, 0);
-		live->columns[live->n_columns] =
+		if (!table)
+			continue;
+		live->column_tables[live->n_columns] = table;
+		live->columns[live->n_columns++] =
 			(struct live_column){ .name = text_at(row, 1),
 					      .type = text_at(row, 2),
 					      .kind = text_at(row, 3),
@@ -105,6 +112,7 @@ static int fill_columns(struct live_schema *live, const json_t *rows)
 /* Both JSON arrays are kept: they own all strings. */
 static int read_lists(struct clickhouse_client *client, struct live_schema *live, struct why *why)
 {
+	const char *prefix = clickhouse_client_table_prefix(client);
 	json_t *objects = NULL, *columns = NULL;
 	int err = ask(client, objects_sql, &objects, why);
 
@@ -114,7 +122,7 @@ static int read_lists(struct clickhouse_client *client, struct live_schema *live
 		live->memory = json_pack("[oo]", objects, columns);
 		if (!live->memory)
 			return why_fail(why, ENOMEM, "out of memory");
-		if (fill_objects(live, objects) || fill_columns(live, columns))
+		if (fill_objects(live, prefix, objects) || fill_columns(live, prefix, columns))
 			err = why_fail(why, ENOMEM, "out of memory");
 		return err;
 	}

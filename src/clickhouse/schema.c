@@ -9,6 +9,7 @@
 
 #include "clickhouse/exceptions.h"
 #include "clickhouse/kept_places.h"
+#include "clickhouse/own_names.h"
 #include "clickhouse/ddl.h"
 #include "clickhouse/sql_files.h"
 #include "clickhouse/upgrade.h"
@@ -68,22 +69,25 @@ static int database_statement(const char *database, const char *cluster, char *b
 }
 
 /* Names and texts of the database are in it: printable on a terminal, unchanged into a pipe. */
-static int print_statement(const char *statement, const char *end)
+static int print_statement(const char *statement, const char *prefix, const char *end)
 {
+	AUTO_FREE char *named = own_names_put(statement, prefix);
 	struct terminal_text text = { { 0 } };
 
+	if (!named)
+		return -ENOMEM;
 	if (isatty(STDOUT_FILENO))
-		terminal_text_print(&text, statement, strlen(statement), stdout);
+		terminal_text_print(&text, named, strlen(named), stdout);
 	else
-		fputs(statement, stdout);
+		fputs(named, stdout);
 	return fputs(end, stdout) == EOF ? -(errno ?: EIO) : 0;
 }
 
 static int print_one(const struct sql_file *file, const char *statement, void *context,
 		     struct why *why)
 {
-	(void)file, (void)context;
-	if (print_statement(statement, ";\n\n"))
+	(void)file;
+	if (print_statement(statement, context, ";\n\n"))
 		return why_fail(why, errno, "cannot write: %s", strerror(errno));
 	return 0;
 }
@@ -104,7 +108,7 @@ static int print_database(const char *database, const char *cluster, struct why 
 }
 
 int clickhouse_schema_print(const char *database, const char *cluster, const char *traces,
-			    struct why *why)
+			    const char *prefix, struct why *why)
 {
 	struct traces_form form = { .found = true };
 	int err = print_database(database, cluster, why);
@@ -115,11 +119,11 @@ int clickhouse_schema_print(const char *database, const char *cluster, const cha
 	if (!err) {
 		AUTO_FREE char *table = upgrade_schema_table(cluster);
 
-		err = table ? print_one(NULL, table, NULL, why)
+		err = table ? print_one(NULL, table, (void *)prefix, why)
 			    : why_fail(why, ENOMEM, "out of memory");
 	}
 	if (!err)
-		err = walk(cluster, traces ? &form : NULL, print_one, NULL, why);
+		err = walk(cluster, traces ? &form : NULL, print_one, (void *)prefix, why);
 	if (!err && fflush(stdout) != 0)
 		err = why_fail(why, errno, "cannot write: %s", strerror(errno));
 	return err;
@@ -336,7 +340,8 @@ static int print_differences(const struct application *a, struct why *why)
 
 		text_print_line(stdout, "-- %s", step->what); /* one line: a comment */
 		if (step->statement)
-			print_statement(step->statement, ";\n");
+			print_statement(step->statement, clickhouse_client_table_prefix(a->client),
+					";\n");
 	}
 	if (a->plan.n_statements)
 		puts("-- to apply: `underspan schema --apply`");

@@ -8,9 +8,10 @@
 #include "clickhouse/client.h"
 #include "base/util.h"
 
-/* `cluster` NULL: single server; `traces` NULL: otel_traces. 0 or -errno with why. */
+/* `cluster` NULL: single server; `traces` NULL: otel_traces; `prefix`: own_names.h. 0 or -errno
+ * with why. */
 int clickhouse_schema_print(const char *database, const char *cluster, const char *traces,
-			    struct why *why);
+			    const char *prefix, struct why *why);
 
 struct schema_request {
 	const char *cluster; /* NULL: single server */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Resolution of database options. See database.h. */
 #include "commands/database.h"
+#include "clickhouse/own_names.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -44,6 +45,12 @@ static const struct option options[] = {
 	  .arg = "NAME",
 	  .help = "where the tables are",
 	  .otherwise = "default" },
+	{ .key = "table_prefix",
+	  .type = OPTION_STRING,
+	  .target = &clickhouse_config.table_prefix,
+	  .arg = "PREFIX",
+	  .help = "before the names of underspan's tables and views, in all statements",
+	  .otherwise = "none" },
 	{ .key = "traces",
 	  .type = OPTION_STRING,
 	  .target = &clickhouse_config.traces,
@@ -254,8 +261,10 @@ int clickhouse_resolve(const struct clickhouse_config *config, struct clickhouse
 		       struct why *why)
 {
 	struct clickhouse_target t = { .store = { .pidfd = -1, .directory = -1 } };
-	int err;
+	int err = own_names_check(config->table_prefix, why);
 
+	if (err)
+		return err;
 	if (config->clickhouse && config->store)
 		return why_fail(why, EINVAL,
 				"clickhouse (%s) and store (%s) exclude each other: give only one",
@@ -275,6 +284,8 @@ int clickhouse_resolve(const struct clickhouse_config *config, struct clickhouse
 		e->timeout_ns = config->clickhouse_timeout_ns;
 		e->patient = !config->writes;
 		err = copy(&e->database, config->clickhouse_database, why);
+		if (!err)
+			err = copy(&e->table_prefix, config->table_prefix, why);
 	}
 	if (err) {
 		clickhouse_release(&t);

@@ -12,13 +12,13 @@
 #include "base/util.h"
 
 struct clickhouse_config {
-	char *clickhouse;		/* URL, or several, comma-separated */
-	char *clickhouse_user;		/* NULL: "default" */
-	char *clickhouse_password_file; /* NULL: see resolve_password() */
-	char *clickhouse_database;	/* NULL: "default" */
-	char *clickhouse_ca_file;	/* NULL: the system's certificates */
-	char *clickhouse_cert_file;	/* NULL: no client certificate */
-	char *clickhouse_key_file;	/* NULL: in clickhouse_cert_file */
+	char *clickhouse;			  /* URL, or several, comma-separated */
+	char *clickhouse_user;			  /* NULL: "default" */
+	char *clickhouse_password_file;		  /* NULL: see resolve_password() */
+	char *clickhouse_database, *table_prefix; /* NULL: "default" */
+	char *clickhouse_ca_file;		  /* NULL: the system's certificates */
+	char *clickhouse_cert_file;		  /* NULL: no client certificate */
+	char *clickhouse_key_file;		  /* NULL: in clickhouse_cert_file */
 	uint64_t clickhouse_connect_timeout_ns, clickhouse_stall_timeout_ns, clickhouse_timeout_ns;
 	char *traces; /* TABLE or DATABASE.TABLE of the spans; NULL: unchanged, or otel_traces */
 	char *store;  /* directory of an embedded store */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "clickhouse/ddl_places.h"
+#include "clickhouse/own_names.h"
 #include "clickhouse/schema.h"
 #include "commands/database.h"
 #include "commands/commands.h"
@@ -118,12 +119,15 @@ int command_schema(int argc, char **argv)
 		err = why_fail(&why, EINVAL, "--apply or --check, not both");
 	if (!err && agents && !apply && !check)
 		err = why_fail(&why, EINVAL, "agents: only with --apply or --check");
+	if (!err)
+		err = own_names_check(clickhouse_config.table_prefix, &why);
 	ddl_places.database = clickhouse_config.clickhouse_database;
 	if (!err)
 		err = apply || check
 			      ? ask_server(&same, &why)
 			      : clickhouse_schema_print(clickhouse_config.clickhouse_database,
-							cluster, clickhouse_config.traces, &why);
+							cluster, clickhouse_config.traces,
+							clickhouse_config.table_prefix, &why);
 	if (err)
 		log_error("%s", why.text);
 	config_free(tables);

@@ -84,7 +84,7 @@ TYPED = [
     ("schema foo", USAGE, "--NAME=VALUE"),
     ("schema -o x.sql", USAGE, "underspan schema > FILE"),
     ("schema --ttl=3d", USAGE, "--keep=30d"),
-    ("schema --prefix=my_", USAGE, "--clickhouse_database=NAME"),
+    ("schema --prefix=my_", USAGE, "--table_prefix=PREFIX"),
     ("schema --agents=5", USAGE, "--apply or --check"),
     ("schema --downgrade", USAGE, "nothing is to be done"),
     ("store --port=8123", USAGE, "--listen=127.0.0.1:PORT"),
