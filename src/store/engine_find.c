@@ -28,8 +28,8 @@ static bool is_file(const char *path)
 }
 
 /*
- * The script that fetches the library: the one that came with this program, so that it can be typed
- * as it is.
+ * The script that fetches the library, as installed with this program: the message has a path that
+ * can be typed.
  */
 static const char *script(char buf[PATH_MAX])
 {
@@ -82,12 +82,12 @@ static int refuse_program(const char *asked, struct why *why)
 					       : "not executable");
 }
 
-/* A file of that kind in the directory. False: none, or no executable one. */
+/* Is there an executable clickhouse program in the directory? */
 static bool has_program(const char *directory, size_t len, char *ret_path)
 {
 	static const char *const names[] = { "clickhouse", "clickhouse-local" };
 
-	/* a relative directory of PATH depends on where the user stands */
+	/* a relative directory of PATH depends on the working directory */
 	for (size_t i = 0; len && *directory == '/' && i < ARRAY_SIZE(names); i++) {
 		if (snprintf(ret_path, PATH_MAX, "%.*s/%s", (int)len, directory, names[i]) <
 			    PATH_MAX &&

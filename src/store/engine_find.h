@@ -8,9 +8,9 @@
 
 #include "base/util.h"
 
-/* What the user asked for; NULL: search. */
+/* The user's choice; both NULL: search. */
 struct engine_choice {
-	const char *libchdb, *program; /* of which only one is given */
+	const char *libchdb, *program; /* at most one is given */
 };
 
 struct engine_place {
@@ -22,8 +22,8 @@ struct engine_place {
  * `libchdb` or $UNDERSPAN_LIBCHDB, or `program`, if given (no other place is searched). Otherwise
  * libchdb.so in ../lib/underspan beside the program, /usr/lib/underspan, /usr/local/lib/underspan,
  * and cache/libchdb under the program's build directory. Otherwise clickhouse or clickhouse-local
- * in PATH, /usr/bin, /usr/local/bin and /opt/clickhouse. -ENOENT: the message has the ways to get
- * one.
+ * in PATH, /usr/bin, /usr/local/bin and /opt/clickhouse. -ENOENT: the message says how to get an
+ * engine.
  */
 int engine_find(const struct engine_choice *choice, struct engine_place *ret_place,
 		struct why *why);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The engine as an installed program: one `clickhouse local --path=DIR` for each statement, one at
- * a time, since the program locks DIR. Nothing of a client is in its arguments, which all users of
- * the host can read: the statement, its settings and values are a file, rows another. The output is
- * a file, too, so that a slow client does not hold DIR. See engine_kind.h.
+ * a time, since the program locks DIR. The arguments, which all users of the host can read, have
+ * nothing of a client: the statement, settings and values are in a file, rows in a second one. The
+ * output is a file, too, so that a slow client does not hold DIR. See engine_kind.h.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -61,7 +61,7 @@ static int write_sql(int fd, const struct program_session *s, struct text sql,
 	for (size_t i = 0; !err && i < params->n; i++) {
 		char name[PARAMETER_MAX + 32];
 
-		/* no statement can name another one */
+		/* a placeholder has a plain name */
 		if (!is_plain_name((struct text){ params->names[i], params->name_lens[i] }) ||
 		    params->name_lens[i] > PARAMETER_MAX)
 			continue;
@@ -163,7 +163,7 @@ static void set(struct session *session, struct text sql, struct engine_result *
 	s->prelude_len = size - 1;
 }
 
-/* The program refuses a text that is none. */
+/* The program refuses a text that does not parse when it runs. */
 static bool parses(struct session *session, struct text sql)
 {
 	(void)session, (void)sql;
@@ -186,8 +186,9 @@ static void stream_next(struct session *session, struct engine_result *ret)
 /* ---- INSERT ---- */
 
 /*
- * Parts of a table are merged while a process runs, which a short one does not wait for: without
- * this a table would have a part for each INSERT, until the program refuses a further one.
+ * The program merges parts of a table only while the process runs, and a short process ends before
+ * a merge. Without OPTIMIZE a table would have a part for each INSERT, until the program refuses
+ * further INSERTs.
  */
 static void merge_parts(struct engine *engine)
 {

@@ -37,7 +37,7 @@ int program_write(int fd, const char *at, size_t len)
 	return 0;
 }
 
-/* To a number that no other of them has yet. */
+/* Duplicates to a number above all numbers that the program gets. */
 static int move_away(int fd)
 {
 	return fd < 0 ? fd : fcntl(fd, F_DUPFD, FREE_FD);
@@ -59,7 +59,7 @@ static _Noreturn void become_program(const struct program_run *run, const char *
 		if (dup2(from[i], i) < 0)
 			_exit(EXEC_FAILED);
 	}
-	/* the program itself stays open until then; 4: CLOSE_RANGE_CLOEXEC, Linux 5.11 */
+	/* the program's file stays open until execve(); 4: CLOSE_RANGE_CLOEXEC, Linux 5.11 */
 	if (syscall(SYS_close_range, (unsigned int)n, ~0U, 4U) < 0) {
 		for (int fd = n; fd < 1024; fd++)
 			fcntl(fd, F_SETFD, FD_CLOEXEC);

@@ -19,14 +19,15 @@ struct program_run {
 	int output, errors;	/* open files, written */
 };
 
-/* A file without a name in the directory, or in memory where that cannot be. -errno. */
+/* Opens a file without a name in the directory; in memory on file systems without O_TMPFILE.
+ * -errno. */
 int program_scratch(const char *directory);
-/* Writes all of it at the end. 0 or -errno. */
+/* Appends all bytes. 0 or -errno. */
 int program_write(int fd, const char *at, size_t len);
 
 /*
- * Starts the process, without a shell and with an empty environment; it is killed at the end of the
- * calling thread. `ret_pidfd` is readable after its end.
+ * Starts the process, without a shell and with an empty environment but for TZ. The kernel kills
+ * the process at the end of the calling thread. `ret_pidfd` is readable after the process's end.
  */
 int program_start(const struct program_run *run, pid_t *ret_pid, int *ret_pidfd);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Processes of a program one after the other, and what they wrote. See program_turns.h. */
+/* Processes of a program one after the other, and their output. See program_turns.h. */
 #include "store/program_turns.h"
 
 #include <poll.h>
@@ -109,8 +109,8 @@ void program_read_block(int fd, size_t max, struct engine_result *ret)
 }
 
 /*
- * "Code: N. DB::Exception: ..." out of what the program wrote, without the query that the program
- * repeats. Other words come from the loader or from a program that is none of ClickHouse's.
+ * Takes "Code: N. DB::Exception: ..." out of the program's messages, without the repeated query.
+ * Other messages come from the dynamic loader, or from a program of a different project.
  */
 static void take_errors(int errors, int status, struct engine_result *ret)
 {
@@ -136,7 +136,7 @@ static void take_errors(int errors, int status, struct engine_result *ret)
 	engine_result_free(&text);
 }
 
-/* False: cancelled before its turn. */
+/* False: the job was cancelled before its turn. */
 static bool wait_turn(struct program_turns *p, struct job *job)
 {
 	pthread_mutex_lock(&p->lock);
@@ -186,7 +186,7 @@ uint64_t program_size(int fd)
 	return fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-/* Until the process has ended, or was killed for what it writes. */
+/* Waits for the end of the process; kills a process whose output exceeds the limit. */
 static int await(uint64_t max_output, const struct program_run *run, struct job *job, pid_t pid,
 		 bool *ret_large)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs of a clickhouse program, one at a time in the order in which they are asked for, each to its
- * end, its limit or its cancellation. Thread-safe.
+ * Runs of a clickhouse program, one at a time, first come, first served, each to the end, to the
+ * limit of the output or to the cancellation. Thread-safe.
  */
 #ifndef UNDERSPAN_STORE_PROGRAM_TURNS_H
 #define UNDERSPAN_STORE_PROGRAM_TURNS_H
@@ -16,10 +16,10 @@ struct program_turns;
 struct program_turns *program_turns_new(void); /* NULL: no memory */
 void program_turns_free(struct program_turns *turns);
 
-/* `ret`: without bytes, which are in run->output; or with the error that the program wrote. */
+/* The output is in run->output; `ret` has no bytes, or the program's error. */
 void program_turns_run(struct program_turns *turns, const struct program_run *run, const char *id,
 		       uint64_t max_output, struct engine_result *ret);
-/* Ends runs with this id, and those that wait; NULL: all. */
+/* Ends runs and waiting runs with this id; NULL: all. */
 void program_turns_cancel(struct program_turns *turns, const char *id);
 
 void program_fail(struct engine_result *ret, const char *fmt, ...) PRINTF_LIKE(2, 3);
