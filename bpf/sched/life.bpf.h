@@ -70,7 +70,8 @@ int BPF_PROG(sched_exit, struct task_struct *task)
 			request_thread_killed(task, t);
 			request_thread_busy(tgid, -1);
 		}
-		if (request_measures() && t->request.giver)
+		/* counted also while the tracker is out: the count of its process goes on */
+		if (request_runs && (t->request.giver || t->request.works))
 			request_pool_thread_ends(task, t);
 		thread_ends_unseen(t);
 		if (gil_wait_runs && gil_end_ns)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ClickHouse over libcurl: clients, queries and inserts. See client.h. */
 #include "clickhouse/client.h"
-#include "clickhouse/own_names.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
@@ -10,6 +9,7 @@
 #include "clickhouse/exceptions.h"
 #include "base/random.h"
 #include "clickhouse/http_post.h"
+#include "clickhouse/own_names.h"
 #include "clickhouse/statement.h"
 
 enum { MAX_TEXT_BYTES = 64 << 20, MAX_PARAMS = 64 };

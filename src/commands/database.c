@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Resolution of database options. See database.h. */
 #include "commands/database.h"
-#include "clickhouse/own_names.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#include "clickhouse/own_names.h"
 
 enum { MAX_PASSWORD_BYTES = 4096 };
 
