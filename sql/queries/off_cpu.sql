@@ -13,7 +13,7 @@ FROM
 (
     SELECT
         host, container_id, pid, host_pid, cause, syscall, toString(ebpf_off_cpu_profile.waker_comm) AS waker_comm,
-        arraySlice(multiIf(host_pid = 0, [], empty(py_stack), user_stack, py_stack), 1, 4) AS frames,
+        if(empty(py_stack), arraySlice(user_stack, 1, 4), arraySlice(py_stack, 1, 4)) AS frames,
         sum(count * weight) AS times_by, sum(off_ns * weight) AS off_by, sum(runq_ns * weight) AS runq_by, max(max_ns) AS max_by
     FROM ebpf_off_cpu_profile
     WHERE start_time >= now() - INTERVAL 1 HOUR AND NOT idle
