@@ -41,7 +41,7 @@ static const char *time_of(const struct live_object *o)
 	return strstr(o->engine_full, "toDateTime(time)") ? "time" : "start_time";
 }
 
-static void tell_keep(const struct live_schema *live)
+static void tell_keep(const struct live_schema *live, const char *prefix)
 {
 	unsigned long long seconds = ddl_places.keep_ns / NSEC_PER_SEC;
 	bool days = seconds % 86400 == 0;
@@ -52,14 +52,15 @@ static void tell_keep(const struct live_schema *live)
 	snprintf(wanted, sizeof(wanted), "toInterval%s(%llu)", days ? "Day" : "Second", n);
 	kept = without(live, wanted);
 	if (kept.n)
-		log_warn("schema: --keep is for new tables: %zu that exist keep%s their TTL; to "
-			 "change one: ALTER TABLE %.100s MODIFY TTL toDateTime(%s) + INTERVAL %llu "
-			 "%s",
-			 kept.n, kept.n == 1 ? "s" : "", kept.first->name, time_of(kept.first), n,
-			 days ? "DAY" : "SECOND");
+		log_warn(
+			"schema: --keep is for new tables: %zu that exist keep%s their TTL; to "
+			"change one: ALTER TABLE %s%.100s MODIFY TTL toDateTime(%s) + INTERVAL %llu "
+			"%s",
+			kept.n, kept.n == 1 ? "s" : "", prefix, kept.first->name,
+			time_of(kept.first), n, days ? "DAY" : "SECOND");
 }
 
-static void tell_policy(const struct live_schema *live)
+static void tell_policy(const struct live_schema *live, const char *prefix)
 {
 	char wanted[160];
 	struct kept kept;
@@ -68,8 +69,8 @@ static void tell_policy(const struct live_schema *live)
 	kept = without(live, wanted);
 	if (kept.n)
 		log_warn("schema: --storage_policy is for new tables: %zu that exist keep%s their "
-			 "own; to change one: ALTER TABLE %.100s MODIFY SETTING %s",
-			 kept.n, kept.n == 1 ? "s" : "", kept.first->name, wanted);
+			 "own; to change one: ALTER TABLE %s%.100s MODIFY SETTING %s",
+			 kept.n, kept.n == 1 ? "s" : "", prefix, kept.first->name, wanted);
 }
 
 static void tell_engine(const struct live_schema *live)
@@ -93,12 +94,12 @@ static void tell_engine(const struct live_schema *live)
 			 n, n == 1 ? "s" : "");
 }
 
-void kept_places_tell(const struct live_schema *live)
+void kept_places_tell(const struct live_schema *live, const char *prefix)
 {
 	if (ddl_places.keep_ns)
-		tell_keep(live);
+		tell_keep(live, prefix ?: "");
 	if (ddl_places.storage_policy)
-		tell_policy(live);
+		tell_policy(live, prefix ?: "");
 	if (ddl_places.engine != DDL_ENGINE_AUTO)
 		tell_engine(live);
 }

@@ -6,7 +6,7 @@
 #include "clickhouse/live_schema.h"
 
 /* A line for each choice that differs from existing tables, with how many and the way to change
- * them. */
-void kept_places_tell(const struct live_schema *live);
+ * them. `prefix`: own_names.h. */
+void kept_places_tell(const struct live_schema *live, const char *prefix);
 
 #endif

@@ -161,6 +161,16 @@ static const char *put_next(struct pen *pen, const char *p, const char *end)
 	return after;
 }
 
+/* The written text, with `rest` and the NUL behind it. */
+static char *finish(struct pen *pen, struct text rest)
+{
+	put(pen, rest.at, rest.len + 1);
+	if (!pen->err)
+		return pen->out.data;
+	buffer_free(&pen->out);
+	return NULL;
+}
+
 char *own_names_put(const char *sql, const char *prefix)
 {
 	size_t len = strlen(sql);
@@ -175,11 +185,23 @@ char *own_names_put(const char *sql, const char *prefix)
 		end = statement.data.at;
 	while (p < end)
 		p = put_next(&pen, p, end);
-	put(&pen, end, (size_t)(sql + len - end) + 1); /* including the NUL */
-	if (!pen.err)
-		return pen.out.data;
-	buffer_free(&pen.out);
-	return NULL;
+	return finish(&pen, (struct text){ end, (size_t)(sql + len - end) });
+}
+
+char *own_names_put_sentence(const char *sentence, const char *prefix)
+{
+	const char *p = sentence, *end = sentence + strlen(sentence);
+	struct pen pen = { .prefix = prefix, .wants_table = true };
+
+	if (!prefix)
+		return strdup(sentence);
+	while (p < end) {
+		if (is_word(*p))
+			p = put_word(&pen, p, end);
+		else
+			put(&pen, p++, 1);
+	}
+	return finish(&pen, (struct text){ end, 0 });
 }
 
 char *own_names_put_value(const char *value, const char *prefix)

@@ -26,6 +26,9 @@ bool own_names_has(struct text name);
  */
 char *own_names_put(const char *sql, const char *prefix);
 
+/* The same of a sentence for people, where an apostrophe is no quote. */
+char *own_names_put_sentence(const char *sentence, const char *prefix);
+
 /* The same of a placeholder's value: one that is an own name. */
 char *own_names_put_value(const char *value, const char *prefix);
 

@@ -182,6 +182,20 @@ struct application {
 	struct upgrade_plan plan;
 };
 
+/* The sentences of the plan are of plain names. */
+static int name_steps(struct upgrade_plan *plan, const char *prefix)
+{
+	for (size_t i = 0; prefix && i < plan->n; i++) {
+		char *named = own_names_put_sentence(plan->steps[i].what, prefix);
+
+		if (!named)
+			return -ENOMEM;
+		free(plan->steps[i].what);
+		plan->steps[i].what = named;
+	}
+	return 0;
+}
+
 static int make_plan(struct application *a, struct why *why)
 {
 	int err;
@@ -189,9 +203,12 @@ static int make_plan(struct application *a, struct why *why)
 	upgrade_plan_free(&a->plan);
 	live_schema_free(&a->live);
 	err = live_schema_read(a->client, a->request->traces, &a->live, why);
-	return err ? err
-		   : upgrade_plan_make(&a->live, a->request->cluster, a->request->agents, &a->plan,
-				       why);
+	err = err
+		      ?: upgrade_plan_make(&a->live, a->request->cluster, a->request->agents,
+					   &a->plan, why);
+	if (!err && name_steps(&a->plan, clickhouse_client_table_prefix(a->client)))
+		err = why_fail(why, ENOMEM, "out of memory");
+	return err;
 }
 
 /* Concurrent upgrade, or a replica that lags: a new plan finds the rest. */
@@ -220,6 +237,18 @@ static const char *first_line(const char *statement)
 	return statement;
 }
 
+static void tell_step(const struct application *a, const struct upgrade_step *step)
+{
+	AUTO_FREE char *named = own_names_put(first_line(step->statement),
+					      clickhouse_client_table_prefix(a->client));
+
+	if (step->kind == UPGRADE_CREATE && a->request->own_store)
+		log_debug("schema: %s: made", step->what);
+	else
+		log_info("schema: %s: %.*s", step->what, (int)strcspn(named ?: "", "\n("),
+			 named ?: "");
+}
+
 static int run_step(struct application *a, const struct upgrade_step *step, bool *ret_again,
 		    struct why *why)
 {
@@ -228,13 +257,8 @@ static int run_step(struct application *a, const struct upgrade_step *step, bool
 	int err = run_statement(a->client, step->statement, &reply, &inner);
 
 	if (!err) {
+		tell_step(a, step);
 		a->applied++;
-		if (step->kind == UPGRADE_CREATE && a->request->own_store)
-			log_debug("schema: %s: made", step->what);
-		else
-			log_info("schema: %s: %.*s", step->what,
-				 (int)strcspn(first_line(step->statement), "\n("),
-				 first_line(step->statement));
 		return 0;
 	}
 	*ret_again = may_pass(&reply);
@@ -299,7 +323,7 @@ static int apply_all(struct application *a, struct why *why)
 	if (err)
 		return err;
 	print_rest(a);
-	kept_places_tell(&a->live);
+	kept_places_tell(&a->live, clickhouse_client_table_prefix(a->client));
 	if (!a->applied)
 		log_info("schema: nothing to do: version %d", SCHEMA_VERSION);
 	else
@@ -372,7 +396,7 @@ int clickhouse_schema_check(const struct clickhouse_endpoint *endpoint,
 		err = make_plan(&a, why);
 	if (!err) {
 		print_window(&a);
-		kept_places_tell(&a.live);
+		kept_places_tell(&a.live, clickhouse_client_table_prefix(a.client));
 		*ret_same = !a.plan.n_differences;
 		if (*ret_same && a.live.version <= SCHEMA_VERSION)
 			log_info("schema: no difference: version %d", SCHEMA_VERSION);

@@ -54,7 +54,13 @@ def test_an_upgrade_is_of_its_own(both, altered, options, other):
     check = both.schema("--check", *options)
     assert check.returncode == 1 and f"ALTER TABLE {altered} ADD COLUMN" in check.stdout, check.stdout
     assert f"CREATE OR REPLACE VIEW {altered.replace('ebpf_ena', 'request_time')} " in check.stdout
-    assert both.schema("--apply", *options).returncode == 0
+    view = altered.replace("ebpf_ena", "request_time")
+    assert f"-- {altered} has no column source" in check.stdout and f"-- there is no view {view}\n" in check.stdout, check.stdout
+    applied = both.schema("--apply", "--keep=3d", "--storage_policy=none", *options)
+    assert applied.returncode == 0
+    for words in f"schema: {altered} has no column source", f": ALTER TABLE {altered} ADD COLUMN", f"there is no view {view}: CREATE OR REPLACE VIEW {view} ":
+        assert words in applied.stderr, applied.stderr
+    assert len(re.findall(rf"to change one: ALTER TABLE {altered.replace('ena', '')}\w+ MODIFY (TTL|SETTING)", applied.stderr)) == 2, applied.stderr
     for both_options in options, other:
         assert both.schema("--check", *both_options).returncode == 0
 

@@ -83,6 +83,31 @@ static void test_files_of_the_program(void **state)
 	assert_true(n > 20);
 }
 
+static void test_sentences(void **state)
+{
+	static const char *const pairs[][2] = {
+		{ "there is no table ebpf_ena", "there is no table p_ebpf_ena" },
+		{ "request is not a view", "p_request is not a view" },
+		{ "the view request wasn't made for a request of ebpf_request's",
+		  "the view p_request wasn't made for a request of p_ebpf_request's" },
+		{ "request_time is left out: there is no table otel_traces",
+		  "p_request_time is left out: there is no table otel_traces" },
+		{ "p_ebpf_ena_local, `ebpf_ena_local`: ebpf_enable",
+		  "p_ebpf_ena_local, `p_ebpf_ena_local`: ebpf_enable" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+		char *named = own_names_put_sentence(pairs[i][0], "p_");
+		char *plain = own_names_put_sentence(pairs[i][0], NULL);
+
+		assert_string_equal(named, pairs[i][1]);
+		assert_string_equal(plain, pairs[i][0]);
+		free(named);
+		free(plain);
+	}
+}
+
 static void test_taken_off(void **state)
 {
 	(void)state;
@@ -128,7 +153,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_statements), cmocka_unit_test(test_files_of_the_program),
 		cmocka_unit_test(test_taken_off),  cmocka_unit_test(test_values),
-		cmocka_unit_test(test_prefixes),
+		cmocka_unit_test(test_prefixes),   cmocka_unit_test(test_sentences),
 	};
 
 	return cmocka_run_group_tests_name("clickhouse/own_names", tests, NULL, NULL);
