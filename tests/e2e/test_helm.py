@@ -81,6 +81,30 @@ def test_nothing_makes_a_secret_and_no_configuration_of_its_own():
     assert done.returncode and "config" in done.stderr
 
 
+def test_keys_of_the_tables(tmp_path):
+    """Database, prefix, cluster and spans' table reach the agent and `schema` by the same file; the schema has no key that they lack."""
+    with open(f"{CHART}/values.schema.json") as f:
+        known = json.load(f)["properties"]["config"]["properties"]
+    keys = {"table_prefix": "prod_", "traces": "spans.otel_traces", "cluster": "main"}
+    assert set(known) == {*CONFIG, *keys}
+    with open(f"{CHART}/values.yaml") as f:
+        text = f.read()
+    assert all(re.search(rf"(?m)^#   {key}: ", text) for key in known)
+    found = template({"config": {**CONFIG, **keys}})
+    (tmp_path / "clickhouse-password").write_text("secret")
+    path = tmp_path / "underspan.json"
+    path.write_text(found["ConfigMap", "underspan"]["data"]["underspan.json"].replace("/run/secrets/underspan", str(tmp_path)))
+    agent = subprocess.run([UNDERSPAN, "run", "-c", path, "--check"], capture_output=True, text=True)
+    assert agent.returncode == 0 and "table_prefix = prod_ " in agent.stdout and "database otel" in agent.stdout, agent.stderr
+    schema = subprocess.run([UNDERSPAN, "schema", "-c", path], capture_output=True, text=True)
+    assert schema.returncode == 0, schema.stderr
+    for words in "CREATE DATABASE IF NOT EXISTS `otel` ON CLUSTER 'main'", "prod_ebpf_request ON CLUSTER 'main'", "spans`.`otel_traces":
+        assert words in schema.stdout, words
+    path.write_text(path.read_text().replace("table_prefix", "table_prefixx"))
+    wrong = subprocess.run([UNDERSPAN, "run", "-c", path, "--check"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "table_prefix" in wrong.stderr
+
+
 def test_configuration_is_the_agents(tmp_path):
     """The agent reads the file that the chart makes, with the arguments that the chart gives; a change restarts the pods."""
     found = template({"config": CONFIG, "extraArgs": ["--log_level=debug"], "metricsPort": 9999}, namespace="monitoring")
@@ -137,6 +161,8 @@ def test_a_value_changes_one_field(values, where, expected):
 @pytest.mark.parametrize("values,said", [
     ({"nodeSelectors": {}}, "nodeSelectors"), ({"image": {"digest": "sha256:1"}}, "digest"), ({"image": {"tag": "a b"}}, "tag"),
     ({"metricsPort": 0}, "metricsPort"), ({"config": {"clickhouse": "clickhouse:9000"}}, "clickhouse"), ({"podMonitor": True}, "podMonitor"),
+    ({"config": {"table_prefix": "a-b"}}, "table_prefix"), ({"config": {"table_prefix": "1a"}}, "table_prefix"), ({"config": {"Cluster": "x"}}, "Cluster"),
+    ({"config": {"clickhouse_database": ""}}, "clickhouse_database"), ({"config": {"cluster": 1}}, "cluster"),
     ({"image": {"repository": ""}}, "repository"), ({"extraArgs": ["debug"]}, "extraArgs"), ({"resources": {"memory": "1Gi"}}, "memory"),
 ])
 def test_wrong_values_are_refused(values, said):
