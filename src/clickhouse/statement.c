@@ -171,8 +171,17 @@ static bool only_space_left(struct scanner s)
 	return t.type == TOKEN_END;
 }
 
+/* SETTINGS name = ..., and not a table of that name */
+static bool is_settings_clause(const struct token *t, struct scanner after)
+{
+	struct token name = next(&after), equals = next(&after);
+
+	return is_keyword(t, "SETTINGS") && name.type == TOKEN_WORD && equals.len == 1 &&
+	       *equals.at == '=';
+}
+
 /* After INSERT: finds VALUES, FORMAT or SELECT on the top level. */
-static void parse_insert(struct scanner *s, struct statement *ret)
+static void find_data(struct scanner *s, struct statement *ret)
 {
 	size_t depth = 0, n = 0;
 	struct token t, previous = { 0 };
@@ -188,6 +197,8 @@ static void parse_insert(struct scanner *s, struct statement *ret)
 			depth--;
 		if (is_keyword(&previous, "FROM") && is_keyword(&t, "INFILE"))
 			ret->outfile = true;
+		if (clause && !ret->settings.at && is_settings_clause(&t, *s))
+			ret->settings.at = t.at;
 		if (clause && is_keyword(&t, "VALUES")) {
 			ret->sql.len = (size_t)(t.at - ret->sql.at);
 			ret->format = (struct text){ "Values", 6 };
@@ -221,6 +232,15 @@ static void parse_insert(struct scanner *s, struct statement *ret)
 			return;
 		}
 	}
+}
+
+static void parse_insert(struct scanner *s, struct statement *ret)
+{
+	find_data(s, ret);
+	if (ret->kind != STATEMENT_INSERT_DATA)
+		ret->settings.at = NULL;
+	if (ret->settings.at)
+		ret->settings.len = (size_t)(ret->sql.at + ret->sql.len - ret->settings.at);
 }
 
 static void parse_other(struct scanner *s, struct token previous, struct statement *ret)

@@ -25,6 +25,7 @@ struct statement {
 	struct text sql;    /* the statement; INSERT_DATA: only the part before FORMAT or VALUES */
 	struct text format; /* of the FORMAT clause; empty: none */
 	struct text data;   /* INSERT_DATA: data in the same text */
+	struct text settings; /* INSERT_DATA: the end of sql from the word SETTINGS on; or empty */
 	bool outfile; /* INTO OUTFILE, FROM INFILE: for the client program, not for a server */
 	bool kills;   /* SYSTEM SHUTDOWN, SYSTEM KILL: the engine signals its whole process group */
 	bool reads;   /* read-only by its keywords: required for GET and readonly */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "clickhouse/statement.h"
 #include "store/dialect.h"
 #include "store/engine_kind.h"
 #include "store/program_turns.h"
@@ -221,14 +222,34 @@ static int write_rows(int fd, const struct text *parts, size_t n_parts)
 	return err;
 }
 
+/* What follows the INSERT; its clause SETTINGS, which has to stand behind FROM INFILE, is moved
+ * there. */
+static char *from_rows(struct text *sql, const char *format)
+{
+	struct statement statement;
+	char *end;
+
+	statement_parse(*sql, &statement);
+	if (statement.settings.at)
+		sql->len = (size_t)(statement.settings.at - sql->at);
+	return asprintf(&end,
+			" FROM INFILE '/proc/self/fd/%d' COMPRESSION 'none' %.*s FORMAT %.100s",
+			PROGRAM_ROWS_FD, (int)statement.settings.len, statement.settings.at ?: "",
+			format) < 0
+		       ? NULL
+		       : end;
+}
+
 static void insert(struct session *session, struct text sql, const char *format,
 		   const struct engine_params *params, const struct text *parts, size_t n_parts,
 		   struct engine_result *ret)
 {
 	AUTO_CLOSE int rows = program_scratch(program_of(session)->directory);
+	AUTO_FREE char *end = NULL;
 	int output, err = write_rows(rows, parts, n_parts);
-	char end[256];
 
+	if (!err && !(end = from_rows(&sql, format)))
+		err = -ENOMEM;
 	if (err) {
 		program_fail_errno(ret, "hand over rows", err);
 		return;
@@ -237,9 +258,6 @@ static void insert(struct session *session, struct text sql, const char *format,
 	if (atomic_fetch_add(&program_of(session)->inserts, 1) % INSERTS_BETWEEN_MERGES ==
 	    INSERTS_BETWEEN_MERGES - 1)
 		merge_parts(session->engine);
-	snprintf(end, sizeof(end),
-		 " FROM INFILE '/proc/self/fd/%d' COMPRESSION 'none' FORMAT %.100s",
-		 PROGRAM_ROWS_FD, format);
 	execute(session, sql, end, "Null", params, rows, &output, ret);
 	if (output >= 0)
 		close(output);

@@ -133,6 +133,31 @@ def test_rows(store):
     store.ask("DROP TABLE r SYNC")
 
 
+@pytest.mark.parametrize("sql, data, count", [
+    ("INSERT INTO {t} (a, s) SETTINGS async_insert = 1, wait_for_async_insert = 1 VALUES", "(1, 'x'), (2, 'SETTINGS a = 1')", 2),
+    ("INSERT INTO {t} SETTINGS input_format_allow_errors_num=1 -- a word\n FORMAT JSONEachRow\n", '{"a": 1, "s": "x"}\n{"a": "no"}\n{"a": 2, "s": "y"}\n', 2),
+    ("insert into {t} settings max_insert_block_size = 1000 format TSV\n", "1\tx\n2\ty\n", 2),
+    ("INSERT INTO {t} SETTINGS no_such_setting = 1 FORMAT TSV\n", "1\tx\n", 0),
+    ("INSERT INTO `SETTINGS a = 1` FORMAT TSV\n", "1\tx\n2\ty\n", 2),
+    ("INSERT INTO settings FORMAT TSV\n", "1\tx\n2\ty\n", 2),
+    ("INSERT INTO settings SETTINGS max_insert_block_size = 1000 FORMAT TSV\n", "1\tx\n2\ty\n", 2),
+])
+def test_settings_of_an_insert(store, library, sql, data, count):
+    """As clients write it, behind the table, before FORMAT or VALUES: the statement in the parameter, then all in the body."""
+    tables, query, seen = ["with_settings", "settings", "SETTINGS a = 1"], sql.format(t="with_settings"), []
+    for s in store, library:
+        for table in tables:
+            s.ask(TABLE.format(f"`{table}`"))
+        answers = [said(s.insert(query, data)), said(s.request(body=(query + data).encode()))]
+        rows_there = [s.ask(f"SELECT a, s FROM `{table}` ORDER BY a, s") for table in tables]
+        seen.append((answers, rows_there))
+        assert {status == 200 for status, _, _ in answers} == {count > 0}, answers
+        assert sum(text.count("\n") for text in rows_there) in (count, 2 * count), rows_there
+        for table in tables:
+            s.ask(f"DROP TABLE `{table}` SYNC")
+    assert seen[0] == seen[1]
+
+
 def test_what_runs_is_confined(store):
     """Nothing of the statement in the arguments, no privilege, no environment, and no one else's files."""
     asker = subprocess.Popen([UNDERSPAN, "sql", f"--store={store.path}", "SELECT sleepEachRow(1), 'secret' FROM numbers(4) SETTINGS max_block_size = 1"],

@@ -53,6 +53,35 @@ static void test_kinds(void **state)
 	}
 }
 
+static void test_settings(void **state)
+{
+	static const struct {
+		const char *sql, *settings;
+	} cases[] = {
+		{ "insert into t (a) settings b = 1, c = 'x' values (1)",
+		  "settings b = 1, c = 'x' " },
+		{ "INSERT INTO t SETTINGS b=1 -- FORMAT TSV\nFORMAT CSV\nSETTINGS c=1",
+		  "SETTINGS b=1 -- FORMAT TSV\n" },
+		{ "insert into t settings b = 1", "settings b = 1" },
+		{ "insert into t settings b = 1;", "settings b = 1" },
+		{ "insert into settings values (1)", "" },
+		{ "insert into d.settings format TSV\nsettings a = 1", "" },
+		{ "insert into table settings (settings) values (1)", "" },
+		{ "insert into `settings a = 1` values (1)", "" },
+		{ "insert into settings settings a = 1 values (1)", "settings a = 1 " },
+		{ "insert into t settings a = 1 select 1", "" },
+		{ "insert into t select 1 settings a = 1", "" },
+		{ "select 1 settings a = 1", "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct text settings = parse(cases[i].sql).settings;
+
+		assert_text(settings, cases[i].settings);
+	}
+}
+
 static void test_reads(void **state)
 {
 	static const struct {
@@ -201,6 +230,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_settings),
 		cmocka_unit_test(test_reads),
 		cmocka_unit_test(test_insert_data),
 		cmocka_unit_test(test_insert_binary_data),
