@@ -219,6 +219,7 @@ static int explain(struct clickhouse_client *client, struct clickhouse_client *s
 	struct answer a = { .wanted = *wanted };
 	int err = find_all(client, second, &a, why);
 	const char *nothing;
+	bool names_thread;
 
 	if (!err && as_json)
 		err = print_json(&a, why);
@@ -226,13 +227,14 @@ static int explain(struct clickhouse_client *client, struct clickhouse_client *s
 		err = print_html(&a, why);
 	else if (!err)
 		print_text(&a);
-	if (!err && !json_array_size(a.requests) && (nothing = explain_why_nothing(a.spans)))
+	if (!err && !json_array_size(a.requests) &&
+	    (nothing = explain_why_nothing(a.spans, &names_thread)))
 		err = why_fail(why, ENODATA, "trace %s: nothing was measured: %s%s",
 			       a.wanted.trace_id, nothing,
-			       strstr(nothing, "does not say which thread")
-				       ? ", which the wheel underspan-otel in the service sets: "
-					 "`underspan doctor --spans` counts such spans"
-				       : "");
+			       names_thread
+				       ? ""
+				       : ", which the wheel underspan-otel in the service sets: "
+					 "`underspan doctor --spans` counts such spans");
 	json_decref(a.requests);
 	json_decref(a.spans);
 	return err;

@@ -232,20 +232,23 @@ static void print_sum(const struct picture *p, const json_t *span)
 	print_sampled(json_object_get(request, "sampled"));
 }
 
-const char *explain_why_nothing(const json_t *spans)
+const char *explain_why_nothing(const json_t *spans, bool *ret_names_thread)
 {
 	const char *why = "it has no server span";
 	const json_t *span, *request;
 	size_t i;
 
+	*ret_names_thread = true;
 	json_array_foreach (spans, i, span) {
 		request = json_object_get(span, "request");
 		if (request &&
 		    (explain_number(request, "measured") || explain_has(request, "handoff_ms") ||
 		     explain_has(request, "accept_ms")))
 			return NULL;
-		if (request)
-			why = explain_text(request, "why_not");
+		if (!request)
+			continue;
+		why = explain_text(request, "why_not");
+		*ret_names_thread = explain_number(span, "pid") && explain_number(span, "tid");
 	}
 	return why;
 }

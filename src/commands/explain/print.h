@@ -15,7 +15,8 @@
  */
 void explain_print(const char *trace_id, const json_t *spans);
 
-/* Why no server span has a measured part; NULL: one has. */
-const char *explain_why_nothing(const json_t *spans);
+/* Why no server span has a measured part; NULL: one has. *ret_names_thread: false if it is because
+ * the span does not name its process and thread. */
+const char *explain_why_nothing(const json_t *spans, bool *ret_names_thread);
 
 #endif
