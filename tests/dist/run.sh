@@ -56,6 +56,7 @@ runs() {
 # $1: file; the same package, of a newer version
 make_newer() {
     local tree=$roots/newer
+    mkdir -p "$roots"
     rm -rf "$tree"
     dpkg-deb -R "$deb" "$tree"
     sed -i "s/^Version: .*/Version: $version+1/" "$tree/DEBIAN/control"
