@@ -20,6 +20,12 @@ bool elsewhere_service(const char *word)
 	return false;
 }
 
+#define REMOVAL                                                                                    \
+	"rows end by their TTL (`underspan schema --keep=30d`); one table's: `underspan sql 'TRUNCATE TABLE ebpf_off_cpu'`"
+#define PAGES                                                                                      \
+	"pages are `underspan requests --html > FILE.html` and others, dashboards for Grafana are in deploy/grafana, of a package in /usr/share/underspan"
+#define CHART "the Helm chart is deploy/k8s/chart, of a package below /usr/share/underspan"
+
 const char *elsewhere_command(const char *word)
 {
 	static const struct {
@@ -38,6 +44,31 @@ const char *elsewhere_command(const char *word)
 		{ "tables",
 		  "`underspan schema` prints them, `underspan schema --apply` makes them" },
 		{ "install", "the package manager does it, or `make install` in the source tree" },
+		{ "setup", "`underspan schema --apply` makes the tables, `underspan run --check` "
+			   "checks the configuration" },
+		{ "export", "`underspan sql 'SELECT ... FORMAT JSONEachRow' > FILE`, or `underspan "
+			    "run --stdout`" },
+		{ "import", "`underspan sql - < FILE`, an INSERT with its rows" },
+		{ "backup", "it is ClickHouse's: BACKUP DATABASE; of a store, copy its directory "
+			    "after its end" },
+		{ "delete", REMOVAL },
+		{ "clean", REMOVAL },
+		{ "purge", REMOVAL },
+		{ "ping", "`underspan sql 'SELECT 1'` asks the database, `underspan doctor` the "
+			  "agent, too" },
+		{ "connect", "`underspan sql 'SELECT 1'` asks the database" },
+		{ "web", PAGES },
+		{ "ui", PAGES },
+		{ "dashboard", PAGES },
+		{ "dashboards", PAGES },
+		{ "grafana", PAGES },
+		{ "report", PAGES },
+		{ "k8s", CHART },
+		{ "kubernetes", CHART },
+		{ "helm", CHART },
+		{ "alerts", "rules for Prometheus are in deploy/prometheus, of a package in "
+			    "/usr/share/underspan" },
+		{ "examples", "`underspan help COMMAND`, as in `underspan help requests`" },
 		{ "units", "`underspan help units`" },
 		{ "uninstall", "the package manager does it, as in `apt remove underspan`" },
 		{ "completion",
@@ -139,6 +170,8 @@ static const struct words {
 	{ "run", "--pod", CHOSEN_BY_PID },
 	{ "run", "--cgroup", CHOSEN_BY_PID },
 	{ "run", "--name", CHOSEN_BY_PID },
+	{ "run", "--exclude", CHOSEN_BY_PID },
+	{ "run", "--include", CHOSEN_BY_PID },
 	{ "run", "--endpoint", "`--clickhouse=URL` takes rows, `underspan store --otlp` spans" },
 	{ "run", "--otel-endpoint",
 	  "`--clickhouse=URL` takes rows, `underspan store --otlp` spans" },
@@ -151,6 +184,10 @@ static const struct words {
 	{ "run", "--apply", "`underspan schema --apply` makes the tables" },
 	{ "run", "--path", "`--store=DIR` keeps the rows in an embedded ClickHouse" },
 	{ "store", "--store", "its directory is `--path=DIR`" },
+	{ "store", "--dir", "its directory is `--path=DIR`" },
+	{ "store", "--directory", "its directory is `--path=DIR`" },
+	{ "store", "--data", "its directory is `--path=DIR`" },
+	{ "store", "-d", "its directory is `--path=DIR`" },
 	{ "store", "--grpc", "it takes OTLP over HTTP: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" },
 	{ "store", "--check", "`underspan run --check` checks the configuration" },
 	{ "requests", "-n", "`--top=N` is the number of lines" },
@@ -194,12 +231,22 @@ static const struct words {
 	{ "top", "--interval",
 	  "the screen changes each second; `--once -d S` measures for S seconds" },
 	{ "doctor", "--html", "`--json`" },
+	{ "gil", "--top", "leave it out: with -p it prints every thread" },
+	{ "gil", "--limit", "leave it out: with -p it prints every thread" },
+	{ "doctor", "--all", "leave it out: it tells of all Pythons" },
+	{ "doctor", "--verbose", "leave it out: it tells all; `--json` for programs" },
 	{ "doctor", "--fix", "each line that says NO has the fix; underspan changes nothing" },
 	{ "schema", "-o", "`underspan schema > FILE`" },
 	{ "schema", "--output", "`underspan schema > FILE`" },
 	{ "schema", "--ttl", "`--keep=30d`" },
 	{ "schema", "--retention", "`--keep=30d`" },
 	{ "schema", "--prefix", "`--table_prefix=PREFIX`" },
+	{ "schema", "--replicas", "`--cluster=NAME`: ClickHouse knows the cluster's replicas" },
+	{ "schema", "--replica", "`--cluster=NAME`: ClickHouse knows the cluster's replicas" },
+	{ "schema", "--shards", "`--cluster=NAME`: ClickHouse knows the cluster's shards" },
+	{ "schema", "--shard", "`--cluster=NAME`: ClickHouse knows the cluster's shards" },
+	{ "schema", "--policy", "`--storage_policy=NAME`" },
+	{ "schema", "--upgrade", "`--apply`" },
 	{ "schema", "--downgrade",
 	  "nothing is to be done: an older agent sends the columns that it knows" },
 	{ "store", "--port", "`--listen=127.0.0.1:PORT`" },

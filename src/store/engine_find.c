@@ -71,8 +71,11 @@ static int refuse_program(const char *asked, struct why *why)
 	struct stat st;
 
 	if (stat(asked, &st))
-		return why_fail(why, ENOENT, "no clickhouse program at %s: %s", asked,
-				strerror(errno));
+		return why_fail(why, ENOENT,
+				"no clickhouse program at %s: %s: name the file, as in "
+				"--store_program=/usr/bin/clickhouse, or leave the option out: the "
+				"program of PATH is found",
+				asked, strerror(errno));
 	return why_fail(why, EINVAL,
 			"no clickhouse program at %s: %s: name the program, as in "
 			"--store_program=/usr/bin/clickhouse",

@@ -258,8 +258,27 @@ static bool is_traceparent(const char *word)
 	return true;
 }
 
+/* The only 32 hex digits in a row, as in a link to a trace or in 0x...; NULL: none. */
+static const char *trace_within(const char *word)
+{
+	static const char digits[] = "0123456789abcdefABCDEF";
+	const char *found = NULL;
+	size_t n;
+
+	for (const char *at = word; *at; at += n ?: 1) {
+		n = strspn(at, digits);
+		if (n != 32)
+			continue;
+		if (found)
+			return NULL;
+		found = at;
+	}
+	return found;
+}
+
 static int parse_id(const char *word, struct id *ret, struct why *why)
 {
+	const char *inner;
 	size_t n = 0, digits = strspn(word, "0123456789");
 	char *end;
 
@@ -289,6 +308,12 @@ static int parse_id(const char *word, struct id *ret, struct why *why)
 	}
 	if (n == 32)
 		return 0;
+	inner = trace_within(word);
+	if (inner)
+		return why_fail(
+			why, EINVAL,
+			"'%.100s' is no trace id, but has one in it: `underspan explain %.32s`",
+			word, inner);
 	return why_fail(why, EINVAL,
 			"'%.64s' is no trace id (32 hex digits) and no request id (a "
 			"decimal number, ebpf_request.request_id)%s",
