@@ -203,6 +203,33 @@ def test_placeholders_are_executed(tmp_path):
         assert done.returncode == 0, done.stdout
 
 
+def test_all_placeholders_together(tmp_path):
+    """Engine, path, TTL, policy, database and prefix on a cluster, as text; those that need no Keeper, executed."""
+    chosen = ["--keep=2d", "--storage_policy=default", "--clickhouse_database=otel-2", "--table_prefix=p_"]
+    text = run_underspan("schema", *chosen, "--cluster=main", "--replica_path=/my/{cluster}/{shard}/{table}").stdout
+    assert text.startswith("CREATE DATABASE IF NOT EXISTS `otel-2` ON CLUSTER 'main';\n\nUSE `otel-2`;\n")
+    made = [part for part in text.split(";\n\n") if re.search(r"(?m)^CREATE TABLE", part)]
+    replicated = [part for part in made if "ENGINE = ReplicatedMergeTree('/my/{cluster}/{shard}/{table}', '{replica}')" in part]
+    distributed = [part for part in made if "ENGINE = Distributed('main', 'otel-2', 'p_ebpf_" in part]
+    assert len(replicated) == len(distributed) == 18 and len(made) == 37
+    for part in made:
+        assert re.search(r"(?m)^CREATE TABLE IF NOT EXISTS p_ebpf_\w+ ON CLUSTER '?main'?", part), part
+    for part in replicated:
+        assert "INTERVAL 2 DAY" in part and "SETTINGS storage_policy = 'default', ttl_only_drop_parts = 1, replicated_deduplication_window = 10000" in part, part
+    with Store(tmp_path / "db") as s:
+        env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": s.password}
+        done = underspan("schema", f"--clickhouse={s.url}", "--apply", "--engine=MergeTree", *chosen, env=env)
+        assert done.returncode == 0, done.stderr
+        there = s.ask("SELECT name, engine_full FROM system.tables WHERE database = 'otel-2' AND engine = 'MergeTree' AND name != 'p_ebpf_schema' "
+                      "FORMAT TSVRaw").splitlines()
+        assert len(there) == 18
+        for line in there:
+            assert line.startswith("p_ebpf_") and "toIntervalDay(2)" in line and "storage_policy = 'default'" in line, line
+        done = underspan("schema", f"--clickhouse={s.url}", "--check", *chosen, env=env)
+        assert done.returncode == 0 and "no difference" in done.stderr and "new tables" not in done.stderr, done
+        assert all(re.match("-- p_\\w+ is left out: there is no table otel_traces; ", line) for line in done.stdout.splitlines()), done.stdout
+
+
 def test_choices_that_existing_tables_do_not_follow(tmp_path):
     """Told by --apply and --check, with the way to change one, and nothing where they follow or nothing was chosen."""
     with Store(tmp_path / "db") as s:
