@@ -14,7 +14,7 @@ import urllib.request
 WSGI = """
 import time
 def app(environ, start_response):
-    time.sleep(0.15 if environ["PATH_INFO"] == "/orders" else 0)
+    time.sleep(0.15 if environ["PATH_INFO"] == "/own/orders" else 0)
     start_response("200 OK", [("Content-Length", "2")])
     return [b"ok"]
 try:  # a bare application is instrumented by itself, a framework's by opentelemetry-instrument
@@ -28,7 +28,7 @@ import asyncio
 async def app(scope, receive, send):
     if scope["type"] != "http":
         raise RuntimeError("only HTTP here")
-    await asyncio.sleep(0.15 if scope["path"] == "/basket" else 0)
+    await asyncio.sleep(0.15 if scope["path"] == "/own/basket" else 0)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 try:  # what OpenTelemetry's instrumentation of ASGI does; Debian's packages here lack that one
@@ -44,7 +44,7 @@ except ImportError:
     pass
 """
 SERVICES = {18801: ["gunicorn", "-b", "127.0.0.1:18801", "shop:app"], 18802: [sys.executable, "-m", "uvicorn", "--port", "18802", "basket:app"]}
-PATHS = {18801: "/orders", 18802: "/basket"}
+PATHS = {18801: "/own/orders", 18802: "/own/basket"}  # not those of others' services on this host
 
 
 def commands(readme, tarball):
