@@ -107,6 +107,13 @@ const char *clickhouse_advice_for_exception(int code, const char *message)
 	case EXCEPTION_UNKNOWN_POLICY:
 		return ": `underspan sql 'SELECT DISTINCT policy_name FROM "
 		       "system.storage_policies'` lists those of the server";
+	case EXCEPTION_UNKNOWN_STORAGE:
+		return ": `underspan sql 'SELECT name FROM system.table_engines'` lists those of "
+		       "the server";
+	case EXCEPTION_BAD_ARGUMENTS:
+		return strstr(message, "Macro 'uuid'")
+			       ? ": use --cluster=NAME, or a database of engine Replicated"
+			       : "";
 	default:
 		return "";
 	}

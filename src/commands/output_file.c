@@ -23,7 +23,9 @@ static int refuse(const char *path, struct why *why)
 				"%s: cannot be written: there is no directory %s: make it first, "
 				"mkdir -p %s",
 				path, directory, directory);
-	return why_fail(why, err, "%s: cannot be written: %s", path, strerror(err));
+	return why_fail(why, err, "%s: cannot be written: %s%s", path, strerror(err),
+			err == EACCES || err == EROFS ? ": name a file in a directory of yours"
+						      : "");
 }
 
 bool output_is_device(const char *path)

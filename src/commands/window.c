@@ -2,6 +2,7 @@
 /* A window of a database. See window.h. */
 #include "commands/window.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "base/config.h"
@@ -201,6 +202,12 @@ static void name_table(const struct window *w, const struct clickhouse_reply *re
 				    : NULL;
 	size_t len = found ? strspn(found, "abcdefghijklmnopqrstuvwxyz_") : 0;
 
+	/* with its prefix */
+	while (found && found > reply->message &&
+	       (isalnum((unsigned char)found[-1]) || found[-1] == '_')) {
+		found--;
+		len++;
+	}
 	snprintf(name, size, "%.*s", found ? (int)len : 100, found ? found : w->table);
 }
 

@@ -263,8 +263,11 @@ int store_directory_lock(const struct store_directory *d, int *ret_fd, struct wh
 		if (err != EAGAIN && err != EACCES)
 			return why_fail(why, err, "cannot lock %s/lock: %s", d->path,
 					strerror(err));
-		return why_fail(why, EBUSY, "another store process serves %s already (pid %s)",
-				d->path, *pid ? pid : "unknown");
+		return why_fail(why, EBUSY,
+				"another store process serves %s already (pid %s): commands with "
+				"--store=%s ask that one; name another directory for a second "
+				"store",
+				d->path, *pid ? pid : "unknown", d->path);
 	}
 	n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	/* the pid is for people; a full disk must not prevent locking */

@@ -230,6 +230,20 @@ def test_all_placeholders_together(tmp_path):
         assert all(re.match("-- p_\\w+ is left out: there is no table otel_traces; ", line) for line in done.stdout.splitlines()), done.stdout
 
 
+def test_what_a_server_lacks(tmp_path):
+    """Cluster, policy and engine: the sentence has the way to those that there are. Tables that are not there are named with the prefix."""
+    with Store(tmp_path / "db") as s:
+        env = {**os.environ, "UNDERSPAN_CLICKHOUSE_PASSWORD": s.password}
+        for option, words in [("--cluster=nope", "SELECT DISTINCT cluster FROM system.clusters"), ("--storage_policy=nope", "FROM system.storage_policies"),
+                              ("--engine=SharedMergeTree", "SELECT name FROM system.table_engines"),
+                              ("--engine=ReplicatedMergeTree", "use --cluster=NAME, or a database of engine Replicated$")]:
+            done = underspan("schema", f"--clickhouse={s.url}", "--apply", f"--clickhouse_database={option[2:9]}", option, env=env)
+            assert done.returncode == 1 and re.search(words, done.stderr.splitlines()[-1]), done.stderr
+        for command in "requests", "gil", "offcpu":
+            done = underspan(command, f"--clickhouse={s.url}", "--since=1h", "--table_prefix=Prod1_", env=env)
+            assert done.returncode == 1 and re.search(r"the table Prod1_ebpf_\w+ is missing here.*schema --apply", done.stderr), done.stderr
+
+
 def test_choices_that_existing_tables_do_not_follow(tmp_path):
     """Told by --apply and --check, with the way to change one, and nothing where they follow or nothing was chosen."""
     with Store(tmp_path / "db") as s:

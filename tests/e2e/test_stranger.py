@@ -149,6 +149,7 @@ TYPED = [
     ("schema --upgrade", USAGE, "`--apply`"),
     ("store --dir=/tmp/mine", USAGE, "--path=DIR"),
     ("run --exclude=java --stdout", USAGE, "--pid=PID"),
+    ("sql --json SELECT", USAGE, "FORMAT JSON is a part of the query"),
     ("gil -p 1 --top=5", USAGE, "leave it out"),
     ("doctor --all", USAGE, "leave it out"),
     ("store --path=/tmp/mine --store_program=clickhouse", FAILED, "--store_program=/usr/bin/clickhouse, or leave the option out"),
@@ -283,7 +284,7 @@ def test_a_refused_address_leaves_no_directory(tmp_path):
 def test_disks_that_take_nothing():
     check_sentence(run_underspan("store", "--path=/mnt/x", prefix=[*ON_TMPFS, "ro"]), FAILED, "Read-only file system: name a directory")
     check_sentence(run_underspan("store", "--path=/root/x", prefix=NOBODY), FAILED, "Permission denied: run as root, or")
-    for options, words in ("ro", "Read-only"), ("size=4k", "No space"):
+    for options, words in ("ro", "Read-only file system: name a file in a directory of yours"), ("size=4k", "No space"):
         check_sentence(run_underspan("offcpu", "-p", str(os.getpid()), "-d1", "-o", "/mnt/x.html", prefix=[*ON_TMPFS, options], timeout=60),
                        FAILED, f"/mnt/x.html: cannot be written: {words}")
 
