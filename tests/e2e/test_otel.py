@@ -20,6 +20,7 @@ from servers import Server, free_port, get
 
 OTEL = os.path.join(host.ROOT, "deploy", "otel")
 NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+CELERY = [path for path in os.environ.get("UNDERSPAN_CELERY", "").split(":") if path]  # further directories of packages, for a Celery that is not installed
 ALL = {"server", "child", "other thread", "forked", "collect"}
 
 
@@ -36,8 +37,8 @@ class Service(Server):
     def __init__(self, argv, directory, *paths, ready, prefix=(), launcher=(host.DEBIAN_PYTHON, "-m"), otel=OTEL, **env):
         self.spans_path = os.path.join(directory, "spans.jsonl")
         self.port = free_port()
-        at = "--bind=127.0.0.1:%d" if argv[0] == "gunicorn" else "--port=%d"
-        super().__init__([*prefix, *launcher, *argv, at % self.port], cwd=directory,
+        at = {"gunicorn": [f"--bind=127.0.0.1:{self.port}"], "uvicorn": [f"--port={self.port}"]}.get(argv[0], [])
+        super().__init__([*prefix, *launcher, *argv, *at], cwd=directory,
                          env={"PYTHONPATH": ":".join([host.WORKLOADS, otel, *paths]), "SPANS_FILE": self.spans_path, **env})
         self.wait_log(ready, 2)
 
@@ -187,6 +188,24 @@ def test_uvicorn_instrumented(sdk, wheel, tmp_path, cleanup):
     service = uvicorn(tmp_path, sdk, wheel[2], SPANS_PROVIDER="configured", **instrumented(sdk, wheel))
     cleanup.append(service)
     check_uvicorn(service)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("by", ["code", "entry point"])
+def test_celery(sdk, wheel, by, pool, tmp_path, cleanup):
+    """Tasks run in processes that billiard forked after the provider was set, or in threads of a pool."""
+    paths = [sdk, *CELERY]
+    if subprocess.run([host.DEBIAN_PYTHON, "-c", "import celery"], env={"PYTHONPATH": ":".join(CELERY)}, capture_output=True).returncode:
+        pytest.skip("no celery: deploy/dependencies.sh servers")
+    argv = ["celery", "-A", "celery_tasks", "worker", "--loglevel=info", f"--pool={pool}", "--concurrency=2", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    more = {"SPANS_INSTALL": "module"} if by == "code" else {"SPANS_PROVIDER": "configured", **instrumented(sdk, wheel)}
+    service = Service(argv, str(tmp_path), *paths, *[wheel[2]] * (by != "code"), ready="succeeded in", **more)
+    cleanup.append(service)
+    host.wait_until(lambda: sum(s["name"] == "server" for s in service.spans()) == 10, 20, "ten tasks")
+    ids = check_ids(service.spans())
+    assert set(ids) == ALL and not {pid for pid, _ in ids["forked"]} & {pid for pid, _ in ids["server"]}
+    assert all((pid == tid) == (pool == "prefork") for pid, tid in ids["server"])
+    assert ({pid for pid, _ in ids["server"]} == {service.process.pid}) == (pool == "threads")
 
 
 def test_an_instrumented_service_starts_without_a_provider(sdk, wheel, tmp_path, cleanup):
