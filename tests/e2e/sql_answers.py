@@ -217,7 +217,8 @@ LIBRARIES = {
              "QueuePool._do_get (/usr/lib/python3/dist-packages/sqlalchemy/pool/impl.py:139)", "orders (/srv/shop/db.py:44)"],
     " pool": ["<gone>", "wait (/usr/local/lib/python3.8/threading.py:302)", "getconn (/opt/venv/lib/python3.8/site-packages/psycopg_pool/pool.py:1)"],
     "": ["acquire (/usr/lib/python3.11/threading.py:1)", "save (/srv/shop/db.py:3)", "_do_get (/usr/lib/python3/dist-packages/sqlalchemy/pool/impl.py:139)"],
-    " ": ["compute (/srv/shop/pool/whirl.py:3)"], "  ": [], "   ": ["<gone>"]}
+    " ": ["compute (/srv/shop/pool/whirl.py:3)"], "  ": [], "   ": ["<gone>"],
+    "    ": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "ApplyResult.get (/usr/lib/python3.11/multiprocessing/pool.py:768)", "render (/srv/shop/pdf.py:9)"]}
 
 
 def library(stack):

@@ -111,30 +111,6 @@ static const char *gil_included(const json_t *r)
 					  "here and may be included)";
 }
 
-/* "; 5 threads had it in turn, longest X (120.7 ms, 120.1 of it sleep, in PLACE)" */
-static void add_lock_holder(const json_t *r, struct cause *c)
-{
-	const json_t *holders = json_object_get(r, "lock_holders");
-	const json_t *holder = json_array_get(holders, 0);
-	const char *did = explain_text(holder, "did"), *place = explain_text(holder, "place");
-	size_t n = strlen(c->said), all = json_array_size(holders);
-	char who[160], meanwhile[320] = "";
-
-	if (!holder)
-		return;
-	if (all > 1)
-		snprintf(who, sizeof(who), "%zu threads had it in turn, longest %.60s", all,
-			 thread_label(holder, "tid", "thread_name").text);
-	else
-		snprintf(who, sizeof(who), "thread %.60s had it",
-			 thread_label(holder, "tid", "thread_name").text);
-	if (*did)
-		snprintf(meanwhile, sizeof(meanwhile), ", %.1f of it %.20s%s%.200s",
-			 explain_ms(holder, "did_ms"), did, *place ? ", in " : "", place);
-	snprintf(c->said + n, sizeof(c->said) - n, "; %s (%.1f ms%s)", who,
-		 explain_ms(holder, "held_ms"), meanwhile);
-}
-
 /* "; thread X ended the wait", or, among several, "the longest of these waits (100.2 ms)" */
 static void add_waker(struct cause *c, const json_t *wait)
 {
@@ -153,6 +129,34 @@ static void add_waker(struct cause *c, const json_t *wait)
 		snprintf(c->said + n, sizeof(c->said) - n,
 			 "; no thread is known to have ended %s: a time-out ends such a wait, too",
 			 all ? "it" : which);
+}
+
+/* "; 5 threads had it in turn, longest X (120.7 ms, 120.1 of it sleep, in PLACE)"; without a known
+ * holder: who ended the wait */
+static void add_lock_holder(const json_t *r, struct cause *c, const json_t *wait)
+{
+	const json_t *holders = json_object_get(r, "lock_holders");
+	const json_t *holder = json_array_get(holders, 0);
+	const char *did = explain_text(holder, "did"), *place = explain_text(holder, "place");
+	size_t n = strlen(c->said), all = json_array_size(holders);
+	char who[160], meanwhile[320] = "";
+
+	if (!holder) {
+		if (wait)
+			add_waker(c, wait);
+		return;
+	}
+	if (all > 1)
+		snprintf(who, sizeof(who), "%zu threads had it in turn, longest %.60s", all,
+			 thread_label(holder, "tid", "thread_name").text);
+	else
+		snprintf(who, sizeof(who), "thread %.60s had it",
+			 thread_label(holder, "tid", "thread_name").text);
+	if (*did)
+		snprintf(meanwhile, sizeof(meanwhile), ", %.1f of it %.20s%s%.200s",
+			 explain_ms(holder, "did_ms"), did, *place ? ", in " : "", place);
+	snprintf(c->said + n, sizeof(c->said) - n, "; %s (%.1f ms%s)", who,
+		 explain_ms(holder, "held_ms"), meanwhile);
 }
 
 /* The remedy for the library function that waited, see sql/explain/library.inc; NULL: none. */
@@ -203,7 +207,7 @@ static void lock(const json_t *r, struct cause *c)
 	} else {
 		SAY(c, "the thread waited for a lock%s%s%s", wait ? "" : " or for another thread",
 		    place_of_wait(r, c, wait).text, gil_included(r));
-		add_lock_holder(r, c);
+		add_lock_holder(r, c, wait);
 		add_queue(r, c);
 	}
 	if (explain_is_loop(r))
