@@ -149,7 +149,7 @@ TYPED = [
     ("schema --upgrade", USAGE, "`--apply`"),
     ("store --dir=/tmp/mine", USAGE, "--path=DIR"),
     ("run --exclude=java --stdout", USAGE, "--pid=PID"),
-    ("sql --json SELECT", USAGE, "FORMAT JSON is a part of the query"),
+    ("sql --json SELECT", USAGE, "--format=JSON"),
     ("gil -p 1 --top=5", USAGE, "leave it out"),
     ("doctor --all", USAGE, "leave it out"),
     ("store --path=/tmp/mine --store_program=clickhouse", FAILED, "--store_program=/usr/bin/clickhouse, or leave the option out"),
@@ -273,6 +273,14 @@ ON_TMPFS = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o "$0" tmpfs /mnt
 
 
 @plain_build(NO_ENGINE)
+def test_no_option_is_refused_as_another_programs():
+    """The table of words that are no options of a command (src/commands/elsewhere.c) has none of the command's own."""
+    table = re.findall(r'\{ "(\w+)", "(--[\w-]+)",', (ROOT / "src/commands/elsewhere.c").read_text())
+    assert len(table) > 100
+    own = {command: set(re.findall(r"(?m)^  (--[\w.-]+)", run_underspan("help", command).stdout)) for command, _ in table}
+    assert all(own.values()) and [(c, word) for c, word in table if word in own[c]] == []
+
+
 def test_a_refused_address_leaves_no_directory(tmp_path):
     for wrong in "--listen=0.0.0.0:8123", "--listen=8123", "--otlp=4318", "--otlp=0.0.0.0:4318":
         assert run_underspan("store", f"--path={tmp_path}/db", wrong).returncode == USAGE
