@@ -84,6 +84,28 @@ def test_explain_shows_connections(connected, browser, tmp_path):
     assert "connection to 10.0.0.5 port 443: packets lost, until the retransmission timer expired" in browser.text()
 
 
+@pytest.fixture
+def blocked(tmp_path):
+    """A request that an event loop accepted late: a coroutine of another request slept; then it took 3 ms to be read."""
+    with Store(tmp_path / "db") as store:
+        ask = Answers(store)
+        ask.apply()
+        ask.request(0, {"sleep": 420}, request_id=78, path="/export", model="loop")
+        ask.request(10, {"accept_queue": 412, "queue": 3, "cpu": 2}, request_id=79, path="/price", model="loop")
+        ask.row("loop_stall", 2, 418, loop="asyncio", sleep_ns=418_000_000, py_stack=["write_export (/srv/app/shop/api.py:12)"])
+        yield ask
+
+
+def test_explain_shows_what_kept_the_loop(blocked, browser, tmp_path):
+    browser.open(page(blocked, tmp_path / "loop.html", "explain", "79"))
+    lane = next(e for e in browser.all("article canvas") if e.get_attribute("aria-label").startswith("event loop did not poll: 1 event"))
+    lane.send_keys(Keys.ARROW_RIGHT)
+    assert "sleep, in write_export (shop/api.py:12)" in browser.all("article .status")[0].text
+    # of the accept queue, not of the 3 ms after it
+    said = "the 1 thread of its process that serves requests was busy with others 100 % of the time"
+    assert said in browser.text() and said in " ".join(blocked.command("explain", "79").stdout.split())
+
+
 def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path):
     path = page(ask, tmp_path / "explain.html", "explain", trace_id(5))
     [request] = json.loads(ask.command("explain", "--json", trace_id(5)).stdout)["requests"]
@@ -99,6 +121,8 @@ def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path)
     assert abs((piece["left"] - bar["left"]) / bar["width"] - 100 / 750) < 0.01 and abs(piece["width"] / bar["width"] - 300 / 750) < 0.01
     lanes = [lane.get_attribute("aria-label") for lane in browser.all("article canvas")]
     assert [l.split(":")[0] for l in lanes] == ["request", "waits of its thread", "had the GIL", "collected"] and "pdf: 1 event" in lanes[2]
+    browser.all("article canvas")[1].send_keys(Keys.ARROW_RIGHT)  # the place is the holder's
+    assert "gil, which pdf had in render (pdf/draw.py:7)" in browser.all("article .status")[0].text
     browser.all("article canvas")[3].send_keys(Keys.ARROW_RIGHT)
     assert "generation 2" in browser.all("article .status")[0].text and "160.0 ms, from 570.0 ms on" in browser.all("article .status")[0].text
     assert "the 9 threads of its process that serve requests were busy with others 89 % of the time; 3 requests waited at its arrival" in text

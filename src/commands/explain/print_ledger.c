@@ -139,15 +139,24 @@ static void print_head(const json_t *r)
 
 /* ---- around the request ---- */
 
+/* Of the longer of the two waits; the other may have been a thousandth of it. */
+static const json_t *threads_of_wait(const json_t *r)
+{
+	const json_t *accepting = json_object_get(r, "accept_threads");
+	const json_t *reading = json_object_get(r, "queue_threads");
+
+	if (!reading || (accepting && explain_ms(r, "accept_queue_ms") > explain_ms(r, "queue_ms")))
+		return accepting;
+	return reading;
+}
+
 /* How busy the threads were while the request waited, otherwise when it was read. */
 static void print_threads(const json_t *r)
 {
-	const json_t *busy = json_object_get(r, "queue_threads");
+	const json_t *busy = threads_of_wait(r);
 	long long threads = explain_number(r, "threads");
 	char waiting[48] = "";
 
-	if (!busy)
-		busy = json_object_get(r, "accept_threads");
 	if (explain_has(r, "queue_depth"))
 		snprintf(waiting, sizeof(waiting), "; %lld request%s waited at its arrival",
 			 (long long)explain_number(r, "queue_depth"),

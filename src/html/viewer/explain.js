@@ -116,10 +116,17 @@ function outboundWords(o) {
   return `${o.method} ${o.path} to ${o.service} port ${o.server_port}, request ${o.request_id} there`;
 }
 
-// A lane for the request, for the waits, for each holder of the GIL in that time, and for each collecting thread.
+// The place of a wait for the GIL is the holder's. Stalls have none of another thread.
+function waitWords(w) {
+  const place = w.place ? ` in ${w.place}` : "";
+  return w.by_tid !== undefined && w.cause === "gil" ? `gil, which ${threadName(w, "by_tid", "by_name")} had${place}` : `${w.cause}${place ? "," + place : ""}`;
+}
+
+// A lane for the request, for the loop's stalls, for the waits, for each holder of the GIL in that time, and for each collecting thread.
 function lanesOf(r) {
   const gil = (r.waits || []).filter((w) => w.cause === "gil");
-  const waits = { name: "waits of its thread", events: eventsOf(r.waits, (w) => causeColour(w.cause), (w) => `${w.cause}${w.place ? ", in " + w.place : ""}`) };
+  const waits = { name: "waits of its thread", events: eventsOf(r.waits, (w) => causeColour(w.cause), waitWords) };
+  const stalls = { name: "event loop did not poll", events: eventsOf(r.stalls, () => partColour("loop_busy"), waitWords) };
   const holders = grouped(gil, (w) => threadName(w, "by_tid", "by_name")).map(([name, rows]) =>
     ({ name: `had the GIL: ${name}`, events: eventsOf(rows, () => partColour("gil"), (w) => w.place || "place not known") }));
   const collectors = grouped(r.gc, (c) => threadName(c, "tid", "thread_name")).map(([name, rows]) =>
@@ -128,7 +135,7 @@ function lanesOf(r) {
   const quota = { name: "stopped by a CPU quota", events: eventsOf(r.throttle, () => partColour("throttled"), (t) => `${ms(t.throttled_us / 1e3)} ms, ${t.cgroup}`) };
   const connections = { name: "its connections", events: eventsOf(r.connections, () => partColour("net"), connectionWords) };
   const outbound = { name: "requests that it sent", events: eventsOf(r.outbound, () => partColour("net"), outboundWords) };
-  return [phasesOf(r), waits, connections, outbound, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
+  return [phasesOf(r), stalls, waits, connections, outbound, ...holders.slice(0, 12), ...collectors.slice(0, 12), quota].filter((lane) => lane.events.length);
 }
 
 // Of requests or spans, together.
@@ -140,7 +147,8 @@ function leftOut(owners) {
 // As print_threads() of print_ledger.c says it.
 function threadsOf(r) {
   const waiting = r.queue_depth === null || r.queue_depth === undefined ? "" : `; ${count(r.queue_depth)} request${plural(r.queue_depth)} waited at its arrival`;
-  const busy = r.queue_threads || r.accept_threads, threads = number(r.threads), further = number(r.busy_threads);
+  const longer = r.accept_queue_ms > r.queue_ms ? r.accept_threads : r.queue_threads, busy = longer || r.queue_threads || r.accept_threads;
+  const threads = number(r.threads), further = number(r.busy_threads);
   if (busy && busy.busy_share !== null)
     return `while it waited, the ${count(threads)} ${plural(threads, "thread of its process that serves requests was", "threads of its process that serve requests were")} ` +
       `busy with others ${Math.min(100, Math.round(busy.busy_share * 100))} % of the time${waiting}`;
@@ -214,7 +222,7 @@ function spanLanes(spans) {
     name: `${span.service}: ${span.name}`,
     events: [{ begin: number(span.start_us), end: number(span.end_us), colour: span.kind === "server" ? "#1c7ed6" : "#748ffc", text: span.kind }]
       .concat(eventsOf(span.gc, (c) => GENERATION_COLOURS[c.generation] || GENERATION_COLOURS[2], (c) => `collection, generation ${c.generation}`))
-      .concat(eventsOf(span.waits, (w) => causeColour(w.cause), (w) => `${w.cause}${w.place ? ", in " + w.place : ""}`)),
+      .concat(eventsOf(span.waits, (w) => causeColour(w.cause), waitWords)),
   }));
 }
 
