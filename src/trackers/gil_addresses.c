@@ -8,6 +8,7 @@
 #include "events/gil_wait.h"
 #include "base/log.h"
 #include "cpython/gil.h"
+#include "python_gil.h"
 #include "process/process_job.h"
 #include "process/process_table.h"
 
@@ -48,6 +49,17 @@ static struct gil_process_entry *find_entry(uint32_t host_pid)
 
 	HASH_FIND(hh, entries, &host_pid, sizeof(host_pid), entry);
 	return entry;
+}
+
+bool gil_addresses_has(uint32_t host_pid, uint64_t address)
+{
+	const struct gil_process_entry *entry = find_entry(host_pid);
+
+	for (int i = 0; entry && i < GIL_MAX_PER_PROCESS && entry->known.gils[i]; i++) {
+		if (address - entry->known.gils[i] < PYTHON_GIL_SIZE)
+			return true;
+	}
+	return false;
 }
 
 static void search(void *argument, struct read_extra *extra)

@@ -14,6 +14,8 @@ void gil_addresses_appeared(const struct sched_bpf *skeleton, const struct proce
 			    bool by_callsite);
 void gil_addresses_gone(uint32_t host_pid);
 void gil_addresses_tick(void);
+/* Is the address within a GIL of the process that was found? */
+bool gil_addresses_has(uint32_t host_pid, uint64_t address);
 void gil_addresses_done(void);
 
 #endif

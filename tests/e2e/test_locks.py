@@ -172,6 +172,28 @@ def test_a_convoy_and_a_herd(python, cleanup, tmp_path):
     assert [s for s in herds if s["threads"] == 50 and s["place"].startswith("wait_for_all (")], report["storms"]
 
 
+COMPUTE = """
+import threading
+def compute():
+    while True: sum(i * i for i in range(1000))
+for _ in range(20): threading.Thread(target=compute, daemon=True).start()
+print("up", flush=True)
+input()
+"""
+
+
+def test_the_gil_is_no_lock(cleanup):
+    """20 threads that only compute wait for the GIL, also in the moments before its address is found: no lock, no convoy."""
+    process = subprocess.Popen([*PYTHONS[-1].start, PYTHONS[-1].path, "-c", COMPUTE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    cleanup.append(process)
+    assert process.stdout.readline() == "up\n"
+    done = subprocess.run([UNDERSPAN, "offcpu", f"-p{process.pid}", "-d3", "--json"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert sum(stack["us"] for stack in report["stacks"] if stack["frames"][-1].endswith("[gil]")) > 10_000_000
+    assert (report["by_lock"]["locks"], report["by_lock"]["storms"]) == ([], [])
+
+
 T0 = (int(time.time()) - 1800) * 1_000_000
 
 

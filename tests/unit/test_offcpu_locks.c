@@ -181,6 +181,55 @@ static void storms(void **state)
 	locks_free(&locks);
 }
 
+/* The same waker twice: once in words, with the larger herd. */
+static void herd_again(void **state)
+{
+	static const int moments[] = { 500, 900, 1300 }, threads[] = { 20, 30, 12 };
+	struct lock_waits locks = { 0 };
+	struct lock_wait wait;
+	json_t *report;
+
+	(void)state;
+	for (size_t k = 0; k < ARRAY_SIZE(moments); k++) {
+		for (uint32_t i = 0; i < (uint32_t)threads[k]; i++) {
+			wait = wait_of(200 + i, 0, moments[k] - 100, moments[k], 2);
+			wait.idle = true;
+			wait.py_stack = STACK(in_wait);
+			locks_add(&locks, &wait);
+		}
+	}
+	report = locks_report(&locks);
+	assert_int_equal(json_array_size(json_object_get(report, "storms")), 1);
+	assert_string_equal(text(storm_at(report, 0), "said"),
+			    "thundering herd: thread holder woke 30 threads within 0.0 ms, in work "
+			    "(jobs.py:5); 3 times, this the most");
+	json_decref(report);
+	locks_free(&locks);
+}
+
+static bool is_lock_a(uint32_t host_pid, uint64_t address)
+{
+	(void)host_pid;
+	return address == LOCK_A;
+}
+
+/* Of an address that is found to be a GIL, no wait is kept or added. */
+static void no_lock(void **state)
+{
+	struct lock_waits locks = { 0 };
+	struct lock_wait a = wait_of(100, LOCK_A, 0, 20, 1), b = wait_of(101, LOCK_B, 0, 20, 1);
+
+	(void)state;
+	locks_add(&locks, &a);
+	locks_add(&locks, &b);
+	locks.is_no_lock = is_lock_a;
+	locks_drop(&locks);
+	locks_add(&locks, &a);
+	assert_int_equal(locks.n, 1);
+	assert_int_equal(locks.records[0].of.address, LOCK_B);
+	locks_free(&locks);
+}
+
 static void places(void **state)
 {
 	const struct column_strings none = { 0 };
@@ -249,6 +298,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_locks),	   cmocka_unit_test(an_address_is_of_a_process),
 		cmocka_unit_test(not_known_which), cmocka_unit_test(storms),
+		cmocka_unit_test(herd_again),	   cmocka_unit_test(no_lock),
 		cmocka_unit_test(places),	   cmocka_unit_test(odd_waits),
 		cmocka_unit_test(printable_names),
 	};

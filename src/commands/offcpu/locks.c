@@ -173,6 +173,8 @@ void locks_add(struct lock_waits *locks, const struct lock_wait *wait)
 	const char *frame;
 	bool message;
 
+	if (locks->is_no_lock && locks->is_no_lock(wait->host_pid, wait->address))
+		return;
 	if (locks->n < RECORDS_MAX)
 		r = new_record(locks);
 	else if (!wait->idle)
@@ -277,6 +279,17 @@ void locks_add_row(struct lock_waits *locks, const struct table *table, const vo
 			      &wait.thread_named);
 	wait.waker = waker_of(row, waker, sizeof(waker), &wait.waker_named);
 	locks_add(locks, &wait);
+}
+
+void locks_drop(struct lock_waits *locks)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < locks->n; i++) {
+		if (!locks->is_no_lock(locks->records[i].of.host_pid, locks->records[i].of.address))
+			locks->records[kept++] = locks->records[i];
+	}
+	locks->n = kept;
 }
 
 void locks_free(struct lock_waits *locks)

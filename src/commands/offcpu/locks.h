@@ -42,6 +42,8 @@ struct lock_record {
 
 /* Zero-initialized. */
 struct lock_waits {
+	/* NULL, or: is the address no lock's? Such waits are not added. */
+	bool (*is_no_lock)(uint32_t host_pid, uint64_t address);
 	struct lock_record *records;
 	size_t n, size;
 	struct lock_text *texts;
@@ -65,6 +67,9 @@ void locks_add(struct lock_waits *locks, const struct lock_wait *wait);
 /* Adds a row of ebpf_off_cpu; ignores waits other than for locks, and rows of other tables. */
 void locks_add_row(struct lock_waits *locks, const struct table *table, const void *row);
 
+/* Drops the waits that are of no lock, as is_no_lock() says now. */
+void locks_drop(struct lock_waits *locks);
+
 /*
  * The place of a wait: the innermost frame outside of the modules and functions that locks are made
  * of. *ret_message: the frames show a wait for a message.
@@ -86,7 +91,8 @@ const char *locks_place(struct column_strings py_stack, struct column_strings us
  * held_ms: the time others waited, from the wake-up before until the thread woke one; null for
  * messages.
  *
- * storms: kind (convoy, herd), threads, said, ...
+ * storms: kind (convoy, herd), threads, said, ...; herds of the same waker and place are one, with
+ * the largest, and `times`.
  */
 json_t *locks_report(struct lock_waits *locks);
 

@@ -314,17 +314,52 @@ static json_t *json_of_herd(const struct lock_record *r, size_t n)
 {
 	int64_t us = r[n - 1].wake_us - r->wake_us;
 	size_t threads = count_threads(r, n);
-	char said[600];
 
 	if (!r->waker_host_tid || threads < STORM_THREADS)
 		return NULL;
-	snprintf(said, sizeof(said),
-		 "thundering herd: thread %.60s woke %zu threads within %.1f ms, in %.300s",
-		 r->waker->text, threads, (double)us / 1000, r->place->text);
-	return json_pack("{s:s, s:I, s:I, s:I, s:n, s:s, s:s, s:I, s:s}", "kind", "herd", "threads",
+	return json_pack("{s:s, s:I, s:I, s:I, s:n, s:s, s:s, s:I, s:I}", "kind", "herd", "threads",
 			 (json_int_t)threads, "host_pid", (json_int_t)r->of.host_pid, "at_us",
 			 (json_int_t)r->wake_us, "address", "place", r->place->text, "waker",
-			 r->waker->text, "within_us", (json_int_t)us, "said", said);
+			 r->waker->text, "within_us", (json_int_t)us, "times", (json_int_t)1);
+}
+
+static json_int_t figure(const json_t *storm, const char *key)
+{
+	return json_integer_value(json_object_get(storm, key));
+}
+
+static void say_herd(json_t *storm)
+{
+	json_int_t times = figure(storm, "times");
+	char said[600], again[48] = "";
+
+	if (times > 1)
+		snprintf(again, sizeof(again), "; %lld times, this the most", (long long)times);
+	snprintf(said, sizeof(said),
+		 "thundering herd: thread %.60s woke %lld threads within %.1f ms, in %.300s%s",
+		 json_string_value(json_object_get(storm, "waker")),
+		 (long long)figure(storm, "threads"), (double)figure(storm, "within_us") / 1000,
+		 json_string_value(json_object_get(storm, "place")), again);
+	json_object_set_new(storm, "said", json_string(said));
+}
+
+/* Of the same waker and place. -1: none. */
+static int find_herd(const json_t *storms, const json_t *herd)
+{
+	static const char *const same[] = { "kind", "host_pid", "waker", "place" };
+	const json_t *storm;
+	size_t i, k;
+
+	json_array_foreach (storms, i, storm) {
+		for (k = 0; k < ARRAY_SIZE(same); k++) {
+			if (!json_equal(json_object_get(storm, same[k]),
+					json_object_get(herd, same[k])))
+				break;
+		}
+		if (k == ARRAY_SIZE(same))
+			return (int)i;
+	}
+	return -1;
 }
 
 /* The largest first. */
@@ -342,6 +377,29 @@ static void add_storm(json_t *storms, json_t *storm)
 	json_array_remove(storms, STORMS_MAX);
 }
 
+/* A waker that wakes all of them each second is said once. */
+static void add_herd(json_t *storms, json_t *herd)
+{
+	int at = herd ? find_herd(storms, herd) : -1;
+
+	if (at >= 0) {
+		json_t *before = json_incref(json_array_get(storms, (size_t)at));
+		json_int_t times = figure(before, "times") + 1;
+
+		json_array_remove(storms, (size_t)at);
+		if (figure(before, "threads") >= figure(herd, "threads")) {
+			json_decref(herd);
+			herd = before;
+		} else {
+			json_decref(before);
+		}
+		json_object_set_new(herd, "times", json_integer(times));
+	}
+	if (herd)
+		say_herd(herd);
+	add_storm(storms, herd);
+}
+
 static void add_herds(struct lock_waits *locks, json_t *storms)
 {
 	size_t n;
@@ -349,7 +407,7 @@ static void add_herds(struct lock_waits *locks, json_t *storms)
 	qsort(locks->records, locks->n, sizeof(*locks->records), by_waker);
 	for (size_t i = 0; i < locks->n; i += n) {
 		n = run_length(&locks->records[i], locks->n - i);
-		add_storm(storms, json_of_herd(&locks->records[i], n));
+		add_herd(storms, json_of_herd(&locks->records[i], n));
 	}
 }
 

@@ -24,6 +24,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "trackers/gil_addresses.h"
 
 static char *output, *before_path;
 static bool folded_lines, as_json, wakers, native, with_cpu, top;
@@ -31,9 +32,9 @@ static enum offcpu_form form;
 static int by; /* index into by_names */
 enum { BY_STACK, BY_LOCK };
 static const char *const by_names[] = { "stack", "lock", NULL };
-static struct lock_waits lock_waits; /* live */
-static json_t *by_lock;		     /* their sums, or the window's; NULL: not known */
-static struct folded before;	     /* --diff: the file's stacks; --top: stacks of a second ago */
+static struct lock_waits lock_waits = { .is_no_lock = gil_addresses_has }; /* live */
+static json_t *by_lock;	     /* their sums, or the window's; NULL: not known */
+static struct folded before; /* --diff: the file's stacks; --top: stacks of a second ago */
 static struct measured measured;
 static json_t *stored; /* the window's report; NULL: live */
 static struct output_file output_file;
@@ -383,11 +384,15 @@ static void refresh(void)
 
 static void each_second(void)
 {
+	enum { DROP_SECONDS = 10 }; /* a wait for a GIL not found yet has the cause lock */
+	static unsigned int drops;
 	static bool begun;
 
 	for (const struct watched *w = watched_first(); w && !begun; w = w->next)
 		open_waits_begin(w->host_pid);
 	begun = true;
+	if (!top && drops++ < DROP_SECONDS)
+		locks_drop(&lock_waits);
 	if (top)
 		refresh();
 }
