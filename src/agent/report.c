@@ -58,10 +58,26 @@ static void report_subject(struct report *report, size_t index, uint64_t now_ns)
 	pipeline_add(report->pipeline, report->agent_table, &row);
 }
 
+/* Is the subject a tracker that is out, or such a tracker's table of sums ("off_cpu_profile")? */
+static bool is_out(const struct report *report, size_t index)
+{
+	const char *name = report->subjects.items[index].name;
+
+	for (size_t i = 0; i < report->set->n; i++) {
+		const char *tracker = report->subjects.items[i].name;
+		size_t n = strlen(tracker);
+
+		if (report->out_since_ns[i] && !strncmp(name, tracker, n) &&
+		    (!name[n] || !strcmp(name + n, "_profile")))
+			return true;
+	}
+	return false;
+}
+
 static void report_all(struct report *report, uint64_t now_ns)
 {
 	for (size_t i = 0; i < report->subjects.n; i++) {
-		if (i >= report->set->n || !report->out_since_ns[i])
+		if (!is_out(report, i))
 			report_subject(report, i, now_ns);
 	}
 	report->since_ns = now_ns;
@@ -152,8 +168,8 @@ void report_last(struct report *report, uint64_t now_ns)
 {
 	report_all(report, now_ns);
 	/* no time, but the counts since the tracker was taken out */
-	for (size_t i = 0; i < report->set->n; i++) {
-		if (report->out_since_ns[i])
+	for (size_t i = 0; i < report->subjects.n; i++) {
+		if (is_out(report, i))
 			report_subject(report, i, now_ns);
 	}
 	log_losses(report, now_ns);

@@ -184,6 +184,10 @@ def outages(agent, tracker):
             for one, other in zip(reports, reports[1:]) if other[0] > one[1]]
 
 
+def reported(agent, tracker):
+    return sorted((r["start_time"], r["end_time"]) for r in agent.rows["ebpf_agent"] if r["tracker"] == tracker)
+
+
 def is_back(agent, tracker):
     return f"governor: {tracker} is put back" in agent.stderr
 
@@ -262,6 +266,7 @@ def test_trackers_are_taken_out_and_put_back(debian_python, start_agent, start_w
         gaps = outages(agent, tracker)
         assert gaps and sum(end - begin for begin, end in gaps) > 5e9, (tracker, gaps)
         check_health(agent, tracker, gaps)
+        assert reported(agent, tracker) == reported(agent, f"{tracker}_profile"), f"the sums of {tracker} have no coverage of their own"
     assert not outages(agent, "ena"), "a tracker without programs measures on"
     lost = found["request"]["lost_state"]
     check_requests(agent, workload.pid, truth["requests"], outages(agent, "request"), lost)
