@@ -395,7 +395,8 @@ static void add_losses(json_t *report, const json_t *coverage, const char *event
 	}
 }
 
-static void add_refusals(json_t *report, const json_t *refused)
+/* What the governor took out is named: a report has several kinds of events. */
+static void add_refusals(json_t *report, const json_t *refused, const char *events)
 {
 	const json_t *row;
 	size_t i;
@@ -404,7 +405,10 @@ static void add_refusals(json_t *report, const json_t *refused)
 		const json_t *pids = json_object_get(row, "host_pids");
 		size_t n = json_array_size(pids);
 
-		if (!n)
+		if (!n && strstr(report_text(row, "reason"), "by the governor"))
+			report_add_note(report, "host %s, %s: %s", report_text(row, "host"), events,
+					report_text(row, "reason"));
+		else if (!n)
 			report_add_note(report, "host %s: %s", report_text(row, "host"),
 					report_text(row, "reason"));
 		else
@@ -446,7 +450,7 @@ int window_coverage(struct window *w, const char *tracker, const char *events, j
 	json_array_foreach (coverage, i, row)
 		*ret_measured_s += report_number(row, "measured_s");
 	add_losses(report, coverage, events);
-	add_refusals(report, refused);
+	add_refusals(report, refused, events);
 	add_sampled(report, sampled);
 	json_decref(refused);
 	json_decref(sampled);

@@ -134,8 +134,11 @@ def test_trackers_that_say_the_same_are_one_note(ask):
     for tracker in TRACKERS:
         ask.known(pid=55, tracker=tracker, live=0, reason="its file is not read")
     ask.known(pid=56, tracker="request", live=0, reason="its ports are not watched")
+    # which events the governor's word is of must be seen
+    ask.known(pid=0, tracker="gc_pause", live=0, reason="taken out by the governor: not measured since 10:00")
     notes = ask.json("top", LONG)["notes"]
-    assert sorted(notes) == ["host h1, pid 55: its file is not read", "host h1, pid 56: its ports are not watched"]
+    assert sorted(notes) == ["host h1, collections: taken out by the governor: not measured since 10:00",
+                             "host h1, pid 55: its file is not read", "host h1, pid 56: its ports are not watched"]
 
 
 def test_bad_input(ask):
