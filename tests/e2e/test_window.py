@@ -386,6 +386,24 @@ def test_an_agent_that_ended_measures_no_more(ask, last, ago, until, measured):
     assert least - 0.1 < found < most + (2 if until else 0.1), found
 
 
+def test_a_tracker_that_was_taken_out_measures_no_more(ask):
+    """The agent has reported since; of the tracker its last report was 20 s ago. In the last 10 s, nothing was measured."""
+    begin = (time.time() - T0 / 1e6) * 1000 - 50_000
+    for tracker, n in ("off_cpu_profile", 3), ("agent", 5):
+        for i in range(n):
+            ask.insert("ebpf_agent", {"host": "h1", "tracker": tracker, "start_time": ask.moment(begin + 10_000 * i), "end_time": ask.moment(begin + 10_000 * (i + 1))})
+    assert 29.9 < ask.json("offcpu", "--since=5m")["measured_s"] < 30.1
+    check_sentence(ask.command("offcpu", "--since=10s"), FAILED, "nothing was measured")
+
+
+def test_the_time_since_the_last_report_is_of_the_window(ask):
+    """A window of 10 s has no more than that, though the last report was 20 s ago."""
+    begin = (time.time() - T0 / 1e6) * 1000 - 50_000
+    for i in range(3):
+        ask.insert("ebpf_agent", {"host": "h1", "tracker": "off_cpu_profile", "start_time": ask.moment(begin + 10_000 * i), "end_time": ask.moment(begin + 10_000 * (i + 1))})
+    assert 9.9 < ask.json("offcpu", "--since=10s")["measured_s"] < 10.1
+
+
 def test_what_the_governor_left_out_is_said(known):
     """Sums have the weights of their rows' tracker; nothing is said where only short events were left out, or at another time."""
     def agent(at, tracker, **more):
