@@ -7,7 +7,8 @@ WITH maxIf(report_end, of_tracker) AS last_end, maxIf(length, of_tracker) AS lon
 SELECT
     host,
     sumIf(seconds, of_tracker)
-        + if(late < 60 + longest / 1e6 AND argMaxIf(length, (report_end, length), of_tracker) >= 0.9 * longest AND max(report_end) = last_end, rest, 0) AS measured_s,
+        + if(late < 60 + longest / 1e6 AND max(report_end) = last_end
+            AND argMaxIf(length, (report_end, length), of_tracker) >= 0.9 * longest, rest, 0) AS measured_s,
     sumIf(lost, of_tracker) AS lost, sumIf(undelivered, of_tracker) AS undelivered,
     greatest(0, dateDiff('microsecond', greatest(last_end, {from:DateTime64(6, 'UTC')}), {to:DateTime64(6, 'UTC')})) / 1e6 AS rest
 FROM

@@ -45,6 +45,7 @@ int chosen_start(const struct pid_list *chosen, struct why *why)
 	static const struct process_info own_info = { .flags = PROCESS_OWN };
 	uint32_t own = (uint32_t)getpid();
 	int err = tracked_map_put(own, &own_info);
+	size_t gone = 0;
 
 	only_chosen = chosen->n > 0;
 	if (err)
@@ -54,8 +55,13 @@ int chosen_start(const struct pid_list *chosen, struct why *why)
 		if (err)
 			return why_fail(why, -err, "--pid: cannot track process %u: %s",
 					chosen->items[i], strerror(-err));
-		if (!proc_start_time(chosen->items[i]))
+		if (proc_start_time(chosen->items[i]))
+			continue;
+		/* of several, as of a unit, some may have ended since they were chosen */
+		tracked_map_delete(chosen->items[i]);
+		if (++gone == chosen->n)
 			return proc_say_missing(chosen->items[i], why);
+		log_info("--pid: there is no process %u", chosen->items[i]);
 	}
 	add_descendants();
 	return 0;

@@ -157,6 +157,16 @@ def test_several_pids(start_python):
     assert named == {str(a), str(b)}
 
 
+def test_one_of_several_may_have_ended(start_python, start_agent):
+    """Of a unit's processes some end while the agent starts: the others are watched. One alone that is gone is an error."""
+    python = start_python(BUSY + "print('up', flush=True); import time; time.sleep(60)")[0].pid
+    agent = start_agent(f"--pid={0x3ffffff},{python}", trackers=["gil_wait"])
+    agent.stop()
+    assert f"there is no process {0x3ffffff}" in agent.stderr and "watching 1 Python process" in agent.stderr, agent.stderr
+    result = run_underspan("run", "--stdout", "--pid=%d" % 0x3ffffff, timeout=30)
+    assert result.returncode == FAILED and f"there is no process {0x3ffffff} on this host" in result.stderr
+
+
 def test_what_was_not_measured_is_said(start_python, cleanup):
     """Beside a measured process; and alone: without any sum."""
     python = start_python(BUSY + "print('up', flush=True); import time; time.sleep(60)")[0].pid
