@@ -298,6 +298,11 @@ def test_several_places_of_a_part(ask):
     ask.row("off_cpu", 1140, 80, cause="sleep", py_stack=stack["rest"])
     ask.request(1010, {"sleep": 200, "cpu": 12}, request_id=78)
     assert causes(ask, "78")["sleep"]["said"] == "the code slept, 120.0 ms of it in nap (shop/api.py:2)"
+    for begin, ms in (1520, 5), (1526, 10), (1537, 25), (1563, 50):
+        ask.row("off_cpu", begin, ms, cause="sleep", py_stack=stack["nap"])
+    ask.request(1510, {"sleep": 90, "cpu": 12}, request_id=85)
+    assert causes(ask, "85")["sleep"]["said"] == ("the code slept, in nap (shop/api.py:2), 4 times: a loop that polls, or a library that tries again, as SQLite "
+                                                  "does while its database is locked")
     # the rest of the part is in waits too short for rows
     ask.row("off_cpu", 2020, 30, cause="sleep", py_stack=stack["rest"])
     ask.request(2010, {"sleep": 230, "cpu": 12}, request_id=79)

@@ -292,10 +292,19 @@ static void fault(const json_t *r, struct cause *c)
 
 static void sleeping(const json_t *r, struct cause *c)
 {
+	enum { AGAIN = 3 };
+	size_t sleeps = place_waits(r, "sleep");
+	char again[160] = "";
+
 	if (blocks_loop(r, c, "a sleep", "sleep"))
 		return;
 	c->name = "sleep";
-	SAY(c, "the code slept%s", place_of(r, c, "sleep").text);
+	if (sleeps >= AGAIN)
+		snprintf(again, sizeof(again),
+			 ", %zu times: a loop that polls, or a library that tries again, as SQLite "
+			 "does while its database is locked",
+			 sleeps);
+	SAY(c, "the code slept%s%s", place_of(r, c, "sleep").text, again);
 }
 
 static void pipe_wait(const json_t *r, struct cause *c)

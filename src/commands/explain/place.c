@@ -42,6 +42,17 @@ struct place place_of(const json_t *r, const struct cause *c, const char *cause)
 	return place_at(longest_at(r, cause, NULL), c);
 }
 
+size_t place_waits(const json_t *r, const char *cause)
+{
+	const json_t *sum = longest_at(r, cause, NULL), *wait;
+	size_t i, n = 0;
+
+	json_array_foreach (json_object_get(r, "waits"), i, wait)
+		n += sum && !strcmp(explain_text(wait, "cause"), cause) &&
+		     !strcmp(explain_text(wait, "place"), explain_text(sum, "place"));
+	return n;
+}
+
 struct place place_of_computation(const json_t *r)
 {
 	const json_t *computed = json_object_get(r, "computed"), *row;

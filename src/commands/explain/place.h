@@ -21,6 +21,9 @@ struct place {
 /* Of the waits of a request with a cause, where they took longest together. */
 struct place place_of(const json_t *request, const struct cause *c, const char *cause);
 
+/* How many waits of a millisecond and longer the thread had there. */
+size_t place_waits(const json_t *request, const char *cause);
+
 /*
  * Where a request's thread computed: ", 12 of 14 samples in PLACE", by the samples of on_cpu. "":
  * there was none with known code.
