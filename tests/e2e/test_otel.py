@@ -193,11 +193,12 @@ def test_uvicorn_instrumented(sdk, wheel, tmp_path, cleanup):
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("by", ["code", "entry point"])
 def test_celery(sdk, wheel, by, pool, tmp_path, cleanup):
-    """Tasks run in processes that billiard forked after the provider was set, or in threads of a pool."""
+    """Tasks run in processes that billiard forked after the provider was set, or in threads of a pool: one there, as a fork beside a
+    thread that writes a span would find the file's lock taken."""
     paths = [sdk, *CELERY]
     if subprocess.run([host.DEBIAN_PYTHON, "-c", "import celery"], env={"PYTHONPATH": ":".join(CELERY)}, capture_output=True).returncode:
         pytest.skip("no celery: deploy/dependencies.sh servers")
-    argv = ["celery", "-A", "celery_tasks", "worker", "--loglevel=info", f"--pool={pool}", "--concurrency=2", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    argv = ["celery", "-A", "celery_tasks", "worker", "--loglevel=info", f"--pool={pool}", f"--concurrency={1 if pool == 'threads' else 2}", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     more = {"SPANS_INSTALL": "module"} if by == "code" else {"SPANS_PROVIDER": "configured", **instrumented(sdk, wheel)}
     service = Service(argv, str(tmp_path), *paths, *[wheel[2]] * (by != "code"), ready="succeeded in", **more)
     cleanup.append(service)
