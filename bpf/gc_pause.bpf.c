@@ -314,6 +314,9 @@ static __always_inline bool fill_result(struct gc_pause_event *event, struct col
 		event->collected = after[i].collected - open->before[i].collected;
 		event->uncollectable = after[i].uncollectable - open->before[i].uncollectable;
 	}
+	if (event->generation == GENERATIONS - 1)
+		event->long_lived_known = python_gc_long_lived(&binary->offsets, runtime,
+							       open->interp, &event->long_lived);
 	return event->generation >= 0;
 }
 

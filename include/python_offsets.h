@@ -83,6 +83,9 @@ struct python_offsets {
 	__u32 gc_ring_slots[PYTHON_GENERATIONS];
 	__u32 gc_collecting_interp;  /* int at interp + offset: 1 while collecting; 0: see next */
 	__u32 gc_collecting_runtime; /* 3.8: int at _PyRuntime + offset */
+	/* long_lived_total, Py_ssize_t: objects left by the last full collection; from the same
+	 * base as gc_collecting_*; 0: not known */
+	__u32 gc_long_lived;
 
 	/*
 	 * The innermost frame: *(void **)(tstate + tstate_frame), or where tstate_cframe is not 0

@@ -84,6 +84,16 @@ static __always_inline __u64 python_gc_stats_address(const struct python_offsets
 	return base + o->gc_ring_start[k] + slot * o->gc_stats_size + o->gc_collections;
 }
 
+/* The number of objects left by the last full collection. False: not known. */
+static __always_inline bool python_gc_long_lived(const struct python_offsets *o, __u64 runtime,
+						 __u64 interp, __u64 *ret)
+{
+	__u64 base = o->gc_collecting_runtime ? runtime : interp;
+
+	return o->gc_long_lived && base &&
+	       !bpf_probe_read_user(ret, sizeof(*ret), (void *)(base + o->gc_long_lived));
+}
+
 /*
  * True at the entry of a collecting function that will find a collection in progress and return.
  * Since 3.13 the function itself tests the flag; before, the caller did, and the flag is always set

@@ -21,6 +21,7 @@ struct gc_pause_event {
 	struct event_header header;
 	__u64 collected;       /* objects */
 	__u64 uncollectable;   /* objects */
+	__u64 long_lived;      /* objects left by a full collection */
 	__u32 binary_id;       /* of the probed file, see struct gc_site */
 	__u32 frozen_threads;  /* waited for the GIL at the end, see frozen_threads() */
 	__u32 sibling_threads; /* all threads of the process but the collecting thread */
@@ -28,7 +29,8 @@ struct gc_pause_event {
 	__u8 reason;	       /* enum gc_reason */
 	__u8 method;	       /* enum gc_method, src/cpython/image.h */
 	__u8 frozen_unknown;   /* not counted: the row has NULL */
-	__u8 pad[4];
+	__u8 long_lived_known; /* 0: the row has NULL */
+	__u8 pad[3];
 	struct python_stack_info stack; /* frames follow: the code that triggered the collection */
 };
 

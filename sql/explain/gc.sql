@@ -4,6 +4,7 @@ SELECT
     thread_name,
     generation,
     collected,
+    long_lived,
     frozen_threads,
     -- of the trigger
     arrayMap(stack ->

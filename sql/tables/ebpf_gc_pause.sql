@@ -10,6 +10,7 @@ CREATE TABLE IF NOT EXISTS ebpf_gc_pause
     reason LowCardinality(String),
     collected UInt64 CODEC(ZSTD),
     uncollectable UInt64 CODEC(ZSTD),
+    long_lived Nullable(UInt64) CODEC(ZSTD),
     frozen_threads Nullable(UInt32) CODEC(ZSTD),
     sibling_threads UInt32 CODEC(ZSTD),
     py_stack Array(LowCardinality(String)) CODEC(ZSTD),

@@ -17,6 +17,9 @@
 /* struct gc_generation_stats up to 3.14: three Py_ssize_t. */
 enum { GC_STATS_SIZE = 24, GC_COLLECTIONS = 0, GC_COLLECTED = 8, GC_UNCOLLECTABLE = 16 };
 
+/* Of struct _gc_runtime_state up to 3.13; `garbage` and `callbacks` are in between. */
+enum { LONG_LIVED_AFTER_COLLECTING = 24 };
+
 /*
  * ---- 3.8 to 3.12 ----
  *
@@ -176,6 +179,8 @@ static void fill_common(struct python_offsets *o)
 	o->gc_collections = GC_COLLECTIONS;
 	o->gc_collected = GC_COLLECTED;
 	o->gc_uncollectable = GC_UNCOLLECTABLE;
+	o->gc_long_lived = o->gc_collecting_interp + o->gc_collecting_runtime +
+			   LONG_LIVED_AFTER_COLLECTING;
 	o->unicode_length = 16;
 	o->unicode_state = 32;
 	o->bytes_size = 16;
@@ -389,10 +394,27 @@ static int fill_gc_ring(const uint32_t w[N_WORDS], struct python_offsets *o, str
 	return 0;
 }
 
+/*
+ * Where long_lived_total is after `collecting`, seen in builds of 3.13.0, 3.13.5, 3.13.18, 3.14.10
+ * and 3.15.2. The incremental collector of 3.14.0 to 3.14.4 has none.
+ */
+static uint32_t long_lived_after_collecting(const struct python_image *image)
+{
+	enum { NO_INCREMENTAL = 5, UNKNOWN_MICRO = 255 };
+
+	if (image->minor == 13)
+		return LONG_LIVED_AFTER_COLLECTING;
+	if (image->minor == 14)
+		return image->micro >= NO_INCREMENTAL && image->micro != UNKNOWN_MICRO ? 48 : 0;
+	return image->minor == 15 ? 40 : 0;
+}
+
 static int fill_gc(const struct python_image *image, const uint32_t w[N_WORDS],
 		   struct python_offsets *o, struct why *why)
 {
 	o->gc_collecting_interp = w[INTERP_GC] + w[GC_COLLECTING];
+	if (long_lived_after_collecting(image))
+		o->gc_long_lived = o->gc_collecting_interp + long_lived_after_collecting(image);
 	if (image->minor == 15)
 		return fill_gc_ring(w, o, why);
 

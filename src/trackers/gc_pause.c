@@ -20,7 +20,7 @@
 struct gc_pause_row {
 	struct row_common common;
 	struct gc_pause_event event;
-	struct column_maybe_u64 frozen_threads;
+	struct column_maybe_u64 long_lived, frozen_threads;
 	struct column_strings py_stack;
 };
 
@@ -33,6 +33,7 @@ static const struct column columns[] = {
 	COLUMN_NAMED(struct gc_pause_row, event.reason, "reason", reason_names),
 	EVENT(COLUMN_U64, collected, "UInt64"),
 	EVENT(COLUMN_U64, uncollectable, "UInt64"),
+	COLUMN(COLUMN_MAYBE_U64, struct gc_pause_row, long_lived, "long_lived", "Nullable(UInt64)"),
 	COLUMN(COLUMN_MAYBE_U64, struct gc_pause_row, frozen_threads, "frozen_threads",
 	       "Nullable(UInt32)"),
 	EVENT(COLUMN_U32, sibling_threads, "UInt32"),
@@ -234,6 +235,10 @@ static void gc_pause_complete(void *row_of, struct row_context *context)
 	struct gc_pause_row *row = row_of;
 
 	(void)context;
+	row->long_lived = (struct column_maybe_u64){
+		.value = row->event.long_lived,
+		.known = row->event.long_lived_known,
+	};
 	row->frozen_threads = (struct column_maybe_u64){
 		.value = row->event.frozen_threads,
 		.known = !row->event.frozen_unknown,

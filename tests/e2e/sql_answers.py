@@ -232,7 +232,7 @@ def of_days(known, table, container, now):
 
 
 def gc(known, now):
-    return [[r["tid"], r["thread_name"], r["generation"], r["collected"], r["frozen_threads"], place(r["py_stack"]), r["start_time"], r["end_time"]]
+    return [[r["tid"], r["thread_name"], r["generation"], r["collected"], r["long_lived"], r["frozen_threads"], place(r["py_stack"]), r["start_time"], r["end_time"]]
             for r in of_days(known, "ebpf_gc_pause", "", now)]
 
 

@@ -85,16 +85,16 @@ class Maker:
     def ebpf_gc_pause(self):
         for start in self.moments(300):
             yield {**self.common(start), "generation": self.random.choice([-1, 0, 1, 2]), "reason": "", "collected": self.random.randrange(99),
-                   "uncollectable": 0, "frozen_threads": self.random.randrange(9), "sibling_threads": 9,
+                   "uncollectable": 0, "long_lived": (None, 0, 2**40)[start % 3], "frozen_threads": self.random.randrange(9), "sibling_threads": 9,
                    "py_stack": self.random.choice(STACKS), "method": "usdt"}
         for _, start, _, collecting, _, _ in self.requests():
             yield {**self.of_request(70, start + 10_000, collecting * MS), "generation": 2, "reason": "", "collected": 0, "uncollectable": 0,
-                   "frozen_threads": 4, "sibling_threads": 9, "py_stack": [], "method": "usdt"}
+                   "long_lived": 123_456, "frozen_threads": 4, "sibling_threads": 9, "py_stack": [], "method": "usdt"}
         # longer than all others: at the end of an interpreter of 3.13 and of an older one, and what looks alike but is none
         for i, (reason, more) in enumerate([("shutdown", {}), ("", {}), ("manual", {}), ("", {"frozen_threads": None}), ("", {"frozen_threads": 1}),
                                             ("", {"py_stack": STACKS[1]}), ("", {"generation": 1})]):
             yield {**self.of_request(70, self.now - 20 * MINUTE + i * SECOND, (400 + i) * MS, host="ended-1"), "generation": 2, "reason": reason, "collected": i,
-                   "uncollectable": 0, "frozen_threads": 0, "sibling_threads": 0, "py_stack": [], "method": "uprobe", **more}
+                   "uncollectable": 0, "long_lived": 7, "frozen_threads": 0, "sibling_threads": 0, "py_stack": [], "method": "uprobe", **more}
 
     def ebpf_gil_wait(self):
         for start in self.moments(400):

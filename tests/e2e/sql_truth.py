@@ -109,8 +109,8 @@ def gc_pause(known, now):
     at_exit = lambda r: r["reason"] == "shutdown" or (r["reason"], r["generation"], r["py_stack"], r["frozen_threads"]) == ("", 2, [], 0)
     rows = sorted(since(known["ebpf_gc_pause"], now - HOUR), key=lambda r: (at_exit(r), -r["duration_ns"], r["start_time"], r["host"], r["host_pid"]))
     return [[timestamp(r["start_time"]), r["host"], r["container_id"][:12], r["pid"], r["thread_name"],
-             None if r["generation"] == -1 else r["generation"], rounded(r["duration_ns"] / 1e6, 1), r["collected"], r["frozen_threads"],
-             place(r["py_stack"]) or None, int(at_exit(r))] for r in rows[:20]]
+             None if r["generation"] == -1 else r["generation"], rounded(r["duration_ns"] / 1e6, 1), r["collected"], r["long_lived"], r["frozen_threads"],
+             None if r["frozen_threads"] is None else rounded(r["duration_ns"] * (1 + r["frozen_threads"]) / 1e6, 1), place(r["py_stack"]) or None, int(at_exit(r))] for r in rows[:20]]
 
 
 @question

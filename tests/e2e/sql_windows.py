@@ -263,7 +263,7 @@ def timeline(table, columns="", frames=(), rank=lambda row: [-row["duration_ns"]
 
 
 PY = [("py_frames", "py_stack")]
-timeline("gc_pause", "generation reason collected uncollectable", PY)
+timeline("gc_pause", "generation reason collected uncollectable long_lived", PY)
 timeline("gil_wait", "runq_ns forced_ns holders", [*PY, ("holder_py_frames", "holder_py_stack")])
 timeline("handoff", "queue pickup client_wait_ns handoff_ns main_thread_name", PY)
 timeline("loop_stall", "loop cpu_ns runq_ns gil_ns lock_ns net_ns disk_ns sleep_ns other_ns waiting", PY)

@@ -119,11 +119,12 @@ def test_the_thread_that_accepts_waited_for_the_gil(ask):
 
 
 def test_a_collection_of_another_thread(ask):
-    ask.row("gc_pause", 30, 160, tid=9, generation=2, thread_name="worker-9", py_stack=["load (/srv/app/shop/cache.py:12)"])
+    ask.row("gc_pause", 30, 160, tid=9, generation=2, long_lived=1_234_000, collected=567, thread_name="worker-9",
+            py_stack=["load (/srv/app/shop/cache.py:12)"])
     ask.request(10, {"cpu": 40, "gc_sibling": 160})
     found = causes(ask)
     assert list(found) == ["gc_sibling", "cpu"] and "gc.freeze()" in found["gc_sibling"]["fix"]
-    assert "generation 2, thread worker-9, triggered by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
+    assert "generation 2 over 1234567 objects, thread worker-9, triggered by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
 
 
 @pytest.mark.parametrize("model", ["thread", "loop"])

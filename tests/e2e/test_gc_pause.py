@@ -12,7 +12,7 @@ import pytest
 
 import host
 from agent import plain_build
-from conftest import PYTHONS
+from conftest import ALL_PYTHONS, PYTHONS
 
 FORCED = 10007
 TABLE = "ebpf_gc_pause"
@@ -143,6 +143,26 @@ def test_long_collections_among_many_threads_tell_who_waits(debian_python, start
     assert {row["sibling_threads"] for row in rows} == {spinning + sleeping} and min(row["duration_ns"] for row in rows) > 1e6
     frozen = sorted(row["frozen_threads"] for row in rows)
     assert frozen[len(frozen) // 2] == frozen[-1] == spinning, rows
+
+
+def test_long_lived_is_what_a_full_collection_walks(start_agent, start_on_all):
+    """The truth is the number of objects that the collector knows after each full collection. Frozen ones are none."""
+    agent = start_agent(trackers=["gc_pause"])
+    workloads = start_on_all("gc_long_lived.py", pythons=ALL_PYTHONS)
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        truth = workload.truth
+        rows = rows_of(agent, workload.hello, truth["begin"], truth["end"])
+        rows.sort(key=lambda r: r["start_time"])
+        full = [r for r in rows if r["generation"] == 2]
+        match(full, truth["collections"])
+        for row, record in zip(full, truth["collections"]):
+            assert abs(row["long_lived"] - record["objects"]) < 50, (str(workload.python), row, record)
+        assert {r["long_lived"] for r in rows if r["generation"] != 2} == {None}
+
+    host.check_each(workloads, check)
 
 
 def test_collections_that_return_at_once_are_no_rows(start_agent, start_on_all):

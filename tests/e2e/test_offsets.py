@@ -69,6 +69,11 @@ def table():
     return found
 
 
+def constant(name):
+    with open(SOURCE) as f:
+        return int(re.search(rf"\b{name} = (\d+)", f.read()).group(1))
+
+
 @pytest.mark.skipif(not CLANG, reason="no clang here")
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_table_is_what_the_headers_say(machine, tmp_path):
@@ -81,6 +86,8 @@ def test_the_table_is_what_the_headers_say(machine, tmp_path):
         asserts = [f"offsetof({struct}, {member}) == {values[name]}" for name, (struct, member) in members(minor).items()]
         asserts += [f"offsetof({struct}, {member}) == {value}" for struct, member, value in COMMON.values()]
         asserts += [f"sizeof({struct}) == {values[name]}" for name, struct in SIZES.items()]
+        gc = RUNTIME if minor == 8 else INTERP
+        asserts.append(f"offsetof({gc}, gc.long_lived_total) == offsetof({gc}, gc.collecting) + {constant('LONG_LIVED_AFTER_COLLECTING')}")
         headers = ["Python.h", "stddef.h", "pycore_runtime.h" if minor > 8 else "pycore_pystate.h", "pycore_gil.h",
                    "pycore_frame.h" if minor >= 11 else "frameobject.h"] + (["pycore_interp.h"] if minor > 8 else [])
         source = tmp_path / f"{minor}.c"

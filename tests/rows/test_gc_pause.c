@@ -12,6 +12,8 @@ static const struct gc_pause_event ordinary = {
 	.header = ROW_HEADER,
 	.collected = 5000000001,
 	.uncollectable = 5000000002,
+	.long_lived = 5000000003,
+	.long_lived_known = 1,
 	.binary_id = 9,
 	.frozen_threads = 100001,
 	.sibling_threads = 100002,
@@ -24,10 +26,11 @@ static void ordinary_event(void **state)
 {
 	(void)state;
 	row_feed("gc_pause", &ordinary, sizeof(ordinary));
-	row_expect("{'table':'ebpf_gc_pause'," ROW_COMMON
-		   ",'generation':2,'reason':'heap','collected':5000000001,"
-		   "'uncollectable':5000000002,'frozen_threads':100001,'sibling_threads':100002,"
-		   "'py_stack':[],'method':'scan'}");
+	row_expect(
+		"{'table':'ebpf_gc_pause'," ROW_COMMON
+		",'generation':2,'reason':'heap','collected':5000000001,"
+		"'uncollectable':5000000002,'long_lived':5000000003,'frozen_threads':100001,'sibling_threads':100002,"
+		"'py_stack':[],'method':'scan'}");
 	/* interpreter probes fired: counts as unnamed even for an unknown process
 	 */
 	assert_int_equal(row_counts("ebpf_gc_pause").unnamed, 1);
@@ -41,10 +44,11 @@ static void all_bits_set(void **state)
 	(void)state;
 	ROW_SET_ALL_BITS(event);
 	row_feed("gc_pause", &event, sizeof(event));
-	row_expect("{'table':'ebpf_gc_pause'," ROW_MAX_COMMON
-		   ",'generation':-1,'reason':'','collected':18446744073709551615,"
-		   "'uncollectable':18446744073709551615,'frozen_threads':null,"
-		   "'sibling_threads':4294967295,'py_stack':[],'method':''}");
+	row_expect(
+		"{'table':'ebpf_gc_pause'," ROW_MAX_COMMON
+		",'generation':-1,'reason':'','collected':18446744073709551615,"
+		"'uncollectable':18446744073709551615,'long_lived':18446744073709551615,'frozen_threads':null,"
+		"'sibling_threads':4294967295,'py_stack':[],'method':''}");
 }
 
 static void every_name(void **state)
@@ -59,11 +63,12 @@ static void every_name(void **state)
 		event.reason = event.method = i;
 		event.generation = generations[i];
 		row_feed("gc_pause", &event, sizeof(event));
-		row_expectf("{'table':'ebpf_gc_pause'," ROW_COMMON
-			    ",'generation':%d,'reason':'%s','collected':5000000001,"
-			    "'uncollectable':5000000002,'frozen_threads':100001,"
-			    "'sibling_threads':100002,'py_stack':[],'method':'%s'}",
-			    generations[i], reasons[i], methods[i]);
+		row_expectf(
+			"{'table':'ebpf_gc_pause'," ROW_COMMON
+			",'generation':%d,'reason':'%s','collected':5000000001,"
+			"'uncollectable':5000000002,'long_lived':5000000003,'frozen_threads':100001,"
+			"'sibling_threads':100002,'py_stack':[],'method':'%s'}",
+			generations[i], reasons[i], methods[i]);
 	}
 }
 
@@ -79,12 +84,13 @@ static void stack_of_this_process(void **state)
 	event.header.host_pid = (uint32_t)getpid();
 	event.stack.n = 1;
 	row_feed_more("gc_pause", &event, sizeof(event), &frame, sizeof(frame));
-	row_expect("{'table':'ebpf_gc_pause','host':'test','container_id':'$CONTAINER',"
-		   "'pod_uid':'$POD','pid':70001,'tid':70002,'host_pid':$PID,'host_tid':4200002,"
-		   "'comm':'worker','thread_name':'web-1'," ROW_TIMES
-		   ",'generation':2,'reason':'heap','collected':5000000001,"
-		   "'uncollectable':5000000002,'frozen_threads':100001,'sibling_threads':100002,"
-		   "'py_stack':['load (models.py:72)'],'method':'scan'}");
+	row_expect(
+		"{'table':'ebpf_gc_pause','host':'test','container_id':'$CONTAINER',"
+		"'pod_uid':'$POD','pid':70001,'tid':70002,'host_pid':$PID,'host_tid':4200002,"
+		"'comm':'worker','thread_name':'web-1'," ROW_TIMES
+		",'generation':2,'reason':'heap','collected':5000000001,"
+		"'uncollectable':5000000002,'long_lived':5000000003,'frozen_threads':100001,'sibling_threads':100002,"
+		"'py_stack':['load (models.py:72)'],'method':'scan'}");
 	assert_int_equal(row_counts("ebpf_gc_pause").unnamed, 0);
 }
 

@@ -43,6 +43,9 @@ void cause_client_wait(const json_t *r, struct cause *c);
 void cause_pool_wait(const json_t *r, struct cause *c);
 void cause_queue(const json_t *r, struct cause *c);
 
+/* Adds the longest of some collections, a row of explain/gc.sql, to what is said. */
+void cause_add_collection(struct cause *c, const json_t *gc);
+
 /* Time of an event loop, by column. */
 void cause_await(const json_t *r, struct cause *c);
 void cause_loop_busy(const json_t *r, struct cause *c);

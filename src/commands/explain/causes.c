@@ -44,20 +44,30 @@ static const json_t *longest_collection(const json_t *r, bool own)
 	return longest;
 }
 
+void cause_add_collection(struct cause *c, const json_t *gc)
+{
+	const char *place = explain_text(gc, "place");
+	char walked[32] = "";
+	size_t n = strlen(c->said);
+
+	if (explain_has(gc, "long_lived"))
+		snprintf(walked, sizeof(walked), " over %lld objects",
+			 (long long)(explain_number(gc, "long_lived") +
+				     explain_number(gc, "collected")));
+	snprintf(c->said + n, sizeof(c->said) - n,
+		 "; the longest: generation %lld%s, thread %.60s%s%.200s",
+		 (long long)explain_number(gc, "generation"), walked,
+		 thread_label(gc, "tid", "thread_name").text, *place ? ", triggered by " : "",
+		 place);
+}
+
 static void put_collection(const json_t *r, struct cause *c, bool own, const char *whose)
 {
 	const json_t *gc = longest_collection(r, own);
-	const char *place = gc ? explain_text(gc, "place") : "";
-	size_t n;
 
 	SAY(c, "%s stopped the request", whose);
-	n = strlen(c->said);
 	if (gc)
-		snprintf(c->said + n, sizeof(c->said) - n,
-			 "; the longest: generation %lld, thread %.60s%s%.300s",
-			 (long long)explain_number(gc, "generation"),
-			 thread_label(gc, "tid", "thread_name").text,
-			 *place ? ", triggered by " : "", place);
+		cause_add_collection(c, gc);
 	FIX(c, "%s", CAUSE_FIX_GC);
 }
 

@@ -53,16 +53,12 @@ static bool kept_by_gc(const json_t *r, struct cause *c, int64_t from_us, int64_
 {
 	double ms;
 	const json_t *gc = longest_gc(r, from_us, to_us, &ms);
-	const char *place = explain_text(gc, "place");
 
 	if (ms * 2 < c->ms)
 		return false;
 	c->name = "gc_before";
-	SAY(c,
-	    "%s: garbage collections stopped the process %.1f ms of that; the longest: generation "
-	    "%lld, thread %.60s%s%.200s",
-	    what, ms, (long long)explain_number(gc, "generation"),
-	    thread_label(gc, "tid", "thread_name").text, *place ? ", triggered by " : "", place);
+	SAY(c, "%s: garbage collections stopped the process %.1f ms of that", what, ms);
+	cause_add_collection(c, gc);
 	FIX(c, "%s", CAUSE_FIX_GC);
 	return true;
 }

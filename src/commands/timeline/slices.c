@@ -207,6 +207,7 @@ static void add_gc_pause(struct timeline *t, const json_t *row)
 	event_text(&t->event, row, "reason", "reason");
 	event_number(&t->event, row, "collected", "collected");
 	event_number(&t->event, row, "uncollectable", "uncollectable");
+	event_number(&t->event, row, "long_lived", "objects left");
 	event_text(&t->event, row, "py_frames", "Python stack");
 	add_row(t, TRACK_THREAD, row);
 }
