@@ -7,6 +7,7 @@ import ipaddress
 import math
 
 from sql_known import HOUR, MINUTE, SECOND, float32
+from sql_loops import coroutine_of
 
 # columns computed by the tables from several columns, in nanoseconds
 COMPUTED = {
@@ -159,6 +160,23 @@ def on_cpu(known, now):
         lines.append((key, where, ms, len({r["tid"] for r in rows})))
     lines = [[*head(key), where, ms, rounded(100 * ms / of_process[tuple(key)], 1), threads] for key, where, ms, threads in lines]
     return sorted(lines, key=lambda l: (-l[5], l[0], l[3], l[4] is None, l[4]))[:20]
+
+
+@question
+def coroutines(known, now):
+    parts = [{**r, "coroutine": coroutine_of(r["py_stack"]), "cpu": r["duration_ns"], "blocked": 0} for r in since(known["ebpf_on_cpu"], now - HOUR)]
+    parts += [{**r, "coroutine": coroutine_of(r["py_stack"]), "cpu": 0, "blocked": r["off_ns"]}
+              for r in since(known["ebpf_off_cpu_profile"], now - HOUR) if not r["idle"]]
+    lines, of_process = [], collections.defaultdict(float)
+    for (*key, coroutine), rows in grouped((r for r in parts if r["coroutine"]), lambda r: (*process(r), r["coroutine"])):
+        sums = {where: weights(own, "cpu") + weights(own, "blocked") for where, own in grouped(rows, lambda r: r["py_stack"][0])}
+        cpu, blocked = (rounded(weights(rows, column) / 1e6) for column in ("cpu", "blocked"))
+        of_process[tuple(key)] += cpu + blocked
+        lines.append((key, coroutine, cpu, blocked, max(sums, key=lambda where: (sums[where], where))))
+    lines = [[*head(key), coroutine, cpu, blocked, rounded(100 * (cpu + blocked) / of_process[tuple(key)], 1), where]
+             for key, coroutine, cpu, blocked, where in lines]
+    assert len({line[4] for line in lines}) == 4
+    return sorted(lines, key=lambda l: (-l[5] - l[6], l[0], l[3], l[4]))[:20]
 
 
 @question

@@ -22,6 +22,7 @@ COMMON = """concat('host-', toString(number % 20)) AS host, if(number % 3 = 0, '
     now64(6, 'UTC') - toIntervalMicrosecond({age} + rand64(1) % {span}) AS start_time, toUInt64(1000 * (1 + rand(2) % 1000000)) AS duration_ns,
     start_time + toIntervalMicrosecond(intDiv(duration_ns, 1000)) AS end_time, toFloat32(if(number % 4 = 0, 2.5, 1)) AS weight"""
 STACK = "arrayMap(i -> concat('function_', toString(i * (1 + rand(3) % 20)), ' (/srv/app/module.py:', toString(i), ')'), range(8)) AS {}"
+OF_LOOP = STACK.replace(" AS {}", "").join(["arrayPushBack(", ", 'Handle._run (/usr/lib/python3.11/asyncio/events.py:80)') AS py_stack"])
 TCP = """toIPv6(concat('::ffff:10.0.', toString(number % 20), '.', toString(rand(5) % 20))) AS remote_ip, toUInt16(443) AS remote_port,
     toUInt16(8000 + number % 9) AS local_port, toUInt32(rand(7) % 5000) AS srtt_us, toUInt32(number % 100 = 0) AS total_retrans"""
 TABLES = {
@@ -30,7 +31,7 @@ TABLES = {
         toUInt64(1000 * (rand(8) % 100000)), concat('Thread-', toString(i))), range(1 + rand(9) % 4)) AS holders"""],
     "ebpf_handoff": [COMMON, STACK.format("py_stack"), "intDiv(duration_ns, 2) AS handoff_ns", "toUInt16(8000) AS local_port"],
     "ebpf_loop_stall": [COMMON, STACK.format("py_stack"), "duration_ns AS sleep_ns", "['asyncio', 'uvloop'][1 + number % 2] AS loop"],
-    "ebpf_on_cpu": [COMMON, STACK.format("py_stack")],
+    "ebpf_on_cpu": [COMMON, OF_LOOP],
     "ebpf_off_cpu_profile": [COMMON, STACK.format("py_stack"), "toUInt64(1 + rand(11) % 99) AS count", "duration_ns AS off_ns",
                              "intDiv(off_ns, 9) AS runq_ns", "off_ns AS max_ns", "['gil', 'lock', 'net', 'sleep'][1 + number % 4] AS cause",
                              "['futex', 'epoll_wait', 'read'][1 + number % 3] AS syscall", "concat('waker', toString(rand(12) % 40)) AS waker_comm"],
@@ -52,7 +53,8 @@ TABLES = {
                           "toUInt8(rand(2) % 20 != 0) AS live", "if(live, '', 'no symbol') AS reason"],
 }
 QUESTIONS = {"gc_pause.sql": ["ebpf_gc_pause"], "gil_wait.sql": ["ebpf_gil_wait"], "handoff_places.sql": ["ebpf_handoff"],
-             "loop_stall.sql": ["ebpf_loop_stall"], "off_cpu.sql": ["ebpf_off_cpu_profile"], "on_cpu.sql": ["ebpf_on_cpu"], "tcp_accept.sql": ["ebpf_tcp_accept"],
+             "loop_stall.sql": ["ebpf_loop_stall"], "coroutines.sql": ["ebpf_on_cpu", "ebpf_off_cpu_profile"],
+             "off_cpu.sql": ["ebpf_off_cpu_profile"], "on_cpu.sql": ["ebpf_on_cpu"], "tcp_accept.sql": ["ebpf_tcp_accept"],
              "tcp_connect.sql": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"], "tcp_loss.sql": ["ebpf_tcp_loss"],
              "cpu_throttle.sql": ["ebpf_cpu_throttle"], "ena.sql": ["ebpf_ena"], "unwatched.sql": ["ebpf_probe_health"],
              "coverage.sql": ["ebpf_agent", "ebpf_probe_health"]}

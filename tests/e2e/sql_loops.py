@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of sql_known.py for coroutines.sql: stacks of event loops' threads, on a CPU and blocked."""
+from sql_known import HOUR, MINUTE, MS, SECOND
+
+EVENTS, BASE = "/usr/lib/python3.11/asyncio/events.py", "/usr/lib/python3.11/asyncio/base_events.py"
+LOOP = [f"Handle._run ({EVENTS}:80)", f"BaseEventLoop._run_once ({BASE}:1922)", f"BaseEventLoop.run_forever ({BASE}:607)",
+        "Runner.run (/usr/lib/python3.11/asyncio/runners.py:118)", "<module> (/srv/app/main.py:9)"]
+OLD = ["_run (/usr/lib/python3.9/asyncio/events.py:81)", "_run_once (/usr/lib/python3.9/asyncio/base_events.py:1890)"]
+UVLOOP = ["run (/usr/lib/python3/dist-packages/uvloop/__init__.py:82)", "<module> (/srv/app/main.py:9)"]
+# (stack, the coroutine; None: no coroutine's)
+STACKS = [
+    (["parse (/srv/app/shop/parse.py:3)", "handle (/srv/app/shop/api.py:9)", *LOOP], "handle (/srv/app/shop/api.py)"),
+    (["handle (/srv/app/shop/api.py:12)", *LOOP], "handle (/srv/app/shop/api.py)"),
+    (["a (/a.py:1)", "b (/b.py:2)", "c (/c.py:3)", "d (/d.py:4)", "old (/srv/app/old.py:5)", *OLD], "old (/srv/app/old.py)"),
+    (["fast (/srv/app/fast.py:7)", *UVLOOP], "fast (/srv/app/fast.py)"),
+    # asyncio's own functions within a coroutine are no loop
+    ([f"BaseEventLoop.run_in_executor ({BASE}:829)", "to_thread (/usr/lib/python3.11/asyncio/threads.py:25)", "lent (/srv/app/lent.py:2)", *LOOP],
+     "lent (/srv/app/lent.py)"),
+    (LOOP, None), (UVLOOP, None), (["work (/srv/app/work.py:1)", "Thread.run (/usr/lib/python3.11/threading.py:982)"], None), ([], None)]
+
+
+def add_to(found, now):
+    """Of two processes of one host, within the hour and before; blocked and idle."""
+    for table, more in ("ebpf_on_cpu", {}), ("ebpf_off_cpu_profile", {"idle": 0}), ("ebpf_off_cpu_profile", {"idle": 1}):
+        template = found[table][0]
+        for i, (stack, _) in enumerate(STACKS * 6):
+            start = now - (i % 7) * 9 * MINUTE - (2 * HOUR if i % 5 == 4 else 10 * SECOND)
+            ns = (i % 11 + 1) * 13 * MS
+            found[table].append({**template, **more, "host": "loop-2", "container_id": "", "pid": 60 + i % 2, "host_pid": 60 + i % 2, "tid": 60 + i % 2,
+                                 "host_tid": 60 + i % 2, "start_time": start, "end_time": start + ns // 1000, "duration_ns": ns, "weight": 1.0 + i % 3,
+                                 "py_stack": stack, **({} if table == "ebpf_on_cpu" else {"off_ns": ns, "cause": "sleep"})})
+
+
+def coroutine_of(stack):
+    """Of a stack of this file; None: no coroutine, or a stack of sql_known.py."""
+    return next((found for known, found in STACKS if known == stack), None)
