@@ -35,29 +35,65 @@ function rootedInWaker(stack) {
 
 // "ThreadPoolExecutor-0_3" and "-0_7" are one pool, as are "Thread-1 (work)" and "Thread-2 (work)"; a pid stays.
 function poolOf(thread) {
-  return thread.replace(/^Thread-\d+/, "Thread-*").replace(/\d+(?=( \(pid \d+\))?$)/, "*");
+  return thread.replace(/^Thread-\d+/, "Thread-*").replace(/\d+(?=( \([^()]*\))?$)/, "*");
+}
+
+// "MainThread (pid 7832)" and "(web-1, pid 7832)" are the same thread of each worker.
+function withoutPid(thread) {
+  return thread.replace(/ \(([^()]*, )?pid \d+\)$/, "");
+}
+
+// "pay (/srv/shop.py:23)" is "pay (/srv/shop.py)".
+function withoutLine(frame) {
+  return frame.replace(/:\d+\)$/, ")");
+}
+
+// Code that was edited between two measurements: a function has time in both, at no line in common.
+function linesMoved(stacks) {
+  const seen = new Map(), total = [0, 0];
+  for (const stack of stacks) {
+    const times = [stack.us, stack.before];
+    for (const side of [0, 1]) total[side] += times[side];
+    for (const frame of new Set(stack.names.slice(1, stack.last).filter(isPython))) {
+      const name = withoutLine(frame);
+      if (!seen.has(name)) seen.set(name, { sums: [0, 0], lines: [new Set(), new Set()] });
+      const one = seen.get(name);
+      for (const side of [0, 1]) if (times[side]) {
+        one.sums[side] += times[side];
+        one.lines[side].add(frame);
+      }
+    }
+  }
+  return [...seen.values()].some(({ sums, lines }) => sums.every((sum, side) => sum > total[side] / 100) && ![...lines[0]].some((line) => lines[1].has(line)));
+}
+
+// "f (FILE:3)", or "f (FILE)" where the line is not known; null for threads, native functions and causes.
+function fileOf(frame) {
+  const found = /\((?:(.*):\d+|(\/.*|<[^()]*>|[^(]*\.pyx?))\)$/.exec(frame);
+  return found ? found[1] || found[2] : null;
 }
 
 function isLibrary(frame) {
-  const file = /\((.*):\d+\)$/.exec(frame);
-  return !file || /\/(lib|lib64)\/python|site-packages|dist-packages|^<frozen/.test(file[1]);
+  const file = fileOf(frame);
+  return !file || /\/(lib|lib64)\/python|site-packages|dist-packages|^<frozen/.test(file);
 }
 
 function isPython(frame) {
-  return /\(.*:\d+\)$/.test(frame);
+  return fileOf(frame) !== null;
 }
 
 function newNode(name, parent) {
   return { name, parent, value: 0, before: 0, children: new Map(), causes: new Map(), depth: parent ? parent.depth + 1 : 0 };
 }
 
-function buildTree(stacks, merged) {
-  const root = newNode("all", null);
+// `nameOf`: as what the frame at an index of a stack is drawn.
+function buildTree(stacks, top, nameOf) {
+  const root = newNode(top, null);
   for (const stack of stacks) {
     let node = root;
     for (let i = -1; i < stack.names.length; i++) {
       if (i >= 0) {
-        const name = merged && stack.threads.includes(i) ? poolOf(stack.names[i]) : stack.names[i];
+        const name = nameOf(stack, i);
         if (!node.children.has(name)) node.children.set(name, newNode(name, node));
         node = node.children.get(name);
       }
@@ -70,8 +106,23 @@ function buildTree(stacks, merged) {
 }
 
 function childrenOf(node) {
-  if (!node.sorted) node.sorted = [...node.children.values()].sort((a, b) => b.value - a.value || (a.name < b.name ? -1 : 1));
+  if (!node.sorted) node.sorted = [...node.children.values()].sort((a, b) => widthOf(b) - widthOf(a) || (a.name < b.name ? -1 : 1));
   return node.sorted;
+}
+
+// Of a comparison both times, so that what is gone is seen.
+function widthOf(node) {
+  return node.value + node.before;
+}
+
+function rootOf(node) {
+  while (node.parent) node = node.parent;
+  return node;
+}
+
+function change(value, before) {
+  const sign = value >= before ? "+" : "";
+  return `${sign}${ms((value - before) / 1e3)} ms` + (before > 0 ? ` (${sign}${percent(value - before, before)})` : "");
 }
 
 function mainCause(node) {
@@ -98,46 +149,64 @@ function matcherOf(text) {
   }
 }
 
-// Time of the topmost frames that match: frames below a match are counted once.
+// Time of the topmost frames that match, now and before: frames below a match are counted once.
 function matchedTime(node, matches) {
-  if (node.parent && matches(node.name)) return node.value;
-  let sum = 0;
-  for (const child of node.children.values()) sum += matchedTime(child, matches);
-  return sum;
+  if (node.parent && matches(node.name)) return [node.value, node.before];
+  const sums = [0, 0];
+  for (const child of node.children.values()) matchedTime(child, matches).forEach((us, i) => { sums[i] += us; });
+  return sums;
 }
 
 function flameGraph(body) {
   const all = body.stacks.map((stack) => parseStack(stack, body.frames));
-  const state = { hidden: new Set(), idle: false, merged: true, rooted: false, search: "", zoom: null, root: null };
+  // panes: from the root down; of one function, its callers from it up and its callees from it down
+  const state = { hidden: new Set(), idle: false, merged: true, processes: body.compared, lines: body.compared && linesMoved(all), scaled: false,
+    rooted: false, focus: null, panes: [], chosen: null, total: 0, totals: new Map() };
   const nodes = new WeakMap();
   const graph = el("div", { class: "flame", role: "tree", "aria-label": "flame graph of off-CPU time", tabindex: 0 });
   const status = el("p", { class: "status", "aria-live": "polite" });
   const matched = el("output", { class: "matched" });
   const legend = el("div", { class: "legend" });
-  const leaves = el("div", {});
+  const leaves = el("div", {}), functions = el("div", {});
 
+  // In proportion: the times before, as if their sum had been that of now.
   function chosen() {
-    return all.filter((s) => (state.idle || !s.idle) && !state.hidden.has(s.cause));
+    const stacks = all.filter((s) => (state.idle || !s.idle) && !state.hidden.has(s.cause));
+    if (!state.scaled) return stacks;
+    const [now, before] = ["us", "before"].map((key) => stacks.reduce((sum, s) => sum + s[key], 0));
+    return before ? stacks.map((s) => ({ ...s, before: (s.before * now) / before })) : stacks;
+  }
+
+  function nameOf(stack, i) {
+    let name = stack.names[i];
+    if (!stack.threads.includes(i)) return state.lines ? withoutLine(name) : name;
+    if (state.processes) name = withoutPid(name);
+    return state.merged ? poolOf(name) : name;
+  }
+
+  function paneOf(node) {
+    return state.panes.find((pane) => pane.root === rootOf(node));
   }
 
   function describe(node) {
-    const total = state.root.value;
-    let text = `${node.name}: ${ms(node.value / 1e3)} ms, ${percent(node.value, total)} of what is shown`;
-    if (node.parent) text += `, ${percent(node.value, node.parent.value)} of its caller`;
-    if (body.compared) text += `; before ${ms(node.before / 1e3)} ms, ${node.value >= node.before ? "+" : ""}${ms((node.value - node.before) / 1e3)} ms`;
+    let text = `${node.name}: ${ms(node.value / 1e3)} ms, ${percent(node.value, state.total)} of what is shown`;
+    const everywhere = state.totals.get(withoutLine(node.name));
+    if (node.parent) text += `, ${percent(node.value, node.parent.value)} of ${paneOf(node).up ? "what it calls" : "its caller"}`;
+    if (node.parent && everywhere && everywhere.us > node.value) text += `, ${ms(everywhere.us / 1e3)} ms of this function in all places`;
+    if (body.compared) text += `; before ${ms(node.before / 1e3)} ms, ${change(node.value, node.before)}`;
     return text;
   }
 
   function shortName(name) {
-    return name.replace(/\((?:.*\/)?([^/]+:\d+)\)$/, "($1)");
+    return name.replace(/\((?:.*\/)?([^/]+)\)$/, "($1)");
   }
 
-  function box(node, left, width, faded) {
+  function box(node, left, width, row, faded) {
     const item = el("div", { class: "frame", role: "treeitem", "aria-label": describe(node), "data-name": clean(node.name) },
       width > 0.02 ? shortName(node.name) : "");
     item.style.left = `${100 * left}%`;
     item.style.width = `${100 * width}%`;
-    item.style.top = `${node.depth * 19}px`;
+    item.style.top = `${row * 19}px`;
     const colour = causeColour(mainCause(node));
     item.style.background = body.compared ? changeColour(node) : colour;
     if (body.compared || isLight(colour)) item.classList.add("pale");
@@ -148,44 +217,63 @@ function flameGraph(body) {
   }
 
   // Level by level, so that a cut takes the deepest frames.
-  function draw() {
-    const zoom = state.zoom || state.root, items = [];
-    let level = [[zoom, 0, 1]], deepest = 0, cut = false;
-    for (let up = zoom.parent; up; up = up.parent) items.push(box(up, 0, 1, true));
+  function framesOf(pane) {
+    const frames = [];
+    let level = [[pane.zoom, 0, 1]], cut = false;
+    for (let up = pane.zoom.parent; up; up = up.parent) frames.push([up, 0, 1, true]);
     while (level.length && !cut) {
       const next = [];
       for (const [node, left, width] of level) {
-        items.push(box(node, left, width, false));
-        deepest = Math.max(deepest, node.depth);
+        frames.push([node, left, width, false]);
         let at = left;
         for (const child of childrenOf(node)) {
-          const share = node.value ? (width * child.value) / node.value : 0;
+          const share = widthOf(node) ? (width * widthOf(child)) / widthOf(node) : 0;
           if (share >= NARROWEST) next.push([child, at, share]);
           at += share;
         }
       }
-      cut = items.length + next.length > FRAMES_DRAWN;
+      cut = frames.length + next.length > FRAMES_DRAWN;
       level = next;
     }
+    return { frames, cut, deepest: Math.max(...frames.map(([node]) => node.depth)) };
+  }
+
+  function draw() {
+    const items = [];
+    let rows = 0, cut = false;
+    for (const pane of state.panes) {
+      const drawn = framesOf(pane);
+      for (const [node, left, width, faded] of drawn.frames) items.push(box(node, left, width, rows + (pane.up ? drawn.deepest - node.depth : node.depth), faded));
+      rows += drawn.deepest + 1;
+      cut = cut || drawn.cut;
+    }
     graph.replaceChildren(...items);
-    graph.style.height = `${(deepest + 1) * 19 + 2}px`;
-    status.textContent = cut ? "deeper frames are not drawn: zoom in" : clean(describe(zoom));
+    graph.style.height = `${rows * 19 + 2}px`;
+    both.disabled = copy.disabled = !state.chosen || !state.chosen.parent;
+    status.textContent = cut ? "deeper frames are not drawn: zoom in" : clean(describe(state.chosen || state.panes[0].root));
   }
 
   function rebuild() {
     const stacks = chosen();
-    state.root = buildTree(state.rooted ? stacks.map(rootedInWaker) : stacks, state.merged);
-    state.zoom = null;
+    state.total = stacks.reduce((sum, s) => sum + s.us, 0);
+    state.totals = functionTotals(stacks);
+    const trees = state.focus ? sandwich(stacks, state.focus, nameOf) : [buildTree(state.rooted ? stacks.map(rootedInWaker) : stacks, "all", nameOf)];
+    state.panes = trees.map((root, i) => ({ root, zoom: root, up: trees.length > 1 && i === 0 }));
+    state.chosen = null;
+    whole.hidden = !state.focus;
     find();
     drawLegend();
-    leaves.replaceChildren(leafTable(chosen(), state.root.value, (text) => { search.value = text; find(); }));
+    leaves.replaceChildren(leafTable(stacks, state.total, nameOf, (text) => { search.value = text; find(); }));
+    functions.replaceChildren(...functionTable([...state.totals.values()], state.total, focusFunction));
   }
 
   function find() {
     const text = search.value.trim();
     state.matches = text ? matcherOf(text) : null;
-    matched.textContent = !text ? "" : !state.matches ? "not a regular expression" :
-      `matched: ${percent(matchedTime(state.root, state.matches), state.root.value)}`;
+    if (state.matches) {
+      const { root } = state.panes[state.panes.length - 1], [now, before] = matchedTime(root, state.matches);
+      matched.textContent = `matched: ${percent(now, root.value)}${body.compared ? `, before ${percent(before, root.before)}` : ""}`;
+    } else matched.textContent = text ? "not a regular expression" : "";
     draw();
   }
 
@@ -201,22 +289,49 @@ function flameGraph(body) {
       onclick: () => { if (!state.hidden.delete(cause)) state.hidden.add(cause); rebuild(); },
     }, swatch(causeColour(cause)), `${cause} ${ms(us / 1e3)} ms`));
     legend.replaceChildren(...keys);
-    if (body.compared) legend.append(el("span", {}, "colours: red is longer than before, blue is shorter; what is gone has no width and is in the table"));
+    if (body.compared) legend.append(el("span", {}, "colours: red is longer than before, blue is shorter or gone; widths: now and before together"));
   }
 
   function zoomTo(node) {
-    state.zoom = node === state.root ? null : node;
+    paneOf(node).zoom = node;
+    state.chosen = node;
     draw();
     focusOn(node);
+  }
+
+  function reset() {
+    for (const pane of state.panes) pane.zoom = pane.root;
+    zoomTo(state.panes[0].root);
   }
 
   function focusOn(node) {
     for (const item of graph.children) if (nodes.get(item) === node) { item.tabIndex = -1; item.focus(); return; }
   }
 
+  // All callers of a function above it, all callees below; null: everything from the root.
+  function focusFunction(name) {
+    state.focus = name;
+    rebuild();
+    controls.scrollIntoView({ block: "nearest" });
+  }
+
+  // The way to a frame from the thread on, to paste into an incident or an editor.
+  async function copyStack() {
+    const way = [];
+    for (let node = state.chosen; node && node.parent; node = node.parent) way.push(clean(node.name));
+    if (!paneOf(state.chosen).up) way.reverse();
+    const text = `${way.join("\n")}\n${clean(describe(state.chosen))}\n`;
+    try {
+      await navigator.clipboard.writeText(text);
+      status.textContent = `copied: ${count(way.length)} frame${plural(way.length)}`;
+    } catch (error) {
+      status.textContent = "the browser refused to copy";
+    }
+  }
+
   function neighbour(node, key) {
-    const siblings = node.parent ? childrenOf(node.parent) : [node], i = siblings.indexOf(node);
-    return { ArrowUp: node.parent, ArrowDown: childrenOf(node)[0], ArrowLeft: siblings[i - 1], ArrowRight: siblings[i + 1] }[key];
+    const siblings = node.parent ? childrenOf(node.parent) : [node], i = siblings.indexOf(node), up = paneOf(node).up;
+    return { [up ? "ArrowDown" : "ArrowUp"]: node.parent, [up ? "ArrowUp" : "ArrowDown"]: childrenOf(node)[0], ArrowLeft: siblings[i - 1], ArrowRight: siblings[i + 1] }[key];
   }
 
   graph.addEventListener("click", (event) => {
@@ -232,9 +347,9 @@ function flameGraph(body) {
     if (node) status.textContent = clean(describe(node));
   });
   graph.addEventListener("keydown", (event) => {
-    const node = nodes.get(event.target) || state.zoom || state.root;
+    const node = nodes.get(event.target) || state.chosen || state.panes[0].root;
     if (event.key === "Enter") zoomTo(node);
-    else if (event.key === "Escape") zoomTo(state.root);
+    else if (event.key === "Escape") reset();
     else if (neighbour(node, event.key)) focusOn(neighbour(node, event.key));
     else return;
     event.preventDefault();
@@ -244,19 +359,23 @@ function flameGraph(body) {
   const idle = all.filter((s) => s.idle).reduce((sum, s) => sum + s.us, 0);
   const check = (text, key) => el("label", {}, el("input", { type: "checkbox", checked: state[key],
     onchange: (event) => { state[key] = event.target.checked; rebuild(); } }), text);
-  const controls = el("div", { class: "controls" }, search, matched,
-    el("button", { type: "button", onclick: () => zoomTo(state.root) }, "reset zoom"),
+  const button = (text, onclick) => el("button", { type: "button", onclick }, text);
+  const both = button("its callers and callees", () => focusFunction(withoutLine(state.chosen.name))), copy = button("copy stack", copyStack);
+  const whole = button("from the root again", () => focusFunction(null));
+  const controls = el("div", { class: "controls" }, search, matched, button("reset zoom", reset), both, whole, copy,
     check(`idle threads (${ms(idle / 1e3)} ms left out)`, "idle"), check("threads of a pool as one", "merged"),
+    all.some((s) => withoutPid(s.names[0]) !== s.names[0]) ? check("processes as one", "processes") : null,
+    check("lines of a function as one", "lines"), body.compared ? check("before in proportion", "scaled") : null,
     all.some((s) => s.waker) ? check("by the thread that ended the wait", "rooted") : null);
   rebuild();
-  return [section("Flame graph", controls, legend, graph, status), section("Where threads waited", leaves)];
+  return [section("Flame graph", controls, legend, graph, status), section("Where threads waited", leaves), section("Functions", functions)];
 }
 
 // The innermost function of each stack, with the cause and the nearest caller outside of libraries.
-function leafTable(stacks, total, onSearch) {
+function leafTable(stacks, total, nameOf, onSearch) {
   const sums = new Map();
   for (const stack of stacks) {
-    const calls = stack.names.slice(1, stack.last), leaf = calls[calls.length - 1] || stack.names[stack.last];
+    const calls = stack.names.slice(1, stack.last).map((name, i) => nameOf(stack, i + 1)), leaf = calls[calls.length - 1] || stack.names[stack.last];
     const caller = [...calls].reverse().find((frame) => isPython(frame) && !isLibrary(frame)) || "";
     const key = JSON.stringify([leaf, stack.cause, caller]);
     const sum = sums.get(key) || { leaf, cause: stack.cause, caller, us: 0, before: 0, threads: new Set() };
@@ -275,7 +394,7 @@ function leafTable(stacks, total, onSearch) {
   ];
   if (page.body.compared)
     columns.splice(1, 0, { head: "change, ms", value: (r) => Math.abs(r.us - r.before), show: (r) => (r.us > r.before ? "+" : "") + ms((r.us - r.before) / 1e3), number: true });
-  return sortable(columns, [...sums.values()], { sort: page.body.compared ? 1 : 0, show: 30, class: "cards" }); // what changed most is first
+  return sortable(columns, [...sums.values()], { sort: page.body.compared ? 1 : 0, show: 15, class: "cards" }); // what changed most is first
 }
 
 function showOffcpu(body) {
