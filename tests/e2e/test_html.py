@@ -106,6 +106,59 @@ def test_explain_shows_what_kept_the_loop(blocked, browser, tmp_path):
     assert said in browser.text() and said in " ".join(blocked.command("explain", "79").stdout.split())
 
 
+@pytest.fixture
+def called(tmp_path):
+    """A trace of two services: a client, a server with two calls of one name, one of which another service serves, and a span whose caller is not there."""
+    with Store(tmp_path / "db") as store:
+        for path in OTEL:
+            store.ask(path.read_text())
+        ask = Answers(store)
+        ask.apply()
+        ask.agent(-120_000, 300)
+        trace = trace_id(6)
+        ask.request(10, {"queue": 40, "cpu": 400}, request_id=80, trace_id=trace, parent_span_id="c1")
+        ask.row("gil_wait", 200, 60, tid=9, holder_tid=8, holder_thread_name="main", holders=[{"tid": 8, "ns": 60_000_000, "thread_name": "main"}])
+        ask.span(trace, "c1", kind="Client", at=0, ms=500)
+        ask.span(trace, "s1", "c1", at=50, ms=400)
+        ask.span(trace, "d1", "s1", kind="Client", at=100, ms=30)
+        ask.span(trace, "d2", "s1", kind="Client", at=150, ms=200)
+        ask.span(trace, "p1", "d2", at=160, ms=180, tid=9)
+        ask.span(trace, "z1", "lost", kind="Internal", at=300, ms=10)
+        store.ask("INSERT INTO otel_traces SELECT * REPLACE ('pay<b>' AS ServiceName, 'q1' AS SpanId, 'd1' AS ParentSpanId) FROM (SELECT * FROM otel_traces WHERE SpanId = 'p1')")
+        yield ask
+
+
+def test_spans_of_a_trace_are_a_tree(called, browser, tmp_path):
+    path = page(called, tmp_path / "trace.html", "explain", trace_id(6))
+    browser.open(path)
+    tree = browser.all(".timeline")[-1]
+    lanes = lambda: [e.text for e in browser.all(".lane-name", tree)[1:] if e.is_displayed()]
+    whole = ["500.0 ms svc: GET x 5 below", "400.0 ms svc: GET x 4 below", "30.0 ms svc: GET x 1 below", "180.0 ms pay<b>: GET x",
+             "200.0 ms svc: GET x 1 below", "180.0 ms svc: GET x", "10.0 ms svc: GET x"]
+    assert lanes() == whole, lanes()
+    steps = [browser.script("return parseInt(arguments[0].style.paddingLeft)", e) for e in browser.all(".lane-name", tree)[1:]]
+    assert steps == [0, 12, 24, 36, 24, 36, 0]
+    folds = browser.all("button.fold")
+    browser.script("arguments[0].scrollIntoView()", tree)
+    folds[2].click()
+    assert lanes() == whole[:3] + whole[4:] and folds[2].get_attribute("aria-expanded") == "false"
+    folds[1].click()
+    assert lanes() == whole[:2] + whole[6:]
+    folds[1].send_keys(Keys.ENTER)  # what was folded stays so
+    assert lanes() == whole[:3] + whole[4:]
+    assert [k.text for k in browser.all(".legend .key")[-2:]] == ["svc", "pay<b>"]
+    browser.all("canvas", tree)[1].send_keys(Keys.ARROW_RIGHT)
+    assert "server, span s1, h1, pid 7, thread 8, 400.0 ms, from 50.0 ms on" in browser.text()
+    rows = browser.rows(browser.table("Where the time of spans went"))
+    rest = "120.0 ms the rest of the span"  # the caller of the first has waited 60 ms longer than the span says, of the second 20
+    assert rows == [["pay<b>: GET x", "160.0", "240.0", rest], ["svc: GET x", "160.0", "200.0", rest]], rows
+    browser.all("tr.opens", browser.table("Where the time of spans went"))[0].click()
+    assert "Span GET x: where 240.0 ms went" in browser.text()
+    browser.check_quiet(path)
+    browser.open(path, width=NARROW)
+    assert browser.sideways() == 0
+
+
 def test_explain_tells_cause_waterfall_and_what_happened(ask, browser, tmp_path):
     path = page(ask, tmp_path / "explain.html", "explain", trace_id(5))
     [request] = json.loads(ask.command("explain", "--json", trace_id(5)).stdout)["requests"]

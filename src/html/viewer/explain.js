@@ -217,20 +217,60 @@ function spanSums(span) {
     (parts.sampled || []).map((tracker) => note(`an estimate: of ${tracker} only some rows were kept then, for the governor's limit`)));
 }
 
-function spanLanes(spans) {
-  return spans.slice(0, 200).map((span) => ({
-    name: `${span.service}: ${span.name}`,
-    events: [{ begin: number(span.start_us), end: number(span.end_us), colour: span.kind === "server" ? "#1c7ed6" : "#748ffc", text: span.kind }]
+const SERVICE_COLOURS = ["#1c7ed6", "#5c8374", "#8d6e63", "#7b6a9c", "#a08335", "#9c5d6b", "#4f7a8f", "#666f7a"];
+
+// [span, depth] of each span below the one that called it, in the order of their begins; of those without a known caller at depth 0.
+function spanTree(spans) {
+  const below = new Map(), known = new Set(spans.map((span) => span.span_id)), tree = [], seen = new Set();
+  const sorted = [...spans].sort((a, b) => number(a.start_us) - number(b.start_us));
+  for (const span of sorted) if (known.has(span.parent_id)) below.set(span.parent_id, [...(below.get(span.parent_id) || []), span]);
+  const from = (root) => {
+    for (const todo = [[root, 0]]; todo.length;) {
+      const [span, depth] = todo.pop();
+      if (seen.has(span)) continue;
+      seen.add(span);
+      tree.push([span, depth]);
+      for (const child of [...(below.get(span.span_id) || [])].reverse()) todo.push([child, depth + 1]);
+    }
+  };
+  sorted.filter((span) => !known.has(span.parent_id)).forEach(from);
+  sorted.forEach(from); // callers that call each other are of no valid trace
+  return tree;
+}
+
+function spanFacts(span) {
+  return [span.kind, `span ${span.span_id}`, span.host, span.pid ? `pid ${span.pid}` : null, span.tid ? `thread ${span.tid}` : null].filter(Boolean).join(", ");
+}
+
+function spanLanes(spans, colourOf) {
+  return spanTree(spans).slice(0, 200).map(([span, depth]) => ({
+    name: `${ms((number(span.end_us) - number(span.start_us)) / 1e3)} ms ${span.service}: ${span.name}`, depth,
+    events: [{ begin: number(span.start_us), end: number(span.end_us), colour: colourOf(span.service), text: spanFacts(span) }]
       .concat(eventsOf(span.gc, (c) => GENERATION_COLOURS[c.generation] || GENERATION_COLOURS[2], (c) => `collection, generation ${c.generation}`))
       .concat(eventsOf(span.waits, (w) => causeColour(w.cause), waitWords)),
   }));
 }
 
+// The sums of one span are shown, of more a table whose rows open.
+function sumsOfSpans(spans, begin) {
+  if (spans.length < 2) return spans.map(spanSums);
+  const largest = ({ request }) => SPAN_PARTS.filter(([key]) => request[key] >= 0.05).sort(([a], [b]) => request[b] - request[a])[0];
+  return section("Where the time of spans went", sortable([
+    { head: "span", value: (s) => `${s.service}: ${s.name}` },
+    { head: "from, ms", value: (s) => number(s.start_us), show: (s) => ms((number(s.start_us) - begin) / 1e3), number: true, narrow: false },
+    { head: "ms", value: (s) => s.request.total_ms, show: (s) => ms(s.request.total_ms), number: true },
+    { head: "most of it", value: (s) => (largest(s) ? `${ms(s.request[largest(s)[0]])} ms ${largest(s)[1]}` : "-") },
+  ], spans, { sort: 2, show: 30, detail: spanSums, class: "cards" }));
+}
+
 function spansSection(spans) {
   const begin = Math.min(...spans.map((s) => number(s.start_us))), end = Math.max(...spans.map((s) => number(s.end_us)));
-  return section("Spans of the trace", timeline(begin, end, spanLanes(spans)), leftOut(spans),
-    spans.length > 200 ? note(`${count(spans.length - 200)} more ${plural(spans.length - 200, "span is", "spans are")} not drawn`) : null,
-    spans.filter((span) => span.request).map(spanSums));
+  const services = [...new Set(spans.map((s) => s.service))], colourOf = (service) => SERVICE_COLOURS[services.indexOf(service) % SERVICE_COLOURS.length];
+  return [section("Spans of the trace",
+    services.length > 1 ? el("div", { class: "legend" }, services.slice(0, 30).map((name) => el("span", { class: "key" }, swatch(colourOf(name)), shortened(name)))) : null,
+    timeline(begin, end, spanLanes(spans, colourOf), { whole: "whole trace" }), leftOut(spans),
+    spans.length > 200 ? note(`${count(spans.length - 200)} more ${plural(spans.length - 200, "span is", "spans are")} not drawn`) : null),
+  sumsOfSpans(spans.filter((span) => span.request), begin)];
 }
 
 function showExplain(answer) {

@@ -1,15 +1,16 @@
 // Lanes of events over one time axis, drawn on a canvas: drag to zoom, arrow keys to walk through the events of a lane.
-// lanes: [{ name, group: heading above the first lane of a group, events: [{ begin, end, colour, text, pieces: of the event, as events }] }],
+// lanes: [{ name, group: heading above the first lane of a group, depth: of a tree of lanes, in its order, which folds, events: [{ begin, end, colour, text, pieces: of the event, as events }] }],
 // times in microseconds. whole: what all of the time is called; clock: times of day rather than since the begin; seen: the time shown
 // at first. The element's look(from, to) shows a time.
 
 const LANE = 20; // CSS pixels
+const DEEPEST = 10; // steps by which names are moved to the right
 
 function timeline(begin_us, end_us, lanes, { whole = "whole request", clock = false, seen = [begin_us, end_us] } = {}) {
   const view = { begin: seen[0], end: Math.max(seen[1], seen[0] + 1) };
   const status = el("p", { class: "status", "aria-live": "polite" }, "drag over a lane to zoom; arrow keys walk through its events");
   const axis = el("div", { class: "axis", "aria-hidden": "true" });
-  const drawn = lanes.map((lane, i) => laneOf(lane, i && lanes[i - 1].group === lane.group && lanes[i - 1].name === lane.name));
+  const drawn = lanes.map((lane, i) => laneOf(lane, i && lanes[i - 1].group === lane.group && lanes[i - 1].name === lane.name && lane.depth === undefined));
   const reset = el("button", { type: "button", onclick: () => look(begin_us, end_us) }, whole);
   const inside = el("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in");
   const outside = el("button", { type: "button", onclick: () => zoom(2) }, "zoom out");
@@ -17,12 +18,38 @@ function timeline(begin_us, end_us, lanes, { whole = "whole request", clock = fa
   // What overlaps has further lanes: the first has the name.
   function laneOf(lane, further) {
     const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${clean(lane.name)}: ${lane.events.length} event${plural(lane.events.length)}` });
-    const self = { lane, canvas, at: -1, row: el("div", { class: "lane" }, el("span", { class: "lane-name", title: clean(lane.name) }, further ? "" : lane.name), canvas) };
+    const self = { lane, canvas, at: -1, row: el("div", { class: "lane" }, el("span", { class: "lane-name", title: clean(lane.name) }, further ? "" : nameOf(lane)), canvas) };
+    self.row.firstChild.style.paddingLeft = `${Math.min(lane.depth || 0, DEEPEST) * 12}px`;
     lane.events.sort((a, b) => a.begin - b.begin);
     canvas.addEventListener("mousemove", (event) => point(self, event));
     canvas.addEventListener("pointerdown", (event) => drag(self, event));
     canvas.addEventListener("keydown", (event) => walk(self, event));
     return self;
+  }
+
+  // A lane above others of a tree folds them.
+  function nameOf(lane) {
+    const below = descendants(lanes.indexOf(lane));
+    if (!below) return lane.depth === undefined ? lane.name : el("span", { class: "leaf" }, lane.name);
+    return el("button", { type: "button", class: "fold", "aria-expanded": "true", onclick: (event) => fold(lane, event.currentTarget) }, lane.name,
+      el("small", {}, ` ${count(below)} below`));
+  }
+
+  function descendants(i) {
+    let end = i + 1;
+    while (end < lanes.length && lanes[end].depth > lanes[i].depth) end++;
+    return end - i - 1;
+  }
+
+  function fold(lane, button) {
+    lane.folded = !lane.folded;
+    button.setAttribute("aria-expanded", String(!lane.folded));
+    let above = Infinity; // depth of a folded lane
+    for (const { lane: other, row } of drawn) {
+      row.hidden = other.depth > above;
+      if (!row.hidden) above = other.folded ? other.depth : Infinity;
+    }
+    draw();
   }
 
   function timeAt(canvas, event) {
