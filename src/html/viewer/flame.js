@@ -33,6 +33,15 @@ function rootedInWaker(stack) {
   return { ...stack, threads: [0, stack.waker.length], names: [...stack.waker, ...stack.names.slice(0, stack.last + 1)] };
 }
 
+// A function of a name: names are few, and come again in many stacks.
+function remembered(made) {
+  const known = new Map();
+  return (name) => {
+    if (!known.has(name)) known.set(name, made(name));
+    return known.get(name);
+  };
+}
+
 // "ThreadPoolExecutor-0_3" and "-0_7" are one pool, as are "Thread-1 (work)" and "Thread-2 (work)"; a pid stays.
 function poolOf(thread) {
   return thread.replace(/^Thread-\d+/, "Thread-*").replace(/\d+(?=( \([^()]*\))?$)/, "*");
@@ -44,39 +53,39 @@ function withoutPid(thread) {
 }
 
 // "pay (/srv/shop.py:23)" is "pay (/srv/shop.py)".
-function withoutLine(frame) {
-  return frame.replace(/:\d+\)$/, ")");
-}
+const withoutLine = remembered((frame) => frame.replace(/:\d+\)$/, ")"));
 
 // Code that was edited between two measurements: a function has time in both, at no line in common.
 function linesMoved(stacks) {
-  const seen = new Map(), total = [0, 0];
-  for (const stack of stacks) {
-    const times = [stack.us, stack.before];
-    for (const side of [0, 1]) total[side] += times[side];
-    for (const frame of new Set(stack.names.slice(1, stack.last).filter(isPython))) {
-      const name = withoutLine(frame);
-      if (!seen.has(name)) seen.set(name, { sums: [0, 0], lines: [new Set(), new Set()] });
-      const one = seen.get(name);
-      for (const side of [0, 1]) if (times[side]) {
-        one.sums[side] += times[side];
-        one.lines[side].add(frame);
-      }
+  const lines = new Map(), functions = new Map(), total = [0, 0];
+  for (const { names, last, us, before } of stacks) {
+    total[0] += us;
+    total[1] += before;
+    for (let i = 1; i < last; i++) {
+      let sums = lines.get(names[i]);
+      if (!sums) lines.set(names[i], sums = [0, 0]);
+      sums[0] += us;
+      sums[1] += before;
     }
   }
-  return [...seen.values()].some(({ sums, lines }) => sums.every((sum, side) => sum > total[side] / 100) && ![...lines[0]].some((line) => lines[1].has(line)));
+  for (const [line, sums] of lines) {
+    if (!isPython(line)) continue;
+    const name = withoutLine(line), one = functions.get(name) || { sums: [0, 0], shared: false };
+    functions.set(name, { sums: [one.sums[0] + sums[0], one.sums[1] + sums[1]], shared: one.shared || (sums[0] > 0 && sums[1] > 0) });
+  }
+  return [...functions.values()].some(({ sums, shared }) => !shared && sums.every((sum, side) => sum > total[side] / 100));
 }
 
 // "f (FILE:3)", or "f (FILE)" where the line is not known; null for threads, native functions and causes.
-function fileOf(frame) {
+const fileOf = remembered((frame) => {
   const found = /\((?:(.*):\d+|(\/.*|<[^()]*>|[^(]*\.pyx?))\)$/.exec(frame);
   return found ? found[1] || found[2] : null;
-}
+});
 
-function isLibrary(frame) {
+const isLibrary = remembered((frame) => {
   const file = fileOf(frame);
   return !file || /\/(lib|lib64)\/python|site-packages|dist-packages|^<frozen/.test(file);
-}
+});
 
 function isPython(frame) {
   return fileOf(frame) !== null;
@@ -150,10 +159,11 @@ function matcherOf(text) {
 }
 
 // Time of the topmost frames that match, now and before: frames below a match are counted once.
-function matchedTime(node, matches) {
-  if (node.parent && matches(node.name)) return [node.value, node.before];
-  const sums = [0, 0];
-  for (const child of node.children.values()) matchedTime(child, matches).forEach((us, i) => { sums[i] += us; });
+function matchedTime(node, matches, sums = [0, 0]) {
+  if (node.parent && matches(node.name)) {
+    sums[0] += node.value;
+    sums[1] += node.before;
+  } else for (const child of node.children.values()) matchedTime(child, matches, sums);
   return sums;
 }
 
@@ -178,10 +188,14 @@ function flameGraph(body) {
   }
 
   function nameOf(stack, i) {
-    let name = stack.names[i];
+    const name = stack.names[i];
     if (!stack.threads.includes(i)) return state.lines ? withoutLine(name) : name;
-    if (state.processes) name = withoutPid(name);
-    return state.merged ? poolOf(name) : name;
+    return state.threadName(name);
+  }
+
+  function nameOfThread(name) {
+    const thread = state.processes ? withoutPid(name) : name;
+    return state.merged ? poolOf(thread) : thread;
   }
 
   function paneOf(node) {
@@ -254,6 +268,7 @@ function flameGraph(body) {
   }
 
   function rebuild() {
+    state.threadName = remembered(nameOfThread);
     const stacks = chosen();
     state.total = stacks.reduce((sum, s) => sum + s.us, 0);
     state.totals = functionTotals(stacks);
@@ -269,7 +284,8 @@ function flameGraph(body) {
 
   function find() {
     const text = search.value.trim();
-    state.matches = text ? matcherOf(text) : null;
+    const matches = text ? matcherOf(text) : null;
+    state.matches = matches && remembered(matches);
     if (state.matches) {
       const { root } = state.panes[state.panes.length - 1], [now, before] = matchedTime(root, state.matches);
       matched.textContent = `matched: ${percent(now, root.value)}${body.compared ? `, before ${percent(before, root.before)}` : ""}`;
@@ -375,8 +391,10 @@ function flameGraph(body) {
 function leafTable(stacks, total, nameOf, onSearch) {
   const sums = new Map();
   for (const stack of stacks) {
-    const calls = stack.names.slice(1, stack.last).map((name, i) => nameOf(stack, i + 1)), leaf = calls[calls.length - 1] || stack.names[stack.last];
-    const caller = [...calls].reverse().find((frame) => isPython(frame) && !isLibrary(frame)) || "";
+    let i = stack.last - 1;
+    const leaf = i > 0 ? nameOf(stack, i) : stack.names[stack.last];
+    while (i > 0 && isLibrary(stack.names[i])) i--;
+    const caller = i > 0 ? nameOf(stack, i) : "";
     const key = JSON.stringify([leaf, stack.cause, caller]);
     const sum = sums.get(key) || { leaf, cause: stack.cause, caller, us: 0, before: 0, threads: new Set() };
     sum.us += stack.us;
