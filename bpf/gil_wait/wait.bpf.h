@@ -215,6 +215,8 @@ static __always_inline void gil_preempted(struct task_struct *task, struct threa
 static __always_inline bool gil_switch_out(struct task_struct *task, struct thread *t,
 					   struct user_call *call, __u32 state, __u64 now)
 {
+	if (t->gil.taken == GIL_DROPPED)
+		gil_wait_close(t);
 	if (gil_wait_out && !t->gil.start_ns) /* an open wait goes on to its end */
 		return false;
 	if (!t->thread_pointer)
@@ -235,13 +237,26 @@ static __always_inline void gil_taken(void)
 	struct thread *own = thread_find(taker);
 	struct user_call call;
 
-	if (!own || !own->gil.start_ns)
+	if (!own || !own->gil.start_ns || own->gil.taken == GIL_DROPPED)
 		return;
 	task_user_call(taker, &call);
 	if (call.nr == NR_futex && (call.arg2 & FUTEX_CMD_MASK) == FUTEX_WAKE &&
 	    call.arg1 - (own->gil.gil + PYTHON_GIL_SWITCH_COND) <
 		    PYTHON_GIL_SWITCH_MUTEX - PYTHON_GIL_SWITCH_COND)
-		own->gil.taken = 1;
+		own->gil.taken = GIL_TAKEN;
+}
+
+/*
+ * The current thread dropped the GIL and does not wait for it any more. If its return to a CPU was
+ * not traced (see find_unseen_end()), its record still says that it sleeps: the end of the wait is
+ * known at its next switch out, which reports the wait.
+ */
+static __always_inline void gil_dropped(struct thread *own)
+{
+	if (own->gil.word == GIL_NONE)
+		return gil_wait_close(own);
+	own->gil.taken = GIL_DROPPED;
+	own->gil.end_ns = 0;
 }
 
 /* The current thread wakes `task`: was the cause drop_gil() of the GIL that `task` waits for? */
@@ -283,8 +298,8 @@ static __always_inline void gil_woken(struct task_struct *task, struct thread *t
 	}
 	gil_stacks_at_wake(task, t, now);
 	own = thread_find(waker);
-	if (own) /* a dropper does not wait for the GIL any more */
-		gil_wait_close(own);
+	if (own)
+		gil_dropped(own);
 }
 
 /* `end` 0: the switch in was not seen and its time is unknown. */
@@ -309,10 +324,14 @@ static __always_inline void gil_switch_in(struct task_struct *task, struct threa
 	w->word = GIL_NONE;
 }
 
-/* The agent stops: reports an open wait with the duration so far. */
+/*
+ * The agent stops: reports an open wait with the duration so far. Of a thread that dropped the GIL
+ * the end is not known, and the wait is counted as lost.
+ */
 static __always_inline void gil_wait_end(struct task_struct *task, struct thread *t, __u64 now)
 {
-	if (t->gil.word != GIL_NONE && t->gil.word != GIL_SWITCH_COND)
+	if (t->gil.word != GIL_NONE && t->gil.word != GIL_SWITCH_COND &&
+	    t->gil.taken != GIL_DROPPED)
 		gil_switch_in(task, t, now > t->off_ns ? now : t->off_ns);
 	if (t->gil.start_ns)
 		gil_wait_report(task, &t->gil, GIL_METHOD_SCHED);

@@ -6,6 +6,13 @@
 #include "vmlinux.h"
 #include "events/gil_wait.h"
 
+/* What a thread with an open wait is known to have done since its last sleep. */
+enum gil_taken {
+	GIL_NOT_TAKEN,
+	GIL_TAKEN,   /* it has woken the forced dropper */
+	GIL_DROPPED, /* it has dropped the GIL, and its return to a CPU was not traced */
+};
+
 /* A thread's wait for a GIL, composed of sleeps of up to 5 ms. */
 struct gil_wait {
 	/* read at each switch and each wake-up, so adjacent */
@@ -15,7 +22,7 @@ struct gil_wait {
 	__u64 gil;	/* address of the GIL */
 	__u8 word;	/* enum gil_word: where the thread sleeps; GIL_NONE: awake */
 	__u8 woken;	/* the last sleep ended with a drop of the GIL */
-	__u8 taken;	/* the GIL is taken: the thread has woken the forced dropper */
+	__u8 taken;	/* enum gil_taken */
 	__u8 n_holders;
 	__u8 holder;		    /* index of the present holder in holders[] */
 	__u8 missed, holder_missed; /* why no stack: enum event_stat; 0: no attempt so far */

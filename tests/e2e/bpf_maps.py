@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the BPF maps and programs of a single agent, among several agents on this host."""
+"""Reads (and for a test's fault writes) the BPF maps and programs of a single agent, among several agents on this host."""
 import contextlib
 import ctypes
 import errno
@@ -63,13 +63,19 @@ def places(pid, name):
     return [entry["value"] for entry in _dump(pid, name)]
 
 
-class Hash:
-    """A map with keys of four bytes and values of `size`, asked without a program between: thousands of times a second."""
-    LOOKUP, FD_BY_ID = 1, 14
+def value_size(pid, name):
+    return json.loads(subprocess.check_output([BPFTOOL, "-j", "map", "show", "id", _map_id(pid, name)]))["bytes_value"]
 
-    def __init__(self, pid, name, size):
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._key, self._value = ctypes.create_string_buffer(4), ctypes.create_string_buffer(size)
+
+class Hash:
+    """A map with keys of the type `key` and values of `size`, asked without a program between: thousands of times a second."""
+    LOOKUP, UPDATE, NEXT_KEY, FD_BY_ID = 1, 2, 4, 14
+    EXIST = 2
+
+    def __init__(self, pid, name, size, key="I"):
+        self._libc, self._type = ctypes.CDLL(None, use_errno=True), "<" + key
+        key_size = struct.calcsize(self._type)
+        self._key, self._value, self._next = (ctypes.create_string_buffer(n) for n in (key_size, size, key_size))
         self._fd = self._bpf(self.FD_BY_ID, struct.pack("<III", int(_map_id(pid, name)), 0, 0))
         assert self._fd >= 0
         self._ask = struct.pack("<IIQQQ", self._fd, 0, ctypes.addressof(self._key), ctypes.addressof(self._value), 0)
@@ -79,8 +85,24 @@ class Hash:
 
     def get(self, key):
         """The value's bytes, None where there is none."""
-        struct.pack_into("<I", self._key, 0, key)
+        struct.pack_into(self._type, self._key, 0, key)
         return self._value.raw if self._bpf(self.LOOKUP, self._ask) == 0 else None
+
+    def put(self, key, value):
+        """Replaces the value; False where there is none."""
+        struct.pack_into(self._type, self._key, 0, key)
+        self._value.raw = value
+        return self._bpf(self.UPDATE, self._ask[:24] + struct.pack("<Q", self.EXIST)) == 0
+
+    def keys(self):
+        found, at = [], 0
+        while True:
+            if found:
+                struct.pack_into(self._type, self._key, 0, found[-1])
+                at = ctypes.addressof(self._key)
+            if self._bpf(self.NEXT_KEY, struct.pack("<IIQQQ", self._fd, 0, at, ctypes.addressof(self._next), 0)) != 0:
+                return found
+            found.append(struct.unpack(self._type, self._next.raw)[0])
 
     def close(self):
         os.close(self._fd)

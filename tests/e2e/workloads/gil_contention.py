@@ -30,6 +30,13 @@ def wake(until):
         time.sleep(0.001)
 
 
+def take_turns(until):
+    """Drops the GIL itself, while siblings sleep for it."""
+    while now() < until:
+        sum(range(100000))
+        time.sleep(0.001)
+
+
 held = []  # when the first thread certainly had the GIL: begin, end, begin, end, ...
 
 
@@ -117,6 +124,7 @@ KINDS = {
     "convoy": ([compute, convoy, convoy, convoy],),
     "often": ([compute] * 3 + [convoy], switch_often),
     "seldom": ([compute] * 3 + [wake], switch_seldom),
+    "turns": ([take_turns] * 4,),
     "many": ([compute] * 50,),
     "churn": ([compute, churn, churn],),
     "digest": ([compute, digest, digest],),
