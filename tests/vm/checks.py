@@ -203,7 +203,7 @@ def check_loop_stall(agent):
         at = host.monotonic_ns(row["start_time"]) + row["stack_at_ns"]
         # on a CPU the place is a sample, which may be of the code around the call
         if stall["kind"] != "cpu" or stall["start"] + STAMP_NS <= at <= stall["stop"] - STAMP_NS:
-            assert row["py_stack"][0] in (f"{name} ({file}:{line})", "<unread>"), (stall, row)
+            assert row["py_stack"][0] in (f"{name} ({file}:{line})", "<unread>"), (row["py_stack"][:3], at - stall["start"], stall["stop"] - at, stall, row)
         if stall["kind"] != "cpu":
             # the GIL after the wait, and a wait for a CPU, are parts of the row, and asleep for schedstat
             found, off = row[f"{stall['kind']}_ns"], asleep + stall["delay"]
