@@ -25,7 +25,7 @@ CAUSES = {
     "queue": (r"no thread read it: all 2 threads that serve requests in its process were busy with other requests "
               r"\(\d+ % of that time\), longest with GET /orders \(\d+ requests?, [\d.]+ ms\)", "more threads or workers"),
     # the slowest may have been stopped while it waited to be accepted
-    "gc": (r"garbage collections (of other threads stopped the request|stopped the process [\d.]+ ms of that); the longest: generation 2, "
+    "gc": (r"garbage collections (of other threads stopped the request|stopped the process [\d.]+ ms of that); the longest: generation 2 over \d+ objects, "
            r"thread ThreadPoolExecutor-0_\d, triggered by refresh_catalogue", r"gc\.freeze\(\)"),
     "gil": (r"other threads held the GIL, thread ThreadPoolExecutor-0_\d longest \([\d.]+ ms\), in render_report", "move that work to another process"),
     "lock": (r"the thread waited for a lock, in charge \(demo/incidents\.py:\d+\); \d threads had it in turn, longest ThreadPoolExecutor-0_\d "
