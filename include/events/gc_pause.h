@@ -54,7 +54,6 @@ struct gc_site {
 struct gc_binary {
 	__u64 runtime_va;
 	struct python_offsets offsets;
-	__u32 pad;
 };
 
 #endif
