@@ -295,6 +295,23 @@ def waker_of(r):
     return f"{(r['waker_thread_name'] or str(r['waker_tid']))[:24]} of {r['waker_comm'] + ', ' if r['waker_comm'] else ''}pid {r['waker_pid']}"
 
 
+def profile(known, now):
+    rows = [r for r in known["ebpf_off_cpu_profile"]
+            if (r["pid"], r["tid"], r["host"], r["container_id"]) == (7, 7, "web-1", "") and not r["idle"]
+            and now - 60 * HOUR - 5 * 60 * SECOND < r["start_time"] <= now and r["end_time"] >= now - 60 * HOUR]
+    sums, of_cause = collections.Counter(), collections.Counter()
+    for r in rows:
+        sums[cause_of(r), place(r["py_stack"])] += r["off_ns"] * r["weight"]
+        of_cause[cause_of(r)] += r["off_ns"] * r["weight"]
+    seconds = round((max(r["end_time"] for r in rows) - min(r["start_time"] for r in rows)) / 1e6, 1)
+    most = {}
+    for (cause, where), ns in sorted(sums.items(), key=lambda one: (-one[1], one[0])):
+        if where:
+            most.setdefault(cause, [cause, where, round(100 * ns / of_cause[cause], 1), seconds])
+    assert len(most) > 2 and any(not where for _, where in sums)
+    return sorted(most.values(), key=lambda line: (-line[2], line[0], line[1]))
+
+
 def places(known, now):
     """Of the thread 7, waits of any length."""
     sums = collections.Counter()
@@ -396,7 +413,7 @@ EXPLAIN |= {
     "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
     "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
                  {**OF_DAYS, "tid": 1}, pool),
-    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "computed.sql": (None, OF_DAYS, computed), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
     "dropped.sql": (None, {**OF_DAYS, "host": "shop-1", "from_us": lambda now: now - 30 * 60 * SECOND, "netns": 9, "server_port": 8000}, dropped),
     "outbound.sql": (None, sql_outbound.PARAMETERS, sql_outbound.truth),

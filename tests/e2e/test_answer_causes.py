@@ -127,6 +127,24 @@ def test_a_collection_of_another_thread(ask):
     assert "generation 2 over 1234567 objects, thread worker-9, triggered by load (shop/cache.py:12)" in found["gc_sibling"]["said"]
 
 
+def test_waits_too_short_for_rows_have_the_place_of_the_sums(ask):
+    """Two hundred queries of a millisecond: no wait has a row, and the thread's sums say where it waits so."""
+    query = ["recv (/usr/lib/python3/dist-packages/psycopg2/pq.py:30)", "orders (/srv/app/shop/views.py:41)"]
+    for off, stack in (700, query), (200, ["ping (/srv/app/shop/health.py:3)"]), (100, []):
+        ask.row("off_cpu_profile", -4000, 10_000, tid=8, cause="net", off_ns=off * 1_000_000, py_stack=stack)
+    ask.row("off_cpu_profile", -4000, 10_000, tid=8, cause="net", idle=1, off_ns=9_000_000_000, py_stack=["accept (/srv/app/shop/serve.py:1)"])
+    ask.row("off_cpu_profile", -4000, 10_000, tid=9, cause="net", off_ns=9_000_000_000, py_stack=["other (/srv/app/shop/other.py:1)"])
+    ask.row("off_cpu_profile", -24_000, 10_000, tid=8, cause="net", off_ns=9_000_000_000, py_stack=["earlier (/srv/app/shop/earlier.py:1)"])
+    ask.request(10, {"net": 200, "cpu": 30, "sleep": 90}, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=190_000_000)
+    found = causes(ask)
+    assert "in waits too short for rows; of all such time of its thread in those 10 s, 70 % in recv (psycopg2/pq.py:30), called from orders (shop/views.py:41)" \
+        in found["net"]["said"], found
+    assert found["sleep"]["said"] == "the code slept", found  # of which the sums know nothing
+    # a wait with a row is told by its row
+    ask.row("off_cpu", 50, 150, tid=8, cause="net", syscall="recvfrom", py_stack=["fetch (/srv/app/shop/fetch.py:9)"])
+    assert "150.0 ms of it in fetch (shop/fetch.py:9)" in causes(ask)["net"]["said"]
+
+
 @pytest.mark.parametrize("model", ["thread", "loop"])
 def test_a_collection_before_the_read(ask, model):
     """It stops the thread that would accept or read the request, whether or not a wait for the GIL is known."""

@@ -14,6 +14,7 @@
 #include "commands/explain/beside.h"
 #include "commands/explain/connections.h"
 #include "commands/explain/locks.h"
+#include "commands/explain/place.h"
 #include "commands/explain/timeline.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -314,6 +315,26 @@ static void add_questions(const json_t *r, struct beside *b)
 		beside_add(b, "refused", "explain/refused.sql", from, to);
 }
 
+/* Is there a part, long enough for a cause, whose waits have no rows with a place? */
+static bool lacks_places(const json_t *r)
+{
+	enum { PART_SHARE = 10 };
+	static const struct {
+		const char *part, *cause;
+	} parts[] = { { "lock_ms", "lock" },   { "net_ms", "net" },	    { "disk_ms", "disk" },
+		      { "sleep_ms", "sleep" }, { "pipe_ms", "pipe" },	    { "child_ms", "child" },
+		      { "other_ms", "other" }, { "fault_ms", "page_fault" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		double ms = explain_ms(r, parts[i].part);
+
+		if (ms * 1000 >= WAIT_MIN_US && ms * PART_SHARE >= explain_ms(r, "duration_ms") &&
+		    !place_has_row(r, parts[i].cause))
+			return true;
+	}
+	return false;
+}
+
 /* What depends on another answer, or on the model of the threads. */
 static int ask_in_turn(struct clickhouse_client *client, json_t *r, struct why *why)
 {
@@ -323,6 +344,9 @@ static int ask_in_turn(struct clickhouse_client *client, json_t *r, struct why *
 
 	if (!err)
 		err = explain_attach(client, r, r, "waits", "explain/waits.sql", handled, to, why);
+	if (!err && lacks_places(r))
+		err = explain_attach(client, r, r, "profile", "explain/profile.sql", handled, to,
+				     why);
 	if (!err)
 		err = connections_attach(client, r, why);
 	if (!err && explain_ms(r, "lock_ms") * 1000 >= WAIT_MIN_US)

@@ -37,9 +37,43 @@ static struct place place_at(const json_t *sum, const struct cause *c)
 	return place;
 }
 
+/* By the sums of the thread: of waits that are too short for rows. */
+static struct place place_in_profile(const json_t *r, const char *cause)
+{
+	enum { WORTH_PERCENT = 20 };
+	struct place place = { "" };
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "profile"), i, row) {
+		double percent = explain_ms(row, "percent");
+
+		if (!strcmp(explain_text(row, "cause"), cause) && percent >= WORTH_PERCENT)
+			snprintf(place.text, sizeof(place.text),
+				 ", in waits too short for rows; of all such time of its thread in "
+				 "those %.0f s, %.0f %% in %.240s",
+				 explain_ms(row, "seconds"), percent, explain_text(row, "place"));
+	}
+	return place;
+}
+
+bool place_has_row(const json_t *r, const char *cause)
+{
+	const json_t *wait;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "waits"), i, wait) {
+		if (!strcmp(explain_text(wait, "cause"), cause) && *explain_text(wait, "place"))
+			return true;
+	}
+	return false;
+}
+
 struct place place_of(const json_t *r, const struct cause *c, const char *cause)
 {
-	return place_at(longest_at(r, cause, NULL), c);
+	const json_t *sum = longest_at(r, cause, NULL);
+
+	return sum ? place_at(sum, c) : place_in_profile(r, cause);
 }
 
 size_t place_waits(const json_t *r, const char *cause)
@@ -72,5 +106,6 @@ struct place place_of_computation(const json_t *r)
 
 struct place place_of_wait(const json_t *r, const struct cause *c, const json_t *wait)
 {
-	return place_at(wait ? longest_at(r, "lock", explain_text(wait, "place")) : NULL, c);
+	return wait ? place_at(longest_at(r, "lock", explain_text(wait, "place")), c)
+		    : place_in_profile(r, "lock");
 }

@@ -4,6 +4,7 @@
 #define UNDERSPAN_COMMANDS_EXPLAIN_PLACE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "commands/explain/cause.h"
 
@@ -12,7 +13,8 @@ enum { PLACE_SHARE_PERCENT = 85 };
 
 /*
  * ", in PLACE"; where its rows have less than that share of the cause's part, ", 120.1 ms of it in
- * PLACE": the rest was elsewhere, or was too short for rows. "": not known.
+ * PLACE": the rest was elsewhere, or was too short for rows. Without rows, where the thread waited
+ * most in the seconds around, by the sums of off_cpu. "": not known.
  */
 struct place {
 	char text[370];
@@ -20,6 +22,9 @@ struct place {
 
 /* Of the waits of a request with a cause, where they took longest together. */
 struct place place_of(const json_t *request, const struct cause *c, const char *cause);
+
+/* Does a wait of a millisecond or longer with that cause have a known place? */
+bool place_has_row(const json_t *request, const char *cause);
 
 /* How many waits of a millisecond and longer the thread had there. */
 size_t place_waits(const json_t *request, const char *cause);
