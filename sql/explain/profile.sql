@@ -1,6 +1,6 @@
--- Where a request's thread waited most by cause, in the sums of off_cpu that overlap the request, for `underspan explain`: for waits that are
--- too short for rows. percent: of the thread's waits with that cause, also those without a known place; seconds: covered by the sums.
--- Places: see place.inc.
+-- Where a request's thread waited most by cause, in the sums of off_cpu that overlap the request, for `underspan explain`: waits that are
+-- too short, and those that the governor left out, have no row. percent: of the thread's waits with that cause, also those without a known
+-- place; seconds: covered by the sums. Places: see place.inc.
 SELECT cause, place, percent, seconds
 FROM
 (

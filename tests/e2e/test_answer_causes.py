@@ -137,7 +137,7 @@ def test_waits_too_short_for_rows_have_the_place_of_the_sums(ask):
     ask.row("off_cpu_profile", -24_000, 10_000, tid=8, cause="net", off_ns=9_000_000_000, py_stack=["earlier (/srv/app/shop/earlier.py:1)"])
     ask.request(10, {"net": 200, "cpu": 30, "sleep": 90}, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=190_000_000)
     found = causes(ask)
-    assert "in waits too short for rows; of all such time of its thread in those 10 s, 70 % in recv (psycopg2/pq.py:30), called from orders (shop/views.py:41)" \
+    assert "in waits without a row that names the code; of all such time of its thread in those 10 s, 70 % in recv (psycopg2/pq.py:30), called from orders (shop/views.py:41)" \
         in found["net"]["said"], found
     assert found["sleep"]["said"] == "the code slept", found  # of which the sums know nothing
     # a wait with a row is told by its row

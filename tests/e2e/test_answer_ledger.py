@@ -92,6 +92,17 @@ def test_what_was_not_measured_is_no_zero(ask):
     assert causes(ask)["lock"]["fix"] == "" and "may be included" in causes(ask)["lock"]["said"]
 
 
+def test_a_table_of_an_older_version_is_told(ask):
+    ask.request(10, {"cpu": 40, "gc_sibling": 160})
+    ask.store.ask("ALTER TABLE ebpf_gc_pause DROP COLUMN long_lived")
+    try:
+        done = ask.command("explain", "77")
+        assert done.returncode == 1 and "a table here is of an older version: run 'underspan schema --apply'" in done.stderr and "long_lived" in done.stderr
+    finally:
+        ask.apply()
+    assert "gc_sibling" in causes(ask)
+
+
 def test_busy_threads_that_were_not_counted(ask):
     """Of an event loop with several requests nobody knows whether a pool has one of them: no pool is named."""
     ask.request(10, {"loop_busy": 60, "cpu": 2}, model="loop", open_requests=2, busy_threads=None)

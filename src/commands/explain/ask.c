@@ -81,8 +81,14 @@ char *explain_numbers(const json_t *rows, const char *column, const char *kind)
 	return NULL;
 }
 
-static int missing(int err, const struct clickhouse_reply *reply)
+/* Tables of an older version are told; what explain can do without is NO_SUCH_TABLE. */
+static int missing(int err, const struct clickhouse_reply *reply, struct why *why)
 {
+	if (err && reply->exception_code == EXCEPTION_UNKNOWN_IDENTIFIER)
+		return why_fail(why, ENOENT,
+				"a table here is of an older version: run 'underspan schema "
+				"--apply' (%.120s)",
+				reply->message);
 	if (err && (reply->exception_code == EXCEPTION_UNKNOWN_TABLE ||
 		    reply->exception_code == EXCEPTION_UNKNOWN_FUNCTION))
 		return NO_SUCH_TABLE;
@@ -95,7 +101,7 @@ int explain_ask_text(struct clickhouse_client *client, const char *sql,
 	struct clickhouse_reply reply;
 	int err = clickhouse_query_rows(client, sql, "JSON", params, ret_rows, &reply, why);
 
-	return missing(err, &reply);
+	return missing(err, &reply, why);
 }
 
 int explain_ask_raw(struct clickhouse_client *client, const char *sql, const char *format,
@@ -106,7 +112,7 @@ int explain_ask_raw(struct clickhouse_client *client, const char *sql, const cha
 	int err = clickhouse_query_text(client, sql, format, params, ret_text, ret_len, &reply,
 					why);
 
-	return missing(err, &reply);
+	return missing(err, &reply, why);
 }
 
 int explain_ask(struct clickhouse_client *client, const char *path,

@@ -37,7 +37,8 @@ static struct place place_at(const json_t *sum, const struct cause *c)
 	return place;
 }
 
-/* By the sums of the thread: of waits that are too short for rows. */
+/* By the sums of the thread: of waits that are too short for rows, or that the governor left out.
+ */
 static struct place place_in_profile(const json_t *r, const char *cause)
 {
 	enum { WORTH_PERCENT = 20 };
@@ -49,10 +50,11 @@ static struct place place_in_profile(const json_t *r, const char *cause)
 		double percent = explain_ms(row, "percent");
 
 		if (!strcmp(explain_text(row, "cause"), cause) && percent >= WORTH_PERCENT)
-			snprintf(place.text, sizeof(place.text),
-				 ", in waits too short for rows; of all such time of its thread in "
-				 "those %.0f s, %.0f %% in %.240s",
-				 explain_ms(row, "seconds"), percent, explain_text(row, "place"));
+			snprintf(
+				place.text, sizeof(place.text),
+				", in waits without a row that names the code; of all such time of its "
+				"thread in those %.0f s, %.0f %% in %.240s",
+				explain_ms(row, "seconds"), percent, explain_text(row, "place"));
 	}
 	return place;
 }
