@@ -144,9 +144,15 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	if (to->open)
 		return;
 	to->pooled = 1;
-	/* a lock inside the work, different from the lock on which the thread waits for work */
-	if (to->given && to->giver == giver_key && to->given_lock != to->lock)
+	/*
+	 * A lock inside the work, different from the lock on which the thread waits for work. Or
+	 * the other way round, if an answer's wake-up was taken for a hand-off: counted, so that
+	 * request_replies() knows the next one.
+	 */
+	if (to->given && to->giver == giver_key && to->given_lock != to->lock) {
+		giver->gifts++;
 		return;
+	}
 	process = bpf_map_lookup_elem(&request_processes, &tgid);
 	giver->gifts++;
 	to->giver = giver_key;
