@@ -233,7 +233,8 @@ def listeners(asked):
         lines.append({**{c: row[c] for c in ("host", "comm", "kind", "server_port", "threads", "max_queue_depth")}, "container": row["container_id"][:12],
                       "requests": rounded(n), "on_loops": rounded(row["on_loops"]), "thread_held_ms": rounded(over(held, 1e-3), 1),
                       "waited_ms": rounded(over(row["waited_sum_ns"] / 1e6, n), 1), "peak_per_second": rounded(row["peak_arrivals"]),
-                      "missing_mean": rounded(n / measured * held - row["threads"], 1) if tells and measured else None,
+                      "busy_mean": rounded(n / measured * held, 1) if tells and measured else None,
+                      "busy_peak": rounded(row["peak_arrivals"] * held, 1) if tells else None,
                       "missing_peak": rounded(row["peak_arrivals"] * held - row["threads"], 1) if tells else None})
     return sorted(lines, key=lambda l: (l["missing_peak"] is None, -(l["missing_peak"] or 0), -l["requests"], l["host"], l["server_port"], l["container"], l["comm"]))
 

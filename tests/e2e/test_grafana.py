@@ -331,7 +331,7 @@ def test_threads(known):
         [row] = known.panel("service", "Listeners: threads missing (the window's last hour)", service="threads")
         assert {k: row[k] for k in ("requests", "threads", "thread_held_ms", "waited_ms", "peak_per_second")} == {
             "requests": 20, "threads": 4, "thread_held_ms": 500, "waited_ms": 100, "peak_per_second": 20}
-        assert row["missing_peak"] == 20 * 0.5 - 4 and row["missing_mean"] == pytest.approx(20 / 100 * 0.5 - 4)
+        assert (row["busy_peak"], row["missing_peak"]) == (20 * 0.5, 20 * 0.5 - 4) and row["busy_mean"] == pytest.approx(20 / 100 * 0.5)
         day = known.begin - 23 * 3600
         assert known.panel("service", "Listeners: threads missing (the window's last hour)", begin=day, service="threads") == [row]
         [row] = known.panel("service", "Threads busy, requests waiting", service="threads")

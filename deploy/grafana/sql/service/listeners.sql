@@ -1,5 +1,6 @@
--- Were threads missing? Per listener: arrivals x time a thread is held per request - threads seen, on average (while an agent measured) and in
--- the busiest second, in the last hour of the window; below 0: to spare. Empty: cannot be said (an event loop, a thread per connection, or no agent reported).
+-- Were threads missing? Per listener, in the last hour of the window. busy_mean: threads that requests needed on average (arrivals x time a
+-- thread is held by one), while an agent measured; busy_peak: the same of the busiest second; missing_peak: less the threads seen, below 0: to
+-- spare. Empty: cannot be said (an event loop, a thread per connection, or no agent reported).
 WITH
     service_sum_ns / nullIf(listener.requests, 0) / 1e9 AS held_s,
     connections > thread_minutes AND listener.requests > 0 AS tells
@@ -9,7 +10,8 @@ SELECT
     round(1e3 * held_s, 1) AS thread_held_ms,
     round(waited_sum_ns / nullIf(listener.requests, 0) / 1e6, 1) AS waited_ms,
     round(peak_arrivals) AS peak_per_second,
-    if(tells, round(listener.requests / nullIf(measured.seconds, 0) * held_s - threads, 1), NULL) AS missing_mean,
+    if(tells, round(listener.requests / nullIf(measured.seconds, 0) * held_s, 1), NULL) AS busy_mean,
+    if(tells, round(peak_arrivals * held_s, 1), NULL) AS busy_peak,
     if(tells, round(peak_arrivals * held_s - threads, 1), NULL) AS missing_peak,
     max_queue_depth
 FROM
