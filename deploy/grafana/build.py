@@ -189,6 +189,7 @@ DASHBOARDS = {
         Panel("loop_stall", "Event-loop stalls by place", width=12, columns=["host"]),
         Panel("gc_pause", "Garbage collections, at exit last", width=12, columns=["host"]),
         Panel("gil_wait", "Holders of the GIL", width=12, columns=["host"]),
+        Panel("locks", "Locks, and the threads that gave them back", columns=["host"]),
         Panel("off_cpu", "Waits by cause and place", columns=["host"]),
         Panel("on_cpu", "CPU time by place (samples)", columns=["host"])]),
     "request": ("Underspan: request", ["request_id", "trace_id", "trace_url"], [

@@ -79,8 +79,8 @@ def of_project(board, name, tables, **more):
     PANELS[board, name] = truth
 
 
-for name in "handoff_places", "loop_stall", "gc_pause", "gil_wait", "off_cpu", "on_cpu":
-    of_project("service", name, [{"handoff_places": "ebpf_handoff", "off_cpu": "ebpf_off_cpu_profile"}.get(name, f"ebpf_{name}")])
+for name in "handoff_places", "loop_stall", "gc_pause", "gil_wait", "locks", "off_cpu", "on_cpu":
+    of_project("service", name, [{"handoff_places": "ebpf_handoff", "locks": "ebpf_off_cpu", "off_cpu": "ebpf_off_cpu_profile"}.get(name, f"ebpf_{name}")])
 for name in "cpu_throttle", "tcp_accept", "tcp_loss":
     of_project("host", name, [f"ebpf_{name}"])
 of_project("host", "tcp_connect", ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"])

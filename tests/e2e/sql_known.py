@@ -414,8 +414,9 @@ class Maker:
             rows = found["ebpf_" + table]
             rows += [{**row, "start_time": at - row["duration_ns"] // 1000, "end_time": at}
                      for row, at in zip(rows[:3], (self.now, self.now - HOUR, self.now - HOUR - 1))]
-        import sql_loops, sql_outbound, sql_spans  # import the times of this file
+        import sql_locks, sql_loops, sql_outbound, sql_spans  # import the times of this file
         sql_spans.add_to(found, self.now)
         sql_outbound.add_to(found, self.now)
         sql_loops.add_to(found, self.now)
+        sql_locks.add_to(found, self.now)
         return found

@@ -193,6 +193,19 @@ def off_cpu(known, now):
 
 
 @question
+def locks(known, now):
+    lines = []
+    waits = [r for r in since(known["ebpf_off_cpu"], now - HOUR) if r["lock_address"] and not r["idle"]]
+    for (*key, lock, releaser), rows in grouped(waits, lambda r: (*process(r), r["lock_address"], r["waker_host_tid"])):
+        last = max(rows, key=lambda r: (r["start_time"], r["host_tid"]))
+        longest = max((r for r in rows if r["py_stack"] or r["user_stack"]), key=lambda r: (r["duration_ns"], r["start_time"], r["host_tid"]), default=None)
+        lines.append([*head(key), f"{lock:#x}", releaser or None, last["waker_thread_name"] or last["waker_comm"], rounded(weights(rows)),
+                      len({r["host_tid"] for r in rows}), rounded(weights(rows, "duration_ns") / 1e6, 1), largest(rows, "duration_ns", 1e6),
+                      place(longest["py_stack"] or longest["user_stack"]) if longest else None])
+    return sorted(lines, key=lambda l: (-l[9], l[0], l[3], int(l[4], 16), l[5] or 0))[:20]
+
+
+@question
 def tcp_accept(known, now):
     lines = []
     whole_minutes = since(known["ebpf_tcp_accept"], (now - HOUR) // MINUTE * MINUTE)

@@ -35,6 +35,8 @@ TABLES = {
     "ebpf_off_cpu_profile": [COMMON, STACK.format("py_stack"), "toUInt64(1 + rand(11) % 99) AS count", "duration_ns AS off_ns",
                              "intDiv(off_ns, 9) AS runq_ns", "off_ns AS max_ns", "['gil', 'lock', 'net', 'sleep'][1 + number % 4] AS cause",
                              "['futex', 'epoll_wait', 'read'][1 + number % 3] AS syscall", "concat('waker', toString(rand(12) % 40)) AS waker_comm"],
+    "ebpf_off_cpu": [COMMON, STACK.format("py_stack"), "'lock' AS cause", "toUInt64(140737488355328 + rand(11) % 50 * 16) AS lock_address",
+                     "toUInt32(rand(12) % 40) AS waker_host_tid", "'Thread-1' AS waker_thread_name"],
     "ebpf_tcp_accept": [COMMON, TCP, "['accepted', 'accepted', 'dropped'][1 + number % 3] AS kind", "toUInt32(rand(13) % 200) AS queue_len"],
     "ebpf_tcp_connect": [COMMON, TCP, "['success', 'success', 'success', 'refused'][1 + rand(14) % 4] AS outcome"],
     "ebpf_tcp_connect_closed": [COMMON, TCP, "toUInt64(rand(15) % 100000) AS bytes_sent"],
@@ -54,7 +56,7 @@ TABLES = {
 }
 QUESTIONS = {"gc_pause.sql": ["ebpf_gc_pause"], "gil_wait.sql": ["ebpf_gil_wait"], "handoff_places.sql": ["ebpf_handoff"],
              "loop_stall.sql": ["ebpf_loop_stall"], "coroutines.sql": ["ebpf_on_cpu", "ebpf_off_cpu_profile"],
-             "off_cpu.sql": ["ebpf_off_cpu_profile"], "on_cpu.sql": ["ebpf_on_cpu"], "tcp_accept.sql": ["ebpf_tcp_accept"],
+             "locks.sql": ["ebpf_off_cpu"], "off_cpu.sql": ["ebpf_off_cpu_profile"], "on_cpu.sql": ["ebpf_on_cpu"], "tcp_accept.sql": ["ebpf_tcp_accept"],
              "tcp_connect.sql": ["ebpf_tcp_connect", "ebpf_tcp_connect_closed"], "tcp_loss.sql": ["ebpf_tcp_loss"],
              "cpu_throttle.sql": ["ebpf_cpu_throttle"], "ena.sql": ["ebpf_ena"], "unwatched.sql": ["ebpf_probe_health"],
              "coverage.sql": ["ebpf_agent", "ebpf_probe_health"]}

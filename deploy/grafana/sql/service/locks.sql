@@ -1,0 +1,2 @@
+-- Which locks did threads wait for, and which thread gave them back?
+#include "queries/locks.sql"
