@@ -140,6 +140,14 @@ def start_on_all(start_workload):
     return start
 
 
+@pytest.fixture(scope="module")
+def browser():
+    from browser import Browser  # half a second that few tests need
+    browser = Browser()
+    yield browser
+    browser.quit()
+
+
 @pytest.fixture
 def native(tmp_path):
     """The library of on_cpu_truth.py."""

@@ -12,19 +12,12 @@ import pytest
 
 from agent import NO_ENGINE, UNDERSPAN, plain_build
 from answers import LEDGER_PARTS, OTEL, Answers, trace_id
-from browser import NARROW, Browser, Keys
+from browser import NARROW, Keys
 from store_fixture import Store
 from test_errors import FAILED, USAGE, check_sentence
 
 pytestmark = plain_build(NO_ENGINE)
 HOSTILE = "/</script><script>window.owned=1</script><img src=x onerror=window.owned=2>\u202e\x1b[31m\x00"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser()
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture(scope="module")

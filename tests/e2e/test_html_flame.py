@@ -5,7 +5,7 @@ import pytest
 
 from agent import NO_ENGINE, plain_build
 from answers import emptied, store_of_answers
-from browser import NARROW, Browser, Keys
+from browser import NARROW, Keys
 from test_window import Window, ago, window
 
 pytestmark = plain_build(NO_ENGINE)
@@ -13,13 +13,6 @@ QUERY, LIBRARY = "query (/srv/db.py:7)", "call (/usr/lib/python3/dist-packages/g
 ORDERS, PAY = [QUERY, "orders (/srv/app.py:14)", LIBRARY], [QUERY, "charge (/srv/bank.py:3)", "pay (/srv/app.py:23)", LIBRARY]
 TREE = [QUERY, "walk (/srv/app.py:31)", "walk (/srv/app.py:31)", "walk (/srv/app.py:30)", LIBRARY]  # recursion
 HOSTILE = "</script><img src=x onerror=window.owned=1> (/srv/app.py:1)"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser()
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture(scope="module")

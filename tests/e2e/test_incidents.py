@@ -12,7 +12,6 @@ import pytest
 
 from agent import NO_ENGINE, UNDERSPAN, plain_build
 from answers import OTEL
-from browser import Browser
 from servers import free_port
 from store_fixture import ROOT, Store
 from test_grafana import SQL, expand
@@ -82,13 +81,6 @@ def first_screen(browser, path):
     browser.open(path)
     return browser.script("""return [...document.querySelectorAll("h1, h2, h3, p, li, td")].filter((e) => e.getBoundingClientRect().bottom <= innerHeight)
         .map((e) => e.textContent).join("\\n")""")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser()
-    yield browser
-    browser.quit()
 
 
 @pytest.mark.parametrize("name", CAUSES)

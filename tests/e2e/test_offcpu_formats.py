@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 
 from agent import UNDERSPAN
-from browser import Browser
 from store_fixture import ROOT
 
 PPROF = "/usr/share/gocode/src/github.com/google/pprof/proto"
@@ -119,17 +118,13 @@ def test_speedscope_has_the_same_sums(files):
     assert frames[samples["samples"][0][0]]["name"] in ("worker", "MainThread", "taker", "Thread-1 (compute)")
 
 
-def test_speedscope_opens_both(files):
-    browser = Browser()
-    try:
-        for name in "x.speedscope.json", "x.pb.gz":
-            browser.driver.get(f"file://{RELEASE}/index.html")
-            browser.one("input[type=file]").send_keys(str(files / name))
-            deadline = browser.script("return Date.now() + 20000")
-            while "speedscope" == browser.script("return document.title").strip() and browser.script("return Date.now()") < deadline:
-                pass
-            title = browser.script("return document.title")
-            assert "on and off the CPU" in title or "x.pb.gz" in title or "off_cpu" in title, title
-            assert not [e for e in browser.driver.get_log("browser") if e["level"] == "SEVERE"]
-    finally:
-        browser.quit()
+def test_speedscope_opens_both(files, browser):
+    for name in "x.speedscope.json", "x.pb.gz":
+        browser.driver.get(f"file://{RELEASE}/index.html")
+        browser.one("input[type=file]").send_keys(str(files / name))
+        deadline = browser.script("return Date.now() + 20000")
+        while "speedscope" == browser.script("return document.title").strip() and browser.script("return Date.now()") < deadline:
+            pass
+        title = browser.script("return document.title")
+        assert "on and off the CPU" in title or "x.pb.gz" in title or "off_cpu" in title, title
+        assert not [e for e in browser.driver.get_log("browser") if e["level"] == "SEVERE"]

@@ -10,7 +10,7 @@ import pytest
 
 from agent import NO_ENGINE, UNDERSPAN, plain_build
 from answers import Answers, emptied, store_of_answers
-from browser import NARROW, Browser, Keys
+from browser import NARROW, Keys
 from perfetto import Trace
 from test_errors import FAILED, USAGE, check_sentence
 from test_top import until_attached
@@ -126,13 +126,6 @@ def test_more_samples_than_a_file_holds(ask):
             tenths[int(at(ask, s)[0] / 60_000)] += 1
         expected = n * (most - slow) / rows / 10
         assert all(0.9 * expected < count < 1.1 * expected for count in tenths), (name, expected, tenths)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    browser = Browser()
-    yield browser
-    browser.quit()
 
 
 @stored
