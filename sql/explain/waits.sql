@@ -1,10 +1,10 @@
 -- Waits of a span's thread of a millisecond and longer, for `underspan explain`: for the GIL, with holder and the holder's
 -- Python code, and further waits off the CPU, with the waiting code. Places: see place.inc. lock: the
--- address, if known. library: see library.inc.
+-- address, if known; syscall: of that wait. library: see library.inc.
 SELECT * FROM
 (
     SELECT
-        'gil' AS cause, '' AS lock,
+        'gil' AS cause, '' AS lock, '' AS syscall,
         holder_tid AS by_tid,
         holder_thread_name AS by_name,
         arrayMap(stack ->
@@ -22,6 +22,7 @@ SELECT * FROM
     SELECT
 #include "explain/off_cpu_cause.inc"
 #include "offcpu/lock.inc"
+        toString(ebpf_off_cpu.syscall) AS syscall,
         waker_tid AS by_tid,
 #include "explain/waker.inc"
         arrayMap(stack ->

@@ -130,14 +130,25 @@ def holders(known, now):
 
 
 def stalls(known, now):
-    """Of the process 7 of web-1 and its first thread in the last day; most of a stall, the first of equals in the order of the columns."""
-    lines, parts = [], ["cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other"]
+    """Of the process 7 of web-1 and its first thread in the last day; most of a stall, the first of equals in the order of the columns. Of
+    what is none of them, the kind of the thread's own waits in that time, if these are most of it."""
+    lines, parts, refined = [], ["cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other"], set()
+    own = [r for r in of_days(known, "ebpf_off_cpu", "", now) if r["tid"] == 7 and r["duration_ns"] >= 1_000_000]
+    own = [(cause_of(r), r) for r in own if cause_of(r) in ("child", "pipe", "poll", "page_fault", "stopped", "frozen")]
     for r in sorted(known["ebpf_loop_stall"], key=lambda r: r["start_time"]):
         if (r["host"], r["container_id"], r["pid"], r["tid"]) != ("web-1", "", 7, 7) or not r["start_time"] > now - 24 * HOUR - 600 * SECOND:
             continue
         if r["start_time"] <= now and r["end_time"] >= now - 24 * HOUR:
             frame = next((f for f in r["py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/")
-            lines.append([r["loop"], max(parts, key=lambda part: r[f"{part}_ns"] or 0), "app/".join(frame), r["start_time"], r["end_time"]])
+            most, sums = max(parts, key=lambda part: r[f"{part}_ns"] or 0), collections.Counter()
+            for cause, wait in own:
+                sums[cause] += max(0, min(wait["end_time"], r["end_time"]) - max(wait["start_time"], r["start_time"]))
+            cause, us = max(sums.items(), key=lambda item: item[1], default=("", 0))
+            if most == "other" and us * 2000 > r["other_ns"]:
+                most = cause
+                refined.add(cause)
+            lines.append([r["loop"], most, "app/".join(frame), r["start_time"], r["end_time"]])
+    assert refined == {"child", "pipe", "poll", "stopped"}, refined
     return lines
 
 
@@ -218,7 +229,25 @@ LIBRARIES = {
     " pool": ["<gone>", "wait (/usr/local/lib/python3.8/threading.py:302)", "getconn (/opt/venv/lib/python3.8/site-packages/psycopg_pool/pool.py:1)"],
     "": ["acquire (/usr/lib/python3.11/threading.py:1)", "save (/srv/shop/db.py:3)", "_do_get (/usr/lib/python3/dist-packages/sqlalchemy/pool/impl.py:139)"],
     " ": ["compute (/srv/shop/pool/whirl.py:3)"], "  ": [], "   ": ["<gone>"],
-    "    ": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "ApplyResult.get (/usr/lib/python3.11/multiprocessing/pool.py:768)", "render (/srv/shop/pdf.py:9)"]}
+    "child": ["_PollLikeSelector.select (/usr/lib/python3.11/selectors.py:415)", "Popen._communicate (/usr/lib/python3.11/subprocess.py:2059)", "render (/srv/shop/pdf.py:9)"],
+    "future": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "Future.result (/usr/lib/python3.11/concurrent/futures/_base.py:451)", "render (/srv/shop/pdf.py:9)"],
+    " future": ["wait (/usr/lib/python3.8/threading.py:302)", "wait (/usr/lib/python3.8/threading.py:558)", "wait (/usr/lib/python3.8/concurrent/futures/_base.py:302)", "render (/srv/shop/pdf.py:9)"],
+    "result": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "Event.wait (/usr/lib/python3.11/threading.py:622)", "ApplyResult.get (/usr/lib/python3.11/multiprocessing/pool.py:768)", "render (/srv/shop/pdf.py:9)"],
+    "queue": ["Condition.wait (/usr/lib/python3.13/threading.py:359)", "Queue.get (/usr/lib/python3.13/queue.py:202)", "render (/srv/shop/pdf.py:9)"],
+    " queue": ["<gone>", "wait (/usr/lib/python3.8/threading.py:302)", "get (/usr/lib/python3.8/queue.py:170)", "<module> (/srv/shop/main.py:1)"],
+    "full_queue": ["Condition.wait (/usr/lib/python3.11/threading.py:324)", "Queue.put (/usr/lib/python3.11/queue.py:149)", "render (/srv/shop/pdf.py:9)"],
+    "barrier": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "Condition.wait_for (/usr/lib/python3.11/threading.py:355)", "Barrier._wait (/usr/lib/python3.11/threading.py:725)", "Barrier.wait (/usr/lib/python3.11/threading.py:690)", "render (/srv/shop/pdf.py:9)"],
+    "semaphore": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "Semaphore.acquire (/usr/lib/python3.11/threading.py:503)", "render (/srv/shop/pdf.py:9)"],
+    "start": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "Event.wait (/usr/lib/python3.11/threading.py:622)", "Thread.start (/usr/lib/python3.11/threading.py:962)", "render (/srv/shop/pdf.py:9)"],
+    "join": ["Thread._wait_for_tstate_lock (/usr/lib/python3.11/threading.py:1132)", "Thread.join (/usr/lib/python3.11/threading.py:1112)", "render (/srv/shop/pdf.py:9)"],
+    " join": ["Thread.join (/usr/lib/python3.13/threading.py:1094)", "render (/srv/shop/pdf.py:9)"],
+    "event": ["Condition.wait (/usr/lib/python3.11/threading.py:320)", "Event.wait (/usr/lib/python3.11/threading.py:622)", "render (/srv/shop/pdf.py:9)"],
+    " event": ["wait (/usr/lib/python3.8/threading.py:302)", "wait (/usr/lib/python3.8/threading.py:558)", "render (/srv/shop/pdf.py:9)"],
+    "condition": ["Condition.wait (/usr/lib/python3.11/threading.py:324)", "render (/srv/shop/pdf.py:9)"],
+    # locks that these are made of, and the application's own wait()
+    "     ": ["Condition.__enter__ (/usr/lib/python3.11/threading.py:273)", "Queue.get (/usr/lib/python3.11/queue.py:164)", "render (/srv/shop/pdf.py:9)"],
+    "      ": ["Queue.qsize (/usr/lib/python3.11/queue.py:97)", "render (/srv/shop/pdf.py:9)"],
+    "       ": ["Room.wait (/srv/shop/threading.py:9)", "Queue.get (/usr/lib/python3.11/queue.py:164)", "render (/srv/shop/pdf.py:9)"]}
 
 
 def library(stack):
@@ -279,13 +308,13 @@ def cause_of(r):
 
 def waits(known, now):
     """Of the thread 7, from a millisecond on."""
-    lines = [["gil", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), "", r["start_time"], r["end_time"], r]
+    lines = [["gil", "", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), "", r["start_time"], r["end_time"], r]
              for r in of_days(known, "ebpf_gil_wait", "", now)]
-    lines += [[cause_of(r), lock_of(r), r["waker_tid"], waker_of(r), place(r["py_stack"]), library(r["py_stack"]), r["start_time"], r["end_time"], r]
+    lines += [[cause_of(r), lock_of(r), r["syscall"], r["waker_tid"], waker_of(r), place(r["py_stack"]), library(r["py_stack"]), r["start_time"], r["end_time"], r]
               for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]
-    lines = [line[:8] for line in lines if line[8]["tid"] == 7 and line[8]["duration_ns"] >= 1_000_000]
-    assert {line[0] for line in lines} > {"gil"}
-    return sorted(lines, key=lambda line: (line[6], line[7]))
+    lines = [line[:9] for line in lines if line[9]["tid"] == 7 and line[9]["duration_ns"] >= 1_000_000]
+    assert {line[0] for line in lines} > {"gil"} and {line[2] for line in lines} > {""}
+    return sorted(lines, key=lambda line: (line[7], line[8]))
 
 
 def waker_of(r):

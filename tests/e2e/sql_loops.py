@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of sql_known.py for coroutines.sql: stacks of event loops' threads, on a CPU and blocked."""
+"""Rows of sql_known.py for coroutines.sql: stacks of event loops' threads, on a CPU and blocked; and waits within stalls, for stalls.sql."""
 from sql_known import HOUR, MINUTE, MS, SECOND
 
 EVENTS, BASE = "/usr/lib/python3.11/asyncio/events.py", "/usr/lib/python3.11/asyncio/base_events.py"
@@ -29,6 +29,16 @@ def add_to(found, now):
             found[table].append({**template, **more, "host": "loop-2", "container_id": "", "pid": 60 + i % 2, "host_pid": 60 + i % 2, "tid": 60 + i % 2,
                                  "host_tid": 60 + i % 2, "start_time": start, "end_time": start + ns // 1000, "duration_ns": ns, "weight": 1.0 + i % 3,
                                  "py_stack": stack, **({} if table == "ebpf_on_cpu" else {"off_ns": ns, "cause": "sleep"})})
+    is_of_loop = lambda r: (r["host"], r["container_id"], r["pid"], r["tid"]) == ("web-1", "", 7, 7)
+    stall, wait = (next(filter(is_of_loop, found[table])) for table in ("ebpf_loop_stall", "ebpf_off_cpu"))
+    for i in range(16):
+        end, ns = now - 5 * HOUR - i * MINUTE, 200 * MS
+        parts = {f"{part}_ns": 0 for part in ("cpu", "runq", "gil", "lock", "net", "disk", "sleep")} | {"cpu_ns": 40 * MS, "other_ns": 160 * MS}
+        found["ebpf_loop_stall"].append({**stall, **parts, "start_time": end - ns // 1000, "end_time": end, "duration_ns": ns})
+        # from before the stall until after it; too short; not most of it; of a time that another part has
+        us = (600, 70_000)[i % 2] if i > 11 else 202_000
+        found["ebpf_off_cpu"].append({**wait, "start_time": end + 1000 - us, "end_time": end + 1000, "duration_ns": us * 1000, "idle": 0, "weight": 1.0,
+                                      "lock_address": 0, "state": "T" if i % 4 == 3 else "S", "cause": ("child", "pipe", "sleep", "net", "poll")[i % 5]})
 
 
 def coroutine_of(stack):

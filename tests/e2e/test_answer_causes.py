@@ -237,7 +237,9 @@ def test_the_applications_line(ask):
         assert given_up["said"].endswith("no thread is known to have ended it: a time-out ends such a wait, too") and given_up["fix"] == fix
     ask.row("off_cpu", 1820, 300, cause="lock", py_stack=[stack[0], "Event.wait (/usr/lib/python3.11/threading.py:622)", *stack[2:]], waker_tid=30)
     ask.request(1810, {"lock": 300, "cpu": 12}, request_id=84)
-    assert causes(ask, "84")["lock"]["fix"].startswith("if it waited for a pool's connection or thread, a larger pool")
+    event = causes(ask, "84")["lock"]
+    assert event["said"].startswith("the thread waited for an event that another thread sets, in Condition.wait (python3.11/threading.py:324), called from orders")
+    assert event["fix"] == "less time until another thread sets the event"
     # no row: no evidence for a remedy
     ask.request(2010, {"lock": 300, "cpu": 12}, request_id=79)
     assert causes(ask, "79")["lock"]["said"] == "the thread waited for a lock or for another thread" and causes(ask, "79")["lock"]["fix"] == ""
@@ -282,6 +284,113 @@ def test_the_remedy_of_a_loop_is_of_its_kind_and_of_the_part(ask):
     net, cpu = request(3, "asyncio", {"net": 20, "cpu": 50}, runq_ns=100_000_000, cpu_ns=50_000_000)[::-1]
     assert cpu.startswith(named) and net.startswith("use await")
     assert request(4, "gevent", {"queue": 100, "cpu": 2}, **slept)[0].startswith(named + "use calls that gevent")
+
+
+def test_a_loop_that_waited_for_a_child(ask):
+    """A stall has no part for it: the code tells, or the thread's waits meanwhile. A remedy of the loop's kind."""
+    popen = ["Popen._try_wait (/usr/lib/python3.11/subprocess.py:1955)", "Popen._wait (/usr/lib/python3.11/subprocess.py:1997)", "thumb (/srv/app/shop/images.py:7)"]
+    poll = ["_PollLikeSelector.select (/usr/lib/python3.11/selectors.py:415)", "Popen._communicate (/usr/lib/python3.11/subprocess.py:2059)", *popen[2:]]
+    joined = ["Popen.poll (/usr/lib/python3.11/multiprocessing/popen_fork.py:27)", *popen[2:]]
+    system = ["thumb (/srv/app/shop/images.py:9)"]
+
+    def request(number, loop, stack, parts, waits=(), part="child"):
+        at = 10 + 1000 * number
+        ask.row("loop_stall", at - 5, 300, loop=loop, other_ns=290_000_000, cpu_ns=10_000_000, py_stack=stack)
+        for begin, ms, cause in waits:
+            ask.row("off_cpu", at + begin, ms, cause=cause, py_stack=stack)
+        ask.request(at, parts, model="loop", request_id=100 + number)
+        [request] = answer(ask, str(100 + number))["requests"]
+        return [s["cause"] for s in request["stalls"]], next(c for c in request["causes"] if c["ms"] == 280)
+    child, pipe, polled, other = {"child": 280}, {"pipe": 280}, {"await": 280}, {"other": 280}
+    stalls, cause = request(0, "asyncio", popen, child)
+    assert stalls == ["child"] and cause["cause"] == "loop_blocked", (stalls, cause)
+    assert cause["fix"].startswith("in Popen._try_wait (python3.11/subprocess.py:1955), called from thumb (shop/images.py:7), which kept the event loop for 300.0 ms: "
+                                   "use await asyncio.create_subprocess_exec"), cause
+    assert request(1, "trio", joined, child)[1]["fix"].count("trio.run_process") == 1
+    stalls, cause = request(2, "gevent", poll, pipe, [(0, 270, "pipe")])
+    assert stalls == ["child"] and "(a pipe from or to a child process), in _PollLikeSelector.select" in cause["said"] and "gevent.subprocess" in cause["fix"], cause
+    # os.system() has no frame: by the thread's waits
+    assert request(3, "asyncio", system, child)[0] == ["other"]
+    stalls, cause = request(4, "asyncio", system, child, [(-5, 120, "child"), (116, 60, "sleep"), (180, 100, "child")])
+    assert stalls == ["child"] and "in thumb (shop/images.py:9), which kept the event loop for 300.0 ms: use await asyncio.create_subprocess_exec" in cause["fix"], cause
+    # not most of it
+    assert request(5, "asyncio", system, child, [(0, 100, "child")])[0] == ["other"]
+    # a request that waited for the loop meanwhile
+    stalls, cause = request(6, "asyncio", popen, {"queue": 280})
+    assert "the event loop did not read it" in cause["said"] and "create_subprocess_exec" in cause["fix"], cause
+    # an epoll of a client's own, which the ledger takes for the loop's; select() is known
+    for number, parts in (7, polled), (8, other):
+        stalls, cause = request(number, "asyncio", system, parts, [(0, 270, "poll")])
+        assert stalls == ["poll"] and cause["cause"] == "loop_blocked" and "descriptors that are not the loop's" in cause["said"], cause
+        assert cause["fix"].startswith("in thumb (shop/images.py:9), which kept") and "asyncio.to_thread" in cause["fix"], cause
+    # a wait of the loop beside a stall of another part, and one that is longer than all stalls
+    ask.row("loop_stall", 9010, 100, loop="asyncio", other_ns=100_000_000, py_stack=system)
+    ask.request(9010, {"other": 100, "await": 280}, model="loop", request_id=109)
+    assert {"await", "loop_blocked"} == set(causes(ask, "109")), causes(ask, "109")
+    ask.row("loop_stall", 10_010, 100, loop="asyncio", other_ns=100_000_000, py_stack=system)
+    ask.request(10_010, {"await": 380}, model="loop", request_id=110)
+    assert list(causes(ask, "110")) == ["await"]
+    # the other request of the loop had the stall
+    ask.row("loop_stall", 11_010, 300, loop="asyncio", other_ns=300_000_000, py_stack=system)
+    ask.request(11_010, {"loop_busy": 300, "await": 200}, model="loop", open_requests=2, request_id=111)
+    assert list(causes(ask, "111")) == ["loop_blocked", "await"]
+
+
+def test_a_stall_tells_the_code_rather_than_the_sums(ask):
+    """The sums of a loop's thread are of all its requests."""
+    ask.row("off_cpu_profile", -4000, 10_000, tid=8, cause="net", off_ns=900_000_000, py_stack=["other (/srv/app/shop/other.py:3)"])
+    ask.row("loop_stall", 10, 250, loop="asyncio", net_ns=240_000_000, py_stack=["fetch (/srv/app/shop/fetch.py:9)"])
+    ask.request(10, {"net": 240}, model="loop")
+    blocked = causes(ask)["loop_blocked"]
+    assert blocked["said"] == "a call in a coroutine blocked the event loop's thread (a socket)" and "in fetch (shop/fetch.py:9)" in blocked["fix"], blocked
+    ask.request(1010, {"net": 240}, model="loop", request_id=78)
+    assert "100 % in other (shop/other.py:3)" in causes(ask, "78")["loop_blocked"]["said"]
+
+
+def test_a_wait_for_another_thread_is_told_as_such(ask):
+    """By the functions of the standard library that the application called; a lock only where these take one."""
+    threading, futures, queues = (f"/usr/lib/python3.11/{name}.py" for name in ("threading", "concurrent/futures/_base", "queue"))
+    wait, code = f"Condition.wait ({threading}:320)", "pay (/srv/app/shop/api.py:0)"
+    told = {"another thread's result (a future)": ([f"Future.result ({futures}:451)"], "more threads there (max_workers)", True),
+            "an item of a queue": ([f"Queue.get ({queues}:171)"], "another thread puts the item", False),
+            "room in a full queue": ([f"Queue.put ({queues}:149)"], "more threads that take items", True),
+            "a semaphore": ([f"Semaphore.acquire ({threading}:503)"], "a semaphore with a higher count", True),
+            "other threads at a barrier": ([f"Barrier._wait ({threading}:725)", f"Barrier.wait ({threading}:690)"], "comes last to the barrier", False),
+            "the start of a new thread": ([f"Event.wait ({threading}:622)", f"Thread.start ({threading}:962)"], "a thread of a pool that exists", False),
+            "a condition of which another thread tells": ([], "calls notify()", False)}
+    for number, (words, (frames, fix, always)) in enumerate(told.items()):
+        for waker in 0, 30:
+            at, request = 10 + 2000 * number + 1000 * (waker > 0), 100 + 2 * number + (waker > 0)
+            ask.row("off_cpu", at, 300, cause="lock", syscall="futex", py_stack=[wait, *frames, code], waker_tid=waker)
+            ask.request(at, {"lock": 300, "cpu": 12}, request_id=request)
+            lock = causes(ask, str(request))["lock"]
+            assert lock["said"].startswith(f"the thread waited for {words}, in Condition.wait (python3.11/threading.py:320), called from pay (shop/api.py:0); "), lock
+            assert (fix in lock["fix"]) == (always or waker > 0) == bool(lock["fix"]) and "lock" not in lock["said"] + lock["fix"], lock
+            assert "".join(f"waited for {words}, in Condition.wait".split()) in "".join(text(ask, str(request)).split())
+            assert [w["waited_for"] for w in answer(ask, str(request))["requests"][0]["waits"]] == [words]
+    # a queue's own lock
+    ask.row("off_cpu", 40_010, 300, cause="lock", syscall="futex", py_stack=[f"Condition.__enter__ ({threading}:273)", f"Queue.get ({queues}:164)", code], waker_tid=30)
+    ask.request(40_010, {"lock": 300, "cpu": 12}, request_id=150)
+    lock = causes(ask, "150")["lock"]
+    assert lock["said"].startswith("the thread waited for a lock, in Condition.__enter__ (python3.11/threading.py:273), called from pay") and "holding that lock" in lock["fix"]
+    # in C, and of a file; with two threads in turn it is a lock
+    lock_of = {"cause": "lock", "py_stack": [code], "lock_address": 0x7f0011224470}
+    ask.row("off_cpu", 50_010, 300, **lock_of, syscall="futex", waker_tid=30)
+    ask.row("off_cpu", 60_010, 300, **lock_of, syscall="futex", waker_tid=30)
+    ask.row("off_cpu", 59_990, 150, **lock_of, syscall="futex", tid=30, waker_tid=31)
+    ask.row("off_cpu", 70_010, 300, cause="lock", py_stack=[code], syscall="flock", waker_tid=30)
+    for number, words, fix in (151, "a lock or an item of a SimpleQueue, in pay", "if it waits in SimpleQueue.get()"), (152, "a lock, in pay", "do less while holding that lock"), \
+            (153, "a lock of a file, in pay", "`lslocks`"):
+        ask.request(50_010 + 10_000 * (number - 151), {"lock": 300, "cpu": 12}, request_id=number)
+        lock = causes(ask, str(number))["lock"]
+        assert lock["said"].startswith(f"the thread waited for {words} (shop/api.py:0)") and fix in lock["fix"], lock
+        assert not any("waited_for" in w for w in answer(ask, str(number))["requests"][0]["waits"])
+
+
+def test_a_thread_in_select(ask):
+    ask.row("off_cpu", 10, 250, cause="poll", idle=1, py_stack=["poll (/srv/app/shop/kafka.py:3)"])
+    ask.request(10, {"other": 260})
+    assert causes(ask)["other"]["said"] == "the thread waited for one of several descriptors (select(), poll()), in poll (shop/kafka.py:3)"
 
 
 def test_holder_with_several_waits(ask):

@@ -19,7 +19,7 @@ from test_incidents import command
 
 pytestmark = plain_build(NO_ENGINE)
 APP = r'''
-import asyncio, fcntl, logging, os, socket, sys, threading, time
+import asyncio, concurrent.futures, fcntl, logging, os, queue, socket, subprocess, sys, threading, time
 import sqlalchemy.pool
 
 SLOW = ("127.0.0.1", int(os.environ["SLOW_PORT"]))  # answers a byte after 0.4 s
@@ -69,9 +69,23 @@ def ask_in_c():
     s.connect(SLOW)
     s.recv(1)
 
+executor = concurrent.futures.ThreadPoolExecutor(1, "executor")
+
+def work():
+    time.sleep(0.3)
+
+def ask_executor():
+    """Its only thread works for an earlier request, and then for this one."""
+    executor.submit(work).result()
+
+def take_simple():
+    items = queue.SimpleQueue()
+    threading.Timer(0.3, items.put, (1,)).start()
+    items.get()
+
 def serve(path):
     {"/write_much": write_much, "/write_little": write_little, "/ask_in_c": ask_in_c,
-     "/import": import_late, "/database": ask_database}.get(path.removesuffix("_first"), lambda: None)()
+     "/import": import_late, "/database": ask_database, "/executor": ask_executor, "/simple": take_simple}.get(path.removesuffix("_first"), lambda: None)()
 
 def wsgi(environ, start_response):
     serve(environ["PATH_INFO"])
@@ -87,6 +101,12 @@ async def mixed():
     with socket.create_connection(SLOW) as s:
         s.recv(1)
 
+async def run_child():
+    subprocess.run(["sleep", "0.3"])
+
+async def run_shell():
+    os.system("sleep 0.3")
+
 lock = asyncio.Lock()
 
 async def one_at_a_time():
@@ -96,7 +116,7 @@ async def one_at_a_time():
 async def asgi(scope, receive, send):
     if scope["type"] != "http":
         return
-    await {"/mixed": mixed, "/one_at_a_time": one_at_a_time}.get(scope["path"].removesuffix("_first"), lambda: asyncio.sleep(0))()
+    await {"/mixed": mixed, "/one_at_a_time": one_at_a_time, "/child": run_child, "/shell": run_shell}.get(scope["path"].removesuffix("_first"), lambda: asyncio.sleep(0))()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"{}"})
 
@@ -125,6 +145,8 @@ COMMANDS = {"gthread": [*GUNICORN, "--worker-class=gthread", "--threads=3"], "ge
 INCIDENTS = {"log": ("gthread", "/write_much", "/write_little"), "client in C": ("gevent", None, "/ask_in_c"),
              "mixed": ("uvicorn", None, "/mixed"), "lock of a loop": ("uvicorn", "/one_at_a_time", "/one_at_a_time"),
              "import": ("gthread", "/import", "/import"), "pool": ("gthread", "/database", "/database"),
+             "child": ("uvicorn", None, "/child"), "shell": ("uvicorn", None, "/shell"),
+             "executor": ("gthread", "/executor", "/executor"), "simple queue": ("gthread", None, "/simple"),
              "late accept": ("per connection", "/accepted", "/accepted")}
 
 
@@ -245,6 +267,32 @@ def test_a_coroutine_that_computes_and_reads(told):
     read, computed = causes["a call in a coroutine blocked the event loop's thread (a socket)"], causes["the thread computed"]
     assert "in mixed" in read["said"] and re.match(r"in mixed \(.*\), which kept the event loop for \d+\.\d ms: use await", read["fix"])
     assert computed["ms"] == pytest.approx(200, abs=30) and computed["fix"].startswith("use await instead"), computed
+
+
+@pytest.mark.parametrize("name, place", [("child", r"Popen\._try_wait \(.*called from run_child"), ("shell", r"run_shell")])
+def test_a_coroutine_that_waits_for_a_child(told, name, place):
+    """By the code in module subprocess, and by the thread's own waits: os.system() has no frame."""
+    row, _ = told[name]
+    [blocked] = [c for c in causes_of(told, name) if c["cause"] == "loop_blocked" and c["ms"] > 250]
+    assert blocked["ms"] == pytest.approx(row["child_ms"], abs=1) == pytest.approx(300, abs=40)
+    assert re.match(rf"a call in a coroutine blocked the event loop's thread \(a child process\), in {place}", blocked["said"]), blocked
+    assert re.search(r"which kept the event loop for 3\d\d\.\d ms: use await asyncio\.create_subprocess_exec", blocked["fix"]), blocked
+    assert [s["cause"] for s in row["stalls"] if s["end_us"] - s["begin_us"] > 250_000] == ["child"], row["stalls"]
+
+
+def test_a_future_of_a_pool_whose_threads_are_busy(told):
+    """The pool's only thread works for another request for 200 ms more, and 300 ms for this one."""
+    [lock] = [c for c in causes_of(told, "executor") if c["cause"] == "lock"]
+    assert lock["ms"] == pytest.approx(500, abs=60) and "called from ask_executor" in lock["said"] and "thread executor_0 ended" in lock["said"], lock
+    assert lock["said"].startswith("the thread waited for another thread's result (a future), in") and "more threads there (max_workers)" in lock["fix"], lock
+
+
+def test_a_simple_queue_may_be_no_lock(told):
+    """Its get() is in C, without a frame, as a lock's acquire()."""
+    [lock] = [c for c in causes_of(told, "simple queue") if c["cause"] == "lock"]
+    assert lock["ms"] == pytest.approx(300, abs=40), lock
+    assert lock["said"].startswith("the thread waited for a lock or an item of a SimpleQueue, in take_simple"), lock
+    assert "had it or put the item (" in lock["said"] and "if it waits in SimpleQueue.get()" in lock["fix"], lock
 
 
 def test_a_coroutine_that_awaits_another(told):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cause while causes.c, causes_before.c and causes_loop.c build the sentences. */
+/* A cause while causes.c, causes_before.c, causes_lock.c and causes_loop.c build the sentences. */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
 
@@ -37,6 +37,9 @@ struct cause {
 bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to,
 			    const char *part);
 
+/* Is code known that blocked the loop between two columns' times, mostly for that part? */
+bool cause_has_stall(const json_t *r, const char *from, const char *to, const char *part);
+
 /* Time before the handler, by column of the request's row. */
 void cause_accept_queue(const json_t *r, struct cause *c);
 void cause_client_wait(const json_t *r, struct cause *c);
@@ -45,6 +48,9 @@ void cause_queue(const json_t *r, struct cause *c);
 
 /* Adds the longest of some collections, a row of explain/gc.sql, to what is said. */
 void cause_add_collection(struct cause *c, const json_t *gc);
+
+/* Waits for locks and for other threads. */
+void cause_lock(const json_t *r, struct cause *c);
 
 /* Time of an event loop, by column. */
 void cause_await(const json_t *r, struct cause *c);

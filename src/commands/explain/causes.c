@@ -12,7 +12,6 @@
 #include "commands/explain/cause.h"
 #include "commands/explain/connections.h"
 #include "commands/explain/ledger.h"
-#include "commands/explain/locks.h"
 #include "commands/explain/place.h"
 #include "commands/explain/timeline.h"
 #include "base/text.h"
@@ -20,9 +19,6 @@
 
 /* Minimum share of the request, and minimum duration, of a reported part. */
 enum { SHARE_PERCENT = 10, LEAST_MS = 2, CAUSES_MAX = 4 };
-
-/* So many threads at one lock are a convoy, as in `underspan offcpu`. */
-enum { CONVOY_THREADS = 10 };
 
 /* ---- the interpreter ---- */
 
@@ -97,136 +93,6 @@ static void gil(const json_t *r, struct cause *c)
 	    thread_label(holder, "tid", "thread_name").text, explain_ms(holder, "held_ms"),
 	    *place ? ", in " : "", place);
 	FIX(c, "%s", CAUSE_FIX_GIL);
-}
-
-/* "; lock convoy: 50 threads waited for it at once" */
-static void add_queue(const json_t *r, struct cause *c)
-{
-	const json_t *queue = json_object_get(r, "lock_queue");
-	int64_t threads = explain_number(queue, "at_once");
-	size_t n = strlen(c->said);
-
-	if (threads > 1)
-		snprintf(c->said + n, sizeof(c->said) - n,
-			 "; %s%lld threads waited for it at once (lock %.20s)",
-			 threads >= CONVOY_THREADS ? "lock convoy: " : "", (long long)threads,
-			 explain_text(queue, "lock"));
-}
-
-/* Where the GIL has no probe. */
-static const char *gil_included(const json_t *r)
-{
-	return explain_has(r, "gil_ms") ? ""
-					: " (waits for the GIL are not measured separately "
-					  "here and may be included)";
-}
-
-/* "; thread X ended the wait", or, among several, "the longest of these waits (100.2 ms)" */
-static void add_waker(struct cause *c, const json_t *wait)
-{
-	double ms = (double)(explain_number(wait, "end_us") - explain_number(wait, "begin_us")) /
-		    1000;
-	bool all = ms * 100 >= c->ms * PLACE_SHARE_PERCENT;
-	size_t n = strlen(c->said);
-	char which[64] = "the wait";
-
-	if (!all)
-		snprintf(which, sizeof(which), "the longest of these waits (%.1f ms)", ms);
-	if (explain_number(wait, "by_tid"))
-		snprintf(c->said + n, sizeof(c->said) - n, "; thread %.60s ended %s",
-			 thread_label(wait, "by_tid", "by_name").text, which);
-	else
-		snprintf(c->said + n, sizeof(c->said) - n,
-			 "; no thread is known to have ended %s: a time-out ends such a wait, too",
-			 all ? "it" : which);
-}
-
-/* "; 5 threads had it in turn, longest X (120.7 ms, 120.1 of it sleep, in PLACE)"; without a known
- * holder: who ended the wait */
-static void add_lock_holder(const json_t *r, struct cause *c, const json_t *wait)
-{
-	const json_t *holders = json_object_get(r, "lock_holders");
-	const json_t *holder = json_array_get(holders, 0);
-	const char *did = explain_text(holder, "did"), *place = explain_text(holder, "place");
-	size_t n = strlen(c->said), all = json_array_size(holders);
-	char who[160], meanwhile[320] = "";
-
-	if (!holder) {
-		if (wait)
-			add_waker(c, wait);
-		return;
-	}
-	if (all > 1)
-		snprintf(who, sizeof(who), "%zu threads had it in turn, longest %.60s", all,
-			 thread_label(holder, "tid", "thread_name").text);
-	else
-		snprintf(who, sizeof(who), "thread %.60s had it",
-			 thread_label(holder, "tid", "thread_name").text);
-	if (*did)
-		snprintf(meanwhile, sizeof(meanwhile), ", %.1f of it %.20s%s%.200s",
-			 explain_ms(holder, "did_ms"), did, *place ? ", in " : "", place);
-	snprintf(c->said + n, sizeof(c->said) - n, "; %s (%.1f ms%s)", who,
-		 explain_ms(holder, "held_ms"), meanwhile);
-}
-
-/* The remedy for the library function that waited, see sql/explain/library.inc; NULL: none. */
-static const char *library_fix(const json_t *wait)
-{
-	static const struct {
-		const char *library, *fix;
-	} fixes[] = {
-		{ "import", "import that module when the application is loaded, not in a request: "
-			    "one thread imports it, and others wait" },
-		{ "log", "a handler that does not write in the request (logging.handlers."
-			 "QueueHandler with a QueueListener), or fewer log lines" },
-		{ "pool", "a larger pool (of connections: SQLAlchemy's pool_size and max_overflow, "
-			  "max_size, max_connections), or a connection is given back sooner" },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(fixes); i++) {
-		if (!strcmp(explain_text(wait, "library"), fixes[i].library))
-			return fixes[i].fix;
-	}
-	return NULL;
-}
-
-/* A wait for a message; ended by a thread, or by nobody: its time was up. */
-static void lock_message(const json_t *r, struct cause *c, const json_t *wait)
-{
-	const char *fix = library_fix(wait);
-
-	SAY(c,
-	    "the thread waited for another thread (a condition, an event, a queue or a future)%s%s",
-	    place_of_wait(r, c, wait).text, gil_included(r));
-	add_waker(c, wait);
-	if (fix)
-		FIX(c, "%s", fix);
-	else if (explain_number(wait, "by_tid") && explain_has(r, "gil_ms"))
-		FIX(c,
-		    "if it waited for a pool's connection or thread, a larger pool; otherwise less "
-		    "work in what it waited for");
-}
-
-static void lock(const json_t *r, struct cause *c)
-{
-	const json_t *wait = lock_longest_wait(r);
-
-	c->name = explain_is_loop(r) ? "loop_blocked" : "lock";
-	if (wait && lock_is_message(wait)) {
-		lock_message(r, c, wait);
-	} else {
-		SAY(c, "the thread waited for a lock%s%s%s", wait ? "" : " or for another thread",
-		    place_of_wait(r, c, wait).text, gil_included(r));
-		add_lock_holder(r, c, wait);
-		add_queue(r, c);
-	}
-	if (explain_is_loop(r))
-		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "lock");
-	else if (explain_has(r, "gil_ms") && wait && !lock_is_message(wait))
-		FIX(c, "%s",
-		    library_fix(wait)
-			    ?: "do less while holding that lock, or provide more of the "
-			       "guarded resource (a larger pool of connections)");
 }
 
 /* ---- the machine ---- */
@@ -319,7 +185,19 @@ static void sleeping(const json_t *r, struct cause *c)
 
 static void pipe_wait(const json_t *r, struct cause *c)
 {
-	waited_for(r, c, "a pipe", "pipe");
+	const json_t *wait;
+	size_t i, children = 0, pipes = 0;
+
+	/* module subprocess waits for a child by the child's output */
+	json_array_foreach (json_object_get(r, "waits"), i, wait) {
+		if (strcmp(explain_text(wait, "cause"), "pipe") != 0)
+			continue;
+		pipes++;
+		children += !strcmp(explain_text(wait, "library"), "child");
+	}
+	waited_for(r, c,
+		   pipes && children == pipes ? "a pipe from or to a child process" : "a pipe",
+		   "pipe");
 }
 
 static void child(const json_t *r, struct cause *c)
@@ -369,6 +247,37 @@ static bool held(const json_t *r, struct cause *c, const char *how, const char *
 	return true;
 }
 
+/* Of the time of no other part, did the handler wait in select() or poll()? An event loop's rows
+ * are of the loop's own polls, too: there its stalls tell, and their code is in the remedy. */
+static bool selected(const json_t *r, struct cause *c)
+{
+	int64_t us = 0, from_us = explain_number(r, "handled_us"),
+		to_us = explain_number(r, "to_us");
+	bool loop = explain_is_loop(r);
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, loop ? "stalls" : "places"), i, row) {
+		int64_t of_row = loop ? explain_overlap_us(row, from_us, to_us)
+				      : explain_number(row, "us");
+
+		if (!strcmp(explain_text(row, "cause"), "poll") && of_row > 0)
+			us += of_row;
+	}
+	if ((double)us / 1000 < c->ms / 2)
+		return false;
+	if (loop) {
+		c->name = "loop_blocked";
+		SAY(c, "a call in a coroutine blocked the event loop's thread (select() or poll() "
+		       "of descriptors that are not the loop's)");
+		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "poll");
+		return true;
+	}
+	SAY(c, "the thread waited for one of several descriptors (select(), poll())%s",
+	    place_of(r, c, "poll").text);
+	return true;
+}
+
 static void other(const json_t *r, struct cause *c)
 {
 	c->name = "other";
@@ -379,6 +288,8 @@ static void other(const json_t *r, struct cause *c)
 		 "freeze"))
 		return;
 	if (!ledger_lacks(r, "work_elsewhere")) {
+		if (selected(r, c))
+			return;
 		waited_for(r, c, "something else", "other");
 		return;
 	}
@@ -416,7 +327,7 @@ static const struct {
 	{ "gil_ms", gil },
 	{ "gc_own_ms", gc_own },
 	{ "gc_sibling_ms", gc_sibling },
-	{ "lock_ms", lock },
+	{ "lock_ms", cause_lock },
 	{ "net_ms", net },
 	{ "disk_ms", disk },
 	{ "fault_ms", fault },

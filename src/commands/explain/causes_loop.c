@@ -15,6 +15,22 @@
  * have no rows. */
 enum { POOL_BUSY_PERCENT = 50 };
 
+/* A call of module subprocess cannot be awaited, and gevent's is another module's. */
+static const char *instead_of_waiting_for_a_child(const char *loop)
+{
+	if (!strcmp(loop, "gevent"))
+		return "use gevent.subprocess (monkey.patch_all() replaces subprocess by it) "
+		       "instead of waiting for a child process, os.system() and os.waitpid() "
+		       "among them; more workers help further requests";
+	if (!strcmp(loop, "trio"))
+		return "use await trio.run_process instead of waiting for a child process "
+		       "(subprocess.run, os.system, os.waitpid); more workers help further "
+		       "requests";
+	return "use await asyncio.create_subprocess_exec, or asyncio.to_thread, instead of "
+	       "waiting for a child process (subprocess.run, os.system, os.waitpid); more "
+	       "workers help further requests";
+}
+
 /* By the loop's kind: gevent's code has no await, trio's does not have asyncio's functions. */
 static const char *instead_of_blocking(const char *loop)
 {
@@ -32,7 +48,11 @@ static const char *instead_of_blocking(const char *loop)
 	       "more workers help further requests";
 }
 
-/* Is the stall's code that of the part `part`? A thread without a CPU or the GIL was computing. */
+/*
+ * Is the stall's code that of the part `part`? A thread without a CPU or the GIL was computing. A
+ * stall knows fewer parts than a request: "other", where sql/explain/stalls.sql found no rows; a
+ * child's output is a pipe.
+ */
 static bool is_stall_of(const json_t *stall, const char *part)
 {
 	const char *cause = explain_text(stall, "cause");
@@ -41,18 +61,23 @@ static bool is_stall_of(const json_t *stall, const char *part)
 		return true;
 	if (!strcmp(cause, "runq") || !strcmp(cause, "gil"))
 		cause = "cpu";
-	if (!strcmp(part, "pipe") || !strcmp(part, "child"))
-		part = "other";
+	if (!strcmp(cause, "other"))
+		return !strcmp(part, "pipe") || !strcmp(part, "child") || !strcmp(part, "other") ||
+		       !strcmp(part, "poll");
+	if (!strcmp(part, "pipe") && !strcmp(cause, "child"))
+		return true;
+	if (!strcmp(part, "other") &&
+	    (!strcmp(cause, "poll") || !strcmp(cause, "stopped") || !strcmp(cause, "frozen")))
+		return true;
 	return !strcmp(cause, part);
 }
 
-bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to,
-			    const char *part)
+/* The stall with known code that took longest of that time; NULL: none. */
+static const json_t *worst_stall(const json_t *r, const char *from, const char *to,
+				 const char *part)
 {
 	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
 	const json_t *stall, *worst = NULL;
-	const char *instead = instead_of_blocking(
-		explain_text(json_array_get(json_object_get(r, "stalls"), 0), "loop"));
 	size_t i;
 
 	json_array_foreach (json_object_get(r, "stalls"), i, stall) {
@@ -63,10 +88,28 @@ bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, 
 		longest = us;
 		worst = stall;
 	}
+	return worst;
+}
+
+bool cause_has_stall(const json_t *r, const char *from, const char *to, const char *part)
+{
+	return worst_stall(r, from, to, part) != NULL;
+}
+
+bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to,
+			    const char *part)
+{
+	const json_t *worst = worst_stall(r, from, to, part);
+	const char *loop = explain_text(json_array_get(json_object_get(r, "stalls"), 0), "loop");
+	const char *instead = part && !strcmp(part, "child") ? instead_of_waiting_for_a_child(loop)
+							     : instead_of_blocking(loop);
+
 	if (!worst) {
 		FIX(c, "%s", instead);
 		return false;
 	}
+	if (!strcmp(explain_text(worst, "cause"), "child"))
+		instead = instead_of_waiting_for_a_child(loop);
 	FIX(c, "in %.200s, which kept the event loop for %.1f ms: %s", explain_text(worst, "place"),
 	    (double)(explain_number(worst, "end_us") - explain_number(worst, "begin_us")) / 1000,
 	    instead);
@@ -129,11 +172,43 @@ static void await_pool(const json_t *r, struct cause *c)
 	    *place ? place : "its work");
 }
 
+/*
+ * Was most of the part a poll of other descriptors than the loop's, as of a client with an epoll of
+ * its own? The ledger does not tell the two apart; a stall is known by the loop's descriptor.
+ */
+static bool polled_elsewhere(const json_t *r, const struct cause *c)
+{
+	int64_t from_us = explain_number(r, "handled_us"), to_us = explain_number(r, "to_us");
+	static const char *const told[] = { "other_ms", "child_ms", "pipe_ms", "fault_ms",
+					    "loop_busy_ms" };
+	const json_t *stall;
+	double ms = 0;
+	size_t i;
+
+	/* such time is in a stall, and in no await */
+	for (i = 0; i < ARRAY_SIZE(told); i++)
+		ms -= explain_ms(r, told[i]);
+	json_array_foreach (json_object_get(r, "stalls"), i, stall) {
+		int64_t us = explain_overlap_us(stall, from_us, to_us);
+
+		if (us > 0 && is_stall_of(stall, "poll"))
+			ms += (double)us / 1000;
+	}
+	return ms * 2 >= c->ms;
+}
+
 void cause_await(const json_t *r, struct cause *c)
 {
 	bool elsewhere = ledger_lacks(r, "work_elsewhere");
 
 	c->name = "await";
+	if (polled_elsewhere(r, c)) {
+		c->name = "loop_blocked";
+		SAY(c, "a call in a coroutine blocked the event loop's thread (select(), poll() or "
+		       "epoll_wait() of descriptors that are not the loop's)");
+		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "poll");
+		return;
+	}
 	if (elsewhere && json_array_size(json_object_get(r, "pool"))) {
 		await_pool(r, c);
 		return;

@@ -14,6 +14,7 @@
 #include "commands/explain/beside.h"
 #include "commands/explain/connections.h"
 #include "commands/explain/locks.h"
+#include "commands/explain/message.h"
 #include "commands/explain/place.h"
 #include "commands/explain/timeline.h"
 #include "base/log.h"
@@ -344,6 +345,8 @@ static int ask_in_turn(struct clickhouse_client *client, json_t *r, struct why *
 
 	if (!err)
 		err = explain_attach(client, r, r, "waits", "explain/waits.sql", handled, to, why);
+	if (!err)
+		message_name_waits(json_object_get(r, "waits"));
 	if (!err && lacks_places(r))
 		err = explain_attach(client, r, r, "profile", "explain/profile.sql", handled, to,
 				     why);

@@ -3,11 +3,13 @@
 #include "commands/explain/locks.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
+#include "commands/explain/message.h"
 #include "commands/explain/timeline.h"
 #include "commands/overlap.h"
 
@@ -100,18 +102,31 @@ static const json_t *did_meanwhile(const json_t *rows, long long tid, int64_t fr
 	return longest;
 }
 
-bool lock_is_message(const json_t *wait)
+/* Functions of module threading that take a lock; its other functions wait for a message. */
+static bool takes_lock(const char *place)
 {
-	const char *place = explain_text(wait, "place"), *end = strchr(place, ')');
-	const char *const files[] = { "/threading.py:", "/queue.py:", "/_base.py:" };
+	static const char *const names[] = { "__enter__", "acquire", "_acquire_restore" };
+	const char *end = strstr(place, " (");
+	size_t n = end ? (size_t)(end - place) : 0;
 
-	for (size_t i = 0; end && i < ARRAY_SIZE(files); i++) {
-		const char *file = strstr(place, files[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		size_t length = strlen(names[i]);
 
-		if (file && file < end)
+		if (n >= length && !strncmp(end - length, names[i], length) &&
+		    (n == length || end[-(ptrdiff_t)length - 1] == '.'))
 			return true;
 	}
 	return false;
+}
+
+bool lock_is_message(const json_t *wait)
+{
+	const char *place = explain_text(wait, "place"), *end = strchr(place, ')');
+	const char *file = strstr(place, "/threading.py:");
+
+	if (message_of(explain_text(wait, "library")))
+		return true;
+	return file && end && file < end && !takes_lock(place);
 }
 
 /* Keeps the longest first: the others are few. */

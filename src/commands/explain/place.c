@@ -37,7 +37,9 @@ static struct place place_at(const json_t *sum, const struct cause *c)
 	return place;
 }
 
-/* By the sums of the thread: of waits that are too short for rows, or that the governor left out.
+/*
+ * By the sums of the thread: of waits that are too short for rows, or that the governor left out.
+ * Not where a stall of the loop has the code: the sums are of all requests of the loop.
  */
 static struct place place_in_profile(const json_t *r, const char *cause)
 {
@@ -46,6 +48,8 @@ static struct place place_in_profile(const json_t *r, const char *cause)
 	const json_t *row;
 	size_t i;
 
+	if (cause_has_stall(r, "handled_us", "to_us", cause))
+		return place;
 	json_array_foreach (json_object_get(r, "profile"), i, row) {
 		double percent = explain_ms(row, "percent");
 

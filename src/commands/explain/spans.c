@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "commands/explain/ask.h"
+#include "commands/explain/message.h"
 #include "commands/explain/steps.h"
 #include "commands/explain/timeline.h"
 #include "base/log.h"
@@ -162,6 +163,8 @@ static int look_under(struct clickhouse_client *client, json_t *span, struct why
 	if (!err)
 		err = explain_attach(client, span, request, "waits", "explain/waits.sql", start,
 				     end, why);
+	if (!err)
+		message_name_waits(json_object_get(span, "waits"));
 	if (!err && explain_ms(request, "net_ms") * NET_SHARE >= explain_ms(request, "total_ms"))
 		err = explain_attach(client, span, request, "connections",
 				     "explain/connections.sql", start, end, why);

@@ -165,6 +165,7 @@ void add_waits(struct lines *lines, const json_t *span)
 	json_array_foreach (json_object_get(span, "waits"), i, wait) {
 		const char *cause = explain_text(wait, "cause"),
 			   *place = explain_text(wait, "place");
+		const char *message = explain_text(wait, "waited_for");
 		char label[LABEL_MAX];
 
 		if (!strcmp(cause, "gil"))
@@ -173,12 +174,12 @@ void add_waits(struct lines *lines, const json_t *span)
 				 thread_label(wait, "by_tid", "by_name").text, *place ? " in " : "",
 				 place);
 		else
-			snprintf(label, sizeof(label), "%s%.20s%s%.300s",
+			snprintf(label, sizeof(label), "%s%.60s%s%.300s",
 				 !strcmp(cause, "preempt") ? "had no CPU: "
-				 : !strcmp(cause, "stopped") || !strcmp(cause, "frozen")
-					 ? "was "
-					 : "waited: ",
-				 cause, *place ? ", in " : "", place);
+				 : !strcmp(cause, "stopped") || !strcmp(cause, "frozen") ? "was "
+				 : *message ? "waited for "
+					    : "waited: ",
+				 *message ? message : cause, *place ? ", in " : "", place);
 		lines_add(lines, label, explain_number(wait, "begin_us"),
 			  explain_number(wait, "end_us"));
 	}

@@ -119,7 +119,8 @@ function outboundWords(o) {
 // The place of a wait for the GIL is the holder's. Stalls have none of another thread.
 function waitWords(w) {
   const place = w.place ? ` in ${w.place}` : "";
-  return w.by_tid !== undefined && w.cause === "gil" ? `gil, which ${threadName(w, "by_tid", "by_name")} had${place}` : `${w.cause}${place ? "," + place : ""}`;
+  return w.by_tid !== undefined && w.cause === "gil" ? `gil, which ${threadName(w, "by_tid", "by_name")} had${place}`
+    : `${w.waited_for ? "for " + w.waited_for : w.cause}${place ? "," + place : ""}`;
 }
 
 // A lane for the request, for the loop's stalls, for the waits, for each holder of the GIL in that time, and for each collecting thread.
