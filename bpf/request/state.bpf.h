@@ -61,11 +61,12 @@ struct request_sums {
 	__u8 pooled;	   /* a loop has given this thread work, or created it */
 	__u8 loops;	   /* has waited in epoll_wait() for bytes of its own connections */
 	__u8 epolls;	   /* the present sleep is in epoll_wait() */
+	__u8 selects_idle; /* has slept in select() or poll() without an open request */
 	__u8 watches;	   /* entries of `watched` in use */
 	__u8 gives;	   /* a loop that has handed work to a pool */
 	__u8 reads_known;  /* `read_context` is known */
 	__u8 tasks_answer; /* the loop has written an answer in a task's context */
-	__u8 pad[5];
+	__u8 pad[4];
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */

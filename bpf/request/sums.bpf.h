@@ -129,6 +129,22 @@ static __always_inline __u64 request_lock_of(const struct thread *t, const struc
 	return call->arg1 - t->gil.gil < PYTHON_GIL_SIZE ? 0 : call->arg1;
 }
 
+/*
+ * A sleep in select() or poll(), of several descriptors. A loop that uses them does so without an
+ * open request, too. Otherwise the handler's own code waits there (a client of Kafka, paramiko),
+ * in a thread that serves one request, or in a coroutine that keeps its loop from epoll_wait().
+ */
+static __always_inline bool request_handler_selects(struct request_sums *sums,
+						    const struct user_call *call)
+{
+	if (call->nr != NR_select && call->nr != NR_pselect6 && call->nr != NR_poll &&
+	    call->nr != NR_ppoll)
+		return false;
+	if (!sums->open)
+		sums->selects_idle = 1;
+	return !sums->selects_idle;
+}
+
 /* The thread leaves the CPU for t->off.cause; the process's memory can be read. */
 static __always_inline void request_switch_out(struct task_struct *task, struct thread *t,
 					       struct user_call *call, __u64 now)
@@ -138,6 +154,10 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	bool polls;
 
 	sums->part = request_part_of(off_cpu_cause_of(&t->off), &polls);
+	if (polls && request_handler_selects(sums, call)) {
+		sums->part = REQUEST_other;
+		polls = false;
+	}
 	sums->polls = polls;
 	if (polls) /* what a loop has read and not handed on, it hands on no more, or later */
 		sums->settled_reads = sums->reads;

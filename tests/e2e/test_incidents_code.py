@@ -19,7 +19,7 @@ from test_incidents import command
 
 pytestmark = plain_build(NO_ENGINE)
 APP = r'''
-import asyncio, concurrent.futures, fcntl, logging, os, queue, socket, subprocess, sys, threading, time
+import asyncio, concurrent.futures, fcntl, logging, os, queue, select, socket, subprocess, sys, threading, time
 import sqlalchemy.pool
 
 SLOW = ("127.0.0.1", int(os.environ["SLOW_PORT"]))  # answers a byte after 0.4 s
@@ -83,9 +83,14 @@ def take_simple():
     threading.Timer(0.3, items.put, (1,)).start()
     items.get()
 
+silent = os.pipe(), os.pipe()
+
+def select_several():
+    select.select([read for read, _ in silent], [], [], 0.3)
+
 def serve(path):
     {"/write_much": write_much, "/write_little": write_little, "/ask_in_c": ask_in_c,
-     "/import": import_late, "/database": ask_database, "/executor": ask_executor, "/simple": take_simple}.get(path.removesuffix("_first"), lambda: None)()
+     "/import": import_late, "/database": ask_database, "/executor": ask_executor, "/simple": take_simple, "/select": select_several}.get(path.removesuffix("_first"), lambda: None)()
 
 def wsgi(environ, start_response):
     serve(environ["PATH_INFO"])
@@ -107,6 +112,9 @@ async def run_child():
 async def run_shell():
     os.system("sleep 0.3")
 
+async def select_in_loop():
+    select_several()
+
 lock = asyncio.Lock()
 
 async def one_at_a_time():
@@ -116,7 +124,7 @@ async def one_at_a_time():
 async def asgi(scope, receive, send):
     if scope["type"] != "http":
         return
-    await {"/mixed": mixed, "/one_at_a_time": one_at_a_time, "/child": run_child, "/shell": run_shell}.get(scope["path"].removesuffix("_first"), lambda: asyncio.sleep(0))()
+    await {"/mixed": mixed, "/one_at_a_time": one_at_a_time, "/child": run_child, "/shell": run_shell, "/select": select_in_loop}.get(scope["path"].removesuffix("_first"), lambda: asyncio.sleep(0))()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"{}"})
 
@@ -145,8 +153,8 @@ COMMANDS = {"gthread": [*GUNICORN, "--worker-class=gthread", "--threads=3"], "ge
 INCIDENTS = {"log": ("gthread", "/write_much", "/write_little"), "client in C": ("gevent", None, "/ask_in_c"),
              "mixed": ("uvicorn", None, "/mixed"), "lock of a loop": ("uvicorn", "/one_at_a_time", "/one_at_a_time"),
              "import": ("gthread", "/import", "/import"), "pool": ("gthread", "/database", "/database"),
-             "child": ("uvicorn", None, "/child"), "shell": ("uvicorn", None, "/shell"),
-             "executor": ("gthread", "/executor", "/executor"), "simple queue": ("gthread", None, "/simple"),
+             "child": ("uvicorn", None, "/child"), "shell": ("uvicorn", None, "/shell"), "select in a loop": ("uvicorn", None, "/select"),
+             "select": ("gthread", None, "/select"), "executor": ("gthread", "/executor", "/executor"), "simple queue": ("gthread", None, "/simple"),
              "late accept": ("per connection", "/accepted", "/accepted")}
 
 
@@ -278,6 +286,21 @@ def test_a_coroutine_that_waits_for_a_child(told, name, place):
     assert re.match(rf"a call in a coroutine blocked the event loop's thread \(a child process\), in {place}", blocked["said"]), blocked
     assert re.search(r"which kept the event loop for 3\d\d\.\d ms: use await asyncio\.create_subprocess_exec", blocked["fix"]), blocked
     assert [s["cause"] for s in row["stalls"] if s["end_us"] - s["begin_us"] > 250_000] == ["child"], row["stalls"]
+
+
+def test_a_coroutine_in_select(told):
+    """The loop did not poll: nothing was awaited."""
+    row, _ = told["select in a loop"]
+    [blocked] = [c for c in causes_of(told, "select in a loop") if c["cause"] == "loop_blocked"]
+    assert row["await_ms"] < 5 and row["other_ms"] == pytest.approx(300, abs=40) and blocked["ms"] == row["other_ms"], row
+    assert blocked["said"].endswith("(select() or poll() of descriptors that are not the loop's)") and "in select_several" in blocked["fix"], blocked
+
+
+def test_a_handler_in_select_is_no_loop(told):
+    row, _ = told["select"]
+    [other] = [c for c in causes_of(told, "select") if c["cause"] == "other"]
+    assert row["model"] == "thread" and row["await_ms"] == 0 and other["ms"] == pytest.approx(300, abs=40), row
+    assert other["said"].startswith("the thread waited for one of several descriptors (select(), poll()), in select_several"), other
 
 
 def test_a_future_of_a_pool_whose_threads_are_busy(told):
