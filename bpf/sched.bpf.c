@@ -104,6 +104,8 @@ static __always_inline void switch_in(struct task_struct *task, struct thread *t
 			gil_switch_in(task, t, now);
 		if (off_cpu_runs)
 			off_cpu_switch_in(task, t, now, false);
+	} else if (t->request.given == REQUEST_GIVEN && request_measures()) {
+		request_first_runs(t, now);
 	}
 	thread_enters(t, now);
 }

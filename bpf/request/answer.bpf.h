@@ -59,14 +59,15 @@ static __always_inline bool request_work_is_all(const struct request_connection 
 
 	if (conn->fed_await_ns > fed)
 		fed = conn->fed_await_ns;
-	if (work->handed.parts[REQUEST_await] != fed)
+	if (work->handed.first_await_ns != fed)
 		return false;
-	ready = request_ready_ns(work->handed.parts) - request_ready_ns(conn->begin.parts);
-	ran = work->handed.at_ns - conn->read_ns - (fed - conn->begin.parts[REQUEST_await]) - ready;
+	ready = request_ready_ns(work->handed.at.parts) - request_ready_ns(conn->begin.parts);
+	ran = work->handed.at.at_ns - work->handed.worked_ns - conn->read_ns -
+	      (fed - conn->begin.parts[REQUEST_await]) - ready;
 	ready = request_ready_ns(sums->parts) - work->loop_ready_ns;
 	ran += now - work->end_ns - ready;
 	return (__s64)(ran - REQUEST_LOOP_NS) <=
-	       (__s64)(work->end_ns - work->begin.at_ns - work->ready_ns);
+	       (__s64)(work->handed.worked_ns + work->end_ns - work->begin.at_ns - work->ready_ns);
 }
 
 /*
@@ -81,9 +82,9 @@ static __noinline int request_link_work(struct request_connection *conn, struct 
 	if (!work || !request_work_is_all(conn, &t->request, work, now))
 		return 0;
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++)
-		conn->begin.parts[i] += work->begin.parts[i] - work->handed.parts[i];
-	conn->begin.busy_ns += work->begin.busy_ns - work->handed.busy_ns;
-	conn->begin.at_ns += work->begin.at_ns - work->handed.at_ns;
+		conn->begin.parts[i] += work->begin.parts[i] - work->handed.at.parts[i];
+	conn->begin.busy_ns += work->begin.busy_ns - work->handed.at.busy_ns;
+	conn->begin.at_ns += work->begin.at_ns - work->handed.at.at_ns;
 	conn->header = work->header;
 	conn->linked_ns = now;
 	conn->model = REQUEST_MODEL_pool;

@@ -67,8 +67,12 @@ static __always_inline __u64 request_task_context(struct thread *t)
 	return context == t->request.read_context ? 0 : context;
 }
 
-/* The loop `t` hands work on to `receiver`. Returns the task's context; 0: unknown. */
-static __always_inline __u64 request_context_gives(struct thread *t, __u64 receiver, __u64 now)
+/*
+ * The loop `t` hands work on to `receiver`, or more of the same request's work. Returns the task's
+ * context; 0: unknown.
+ */
+static __always_inline __u64 request_context_gives(struct thread *t, __u64 receiver, __u64 now,
+						   bool more)
 {
 	struct request_context_key key = { .loop = bpf_get_current_task() };
 	struct request_context_work work = { .receiver = receiver, .given_ns = now };
@@ -80,7 +84,7 @@ static __always_inline __u64 request_context_gives(struct thread *t, __u64 recei
 		return 0;
 	known = bpf_map_lookup_elem(&request_context_works, &key);
 	if (known)
-		work.before_ns = known->given_ns;
+		work.before_ns = more ? known->before_ns : known->given_ns;
 	bpf_map_update_elem(&request_context_works, &key, &work, BPF_ANY);
 	return key.context;
 }

@@ -9,9 +9,8 @@
  * longer for it than the pool's thread: a coroutine that has a name resolved by the pool stays a
  * coroutine.
  *
- * A thread on its way to the next sleep takes work without being woken, and a new thread has none
- * to be woken from. Such hand-offs are not seen; that the pool may have worked is, by threads of
- * the pool that leave a CPU or wake the loop, and by their creation.
+ * A thread on its way to the next sleep takes work without being woken. Such hand-offs are not
+ * seen; that the pool may have worked is, by threads of the pool that leave a CPU or wake the loop.
  */
 #ifndef UNDERSPAN_REQUEST_POOL_BPF_H
 #define UNDERSPAN_REQUEST_POOL_BPF_H
@@ -19,12 +18,24 @@
 #include "request/connection.bpf.h"
 #include "request/context.bpf.h"
 
+/* A hand-off, of work or of more work for the same request. */
+struct request_handed {
+	/*
+	 * Of the loop's thread, when handing the work on. Earlier work for the request is folded
+	 * in: the difference to the request's begin has the earlier work's parts.
+	 */
+	struct request_snapshot at;
+	__u64 first_ns;	      /* the request's first hand-off */
+	__u64 first_await_ns; /* `await` of the loop's thread then */
+	__u64 await_ns;	      /* and at this hand-off */
+	__u64 worked_ns; /* the earlier work, less the time in which its thread could not run */
+};
+
 /* The last completed work of a pool thread, and the present hand-off. */
 struct request_work {
-	struct request_snapshot handed,
-		handing; /* of the loop's thread, when handing the work on */
-	__u64 giver;	 /* task_key() of the loop's thread */
-	__u64 context;	 /* in which it was handed on, see context.bpf.h; 0: unknown */
+	struct request_handed handed, handing;
+	__u64 giver;   /* task_key() of the loop's thread */
+	__u64 context; /* in which it was handed on, see context.bpf.h; 0: unknown */
 	__u64 end_ns;
 	/*
 	 * The loop's sums at the work's end less the sums of the work, dated at the work's begin.
@@ -90,22 +101,133 @@ static __always_inline struct request_work *request_work_entry(__u64 key)
 }
 
 /*
- * Does the loop answer the pool's thread that has woken it, before it waits for anything else? Each
- * request has been handed on: the thread has asked the loop to write and waits for the result, as
- * twisted's WSGI does, and gets no further work.
+ * Does the loop wake the pool's thread that has woken it, before it waits for anything else, with
+ * each request handed on? Returns the thread's completed work, or NULL.
  */
-static __always_inline bool request_replies(const struct request_sums *giver,
-					    const struct task_struct *task,
-					    const struct request_sums *to)
+static __always_inline struct request_work *request_replies(const struct request_sums *giver,
+							    const struct task_struct *task,
+							    const struct request_sums *to)
 {
 	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
-	const struct request_work *work;
+	struct request_work *work;
 
 	if (to->given || to->giver != giver_key || giver->gifts < giver->reads)
-		return false;
+		return NULL;
 	work = bpf_map_lookup_elem(&request_works, &key);
-	return work && work->giver == giver_key && work->end_ns &&
-	       work->loop_await_ns == giver->parts[REQUEST_await];
+	if (!work || work->giver != giver_key || !work->end_ns ||
+	    work->loop_await_ns != giver->parts[REQUEST_await])
+		return NULL;
+	return work;
+}
+
+/*
+ * Is request `n`, handed on first at `first_ns`, the only open one of the loop with the key
+ * `giver_key`, and has the loop not begun to answer?
+ */
+static __always_inline bool request_awaits_pool(const struct request_sums *giver, __u64 giver_key,
+						__u32 n, __u64 first_ns)
+{
+	const struct request_connection *conn;
+
+	if (giver->open != 1)
+		return false;
+	conn = request_connection_of(giver->read_key);
+	return conn && conn->worker == giver_key && conn->link == REQUEST_LINK_same &&
+	       !conn->status && conn->nth == n && first_ns >= conn->read_ns;
+}
+
+/*
+ * Does the loop hand on more work for the request of the thread's completed work, as Django's
+ * handler for ASGI has each call of a request made by one thread? Otherwise the thread has asked
+ * the loop to write and waits for the result, as twisted's WSGI does: on a different lock, and the
+ * answer has begun.
+ */
+static __always_inline bool request_gives_more(const struct request_sums *giver,
+					       const struct request_sums *to,
+					       const struct request_work *work)
+{
+	if (to->given_lock && to->given_lock != to->lock)
+		return false;
+	return request_awaits_pool(giver, bpf_get_current_task(), work->n, work->handed.first_ns);
+}
+
+/* The same where the end of the work was not seen, since the loop was not asleep. */
+static __always_inline bool request_gives_more_unended(const struct request_sums *giver,
+						       const struct request_sums *to, __u64 key)
+{
+	const struct request_work *work = bpf_map_lookup_elem(&request_works, &key);
+
+	return work && to->given == REQUEST_GIVEN_BEGUN && to->given_n &&
+	       work->handing.await_ns == giver->parts[REQUEST_await] &&
+	       request_awaits_pool(giver, bpf_get_current_task(), to->given_n,
+				   work->handing.first_ns);
+}
+
+/*
+ * The thread `to`, asleep since, has completed work although the end was not seen. An answer that
+ * the loop has composed, and writes later as uvloop does, is linked to this work if the thread is
+ * known.
+ */
+static __always_inline void request_work_ended(struct thread *t, struct thread *to,
+					       struct request_work *work, __u64 now)
+{
+	struct request_sums *sums = &to->request;
+	__u64 part;
+
+	work->handed = work->handing;
+	work->giver = sums->giver;
+	work->n = sums->given_n;
+	work->context = sums->given_context;
+	work->header = sums->header;
+	work->peer = *request_peer_most(sums);
+	work->loop_await_ns = work->handing.await_ns;
+	work->loop_ready_ns = request_ready_ns(t->request.parts);
+	request_snapshot_take(t, &work->begin);
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
+		part = sums->parts[i] - (i == REQUEST_await ? 0 : sums->shared[i]);
+		work->begin.parts[i] -= part - sums->given_begin.parts[i];
+	}
+	work->begin.at_ns = sums->given_begin.at_ns;
+	work->ready_ns = request_ready_ns(sums->parts) - request_ready_ns(sums->shared) -
+			 request_ready_ns(sums->given_begin.parts);
+	work->end_ns = now;
+}
+
+/*
+ * The loop `t` hands on more work to `to`. What the loop did meanwhile stays the loop's, the work
+ * so far is the pool's.
+ */
+static __noinline int request_gives_on(struct thread *t, struct thread *to, __u64 key, __u64 now)
+{
+	struct request_work *work = bpf_map_lookup_elem(&request_works, &key);
+	bool ended = !to->request.given;
+	struct request_handed *handed;
+	__u32 tgid = current_tgid();
+
+	if (!work)
+		return 0;
+	if (!ended)
+		request_work_ended(t, to, work, now);
+	t->request.gifts++;
+	to->request.given_lock = to->request.lock;
+	to->request.given = REQUEST_GIVEN;
+	to->request.given_more = 1;
+	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &to->request, true);
+	to->request.given_context = request_context_gives(t, key, now, true);
+	handed = &work->handing;
+	request_snapshot_take(t, &handed->at);
+	handed->await_ns = handed->at.parts[REQUEST_await];
+	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++)
+		handed->at.parts[i] -= work->begin.parts[i] - work->handed.at.parts[i];
+	handed->at.busy_ns -= work->begin.busy_ns - work->handed.at.busy_ns;
+	handed->at.at_ns -= work->begin.at_ns - work->handed.at.at_ns;
+	handed->first_ns = work->handed.first_ns;
+	handed->first_await_ns = work->handed.first_await_ns;
+	handed->worked_ns = work->handed.worked_ns + work->end_ns - work->begin.at_ns -
+			    work->ready_ns;
+	if (!work->header.start_ns)
+		work->end_ns = 0;
+	return 0;
 }
 
 /*
@@ -133,8 +255,9 @@ static __always_inline __u32 request_given_n(struct request_sums *giver,
 
 /* The current thread `t`, a loop with requests, wakes `task` from a sleep on a lock. */
 static __always_inline void request_gives(struct thread *t, struct task_struct *task,
-					  struct request_sums *to, __u64 now)
+					  struct thread *receiver, __u64 now)
 {
+	struct request_sums *to = &receiver->request;
 	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
 	__u32 tgid = task->tgid;
 	struct request_process *process;
@@ -153,6 +276,10 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 		giver->gifts++;
 		return;
 	}
+	if (to->given && to->giver == giver_key && request_gives_more_unended(giver, to, key)) {
+		request_gives_on(t, receiver, key, now);
+		return;
+	}
 	process = bpf_map_lookup_elem(&request_processes, &tgid);
 	giver->gifts++;
 	to->giver = giver_key;
@@ -160,10 +287,16 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	to->given_n = request_given_n(giver, process, key, now);
 	to->given = REQUEST_GIVEN;
 	request_pool_works(process, to, true);
-	to->given_context = request_context_gives(t, key, now);
+	to->given_more = 0;
+	to->given_context = request_context_gives(t, key, now, false);
 	work = to->given_n || to->given_context ? request_work_entry(key) : NULL;
-	if (work)
-		request_snapshot_take(t, &work->handing);
+	if (!work)
+		return;
+	request_snapshot_take(t, &work->handing.at);
+	work->handing.first_ns = work->handing.at.at_ns;
+	work->handing.await_ns = work->handing.at.parts[REQUEST_await];
+	work->handing.first_await_ns = work->handing.await_ns;
+	work->handing.worked_ns = 0;
 }
 
 /* A snapshot at `now` of a thread asleep in epoll_wait(): part `i`. */
@@ -237,10 +370,30 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 			 request_ready_ns(begin->parts);
 	work->begin.busy_ns = request_asleep_busy(loop, now);
 	work->begin.at_ns = begin->at_ns;
+	loop->request.woke_ns = now; /* not the end of a request that was linked before */
 	work->peer = *request_peer_most(&t->request);
 	request_header_set(t, &work->header, now);
 	work->end_ns = now;
 	return 0;
+}
+
+/*
+ * The current thread, a pool's, wakes the loop once more from the first sleep since its work's end:
+ * has it worked on? It has told the loop of a part, as WSGI behind ASGI does, or got more work
+ * before it slept.
+ */
+static __always_inline bool request_works_on(const struct request_sums *sums,
+					     const struct request_sums *loop, __u64 loop_key)
+{
+	__u64 key = bpf_get_current_task();
+	const struct request_work *work;
+
+	if (sums->given || loop->open != 1)
+		return false;
+	work = bpf_map_lookup_elem(&request_works, &key);
+	return work && work->giver == loop_key && work->end_ns &&
+	       work->loop_await_ns == loop->parts[REQUEST_await] &&
+	       request_awaits_pool(loop, loop_key, work->n, work->handed.first_ns);
 }
 
 /* In the waker: from now on the thread waits for a CPU. */
@@ -248,6 +401,7 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 {
 	struct request_sums *sums = &t->request;
 	bool lock = sums->part == REQUEST_lock && sums->lock, loop = sums->polls && sums->open;
+	struct request_work *work;
 	struct thread *waker;
 
 	if (sums->part != REQUEST_runq)
@@ -258,30 +412,41 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 	if (!waker)
 		return;
 	if (lock && waker->request.open) {
-		if (request_replies(&waker->request, task, sums))
+		work = request_replies(&waker->request, task, sums);
+		if (work && !request_gives_more(&waker->request, sums, work))
 			return;
+		if (work) {
+			request_gives_on(waker, t, task_key(task), now);
+			return;
+		}
 		waker->request.woke_ns = now;
 		sums->by_reader = waker->request.read_ns > waker->request.polled_ns;
-		request_gives(waker, task, sums, now);
-	} else if (loop && waker->request.given == REQUEST_GIVEN_BEGUN &&
-		   waker->request.giver == task_key(task)) {
+		request_gives(waker, task, t, now);
+	} else if (loop && waker->request.giver == task_key(task) &&
+		   (waker->request.given == REQUEST_GIVEN_BEGUN ||
+		    request_works_on(&waker->request, sums, task_key(task)))) {
 		request_work_ends(waker, t, (__u64)task->tgid << 32 | (__u32)task->pid, now);
 	} else if (loop && request_wakes_loop()) {
 		sums->woke_ns = now; /* the end of work whose hand-off was not seen */
 	}
 }
 
-/* The current thread, a loop with requests, creates `child`, perhaps to hand a request to it. */
+/*
+ * The current thread, a loop with requests, creates `child`, perhaps to hand a request to it: a
+ * pool that grows, or Django's thread for each request. The work begins when the thread first runs.
+ */
 static __always_inline void request_creates(struct task_struct *child)
 {
 	struct thread *creator = thread_find(current_task()), *t;
+	__u64 now;
 
 	if (!creator || !creator->request.open)
 		return;
-	creator->request.woke_ns = bpf_ktime_get_ns();
+	now = bpf_ktime_get_ns();
+	creator->request.woke_ns = now;
 	t = thread_create(child);
 	if (t)
-		t->request.pooled = 1;
+		request_gives(creator, child, t, now);
 }
 
 /* The current thread `t`, a loop, begins an answer: was the request a pool's work? */
@@ -294,7 +459,7 @@ static __always_inline struct request_work *request_work_of(struct thread *t,
 	struct request_work *work = bpf_map_lookup_elem(&request_works, &given.receiver);
 
 	if (!work || work->giver != bpf_get_current_task() || !work->end_ns ||
-	    work->handed.at_ns < conn->read_ns || work->begin.at_ns < work->handed.at_ns)
+	    work->handed.first_ns < conn->read_ns || work->begin.at_ns < work->handed.at.at_ns)
 		return NULL;
 	/* the answer follows the work's end before the loop waits again */
 	if (work->loop_await_ns != sums->parts[REQUEST_await])

@@ -226,7 +226,8 @@ static __always_inline void request_fed(struct request_connection *conn)
 		t = thread_find(current_task());
 	if (!t)
 		return;
-	conn->fed_await_ns = t->request.parts[REQUEST_await];
+	if (!conn->receiver) /* a pool's thread does not wait for the rest of the body */
+		conn->fed_await_ns = t->request.parts[REQUEST_await];
 	request_may_give(t, conn);
 	if (!conn->head_ended)
 		conn->head_wait_ns = conn->fed_await_ns - conn->begin.parts[REQUEST_await];

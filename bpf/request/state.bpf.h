@@ -66,7 +66,8 @@ struct request_sums {
 	__u8 gives;	   /* a loop that has handed work to a pool */
 	__u8 reads_known;  /* `read_context` is known */
 	__u8 tasks_answer; /* the loop has written an answer in a task's context */
-	__u8 pad[4];
+	__u8 given_more;   /* the present work goes on with the request's work before */
+	__u8 pad[3];
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */

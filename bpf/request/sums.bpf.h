@@ -293,7 +293,8 @@ static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct t
 	if (t->request.given == REQUEST_GIVEN) {
 		t->request.parts[REQUEST_gc_own] = gc_own_ns_of((__u64)tgid << 32 | tid);
 		request_snapshot_at(t, &t->request.given_begin, end);
-		__builtin_memset(t->request.peers, 0, sizeof(t->request.peers));
+		if (!t->request.given_more)
+			__builtin_memset(t->request.peers, 0, sizeof(t->request.peers));
 		t->request.given = REQUEST_GIVEN_BEGUN;
 	} else if (t->request.given) {
 		request_pool_works(process, &t->request, true);
@@ -304,6 +305,16 @@ static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct t
 		to = &t->request.woken[1];
 	if (!to->at_ns && process->read_ns)
 		request_snapshot_at(t, to, end);
+}
+
+/* A new thread runs for the first time: has a loop created it for work? */
+static __noinline int request_first_runs(struct thread *t, __u64 now)
+{
+	if (t->on_ns || t->request.given != REQUEST_GIVEN)
+		return 0;
+	request_snapshot_at(t, &t->request.given_begin, now);
+	t->request.given = REQUEST_GIVEN_BEGUN;
+	return 0;
 }
 
 /* The present sleep has ended: was it a wait for several descriptors? */

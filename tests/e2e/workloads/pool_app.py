@@ -10,6 +10,7 @@ import time
 
 import anyio
 from fastapi import Depends, FastAPI, Response
+from starlette.background import BackgroundTask
 
 app = FastAPI()
 
@@ -69,6 +70,41 @@ def pool_asleep(ms: int):
 @app.get("/executor/{ms}")
 async def executor_asleep(ms: int):
     return await asyncio.get_running_loop().run_in_executor(executor, asleep, ms)
+
+
+one_thread = concurrent.futures.ThreadPoolExecutor(1)
+
+
+async def several_calls(executor, ms):
+    """As Django's handler for ASGI: signals and middleware before and after the view, all in one thread."""
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(executor, int)
+    answer = await loop.run_in_executor(executor, work, ms)
+    await loop.run_in_executor(executor, int)
+    return answer
+
+
+@app.get("/calls/{ms}")
+async def calls(ms: int):
+    return await several_calls(one_thread, ms)
+
+
+@app.get("/own/{ms}")
+async def own(ms: int):
+    """A thread for this request only, created for the first call, ended behind the answer."""
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+
+    async def end():
+        executor.shutdown()
+    answer = await several_calls(executor, ms)
+    answer.background = BackgroundTask(end)
+    return answer
+
+
+@app.post("/unread/{ms}")
+def unread(ms: int):
+    """Does not wait for the body."""
+    return work(ms)
 
 
 @app.get("/loop/{ms}")
