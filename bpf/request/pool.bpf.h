@@ -212,6 +212,7 @@ static __noinline int request_gives_on(struct thread *t, struct thread *to, __u6
 	to->request.given_lock = to->request.lock;
 	to->request.given = REQUEST_GIVEN;
 	to->request.given_more = 1;
+	to->request.told = 0;
 	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &to->request, true);
 	to->request.given_context = request_context_gives(t, key, now, true);
 	handed = &work->handing;
@@ -287,7 +288,8 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	to->given_n = request_given_n(giver, process, key, now);
 	to->given = REQUEST_GIVEN;
 	request_pool_works(process, to, true);
-	to->given_more = 0;
+	to->given_more = to->told = 0;
+	to->wake_sk = giver->wake_sk;
 	to->given_context = request_context_gives(t, key, now, false);
 	work = to->given_n || to->given_context ? request_work_entry(key) : NULL;
 	if (!work)
@@ -324,7 +326,7 @@ static __always_inline __u64 request_asleep_busy(const struct thread *t, __u64 n
  * the loop's timer, or bytes for the loop. Pools wake loops by an eventfd, a pipe or a pair of unix
  * sockets.
  */
-static __noinline bool request_wakes_loop(void)
+static __noinline bool request_wakes_loop(struct thread *loop)
 {
 	struct user_call call;
 	struct sock *sk;
@@ -333,7 +335,10 @@ static __noinline bool request_wakes_loop(void)
 	if (call.nr != NR_write && call.nr != NR_sendto)
 		return false;
 	sk = fd_to_sock(call.arg1);
-	return !sk || BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX;
+	if (sk && BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+		return false;
+	loop->request.wake_sk = (__u64)sk;
+	return true;
 }
 
 /* The current thread, a pool thread, has completed its work and wakes the loop's thread. */
@@ -345,7 +350,7 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	__u32 tgid = current_tgid();
 	struct request_work *work;
 
-	if (!request_wakes_loop())
+	if (!request_wakes_loop(loop))
 		return 0;
 	t->request.given = 0;
 	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &t->request, false);
@@ -360,6 +365,9 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	work->giver = t->request.giver;
 	work->n = t->request.given_n;
 	work->context = t->request.given_context;
+	/* a part of the work, or all of it and then another request's, taken without a sleep */
+	if (t->request.told && loop->request.reads > 1)
+		work->n = work->context = 0;
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
 		part = t->request.parts[i] - (i == REQUEST_await ? 0 : t->request.shared[i]);
 		work->begin.parts[i] = request_asleep_part(loop, i, now) - (part - begin->parts[i]);
@@ -375,6 +383,19 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	request_header_set(t, &work->header, now);
 	work->end_ns = now;
 	return 0;
+}
+
+/*
+ * The current thread has written to the socket `sk`. A pool's thread wakes the loop so, and has
+ * ended its work if the loop was asleep: see request_woken(). If it was not, the thread may go on
+ * with the work of another request.
+ */
+static __always_inline void request_tells_loop(__u64 sk)
+{
+	struct thread *t = thread_find(current_task());
+
+	if (t && t->request.given == REQUEST_GIVEN_BEGUN && t->request.wake_sk == sk)
+		t->request.told = 1;
 }
 
 /*
@@ -426,7 +447,7 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 		   (waker->request.given == REQUEST_GIVEN_BEGUN ||
 		    request_works_on(&waker->request, sums, task_key(task)))) {
 		request_work_ends(waker, t, (__u64)task->tgid << 32 | (__u32)task->pid, now);
-	} else if (loop && request_wakes_loop()) {
+	} else if (loop && request_wakes_loop(t)) {
 		sums->woke_ns = now; /* the end of work whose hand-off was not seen */
 	}
 }

@@ -53,7 +53,11 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 {
-	if (!request_is_over() && request_concerns(sk))
+	if (request_is_over())
+		return 0;
+	if (sk->__sk_common.skc_family == AF_UNIX && process_may_be_known(current_tgid()))
+		request_tells_loop(request_key(sk));
+	if (request_concerns(sk))
 		request_wrote(request_key(sk), ret, request_unsent(sk)); /* finds the connection */
 	return 0;
 }
@@ -102,6 +106,8 @@ static __always_inline void request_call_returned(long ret)
 	key = (__u64)fd_to_sock(call.arg1);
 	if (key && request_known(key))
 		request_wrote(key, ret, request_unsent_untyped(key));
+	else if (key)
+		request_tells_loop(key);
 }
 
 SEC("?tracepoint/syscalls/sys_exit_sendto")

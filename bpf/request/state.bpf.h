@@ -67,7 +67,8 @@ struct request_sums {
 	__u8 reads_known;  /* `read_context` is known */
 	__u8 tasks_answer; /* the loop has written an answer in a task's context */
 	__u8 given_more;   /* the present work goes on with the request's work before */
-	__u8 pad[3];
+	__u8 told;	   /* a loop that was not asleep: the work may have ended */
+	__u8 pad[2];
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */
@@ -75,6 +76,8 @@ struct request_sums {
 	__u64 read_key;	     /* the connection of the last read */
 	__u64 read_context, other_context, tstate; /* see context.bpf.h */
 	__u64 unsure_ns;			   /* the last hand-off of an unknown request */
+	/* of a loop, and of its pool's threads: the socket that wakes the loop; 0: unknown */
+	__u64 wake_sk;
 	/* of a pool's thread */
 	__u64 lock; /* address of the lock slept on */
 	__u64 giver, given_lock, given_context;
