@@ -17,7 +17,7 @@ from agent import NO_ENGINE, UNDERSPAN, plain_build
 from servers import free_port
 from store_fixture import Store
 from test_grafana import SQL, expand
-from test_incidents import DEMO, browser, command, first_screen  # noqa: F401: a fixture
+from test_incidents import DEMO, command, first_screen
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.sole]  # an incident has one cause only on a quiet machine
 APP = """
