@@ -7,7 +7,8 @@
  * these can be handed on now. Otherwise nothing is linked: pools with a limit may reorder requests.
  * Nothing is linked either if the loop's thread awaited anything else for the request, or ran
  * longer for it than the pool's thread: a coroutine that has a name resolved by the pool stays a
- * coroutine.
+ * coroutine. Several works of one thread for the only open request are one: Django's handler for
+ * ASGI hands on each call.
  *
  * A thread on its way to the next sleep takes work without being woken. Such hand-offs are not
  * seen; that the pool may have worked is, by threads of the pool that leave a CPU or wake the loop.
@@ -15,90 +16,8 @@
 #ifndef UNDERSPAN_REQUEST_POOL_BPF_H
 #define UNDERSPAN_REQUEST_POOL_BPF_H
 
-#include "request/connection.bpf.h"
 #include "request/context.bpf.h"
-
-/* A hand-off, of work or of more work for the same request. */
-struct request_handed {
-	/*
-	 * Of the loop's thread, when handing the work on. Earlier work for the request is folded
-	 * in: the difference to the request's begin has the earlier work's parts.
-	 */
-	struct request_snapshot at;
-	__u64 first_ns;	      /* the request's first hand-off */
-	__u64 first_await_ns; /* `await` of the loop's thread then */
-	__u64 await_ns;	      /* and at this hand-off */
-	__u64 worked_ns; /* the earlier work, less the time in which its thread could not run */
-};
-
-/* The last completed work of a pool thread, and the present hand-off. */
-struct request_work {
-	struct request_handed handed, handing;
-	__u64 giver;   /* task_key() of the loop's thread */
-	__u64 context; /* in which it was handed on, see context.bpf.h; 0: unknown */
-	__u64 end_ns;
-	/*
-	 * The loop's sums at the work's end less the sums of the work, dated at the work's begin.
-	 * The difference to the loop's sums at the answer's end is the work plus the time until the
-	 * answer.
-	 */
-	struct request_snapshot begin;
-	struct event_header header; /* of the pool's thread */
-	__u64 loop_await_ns;	    /* `await` of the loop's thread at the work's end */
-	__u64 loop_ready_ns;	    /* the same of request_ready_ns() */
-	__u64 ready_ns;		    /* of the work, the time in which its thread could not run */
-	struct request_peer peer;   /* with most of the work's `net` */
-	__u32 n;		    /* the request: see request_connection.nth; 0: unknown */
-	__u32 pad;
-};
-
-/* Filled under a run queue's lock, therefore preallocated. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u64); /* task_key() of the pool's thread */
-	__type(value, struct request_work);
-} request_works SEC(".maps");
-
-static const struct request_work empty_request_work;
-
-/* Identity of the current thread, read again once a second, since a name may change. */
-static __always_inline void request_header_set(struct thread *t, struct event_header *ret,
-					       __u64 now)
-{
-	enum { HEADER_KEEP_NS = 1000000000 };
-	struct event_header *known = &t->request.header;
-
-	if (now - known->start_ns > HEADER_KEEP_NS) {
-		header_set_current(known);
-		known->start_ns = now;
-	}
-	*ret = *known;
-}
-
-static __always_inline void request_pool_thread_ends(const struct task_struct *task,
-						     struct thread *t)
-{
-	__u64 key = task_key(task);
-	__u32 tgid = task->tgid;
-
-	bpf_map_delete_elem(&request_works, &key);
-	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &t->request, false);
-}
-
-/* The time in which a thread wanted to run and could not, by its sums or a snapshot. */
-static __always_inline __u64 request_ready_ns(const __u64 parts[REQUEST_THREAD_PART_MAX])
-{
-	return parts[REQUEST_runq] + parts[REQUEST_throttled] + parts[REQUEST_gil] +
-	       parts[REQUEST_gc_sibling];
-}
-
-/* The entry of the pool's thread with the key `key`. NULL: no room. */
-static __always_inline struct request_work *request_work_entry(__u64 key)
-{
-	bpf_map_update_elem(&request_works, &key, &empty_request_work, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&request_works, &key);
-}
+#include "request/work.bpf.h"
 
 /*
  * Does the loop wake the pool's thread that has woken it, before it waits for anything else, with
@@ -161,36 +80,6 @@ static __always_inline bool request_gives_more_unended(const struct request_sums
 	       work->handing.await_ns == giver->parts[REQUEST_await] &&
 	       request_awaits_pool(giver, bpf_get_current_task(), to->given_n,
 				   work->handing.first_ns);
-}
-
-/*
- * The thread `to`, asleep since, has completed work although the end was not seen. An answer that
- * the loop has composed, and writes later as uvloop does, is linked to this work if the thread is
- * known.
- */
-static __always_inline void request_work_ended(struct thread *t, struct thread *to,
-					       struct request_work *work, __u64 now)
-{
-	struct request_sums *sums = &to->request;
-	__u64 part;
-
-	work->handed = work->handing;
-	work->giver = sums->giver;
-	work->n = sums->given_n;
-	work->context = sums->given_context;
-	work->header = sums->header;
-	work->peer = *request_peer_most(sums);
-	work->loop_await_ns = work->handing.await_ns;
-	work->loop_ready_ns = request_ready_ns(t->request.parts);
-	request_snapshot_take(t, &work->begin);
-	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
-		part = sums->parts[i] - (i == REQUEST_await ? 0 : sums->shared[i]);
-		work->begin.parts[i] -= part - sums->given_begin.parts[i];
-	}
-	work->begin.at_ns = sums->given_begin.at_ns;
-	work->ready_ns = request_ready_ns(sums->parts) - request_ready_ns(sums->shared) -
-			 request_ready_ns(sums->given_begin.parts);
-	work->end_ns = now;
 }
 
 /*
@@ -299,103 +188,6 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	work->handing.await_ns = work->handing.at.parts[REQUEST_await];
 	work->handing.first_await_ns = work->handing.await_ns;
 	work->handing.worked_ns = 0;
-}
-
-/* A snapshot at `now` of a thread asleep in epoll_wait(): part `i`. */
-static __always_inline __u64 request_asleep_part(const struct thread *t, __u32 i, __u64 now)
-{
-	const struct request_sums *sums = &t->request;
-
-	if (i == REQUEST_await)
-		return sums->parts[i] + (now - t->off_ns);
-	return (sums->open >= 2 ? sums->settled[i] : sums->parts[i]) - sums->shared[i];
-}
-
-static __always_inline __u64 request_asleep_busy(const struct thread *t, __u64 now)
-{
-	const struct request_sums *sums = &t->request;
-	__u64 awaited = sums->parts[REQUEST_await] - sums->settled[REQUEST_await];
-
-	if (sums->open < 2)
-		return sums->busy_ns;
-	return sums->busy_ns + (now - sums->settled_ns) - awaited - (now - t->off_ns);
-}
-
-/*
- * Does the current thread wake a loop by a system call? Otherwise an interrupt on this CPU does:
- * the loop's timer, or bytes for the loop. Pools wake loops by an eventfd, a pipe or a pair of unix
- * sockets.
- */
-static __noinline bool request_wakes_loop(struct thread *loop)
-{
-	struct user_call call;
-	struct sock *sk;
-
-	task_user_call(current_task(), &call);
-	if (call.nr != NR_write && call.nr != NR_sendto)
-		return false;
-	sk = fd_to_sock(call.arg1);
-	if (sk && BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
-		return false;
-	loop->request.wake_sk = (__u64)sk;
-	return true;
-}
-
-/* The current thread, a pool thread, has completed its work and wakes the loop's thread. */
-static __noinline int request_work_ends(struct thread *t, struct thread *loop, __u64 loop_thread,
-					__u64 now)
-{
-	struct request_snapshot *begin = &t->request.given_begin;
-	__u64 key = bpf_get_current_task(), part;
-	__u32 tgid = current_tgid();
-	struct request_work *work;
-
-	if (!request_wakes_loop(loop))
-		return 0;
-	t->request.given = 0;
-	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &t->request, false);
-	request_catch_up(t, now);
-	t->request.parts[REQUEST_gc_own] = gc_own_ns();
-	loop->request.parts[REQUEST_gc_own] = gc_own_ns_of(loop_thread);
-	work = request_work_entry(key);
-	if (!work)
-		return 0;
-	work->end_ns = 0;
-	work->handed = work->handing;
-	work->giver = t->request.giver;
-	work->n = t->request.given_n;
-	work->context = t->request.given_context;
-	/* a part of the work, or all of it and then another request's, taken without a sleep */
-	if (t->request.told && loop->request.reads > 1)
-		work->n = work->context = 0;
-	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
-		part = t->request.parts[i] - (i == REQUEST_await ? 0 : t->request.shared[i]);
-		work->begin.parts[i] = request_asleep_part(loop, i, now) - (part - begin->parts[i]);
-	}
-	work->loop_await_ns = request_asleep_part(loop, REQUEST_await, now);
-	work->loop_ready_ns = request_ready_ns(loop->request.parts);
-	work->ready_ns = request_ready_ns(t->request.parts) - request_ready_ns(t->request.shared) -
-			 request_ready_ns(begin->parts);
-	work->begin.busy_ns = request_asleep_busy(loop, now);
-	work->begin.at_ns = begin->at_ns;
-	loop->request.woke_ns = now; /* not the end of a request that was linked before */
-	work->peer = *request_peer_most(&t->request);
-	request_header_set(t, &work->header, now);
-	work->end_ns = now;
-	return 0;
-}
-
-/*
- * The current thread has written to the socket `sk`. A pool's thread wakes the loop so, and has
- * ended its work if the loop was asleep: see request_woken(). If it was not, the thread may go on
- * with the work of another request.
- */
-static __always_inline void request_tells_loop(__u64 sk)
-{
-	struct thread *t = thread_find(current_task());
-
-	if (t && t->request.given == REQUEST_GIVEN_BEGUN && t->request.wake_sk == sk)
-		t->request.told = 1;
 }
 
 /*
