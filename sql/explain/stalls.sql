@@ -2,11 +2,12 @@
 -- mostly none of the parts, by its code in module subprocess, or by the thread's waits in that time, of which the longest together are most of it.
 WITH
 (
-    SELECT groupArray((toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time), why))
+    SELECT groupArray((toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time), cause))
     FROM
     (
-        SELECT start_time, end_time,
-            multiIf(state IN ('T', 't'), 'stopped', state = 'F', 'frozen', toString(ebpf_off_cpu.cause)) AS why
+        SELECT
+#include "explain/off_cpu_cause.inc"
+            start_time, end_time
         FROM ebpf_off_cpu
         WHERE pid = {pid:UInt32} AND tid = {tid:UInt32}
             AND host = {host:String} AND container_id = {container_id:String}
