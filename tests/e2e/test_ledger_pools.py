@@ -119,7 +119,7 @@ def test_a_body_that_comes_while_the_thread_works(name, start_agent, cleanup, de
         connection.putheader("Content-Length", "2000")
         connection.endheaders()
         for _ in range(2):
-            time.sleep(0.007)
+            time.sleep(0.004)
             connection.send(bytes(1000))
         answer = connection.getresponse()
         answer.read()
