@@ -39,6 +39,12 @@ def add_to(found, now):
         us = (600, 70_000)[i % 2] if i > 11 else 202_000
         found["ebpf_off_cpu"].append({**wait, "start_time": end + 1000 - us, "end_time": end + 1000, "duration_ns": us * 1000, "idle": 0, "weight": 1.0,
                                       "lock_address": 0, "state": "T" if i % 4 == 3 else "S", "cause": ("child", "pipe", "sleep", "net", "poll")[i % 5]})
+    # of code that waits for a child: mostly so, mostly on the CPU, and no such code near the leaf
+    waits = ["Popen._wait (/usr/lib/python3.11/subprocess.py:1959)", "run (/usr/lib/python3.11/subprocess.py:550)"]
+    for i, (stack, other) in enumerate([(waits, 160), (waits[::-1], 10), ([*STACKS[2][0][:4], *waits], 160)]):
+        start, parts = now - (5 + i) * MINUTE, {"cpu_ns": (200 - other) * MS, "other_ns": other * MS}
+        found["ebpf_loop_stall"].append({**stall, **{f"{part}_ns": 0 for part in ("runq", "gil", "lock", "net", "disk", "sleep")}, **parts, "host": "loop-3",
+                                         "start_time": start, "end_time": start + 200_000, "duration_ns": 200 * MS, "weight": 500.0, "py_stack": stack})
 
 
 def coroutine_of(stack):

@@ -145,6 +145,8 @@ def loop_stall(known, now):
                                              lambda r: (*process(r), r["loop"], place(r["py_stack"]) or None)):
         mostly = most((part, (r[f"{part}_ns"] or 0) * r["weight"]) for r in rows
                       for part in ("cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other"))
+        if mostly == "other" and where and ("/subprocess.py:" in where or "/multiprocessing/popen_" in where):
+            mostly = "child"
         lines.append([*head(key), loop, where, mostly, rounded(weights(rows)), rounded(weights(rows, "duration_ns") / 1e6, 1),
                       largest(rows, "duration_ns", 1e6), max((r["waiting"] for r in rows if r["waiting"] is not None), default=None)])
     return sorted(lines, key=lambda l: (-l[8], l[0], l[3], l[4], l[5] is None, l[5]))[:20]
