@@ -6,21 +6,25 @@
 #include "request/chunks.bpf.h"
 #include "request/report.bpf.h"
 
-/* `n` bytes of the request's body or behind the body are read. */
-static __always_inline void request_body_take(__u64 key, struct request_connection *conn,
-					      __u64 base, __u32 n)
+/* `n` bytes of the request's body or behind the body are read. Returns how many are the body's. */
+static __always_inline __u32 request_body_take(__u64 key, struct request_connection *conn,
+					       __u64 base, __u32 n)
 {
 	struct request_chunks *body = &conn->chunks[DIRECTION_IN];
+	__u32 taken = n;
 
 	if (conn->body == BODY_LENGTH) {
-		body->left -= n < body->left ? n : body->left;
+		if (body->left < n)
+			taken = body->left;
+		body->left -= taken;
 		if (!body->left)
 			conn->body = BODY_NONE;
 	} else if (conn->body == BODY_CHUNKED) {
-		request_chunks_take(key, DIRECTION_IN, base, n);
+		taken = request_chunks_take(key, DIRECTION_IN, base, n);
 		if (body->state >= CHUNK_ENDED)
 			conn->body = body->state == CHUNK_ENDED ? BODY_NONE : BODY_UNKNOWN;
 	}
+	return conn->body ? n : taken;
 }
 
 /*

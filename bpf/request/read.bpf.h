@@ -165,39 +165,50 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 }
 
 /*
- * A read by a tracked process begins with a request, behind `skip` bytes. Returns how many
- * bytes at the read's end may belong to the head as well. Global: see request_scan_line().
+ * Result for a read: enum request_start, the method, and the number of bytes before the method.
  */
-__noinline int request_open(__u64 key, __u32 method, __u32 got, __u32 skip, __u32 begun)
+#define REQUEST_BEGAN(start, method, skip) ((start) | (method) << 8 | (skip) << 16)
+
+/*
+ * A read by a tracked process has a request of `got` bytes, behind `before` bytes of an earlier
+ * body. `began`: REQUEST_BEGAN(). Returns how many bytes at the read's end may belong to the head
+ * as well. Global: see request_scan_line().
+ */
+__noinline int request_open(__u64 key, __u32 began, __u32 got, __u32 before)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	struct request_connection *conn = request_connection_of(key);
 	struct thread *t = request_current_thread();
+	__u32 left, skip = began >> 16;
 	struct request_buffer buffer = {};
-	__u32 left;
 
 	if (!conn && arrival && arrival->foreign)
 		return 0;
 	if (!conn)
 		conn = request_connection_new(key, arrival);
-	if (!conn || !t || !request_call_buffer(&buffer) || skip > buffer.len || skip > got) {
+	if (!conn || !t || !request_call_buffer(&buffer) || before + skip > buffer.len ||
+	    skip > got) {
 		request_lost();
 		return 0;
 	}
-	buffer.base += skip;
-	buffer.len -= skip;
+	buffer.base += before + skip;
+	buffer.len -= before + skip;
 	if (arrival && arrival->odd == ODD_PROXY)
 		arrival->odd = ODD_NOT;
 	request_begin(key, conn, t, arrival, buffer.fd, false);
 	conn->n += conn->counted;
-	conn->method = method;
+	conn->method = began >> 8 & 255;
 	conn->bytes_in = got;
 	conn->body = BODY_NONE;
 	left = request_head_keep(key, conn, &buffer, got - skip);
-	if (begun)
+	if ((began & 255) == START_CUT)
 		conn->head = HEAD_BEGUN;
+	if (before) /* the arrival is that of the body's rest */
+		conn->not_measured |= REQUEST_LACK_arrival;
 	request_set_waits(conn, arrival, conn->read_ns);
 	request_set_depth(conn, arrival);
+	if (before)
+		conn->has_queue_depth = 0;
 	if (conn->family == REQUEST_FAMILY_unix) {
 		request_unix = 1;
 		request_unix_watch(t, key, false);
@@ -313,11 +324,6 @@ static __noinline int request_tls_seen(__u64 key)
 }
 
 /*
- * Result for a read: enum request_start, the method, and the number of bytes before the method.
- */
-#define REQUEST_BEGAN(start, method, skip) ((start) | (method) << 8 | (skip) << 16)
-
-/*
  * A read of `got` bytes at `base` on a connection without an incomplete head. Returns
  * REQUEST_BEGAN(). Global: for a separate stack.
  */
@@ -365,15 +371,22 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	return REQUEST_BEGAN(start, method, skip);
 }
 
-/* A read of a body; the request may have been answered before the body's end. */
-static __always_inline void request_body_read(__u64 key, struct request_connection *conn,
-					      const struct request_buffer *buffer, __u32 got)
+/*
+ * A read of a body. Returns how many of the bytes are not the next request's: all, unless the
+ * request was answered before the body's end.
+ */
+static __always_inline __u32 request_body_read(__u64 key, struct request_connection *conn,
+					       const struct request_buffer *buffer, __u32 got)
 {
-	if (conn->worker)
-		conn->bytes_in += got;
+	__u32 taken;
+
 	if (conn->body == BODY_CHUNKED && got > buffer->len) /* in further pieces */
 		conn->body = BODY_UNKNOWN;
-	request_body_take(key, conn, buffer->base, got);
+	taken = request_body_take(key, conn, buffer->base, got);
+	if (!conn->worker)
+		return taken;
+	conn->bytes_in += got;
+	return got;
 }
 
 /* The head of the open request goes on. Global: for a separate stack. */
@@ -412,7 +425,7 @@ __noinline int request_read(__u64 key, __u32 got)
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
 	bool open = conn && conn->worker;
-	__u32 began = START_NONE, start, n;
+	__u32 began = START_NONE, start, n, before = 0;
 
 	if (!got) {
 		if (open && !request_lingers(key, conn))
@@ -424,8 +437,12 @@ __noinline int request_read(__u64 key, __u32 got)
 	if (!request_call_buffer(&buffer))
 		goto taken;
 	if (conn && conn->body) {
-		request_body_read(key, conn, &buffer, got);
-		goto taken;
+		before = request_body_read(key, conn, &buffer, got);
+		if (before >= got || before >= buffer.len)
+			goto taken;
+		got -= before;
+		buffer.base += before;
+		buffer.len -= before;
 	}
 	if (open && !conn->head_ended) {
 		n = request_head_read(key, got);
@@ -445,7 +462,7 @@ __noinline int request_read(__u64 key, __u32 got)
 				    REQUEST_END_AT_LAST_WRITE);
 		else if (!conn && request_unix) /* left over; request_open() has no stack for it */
 			request_unix_gone(key);
-		n = request_open(key, began >> 8 & 255, got, began >> 16, start == START_CUT);
+		n = request_open(key, began, got, before);
 		if (n)
 			request_head_lines(
 				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that are complete before the request's body has ended. The server reads the body's rest together with the next request, which has a
+row of its own, as any other request of the connection."""
+import collections
+import http.client
+import os
+import socket
+import time
+
+import pytest
+
+import counts
+import host
+import servers
+from ledger_clients import head, unfollowed
+from ledger_services import lacking
+from test_request import GUNICORN, MS, TRACKERS, total, trace_of
+
+# what runs, and the kind whose packages it needs
+SERVERS = {
+    "asyncio": ([*"-m uvicorn --loop=asyncio --http=h11 --log-level=error --port={port} early_app:asgi".split()], "uvicorn h11"),
+    "uvloop": ([*"-m uvicorn --loop=uvloop --http=httptools --log-level=error --port={port} early_app:asgi".split()], "uvicorn uvloop"),
+    "aiohttp": ([os.path.join(host.WORKLOADS, "early_app.py"), "{port}"], "aiohttp"),
+    "gthread": ([*GUNICORN, "-k", "gthread", "--threads=2", "--keep-alive=60", "--bind=127.0.0.1:{port}", "early_app:wsgi"], "gthread"),
+}
+LENGTH = 4000
+FRAMINGS = {
+    "length": (b"Content-Length: %d" % LENGTH, bytes(LENGTH)),
+    "chunks": (b"Transfer-Encoding: chunked", b"7d0\r\n%s\r\n7D0;x=y\r\n%s\r\n0\r\nTrailer: x\r\n\r\n" % (bytes(2000), bytes(2000))),
+}
+Asked = collections.namedtuple("Asked", "method path status sent trace ns behind")  # ns: the client's; behind: in one read with a body's rest
+
+
+def answer_of(s):
+    answer = http.client.HTTPResponse(s)
+    answer.begin()
+    return answer.status, answer.read().decode()
+
+
+def start(cleanup, python, name):
+    argv, kind = SERVERS[name]
+    missing = lacking(kind)
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
+    port = servers.free_port()
+    server = servers.Server([python.path, *(argument.format(port=port) for argument in argv)], cwd="/tmp", env={"PYTHONPATH": host.WORKLOADS})
+    cleanup.append(server)
+    server.port = port
+
+    def up():
+        assert server.process.poll() is None, "\n".join(server.log)
+        try:
+            with socket.create_connection(("127.0.0.1", port)) as s:
+                s.sendall(head(b"/up", 10**6))
+                return answer_of(s)
+        except ConnectionRefusedError:
+            return None
+    host.wait_until(up, 30, f"{name} answers")
+    return server
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_next_request_behind_an_early_answer(name, framing, start_agent, cleanup, debian_python):
+    server = start(cleanup, debian_python, name)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["tracker"] == "gc_pause" and r["reason"] == "")
+    time.sleep(0.3)
+    field, body = FRAMINGS[framing]
+    asked = []
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own = s.getsockname()[1]
+
+        def ask(method, more=b"", rest=b"", before=b"", cut=None):
+            i = len(asked) + 1
+            sent = head(b"/%d" % i, i, method, more) + rest
+            begin = time.monotonic_ns()
+            s.sendall(before + sent[:cut])
+            if cut:
+                time.sleep(0.02)
+                s.sendall(sent[cut:])
+            status, text = answer_of(s)
+            assert (status, text) == (413 if method == b"POST" else 200, f"/{i}")
+            asked.append(Asked(method.decode(), text, status, len(sent), trace_of(i), time.monotonic_ns() - begin, bool(before)))
+        for cut in (None, 2, 5, 40):  # of the next head, the bytes that come with the body's rest
+            for n in (0, 1000, len(body) - 1):
+                ask(b"POST", field, rest=body[:n])
+                time.sleep(0.02)
+                ask(b"GET", before=body[n:], cut=cut)
+                ask(b"GET")
+    agent.wait_rows("ebpf_request", lambda r: r["peer_port"] == own, n=len(asked))
+    agent.stop()
+    rows = agent.select("ebpf_request", lambda r: r["peer_port"] == own)
+    assert [Asked(*(row[name] for name in ("method", "path", "status", "bytes_in", "trace_id")), None, None) for row in rows] == [
+        one._replace(ns=None, behind=None) for one in asked], rows
+    for i, (row, one) in enumerate(zip(rows, asked), 1):
+        assert total(row) == row["duration_ns"] <= one.ns + MS and row["connection_request"] == i and row["end_by"] == "length", (row, one)
+        # the first of the port is read before the agent knows the port
+        assert ("arrival" in row["not_measured"]) == (row["queue_ns"] is None) == (one.behind or i == 1), (row, one)
+        assert not one.behind or row["queue_depth"] is None, (row, one)
+        assert "pipelined" not in row["not_measured"], row
+    assert not unfollowed(agent)
+    counts.check(agent)
