@@ -77,6 +77,7 @@ static __always_inline bool request_gives_more_unended(const struct request_sums
 	const struct request_work *work = bpf_map_lookup_elem(&request_works, &key);
 
 	return work && to->given == REQUEST_GIVEN_BEGUN && to->given_n &&
+	       (to->given_own || giver->reads == 1) &&
 	       work->handing.await_ns == giver->parts[REQUEST_await] &&
 	       request_awaits_pool(giver, bpf_get_current_task(), to->given_n,
 				   work->handing.first_ns);
@@ -150,6 +151,7 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	struct request_sums *to = &receiver->request;
 	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
 	__u32 tgid = task->tgid;
+	struct request_lock lock = { .address = to->lock, .tgid = tgid };
 	struct request_process *process;
 	struct request_sums *giver = &t->request;
 	struct request_work *work;
@@ -174,6 +176,7 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	giver->gifts++;
 	to->giver = giver_key;
 	to->given_lock = to->lock;
+	to->given_own = request_lock_is_own(&lock, key, receiver->off_ns, now);
 	to->given_n = request_given_n(giver, process, key, now);
 	to->given = REQUEST_GIVEN;
 	request_pool_works(process, to, true);

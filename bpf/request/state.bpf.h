@@ -68,7 +68,8 @@ struct request_sums {
 	__u8 tasks_answer; /* the loop has written an answer in a task's context */
 	__u8 given_more;   /* the present work goes on with the request's work before */
 	__u8 told;	   /* a loop that was not asleep: the work may have ended */
-	__u8 pad[2];
+	__u8 given_own;	   /* no other thread can have taken the present work */
+	__u8 pad;
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */

@@ -9,6 +9,7 @@
 #include "off_cpu/cause.bpf.h"
 #include "lib/socket.bpf.h"
 #include "python/gc_clock.bpf.h"
+#include "request/locks.bpf.h"
 #include "request/process.bpf.h"
 #include "request/throttle.bpf.h"
 #include "sched/thread.bpf.h"
@@ -87,15 +88,22 @@ static __always_inline void request_pool_works(struct request_process *process,
  * A thread of a pool behind a loop leaves the CPU: see request_gave_work(). Asleep on a lock, the
  * thread may wait for work: the end of its work may have been missed.
  */
-static __always_inline void request_pool_ran(struct request_sums *sums, __u32 tgid, __u64 now)
+static __always_inline void request_pool_ran(struct task_struct *task, struct request_sums *sums,
+					     __u64 now)
 {
+	struct request_lock lock = { .address = sums->lock, .tgid = task->tgid };
+	__u32 tgid = task->tgid;
 	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
 
 	if (!process)
 		return;
 	process->pool_ns = now;
-	if (sums->part == REQUEST_lock)
-		request_pool_works(process, sums, false);
+	if (sums->part != REQUEST_lock)
+		return;
+	request_pool_works(process, sums, false);
+	if (!sums->given_lock) /* created by the loop: the lock may be the one of the pool's queue
+				*/
+		request_lock_is_own(&lock, task_key(task), 0, now);
 }
 
 /* Has no thread of the process collected since the clock was read? */
@@ -174,7 +182,7 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 		sums->throttled = request_throttled_ns(task);
 	}
 	if (sums->pooled)
-		request_pool_ran(sums, tgid, now);
+		request_pool_ran(task, sums, now);
 }
 
 static __always_inline void request_peer_add(struct request_sums *sums, const __u8 ip[16],

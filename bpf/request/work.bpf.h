@@ -73,6 +73,8 @@ static __always_inline void request_pool_thread_ends(const struct task_struct *t
 	__u32 tgid = task->tgid;
 
 	bpf_map_delete_elem(&request_works, &key);
+	if (t->request.given_lock)
+		request_lock_forget(tgid, t->request.given_lock, key);
 	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &t->request, false);
 }
 
@@ -154,8 +156,11 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	work->giver = t->request.giver;
 	work->n = t->request.given_n;
 	work->context = t->request.given_context;
-	/* a part of the work, or all of it and then another request's, taken without a sleep */
-	if (t->request.told && loop->request.reads > 1)
+	/*
+	 * A part of the work, or all of it and then another request's, taken without a sleep; or
+	 * another's alone, with a queue of several threads.
+	 */
+	if ((t->request.told || !t->request.given_own) && loop->request.reads > 1)
 		work->n = work->context = 0;
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++) {
 		part = t->request.parts[i] - (i == REQUEST_await ? 0 : t->request.shared[i]);

@@ -28,6 +28,8 @@ LOADS = {
     "beside coroutines": (6, 60, 4, ["/pool/4", "/loop/3", "/loop/0"]),
     "twice": (4, 40, 4, ["/twice/3", "/pool/2"]),
     "twice, without a pause": (4, 250, 4, ["/twice/3", "/pool/2"]),
+    "one queue, alone": (1, 40, 4, ["/shared/5"]),
+    "one queue": (8, 100, 8, ["/shared/1", "/shared/3", "/shared/1"]),
     "fewer than threads": (4, 50, 40, ["/pool/13", "/pool/29", "/pool/7", "/pool/21", "/pool/34", "/pool/17", "/pool/26"]),
     "of each kind": (6, 60, 40, ["/pool/3", "/pool/8", "/loop/5", "/twice/4", "/pool/19", "/loop/0", "/pool/13"]),
 }

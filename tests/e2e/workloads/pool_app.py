@@ -72,6 +72,12 @@ async def executor_asleep(ms: int):
     return await asyncio.get_running_loop().run_in_executor(executor, asleep, ms)
 
 
+@app.get("/shared/{ms}")
+async def shared(ms: int):
+    """By threads that take their work from one queue."""
+    return await asyncio.get_running_loop().run_in_executor(executor, work, ms)
+
+
 one_thread = concurrent.futures.ThreadPoolExecutor(1)
 
 
