@@ -87,8 +87,11 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	t->off.syscall = call.nr;
 	/* read back, as the cause is: see off_cpu_cause_of() */
 	call.nr = *(volatile __s16 *)&t->off.syscall;
-	if (request_measures())
+	if (request_measures()) {
 		request_switch_out(task, t, &call, now);
+		if (t->request.ended)
+			request_pool_rests(task, t, now);
+	}
 	if (examined)
 		off_cpu_switch_out(task, t, &call, state);
 }

@@ -86,6 +86,7 @@ static __noinline int request_link_work(struct request_connection *conn, struct 
 	conn->begin.busy_ns += work->begin.busy_ns - work->handed.at.busy_ns;
 	conn->begin.at_ns += work->begin.at_ns - work->handed.at.at_ns;
 	conn->header = work->header;
+	conn->receiver = work->thread;
 	conn->linked_ns = now;
 	conn->model = REQUEST_MODEL_pool;
 	conn->link = REQUEST_LINK_wake;

@@ -107,6 +107,8 @@ static __always_inline __u64 request_context_answers(struct thread *t, __u64 rea
 	if (known && known->given_ns >= read_ns) {
 		*ret = *known;
 		t->request.tasks_answer = 1;
+		/* the task ends soon, and a later one may have its context's address */
+		bpf_map_delete_elem(&request_context_works, &key);
 	} else if (t->request.other_context == key.context) {
 		return 0;
 	} else {

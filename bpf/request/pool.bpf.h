@@ -97,12 +97,12 @@ static __noinline int request_gives_on(struct thread *t, struct thread *to, __u6
 	if (!work)
 		return 0;
 	if (!ended)
-		request_work_ended(t, to, work, now);
+		request_work_ended(t, to, key, work, now);
 	t->request.gifts++;
 	to->request.given_lock = to->request.lock;
 	to->request.given = REQUEST_GIVEN;
 	to->request.given_more = 1;
-	to->request.told = 0;
+	to->request.told = to->request.ended = 0;
 	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &to->request, true);
 	to->request.given_context = request_context_gives(t, key, now, true);
 	handed = &work->handing;
@@ -180,7 +180,7 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	to->given_n = request_given_n(giver, process, key, now);
 	to->given = REQUEST_GIVEN;
 	request_pool_works(process, to, true);
-	to->given_more = to->told = 0;
+	to->given_more = to->told = to->ended = 0;
 	to->wake_sk = giver->wake_sk;
 	to->given_context = request_context_gives(t, key, now, false);
 	work = to->given_n || to->given_context ? request_work_entry(key) : NULL;
@@ -276,6 +276,9 @@ static __always_inline struct request_work *request_work_of(struct thread *t,
 
 	if (!work || work->giver != bpf_get_current_task() || !work->end_ns ||
 	    work->handed.first_ns < conn->read_ns || work->begin.at_ns < work->handed.at.at_ns)
+		return NULL;
+	/* what looked like the end was a part: the task may be gone, and its context another's */
+	if (work->more_ns && sums->reads > 1)
 		return NULL;
 	/* the answer follows the work's end before the loop waits again */
 	if (work->loop_await_ns != sums->parts[REQUEST_await])

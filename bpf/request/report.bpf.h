@@ -8,6 +8,7 @@
 #include "request/killed.bpf.h"
 #include "request/lines.bpf.h"
 #include "request/profile.bpf.h"
+#include "request/work.bpf.h"
 
 /* Scratch space for a row, too big for the BPF stack. */
 struct request_out {
@@ -190,8 +191,9 @@ static __always_inline void request_fill_peer(struct request_event *event,
 
 /*
  * May a part of `await` be the work of a pool's thread? Of a linked request: has the loop's thread
- * woken another thread since the link? Otherwise: has the loop handed work on since the read, or a
- * pool's thread run? (Without the GIL's address, waiters for the GIL would count as pool threads.)
+ * woken another thread since the link, or has the linked one worked on? Otherwise: has the loop
+ * handed work on since the read, or a pool's thread run? (Without the GIL's address, waiters for
+ * the GIL would count as pool threads.)
  */
 static __always_inline bool request_gave_work(const struct request_connection *conn,
 					      const struct request_out *out,
@@ -206,7 +208,8 @@ static __always_inline bool request_gave_work(const struct request_connection *c
 	if (!t)
 		return false;
 	if (conn->link == REQUEST_LINK_wake)
-		return t->request.woke_ns > conn->linked_ns;
+		return t->request.woke_ns > conn->linked_ns ||
+		       request_work_goes_on(conn->receiver, conn->linked_ns, out->end.at_ns);
 	if (t->request.woke_ns > conn->begin.at_ns)
 		return true;
 	return process && process->pool_ns > conn->begin.at_ns;

@@ -14,6 +14,10 @@ enum {
 };
 
 enum request_given { REQUEST_GIVEN = 1, REQUEST_GIVEN_BEGUN };
+enum request_ended {
+	REQUEST_ENDED_AWAKE = 1, /* the thread has not slept since */
+	REQUEST_ENDED_WRITES,	 /* neither, and the write that woke the loop goes on */
+};
 
 /* Sums of a running thread at a time; a request is the difference of two snapshots. */
 struct request_snapshot {
@@ -69,7 +73,7 @@ struct request_sums {
 	__u8 given_more;   /* the present work goes on with the request's work before */
 	__u8 told;	   /* a loop that was not asleep: the work may have ended */
 	__u8 given_own;	   /* no other thread can have taken the present work */
-	__u8 pad;
+	__u8 ended;	   /* enum request_ended: of the last work */
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */
@@ -77,7 +81,8 @@ struct request_sums {
 	__u64 read_key;	     /* the connection of the last read */
 	__u64 read_context, other_context, tstate; /* see context.bpf.h */
 	__u64 unsure_ns;			   /* the last hand-off of an unknown request */
-	/* of a loop, and of its pool's threads: the socket that wakes the loop; 0: unknown */
+	/* of a loop, and of its pool's threads: the socket that wakes the loop; 0: unknown, 1: none
+	 */
 	__u64 wake_sk;
 	/* of a pool's thread */
 	__u64 lock; /* address of the lock slept on */

@@ -37,6 +37,10 @@ struct request_work {
 	__u64 loop_await_ns;	    /* `await` of the loop's thread at the work's end */
 	__u64 loop_ready_ns;	    /* the same of request_ready_ns() */
 	__u64 ready_ns;		    /* of the work, the time in which its thread could not run */
+	__u64 thread;		    /* task_key() */
+	__u64 end_ready_ns;	    /* request_ready_ns() of the thread at the work's end */
+	__u64 slept_ns;		    /* the thread slept for the first time since the end; 0: not */
+	__u64 more_ns;		    /* the thread has worked on behind the end until then; 0: not */
 	struct request_peer peer;   /* with most of the work's `net` */
 	__u32 n;		    /* the request: see request_connection.nth; 0: unknown */
 	__u32 pad;
@@ -51,6 +55,11 @@ struct {
 } request_works SEC(".maps");
 
 static const struct request_work empty_request_work;
+
+/* Between the end of a work and the sleep for the next one. */
+enum { REQUEST_REST_OF_WORK_NS = 1000000 };
+
+enum { REQUEST_WAKE_BY_NO_SOCKET = 1 }; /* request_sums.wake_sk: by an eventfd or a pipe */
 
 /* Identity of the current thread, read again once a second, since a name may change. */
 static __always_inline void request_header_set(struct thread *t, struct event_header *ret,
@@ -128,7 +137,7 @@ static __noinline bool request_wakes_loop(struct thread *loop)
 	sk = fd_to_sock(call.arg1);
 	if (sk && BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
 		return false;
-	loop->request.wake_sk = (__u64)sk;
+	loop->request.wake_sk = sk ? (__u64)sk : REQUEST_WAKE_BY_NO_SOCKET;
 	return true;
 }
 
@@ -172,6 +181,12 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 			 request_ready_ns(begin->parts);
 	work->begin.busy_ns = request_asleep_busy(loop, now);
 	work->begin.at_ns = begin->at_ns;
+	work->thread = key;
+	work->slept_ns = work->more_ns = 0;
+	work->end_ready_ns = request_ready_ns(t->request.parts);
+	t->request.wake_sk = loop->request.wake_sk;
+	t->request.ended = t->request.wake_sk == REQUEST_WAKE_BY_NO_SOCKET ? REQUEST_ENDED_AWAKE
+									   : REQUEST_ENDED_WRITES;
 	loop->request.woke_ns = now; /* not the end of a request that was linked before */
 	work->peer = *request_peer_most(&t->request);
 	request_header_set(t, &work->header, now);
@@ -179,17 +194,68 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 	return 0;
 }
 
+/* The thread with the key `key`, a pool's, has worked on behind the end of its work. */
+static __noinline int request_works_more(__u64 key, __u64 now)
+{
+	struct request_work *work = bpf_map_lookup_elem(&request_works, &key);
+
+	if (work)
+		work->more_ns = now;
+	return 0;
+}
+
 /*
  * The current thread has written to the socket `sk`. A pool's thread wakes the loop so, and has
  * ended its work if the loop was asleep: see request_woken(). If it was not, the thread may go on
- * with the work of another request.
+ * with the work of another request; and after the end of its work, it has told of more.
  */
 static __always_inline void request_tells_loop(__u64 sk)
 {
 	struct thread *t = thread_find(current_task());
 
-	if (t && t->request.given == REQUEST_GIVEN_BEGUN && t->request.wake_sk == sk)
+	if (!t || (t->request.wake_sk && t->request.wake_sk != sk))
+		return;
+	if (t->request.given == REQUEST_GIVEN_BEGUN)
 		t->request.told = 1;
+	else if (t->request.ended == REQUEST_ENDED_WRITES)
+		t->request.ended = REQUEST_ENDED_AWAKE;
+	else if (t->request.pooled && !t->request.given)
+		request_works_more(bpf_get_current_task(), bpf_ktime_get_ns());
+}
+
+/* The thread, a pool's, leaves the CPU after the end of its work: has it worked on? */
+static __noinline int request_pool_rests(struct task_struct *task, struct thread *t, __u64 now)
+{
+	struct request_sums *sums = &t->request;
+	__u64 key = task_key(task), ready;
+	struct request_work *work;
+	__u32 part = sums->part;
+
+	if (part == REQUEST_runq || part == REQUEST_gil || part == REQUEST_fault ||
+	    (part == REQUEST_lock && !sums->lock))
+		return 0;
+	sums->ended = 0;
+	work = bpf_map_lookup_elem(&request_works, &key);
+	if (!work)
+		return 0;
+	work->slept_ns = now;
+	ready = request_ready_ns(sums->parts) - work->end_ready_ns;
+	if (part != REQUEST_lock || (__s64)(now - work->end_ns - ready) > REQUEST_REST_OF_WORK_NS)
+		work->more_ns = now;
+	return 0;
+}
+
+/*
+ * May the thread of the linked work have worked for the request since? Known if it has not, and has
+ * gone to sleep, or is about to.
+ */
+static __always_inline bool request_work_goes_on(__u64 thread, __u64 linked_ns, __u64 now)
+{
+	const struct request_work *work = bpf_map_lookup_elem(&request_works, &thread);
+
+	if (!work || work->end_ns > linked_ns || work->more_ns)
+		return true;
+	return !work->slept_ns && now - work->end_ns > 2 * REQUEST_REST_OF_WORK_NS;
 }
 
 /*
@@ -197,13 +263,16 @@ static __always_inline void request_tells_loop(__u64 sk)
  * the loop has composed, and writes later as uvloop does, is linked to this work if the thread is
  * known.
  */
-static __always_inline void request_work_ended(struct thread *t, struct thread *to,
+static __always_inline void request_work_ended(struct thread *t, struct thread *to, __u64 thread,
 					       struct request_work *work, __u64 now)
 {
 	struct request_sums *sums = &to->request;
 	__u64 part;
 
 	work->handed = work->handing;
+	work->thread = thread;
+	work->slept_ns = now;
+	work->more_ns = 0;
 	work->giver = sums->giver;
 	work->n = sums->given_n;
 	work->context = sums->given_context;

@@ -138,6 +138,39 @@ def test_a_body_that_comes_while_the_thread_works(name, start_agent, cleanup, de
     assert len(linked) > 0.8 * len(rows)
 
 
+def ask_in_parts(port, n, first):
+    """{trace: truth} of n requests on one connection."""
+    truths, connection = {}, http.client.HTTPConnection("127.0.0.1", port)
+    for i in range(first, first + n):
+        connection.request("GET", "/parts/10", headers={"traceparent": f"00-{trace_of(i)}-{i + 1:016x}-01"})
+        truths[trace_of(i)] = json.loads(connection.getresponse().read())
+    connection.close()
+    return truths
+
+
+@pytest.mark.parametrize("clients", [2, 8])
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_thread_that_works_on_behind_the_answers_begin(name, clients, start_agent, cleanup, debian_python):
+    """The thread tells the loop to write the begin, which looks like the work's end, and works on: the row says so."""
+    missing = lacking("FastAPI sync endpoints, uvloop")
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
+    server = start(cleanup, debian_python, name, 8)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
+    time.sleep(0.3)
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        parts = [pool.submit(ask_in_parts, server.port, 60, 1 + n * 10_000) for n in range(clients)]
+        truths = {trace: truth for part in parts for trace, truth in part.result().items()}
+    rows = agent.wait_rows("ebpf_request", lambda r: r["host_pid"] == server.pid and r["trace_id"] in truths, n=len(truths))
+    linked = [row for row in rows if row["link"] == "wake"]
+    print(f"{name}, {clients} clients: {len(linked)} of {len(rows)} linked")
+    for row in rows:
+        truth = truths[row["trace_id"]]
+        assert total(row) == row["duration_ns"], row
+        assert truth["behind"] < 2 * MS or "work_elsewhere" in row["not_measured"], (row, truth)
+        assert row not in linked or row["tid"] == truth["tid"], (row, truth)
+
+
 @pytest.mark.parametrize("clients", [1, 3])
 @pytest.mark.parametrize("name", SERVERS)
 def test_the_peer_of_a_pools_work(name, clients, start_agent, cleanup, debian_python):

@@ -3,6 +3,7 @@
 duration."""
 import asyncio
 import concurrent.futures
+import json
 import os
 import socket
 import threading
@@ -11,6 +12,7 @@ import time
 import anyio
 from fastapi import Depends, FastAPI, Response
 from starlette.background import BackgroundTask
+from starlette.responses import StreamingResponse
 
 app = FastAPI()
 
@@ -105,6 +107,35 @@ async def own(ms: int):
     answer = await several_calls(executor, ms)
     answer.background = BackgroundTask(end)
     return answer
+
+
+def work_in_parts(loop, parts, ms):
+    def tell(part):
+        loop.call_soon_threadsafe(parts.put_nowait, part)
+    time.sleep(ms / 1000)
+    tell(b" ")
+    begin = time.monotonic_ns()
+    until = time.thread_time_ns() + ms * 300_000
+    while time.thread_time_ns() < until:
+        pass
+    tell(json.dumps({"tid": threading.get_native_id(), "behind": time.monotonic_ns() - begin}).encode())
+    tell(None)
+
+
+@app.get("/parts/{ms}")
+async def in_parts(ms: int):
+    """As a2wsgi: the thread does not wait for what it has told the loop to write. The answer begins with the first part."""
+    parts = asyncio.Queue()
+    thread = asyncio.ensure_future(anyio.to_thread.run_sync(work_in_parts, asyncio.get_running_loop(), parts, ms))
+    part = await parts.get()
+
+    async def stream():
+        nonlocal part
+        while part is not None:
+            yield part
+            part = await parts.get()
+        await thread
+    return StreamingResponse(stream())
 
 
 @app.post("/unread/{ms}")
