@@ -52,8 +52,21 @@ static __always_inline bool request_call_writes(long nr)
 	       nr == NR_sendfile || nr == NR_sendmmsg;
 }
 
-/* A sleep on the descriptor of a socket: for the client of the thread's own request? */
-static __always_inline __u8 request_net_part(struct request_sums *sums, struct user_call *call)
+/* The socket behind a descriptor of `task`, as the key of its connection; 0: none. */
+static __always_inline __u64 request_key_of_fd(struct task_struct *task, __u32 fd)
+{
+	struct file *file = fd_to_file(task, fd);
+
+	return file ? (__u64)file_sock(file) : 0;
+}
+
+/*
+ * A sleep on the descriptor of a socket: for the client of the thread's own request? Its socket
+ * tells: a server may read from one descriptor of a connection, close it, and have another socket
+ * under the same number.
+ */
+static __always_inline __u8 request_net_part(struct task_struct *task, struct request_sums *sums,
+					     struct user_call *call)
 {
 	struct {
 		__u32 fd;
@@ -69,7 +82,7 @@ static __always_inline __u8 request_net_part(struct request_sums *sums, struct u
 		polled.fd = call->arg1;
 	}
 	sums->sleep_fd = polled.fd;
-	if (!sums->open || polled.fd != sums->fd)
+	if (!sums->open || request_key_of_fd(task, polled.fd) != sums->read_key)
 		return REQUEST_net;
 	return writes ? REQUEST_client_slow : REQUEST_client_wait;
 }
@@ -172,7 +185,7 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
 	sums->sleep_fd = -1;
 	if (sums->part == REQUEST_net)
-		sums->part = request_net_part(sums, call);
+		sums->part = request_net_part(task, sums, call);
 	if (sums->part == REQUEST_gil) {
 		request_read_gc_clock(sums, tgid, task->pid, now);
 	} else if (sums->part == REQUEST_lock) {

@@ -369,6 +369,31 @@ def test_a_request_that_a_new_program_answers(start_agent, cleanup, debian_pytho
     counts.check(agent)
 
 
+def test_a_wait_belongs_to_the_socket_not_to_the_number_of_its_descriptor(start_agent, cleanup, debian_python):
+    """The head was read from a descriptor that is closed: its number is that of the connection to a service, and the client is waited for
+    under another number."""
+    server = servers.Server([debian_python.path, os.path.join(host.WORKLOADS, "reused_descriptor.py")])
+    cleanup.append(server)
+    port = server.port = int(server.wait_log(r"Listening at: http://127\.0\.0\.1:(\d+)")[0].group(1))
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
+    waited = {}
+    for i, (line, pause) in enumerate([("GET /service-1", 0), ("GET /service-60", 0), ("POST /body-60", 0.06)], 1):
+        length = 5 if pause else 0
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(f"{line} HTTP/1.1\r\nHost: x\r\ntraceparent: 00-{trace_of(i)}-{i:016x}-01\r\nContent-Length: {length}\r\n\r\n".encode())
+            time.sleep(pause)
+            s.sendall(b"hello"[:length])
+            waited[trace_of(i)] = int(s.makefile("rb").read().partition(b"\r\n\r\n")[2])
+    rows = rows_of(agent, server, 3)
+    agent.stop()
+    assert rows.keys() == waited.keys()
+    for i, part, other in [(2, "net_ns", "client_wait_ns"), (3, "client_wait_ns", "net_ns")]:
+        row, truth = rows[trace_of(i)], waited[trace_of(i)]
+        assert truth - row["cpu_ns"] - row["runq_ns"] - 1 * MS <= row[part] <= truth + 1 * MS + row["runq_ns"], (row, truth)
+        assert (row[other] or 0) < 1 * MS and total(row) == row["duration_ns"] and not row["not_measured"], (row, truth)
+    counts.check(agent)
+
+
 def test_many_requests_open_at_once(start_agent, cleanup, debian_python):
     """More open requests than free slots for heads: each row has its own head, also on connections that are used again."""
     n, rounds = 700, 2  # of 1,024 slots, shared by chance
