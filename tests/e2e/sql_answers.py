@@ -110,8 +110,7 @@ def kept(known, now):
         if not (r["tid"] == 90 and 90 not in serving or r["tid"] == 91 and r["start_time"] >= last):
             continue
         if now - 60 * HOUR - 60 * SECOND < r["start_time"] <= now and r["end_time"] >= now - 60 * HOUR:
-            frame = next((f for f in r["holder_py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/")
-            lines.append([r["tid"], r["thread_name"], r["holder_tid"], r["holder_thread_name"], "app/".join(frame), r["start_time"], r["end_time"]])
+            lines.append([r["tid"], r["thread_name"], r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), r["start_time"], r["end_time"]])
     return sorted(lines, key=lambda l: (l[5], l[0]))
 
 
@@ -123,9 +122,8 @@ def holders(known, now):
         for h in r["holders"]:
             held[h["tid"]] += h["ns"] * r["weight"]
             names.setdefault(h["tid"], set()).add(h["thread_name"])
-            frame = next((f for f in r["holder_py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "") if h["tid"] == r["holder_tid"] else ""
-            parts = frame.split("/app/")
-            places[h["tid"]] = max(places.get(h["tid"], (False, 0, "")), (frame != "", h["ns"], f"{parts[0]}app/{parts[1]}" if frame else ""))
+            held_in = place(r["holder_py_stack"]) if h["tid"] == r["holder_tid"] else ""
+            places[h["tid"]] = max(places.get(h["tid"], (False, 0, "")), (held_in != "", h["ns"], held_in))
     return [[tid, ns / 1e6, places[tid][2]] for tid, ns in sorted(held.items(), key=lambda pair: (-pair[1], pair[0]))[:10]]
 
 
@@ -139,7 +137,6 @@ def stalls(known, now):
         if (r["host"], r["container_id"], r["pid"], r["tid"]) != ("web-1", "", 7, 7) or not r["start_time"] > now - 24 * HOUR - 600 * SECOND:
             continue
         if r["start_time"] <= now and r["end_time"] >= now - 24 * HOUR:
-            frame = next((f for f in r["py_stack"] if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/")
             most, sums = max(parts, key=lambda part: r[f"{part}_ns"] or 0), collections.Counter()
             for cause, wait in own:
                 sums[cause] += max(0, min(wait["end_time"], r["end_time"]) - max(wait["start_time"], r["start_time"]))
@@ -147,7 +144,7 @@ def stalls(known, now):
             if most == "other" and us * 2000 > r["other_ns"]:
                 most = cause
                 refined.add(cause)
-            lines.append([r["loop"], most, "app/".join(frame), r["start_time"], r["end_time"]])
+            lines.append([r["loop"], most, place(r["py_stack"]), r["start_time"], r["end_time"]])
     assert refined == {"child", "pipe", "poll", "stopped"}, refined
     return lines
 
@@ -217,7 +214,8 @@ def otel_span(known, now):
 
 
 def place(stack):
-    return "app/".join(next((f for f in stack if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/"))
+    known = "app/".join(next((f for f in stack if f not in ("<gone>", "<unread>", "<cut>")), "").split("/app/"))
+    return f"code of unknown name, called from {known}" if known and stack[0] in ("<gone>", "<unread>") else known
 
 
 # stacks of waits -> the library function that waited, of the frames that the application's innermost function called

@@ -413,6 +413,17 @@ def test_a_name_asked_by_python_in_a_pool(ask):
     assert "DNS server answered late" in causes(ask, "90")["net"]["fix"] and causes(ask, "91")["net"]["fix"] == ""
 
 
+def test_code_that_could_not_be_read_is_not_its_callers(ask):
+    """A worker that its master killed in a wait: the functions that nobody had read before are gone, those of the server's start are known."""
+    server = "Worker.run (/usr/lib/python3/dist-packages/server/sync.py:125)"
+    ask.row("off_cpu", 15, 1990, cause="sleep", py_stack=["<gone>", "<gone>", server, "<module> (/usr/lib/python3/dist-packages/server/__main__.py:7)"])
+    ask.request(10, {"sleep": 1990, "cpu": 2}, status=None, outcome="no_answer", end_by="close")
+    assert causes(ask)["sleep"]["said"] == "the code slept, in code of unknown name, called from Worker.run (server/sync.py:125)"
+    ask.row("off_cpu", 3015, 50, cause="sleep", py_stack=["<gone>", "<gone>"])
+    ask.request(3010, {"sleep": 50, "cpu": 2}, request_id=78)
+    assert causes(ask, "78")["sleep"]["said"] == "the code slept"
+
+
 def test_several_places_of_a_part(ask):
     """The place with the largest sum, not with the longest wait; where it does not have the whole part, with its own time. Of several
     waits for other threads only the longest is the named thread's."""

@@ -33,12 +33,14 @@ const json_t *lock_longest_wait(const json_t *request)
 	return longest;
 }
 
-/* Innermost functions of places: callers may differ. */
+/* Innermost functions of places: callers may differ, if the functions are known. */
 static bool is_same_function(const char *a, const char *b)
 {
 	const char *caller = strstr(a, EXPLAIN_CALLED_FROM);
 	size_t n = caller ? (size_t)(caller - a) : strlen(a);
 
+	if (!strncmp(a, EXPLAIN_UNKNOWN_CODE, strlen(EXPLAIN_UNKNOWN_CODE)))
+		return !strcmp(a, b);
 	return !strncmp(a, b, n) &&
 	       (!b[n] || !strncmp(b + n, EXPLAIN_CALLED_FROM, strlen(EXPLAIN_CALLED_FROM)));
 }

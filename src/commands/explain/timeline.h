@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 /* In places, between the innermost function and the application's: sql/explain/place.inc. */
-#define EXPLAIN_CALLED_FROM ", called from "
+#define EXPLAIN_CALLED_FROM  ", called from "
+#define EXPLAIN_UNKNOWN_CODE "code of unknown name"
 
 enum { BAR_WIDTH = 20, LABEL_MAX = 512, LINES_MAX = 200, COLUMNS = 80 };
 
