@@ -155,6 +155,25 @@ static __always_inline bool request_is_tls(const char b[REQUEST_START_BYTES], __
 	return n >= 3 && b[0] >= 0x14 && b[0] <= 0x17 && b[1] == 3 && (__u8)b[2] <= 4;
 }
 
+/* A whole frame HEADERS of HTTP/2 (RFC 9113, 6.2), with which a request on an old connection
+ * begins. */
+static __always_inline bool request_is_http2(const char b[REQUEST_START_BYTES], __u32 n)
+{
+	enum { FRAME_HEAD = 9, HEADERS = 1, END_HEADERS = 4, FLAGS = 0x2d };
+	__u32 size = (__u32)(__u8)b[1] << 8 | (__u8)b[2];
+
+	return !b[0] && b[3] == HEADERS && b[4] & END_HEADERS && !(b[4] & ~FLAGS) && !b[5] &&
+	       size && size + FRAME_HEAD <= n;
+}
+
+/* What is told from bytes inside of a connection: START_TLS, START_HTTP2 or START_NONE. */
+static __always_inline __u32 request_foreign_of(const char b[REQUEST_START_BYTES], __u32 n)
+{
+	if (request_is_tls(b, n))
+		return START_TLS;
+	return request_is_http2(b, n) ? START_HTTP2 : START_NONE;
+}
+
 /*
  * The length of a head of the PROXY protocol, in which a load balancer names its client before the
  * first request; 0: none. Global: a loop.

@@ -304,10 +304,11 @@ static __always_inline void request_not_begun(__u64 key, __u32 start)
 }
 
 /*
- * A connection from before the agent's start, in TLS: of a server, or of a client of others? A
- * connection shares the listener's port, while connect() takes a port that no bind() may share.
+ * A connection from before the agent's start, in TLS or HTTP/2: of a server, or of a client of
+ * others? A connection shares the listener's port, while connect() takes a port that no bind() may
+ * share.
  */
-static __noinline int request_tls_seen(__u64 key)
+static __noinline int request_foreign_seen(__u64 key, __u32 start)
 {
 	struct inet_connection_sock *sk = (struct inet_connection_sock *)key;
 	struct inet_bind_bucket *bucket;
@@ -319,7 +320,7 @@ static __noinline int request_tls_seen(__u64 key)
 		return 0;
 	request_port_note(request_local_port((struct sock *)key));
 	request_connection_seen((struct sock *)key);
-	request_not_begun(key, START_TLS);
+	request_not_begun(key, start);
 	return 0;
 }
 
@@ -342,8 +343,9 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	conn = request_connection_of(key);
 	if (!conn && !bpf_map_lookup_elem(&request_arrivals, &key)) {
 		/* perhaps a client's connection: take only bytes that are surely a request */
-		if (request_is_tls(b, got))
-			request_tls_seen(key);
+		start = request_foreign_of(b, got);
+		if (start != START_NONE)
+			request_foreign_seen(key, start);
 		return request_has_lengths && request_method_may_follow(b, got) ? START_CUT
 										: START_NONE;
 	}
@@ -364,8 +366,8 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	} else if (start != START_CUT && !(conn && conn->worker)) {
 		if (conn)
 			conn->begin.at_ns = 0; /* an answer is not the last request's */
-		if (start == START_NONE && request_is_tls(b, got - skip))
-			start = START_TLS;
+		if (start == START_NONE)
+			start = request_foreign_of(b, got - skip);
 		request_not_begun(key, start);
 	}
 	return REQUEST_BEGAN(start, method, skip);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that do not begin with a request: behind a load balancer's PROXY head the requests are rows, those in TLS are counted, and the
-command says so."""
+"""Connections that do not begin with a request: behind a load balancer's PROXY head the requests are rows, those in TLS or HTTP/2 are counted,
+and the command says so."""
 import http.client
 import json
 import socket
@@ -136,3 +136,40 @@ def test_the_command_says_that_connections_are_in_tls(n, encrypted, cleanup):
     found = json.loads(command.stop())
     said = "connections with TLS inside the process" if n else "connection with TLS inside the process"
     assert found["requests"] == 0 and found["notes"] == [f"{n + 1} {said}; their requests have no rows"], found
+
+
+HTTP2_SERVER = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+print("Listening at:", listener.getsockname()[1], file=sys.stderr, flush=True)
+connection = listener.accept()[0]
+while connection.recv(65536):
+    connection.sendall(bytes.fromhex("000001 01 05 00000001 88"))
+"""
+HTTP2_CLIENT = """
+import socket, sys, time
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+connection.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes.fromhex("000000 04 00 00000000"))
+for i in range(1, 1 << 20, 2):
+    connection.recv(65536)
+    print("asked", file=sys.stderr, flush=True)
+    time.sleep(0.1)
+    connection.sendall(bytes.fromhex("000003 01 05") + i.to_bytes(4, "big") + bytes.fromhex("828684"))
+"""
+
+
+def test_a_connection_of_http2_from_before_the_agents_start_is_counted(start_agent, cleanup, debian_python):
+    """As gRPC's channels are, which live as long as their client. The client's end is no connection to a server, though answers begin alike."""
+    server = Server([debian_python.path, "-c", HTTP2_SERVER])
+    cleanup.append(server)
+    port = server.wait_log(r"Listening at: (\d+)")[0].group(1)
+    client = Server([debian_python.path, "-c", HTTP2_CLIENT, port])
+    cleanup.append(client)
+    client.wait_log("asked", 2)
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), "--pid", str(client.pid), trackers=TRACKERS)
+    for process in (server, client):
+        agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == process.pid and r["tracker"] == "request")
+    client.wait_log("asked", len(client.log) + 5)
+    agent.stop()
+    assert unfollowed(agent) == {"HTTP/2": 1} and not agent.rows["ebpf_request"]
+    counts.check(agent)
