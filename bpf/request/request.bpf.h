@@ -261,6 +261,12 @@ int BPF_PROG(request_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
+/* Of a socket whose number is released, as on the way to the state CLOSE. */
+static __always_inline __u16 request_source_port(const struct sock *sk)
+{
+	return __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
+}
+
 /*
  * A TCP socket changes state: in a thread's context or in a soft interrupt. A reset by the client
  * is not the end of a request, since the handler goes on until the server closes the socket.
@@ -276,7 +282,8 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 	/* connections may wait long before a starting service accepts the first one */
 	if (state == REQUEST_TCP_LISTEN && process_tracked(current_tgid()))
 		request_port_note(request_local_port(sk));
-	if (!request_port_seen(request_local_port(sk)))
+	if (!request_port_seen(state == REQUEST_TCP_CLOSE ? request_source_port(sk)
+							  : request_local_port(sk)))
 		return 0;
 	if (old_state == REQUEST_TCP_SYN_RECV && state == REQUEST_TCP_ESTABLISHED) {
 		request_established((struct sock *)sk);
@@ -300,8 +307,7 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 SEC("?tp_btf/tcp_destroy_sock")
 int BPF_PROG(request_tcp_destroy, struct sock *sk)
 {
-	/* the number is released by now, but inet_sport remains */
-	__u16 port = __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
+	__u16 port = request_source_port(sk);
 	__u64 key = request_key(sk);
 	struct request_arrival *arrival;
 

@@ -2,6 +2,7 @@
 """Where a request ends, on sockets and with answers that are rare: the truth is the client's own clock and its socket's own name."""
 import os
 import socket
+import struct
 import time
 
 import pytest
@@ -129,4 +130,47 @@ def test_connections_of_mptcp_are_told_apart(start_agent, cleanup, debian_python
     found = {r["trace_id"]: (r["peer_port"], r["connection_request"], r["outcome"] if true[r["trace_id"]][2] else None) for r in rows}
     assert found == true and len(rows) == len(true)
     assert all(total(r) == r["duration_ns"] for r in rows)
+    counts.check(agent)
+
+
+STREAMS = """
+import asyncio, sys
+async def serve(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n2\\r\\nok\\r\\n")
+    try:
+        await reader.read()
+    except ConnectionError:
+        pass
+    writer.close()
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print("Listening at:", server.sockets[0].getsockname()[1], file=sys.stderr, flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def test_a_stream_that_the_client_resets_is_not_answered(start_agent, cleanup, debian_python):
+    """The server writes nothing more and reads the reset: the request lasts until then, as where the client closes."""
+    server = servers.Server([debian_python.path, "-c", STREAMS])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"Listening at: (\d+)")[0].group(1))
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
+    lasted = []
+    for i, linger in enumerate([None, None, struct.pack("ii", 1, 0)]):
+        with socket.create_connection(("127.0.0.1", server.port)) as s:
+            begin = time.monotonic_ns()
+            s.sendall(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % i)
+            s.recv(1000)
+            time.sleep(0.3)
+            if linger:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        lasted.append(time.monotonic_ns() - begin)
+        agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=i + 1)
+    agent.stop()
+    rows = sorted((r for r in agent.rows["ebpf_request"] if r["server_port"] == server.port), key=lambda r: r["path"])
+    for row, ns in zip(rows, lasted, strict=True):
+        assert (row["status"], row["outcome"], row["end_by"]) == (200, "client_aborted", "close") and total(row) == row["duration_ns"], row
+        assert abs(row["duration_ns"] - ns) < 50 * MS, (row, ns)
     counts.check(agent)
