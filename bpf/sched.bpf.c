@@ -90,7 +90,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 	if (request_measures()) {
 		request_switch_out(task, t, &call, now);
 		if (t->request.ended)
-			request_pool_rests(task, t, now);
+			request_pool_rests(now);
 	}
 	if (examined)
 		off_cpu_switch_out(task, t, &call, state);

@@ -17,7 +17,7 @@ struct request_lock {
 };
 
 struct request_lock_user {
-	__u64 thread;	/* task_key(); 0: several */
+	__u64 thread;	/* host_tid; 0: several */
 	__u64 woken_ns; /* the last time */
 	__u64 waits;	/* in a row, up to REQUEST_OWN_WAITS */
 };
@@ -35,19 +35,20 @@ struct {
 /*
  * The thread, asleep since `since`, waits for work on the lock, 0 for unknown. Is the lock its own?
  * Not if another thread was woken from it meanwhile; a queue of Python has a new lock for each
- * wait, at an address that other threads may have had before.
+ * wait, at an address that other threads may have had before. Global: the verifier explores it
+ * once.
  */
-static __noinline bool request_lock_is_own(struct request_lock *lock, __u64 thread, __u64 since,
-					   __u64 now)
+__noinline int request_lock_is_own(__u32 tgid, __u64 address, __u32 thread, __u64 since, __u64 now)
 {
+	struct request_lock lock = { .address = address, .tgid = tgid };
 	struct request_lock_user first = { .thread = thread, .woken_ns = now, .waits = 1 };
 	struct request_lock_user *user;
 
-	if (!lock->address)
+	if (!address)
 		return false;
-	user = bpf_map_lookup_elem(&request_locks, lock);
+	user = bpf_map_lookup_elem(&request_locks, &lock);
 	if (!user) {
-		bpf_map_update_elem(&request_locks, lock, &first, BPF_NOEXIST);
+		bpf_map_update_elem(&request_locks, &lock, &first, BPF_NOEXIST);
 		return false;
 	}
 	if (!user->thread)
@@ -63,7 +64,7 @@ static __noinline bool request_lock_is_own(struct request_lock *lock, __u64 thre
 }
 
 /* The thread that waited on the lock has ended. */
-static __noinline int request_lock_forget(__u32 tgid, __u64 address, __u64 thread)
+__noinline int request_lock_forget(__u32 tgid, __u64 address, __u32 thread)
 {
 	struct request_lock lock = { .address = address, .tgid = tgid };
 	const struct request_lock_user *user = bpf_map_lookup_elem(&request_locks, &lock);

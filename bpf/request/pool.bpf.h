@@ -151,7 +151,6 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	struct request_sums *to = &receiver->request;
 	__u64 giver_key = bpf_get_current_task(), key = task_key(task);
 	__u32 tgid = task->tgid;
-	struct request_lock lock = { .address = to->lock, .tgid = tgid };
 	struct request_process *process;
 	struct request_sums *giver = &t->request;
 	struct request_work *work;
@@ -176,7 +175,7 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	giver->gifts++;
 	to->giver = giver_key;
 	to->given_lock = to->lock;
-	to->given_own = request_lock_is_own(&lock, key, receiver->off_ns, now);
+	to->given_own = request_lock_is_own(tgid, to->lock, task->pid, receiver->off_ns, now);
 	to->given_n = request_given_n(giver, process, key, now);
 	to->given = REQUEST_GIVEN;
 	request_pool_works(process, to, true);

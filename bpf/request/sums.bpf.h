@@ -17,9 +17,11 @@
 /* Waits shorter than this are not attributed to a peer. */
 enum { REQUEST_PEER_NS = 20000, REQUEST_POLLOUT = 4 };
 
-static __always_inline __u8 request_part_of(__u8 cause, bool *ret_polls)
+enum { REQUEST_POLLS = 256 }; /* with a part: the sleep is a wait for several descriptors */
+
+/* Global: the verifier explores it once, and what follows once and not for each part. */
+__noinline int request_part_of(__u32 cause)
 {
-	*ret_polls = false;
 	switch (cause) {
 	case OFF_CPU_CAUSE_preempt:
 		return REQUEST_runq;
@@ -36,8 +38,7 @@ static __always_inline __u8 request_part_of(__u8 cause, bool *ret_polls)
 	case OFF_CPU_CAUSE_sleep:
 		return REQUEST_sleep;
 	case OFF_CPU_CAUSE_poll:
-		*ret_polls = true;
-		return REQUEST_await;
+		return REQUEST_await | REQUEST_POLLS;
 	case OFF_CPU_CAUSE_pipe:
 		return REQUEST_pipe;
 	case OFF_CPU_CAUSE_child:
@@ -52,12 +53,10 @@ static __always_inline bool request_call_writes(long nr)
 	       nr == NR_sendfile || nr == NR_sendmmsg;
 }
 
-/* The socket behind a descriptor of `task`, as the key of its connection; 0: none. */
-static __always_inline __u64 request_key_of_fd(struct task_struct *task, __u32 fd)
+/* Is the socket that of the current thread's descriptor? Global: explored by the verifier once. */
+__noinline int request_fd_is(__u32 fd, __u64 key)
 {
-	struct file *file = fd_to_file(task, fd);
-
-	return file ? (__u64)file_sock(file) : 0;
+	return fd_to_sock_name(fd) == key;
 }
 
 /*
@@ -65,8 +64,7 @@ static __always_inline __u64 request_key_of_fd(struct task_struct *task, __u32 f
  * tells: a server may read from one descriptor of a connection, close it, and have another socket
  * under the same number.
  */
-static __always_inline __u8 request_net_part(struct task_struct *task, struct request_sums *sums,
-					     struct user_call *call)
+static __always_inline __u8 request_net_part(struct request_sums *sums, struct user_call *call)
 {
 	struct {
 		__u32 fd;
@@ -82,7 +80,7 @@ static __always_inline __u8 request_net_part(struct task_struct *task, struct re
 		polled.fd = call->arg1;
 	}
 	sums->sleep_fd = polled.fd;
-	if (!sums->open || request_key_of_fd(task, polled.fd) != sums->read_key)
+	if (!sums->open || !request_fd_is(polled.fd, sums->read_key))
 		return REQUEST_net;
 	return writes ? REQUEST_client_slow : REQUEST_client_wait;
 }
@@ -104,7 +102,6 @@ static __always_inline void request_pool_works(struct request_process *process,
 static __always_inline void request_pool_ran(struct task_struct *task, struct request_sums *sums,
 					     __u64 now)
 {
-	struct request_lock lock = { .address = sums->lock, .tgid = task->tgid };
 	__u32 tgid = task->tgid;
 	struct request_process *process = bpf_map_lookup_elem(&request_processes, &tgid);
 
@@ -114,9 +111,9 @@ static __always_inline void request_pool_ran(struct task_struct *task, struct re
 	if (sums->part != REQUEST_lock)
 		return;
 	request_pool_works(process, sums, false);
-	if (!sums->given_lock) /* created by the loop: the lock may be the one of the pool's queue
-				*/
-		request_lock_is_own(&lock, task_key(task), 0, now);
+	/* created by the loop: the lock may be the one of the pool's queue */
+	if (!sums->given_lock)
+		request_lock_is_own(tgid, sums->lock, task->pid, 0, now);
 }
 
 /* Has no thread of the process collected since the clock was read? */
@@ -171,21 +168,21 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 					       struct user_call *call, __u64 now)
 {
 	struct request_sums *sums = &t->request;
-	__u32 tgid = task->tgid;
+	__u32 tgid = task->tgid, part;
 	bool polls;
 
-	sums->part = request_part_of(off_cpu_cause_of(&t->off), &polls);
-	if (polls && request_handler_selects(sums, call)) {
-		sums->part = REQUEST_other;
-		polls = false;
-	}
+	part = request_part_of(off_cpu_cause_of(&t->off));
+	if (part & REQUEST_POLLS && request_handler_selects(sums, call))
+		part = REQUEST_other;
+	sums->part = part;
+	polls = part & REQUEST_POLLS;
 	sums->polls = polls;
 	if (polls) /* what a loop has read and not handed on, it hands on no more, or later */
 		sums->settled_reads = sums->reads;
 	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
 	sums->sleep_fd = -1;
 	if (sums->part == REQUEST_net)
-		sums->part = request_net_part(task, sums, call);
+		sums->part = request_net_part(sums, call);
 	if (sums->part == REQUEST_gil) {
 		request_read_gc_clock(sums, tgid, task->pid, now);
 	} else if (sums->part == REQUEST_lock) {

@@ -83,7 +83,7 @@ static __always_inline void request_pool_thread_ends(const struct task_struct *t
 
 	bpf_map_delete_elem(&request_works, &key);
 	if (t->request.given_lock)
-		request_lock_forget(tgid, t->request.given_lock, key);
+		request_lock_forget(tgid, t->request.given_lock, task->pid);
 	request_pool_works(bpf_map_lookup_elem(&request_processes, &tgid), &t->request, false);
 }
 
@@ -223,14 +223,22 @@ static __always_inline void request_tells_loop(__u64 sk)
 		request_works_more(bpf_get_current_task(), bpf_ktime_get_ns());
 }
 
-/* The thread, a pool's, leaves the CPU after the end of its work: has it worked on? */
-static __noinline int request_pool_rests(struct task_struct *task, struct thread *t, __u64 now)
+/*
+ * The current thread, a pool's, leaves the CPU after the end of its work: has it worked on? Global:
+ * the verifier explores it once.
+ */
+__noinline int request_pool_rests(__u64 now)
 {
-	struct request_sums *sums = &t->request;
-	__u64 key = task_key(task), ready;
+	struct thread *t = thread_find(current_task());
+	__u64 key = bpf_get_current_task(), ready;
 	struct request_work *work;
-	__u32 part = sums->part;
+	struct request_sums *sums;
+	__u32 part;
 
+	if (!t)
+		return 0;
+	sums = &t->request;
+	part = sums->part;
 	if (part == REQUEST_runq || part == REQUEST_gil || part == REQUEST_fault ||
 	    (part == REQUEST_lock && !sums->lock))
 		return 0;
