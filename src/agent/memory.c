@@ -8,9 +8,21 @@
 enum { LEAST_LIMIT_MIB = 64 };
 
 /*
- * The remainder is for the program (10 to 20 MiB) and, at the start, for the BPF verifier (about 20
- * MiB), before maps and rows use memory.
+ * What else is used at the start, before maps are full and rows in memory: the program with the
+ * kernel's types (15 MiB), and the BPF verifier (23 MiB); the maps that are never allocated on
+ * demand come on top (10 MiB), and shrink with the share.
  */
+static const uint64_t AT_START = 48 << 20;
+
+static uint64_t share_of_maps(uint64_t limit)
+{
+	uint64_t most = limit * 3 / 8, least = limit / 4;
+
+	if (limit < AT_START + least)
+		return least;
+	return most < limit - AT_START ? most : limit - AT_START;
+}
+
 uint64_t memory_share_limit(struct pipeline_limits *limits)
 {
 	uint64_t limit = memory_limit(), rows = limit / 8;
@@ -29,5 +41,5 @@ uint64_t memory_share_limit(struct pipeline_limits *limits)
 		log_warn("a memory limit below %d MiB is too small for all trackers: raise the "
 			 "limit, or run fewer trackers (--trackers)",
 			 LEAST_LIMIT_MIB);
-	return limit * 3 / 8;
+	return share_of_maps(limit);
 }
