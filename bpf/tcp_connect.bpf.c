@@ -60,15 +60,17 @@ struct {
 
 /*
  * Attempts without room in connect_attempts: their later events count as lost, and their errors are
- * no new attempts. LRU: the oldest are evicted.
+ * no new attempts. Without room here, too, the end counts as lost at once. Of each socket the
+ * entry is removed when the kernel frees it.
  */
 struct lost_attempt {
 	__u32 connected;
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64); /* struct sock * */
 	__type(value, struct lost_attempt);
 } connect_lost SEC(".maps");
@@ -186,11 +188,13 @@ static __always_inline void report_end(struct sock *sk, const struct attempt *at
 static __always_inline void attempt_lost(__u64 key)
 {
 	struct lost_attempt lost = {};
+	__u64 n = 1;
 
-	stat_add(STAT_SEEN, 1);
-	stat_add(STAT_LOST_STATE, 1);
 	any_lost = true;
-	bpf_map_update_elem(&connect_lost, &key, &lost, BPF_ANY);
+	if (bpf_map_update_elem(&connect_lost, &key, &lost, BPF_ANY) && report_closed)
+		n = 2;
+	stat_add(STAT_SEEN, n);
+	stat_add(STAT_LOST_STATE, n);
 }
 
 /* State change of a socket without a known attempt: counts the missing end row. */
