@@ -8,9 +8,8 @@
 enum { LEAST_LIMIT_MIB = 64 };
 
 /*
- * What else is used at the start, before maps are full and rows in memory: the program with the
- * kernel's types (15 MiB), and the BPF verifier (23 MiB); the maps that are never allocated on
- * demand come on top (10 MiB), and shrink with the share.
+ * Use at the start, beside rows and maps with entries: the program with the kernel's types (15
+ * MiB), the BPF verifier (23 MiB), and maps with all their memory from the start (10 MiB).
  */
 static const uint64_t AT_START = 48 << 20;
 
