@@ -51,6 +51,8 @@ def client(port, n, first, paths):
 
 
 def start(cleanup, python, name, threads):
+    missing = lacking("FastAPI sync endpoints, uvloop")
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
     port = servers.free_port()
     server = servers.Server([python.path, "-m", "uvicorn", f"--port={port}", "--log-level=error", *SERVERS[name], "pool_app:app"], cwd="/tmp",
                             env={"PYTHONPATH": host.WORKLOADS, "POOL_THREADS": str(threads)})
@@ -66,16 +68,20 @@ def start(cleanup, python, name, threads):
     return server
 
 
-@pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("name", SERVERS)
-def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, cleanup, debian_python):
-    missing = lacking("FastAPI sync endpoints, uvloop")
-    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
-    clients, each, threads, paths = LOADS[load]
-    server = start(cleanup, debian_python, name, threads)
+def watched(start_agent, server):
+    """An agent that knows the server's process."""
     agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
     agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
     time.sleep(0.3)
+    return agent
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, cleanup, debian_python):
+    clients, each, threads, paths = LOADS[load]
+    server = start(cleanup, debian_python, name, threads)
+    agent = watched(start_agent, server)
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         parts = [pool.submit(client, server.port, each, 1 + n * 10_000, paths) for n in range(clients)]
         truths = {trace: truth for part in parts for trace, truth in part.result().items()}
@@ -108,12 +114,8 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_body_that_comes_while_the_thread_works(name, start_agent, cleanup, debian_python):
     """The loop reads the rest of a body that the endpoint does not wait for."""
-    missing = lacking("FastAPI sync endpoints, uvloop")
-    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
     server, tids = start(cleanup, debian_python, name, 4), {}
-    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
-    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
-    time.sleep(0.3)
+    agent = watched(start_agent, server)
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     for i in range(1, 31):
         connection.putrequest("POST", "/unread/20")
@@ -152,12 +154,8 @@ def ask_in_parts(port, n, first):
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_thread_that_works_on_behind_the_answers_begin(name, clients, start_agent, cleanup, debian_python):
     """The thread tells the loop to write the begin, which looks like the work's end, and works on: the row says so."""
-    missing = lacking("FastAPI sync endpoints, uvloop")
-    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
     server = start(cleanup, debian_python, name, 8)
-    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
-    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
-    time.sleep(0.3)
+    agent = watched(start_agent, server)
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         parts = [pool.submit(ask_in_parts, server.port, 60, 1 + n * 10_000) for n in range(clients)]
         truths = {trace: truth for part in parts for trace, truth in part.result().items()}
@@ -175,16 +173,12 @@ def test_a_thread_that_works_on_behind_the_answers_begin(name, clients, start_ag
 @pytest.mark.parametrize("name", SERVERS)
 def test_the_peer_of_a_pools_work(name, clients, start_agent, cleanup, debian_python):
     """Each endpoint waits for one of two peers, or for none: the row of a known thread has this peer, with the time; no row has another request's."""
-    missing = lacking("FastAPI sync endpoints, uvloop")
-    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
     server = start(cleanup, debian_python, name, 4)
     late = [servers.LateServer(ms) for ms in (30, 12)]
     cleanup += late
     peers = {peer.port: peer.ms for peer in late}
     paths = [*(f"/peer/{port}" for port in peers), "/pool/2"]
-    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
-    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "gc_pause")
-    time.sleep(0.3)
+    agent = watched(start_agent, server)
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         parts = [pool.submit(client, server.port, 30, 1 + n * 10_000, paths[n:] + paths[:n]) for n in range(clients)]
         truths = {trace: truth for part in parts for trace, truth in part.result().items()}
