@@ -87,7 +87,7 @@ static __noinline bool gil_stacks_affordable(struct gil_history *history, struct
 	       token_bucket_has_tokens(&history->stacks, ppm, now);
 }
 
-static __always_inline bool gil_stacks_wanted(struct gil_wait *w, __u64 now)
+static __always_inline bool gil_stacks_wanted(const struct gil_wait *w, __u64 now)
 {
 	return w->start_ns && now > w->start_ns && now - w->start_ns >= gil_stack_min_ns;
 }
@@ -267,6 +267,13 @@ static __always_inline bool gil_resumes(struct task_struct *task, struct thread 
 	return call.nr < 0 && now - t->on_ns < GIL_RESUME_NS; /* preempted in take_gil() */
 }
 
+/* Is a wait that is open after a sleep to have a stack when the thread resumes? */
+static __always_inline bool gil_wants_resume(const struct gil_wait *w)
+{
+	return !w->stack && !w->word && w->samples < GIL_STACK_TRIES &&
+	       gil_stacks_wanted(w, w->end_ns);
+}
+
 /*
  * The waiter resumes after a timeout or after a long time in the run queue, before user mode. The
  * GIL may be free by then.
@@ -277,8 +284,7 @@ static __always_inline void gil_stacks_at_resume(struct task_struct *task, struc
 	struct gil_wait *w = &t->gil;
 	__u64 start = w->start_ns;
 
-	if (w->stack || w->word || w->samples >= GIL_STACK_TRIES ||
-	    !gil_stacks_wanted(w, w->end_ns) || !gil_resumes(task, t, now))
+	if (!gil_wants_resume(w) || !gil_resumes(task, t, now))
 		return;
 	gil_take_stacks(task, t, PYTHON_SLOT_RESUME);
 	if (w->start_ns !=

@@ -20,7 +20,7 @@ struct {
 
 static __always_inline bool thread_wants_walk(const struct thread *t)
 {
-	return t && (t->off_cpu_deferred || t->gil.start_ns);
+	return t && (t->off_cpu_deferred || (gil_wait_runs && gil_wants_resume(&t->gil)));
 }
 
 static __always_inline void expect_resume(const struct thread *t)
