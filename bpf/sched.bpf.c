@@ -93,7 +93,7 @@ static __always_inline void switch_out(struct task_struct *task, bool preempt, _
 			request_pool_rests(now);
 	}
 	if (examined)
-		off_cpu_switch_out(task, t, &call, state);
+		off_cpu_switch_out(task, t, &call, state, now);
 }
 
 static __always_inline void switch_in(struct task_struct *task, struct thread *t, __u64 now)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Intervals off the CPU: cause, duration, time in the run queue, and waker. The user stack is taken
- * at the switch out, the last time at which the thread's memory can be read; the kernel stack at
- * the switch in, and only for rows. Stacks travel inside the event or the sum, so no separate map
- * of stacks can fill up.
+ * at the switch out, the last time at which the thread's memory can be read, or when the thread
+ * resumes; the kernel stack at the switch in, and only for rows. Stacks travel inside the event or
+ * the sum, so no separate map of stacks can fill up.
  */
 #ifndef UNDERSPAN_OFF_CPU_INTERVAL_BPF_H
 #define UNDERSPAN_OFF_CPU_INTERVAL_BPF_H
@@ -65,8 +65,36 @@ static __always_inline __u8 off_cpu_cause(struct task_struct *task, struct user_
 	return cause;
 }
 
+/*
+ * A native stack of up to 32 frames costs 0.1 to 1 us. A thread with more than a thousand switches
+ * a second has a stack at as many of them, a token bucket as a time; rows and samples of its other
+ * intervals take theirs when the thread resumes, see off_cpu/python_stack.bpf.h.
+ */
+enum { USER_STACK_EVERY_NS = 1000000, USER_STACK_BURST = 64 };
+
+static __always_inline bool user_stack_due(struct thread *t, __u64 now)
+{
+	__u64 earliest = now - USER_STACK_BURST * USER_STACK_EVERY_NS, paid = t->user_stack_paid_ns;
+
+	if (!off_cpu_user_stacks || (t->off_cpu_resumes && paid > now))
+		return false;
+	t->user_stack_paid_ns = (paid > earliest ? paid : earliest) + USER_STACK_EVERY_NS;
+	return true;
+}
+
+/* The current thread's native stack. Global: explored by the verifier once. */
+__noinline int off_cpu_take_stack_now(void)
+{
+	struct task_struct *task = current_task();
+	struct thread *t = thread_find(task);
+
+	if (t)
+		t->off.user_hash = user_stack(task, t->off.user, OFF_CPU_USER_FRAMES);
+	return 0;
+}
+
 static __always_inline void off_cpu_switch_out(struct task_struct *task, struct thread *t,
-					       struct user_call *call, __u32 state)
+					       struct user_call *call, __u32 state, __u64 now)
 {
 	struct off_cpu *off = &t->off;
 
@@ -82,8 +110,8 @@ static __always_inline void off_cpu_switch_out(struct task_struct *task, struct 
 		off->waker.host_tid = 0; /* none; the rest: see waker_read() */
 	off->user_hash = 0;
 	off->user[0] = 0;
-	if (off_cpu_user_stacks)
-		off->user_hash = user_stack(task, off->user, OFF_CPU_USER_FRAMES);
+	if (user_stack_due(t, now))
+		off_cpu_take_stack_now();
 	/* the place of a preemption is random: summed without the native stack */
 	if (!state)
 		off->user_hash = 0;

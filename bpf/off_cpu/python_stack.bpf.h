@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The Python stack of a thread that was off the CPU. At the switch out the duration is unknown; at
- * the switch in the thread's memory cannot be read. So a long interval is deferred until the thread
- * runs in its own context again, but before user mode: Python's state is then unchanged. Three
+ * The Python stack of a thread that was off the CPU, and its native stack, where that was not taken
+ * at the switch out. At the switch out the duration is unknown; at the switch in the thread's
+ * memory cannot be read. So a long interval is deferred until the thread runs in its own context
+ * again, but before user mode: registers, stack and Python's state are then unchanged. Three
  * hooks reach that point: the thread leaves the scheduler (sched_exit_tp; in 6.18, not in 6.12);
  * the kernel updates the thread's rseq area after a switch (rseq_update, up to 6.18; glibc
  * registers an rseq area since 2.35); or a system call ends (attached only when a thread needs it).
  *
- * The sums take their Python stacks from the deferred walks. A walk for each of thousands of short
+ * The sums take their stacks from the deferred walks. A walk for each of thousands of short
  * intervals a second would cost more than the intervals, so walks are sampled: an interval goes
  * into the sum without a Python stack, and each walk, made for a row or because off_cpu_sample_ns
  * have accumulated, takes over the whole sum gathered so far. The time of a thread in the same
- * system call, native stack and waker is thus distributed among its Python stacks at random, as in
- * any sampling profiler; the total is exact. Sums of preemptions have no Python stack, because the
- * place of a preemption is random.
+ * system call, of the same waker and, where it was taken at the switch out, native stack is thus
+ * distributed among its stacks at random, as in any sampling profiler; the total is exact. Sums of
+ * preemptions have no stack, because the place of a preemption is random.
  */
 #ifndef UNDERSPAN_OFF_CPU_PYTHON_STACK_BPF_H
 #define UNDERSPAN_OFF_CPU_PYTHON_STACK_BPF_H
 
 #include "off_cpu/profile.bpf.h"
+#include "off_cpu/user_stack.bpf.h"
 #include "python/threads.bpf.h"
 #include "sched/thread.bpf.h"
 
 struct off_cpu_with_stack {
 	struct off_cpu_event event;
 	struct python_frame frames[PYTHON_STACK_MAX];
+	__u64 user_hash; /* of event.off.user; event.off.user_hash is that of the switch out */
 };
 
 /* From the switch in to the return to user mode. */
@@ -128,8 +131,10 @@ static __always_inline bool off_cpu_defer(struct task_struct *task, struct threa
 	__u32 tgid = task->tgid;
 
 	if (!off_cpu_py_stacks || !bpf_map_lookup_elem(&python_processes, &tgid) ||
-	    !resume_is_seen(task, t, end, what))
+	    !resume_is_seen(task, t, end, what)) {
+		t->off_cpu_resumes = 0;
 		return false;
+	}
 	if (bpf_map_update_elem(&off_cpu_deferred, &key, &empty_off_cpu, BPF_ANY))
 		goto fail;
 	deferred = bpf_map_lookup_elem(&off_cpu_deferred, &key);
@@ -144,6 +149,7 @@ static __always_inline bool off_cpu_defer(struct task_struct *task, struct threa
 	deferred->event.header.skip_shift = t->off.skip_shift;
 	deferred->event.runq_ns = runq_ns;
 	t->off_cpu_deferred = what;
+	t->off_cpu_resumes = 1;
 	__sync_fetch_and_add(&off_cpu_deferred_n, 1);
 	return true;
 fail:
@@ -160,9 +166,24 @@ static __always_inline struct off_cpu_with_stack *off_cpu_deferred_of_current(vo
 	return bpf_map_lookup_elem(&off_cpu_deferred, &key);
 }
 
+/* Returns whether the native stack was missing. Global: see python/threads.bpf.h. */
+__noinline int off_cpu_take_user_stack(void)
+{
+	struct off_cpu_with_stack *deferred = off_cpu_deferred_of_current();
+
+	if (!deferred)
+		return 0;
+	deferred->user_hash = deferred->event.off.user_hash;
+	if (!off_cpu_user_stacks || deferred->event.off.user[0])
+		return 0;
+	deferred->user_hash = user_stack(current_task(), deferred->event.off.user,
+					 OFF_CPU_USER_FRAMES);
+	return 1;
+}
+
 /*
- * Walks the current thread's stack; returns whether sums are concerned: there is a stack, or the
- * thread is native. Global: see python/threads.bpf.h.
+ * Walks the current thread's Python stack; returns whether sums are concerned: there is a stack, or
+ * the thread is native. Global: see python/threads.bpf.h.
  */
 __noinline int off_cpu_take_stack(__u32 slot)
 {
@@ -210,9 +231,38 @@ static __always_inline void off_cpu_sum_merge(struct off_cpu_sum *to, const stru
 	to->runq_ns += n->runq_ns;
 }
 
+/* The sum of the stacks just walked. NULL: no room. */
+static __always_inline struct off_cpu_profile *
+off_cpu_sum_of_stacks(void *map, const struct off_cpu_profile_key *key,
+		      const struct off_cpu_profile *from, const struct off_cpu *off)
+{
+	struct off_cpu_profile *to = bpf_map_lookup_elem(map, key);
+
+	if (to || bpf_map_update_elem(map, key, from, BPF_ANY))
+		return to;
+	to = bpf_map_lookup_elem(map, key);
+	if (!to)
+		return NULL;
+	to->sum = (struct off_cpu_sum){};
+	to->first.off.thread_kind = off->thread_kind;
+	__builtin_memcpy(to->first.off.user, off->user, sizeof(off->user));
+	return to;
+}
+
+/* The key of the Python stack just walked, which is kept; 0: none, or no room. */
+static __always_inline __u64 off_cpu_keep_stack(struct python_walk *walk)
+{
+	__u64 stack = walk->hash | 1;
+
+	if (!walk->shown || (!bpf_map_lookup_elem(&off_cpu_stacks, &stack) &&
+			     bpf_map_update_elem(&off_cpu_stacks, &stack, &walk->stack, BPF_ANY)))
+		return 0;
+	return stack;
+}
+
 /*
- * Moves the sum without a Python stack to the stack just walked; a native thread's stays. Global:
- * see python/threads.bpf.h.
+ * Moves the sum without stacks to the stacks just walked. Without room the sum stays. Global: see
+ * python/threads.bpf.h.
  */
 __noinline int off_cpu_assign_sum(__u32 slot)
 {
@@ -222,31 +272,22 @@ __noinline int off_cpu_assign_sum(__u32 slot)
 	struct off_cpu_profile *from, *to;
 	struct off_cpu_profile_key key;
 	struct off_cpu_sum n;
-	__u64 stack;
 
 	if (!deferred || !walk || deferred->event.off.cause == OFF_CPU_CAUSE_preempt)
 		return 0;
-	stack = walk->hash | 1;
 	key = off_cpu_profile_key(deferred->event.header.host_tid, &deferred->event.off);
 	from = bpf_map_lookup_elem(map, &key);
-	if (from && deferred->event.off.thread_kind == OFF_CPU_THREAD_NATIVE) {
-		from->first.off.thread_kind = OFF_CPU_THREAD_NATIVE;
+	if (!from)
+		return 0;
+	key.py_stack = off_cpu_keep_stack(walk);
+	key.user_hash = deferred->user_hash;
+	if (!key.py_stack && key.user_hash == deferred->event.off.user_hash) {
+		from->first.off.thread_kind = deferred->event.off.thread_kind;
 		return 0;
 	}
-	if (!from || (!bpf_map_lookup_elem(&off_cpu_stacks, &stack) &&
-		      bpf_map_update_elem(&off_cpu_stacks, &stack, &walk->stack, BPF_ANY)))
+	to = off_cpu_sum_of_stacks(map, &key, from, &deferred->event.off);
+	if (!to)
 		return 0;
-	key.py_stack = stack;
-	to = bpf_map_lookup_elem(map, &key);
-	if (!to) {
-		/* no room: the sum stays without a stack */
-		if (bpf_map_update_elem(map, &key, from, BPF_ANY))
-			return 0;
-		to = bpf_map_lookup_elem(map, &key);
-		if (!to)
-			return 0;
-		to->sum = (struct off_cpu_sum){};
-	}
 	n = *(volatile struct off_cpu_sum *)&from->sum;
 	off_cpu_sum_subtract(&from->sum, &n);
 	off_cpu_sum_merge(&to->sum, &n);
@@ -280,7 +321,7 @@ static __always_inline void off_cpu_finish_deferred(struct thread *t, bool walk,
 
 	t->off_cpu_deferred = 0;
 	__sync_fetch_and_add(&off_cpu_deferred_n, -1);
-	if (walk && off_cpu_take_stack(slot))
+	if (walk && off_cpu_take_user_stack() + off_cpu_take_stack(slot))
 		off_cpu_assign_sum(slot);
 	if (what == OFF_CPU_DEFERRED_ROW)
 		off_cpu_send_deferred(walk);

@@ -116,6 +116,30 @@ def test_short_intervals_have_sampled_stacks_and_exact_sums(start_agent, start_o
     host.check_each(workloads, check)
 
 
+def test_stacks_of_a_thread_that_switches_often(start_agent, start_on_all):
+    """Most of its native stacks are taken only when it resumes, and only for rows and samples: both have them, of the same place."""
+    agent = start_agent("--off_cpu.profile_interval=3600", "--off_cpu.min_duration_us=25000", trackers=["off_cpu", "gc_pause"])
+    workloads = start_on_all("off_cpu_often.py", 31, pythons=PYTHONS[::3])
+    host.run_together(agent, workloads)
+    agent.stop()
+
+    def check(workload):
+        thread = workload.hello["pid"], workload.truth["tid"]
+        rows = agent.select(TABLE, lambda r: (r["host_pid"], r["host_tid"], r["cause"]) == (*thread, "sleep"))
+        seen = [r for r in rows if r["kernel_stack"]]  # some virtual machines hide a switch now and then
+        assert len(rows) >= 31 and len(seen) >= 25, (len(rows), len(seen))
+        for row in seen:
+            assert row["user_stack"] and {"nanosleep", "select"} & set(row["user_stack"][0].replace("_", " ").split()), row["user_stack"]
+        right = [r for r in seen if known(r)]
+        assert len(right) >= 25 and all(r["py_stack"][0].startswith("sleep_long (") for r in right), [r["py_stack"] for r in seen]
+        sums = agent.select(PROFILE, lambda r: (r["host_pid"], r["host_tid"]) == thread)
+        assert abs(sum(r["count"] for r in sums) - workload.truth["switches"]) <= 10, (workload.truth["switches"], sums)
+        sleeps = [r for r in sums if r["cause"] == "sleep"]
+        whole = [r for r in sleeps if r["user_stack"] and r["py_stack"]]
+        assert ns_of(whole) >= 0.9 * ns_of(sleeps) > 31 * 30e6, (ns_of(whole), ns_of(sleeps))
+    host.check_each(workloads, check)
+
+
 def test_sums_without_python_stacks(debian_python, start_agent, start_workload):
     agent = start_agent("--off_cpu.py_stacks=false", trackers=["off_cpu", "gc_pause"])
     workload = start_workload(debian_python, "off_cpu_short.py", 1).wait_covered(agent)
