@@ -27,12 +27,12 @@ struct thread {
 	__u64 thread_pointer;
 	__u64 futex;	   /* private futex slept on, woken only by the same process; 0: none */
 	__u64 waker_futex; /* futex of the last wake-up; 0: unknown */
-	__u64 off_cpu_deferred;	  /* enum off_cpu_deferred of off_cpu/python_stack.bpf.h */
-	__u64 off_cpu_resumes;	  /* its intervals can be deferred until it resumes */
-	__u64 user_stack_paid_ns; /* until then native stacks at switches out are paid for */
-	__u64 state;		  /* TASK_* bits at the switch out; 0: runnable */
+	__u64 off_cpu_deferred; /* enum off_cpu_deferred of off_cpu/python_stack.bpf.h */
+	__u64 state;		/* TASK_* bits at the switch out; 0: runnable */
 	struct gil_wait gil;
 	struct waker_known waker;
+	__u64 user_stack_paid_ns; /* until then native stacks at switches out are paid for */
+	__u64 off_cpu_resumes;	  /* its intervals can be deferred until it resumes */
 	struct off_cpu off;
 	struct request_sums request;
 };
