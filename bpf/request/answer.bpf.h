@@ -129,6 +129,7 @@ static __always_inline void request_answer_framed(struct request_connection *con
 	}
 	conn->chunks[DIRECTION_OUT].left = 0;
 	conn->chunks[DIRECTION_OUT].state = CHUNK_SIZE;
+	conn->last_chunk_n = 0;
 	if (conn->method == REQUEST_METHOD_HEAD || conn->status == 204 || conn->status == 304) {
 		conn->answer = ANSWER_LENGTH;
 	} else if (scan->framing & FRAMING_UNCLEAR) {
@@ -343,7 +344,7 @@ static __always_inline bool request_length_goes_on(struct request_connection *co
 }
 
 /* A write has more pieces than the limit. Returns whether the write ends the answer. */
-static __always_inline bool request_answer_skips(struct request_connection *conn,
+static __always_inline bool request_answer_skips(__u64 key, struct request_connection *conn,
 						 const struct request_buffer *buffer, __u32 ret,
 						 __u32 left)
 {
@@ -354,7 +355,8 @@ static __always_inline bool request_answer_skips(struct request_connection *conn
 	}
 	if (left)
 		conn->chunks[DIRECTION_OUT].state = CHUNK_BAD;
-	return conn->chunks[DIRECTION_OUT].state == CHUNK_BAD && request_ends_chunked(buffer, ret);
+	return conn->chunks[DIRECTION_OUT].state == CHUNK_BAD &&
+	       request_ends_chunked(key, conn, buffer, ret);
 }
 
 static __always_inline void request_write_taken(struct request_connection *conn,
@@ -455,7 +457,7 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 		    !request_open_pipelined(key, conn->rest_base, conn->rest, buffer.fd))
 			return 0;
 	}
-	if (request_answer_skips(conn, &buffer, ret, conn->rest)) {
+	if (request_answer_skips(key, conn, &buffer, ret, conn->rest)) {
 		request_answered(key, conn, unsent);
 		return 0;
 	}

@@ -4,6 +4,9 @@
 #define UNDERSPAN_REQUEST_CHUNKS_BPF_H
 
 #include "request/connection.bpf.h"
+#include "request/http.bpf.h"
+
+enum { REQUEST_LAST_CHUNK = 7 }; /* bytes, with the newline before */
 
 static __always_inline __u32 request_hex(char c)
 {
@@ -73,12 +76,12 @@ __noinline int request_chunk_line(__u64 key, __u32 direction, __u64 base, __u32 
 }
 
 /*
- * Takes up to `n` bytes of a body. Returns how many: fewer if the body has ended or is invalid.
- * Global: a loop.
+ * Takes up to `n` bytes of a body. Returns how many: fewer if the body has ended or is invalid, or
+ * with more chunks than a step of a write takes. Global: a loop.
  */
 __noinline int request_chunks_take(__u64 key, __u32 direction, __u64 base, __u32 n)
 {
-	enum { CHUNKS = 32 }; /* in a piece */
+	enum { CHUNKS = 256 }; /* of a read, or of a step of a write */
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	struct request_chunks *chunks;
 	__u32 taken = 0, more;
@@ -99,9 +102,66 @@ __noinline int request_chunks_take(__u64 key, __u32 direction, __u64 base, __u32
 		}
 		taken += more;
 	}
-	if (taken < n && chunks->state < CHUNK_ENDED)
+	if (taken < n && chunks->state < CHUNK_ENDED && (direction & 1) == DIRECTION_IN)
 		chunks->state = CHUNK_BAD;
 	return taken;
+}
+
+/*
+ * How many bytes of the last chunk, with the newline before, end with `c`? `have`: before `c`.
+ * These bytes without the newline may be a chunk's data.
+ */
+static __always_inline __u8 request_last_chunk(__u8 have, char c)
+{
+	if (c == '\r')
+		return have == 3 ? 4 : have == 5 ? 6 : 1;
+	if (c == '\n')
+		return have == 1 ? 2 : have == 4 ? 5 : have == 6 ? REQUEST_LAST_CHUNK : 0;
+	return c == '0' && (have == 2 || have == 5) ? 3 : 0;
+}
+
+/* The answer goes on with the `n` bytes at `base`, in which no chunk is followed. Global: a loop.
+ */
+__noinline int request_chunks_end(__u64 key, __u64 base, __u32 n)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	__u32 last = n < REQUEST_LAST_CHUNK ? n : REQUEST_LAST_CHUNK;
+	__u64 bytes = 0;
+
+	if (!conn)
+		return 0;
+	barrier_var(last); /* 5.10 knows the bounds of the compared register alone */
+	if (last > sizeof(bytes) || bpf_probe_read_user(&bytes, last, (void *)(base + n - last))) {
+		conn->last_chunk_n = 0;
+		return 0;
+	}
+	for (__u32 i = 0; i < REQUEST_LAST_CHUNK && i < last; i++) {
+		conn->last_chunk_n = request_last_chunk(conn->last_chunk_n, bytes);
+		bytes >>= 8;
+	}
+	return 0;
+}
+
+/* Does the write of `n` bytes, in which no chunk is followed, end with the last chunk? */
+static __noinline bool request_ends_chunked(__u64 key, struct request_connection *conn,
+					    const struct request_buffer *buffer, __u64 n)
+{
+	enum { PIECES = 1024 }; /* UIO_MAXIOV of include/uapi/linux/uio.h */
+	struct user_iovec piece = { buffer->base, buffer->len };
+
+	for (__u32 i = 1; i < PIECES && buffer->vec && n > piece.len; i++) {
+		request_chunks_end(key, piece.base, piece.len);
+		n -= piece.len;
+		if (i >= buffer->n || bpf_probe_read_user(&piece, sizeof(piece),
+							  (void *)buffer->vec + i * sizeof(piece)))
+			break;
+	}
+	if (n > piece.len) { /* the bytes are not in the process's memory */
+		conn->last_chunk_n = 0;
+		return false;
+	}
+	request_chunks_end(key, piece.base, n);
+	return conn->last_chunk_n == REQUEST_LAST_CHUNK;
 }
 
 #endif

@@ -34,10 +34,17 @@ struct {
 	__type(value, __u64);
 } request_process_ends SEC(".maps");
 
+/* An answer whose end need not be seen: the connection's end or the next request tells it. */
+static __always_inline bool request_answer_open_ended(const struct request_connection *conn)
+{
+	return conn->answer == ANSWER_UNFRAMED ||
+	       (conn->answer == ANSWER_CHUNKED && conn->chunks[DIRECTION_OUT].state == CHUNK_BAD);
+}
+
 /* Is the answer complete, if the connection ends now? */
 static __always_inline bool request_close_completes(const struct request_connection *conn)
 {
-	if (conn->answer == ANSWER_UNFRAMED) /* perhaps without a status that could be read */
+	if (request_answer_open_ended(conn)) /* perhaps without a status that could be read */
 		return conn->gone != GONE_WRITE;
 	return conn->status && !conn->gone;
 }

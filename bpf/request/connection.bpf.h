@@ -33,7 +33,7 @@ enum request_chunk {
 	CHUNK_TRAILER, /* first byte of a line behind the last chunk */
 	CHUNK_LINE,    /* a further byte */
 	CHUNK_ENDED,
-	CHUNK_BAD, /* not valid, or too many chunks in a piece */
+	CHUNK_BAD, /* not valid, or too many chunks in a read or write */
 };
 
 struct request_chunks {
@@ -97,7 +97,8 @@ struct request_connection {
 	__u8 head_in_slot; /* see heads.bpf.h */
 	__u8 has_busy_threads;
 	__u8 to_close; /* the answer's head has no length: the connection's end is the answer's */
-	__u8 pad[3];
+	__u8 last_chunk_n; /* see request_last_chunk() */
+	__u8 pad[2];
 };
 
 struct {

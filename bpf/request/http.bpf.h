@@ -236,26 +236,4 @@ enum request_head_state {
 	HEAD_SPLIT, /* does not fit, or read in pieces that cannot be joined */
 };
 
-/* Does the write of `n` bytes end with the last chunk? */
-static __always_inline bool request_ends_chunked(const struct request_buffer *buffer, __u64 n)
-{
-	struct user_iovec piece = { buffer->base, buffer->len };
-	char b[8] = {};
-
-	for (__u32 i = 1; i < 16 && buffer->vec && n > piece.len; i++) {
-		n -= piece.len;
-		if (i >= buffer->n || bpf_probe_read_user(&piece, sizeof(piece),
-							  (void *)buffer->vec + i * sizeof(piece)))
-			return false;
-	}
-	if (n < 5 || n > piece.len)
-		return false;
-	if (n == 5)
-		return !bpf_probe_read_user(b, 5, (void *)piece.base) &&
-		       !__builtin_memcmp(b, "0\r\n\r\n", 5);
-	/* these bytes alone may be a chunk's data: compare the newline before, too */
-	return n >= 7 && !bpf_probe_read_user(b, 7, (void *)(piece.base + n - 7)) &&
-	       !__builtin_memcmp(b, "\r\n0\r\n\r\n", 7);
-}
-
 #endif

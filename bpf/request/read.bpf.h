@@ -453,7 +453,7 @@ __noinline int request_read(__u64 key, __u32 got)
 		goto taken;
 	}
 	/* without a method: the answer to a pipelined HEAD ends with its head */
-	if (!open || conn->answer == ANSWER_UNFRAMED ||
+	if (!open || request_answer_open_ended(conn) ||
 	    (conn->method == REQUEST_METHOD_none && conn->answer == ANSWER_LENGTH &&
 	     !conn->answer_body))
 		began = request_recognise(key, buffer.base, got);
