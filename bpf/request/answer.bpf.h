@@ -129,7 +129,7 @@ static __always_inline void request_answer_framed(struct request_connection *con
 	}
 	conn->chunks[DIRECTION_OUT].left = 0;
 	conn->chunks[DIRECTION_OUT].state = CHUNK_SIZE;
-	conn->last_chunk_n = 0;
+	conn->last_chunk_n[DIRECTION_OUT] = 0;
 	if (conn->method == REQUEST_METHOD_HEAD || conn->status == 204 || conn->status == 304) {
 		conn->answer = ANSWER_LENGTH;
 	} else if (scan->framing & FRAMING_UNCLEAR) {
@@ -251,7 +251,8 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 	    bpf_probe_read_user(b, REQUEST_STATUS_BYTES, (void *)base) ||
 	    request_status_of(b, REQUEST_STATUS_BYTES) == STATUS_NONE)
 		return false;
-	if (conn->body == BODY_UNKNOWN) { /* the request was taken for a part of the body */
+	if (conn->body == BODY_UNKNOWN ||
+	    conn->body == BODY_SKIPPED) { /* the request was taken for a part of the body */
 		__sync_fetch_and_add(&request_unbounded, 1);
 		return false;
 	}

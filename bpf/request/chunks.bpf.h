@@ -77,11 +77,11 @@ __noinline int request_chunk_line(__u64 key, __u32 direction, __u64 base, __u32 
 
 /*
  * Takes up to `n` bytes of a body. Returns how many: fewer if the body has ended or is invalid, or
- * with more chunks than a step of a write takes. Global: a loop.
+ * with more chunks than a step takes. Global: a loop.
  */
 __noinline int request_chunks_take(__u64 key, __u32 direction, __u64 base, __u32 n)
 {
-	enum { CHUNKS = 256 }; /* of a read, or of a step of a write */
+	enum { CHUNKS = 256 };
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	struct request_chunks *chunks;
 	__u32 taken = 0, more;
@@ -102,8 +102,6 @@ __noinline int request_chunks_take(__u64 key, __u32 direction, __u64 base, __u32
 		}
 		taken += more;
 	}
-	if (taken < n && chunks->state < CHUNK_ENDED && (direction & 1) == DIRECTION_IN)
-		chunks->state = CHUNK_BAD;
 	return taken;
 }
 
@@ -120,23 +118,24 @@ static __always_inline __u8 request_last_chunk(__u8 have, char c)
 	return c == '0' && (have == 2 || have == 5) ? 3 : 0;
 }
 
-/* The answer goes on with the `n` bytes at `base`, in which no chunk is followed. Global: a loop.
- */
-__noinline int request_chunks_end(__u64 key, __u64 base, __u32 n)
+/* A body goes on with the `n` bytes at `base`, in which no chunk is followed. Global: a loop. */
+__noinline int request_chunks_end(__u64 key, __u32 direction, __u64 base, __u32 n)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	__u32 last = n < REQUEST_LAST_CHUNK ? n : REQUEST_LAST_CHUNK;
 	__u64 bytes = 0;
+	__u8 *have;
 
 	if (!conn)
 		return 0;
+	have = &conn->last_chunk_n[direction & 1];
 	barrier_var(last); /* 5.10 knows the bounds of the compared register alone */
 	if (last > sizeof(bytes) || bpf_probe_read_user(&bytes, last, (void *)(base + n - last))) {
-		conn->last_chunk_n = 0;
+		*have = 0;
 		return 0;
 	}
 	for (__u32 i = 0; i < REQUEST_LAST_CHUNK && i < last; i++) {
-		conn->last_chunk_n = request_last_chunk(conn->last_chunk_n, bytes);
+		*have = request_last_chunk(*have, bytes);
 		bytes >>= 8;
 	}
 	return 0;
@@ -150,18 +149,18 @@ static __noinline bool request_ends_chunked(__u64 key, struct request_connection
 	struct user_iovec piece = { buffer->base, buffer->len };
 
 	for (__u32 i = 1; i < PIECES && buffer->vec && n > piece.len; i++) {
-		request_chunks_end(key, piece.base, piece.len);
+		request_chunks_end(key, DIRECTION_OUT, piece.base, piece.len);
 		n -= piece.len;
 		if (i >= buffer->n || bpf_probe_read_user(&piece, sizeof(piece),
 							  (void *)buffer->vec + i * sizeof(piece)))
 			break;
 	}
 	if (n > piece.len) { /* the bytes are not in the process's memory */
-		conn->last_chunk_n = 0;
+		conn->last_chunk_n[DIRECTION_OUT] = 0;
 		return false;
 	}
-	request_chunks_end(key, piece.base, n);
-	return conn->last_chunk_n == REQUEST_LAST_CHUNK;
+	request_chunks_end(key, DIRECTION_OUT, piece.base, n);
+	return conn->last_chunk_n[DIRECTION_OUT] == REQUEST_LAST_CHUNK;
 }
 
 #endif

@@ -46,6 +46,7 @@ enum request_body {
 	BODY_NONE,
 	BODY_LENGTH, /* so many bytes */
 	BODY_CHUNKED,
+	BODY_SKIPPED, /* more chunks in a read than are followed: ends with the last one's read */
 	BODY_UNKNOWN, /* end unknown */
 	BODY_FOREIGN, /* a different protocol, to the connection's end */
 };
@@ -97,8 +98,8 @@ struct request_connection {
 	__u8 head_in_slot; /* see heads.bpf.h */
 	__u8 has_busy_threads;
 	__u8 to_close; /* the answer's head has no length: the connection's end is the answer's */
-	__u8 last_chunk_n; /* see request_last_chunk() */
-	__u8 pad[2];
+	__u8 last_chunk_n[2]; /* of the bodies: see request_last_chunk() */
+	__u8 pad;
 };
 
 struct {

@@ -6,6 +6,28 @@
 #include "request/chunks.bpf.h"
 #include "request/report.bpf.h"
 
+/* Takes up to `n` bytes of a chunked body. Returns how many. Global: a loop. */
+__noinline int request_body_chunks(__u64 key, __u64 base, __u32 n)
+{
+	enum { STEPS = 16 };
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	__u32 taken = 0, state;
+
+	if (!conn)
+		return n;
+	for (int i = 0; i < STEPS && taken < n; i++) {
+		if (conn->chunks[DIRECTION_IN].state >= CHUNK_ENDED)
+			break;
+		taken += request_chunks_take(key, DIRECTION_IN, base + taken, n - taken);
+	}
+	state = conn->chunks[DIRECTION_IN].state;
+	if (state >= CHUNK_ENDED)
+		conn->body = state == CHUNK_ENDED ? BODY_NONE : BODY_UNKNOWN;
+	else if (taken < n)
+		conn->body = BODY_SKIPPED;
+	return taken;
+}
+
 /* `n` bytes of the request's body or behind the body are read. Returns how many are the body's. */
 static __always_inline __u32 request_body_take(__u64 key, struct request_connection *conn,
 					       __u64 base, __u32 n)
@@ -20,9 +42,13 @@ static __always_inline __u32 request_body_take(__u64 key, struct request_connect
 		if (!body->left)
 			conn->body = BODY_NONE;
 	} else if (conn->body == BODY_CHUNKED) {
-		taken = request_chunks_take(key, DIRECTION_IN, base, n);
-		if (body->state >= CHUNK_ENDED)
-			conn->body = body->state == CHUNK_ENDED ? BODY_NONE : BODY_UNKNOWN;
+		taken = request_body_chunks(key, base, n);
+	}
+	if (conn->body == BODY_SKIPPED) {
+		taken = n;
+		request_chunks_end(key, DIRECTION_IN, base, n);
+		if (conn->last_chunk_n[DIRECTION_IN] == REQUEST_LAST_CHUNK)
+			conn->body = BODY_NONE;
 	}
 	return conn->body ? n : taken;
 }
@@ -48,6 +74,7 @@ static __always_inline void request_head_ends(__u64 key, struct request_connecti
 	} else if (scan->framing == FRAMING_CHUNKED) {
 		body->left = 0;
 		body->state = CHUNK_SIZE;
+		conn->last_chunk_n[DIRECTION_IN] = 0;
 		conn->body = BODY_CHUNKED;
 		request_body_take(key, conn, base, n);
 	} else {

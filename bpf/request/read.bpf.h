@@ -382,7 +382,8 @@ static __always_inline __u32 request_body_read(__u64 key, struct request_connect
 {
 	__u32 taken;
 
-	if (conn->body == BODY_CHUNKED && got > buffer->len) /* in further pieces */
+	if ((conn->body == BODY_CHUNKED || conn->body == BODY_SKIPPED) &&
+	    got > buffer->len) /* in further pieces */
 		conn->body = BODY_UNKNOWN;
 	taken = request_body_take(key, conn, buffer->base, got);
 	if (!conn->worker)

@@ -99,6 +99,11 @@ UNUSUAL = [
     ("POST", [first(b"POST", 23, LENGTH + b"\r\nX: a\r\n b"), INNER]),
     ("GET", [first(b"GET", 24).replace(b"traceparent:", b"traceparent:\r\n")]),
     ("GET", [first(b"GET", 25)]),
+    # many chunks in a read: followed, or too many
+    ("POST", [first(b"POST", 26, CHUNKED), (SMALL := b"%x\r\n%s\r\n" % (len(INNER), INNER)) * 600 + b"0\r\n\r\n"]),
+    ("POST", [first(b"POST", 27, CHUNKED), b"1\r\nx\r\n" * 9000 + b"0\r\n\r", b"\n"]),
+    ("POST", [first(b"POST", 28, CHUNKED), b"1\r\nx\r\n" * 9000, SMALL * 300, b"0\r\n\r\n"]),
+    ("GET", [first(b"GET", 29)]),
 ]
 # by cause: the sent bytes; nothing behind the first answer has a row
 UNFOLLOWED = {
