@@ -346,8 +346,7 @@ static __always_inline bool request_length_goes_on(struct request_connection *co
 
 /* A write has more pieces than the limit. Returns whether the write ends the answer. */
 static __always_inline bool request_answer_skips(__u64 key, struct request_connection *conn,
-						 const struct request_buffer *buffer, __u32 ret,
-						 __u32 left)
+						 __u32 ret, __u32 left)
 {
 	conn->bytes_out += left;
 	if (conn->answer != ANSWER_CHUNKED) {
@@ -356,8 +355,7 @@ static __always_inline bool request_answer_skips(__u64 key, struct request_conne
 	}
 	if (left)
 		conn->chunks[DIRECTION_OUT].state = CHUNK_BAD;
-	return conn->chunks[DIRECTION_OUT].state == CHUNK_BAD &&
-	       request_ends_chunked(key, conn, buffer, ret);
+	return conn->chunks[DIRECTION_OUT].state == CHUNK_BAD && request_ends_chunked(key, ret);
 }
 
 static __always_inline void request_write_taken(struct request_connection *conn,
@@ -458,7 +456,7 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 		    !request_open_pipelined(key, conn->rest_base, conn->rest, buffer.fd))
 			return 0;
 	}
-	if (request_answer_skips(key, conn, &buffer, ret, conn->rest)) {
+	if (request_answer_skips(key, conn, ret, conn->rest)) {
 		request_answered(key, conn, unsent);
 		return 0;
 	}

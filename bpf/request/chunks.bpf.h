@@ -141,25 +141,35 @@ __noinline int request_chunks_end(__u64 key, __u32 direction, __u64 base, __u32 
 	return 0;
 }
 
-/* Does the write of `n` bytes, in which no chunk is followed, end with the last chunk? */
-static __noinline bool request_ends_chunked(__u64 key, struct request_connection *conn,
-					    const struct request_buffer *buffer, __u64 n)
+/*
+ * Does the write of `n` bytes, in which no chunk is followed, end with the last chunk? Global: a
+ * loop.
+ */
+__noinline int request_ends_chunked(__u64 key, __u32 n)
 {
 	enum { PIECES = 1024 }; /* UIO_MAXIOV of include/uapi/linux/uio.h */
-	struct user_iovec piece = { buffer->base, buffer->len };
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct request_buffer buffer = {};
+	struct user_iovec piece;
+	__u64 left = n;
 
-	for (__u32 i = 1; i < PIECES && buffer->vec && n > piece.len; i++) {
+	if (!conn)
+		return false;
+	request_call_buffer(&buffer);
+	piece.base = buffer.base;
+	piece.len = buffer.len;
+	for (__u32 i = 1; i < PIECES && buffer.vec && left > piece.len; i++) {
 		request_chunks_end(key, DIRECTION_OUT, piece.base, piece.len);
-		n -= piece.len;
-		if (i >= buffer->n || bpf_probe_read_user(&piece, sizeof(piece),
-							  (void *)buffer->vec + i * sizeof(piece)))
+		left -= piece.len;
+		if (i >= buffer.n || bpf_probe_read_user(&piece, sizeof(piece),
+							 (void *)buffer.vec + i * sizeof(piece)))
 			break;
 	}
-	if (n > piece.len) { /* the bytes are not in the process's memory */
+	if (left > piece.len) { /* the bytes are not in the process's memory */
 		conn->last_chunk_n[DIRECTION_OUT] = 0;
 		return false;
 	}
-	request_chunks_end(key, DIRECTION_OUT, piece.base, n);
+	request_chunks_end(key, DIRECTION_OUT, piece.base, left);
 	return conn->last_chunk_n[DIRECTION_OUT] == REQUEST_LAST_CHUNK;
 }
 
