@@ -26,6 +26,14 @@ struct request_snapshot {
 	__u64 parts[REQUEST_THREAD_PART_MAX];
 };
 
+/* The remote end of a socket; not known: none, or of no interest. */
+struct request_remote {
+	__u8 ip[16];
+	__u16 port;
+	__u8 known;
+	__u8 pad[5];
+};
+
 struct request_peer {
 	__u8 ip[16];
 	__u64 ns;
@@ -56,7 +64,6 @@ struct request_sums {
 	__u64 closed_ns;   /* begin of a sleep that was added although the end was not seen */
 	__u32 open;	   /* requests read by this thread and not answered */
 	__u32 fd;	   /* of the last request's connection */
-	__u32 sleep_fd;	   /* descriptor of the present sleep */
 	__u32 switches;	   /* grows with each change of the sums */
 	__u8 part;	   /* enum request_part of the present sleep */
 	__u8 polls;	   /* the present sleep is in epoll_wait() or select() */
@@ -93,6 +100,7 @@ struct request_sums {
 	/* The last time with so many open requests: 1 to 8, then powers of two. */
 	__u64 open_ns[REQUEST_LEVELS];
 	__u32 open_n[REQUEST_LEVELS];
+	struct request_remote remote; /* of the socket of the present sleep in `net` */
 	/* of `net`, since the request was read, or since the begin of a pool's work */
 	struct request_peer peers[REQUEST_PEERS];
 	/* of a loop: the peer of the pool's work for the request that was linked last, its `nth` */

@@ -53,10 +53,34 @@ static __always_inline bool request_call_writes(long nr)
 	       nr == NR_sendfile || nr == NR_sendmmsg;
 }
 
-/* Is the socket that of the current thread's descriptor? Global: explored by the verifier once. */
-__noinline int request_fd_is(__u32 fd, __u64 key)
+/*
+ * The current thread falls asleep on the descriptor of a socket: is it that of the client of its
+ * last request? Otherwise keeps the remote end. Here and not when the sleep has ended: the end may
+ * be noticed late, when the thread has closed the socket. Global: explored by the verifier once.
+ */
+__noinline int request_sleeps_for_client(__u32 fd)
 {
-	return fd_to_sock_name(fd) == key;
+	struct thread *t = thread_find(current_task());
+	struct sock *sk = fd_to_sock(fd);
+	struct request_remote *remote;
+	__u16 family;
+
+	if (!t || !sk)
+		return 0;
+	if (t->request.open && (__u64)sk == t->request.read_key)
+		return 1;
+	remote = &t->request.remote;
+	family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	__builtin_memset(remote->ip, 0, sizeof(remote->ip));
+	if (family == AF_INET)
+		ip_set_v4(remote->ip, BPF_CORE_READ(sk, __sk_common.skc_daddr));
+	else
+		BPF_CORE_READ_INTO((struct in6_addr *)remote->ip, sk, __sk_common.skc_v6_daddr);
+	remote->port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	remote->known = 1;
+	return 0;
 }
 
 /*
@@ -79,8 +103,8 @@ static __always_inline __u8 request_net_part(struct request_sums *sums, struct u
 	} else if (call->nr == NR_sendfile) {
 		polled.fd = call->arg1;
 	}
-	sums->sleep_fd = polled.fd;
-	if (!sums->open || !request_fd_is(polled.fd, sums->read_key))
+	if ((!sums->open && sums->given != REQUEST_GIVEN_BEGUN) ||
+	    !request_sleeps_for_client(polled.fd))
 		return REQUEST_net;
 	return writes ? REQUEST_client_slow : REQUEST_client_wait;
 }
@@ -180,7 +204,7 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	if (polls) /* what a loop has read and not handed on, it hands on no more, or later */
 		sums->settled_reads = sums->reads;
 	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
-	sums->sleep_fd = -1;
+	sums->remote.known = 0;
 	if (sums->part == REQUEST_net)
 		sums->part = request_net_part(sums, call);
 	if (sums->part == REQUEST_gil) {
@@ -230,27 +254,12 @@ static __always_inline struct request_peer *request_peer_most(struct request_sum
 	return most;
 }
 
-/* Attributes a sleep to the remote end of the socket slept on. */
-static __noinline void request_peer_waited(struct task_struct *task, struct request_sums *sums,
-					   __u64 ns)
+/* Attributes a sleep in `net` to the remote end of its socket. */
+static __noinline int request_peer_waited(struct request_sums *sums, __u64 ns)
 {
-	struct file *file = fd_to_file(task, sums->sleep_fd);
-	__u8 ip[16] = {};
-	struct sock *sock;
-	__u16 family;
-
-	if (!file || !file_is_socket(file))
-		return;
-	sock = file_sock(file);
-	family = BPF_CORE_READ(sock, __sk_common.skc_family);
-	if (family == AF_INET)
-		ip_set_v4(ip, BPF_CORE_READ(sock, __sk_common.skc_daddr));
-	else if (family == AF_INET6)
-		BPF_CORE_READ_INTO((struct in6_addr *)ip, sock, __sk_common.skc_v6_daddr);
-	else
-		return;
-	request_peer_add(sums, ip, __builtin_bswap16(BPF_CORE_READ(sock, __sk_common.skc_dport)),
-			 ns);
+	if (ns >= REQUEST_PEER_NS && sums->remote.known)
+		request_peer_add(sums, sums->remote.ip, sums->remote.port, ns);
+	return 0;
 }
 
 /* The part of a wait for the GIL in which a sibling thread collected garbage. */
@@ -382,12 +391,21 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 		if (part == REQUEST_runq || part == REQUEST_fault || part == REQUEST_lock)
 			request_own_gc_slept(task, t, ns + runq);
 	}
-	if (part == REQUEST_net && ns >= REQUEST_PEER_NS &&
-	    (sums->open || sums->given == REQUEST_GIVEN_BEGUN))
-		request_peer_waited(task, sums, ns);
+	if (part == REQUEST_net)
+		request_peer_waited(sums, ns);
 	if (part == REQUEST_lock && !sums->open)
 		request_perhaps_gets_work(task->tgid, task->pid, t, end);
 	request_polled(sums, end);
+	return 0;
+}
+
+/* The same of the current thread. Global: explored by the verifier once. */
+__noinline int request_current_waited(__u64 ns)
+{
+	struct thread *t = thread_find(current_task());
+
+	if (t)
+		request_peer_waited(&t->request, ns);
 	return 0;
 }
 
@@ -422,6 +440,8 @@ static __always_inline void request_catch_up(struct thread *t, __u64 now)
 	if (part >= REQUEST_THREAD_PART_MAX)
 		part = REQUEST_other;
 	sums->parts[part] += ns - sibling;
+	if (part == REQUEST_net)
+		request_current_waited(ns);
 	sums->switches++;
 	request_polled(sums, end);
 }
