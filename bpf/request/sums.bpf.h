@@ -7,15 +7,14 @@
 #define UNDERSPAN_REQUEST_SUMS_BPF_H
 
 #include "off_cpu/cause.bpf.h"
-#include "lib/socket.bpf.h"
 #include "python/gc_clock.bpf.h"
 #include "request/locks.bpf.h"
+#include "request/peer.bpf.h"
 #include "request/process.bpf.h"
 #include "request/throttle.bpf.h"
 #include "sched/thread.bpf.h"
 
-/* Waits shorter than this are not attributed to a peer. */
-enum { REQUEST_PEER_NS = 20000, REQUEST_POLLOUT = 4 };
+enum { REQUEST_POLLOUT = 4 };
 
 enum { REQUEST_POLLS = 256 }; /* with a part: the sleep is a wait for several descriptors */
 
@@ -51,36 +50,6 @@ static __always_inline bool request_call_writes(long nr)
 {
 	return nr == NR_sendto || nr == NR_write || nr == NR_writev || nr == NR_sendmsg ||
 	       nr == NR_sendfile || nr == NR_sendmmsg;
-}
-
-/*
- * The current thread falls asleep on the descriptor of a socket: is it that of the client of its
- * last request? Otherwise keeps the remote end. Here and not when the sleep has ended: the end may
- * be noticed late, when the thread has closed the socket. Global: explored by the verifier once.
- */
-__noinline int request_sleeps_for_client(__u32 fd)
-{
-	struct thread *t = thread_find(current_task());
-	struct sock *sk = fd_to_sock(fd);
-	struct request_remote *remote;
-	__u16 family;
-
-	if (!t || !sk)
-		return 0;
-	if (t->request.open && (__u64)sk == t->request.read_key)
-		return 1;
-	remote = &t->request.remote;
-	family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	if (family != AF_INET && family != AF_INET6)
-		return 0;
-	__builtin_memset(remote->ip, 0, sizeof(remote->ip));
-	if (family == AF_INET)
-		ip_set_v4(remote->ip, BPF_CORE_READ(sk, __sk_common.skc_daddr));
-	else
-		BPF_CORE_READ_INTO((struct in6_addr *)remote->ip, sk, __sk_common.skc_v6_daddr);
-	remote->port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
-	remote->known = 1;
-	return 0;
 }
 
 /*
@@ -219,49 +188,6 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 		request_pool_ran(task, sums, now);
 }
 
-static __always_inline void request_peer_add(struct request_sums *sums, const __u8 ip[16],
-					     __u16 port, __u64 ns)
-{
-	struct request_peer *least = &sums->peers[0];
-
-	for (int i = 0; i < REQUEST_PEERS; i++) {
-		struct request_peer *peer = &sums->peers[i];
-
-		if (peer->port == port && !__builtin_memcmp(peer->ip, ip, sizeof(peer->ip))) {
-			peer->ns += ns;
-			return;
-		}
-		if (peer->ns < least->ns)
-			least = peer;
-	}
-	/* more peers than entries: the peer with the least time is evicted */
-	if (least->ns >= ns)
-		return;
-	__builtin_memcpy(least->ip, ip, sizeof(least->ip));
-	least->port = port;
-	least->ns = ns;
-}
-
-/* The peer with the most time. */
-static __always_inline struct request_peer *request_peer_most(struct request_sums *sums)
-{
-	struct request_peer *most = &sums->peers[0];
-
-	for (int i = 1; i < REQUEST_PEERS; i++) {
-		if (sums->peers[i].ns > most->ns)
-			most = &sums->peers[i];
-	}
-	return most;
-}
-
-/* Attributes a sleep in `net` to the remote end of its socket. */
-static __noinline int request_peer_waited(struct request_sums *sums, __u64 ns)
-{
-	if (ns >= REQUEST_PEER_NS && sums->remote.known)
-		request_peer_add(sums, sums->remote.ip, sums->remote.port, ns);
-	return 0;
-}
-
 /* The part of a wait for the GIL in which a sibling thread collected garbage. */
 static __always_inline __u64 request_gc_sibling(__u32 tgid, __u32 tid, struct request_sums *sums,
 						__u64 ns, __u64 end)
@@ -396,16 +322,6 @@ static __noinline int request_switch_in(struct task_struct *task, struct thread 
 	if (part == REQUEST_lock && !sums->open)
 		request_perhaps_gets_work(task->tgid, task->pid, t, end);
 	request_polled(sums, end);
-	return 0;
-}
-
-/* The same of the current thread. Global: explored by the verifier once. */
-__noinline int request_current_waited(__u64 ns)
-{
-	struct thread *t = thread_find(current_task());
-
-	if (t)
-		request_peer_waited(&t->request, ns);
 	return 0;
 }
 
