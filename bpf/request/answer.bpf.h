@@ -4,6 +4,7 @@
 #define UNDERSPAN_REQUEST_ANSWER_BPF_H
 
 #include "request/chunks.bpf.h"
+#include "request/older.bpf.h"
 #include "request/read.bpf.h"
 #include "request/unsent.bpf.h"
 
@@ -410,8 +411,10 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 	struct request_buffer buffer = {};
 	struct thread *t;
 
-	if (!conn)
+	if (!conn) {
+		request_wrote_unread(key, ret);
 		return 0;
+	}
 	request_call_buffer(&buffer);
 	if (ret <= 0) {
 		request_write_failed(key, conn, &buffer, ret);

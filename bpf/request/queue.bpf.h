@@ -34,7 +34,8 @@ struct request_arrival {
 	__u8 open;    /* a request is read and not answered: further bytes belong to the request */
 	__u8 foreign; /* TLS or HTTP/2: reads are never requests */
 	__u8 odd;     /* enum request_oddness */
-	__u8 pad[2];
+	__u8 older;   /* from before the agent's start, and counted: see older.bpf.h */
+	__u8 pad;
 };
 
 struct {

@@ -188,6 +188,8 @@ __noinline int request_open(__u64 key, __u32 began, __u32 got, __u32 before)
 		conn = request_connection_new(key, arrival);
 	if (!conn || !t || !request_call_buffer(&buffer) || before + skip > buffer.len ||
 	    skip > got) {
+		if (arrival)
+			arrival->older = 1; /* its answer is not to be counted as well */
 		request_lost();
 		return 0;
 	}
@@ -297,7 +299,7 @@ static __always_inline void request_not_begun(__u64 key, __u32 start)
 		__sync_fetch_and_add(start == START_TLS ? &request_tls : &request_http2, 1);
 	} else if (start == START_BLANK) {
 		arrival->odd = ODD_PROXY;
-	} else if (arrival->odd != ODD_COUNTED) {
+	} else if (arrival->odd != ODD_COUNTED && !arrival->older) {
 		arrival->odd = ODD_COUNTED;
 		__sync_fetch_and_add(&request_odd, 1);
 	}

@@ -59,6 +59,8 @@ int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 		request_tells_loop(request_key(sk));
 	if (request_concerns(sk))
 		request_wrote(request_key(sk), ret, request_unsent(sk)); /* finds the connection */
+	else if (request_may_be_older(sk))
+		request_wrote_unread(request_key(sk), ret);
 	return 0;
 }
 
@@ -104,10 +106,15 @@ static __always_inline void request_call_returned(long ret)
 		return;
 	task_user_call(current_task(), &call);
 	key = (__u64)fd_to_sock(call.arg1);
-	if (key && request_known(key))
+	if (!key)
+		return;
+	if (request_known(key)) {
 		request_wrote(key, ret, request_unsent_untyped(key));
-	else if (key)
-		request_tells_loop(key);
+		return;
+	}
+	request_tells_loop(key);
+	if (!request_ports_only || request_port_seen(request_local_port((struct sock *)key)))
+		request_wrote_unread(key, ret);
 }
 
 SEC("?tracepoint/syscalls/sys_exit_sendto")

@@ -9,7 +9,7 @@ void request_unfollowed_report(struct sched_bpf *skeleton, const struct tracker_
 			       uint64_t now_ns)
 {
 	static const uint64_t every_ns = 10 * NSEC_PER_SEC;
-	static uint64_t reported[8], reported_ns;
+	static uint64_t reported[9], reported_ns;
 	const struct {
 		const char *what, *one, *many, *words;
 		uint64_t n;
@@ -32,6 +32,8 @@ void request_unfollowed_report(struct sched_bpf *skeleton, const struct tracker_
 		  skeleton->bss->request_tunnels },
 		{ "others", CONNECTIONS, "to servers in further protocols; no rows",
 		  skeleton->bss->request_odd },
+		{ "open at start", "request", "requests", "open when the agent started; no rows",
+		  skeleton->bss->request_older },
 		{ "bodies", "request", "requests", "behind a body without a known end; no rows",
 		  skeleton->bss->request_unbounded },
 #undef CONNECTIONS
