@@ -167,6 +167,7 @@ struct task_struct {
 	unsigned long nvcsw;
 	unsigned int __state;
 	unsigned int flags;
+	int exit_code;
 	int pid, tgid;
 	unsigned in_iowait : 1;
 	unsigned frozen : 1;

@@ -108,6 +108,7 @@ static __noinline int request_thread_killed(struct task_struct *task, struct thr
 	killed->host_tid = current_tid();
 	/* the first thread to end may have removed what is known of the process */
 	killed->lacks = t->request.lacks;
+	killed->end_by = request_end_of(task);
 	return 0;
 }
 

@@ -14,7 +14,9 @@ struct request_killed {
 	__u64 polled_ns;	      /* the same of struct request_sums */
 	__u64 worked_ns; /* the last sign that a pool may have worked for this loop's requests */
 	__u32 host_tid;
-	__u32 lacks; /* enum request_lack */
+	__u32 lacks;  /* enum request_lack */
+	__u32 end_by; /* REQUEST_END_exit, or the signal */
+	__u32 pad;
 };
 
 struct {
@@ -25,6 +27,14 @@ struct {
 } request_killed SEC(".maps");
 
 static const struct request_killed empty_request_killed;
+
+/* How the process of the exiting task ends. Bits of exit_code: include/uapi/linux/wait.h */
+static __always_inline __u32 request_end_of(struct task_struct *task)
+{
+	__u32 signal = BPF_CORE_READ(task, exit_code) & 0x7f;
+
+	return REQUEST_END_exit + (signal < REQUEST_END_MAX - REQUEST_END_exit ? signal : 0);
+}
 
 /* The sums of the handler's thread at its end; NULL: the thread has not ended with the process. */
 static __always_inline struct request_killed *

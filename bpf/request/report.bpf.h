@@ -17,6 +17,7 @@ struct request_out {
 	__u64 rest_ns;	 /* from there to the request's end */
 	__u64 worked_ns; /* of a thread that ended with its process: see struct request_killed */
 	__u32 lacks;	 /* the same */
+	__u32 end_by;	 /* the same */
 	bool killed;	 /* the handler's thread ended with its process */
 	struct request_event event;
 	char head[REQUEST_HEAD_BYTES + REQUEST_TAIL_BYTES];
@@ -86,6 +87,7 @@ static __always_inline bool request_end_killed(struct request_connection *conn,
 	out->rest_ns = now > out->end.at_ns ? now - out->end.at_ns : 0;
 	out->worked_ns = killed->worked_ns;
 	out->lacks = killed->lacks;
+	out->end_by = killed->end_by;
 	out->killed = true;
 	if (killed->polled_ns > conn->begin.at_ns && conn->model != REQUEST_MODEL_pool)
 		conn->model = REQUEST_MODEL_loop;
@@ -291,7 +293,7 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	event->method = conn->method;
 	event->model = conn->model;
 	event->link = conn->link;
-	event->end_by = end_by;
+	event->end_by = out->killed ? out->end_by : end_by;
 	event->outcome = outcome;
 }
 

@@ -50,6 +50,8 @@ enum request_end {
 	REQUEST_END_close,
 	REQUEST_END_next_request,
 	REQUEST_END_upgrade,
+	REQUEST_END_exit, /* the process exited; with a number added: was ended by this signal */
+	REQUEST_END_MAX = REQUEST_END_exit + 32,
 };
 enum request_outcome {
 	REQUEST_OUTCOME_answered,

@@ -41,7 +41,15 @@ struct request_profile_row {
 static const char *const family_names[] = { "", "ipv4", "ipv6", "unix" };
 static const char *const model_names[] = { "thread", "pool", "loop" };
 static const char *const link_names[] = { "same", "write", "wake" };
-static const char *const end_names[] = { "length", "chunked", "close", "next_request", "upgrade" };
+/* the last ones by number: include/uapi/asm-generic/signal.h */
+static const char *const end_names[REQUEST_END_MAX] = {
+	"length",    "chunked", "close",   "next_request", "upgrade", "exit",	  "SIGHUP",
+	"SIGINT",    "SIGQUIT", "SIGILL",  "SIGTRAP",	   "SIGABRT", "SIGBUS",	  "SIGFPE",
+	"SIGKILL",   "SIGUSR1", "SIGSEGV", "SIGUSR2",	   "SIGPIPE", "SIGALRM",  "SIGTERM",
+	"SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP",	   "SIGTSTP", "SIGTTIN",  "SIGTTOU",
+	"SIGURG",    "SIGXCPU", "SIGXFSZ", "SIGVTALRM",	   "SIGPROF", "SIGWINCH", "SIGIO",
+	"SIGPWR",    "SIGSYS",
+};
 static const char *const outcome_names[] = { "answered", "client_aborted", "no_answer",
 					     "upgraded" };
 static const char *const class_names[] = { "", "1xx", "2xx", "3xx", "4xx", "5xx" };

@@ -110,11 +110,14 @@ def test_busy_threads_that_were_not_counted(ask):
     assert "how many further threads of its process had requests when it was read was not measured" in said and "pool" not in said.split("cause:")[0]
 
 
-@pytest.mark.parametrize("outcome, words", [("client_aborted", "ended: the client closed before the answer"),
-                                            ("no_answer", "ended: the server closed the connection, or ended, without an answer"),
-                                            ("upgraded", "ended: with a change to another protocol"), ("answered", "")])
-def test_how_a_request_ended(ask, outcome, words):
-    ask.request(10, {"sleep": 60}, outcome=outcome, status=None if outcome == "no_answer" else 200)
+@pytest.mark.parametrize("outcome, end_by, words", [
+    ("client_aborted", "close", "ended: the client closed before the answer"), ("upgraded", "upgrade", "ended: with a change to another protocol"),
+    ("no_answer", "close", "ended: the server closed the connection, or ended, without an answer"), ("answered", "length", ""),
+    ("no_answer", "exit", "ended: its process exited"), ("no_answer", "SIGTERM", "ended: its process was ended by SIGTERM "),
+    ("no_answer", "SIGKILL", "ended: its process was ended by SIGKILL: out of memory, or a supervisor (gunicorn: timeout)"),
+    ("answered", "SIGSEGV", "ended: its process was ended by SIGSEGV: a crash, as in C code")])
+def test_how_a_request_ended(ask, outcome, end_by, words):
+    ask.request(10, {"sleep": 60}, outcome=outcome, end_by=end_by, status=None if outcome == "no_answer" else 200)
     said = text(ask, "77")
     assert words in said and "_" not in said.split("at ms")[0] and ("ended:" in said) == bool(words)
 

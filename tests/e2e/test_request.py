@@ -252,9 +252,10 @@ def test_heads_bodies_and_clients_that_leave(start_agent, cleanup, debian_python
     counts.check(agent)
 
 
-@pytest.mark.parametrize("name", ["http_server", "gunicorn_gthread", "gunicorn_sync", "uvicorn_h11"])
-def test_a_killed_process_keeps_what_its_requests_waited_for(name, start_agent, cleanup, debian_python):
-    """Out of memory, a supervisor's timeout: the sockets are closed after the threads have ended, by any of them."""
+@pytest.mark.parametrize("name, ended_by", [("http_server", "SIGKILL"), ("http_server", "SIGSEGV"), ("http_server", "SIGTERM"),
+                                            ("gunicorn_gthread", "SIGKILL"), ("gunicorn_sync", "SIGKILL"), ("uvicorn_h11", "SIGKILL")])
+def test_a_killed_process_keeps_what_its_requests_waited_for(name, ended_by, start_agent, cleanup, debian_python):
+    """Out of memory, a supervisor's timeout, a crash: the sockets are closed after the threads have ended, by any of them."""
     step, n = ("await", 3) if name.startswith("uvicorn") else ("sleep", 1 if name == "gunicorn_sync" else 3)
     server = start(cleanup, debian_python, name)
     agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
@@ -270,17 +271,31 @@ def test_a_killed_process_keeps_what_its_requests_waited_for(name, start_agent, 
             client.request("GET", f"/{step}-5000", headers={"traceparent": f"00-{trace_of(i)}-{i:016x}-01"})
         sent = time.monotonic_ns()
         time.sleep(0.5)
-        os.kill(worker, signal.SIGKILL)
+        os.kill(worker, signal.Signals[ended_by])
         lasted = time.monotonic_ns() - sent
         rows = rows_of(agent, server, first - 100 + n)
     agent.stop()
     for i in range(2, 2 + n):
         row = rows[trace_of(i)]
         assert (row["path"], row["status"], row["outcome"], row["host_pid"]) == (f"/{step}-5000", None, "no_answer", worker), row
+        assert row["end_by"] == ended_by, row
         assert total(row) == row["duration_ns"] and not row["not_measured"], row
         late = sum(row[p] or 0 for p in ("accept_queue_ns", "client_wait_ns", "queue_ns", "runq_ns", "cpu_ns", "gil_ns", "loop_busy_ns"))
         assert row[f"{step}_ns"] >= lasted - late - 50 * MS, (lasted, row)
         assert row["other_ns"] <= row["duration_ns"] - lasted + 50 * MS, (lasted, row)  # the end of the process
+    counts.check(agent)
+
+
+def test_a_process_that_exits_in_a_request(start_agent, cleanup, debian_python):
+    server = start(cleanup, debian_python, "http_server")
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    ask(http.client.HTTPConnection("127.0.0.1", server.port), "/", 100)
+    rows_of(agent, server, 1)  # the process is known
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(http.client.HTTPConnection("127.0.0.1", server.port), "/sleep-50/exit-3", 2)
+    row = rows_of(agent, server, 2)[trace_of(2)]
+    agent.stop()
+    assert (row["status"], row["outcome"], row["end_by"]) == (None, "no_answer", "exit") and row["sleep_ns"] >= 50 * MS, row
     counts.check(agent)
 
 

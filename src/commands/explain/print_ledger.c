@@ -98,21 +98,46 @@ static void print_span_of(const json_t *r)
 		say(2, 4, "trace %.40s", explain_text(r, "trace_id"));
 }
 
-/* As outcomeWords() of explain.js says it. */
-static const char *outcome_words(const char *outcome)
+/* What ends a process by this signal, as far as the signal tells. */
+static const char *signal_words(const char *signal)
 {
-	return !strcmp(outcome, "client_aborted") ? "the client closed before the answer"
-	       : !strcmp(outcome, "no_answer")
-		       ? "the server closed the connection, or ended, without an answer"
-	       : !strcmp(outcome, "upgraded") ? "with a change to another protocol"
-					      : outcome;
+	static const char *const crashes[] = { "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT" };
+
+	if (!strcmp(signal, "SIGKILL"))
+		return ": out of memory, or a supervisor (gunicorn: timeout)";
+	for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++) {
+		if (!strcmp(signal, crashes[i]))
+			return ": a crash, as in C code";
+	}
+	return "";
+}
+
+/* How the request ended, if not by its answer. As endWords() of explain.js says it. */
+static void put_end_words(char *buf, size_t size, const json_t *r)
+{
+	const char *outcome = explain_text(r, "outcome"), *end_by = explain_text(r, "end_by");
+
+	if (!strcmp(end_by, "exit"))
+		snprintf(buf, size, "its process exited");
+	else if (!strncmp(end_by, "SIG", 3))
+		snprintf(buf, size, "its process was ended by %.10s%s", end_by,
+			 signal_words(end_by));
+	else
+		snprintf(buf, size, "%.80s",
+			 !strcmp(outcome, "answered") ? ""
+			 : !strcmp(outcome, "client_aborted")
+				 ? "the client closed before the answer"
+			 : !strcmp(outcome, "no_answer")
+				 ? "the server closed the connection, or ended, without an answer"
+			 : !strcmp(outcome, "upgraded") ? "with a change to another protocol"
+							: outcome);
 }
 
 static void print_head(const json_t *r)
 {
 	const char *path = explain_text(r, "path"), *method = explain_text(r, "method");
-	const char *outcome = explain_text(r, "outcome"), *link = explain_text(r, "link");
-	char status[32] = "no answer";
+	const char *link = explain_text(r, "link");
+	char status[32] = "no answer", end[120];
 
 	if (explain_has(r, "status"))
 		snprintf(status, sizeof(status), "status %lld",
@@ -127,8 +152,9 @@ static void print_head(const json_t *r)
 	    (long long)explain_number(r, "pid"), explain_is_loop(r) ? "event loop" : "thread",
 	    thread_label(r, "tid", "thread_name").text, (long long)explain_number(r, "server_port"),
 	    explain_text(r, "peer_ip"));
-	if (*outcome && strcmp(outcome, "answered") != 0)
-		say(2, 4, "ended: %.70s", outcome_words(outcome));
+	put_end_words(end, sizeof(end), r);
+	if (*end)
+		say(2, 4, "ended: %s", end);
 	if (*link && strcmp(link, "same") != 0)
 		say(2, 4, "its thread is not certain: known by a %.20s", link);
 	if (explain_ms(r, "weight") > 1)

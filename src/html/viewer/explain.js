@@ -14,17 +14,25 @@ function ownersOf(r) {
   return [service ? `service ${service}` : null, place ? `pod ${place}` : null].filter(Boolean);
 }
 
-// As outcome_words() of print_ledger.c says it.
-function outcomeWords(outcome) {
-  return { client_aborted: "the client closed before the answer", no_answer: "the server closed the connection, or ended, without an answer",
-    upgraded: "with a change to another protocol" }[outcome] || outcome;
+// What ends a process by this signal, as far as the signal tells.
+function signalWords(signal) {
+  if (signal === "SIGKILL") return ": out of memory, or a supervisor (gunicorn: timeout)";
+  return ["SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"].includes(signal) ? ": a crash, as in C code" : "";
+}
+
+// How the request ended, if not by its answer. As put_end_words() of print_ledger.c says it.
+function endWords(r) {
+  if (r.end_by === "exit") return "its process exited";
+  if ((r.end_by || "").startsWith("SIG")) return `its process was ended by ${r.end_by}${signalWords(r.end_by)}`;
+  return { answered: "", client_aborted: "the client closed before the answer", no_answer: "the server closed the connection, or ended, without an answer",
+    upgraded: "with a change to another protocol" }[r.outcome] ?? r.outcome ?? "";
 }
 
 function factsOf(r) {
   const facts = [...ownersOf(r), `request ${r.request_id}`, `${r.start_time} UTC`, r.host, `pid ${r.pid}`,
     `${r.model === "loop" || r.on_loop ? "event loop" : "thread"} ${r.thread_name || r.tid}`, `port ${r.server_port}`, `from ${r.peer_ip}`];
   if (r.trace_id) facts.push(`trace ${r.trace_id}`);
-  if (r.outcome && r.outcome !== "answered") facts.push(`ended: ${outcomeWords(r.outcome)}`);
+  if (endWords(r)) facts.push(`ended: ${endWords(r)}`);
   if (r.link && r.link !== "same") facts.push(`its thread is not certain: known by a ${r.link}`);
   if (r.weight > 1) facts.push(`stands for ${count(r.weight)} request${plural(r.weight)}`);
   const span = r.span_id ? `span "${r.span_name}" of ${r.service} says ${ms(r.span_ms)} ms (found by its ${r.span_by})`

@@ -6,6 +6,7 @@ handler."""
 import asyncio
 import http.server
 import json
+import os
 import resource
 import sys
 import threading
@@ -54,6 +55,8 @@ class Handler:
             self.sleep(ms)
         elif name == "cpu":
             spin(ms)
+        elif name == "exit":
+            os._exit(ms)
 
     def done(self):
         end = time.monotonic_ns()
