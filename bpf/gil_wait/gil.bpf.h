@@ -66,18 +66,24 @@ static __always_inline void gil_thread_put(const struct gil_thread_key *key,
 	gil_threads_changed_ns[key->host_pid & (GIL_CHANGED_SLOTS - 1)] = bpf_ktime_get_ns();
 }
 
-/* Records the thread's ids under the thread pointer, by which the interpreter knows the thread. */
-static __always_inline void gil_publish_thread(struct task_struct *task, struct thread *t)
+/*
+ * Records the current thread's ids under the thread pointer, by which the interpreter knows the
+ * thread. Global: the verifier explores it once.
+ */
+__noinline int gil_publish_self(void)
 {
-	__u64 pointer = task_thread_pointer(task);
-	struct gil_thread_key key = { .thread_pointer = pointer, .host_pid = task->tgid };
-	struct gil_thread_ids ids = { .host_tid = task->pid, .ident = task_ident(task) };
+	struct task_struct *task = current_task();
+	struct thread *t = thread_find(task);
+	struct gil_thread_key key = { .host_pid = current_tgid() };
+	struct gil_thread_ids ids = { .host_tid = current_tid(), .ident = task_ident(task) };
 
-	if (pointer == t->thread_pointer)
-		return;
+	if (!t)
+		return 0;
+	key.thread_pointer = current_thread_pointer(task);
 	ids.tid = task_ns_id(task);
 	gil_thread_put(&key, &ids);
-	t->thread_pointer = pointer;
+	t->thread_pointer = key.thread_pointer;
+	return 0;
 }
 
 /*

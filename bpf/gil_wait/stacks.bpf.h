@@ -224,16 +224,26 @@ static __always_inline void gil_take_stacks(struct task_struct *waiter, struct t
 	count_add(&cost->ns, ns);
 }
 
-/* The waiter goes back to sleep. */
-static __always_inline void gil_stacks_at_sleep(struct task_struct *task, struct thread *t,
-						__u64 now)
+/* The current thread, a waiter, goes back to sleep. Global: the verifier explores it once. */
+__noinline int gil_stacks_of_sleeper(void)
 {
-	struct gil_wait *w = &t->gil;
-	bool whole = w->stack && w->holder_stack;
+	struct task_struct *task = current_task();
+	struct thread *t = thread_find(task);
+	bool whole;
 
-	if (w->samples < (whole ? GIL_STACK_SAMPLES : GIL_STACK_TRIES) &&
-	    (!whole || w->n_holders == 1) && gil_stacks_wanted(w, now))
+	if (!t)
+		return 0;
+	whole = t->gil.stack && t->gil.holder_stack;
+	if (t->gil.samples < (whole ? GIL_STACK_SAMPLES : GIL_STACK_TRIES) &&
+	    (!whole || t->gil.n_holders == 1))
 		gil_take_stacks(task, t, PYTHON_SLOT_SCHED);
+	return 0;
+}
+
+static __always_inline void gil_stacks_at_sleep(const struct gil_wait *w, __u64 now)
+{
+	if (gil_stacks_wanted(w, now))
+		gil_stacks_of_sleeper();
 }
 
 /* The waiter is woken because the GIL is free. */

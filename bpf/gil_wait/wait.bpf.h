@@ -69,7 +69,8 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 		gil_wait_close(t);
 	if (!w->start_ns && gil_wait_out)
 		return;
-	gil_publish_thread(task, t);
+	if (task_thread_pointer(task) != t->thread_pointer)
+		gil_publish_self();
 	if (!w->start_ns)
 		gil_wait_open(w, now);
 	if (!w->n_holders || !w->holders[0].tid)
@@ -80,7 +81,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	if (gil.locked) /* free: the thread woken just now will take the GIL */
 		gil_held_by(history, task->tgid, address, now, holder);
 	w->gil = address;
-	gil_stacks_at_sleep(task, t, now);
+	gil_stacks_at_sleep(w, now);
 	w->sleeps++;
 	w->switch_number = gil.switch_number;
 	w->woken = 0;
@@ -107,29 +108,36 @@ static __always_inline bool gil_lock_is_takers(struct task_struct *task, struct 
 }
 
 /*
- * A sleep on a lock of the GIL's struct. The wait is over when the thread is last_holder: the
- * thread took the GIL, and may have dropped the GIL since. take_gil() locks gil->mutex first, so a
- * wait can start with a sleep on the lock or consist of nothing more, when the lock's owner is
- * preempted.
+ * The current thread sleeps on a lock of the GIL's struct. The wait is over when the thread is
+ * last_holder: the thread took the GIL, and may have dropped the GIL since. take_gil() locks
+ * gil->mutex first, so a wait can start with a sleep on the lock or consist of nothing more, when
+ * the lock's owner is preempted. Global: the verifier explores it once.
  */
-static __always_inline void gil_lock_sleep(struct task_struct *task, struct thread *t,
-					   struct gil_process *process, __u64 address, __u64 offset,
-					   __u64 now)
+__noinline int gil_lock_sleep(__u64 address, __u64 offset, __u64 now)
 {
+	struct task_struct *task = current_task();
+	__u32 tgid = current_tgid();
+	struct gil_process *process = bpf_map_lookup_elem(&gil_processes, &tgid);
+	struct thread *t = thread_find(task);
 	struct gil_thread_ids holder = {};
-	struct gil_wait *w = &t->gil;
 	struct python_gil gil;
+	struct gil_wait *w;
 	bool own, takes;
 
-	if (!gil_read(address, &gil))
-		return gil_wait_close(t);
+	if (!t || !process)
+		return 0;
+	w = &t->gil;
+	if (!gil_read(address, &gil)) {
+		gil_wait_close(t);
+		return 0;
+	}
 	own = read_user_u64(gil.last_holder + process->tstate_thread_id) == t->thread_pointer;
 	takes = gil_lock_is_takers(task, &gil, address, offset, own);
 	if (w->start_ns && (w->gil != address || (own && !takes) || !gil_same_wait(w, &gil)))
 		gil_wait_close(t);
 	if (!w->start_ns) {
 		if (!takes || gil_wait_out)
-			return;
+			return 0;
 		gil_wait_open(w, now);
 		if (!own)
 			holder = gil_holder_of(process, task, gil.last_holder, NULL);
@@ -145,6 +153,7 @@ static __always_inline void gil_lock_sleep(struct task_struct *task, struct thre
 	}
 	w->sleeps++;
 	w->word = GIL_LOCK;
+	return 0;
 }
 
 /* The thread blocks. Returns whether the thread waits for a GIL. */
@@ -162,7 +171,7 @@ static __always_inline bool gil_blocked(struct task_struct *task, struct thread 
 	if (word == GIL_COND && process) {
 		gil_wait_sleep(task, t, process, gil, now);
 	} else if (word == GIL_LOCK && process) {
-		gil_lock_sleep(task, t, process, gil, call->arg1 - gil, now);
+		gil_lock_sleep(gil, call->arg1 - gil, now);
 	} else {
 		gil_wait_close(t);
 		if (word == GIL_SWITCH_COND)
@@ -220,7 +229,7 @@ static __always_inline bool gil_switch_out(struct task_struct *task, struct thre
 	if (gil_wait_out && !t->gil.start_ns) /* an open wait goes on to its end */
 		return false;
 	if (!t->thread_pointer)
-		gil_publish_thread(task, t);
+		gil_publish_self();
 	gil_process_ran(task->tgid);
 	if (state)
 		return gil_blocked(task, t, call, now);
