@@ -277,11 +277,16 @@ static __always_inline bool gil_resumes(struct task_struct *task, struct thread 
 	return call.nr < 0 && now - t->on_ns < GIL_RESUME_NS; /* preempted in take_gil() */
 }
 
-/* Is a wait that is open after a sleep to have a stack when the thread resumes? */
+/* The same before the thread resumes: is its open wait to have a stack then? */
+static __always_inline bool gil_wants_stack(const struct gil_wait *w)
+{
+	return !w->stack && w->samples < GIL_STACK_TRIES && gil_stacks_wanted(w, w->end_ns);
+}
+
+/* Is there anything to do for the open wait of a thread that resumes? */
 static __always_inline bool gil_wants_resume(const struct gil_wait *w)
 {
-	return !w->stack && !w->word && w->samples < GIL_STACK_TRIES &&
-	       gil_stacks_wanted(w, w->end_ns);
+	return w->start_ns && !w->word && (!w->woken || gil_wants_stack(w));
 }
 
 /*
@@ -294,7 +299,7 @@ static __always_inline void gil_stacks_at_resume(struct task_struct *task, struc
 	struct gil_wait *w = &t->gil;
 	__u64 start = w->start_ns;
 
-	if (!gil_wants_resume(w) || !gil_resumes(task, t, now))
+	if (w->word || !gil_wants_stack(w) || !gil_resumes(task, t, now))
 		return;
 	gil_take_stacks(task, t, PYTHON_SLOT_RESUME);
 	if (w->start_ns !=

@@ -35,10 +35,14 @@ static __always_inline bool gil_same_wait(struct gil_wait *w, struct python_gil 
 	 * wake-up, or since the start of the sleep: another thread took the GIL first. An increment
 	 * of 2: either the waiter had the GIL in between, or several other threads had the GIL
 	 * while the waiter slept or was runnable. In the second case the waiter sleeps again at
-	 * once, without having woken a thread.
+	 * once, without having woken a thread. After a timeout the number is read again when the
+	 * waiter resumes, and leaves the first case only.
 	 */
-	return !w->taken && (gil->switch_number - w->switch_number <= 1 ||
-			     w->gap_ns <= (w->woken ? LOST_RACE_GAP_NS : SAME_WAIT_GAP_NS));
+	if (w->taken)
+		return false;
+	if (gil->switch_number - w->switch_number <= 1)
+		return true;
+	return !w->resumed && w->gap_ns <= (w->woken ? LOST_RACE_GAP_NS : SAME_WAIT_GAP_NS);
 }
 
 static __always_inline void gil_wait_open(struct gil_wait *w, __u64 now)
@@ -84,7 +88,7 @@ static __always_inline void gil_wait_sleep(struct task_struct *task, struct thre
 	gil_stacks_at_sleep(w, now);
 	w->sleeps++;
 	w->switch_number = gil.switch_number;
-	w->woken = 0;
+	w->woken = w->resumed = 0;
 	w->word = GIL_COND;
 }
 
@@ -331,6 +335,30 @@ static __always_inline void gil_switch_in(struct task_struct *task, struct threa
 					    t->off_ns, end);
 	}
 	w->word = GIL_NONE;
+}
+
+/*
+ * The current thread resumes from a sleep that timed out, before user mode. Its next sleep is told
+ * from this one by what happens from now on. Global: the verifier explores it once.
+ */
+__noinline int gil_timed_out(void)
+{
+	struct task_struct *task = current_task();
+	__u32 tgid = current_tgid();
+	struct gil_process *process = bpf_map_lookup_elem(&gil_processes, &tgid);
+	struct thread *t = thread_find(task);
+	__u64 now = bpf_ktime_get_ns();
+	struct python_gil gil;
+
+	if (!process || !t || !t->gil.start_ns || t->gil.word || t->gil.woken ||
+	    !gil_resumes(task, t, now) || !gil_read(t->gil.gil, &gil))
+		return 0;
+	/* without a CPU at the end of take_gil(), with the GIL taken */
+	if (read_user_u64(gil.last_holder + process->tstate_thread_id) == t->thread_pointer)
+		return 0;
+	t->gil.switch_number = gil.switch_number;
+	t->gil.resumed = 1;
+	return 0;
 }
 
 /*

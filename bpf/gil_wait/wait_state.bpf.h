@@ -27,17 +27,17 @@ struct gil_wait {
 	__u8 holder;		    /* index of the present holder in holders[] */
 	__u8 missed, holder_missed; /* why no stack: enum event_stat; 0: no attempt so far */
 	__u8 samples;		    /* number of attempts to walk the stacks */
-	__u64 switch_number;	    /* of the GIL: when the last sleep began or, woken, ended */
-	__u64 runq_ns;		    /* of the last sleep */
+	__u64 switch_number; /* of the GIL: when the last sleep began or, woken or resumed, ended */
+	__u64 runq_ns;	     /* of the last sleep */
 	__u64 forced_ns;
 	__u64 forced_end_ns; /* of the last forced hand-over, forced_before_ns long */
 	__u64 forced_before_ns;
 	struct gil_thread_ids dropper;
 	struct gil_holder holders[GIL_MAX_HOLDERS];
 	__u32 sleeps;
-	__u32 pad;
-	__u64 holder_tstate;		  /* thread state of holders[0] */
-	__u64 stack, holder_stack;	  /* keys of gil_stacks; 0: none */
+	__u32 resumed;		   /* switch_number is that of the return from the last sleep */
+	__u64 holder_tstate;	   /* thread state of holders[0] */
+	__u64 stack, holder_stack; /* keys of gil_stacks; 0: none */
 	struct python_frame holder_frame; /* innermost, of holder_stack */
 };
 

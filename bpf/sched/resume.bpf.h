@@ -55,6 +55,8 @@ static __noinline void thread_resumes(struct task_struct *task, struct thread *t
 	alone = *(volatile __u64 *)users == 1;
 	if (gil_wait_runs && alone)
 		gil_stacks_at_resume(task, t, now);
+	if (gil_wait_runs)
+		gil_timed_out();
 	if (t->off_cpu_deferred)
 		off_cpu_finish_deferred(t, alone, PYTHON_SLOT_RESUME);
 	__sync_fetch_and_add(users, -1);
