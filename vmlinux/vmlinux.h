@@ -200,9 +200,16 @@ struct inode {
 	unsigned long i_ino;
 };
 
+struct hlist_head;
+
 struct file {
 	struct inode *f_inode;
 	void *private_data;
+	struct hlist_head *f_ep; /* since 5.11 */
+};
+
+struct file___5_10 {
+	struct list_head f_ep_links;
 };
 
 struct in6_addr {

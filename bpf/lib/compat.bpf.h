@@ -91,6 +91,17 @@ static __always_inline void task_user_call(struct task_struct *task, struct user
 	ret->nr = nr;
 }
 
+/* Is the file in an epoll instance? `f_ep`: 5.11 (319c15174757). */
+static __always_inline bool file_is_epolled(struct file *file)
+{
+	struct list_head *links;
+
+	if (bpf_core_field_exists(file->f_ep))
+		return BPF_CORE_READ(file, f_ep) != NULL;
+	links = &((struct file___5_10 *)file)->f_ep_links;
+	return BPF_CORE_READ(links, next) != links;
+}
+
 /* TASK_* bits; 0: runnable. */
 static __always_inline __u32 task_state(struct task_struct *task)
 {

@@ -198,7 +198,7 @@ static __always_inline void request_unix_closed(__u64 key, struct thread *t, boo
 	    (!process_ends && request_inode(key) == conn->inode))
 		return;
 	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns) {
-		request_thread_ends(conn, t);
+		request_thread_ends(key, conn, t);
 		if (!request_close_completes(conn) || (conn->to_close && !conn->gone))
 			request_snapshot_take(t, &conn->last);
 	}

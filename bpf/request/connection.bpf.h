@@ -6,6 +6,7 @@
 #ifndef UNDERSPAN_REQUEST_CONNECTION_BPF_H
 #define UNDERSPAN_REQUEST_CONNECTION_BPF_H
 
+#include "lib/compat.bpf.h"
 #include "lib/socket.bpf.h"
 #include "request/heads.bpf.h"
 #include "request/queue.bpf.h"
@@ -181,6 +182,18 @@ static __always_inline bool request_readable(__u64 sk)
 static __always_inline __u64 request_inode(__u64 sk)
 {
 	return BPF_CORE_READ((struct sock *)sk, sk_socket, file, f_inode, i_ino);
+}
+
+/*
+ * Is the socket in an epoll instance while a thread reads from it, or works for its request? A
+ * loop's is. A thread that serves one connection at a time has taken the socket out, if it waited
+ * so at all. Global: the verifier explores it once.
+ */
+__noinline int request_is_epolled(__u64 key)
+{
+	struct file *file = BPF_CORE_READ((struct sock *)key, sk_socket, file);
+
+	return file && file_is_epolled(file);
 }
 
 static __always_inline void request_read_addresses(struct request_connection *conn, struct sock *sk)

@@ -85,9 +85,9 @@ static __always_inline bool request_slept_between(__u64 slept_ns,
 /*
  * Does the thread serve several connections, waiting for all at once? Threads that serve one
  * connection at a time wait for bytes in poll() or read(), and in epoll_wait() at most for a new
- * connection.
+ * connection. Before the first wait that the agent sees, the socket tells.
  */
-static __always_inline bool request_thread_is_loop(struct thread *t,
+static __always_inline bool request_thread_is_loop(__u64 key, struct thread *t,
 						   const struct request_connection *conn,
 						   const struct request_arrival *arrival)
 {
@@ -96,7 +96,7 @@ static __always_inline bool request_thread_is_loop(struct thread *t,
 	if (request_slept_between(sums->epolled_ns, conn, arrival))
 		sums->loops = 1;
 	return sums->loops || sums->open > 1 ||
-	       request_slept_between(sums->polled_ns, conn, arrival);
+	       request_slept_between(sums->polled_ns, conn, arrival) || request_is_epolled(key);
 }
 
 /* Nothing is known of the next request and answer. */
@@ -145,8 +145,8 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 	t->request.read_key = key;
 	request_context_read(t);
 	conn->nth = t->request.reads;
-	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
-							       : REQUEST_MODEL_thread;
+	conn->model = request_thread_is_loop(key, t, conn, arrival) ? REQUEST_MODEL_loop
+								    : REQUEST_MODEL_thread;
 	conn->worker = conn->reader = task;
 	conn->link = REQUEST_LINK_same;
 	conn->fd = fd;

@@ -65,12 +65,16 @@ static __always_inline __u64 request_rest_ns(const struct request_connection *co
 }
 
 /* What the handler's thread `t` knows at the request's end beside the sums. */
-static __always_inline void request_thread_ends(struct request_connection *conn,
+static __always_inline void request_thread_ends(__u64 key, struct request_connection *conn,
 						const struct thread *t)
 {
 	conn->open_requests = request_most_open(&t->request, conn->begin.at_ns,
 						conn->open_requests);
-	if (t->request.polled_ns > conn->begin.at_ns && conn->model != REQUEST_MODEL_pool)
+	if (conn->model != REQUEST_MODEL_thread)
+		return;
+	/* tornado reads before the socket is in the loop's epoll instance */
+	if (t->request.polled_ns > conn->begin.at_ns ||
+	    (t->request.woke_ns > conn->begin.at_ns && request_is_epolled(key)))
 		conn->model = REQUEST_MODEL_loop;
 }
 
@@ -98,7 +102,7 @@ static __always_inline bool request_end_killed(struct request_connection *conn,
  * The sums at the request's end: of the present time if the present thread ran the handler,
  * otherwise of the last write. Returns whether the sums belong to the handler's thread.
  */
-static __always_inline bool request_end_sums(struct request_connection *conn,
+static __always_inline bool request_end_sums(__u64 key, struct request_connection *conn,
 					     struct request_out *out, __u32 flags)
 {
 	struct request_snapshot *ret = &out->end;
@@ -110,7 +114,7 @@ static __always_inline bool request_end_sums(struct request_connection *conn,
 		t = thread_find(current_task());
 	if (t) {
 		request_snapshot_take(t, ret);
-		request_thread_ends(conn, t);
+		request_thread_ends(key, conn, t);
 		return conn->begin.at_ns != 0;
 	}
 	if (!(flags & REQUEST_END_AT_LAST_WRITE) && request_end_killed(conn, out))
@@ -244,7 +248,7 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	bool known;
 
 	__builtin_memset(event, 0, sizeof(*event));
-	known = request_end_sums(conn, out, flags);
+	known = request_end_sums(key, conn, out, flags);
 	event->header = conn->header;
 	event->header.start_ns = conn->start_ns;
 	event->header.end_ns = out->end.at_ns + out->rest_ns;

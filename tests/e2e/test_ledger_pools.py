@@ -111,6 +111,27 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
     assert name == "uvloop" or linked >= LEAST_LINKED_BY_TASKS.get(load, 0) * asked
 
 
+def test_the_first_request_of_a_loop(start_agent, cleanup, debian_python):
+    """Nobody has seen the loop's thread wait for several connections, before the request or for the pool's thread, which has worked meanwhile."""
+    loops = 12
+    server = servers.Server([debian_python.path, os.path.join(host.WORKLOADS, "young_loops.py"), str(loops)], cwd="/tmp")
+    cleanup.append(server)
+    ports = [int(line.group(1)) for line in server.wait_log(r"running on http://127\.0\.0\.1:(\d+)", loops)]
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    truths = {}
+    for i, port in enumerate(ports, 1):
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(f"GET /first HTTP/1.1\r\nHost: x\r\ntraceparent: 00-{trace_of(i)}-{i + 1:016x}-01\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: s.recv(1000), b""))
+        truths[trace_of(i)] = int(answer.rpartition(b"\r\n")[2])
+    rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] in ports and r["trace_id"] in truths, n=loops)
+    assert len(rows) == loops
+    wrong = [row for row in rows if row["tid"] != truths[row["trace_id"]] and "work_elsewhere" not in row["not_measured"]]
+    threads = [row for row in rows if row["model"] == "thread"]
+    print(f"{loops} rows, {len(wrong)} of a wrong thread without a mark, {len(threads)} as if of a server with threads")
+    assert not wrong and not threads, (len(wrong), len(threads), (wrong or threads)[0])
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_body_that_comes_while_the_thread_works(name, start_agent, cleanup, debian_python):
     """The loop reads the rest of a body that the endpoint does not wait for."""
