@@ -239,8 +239,9 @@ __noinline int request_answer_step(__u64 key, __u64 base, __u32 n, __u32 left)
 }
 
 /*
- * An answer without a read, beginning with the `n` bytes at `base`: the second of two requests in a
- * single read. False: no answer, or not followed. Global: called twice.
+ * An answer without a read, beginning with the `n` bytes at `base`, perhaps only a part of the
+ * status line: the second of two requests in a single read. False: no answer, or not followed.
+ * Global: called twice.
  */
 __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 {
@@ -248,9 +249,12 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 	struct thread *t = request_current_thread();
 	char b[REQUEST_START_BYTES] = {};
 
-	if (!conn || !t || conn->body == BODY_FOREIGN || n < REQUEST_STATUS_BYTES ||
-	    bpf_probe_read_user(b, REQUEST_STATUS_BYTES, (void *)base) ||
-	    request_status_of(b, REQUEST_STATUS_BYTES) == STATUS_NONE)
+	if (n > REQUEST_STATUS_BYTES)
+		n = REQUEST_STATUS_BYTES;
+	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
+	if (!conn || !t || conn->body == BODY_FOREIGN || n < REQUEST_VERSION_BYTES ||
+	    n > sizeof(b) || bpf_probe_read_user(b, n, (void *)base) ||
+	    request_status_of(b, n) == STATUS_NONE)
 		return false;
 	if (conn->body == BODY_UNKNOWN ||
 	    conn->body == BODY_SKIPPED) { /* the request was taken for a part of the body */
@@ -299,6 +303,15 @@ static __always_inline bool request_next_piece(struct request_connection *conn,
 	conn->rest_base = piece.base;
 	conn->rest_len = piece.len;
 	return true;
+}
+
+/* How many bytes of the write's rest are in the present piece, which is not an empty one. */
+static __always_inline __u32 request_piece_n(struct request_connection *conn,
+					     const struct request_buffer *buffer)
+{
+	if (!conn->rest_len)
+		request_next_piece(conn, buffer);
+	return conn->rest < conn->rest_len ? conn->rest : conn->rest_len;
 }
 
 /* Takes a step in the rest of a write. Returns whether an answer ends there. */
@@ -410,6 +423,7 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
 	struct thread *t;
+	__u32 n;
 
 	if (!conn) {
 		request_wrote_unread(key, ret);
@@ -424,7 +438,8 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 	conn->rest_len = buffer.len;
 	conn->rest = ret;
 	conn->pieces = 0;
-	if (!conn->worker && !request_open_pipelined(key, buffer.base, ret, buffer.fd))
+	n = conn->worker ? 0 : request_piece_n(conn, &buffer);
+	if (!conn->worker && !request_open_pipelined(key, conn->rest_base, n, buffer.fd))
 		return 0;
 	t = request_current_thread();
 	if (!t)
@@ -455,8 +470,8 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 			continue;
 		request_answered(key, conn, unsent);
 		/* does the next answer follow in the same write? */
-		if (!conn->rest ||
-		    !request_open_pipelined(key, conn->rest_base, conn->rest, buffer.fd))
+		n = conn->rest ? request_piece_n(conn, &buffer) : 0;
+		if (!request_open_pipelined(key, conn->rest_base, n, buffer.fd))
 			return 0;
 	}
 	if (request_answer_skips(key, conn, ret, conn->rest)) {

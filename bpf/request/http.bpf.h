@@ -205,6 +205,7 @@ __noinline int request_proxy_head(__u64 base, __u32 got)
 
 enum {
 	REQUEST_STATUS_BYTES = 13, /* "HTTP/1.1 200 " */
+	REQUEST_VERSION_BYTES = 5, /* "HTTP/" */
 	STATUS_NONE = 0,
 	STATUS_CUT = 1, /* the bytes are too few to tell */
 };

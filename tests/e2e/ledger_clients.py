@@ -15,6 +15,7 @@ SERVERS = {
     "two_workers": [*GUNICORN, "-k", "gthread", "--threads", "4", "--workers", "2", "--keep-alive", "60", "request_app:wsgi"],
     "odd_answers": ["odd_answers.py"],
     "lingering_close": ["lingering_close.py"],
+    "small_pieces": ["small_pieces.py"],
 }
 
 

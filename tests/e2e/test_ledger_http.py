@@ -4,6 +4,8 @@ requests that cannot be followed are counted by cause."""
 import socket
 import time
 
+import pytest
+
 import counts
 from ledger_clients import head, known, receive, rows_of, send, start, unfollowed
 from test_request import MS, TRACKERS, total, trace_of
@@ -202,4 +204,25 @@ def test_a_request_dropped_by_a_lingering_close_is_not_the_clients_abort(start_a
     assert sorted((r["path"], r["outcome"], r["end_by"], r["connection_request"]) for r in rows) == sorted(
         [("/0", "answered", "length", 1)] * 3 + [(f"/{i}", "no_answer", "close", 2) for i in range(1, 4)]), rows
     assert all(total(r) == r["duration_ns"] for r in rows)
+    counts.check(agent)
+
+
+@pytest.mark.parametrize("path", [b"/pieces", b"/empty", b"/writes"])
+def test_a_connection_whose_bodies_have_no_end_is_counted(path, start_agent, cleanup, debian_python):
+    """Of a request read into several buffers, the head's end is not seen, and what follows is taken for its body. Each answer without a row
+    is counted, although its first piece has only a part of the status line."""
+    server, requests = start(cleanup, debian_python, "small_pieces"), 6
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    known(agent, server)
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        own = s.getsockname()[1]
+        for i in range(1, requests + 1):
+            s.sendall(head(path, i))
+            receive(s, len(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+    agent.wait_rows("ebpf_request", lambda r: r["peer_port"] == own and r["server_port"] == server.port)
+    agent.stop()
+    rows = [r for r in rows_of(agent, server) if r["peer_port"] == own]
+    counted = unfollowed(agent).get("bodies", 0)
+    assert all(total(r) == r["duration_ns"] and r["status"] == 200 for r in rows), rows
+    assert len(rows) + counted >= requests, (len(rows), counted, rows)
     counts.check(agent)
