@@ -75,21 +75,29 @@ static __always_inline struct request_peer *request_peer_most(struct request_sum
 	return most;
 }
 
-/* Attributes a sleep in `net` to the remote end of its socket. */
-static __noinline int request_peer_waited(struct request_sums *sums, __u64 ns)
+static __always_inline void request_remote_waited(struct request_sums *sums, __u64 ns)
 {
 	if (ns >= REQUEST_PEER_NS && sums->remote.known)
 		request_peer_add(sums, sums->remote.ip, sums->remote.port, ns);
+}
+
+/* Attributes a sleep in `net` to the remote end of its socket. */
+static __noinline int request_peer_waited(struct request_sums *sums, __u64 ns)
+{
+	request_remote_waited(sums, ns);
 	return 0;
 }
 
-/* The same for a sleep of the current thread. Global: explored by the verifier once. */
+/*
+ * The same for a sleep of the current thread. Global: explored by the verifier once. Without a
+ * further call: at the end of the deepest ones.
+ */
 __noinline int request_current_waited(__u64 ns)
 {
 	struct thread *t = thread_find(current_task());
 
 	if (t)
-		request_peer_waited(&t->request, ns);
+		request_remote_waited(&t->request, ns);
 	return 0;
 }
 

@@ -85,9 +85,9 @@ static __always_inline bool request_slept_between(__u64 slept_ns,
 /*
  * Does the thread serve several connections, waiting for all at once? Threads that serve one
  * connection at a time wait for bytes in poll() or read(), and in epoll_wait() at most for a new
- * connection. Before the first wait that the agent sees, the socket tells.
+ * connection.
  */
-static __always_inline bool request_thread_is_loop(__u64 key, struct thread *t,
+static __always_inline bool request_thread_is_loop(struct thread *t,
 						   const struct request_connection *conn,
 						   const struct request_arrival *arrival)
 {
@@ -96,7 +96,7 @@ static __always_inline bool request_thread_is_loop(__u64 key, struct thread *t,
 	if (request_slept_between(sums->epolled_ns, conn, arrival))
 		sums->loops = 1;
 	return sums->loops || sums->open > 1 ||
-	       request_slept_between(sums->polled_ns, conn, arrival) || request_is_epolled(key);
+	       request_slept_between(sums->polled_ns, conn, arrival);
 }
 
 /* Nothing is known of the next request and answer. */
@@ -145,8 +145,8 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 	t->request.read_key = key;
 	request_context_read(t);
 	conn->nth = t->request.reads;
-	conn->model = request_thread_is_loop(key, t, conn, arrival) ? REQUEST_MODEL_loop
-								    : REQUEST_MODEL_thread;
+	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
+							       : REQUEST_MODEL_thread;
 	conn->worker = conn->reader = task;
 	conn->link = REQUEST_LINK_same;
 	conn->fd = fd;
@@ -424,6 +424,19 @@ static __always_inline bool request_lingers(__u64 key, const struct request_conn
 		       REQUEST_SEND_SHUTDOWN;
 }
 
+/*
+ * The socket of a request just begun tells of a loop before the first wait that the agent sees. Not
+ * in request_open(), which has no stack for it. Global: the verifier explores it once.
+ */
+__noinline int request_find_loop(__u64 key)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+
+	if (conn && conn->model == REQUEST_MODEL_thread && request_is_epolled(key))
+		conn->model = REQUEST_MODEL_loop;
+	return 0;
+}
+
 /* A tracked process has read `got` bytes. Global: see request_scan_line(). */
 __noinline int request_read(__u64 key, __u32 got)
 {
@@ -465,9 +478,8 @@ __noinline int request_read(__u64 key, __u32 got)
 		if (open)
 			request_end(key, REQUEST_END_next_request, REQUEST_OUTCOME_answered,
 				    REQUEST_END_AT_LAST_WRITE);
-		else if (!conn && request_unix) /* left over; request_open() has no stack for it */
-			request_unix_gone(key);
 		n = request_open(key, began, got, before);
+		request_find_loop(key);
 		if (n)
 			request_head_lines(
 				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);

@@ -44,6 +44,11 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 		if (ret && request_concerns(sk))
 			request_read_by_others(request_key(sk));
 	} else if (request_listened(sk)) {
+		/* left over from an older socket at the address; request_read() has no stack for it
+		 */
+		if (sk->__sk_common.skc_family == AF_UNIX && request_unix &&
+		    !request_connection_of(request_key(sk)))
+			request_unix_gone(request_key(sk));
 		request_read(request_key(sk), ret);
 	}
 	return 0;
@@ -65,47 +70,66 @@ int BPF_PROG(request_send_length, struct sock *sk, int ret, int flags)
 }
 
 /*
+ * The bytes that the current read of a TCP socket has taken since the last piece; 0: unknown, the
+ * connection is new. Not in the program, whose reads need the stack.
+ */
+__noinline int request_rcv_progress(__u64 key, __u32 port)
+{
+	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key), unseen = {};
+	__u32 n;
+
+	unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)key, copied_seq);
+	if (!arrival) {
+		unseen.netns = BPF_CORE_READ((struct sock *)key, __sk_common.skc_net.net, ns.inum);
+		unseen.port = port;
+		bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
+		return 0;
+	}
+	n = unseen.copied_seq - arrival->copied_seq;
+	arrival->copied_seq = unseen.copied_seq;
+	return n < 1U << 30 ? n : 0;
+}
+
+/*
  * Before 6.3: TCP reads that returned data, once per piece. The length is the progress since the
  * last piece, so the connection must be known.
  */
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(request_rcv_space, struct sock *sk)
 {
-	struct request_arrival *arrival, unseen = {};
+	__u16 port = request_local_port(sk);
 	__u64 key = request_key(sk);
 	__u32 n;
 
-	if (request_is_over() || !request_port_seen(request_local_port(sk)))
+	if (request_is_over() || !request_port_seen(port))
 		return 0;
 	if (!process_tracked(current_tgid())) {
 		request_read_by_others(key);
 		return 0;
 	}
-	unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
-	unseen.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
-	unseen.port = request_local_port(sk);
-	arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-	if (!arrival) {
-		bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
-		return 0;
-	}
-	n = unseen.copied_seq - arrival->copied_seq;
-	arrival->copied_seq = unseen.copied_seq;
-	if (n && n < 1U << 30)
+	n = request_rcv_progress(key, port);
+	if (n)
 		request_read(key, n);
 	return 0;
+}
+
+/* The socket of the current system call. Not in the programs, whose writes need the stack. */
+static __noinline __u64 request_call_key(void)
+{
+	struct user_call call;
+
+	task_user_call(current_task(), &call);
+	return (__u64)fd_to_sock(call.arg1);
 }
 
 /* Before 6.3: the end of a system call that may have written to a socket. */
 static __always_inline void request_call_returned(long ret)
 {
-	struct user_call call;
 	__u64 key;
 
 	if (request_is_over() || !process_tracked(current_tgid()))
 		return;
-	task_user_call(current_task(), &call);
-	key = (__u64)fd_to_sock(call.arg1);
+	key = request_call_key();
 	if (!key)
 		return;
 	if (request_known(key)) {
@@ -197,8 +221,8 @@ static __always_inline void request_connection_forget(__u64 key)
 	request_connection_delete(key);
 }
 
-/* accept() returned in a tracked process. */
-static __always_inline void request_accepted(__u32 fd)
+/* accept() returned in a tracked process. Not in the programs, which need the stack. */
+static __noinline int request_accepted(__u32 fd)
 {
 	struct sock *sk = fd_to_sock(fd);
 	struct request_arrival *arrival, unseen = {};
@@ -206,14 +230,14 @@ static __always_inline void request_accepted(__u32 fd)
 	__u16 port;
 
 	if (!sk || !request_listened(sk))
-		return;
+		return 0;
 	port = request_local_port(sk);
 	request_port_note(port);
 	if (!port || BPF_CORE_READ(sk, sk_protocol) != REQUEST_PROTOCOL_TCP)
 		request_connection_forget(key);
 	if (!port) {
 		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
-			return;
+			return 0;
 		request_unix = 1;
 	}
 	if (port && !request_has_lengths)
@@ -226,13 +250,14 @@ static __always_inline void request_accepted(__u32 fd)
 	if (arrival && !arrival->accepted_ns) { /* otherwise left over from an older connection */
 		arrival->accepted_ns = unseen.accepted_ns;
 		arrival->accepted_tid = unseen.accepted_tid;
-		return;
+		return 0;
 	}
 	if (arrival)
 		request_waits_no_more(arrival);
 	if (request_readable(key))
 		unseen.first_byte_ns = REQUEST_ARRIVED_UNSEEN;
 	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
+	return 0;
 }
 
 static __always_inline void request_accept_returned(long ret)
