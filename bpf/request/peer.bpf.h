@@ -40,11 +40,25 @@ __noinline int request_sleeps_for_client(__u32 fd)
 	return 0;
 }
 
+/*
+ * The entry sums->peer_at. In memory, its number is any to the verifier, which explores what
+ * follows once and not for each entry.
+ */
+static __always_inline struct request_peer *request_peer_at(struct request_sums *sums)
+{
+	return &sums->peers[*(volatile __u64 *)&sums->peer_at & (REQUEST_PEERS - 1)];
+}
+
+/*
+ * With more peers than entries, the peer with the least time is evicted, and the new peer takes
+ * over its time ("space saving"): a peer with many short waits gets an entry, and keeps it.
+ */
 static __always_inline void request_peer_add(struct request_sums *sums, const __u8 ip[16],
 					     __u16 port, __u64 ns)
 {
-	struct request_peer *least = &sums->peers[0];
+	struct request_peer *least;
 
+	sums->peer_at = 0;
 	for (int i = 0; i < REQUEST_PEERS; i++) {
 		struct request_peer *peer = &sums->peers[i];
 
@@ -52,27 +66,30 @@ static __always_inline void request_peer_add(struct request_sums *sums, const __
 			peer->ns += ns;
 			return;
 		}
-		if (peer->ns < least->ns)
-			least = peer;
+		if (peer->ns < request_peer_at(sums)->ns)
+			sums->peer_at = i;
 	}
-	/* more peers than entries: the peer with the least time is evicted */
-	if (least->ns >= ns)
-		return;
+	least = request_peer_at(sums);
 	__builtin_memcpy(least->ip, ip, sizeof(least->ip));
 	least->port = port;
-	least->ns = ns;
+	least->others_ns = least->ns;
+	least->ns += ns;
 }
 
-/* The peer with the most time. */
+static __always_inline __u64 request_peer_ns(const struct request_peer *peer)
+{
+	return peer->ns - peer->others_ns;
+}
+
+/* The peer with the most time of its own. */
 static __always_inline struct request_peer *request_peer_most(struct request_sums *sums)
 {
-	struct request_peer *most = &sums->peers[0];
-
+	sums->peer_at = 0;
 	for (int i = 1; i < REQUEST_PEERS; i++) {
-		if (sums->peers[i].ns > most->ns)
-			most = &sums->peers[i];
+		if (request_peer_ns(&sums->peers[i]) > request_peer_ns(request_peer_at(sums)))
+			sums->peer_at = i;
 	}
-	return most;
+	return request_peer_at(sums);
 }
 
 static __always_inline void request_remote_waited(struct request_sums *sums, __u64 ns)

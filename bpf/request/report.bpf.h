@@ -180,6 +180,7 @@ static __always_inline void request_fill_peer(struct request_event *event,
 {
 	struct thread *t = thread_find(current_task());
 	struct request_peer *most;
+	__u64 own_ns;
 
 	if (!t || !event->parts[REQUEST_net])
 		return;
@@ -191,8 +192,9 @@ static __always_inline void request_fill_peer(struct request_event *event,
 		return;
 	__builtin_memcpy(event->net_peer_ip, most->ip, sizeof(most->ip));
 	event->net_peer_port = most->port;
-	event->net_peer_ns = most->ns < event->parts[REQUEST_net] ? most->ns
-								  : event->parts[REQUEST_net];
+	own_ns = request_peer_ns(most);
+	event->net_peer_ns = own_ns < event->parts[REQUEST_net] ? own_ns
+								: event->parts[REQUEST_net];
 }
 
 /*

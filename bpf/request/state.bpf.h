@@ -7,7 +7,7 @@
 #include "events/request.h"
 
 enum {
-	REQUEST_PEERS = 4,
+	REQUEST_PEERS = 8, /* a power of two */
 	REQUEST_IDLE_SNAPSHOTS = 2,
 	REQUEST_LEVELS = 16,
 	REQUEST_WATCHED = 4,
@@ -37,6 +37,7 @@ struct request_remote {
 struct request_peer {
 	__u8 ip[16];
 	__u64 ns;
+	__u64 others_ns; /* of peers that had the entry before; `ns` has it, too */
 	__u16 port;
 	__u16 pad[3];
 };
@@ -103,6 +104,7 @@ struct request_sums {
 	struct request_remote remote; /* of the socket of the present sleep in `net` */
 	/* of `net`, since the request was read, or since the begin of a pool's work */
 	struct request_peer peers[REQUEST_PEERS];
+	__u64 peer_at; /* of an entry that is looked for: see request_peer_at() */
 	/* of a loop: the peer of the pool's work for the request that was linked last, its `nth` */
 	struct request_peer linked_peer;
 	__u64 linked_n;

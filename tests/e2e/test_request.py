@@ -413,6 +413,28 @@ def test_a_wait_belongs_to_the_socket_not_to_the_number_of_its_descriptor(start_
     counts.check(agent)
 
 
+def test_the_peer_with_the_most_time(start_agent, cleanup, debian_python):
+    """Of many services: one that many short waits were for, after long ones for others, and in turns with them."""
+    server = servers.Server([debian_python.path, os.path.join(host.WORKLOADS, "many_peers.py")])
+    late = [servers.LateServer(ms) for ms in (*[12] * 7, *[8] * 5, 2)]
+    cleanup += [server, *late]
+    server.port = int(server.wait_log(r"running on http://127\.0\.0\.1:(\d+)")[0].group(1))
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    often, others = late[-1].port, [service.port for service in late[:-1]]
+    plans = [[*others[:n], *[often] * 40] for n in (4, 7, 12)] + [[port for _ in range(6) for port in (*others[:n], *[often] * 8)] for n in (6, 7)]
+    truths = {}
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+        for i, plan in enumerate(plans, 1):
+            truths[trace_of(i)] = ask(connection, "/" + "/".join(map(str, plan)), i)
+    rows = rows_of(agent, server, len(plans))
+    agent.stop()
+    for trace, truth in truths.items():
+        row, waited = rows[trace], {int(port): ns for port, ns in truth.items() if port.isdigit()}
+        assert max(waited, key=waited.get) == often == row["net_peer_port"], (row, waited)
+        # asleep, not awake between the two clocks
+        assert 40 * 2 * MS <= row["net_peer_ns"] <= waited[often] + MS, (row, waited)
+
+
 def test_many_requests_open_at_once(start_agent, cleanup, debian_python):
     """More open requests than free slots for heads: each row has its own head, also on connections that are used again."""
     n, rounds = 700, 2  # of 1,024 slots, shared by chance
