@@ -47,7 +47,7 @@ enum request_body {
 	BODY_NONE,
 	BODY_LENGTH, /* so many bytes */
 	BODY_CHUNKED,
-	BODY_SKIPPED, /* more chunks in a read than are followed: ends with the last one's read */
+	BODY_SKIPPED, /* more chunks in a read than are followed: see request_skipped_ends() */
 	BODY_UNKNOWN, /* end unknown */
 	BODY_FOREIGN, /* a different protocol, to the connection's end */
 };

@@ -47,8 +47,6 @@ static __always_inline __u32 request_body_take(__u64 key, struct request_connect
 	if (conn->body == BODY_SKIPPED) {
 		taken = n;
 		request_chunks_end(key, DIRECTION_IN, base, n);
-		if (conn->last_chunk_n[DIRECTION_IN] == REQUEST_LAST_CHUNK)
-			conn->body = BODY_NONE;
 	}
 	return conn->body ? n : taken;
 }

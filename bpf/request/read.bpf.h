@@ -376,6 +376,21 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 }
 
 /*
+ * The first read behind an answer whose request had too many chunks in a read to be followed. The
+ * body has ended if the server had read up to a last chunk when it answered. Otherwise it was
+ * answered early: what looks like a last chunk in the rest may be a chunk's data, and what follows
+ * like a request as well. Returns whether the body has ended.
+ */
+static __always_inline bool request_skipped_ends(struct request_connection *conn)
+{
+	if (conn->body != BODY_SKIPPED || (conn->worker && !request_answer_open_ended(conn)))
+		return false;
+	conn->body = conn->last_chunk_n[DIRECTION_IN] == REQUEST_LAST_CHUNK ? BODY_NONE
+									    : BODY_UNKNOWN;
+	return !conn->body;
+}
+
+/*
  * A read of a body. Returns how many of the bytes are not the next request's: all, unless the
  * request was answered before the body's end.
  */
@@ -384,6 +399,8 @@ static __always_inline __u32 request_body_read(__u64 key, struct request_connect
 {
 	__u32 taken;
 
+	if (request_skipped_ends(conn))
+		return 0;
 	if ((conn->body == BODY_CHUNKED || conn->body == BODY_SKIPPED) &&
 	    got > buffer->len) /* in further pieces */
 		conn->body = BODY_UNKNOWN;

@@ -106,3 +106,31 @@ def test_the_next_request_behind_an_early_answer(name, framing, start_agent, cle
         assert "pipelined" not in row["not_measured"], row
     assert not unfollowed(agent)
     counts.check(agent)
+
+
+@pytest.mark.parametrize("name", ["aiohttp", "uvloop"])
+def test_the_rest_of_a_body_that_was_not_followed(name, start_agent, cleanup, debian_python):
+    """Too many chunks in a read, and an early answer: a chunk of the rest has what looks like a body's end, and behind it like a request. It has no
+    row, and each later request of the connection is counted."""
+    server = start(cleanup, debian_python, name)
+    agent = start_agent("--request.min_duration_us=0", f"--pid={server.pid}", trackers=TRACKERS)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "request")
+    ask_up(server.port)
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port)
+    end, inner, later = b"a\r\n0\r\n\r\n", head(b"/smuggled", 9), 3
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own = s.getsockname()[1]
+        s.sendall(head(b"/1", 1, b"POST", b"Transfer-Encoding: chunked") + b"1\r\nx\r\n" * 9000)
+        assert answer_of(s) == (413, "/1")
+        for piece in (b"%x\r\n%s" % (len(end + inner), end), inner, b"\r\n0\r\n\r\n"):
+            time.sleep(0.05)
+            s.sendall(piece)
+        time.sleep(0.05)
+        for i in range(2, 2 + later):
+            s.sendall(head(b"/%d" % i, i))
+            assert answer_of(s) == (200, f"/{i}")
+    agent.stop()
+    assert [row["path"] for row in agent.rows["ebpf_request"] if row["peer_port"] == own] == ["/1"]
+    assert unfollowed(agent) == {"bodies": later}
+    counts.check(agent)
