@@ -138,6 +138,8 @@ static __always_inline __u32 request_given_n(struct request_sums *giver,
 	if (candidates != 1 || !process || others > (__s32)process->pool_works || !conn ||
 	    conn->nth != giver->reads) {
 		giver->unsure_ns = now;
+		if (!candidates)
+			giver->spare_ns = now;
 		return 0;
 	}
 	conn->receiver = receiver;
@@ -286,6 +288,12 @@ static __always_inline struct request_work *request_work_of(struct thread *t,
 		return work->context == context && given.before_ns < conn->read_ns ? work : NULL;
 	/* a task answers a request among several, and has handed nothing on */
 	if (sums->tasks_answer && context && sums->reads > 1)
+		return NULL;
+	/*
+	 * An older request's second hand-off may have been taken for this one's: this one's came
+	 * later, when each request seemed to be handed on.
+	 */
+	if (sums->reads > 1 && sums->spare_ns > work->handed.first_ns)
 		return NULL;
 	/* the request may have been handed on again */
 	if (work->n != conn->nth || sums->unsure_ns > work->end_ns ||

@@ -89,6 +89,7 @@ struct request_sums {
 	__u64 read_key;	     /* the connection of the last read */
 	__u64 read_context, other_context, tstate; /* see context.bpf.h */
 	__u64 unsure_ns;			   /* the last hand-off of an unknown request */
+	__u64 spare_ns; /* the last hand-off while each request read was handed on */
 	/* of a loop, and of its pool's threads: the socket that wakes the loop; 0: unknown, 1: none
 	 */
 	__u64 wake_sk;
