@@ -66,7 +66,7 @@ def start(cleanup, python, name):
 @pytest.mark.parametrize("name", SERVERS)
 def test_the_next_request_behind_an_early_answer(name, framing, start_agent, cleanup, debian_python):
     server = start(cleanup, debian_python, name)
-    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    agent = start_agent("--request.min_duration_us=0", f"--pid={server.pid}", trackers=TRACKERS)
     agent.wait_rows("ebpf_probe_health", lambda r: r["tracker"] == "gc_pause" and r["reason"] == "")
     time.sleep(0.3)
     ask_up(server.port)  # from now on the agent knows the port

@@ -212,7 +212,7 @@ def test_a_connection_whose_bodies_have_no_end_is_counted(path, start_agent, cle
     """Of a request read into several buffers, the head's end is not seen, and what follows is taken for its body. Each answer without a row
     is counted, although its first piece has only a part of the status line."""
     server, requests = start(cleanup, debian_python, "small_pieces"), 6
-    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    agent = start_agent("--request.min_duration_us=0", f"--pid={server.pid}", trackers=TRACKERS)
     known(agent, server)
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         own = s.getsockname()[1]

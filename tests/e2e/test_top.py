@@ -133,7 +133,7 @@ def pair(name, rounds, hold, rest):
     return [threading.Thread(target=f, name=f.__name__ + "_" + name) for f in (holder, waiter)]
 def convoy(guard=Guard()):
     for _ in range(60):
-        guard.take(); nap(0.004); guard.release()
+        guard.take(); nap(0.004); guard.release(); nap(0.0002)
 held = threading.Lock()
 held.acquire()
 def give_up():
@@ -142,7 +142,7 @@ def gives_up():
     for _ in range(100): give_up()
 print("ready", flush=True)
 input()
-threads = pair("long", 30, 0.05, 0.02) + pair("short", 3000, 0.0003, 0.0004)
+threads = pair("long", 30, 0.05, 0.02) + pair("short", 5000, 0.0003, 0.0004)
 threads += [threading.Thread(target=convoy, name=f"convoy_{i}") for i in range(4)] + [threading.Thread(target=gives_up, name="gives_up")]
 for t in threads: t.start()
 for t in threads: t.join()
