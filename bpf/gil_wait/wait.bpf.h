@@ -36,7 +36,7 @@ static __always_inline bool gil_same_wait(struct gil_wait *w, struct python_gil 
 	 * of 2: either the waiter had the GIL in between, or several other threads had the GIL
 	 * while the waiter slept or was runnable. In the second case the waiter sleeps again at
 	 * once, without having woken a thread. After a timeout the number is read again when the
-	 * waiter resumes, and leaves the first case only.
+	 * waiter resumes; that others take the GIL twice within microseconds is rare.
 	 */
 	if (w->taken)
 		return false;
@@ -50,7 +50,7 @@ static __always_inline void gil_wait_open(struct gil_wait *w, __u64 now)
 	w->start_ns = now;
 	w->end_ns = w->runq_ns = 0;
 	w->n_holders = w->holder = 0;
-	w->sleeps = w->taken = 0;
+	w->sleeps = w->taken = w->resumed = 0;
 	w->dropper = (struct gil_thread_ids){};
 	__builtin_memset(w->holders, 0, sizeof(w->holders));
 	w->forced_ns = w->forced_before_ns && now - w->forced_end_ns < FORCED_GAP_NS
