@@ -5,14 +5,9 @@ import sys
 import threading
 import time
 
-from workload import listen, tell, warm_up
+from workload import listen, switches, tell, warm_up
 
 SHORT, LONG, SHORT_ONES = 0.00002, 0.03, 500
-
-
-def switches():
-    with open("/proc/thread-self/status") as f:
-        return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
 
 
 def sleep_long():

@@ -6,15 +6,10 @@ import sys
 import threading
 import time
 
-from workload import listen, now, tell, warm_up
+from workload import listen, now, switches, tell, warm_up
 
 SHORT = 0.003
 threads = {}
-
-
-def switches():
-    with open("/proc/thread-self/status") as f:
-        return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
 
 
 def note(name):

@@ -49,6 +49,12 @@ def run_delay_ns():
 _ended_delay = 0
 
 
+def switches():
+    """How often the current thread has left a CPU."""
+    with open("/proc/thread-self/status") as f:
+        return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
+
+
 def thread_ends():
     """For run_delay_ns(): called by a thread as the last action."""
     global _ended_delay
