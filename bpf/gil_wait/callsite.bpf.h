@@ -30,24 +30,6 @@ static const struct gil_call no_gil_call;
 
 const volatile bool gil_callsite_runs = true;
 
-static __always_inline struct gil_thread_ids gil_publish_current(struct task_struct *task)
-{
-	struct gil_thread_key key = {
-		.thread_pointer = current_thread_pointer(task),
-		.host_pid = current_tgid(),
-	};
-	struct gil_thread_ids ids = {
-		.tid = task_ns_id(task),
-		.host_tid = current_tid(),
-		.ident = task_ident(task),
-	};
-	struct gil_thread_ids *known = bpf_map_lookup_elem(&gil_threads, &key);
-
-	if (!known || known->host_tid != ids.host_tid)
-		gil_thread_put(&key, &ids);
-	return ids;
-}
-
 static __always_inline void gil_call_attribute(struct task_struct *task, struct gil_call *call,
 					       __u64 end)
 {

@@ -68,21 +68,36 @@ static __always_inline void gil_thread_put(const struct gil_thread_key *key,
 
 /*
  * Records the current thread's ids under the thread pointer, by which the interpreter knows the
- * thread. Global: the verifier explores it once.
+ * thread. Returns the ids.
  */
+static __always_inline struct gil_thread_ids gil_publish_current(struct task_struct *task)
+{
+	struct gil_thread_key key = {
+		.thread_pointer = current_thread_pointer(task),
+		.host_pid = current_tgid(),
+	};
+	struct gil_thread_ids ids = {
+		.tid = task_ns_id(task),
+		.host_tid = current_tid(),
+		.ident = task_ident(task),
+	};
+	struct gil_thread_ids *known = bpf_map_lookup_elem(&gil_threads, &key);
+
+	if (!known || known->host_tid != ids.host_tid)
+		gil_thread_put(&key, &ids);
+	return ids;
+}
+
+/* The same, and notes it in the thread's record. Global: the verifier explores it once. */
 __noinline int gil_publish_self(void)
 {
 	struct task_struct *task = current_task();
 	struct thread *t = thread_find(task);
-	struct gil_thread_key key = { .host_pid = current_tgid() };
-	struct gil_thread_ids ids = { .host_tid = current_tid(), .ident = task_ident(task) };
 
 	if (!t)
 		return 0;
-	key.thread_pointer = current_thread_pointer(task);
-	ids.tid = task_ns_id(task);
-	gil_thread_put(&key, &ids);
-	t->thread_pointer = key.thread_pointer;
+	gil_publish_current(task);
+	t->thread_pointer = current_thread_pointer(task);
 	return 0;
 }
 
