@@ -40,7 +40,7 @@ ifeq ($(RELEASE),1)
   BUILD  := build/release-$(MACHINE)
 endif
 
-LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd libprotobuf-c capstone libcap liblzma
+LIBS     := libbpf libelf zlib libcurl jansson libmicrohttpd libprotobuf-c libcap liblzma
 CFLAGS   ?= -O2 -g
 ifeq ($(DEBUG),1)
   CFLAGS := -O0 -g3
@@ -61,7 +61,8 @@ ALL_CFLAGS := $(TARGET) -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wno-missing-f
 	-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -fstack-protector-strong -fPIE -pthread \
 	-Isrc -Iinclude -I$(GEN)/include $(CFLAGS)
 ALL_LDFLAGS = $(TARGET) -pie -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
-LDLIBS = $(shell pkg-config --libs $(LIBS)) -ldl -lm
+# capstone is static, to leave most of it out: src/elf/capstone_archs.c
+LDLIBS = -Wl,-Bstatic -lcapstone -Wl,-Bdynamic $(shell pkg-config --libs $(LIBS)) -ldl -lm
 ifeq ($(RELEASE),1)
   # The C library, zlib, TLS and curl are the host's. libmicrohttpd.a needs GnuTLS. Debian's libcurl has versioned
   # symbols, further distributions' have none: linked against a stand-in without versions, which fits both.
@@ -113,7 +114,7 @@ tools:
 	@test -n "$(CLANG)" || { echo "make: no clang found; run 'make deps'" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin:/sbin" command -v $(BPFTOOL) >/dev/null || { echo "make: no bpftool found; run 'make deps'" >&2; exit 1; }
 	@command -v protoc-c >/dev/null || { echo "make: no protoc-c found; run 'make deps'" >&2; exit 1; }
-	@pkg-config --exists $(LIBS) || { echo "make: missing $$(pkg-config --print-errors --exists $(LIBS) 2>&1 | sed -n "s/^No package '\(.*\)' found/\1/p" | xargs); run 'make deps'" >&2; exit 1; }
+	@pkg-config --exists $(LIBS) capstone || { echo "make: missing $$(pkg-config --print-errors --exists $(LIBS) capstone 2>&1 | sed -n "s/^No package '\(.*\)' found/\1/p" | xargs); run 'make deps'" >&2; exit 1; }
 
 deps: ## install the packages for building (apt; with sudo if needed)
 	@deploy/dependencies.sh build
