@@ -112,7 +112,7 @@ def test_busy_threads_that_were_not_counted(ask):
 
 @pytest.mark.parametrize("outcome, end_by, words", [
     ("client_aborted", "close", "ended: the client closed before the answer"), ("upgraded", "upgrade", "ended: with a change to another protocol"),
-    ("no_answer", "close", "ended: the server closed the connection, or ended, without an answer"), ("answered", "length", ""),
+    ("no_answer", "close", "ended: the server closed the connection without an answer, as a gunicorn worker does at its timeout"), ("answered", "length", ""),
     ("no_answer", "exit", "ended: its process exited"), ("no_answer", "SIGTERM", "ended: its process was ended by SIGTERM "),
     ("no_answer", "SIGKILL", "ended: its process was ended by SIGKILL: out of memory, or a supervisor (gunicorn: timeout)"),
     ("answered", "SIGSEGV", "ended: its process was ended by SIGSEGV: a crash, as in C code")])

@@ -123,12 +123,13 @@ static void put_end_words(char *buf, size_t size, const json_t *r)
 		snprintf(buf, size, "its process was ended by %.10s%s", end_by,
 			 signal_words(end_by));
 	else
-		snprintf(buf, size, "%.80s",
+		snprintf(buf, size, "%.110s",
 			 !strcmp(outcome, "answered") ? ""
 			 : !strcmp(outcome, "client_aborted")
 				 ? "the client closed before the answer"
 			 : !strcmp(outcome, "no_answer")
-				 ? "the server closed the connection, or ended, without an answer"
+				 ? "the server closed the connection without an answer, as a "
+				   "gunicorn worker does at its timeout"
 			 : !strcmp(outcome, "upgraded") ? "with a change to another protocol"
 							: outcome);
 }

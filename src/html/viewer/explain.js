@@ -24,7 +24,8 @@ function signalWords(signal) {
 function endWords(r) {
   if (r.end_by === "exit") return "its process exited";
   if ((r.end_by || "").startsWith("SIG")) return `its process was ended by ${r.end_by}${signalWords(r.end_by)}`;
-  return { answered: "", client_aborted: "the client closed before the answer", no_answer: "the server closed the connection, or ended, without an answer",
+  return { answered: "", client_aborted: "the client closed before the answer",
+    no_answer: "the server closed the connection without an answer, as a gunicorn worker does at its timeout",
     upgraded: "with a change to another protocol" }[r.outcome] ?? r.outcome ?? "";
 }
 
