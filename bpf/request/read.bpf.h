@@ -71,21 +71,28 @@ request_connection_new(__u64 key, const struct request_arrival *arrival)
 	return conn;
 }
 
-/* Has the thread slept since the last answer on this connection, or since accept()? */
+/*
+ * Has the thread slept since the last answer on this connection, or since accept()? Not if a
+ * different thread accepted the connection: the threads of gunicorn's gthread worker (since 24)
+ * wait for the first bytes in an epoll instance of one socket, made for that wait.
+ */
 static __always_inline bool request_slept_between(__u64 slept_ns,
 						  const struct request_connection *conn,
 						  const struct request_arrival *arrival)
 {
+	__u32 accepted_tid = arrival ? arrival->accepted_tid : 0;
+
+	if (accepted_tid && accepted_tid != current_tid())
+		return false;
 	if (conn->reader == bpf_get_current_task() && conn->ended_ns && slept_ns > conn->ended_ns)
 		return true;
-	return arrival && !conn->ended_ns && arrival->accepted_tid == current_tid() &&
-	       slept_ns > arrival->accepted_ns;
+	return accepted_tid && !conn->ended_ns && slept_ns > arrival->accepted_ns;
 }
 
 /*
  * Does the thread serve several connections, waiting for all at once? Threads that serve one
  * connection at a time wait for bytes in poll() or read(), and in epoll_wait() at most for a new
- * connection.
+ * connection, or for one that they have not accepted.
  */
 static __always_inline bool request_thread_is_loop(struct thread *t,
 						   const struct request_connection *conn,
@@ -93,7 +100,8 @@ static __always_inline bool request_thread_is_loop(struct thread *t,
 {
 	struct request_sums *sums = &t->request;
 
-	if (request_slept_between(sums->epolled_ns, conn, arrival))
+	if (arrival && arrival->accepted_tid &&
+	    request_slept_between(sums->epolled_ns, conn, arrival))
 		sums->loops = 1;
 	return sums->loops || sums->open > 1 ||
 	       request_slept_between(sums->polled_ns, conn, arrival);

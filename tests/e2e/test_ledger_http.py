@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a request ends and the next begins: answers and requests of any form of HTTP/1, in any pieces. Each request has one row;
 requests that cannot be followed are counted by cause."""
+import http.client
 import socket
 import time
 
 import pytest
 
 import counts
+from conftest import GUNICORNS
 from ledger_clients import head, known, receive, rows_of, send, start, unfollowed
+from servers import Gunicorn
 from test_request import MS, TRACKERS, total, trace_of
 from workloads.odd_answers import ANSWERS, KEPT, MADE, TUNNELS, UNREADABLE
 
@@ -226,3 +229,31 @@ def test_a_connection_whose_bodies_have_no_end_is_counted(path, start_agent, cle
     assert all(total(r) == r["duration_ns"] and r["status"] == 200 for r in rows), rows
     assert len(rows) + counted >= requests, (len(rows), counted, rows)
     counts.check(agent)
+
+
+@pytest.mark.parametrize("generation", GUNICORNS, ids=str)
+def test_a_thread_that_waits_in_an_epoll_instance_of_its_own_is_no_loop(generation, start_agent, cleanup, debian_python, tmp_path):
+    """gthread since 24: between two requests of one connection, its thread waits in epoll_wait() for the first bytes of another."""
+    gunicorn = Gunicorn(debian_python, generation, str(tmp_path), "--keep-alive", "30", threads=1)
+    cleanup.append(gunicorn)
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+    gunicorn.port = gunicorn.address[1]
+    known(agent, gunicorn)
+    kept = http.client.HTTPConnection(*gunicorn.address)
+    for i in range(3):
+        for path in (f"/before-{i}", f"/after-{i}"):
+            kept.request("GET", path)
+            kept.getresponse().read()
+            if path.startswith("/before"):
+                with socket.create_connection(gunicorn.address) as s:
+                    time.sleep(0.05)
+                    s.sendall(f"GET /late-{i} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                    assert s.recv(4096).startswith(b"HTTP/1.1 200")
+    kept.close()
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == gunicorn.port, n=10)
+    agent.stop()
+    rows = {r["path"]: r for r in rows_of(agent, gunicorn)}
+    for name in (f"/{when}-{i}" for when in ("before", "late", "after") for i in range(3)):
+        row = rows[name]
+        assert (row["model"], row["link"], "work_elsewhere" in row["not_measured"]) == ("thread", "same", False), row
+        assert not name.startswith("/late") or 40 * MS < row["client_wait_ns"] < row["duration_ns"], row
