@@ -1,5 +1,6 @@
 -- Waits off the CPU of a request's thread between two times, by cause and Python code, for `underspan explain`: also the short ones, which
--- waits.sql leaves out. Places: see place.inc.
+-- waits.sql leaves out. Places: see place.inc. Of a wait that goes on, the time until the end: a pool's thread waits for its next work
+-- before the event loop has written the answer.
 SELECT cause, place, sum(us) AS us
 FROM
 (
@@ -8,7 +9,7 @@ FROM
         arrayMap(stack ->
 #include "explain/place.inc"
             , [py_stack])[1] AS place,
-        toUnixTimestamp64Micro(end_time) - toUnixTimestamp64Micro(start_time) AS us
+        least(toUnixTimestamp64Micro(end_time), {to_us:Int64}) - toUnixTimestamp64Micro(start_time) AS us
     FROM ebpf_off_cpu
     WHERE pid = {pid:UInt32} AND tid = {tid:UInt32} AND ebpf_off_cpu.cause != 'gil'
         AND host = {host:String} AND container_id = {container_id:String}

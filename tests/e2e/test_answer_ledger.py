@@ -122,6 +122,19 @@ def test_how_a_request_ended(ask, outcome, end_by, words):
     assert words in said and "_" not in said.split("at ms")[0] and ("ended:" in said) == bool(words)
 
 
+def test_the_next_wait_of_a_pools_thread_is_not_the_requests(ask):
+    """It begins before the event loop has written the answer, and lasts until the thread's next work."""
+    queue = ["_worker (/usr/lib/python3.11/concurrent/futures/thread.py:81)", "Thread.run (/usr/lib/python3.11/threading.py:982)"]
+    for number, part in enumerate(("lock", "sleep")):
+        at = 10 + 2000 * number
+        ask.row("off_cpu", at + 10, 80, cause=part, syscall="futex", py_stack=["pay (/srv/app/shop/api.py:41)", *queue], waker_tid=30, waker_thread_name="batch")
+        ask.row("off_cpu", at + 95, 900, cause="lock", syscall="futex", py_stack=queue, waker_tid=7, waker_thread_name="MainThread")
+        ask.request(at, {part: 80, "cpu": 11, "other": 9}, request_id=77 + number, model="pool", link="wake")
+    lock, sleep = causes(ask)["lock"], causes(ask, "78")["sleep"]
+    assert ", in pay (shop/api.py:41); thread batch had it or put the item (80.0 ms)" in lock["said"], lock
+    assert sleep["said"] == "the code slept, in pay (shop/api.py:41)", sleep
+
+
 def test_hostile_names(ask):
     """Paths, methods, names of threads and of code: one line, no control characters, 80 columns, and no cause is lost by a
     truncated name."""

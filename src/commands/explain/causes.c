@@ -214,7 +214,7 @@ static void add_longest_wait(const json_t *r, struct cause *c)
 	size_t i, n = strlen(c->said);
 
 	json_array_foreach (json_object_get(r, "waits"), i, row) {
-		int64_t us = explain_number(row, "end_us") - explain_number(row, "begin_us");
+		int64_t us = explain_handled_us(r, row);
 
 		if (us <= most_us || !*explain_text(row, "place"))
 			continue;

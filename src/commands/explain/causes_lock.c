@@ -38,10 +38,9 @@ static const char *gil_included(const json_t *r)
 }
 
 /* "; thread X ended the wait", or, among several, "the longest of these waits (100.2 ms)" */
-static void add_waker(struct cause *c, const json_t *wait)
+static void add_waker(const json_t *r, struct cause *c, const json_t *wait)
 {
-	double ms = (double)(explain_number(wait, "end_us") - explain_number(wait, "begin_us")) /
-		    1000;
+	double ms = (double)explain_handled_us(r, wait) / 1000;
 	bool all = ms * 100 >= c->ms * PLACE_SHARE_PERCENT;
 	size_t n = strlen(c->said);
 	char which[64] = "the wait";
@@ -84,7 +83,7 @@ static void add_lock_holder(const json_t *r, struct cause *c, const json_t *wait
 
 	if (!holder) {
 		if (wait)
-			add_waker(c, wait);
+			add_waker(r, c, wait);
 		return;
 	}
 	if (all > 1)
@@ -133,7 +132,7 @@ static void lock_message(const json_t *r, struct cause *c, const json_t *wait)
 	    message ? message->words
 		    : "another thread (a condition, an event, a queue or a future)",
 	    place_of_wait(r, c, wait).text, gil_included(r));
-	add_waker(c, wait);
+	add_waker(r, c, wait);
 	if (fix)
 		FIX(c, "%s", fix);
 	else if (message && measured && (ended || message->fix_if_gave_up))

@@ -15,6 +15,17 @@
  * have no rows. */
 enum { POOL_BUSY_PERCENT = 50 };
 
+static bool is_asyncio(const char *loop)
+{
+	return !strcmp(loop, "asyncio") || !strcmp(loop, "uvloop");
+}
+
+/*
+ * Remedies by the loop's kind, which its stalls tell: gevent's code has no await, trio's does not
+ * have asyncio's functions. Without a stall the loop may be any (eventlet's and twisted's have
+ * none).
+ */
+
 /* A call of module subprocess cannot be awaited, and gevent's is another module's. */
 static const char *instead_of_waiting_for_a_child(const char *loop)
 {
@@ -26,12 +37,16 @@ static const char *instead_of_waiting_for_a_child(const char *loop)
 		return "use await trio.run_process instead of waiting for a child process "
 		       "(subprocess.run, os.system, os.waitpid); more workers help further "
 		       "requests";
-	return "use await asyncio.create_subprocess_exec, or asyncio.to_thread, instead of "
-	       "waiting for a child process (subprocess.run, os.system, os.waitpid); more "
-	       "workers help further requests";
+	if (is_asyncio(loop))
+		return "use await asyncio.create_subprocess_exec, or asyncio.to_thread, instead of "
+		       "waiting for a child process (subprocess.run, os.system, os.waitpid); more "
+		       "workers help further requests";
+	return "use the loop's way to run a child process (asyncio.create_subprocess_exec, "
+	       "twisted's getProcessOutput, gevent.subprocess, eventlet.green.subprocess), or a "
+	       "thread of its pool, instead of waiting for one (subprocess.run, os.system, "
+	       "os.waitpid); more workers help further requests";
 }
 
-/* By the loop's kind: gevent's code has no await, trio's does not have asyncio's functions. */
 static const char *instead_of_blocking(const char *loop)
 {
 	if (!strcmp(loop, "gevent"))
@@ -43,9 +58,14 @@ static const char *instead_of_blocking(const char *loop)
 		return "use await instead of blocking calls (trio.sleep, an asynchronous client, "
 		       "trio.to_thread.run_sync for computations and for clients without an "
 		       "asynchronous form); more workers help further requests";
-	return "use await instead of blocking calls (asyncio.sleep, an asynchronous client, "
-	       "asyncio.to_thread for computations and for clients without an asynchronous form); "
-	       "more workers help further requests";
+	if (is_asyncio(loop))
+		return "use await instead of blocking calls (asyncio.sleep, an asynchronous "
+		       "client, asyncio.to_thread for computations and for clients without an "
+		       "asynchronous form); more workers help further requests";
+	return "use the loop's own calls instead of blocking ones, and its threads for "
+	       "computations and for clients without an asynchronous form (asyncio: await, "
+	       "asyncio.to_thread; gevent, eventlet: monkey patching, threadpool, tpool; twisted: "
+	       "deferToThread); more workers help further requests";
 }
 
 /*

@@ -224,21 +224,36 @@ static const char fix_loss[] = "the network or that host drops packets: sql/quer
 
 /* ---- causes ---- */
 
+/* A pool helps only where connections come about. */
+static void fix_handshakes(struct cause *c, const json_t *longest)
+{
+	const char *outcome = explain_text(longest, "outcome");
+
+	if (explain_number(longest, "repeated") || !strcmp(outcome, "timeout"))
+		FIX(c, "that server's accept queue was full, or a firewall or the network dropped "
+		       "packets: sql/queries/tcp_connect.sql lists such peers");
+	else if (!strcmp(outcome, "aborted"))
+		FIX(c, "the code gave up before an answer came (its time-out): that server's "
+		       "accept queue was full, a firewall or the network dropped packets, or the "
+		       "time-out is shorter than the way there and back: "
+		       "sql/queries/tcp_connect.sql lists such peers");
+	else if (strcmp(outcome, "success") != 0)
+		FIX(c,
+		    "find why that peer cannot be reached (%.20s): "
+		    "sql/queries/tcp_connect.sql lists such peers",
+		    outcome);
+	else
+		FIX(c, "keep connections open (a pool): each handshake costs a round trip");
+}
+
 /* Of what the rows show; none otherwise. */
 static void put_fix(struct cause *c, const struct evidence *handshakes,
 		    const struct evidence *losses, bool allowance)
 {
-	bool repeated = handshakes->longest &&
-			(explain_number(handshakes->longest, "repeated") ||
-			 !strcmp(explain_text(handshakes->longest, "outcome"), "timeout"));
-
 	if (allowance)
 		FIX(c, "%s", fix_allowance);
-	else if (is_share(handshakes->all_ms, c, REMEDY_PERCENT) && repeated)
-		FIX(c, "that server's accept queue was full, or a firewall or the network dropped "
-		       "packets: sql/queries/tcp_connect.sql lists such peers");
 	else if (is_share(handshakes->all_ms, c, REMEDY_PERCENT))
-		FIX(c, "keep connections open (a pool): each handshake costs a round trip");
+		fix_handshakes(c, handshakes->longest);
 	else if (is_share(losses->ms, c, REMEDY_PERCENT) && is_loss_of_packets(losses->longest))
 		FIX(c, "%s", fix_loss);
 }

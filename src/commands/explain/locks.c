@@ -15,20 +15,19 @@
 
 enum { HOLDERS_MAX = 1000 };
 
-static int64_t length_us(const json_t *wait)
-{
-	return explain_number(wait, "end_us") - explain_number(wait, "begin_us");
-}
-
 const json_t *lock_longest_wait(const json_t *request)
 {
 	const json_t *wait, *longest = NULL;
+	int64_t most_us = -1;
 	size_t i;
 
 	json_array_foreach (json_object_get(request, "waits"), i, wait) {
-		if (!strcmp(explain_text(wait, "cause"), "lock") &&
-		    (!longest || length_us(wait) > length_us(longest)))
-			longest = wait;
+		int64_t us = explain_handled_us(request, wait);
+
+		if (strcmp(explain_text(wait, "cause"), "lock") != 0 || us <= most_us)
+			continue;
+		most_us = us;
+		longest = wait;
 	}
 	return longest;
 }

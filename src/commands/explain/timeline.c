@@ -43,6 +43,12 @@ int64_t explain_overlap_us(const json_t *row, int64_t from_us, int64_t to_us)
 	return (end < to_us ? end : to_us) - (begin > from_us ? begin : from_us);
 }
 
+int64_t explain_handled_us(const json_t *request, const json_t *row)
+{
+	return explain_overlap_us(row, explain_number(request, "handled_us"),
+				  explain_number(request, "to_us"));
+}
+
 bool explain_is_loop(const json_t *request)
 {
 	return !strcmp(explain_text(request, "model"), "loop") ||

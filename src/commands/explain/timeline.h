@@ -26,6 +26,10 @@ bool explain_has(const json_t *row, const char *name); /* a number, not NULL */
 /* Microseconds of a row within [from, to); <= 0: none. */
 int64_t explain_overlap_us(const json_t *row, int64_t from_us, int64_t to_us);
 
+/* The same between the read of the request and the answer: a pool's thread waits for its next work
+ * before the event loop has written the answer. */
+int64_t explain_handled_us(const json_t *request, const json_t *row);
+
 /* Is the thread of a request of the ledger an event loop? */
 bool explain_is_loop(const json_t *request);
 
