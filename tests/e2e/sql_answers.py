@@ -131,7 +131,8 @@ def stalls(known, now):
     """Of the process 7 of web-1 and its first thread in the last day; most of a stall, the first of equals in the order of the columns. Of
     what is none of them, the kind of the thread's own waits in that time, if these are most of it."""
     lines, parts, refined = [], ["cpu", "runq", "gil", "lock", "net", "disk", "sleep", "other"], set()
-    own = [r for r in of_days(known, "ebpf_off_cpu", "", now) if r["tid"] == 7 and r["duration_ns"] >= 1_000_000]
+    own, later = ([r for r in of_days(known, "ebpf_off_cpu", "", to) if r["tid"] == 7 and r["duration_ns"] >= 1_000_000] for to in (now, now + 60 * SECOND))
+    waits = [r for r in later if r["cause"] in ("lock", "net", "disk", "sleep", "child", "pipe")]
     own = [(cause_of(r), r) for r in own if cause_of(r) in ("child", "pipe", "poll", "page_fault", "stopped", "frozen")]
     for r in sorted(known["ebpf_loop_stall"], key=lambda r: r["start_time"]):
         if (r["host"], r["container_id"], r["pid"], r["tid"]) != ("web-1", "", 7, 7) or not r["start_time"] > now - 24 * HOUR - 600 * SECOND:
@@ -144,7 +145,13 @@ def stalls(known, now):
             if most == "other" and us * 2000 > r["other_ns"]:
                 most = cause
                 refined.add(cause)
-            lines.append([r["loop"], most, place(r["py_stack"]), r["start_time"], r["end_time"]])
+            where = collections.Counter()
+            for wait in waits:
+                if most in (cause_of(wait), "other") and place(wait["py_stack"]):
+                    where[place(wait["py_stack"])] += max(0, min(wait["end_time"], r["end_time"]) - max(wait["start_time"], r["start_time"]))
+            us, longest = max(((us, name) for name, us in where.items()), default=(0, ""))
+            longest = longest if us * 2 >= r["end_time"] - r["start_time"] else ""
+            lines.append([r["loop"], most, longest or place(r["py_stack"]), r["start_time"], r["end_time"]])
     assert refined == {"child", "pipe", "poll", "stopped"}, refined
     return lines
 
@@ -344,7 +351,7 @@ def places(known, now):
     sums = collections.Counter()
     for r in of_days(known, "ebpf_off_cpu", "", now):
         if r["tid"] == 7 and r["cause"] != "gil" and place(r["py_stack"]):
-            sums[cause_of(r), place(r["py_stack"])] += r["end_time"] - r["start_time"]
+            sums[cause_of(r), place(r["py_stack"])] += min(r["end_time"], now) - r["start_time"]
     assert sums
     return [[cause, where, -us] for us, cause, where in sorted((-us, cause, where) for (cause, where), us in sums.items())]
 

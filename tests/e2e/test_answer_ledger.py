@@ -135,6 +135,46 @@ def test_the_next_wait_of_a_pools_thread_is_not_the_requests(ask):
     assert sleep["said"] == "the code slept, in pay (shop/api.py:41)", sleep
 
 
+def test_a_turn_of_a_loop_with_several_callbacks(ask):
+    """Each sleeps shorter than a stall; the code when the stall was noticed is of none of them."""
+    stack = ["_SelectorSocketTransport.write (/usr/lib/python3.11/asyncio/selector_events.py:1057)", "main (/srv/app/shop/main.py:3)"]
+    ask.row("loop_stall", 0, 425, loop="asyncio", sleep_ns=400_000_000, cpu_ns=25_000_000, py_stack=stack)
+    for i in range(7):
+        ask.row("off_cpu", 61 * i, 57, cause="sleep", py_stack=["nap (/srv/app/shop/api.py:9)", "main (/srv/app/shop/main.py:3)"])
+    ask.row("off_cpu", 430, 300, cause="sleep", py_stack=["later (/srv/app/shop/api.py:12)"])
+    ask.request(5, {"queue": 110, "cpu": 2}, model="loop")  # the turn goes on behind it
+    assert causes(ask)["loop_blocked"]["fix"].startswith("in nap (shop/api.py:9), which kept the event loop for 425.0 ms: use await"), causes(ask)
+    # a stall whose parts and code are not known, soon after the agent's start
+    ask.row("loop_stall", 4000, 425, loop="asyncio", other_ns=425_000_000, sleep_ns=None)
+    ask.row("off_cpu", 4100, 310, cause="sleep", py_stack=["nap (/srv/app/shop/api.py:9)"])
+    ask.request(4005, {"queue": 410, "cpu": 2}, request_id=79, model="loop")
+    assert causes(ask, "79")["loop_blocked"]["fix"].startswith("in nap (shop/api.py:9), which kept the event loop for 425.0 ms"), causes(ask, "79")
+    # waits that are less than half of it do not tell
+    ask.row("loop_stall", 2000, 425, loop="asyncio", sleep_ns=200_000_000, cpu_ns=180_000_000, py_stack=stack)
+    for i in range(2):
+        ask.row("off_cpu", 2000 + 110 * i, 100, cause="sleep", py_stack=["nap (/srv/app/shop/api.py:9)"])
+    ask.request(2005, {"queue": 410, "cpu": 2}, request_id=78, model="loop")
+    assert causes(ask, "78")["loop_blocked"]["fix"].startswith("in _SelectorSocketTransport.write"), causes(ask, "78")
+
+
+def test_a_loop_that_was_kept_from_outside(ask):
+    """Its code is not to blame for a stop, for the GIL, or for a processor that others had."""
+    kept = {"stopped": ({"other_ns": 400_000_000}, "T", "was stopped by a signal or a debugger most of the time", "find what stops the process"),
+            "frozen": ({"other_ns": 400_000_000}, "F", "was stopped by the freezer of its cgroup most of the time", "find what froze it"),
+            "gil": ({"gil_ns": 390_000_000}, "", "waited for the GIL most of the time", "move that work to another process"),
+            "runq": ({"runq_ns": 390_000_000}, "", "no CPU was free most of the time", "a larger instance")}
+    for number, (parts, state, said, fix) in enumerate(kept.values()):
+        at, poll = 2000 * number, ["EpollSelector.select (/usr/lib/python3.11/selectors.py:468)"]
+        ask.row("loop_stall", at, 405, loop="asyncio", py_stack=poll, **parts)
+        if state:
+            ask.row("off_cpu", at + 2, 400, cause="other", state=state, py_stack=poll)
+        for i, part in enumerate(("accept_queue", "queue")):
+            ask.request(at + 3, {part: 400, "cpu": 2}, request_id=100 + 2 * number + i, model="loop")
+            [cause] = causes(ask, str(100 + 2 * number + i)).values()
+            assert "of 405.0 ms in which it did not poll, its thread " in cause["said"] and cause["said"].endswith(said) and cause["fix"].startswith(fix), cause
+            assert "select" not in cause["said"] + cause["fix"], cause
+
+
 def test_hostile_names(ask):
     """Paths, methods, names of threads and of code: one line, no control characters, 80 columns, and no cause is lost by a
     truncated name."""

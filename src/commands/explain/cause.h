@@ -21,6 +21,12 @@ struct cause {
 #define CAUSE_FIX_GIL                                                                              \
 	"move that work to another process, or serve with more processes of fewer threads"
 
+#define CAUSE_FIX_STOPPED                                                                          \
+	"find what stops the process: SIGSTOP, gdb, strace, a profiler that pauses it"
+
+#define CAUSE_FIX_FROZEN                                                                           \
+	"find what froze it: docker pause, a snapshot of the container (CRIU), systemctl freeze"
+
 #define CAUSE_FIX_DNS                                                                              \
 	"a DNS server answered late or never: check the servers and the time-out in "              \
 	"/etc/resolv.conf, or cache names"

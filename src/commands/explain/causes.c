@@ -281,11 +281,8 @@ static bool selected(const json_t *r, struct cause *c)
 static void other(const json_t *r, struct cause *c)
 {
 	c->name = "other";
-	if (held(r, c, "stopped", "a signal or a debugger",
-		 "find what stops the process: SIGSTOP, gdb, strace, a profiler that pauses it") ||
-	    held(r, c, "frozen", "the freezer of its cgroup",
-		 "find what froze it: docker pause, a snapshot of the container (CRIU), systemctl "
-		 "freeze"))
+	if (held(r, c, "stopped", "a signal or a debugger", CAUSE_FIX_STOPPED) ||
+	    held(r, c, "frozen", "the freezer of its cgroup", CAUSE_FIX_FROZEN))
 		return;
 	if (!ledger_lacks(r, "work_elsewhere")) {
 		if (selected(r, c))

@@ -92,9 +92,9 @@ static bool is_stall_of(const json_t *stall, const char *part)
 	return !strcmp(cause, part);
 }
 
-/* The stall with known code that took longest of that time; NULL: none. */
-static const json_t *worst_stall(const json_t *r, const char *from, const char *to,
-				 const char *part)
+/* The stall that took longest of that time, of those with known code, or of all; NULL: none. */
+static const json_t *longest_stall(const json_t *r, const char *from, const char *to,
+				   const char *part, bool with_code)
 {
 	int64_t from_us = explain_number(r, from), to_us = explain_number(r, to), longest = 0;
 	const json_t *stall, *worst = NULL;
@@ -103,7 +103,8 @@ static const json_t *worst_stall(const json_t *r, const char *from, const char *
 	json_array_foreach (json_object_get(r, "stalls"), i, stall) {
 		int64_t us = explain_overlap_us(stall, from_us, to_us);
 
-		if (us <= longest || !*explain_text(stall, "place") || !is_stall_of(stall, part))
+		if (us <= longest || (with_code && !*explain_text(stall, "place")) ||
+		    !is_stall_of(stall, part))
 			continue;
 		longest = us;
 		worst = stall;
@@ -111,19 +112,61 @@ static const json_t *worst_stall(const json_t *r, const char *from, const char *
 	return worst;
 }
 
+static const json_t *worst_stall(const json_t *r, const char *from, const char *to,
+				 const char *part)
+{
+	return longest_stall(r, from, to, part, true);
+}
+
 bool cause_has_stall(const json_t *r, const char *from, const char *to, const char *part)
 {
 	return worst_stall(r, from, to, part) != NULL;
 }
 
+/*
+ * A request that waited for the loop: what else than its code kept the loop's thread. Adds to what
+ * is said, and gives the remedy.
+ */
+static bool kept_from_outside(const json_t *stall, struct cause *c)
+{
+	static const struct {
+		const char *cause, *said, *fix;
+	} kept[] = {
+		{ "stopped", "was stopped by a signal or a debugger", CAUSE_FIX_STOPPED },
+		{ "frozen", "was stopped by the freezer of its cgroup", CAUSE_FIX_FROZEN },
+		{ "gil", "waited for the GIL", CAUSE_FIX_GIL },
+		{ "runq", "was ready to run, and no CPU was free",
+		  "a larger instance, or less other work on this host" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
+		size_t n = strlen(c->said);
+
+		if (strcmp(explain_text(stall, "cause"), kept[i].cause) != 0)
+			continue;
+		snprintf(c->said + n, sizeof(c->said) - n,
+			 "; of %.1f ms in which it did not poll, its thread %s most of the time",
+			 (double)(explain_number(stall, "end_us") -
+				  explain_number(stall, "begin_us")) /
+				 1000,
+			 kept[i].said);
+		FIX(c, "%s", kept[i].fix);
+		return true;
+	}
+	return false;
+}
+
 bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, const char *to,
 			    const char *part)
 {
-	const json_t *worst = worst_stall(r, from, to, part);
+	const json_t *worst = worst_stall(r, from, to, part),
+		     *any = part ? NULL : longest_stall(r, from, to, NULL, false);
 	const char *loop = explain_text(json_array_get(json_object_get(r, "stalls"), 0), "loop");
 	const char *instead = part && !strcmp(part, "child") ? instead_of_waiting_for_a_child(loop)
 							     : instead_of_blocking(loop);
 
+	if (any && kept_from_outside(any, c))
+		return true;
 	if (!worst) {
 		FIX(c, "%s", instead);
 		return false;
