@@ -110,7 +110,9 @@ def kept(known, now):
         if not (r["tid"] == 90 and 90 not in serving or r["tid"] == 91 and r["start_time"] >= last):
             continue
         if now - 60 * HOUR - 60 * SECOND < r["start_time"] <= now and r["end_time"] >= now - 60 * HOUR:
-            lines.append([r["tid"], r["thread_name"], r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), r["start_time"], r["end_time"]])
+            longest = max(r["holders"], key=lambda h: h["ns"], default={"tid": r["holder_tid"], "thread_name": r["holder_thread_name"]})
+            held_in = place(r["holder_py_stack"]) if longest["tid"] == r["holder_tid"] else ""
+            lines.append([r["tid"], r["thread_name"], longest["tid"], longest["thread_name"], held_in, r["start_time"], r["end_time"]])
     return sorted(lines, key=lambda l: (l[5], l[0]))
 
 

@@ -175,6 +175,18 @@ def test_a_loop_that_was_kept_from_outside(ask):
             assert "select" not in cause["said"] + cause["fix"], cause
 
 
+def test_the_longest_holder_of_several(ask):
+    """Before the read: not the one that happened to hold the GIL when the wait began, nor its code."""
+    holders = [{"tid": 7, "ns": 300_000, "thread_name": "MainThread"}, {"tid": 9, "ns": 25_000_000, "thread_name": "pdf"}, {"tid": 10, "ns": 14_000_000, "thread_name": "csv"}]
+    for at, at_begin, request in (10, holders[0], 77), (2010, holders[1], 78):
+        ask.row("gil_wait", at, 40, holder_tid=at_begin["tid"], holder_thread_name=at_begin["thread_name"], holders=holders,
+                holder_py_stack=[f"code_of_{at_begin['thread_name']} (/srv/app/shop/api.py:4)"])
+        ask.request(at, {"queue": 40, "cpu": 2}, request_id=request)
+    said, read = causes(ask)["gil_before"]["said"], causes(ask, "78")["gil_before"]["said"]
+    assert said.endswith("; the longest holder was thread pdf"), said
+    assert read.endswith("; the longest holder was thread pdf, in code_of_pdf (shop/api.py:4)"), read
+
+
 def test_hostile_names(ask):
     """Paths, methods, names of threads and of code: one line, no control characters, 80 columns, and no cause is lost by a
     truncated name."""
