@@ -1,15 +1,15 @@
--- Waits of a span's thread of a millisecond and longer, for `underspan explain`: for the GIL, with holder and the holder's
--- Python code, and further waits off the CPU, with the waiting code. Places: see place.inc. lock: the
+-- Waits of a span's thread of a millisecond and longer, for `underspan explain`: for the GIL, with the longest holder and, where it is
+-- the one at the wait's begin, whose code was read, its Python code, and further waits off the CPU, with the waiting code. Places: see place.inc. lock: the
 -- address, if known; syscall: of that wait. library: see library.inc.
 SELECT * FROM
 (
     SELECT
         'gil' AS cause, '' AS lock, '' AS syscall,
-        holder_tid AS by_tid,
-        holder_thread_name AS by_name,
-        arrayMap(stack ->
+        if(empty(holders), holder_tid, arrayReverseSort(h -> h.2, holders)[1].1) AS by_tid,
+        if(empty(holders), toString(holder_thread_name), arrayReverseSort(h -> h.2, holders)[1].3) AS by_name,
+        if(by_tid = holder_tid, arrayMap(stack ->
 #include "explain/place.inc"
-            , [holder_py_stack])[1] AS place,
+            , [holder_py_stack])[1], '') AS place,
         '' AS library,
 #include "explain/event.inc"
     FROM ebpf_gil_wait

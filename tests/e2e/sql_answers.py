@@ -99,6 +99,12 @@ def is_loop(rows):
                           or max(r["open_requests"] for r in rows if r["model"] != "pool") > 1)
 
 
+def longest_holder(r):
+    """Of a wait for the GIL: id, name, and the code, which is known of the one at the wait's begin."""
+    longest = max(r["holders"], key=lambda h: h["ns"], default={"tid": r["holder_tid"], "thread_name": r["holder_thread_name"]})
+    return longest["tid"], longest["thread_name"], place(r["holder_py_stack"]) if longest["tid"] == r["holder_tid"] else ""
+
+
 def kept(known, now):
     """Waits for the GIL of process 90, by the first thread, which serves no requests, and by the thread 91 after its requests."""
     begin = now - 60 * HOUR - 600 * SECOND
@@ -110,9 +116,7 @@ def kept(known, now):
         if not (r["tid"] == 90 and 90 not in serving or r["tid"] == 91 and r["start_time"] >= last):
             continue
         if now - 60 * HOUR - 60 * SECOND < r["start_time"] <= now and r["end_time"] >= now - 60 * HOUR:
-            longest = max(r["holders"], key=lambda h: h["ns"], default={"tid": r["holder_tid"], "thread_name": r["holder_thread_name"]})
-            held_in = place(r["holder_py_stack"]) if longest["tid"] == r["holder_tid"] else ""
-            lines.append([r["tid"], r["thread_name"], longest["tid"], longest["thread_name"], held_in, r["start_time"], r["end_time"]])
+            lines.append([r["tid"], r["thread_name"], *longest_holder(r), r["start_time"], r["end_time"]])
     return sorted(lines, key=lambda l: (l[5], l[0]))
 
 
@@ -315,7 +319,7 @@ def cause_of(r):
 
 def waits(known, now):
     """Of the thread 7, from a millisecond on."""
-    lines = [["gil", "", "", r["holder_tid"], r["holder_thread_name"], place(r["holder_py_stack"]), "", r["start_time"], r["end_time"], r]
+    lines = [["gil", "", "", *longest_holder(r), "", r["start_time"], r["end_time"], r]
              for r in of_days(known, "ebpf_gil_wait", "", now)]
     lines += [[cause_of(r), lock_of(r), r["syscall"], r["waker_tid"], waker_of(r), place(r["py_stack"]), library(r["py_stack"]), r["start_time"], r["end_time"], r]
               for r in of_days(known, "ebpf_off_cpu", "", now) if r["cause"] != "gil"]

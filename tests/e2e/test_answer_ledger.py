@@ -185,6 +185,9 @@ def test_the_longest_holder_of_several(ask):
     said, read = causes(ask)["gil_before"]["said"], causes(ask, "78")["gil_before"]["said"]
     assert said.endswith("; the longest holder was thread pdf"), said
     assert read.endswith("; the longest holder was thread pdf, in code_of_pdf (shop/api.py:4)"), read
+    ask.row("gil_wait", 4010, 40, holder_tid=7, holder_thread_name="MainThread", holders=holders, holder_py_stack=["select (/srv/app/shop/api.py:5)"])
+    ask.request(4005, {"gil": 40, "cpu": 10}, request_id=79)
+    assert "waited for the GIL, which pdf had" in text(ask, "79") and "select" not in text(ask, "79")
 
 
 def test_hostile_names(ask):
