@@ -413,13 +413,69 @@ static __always_inline void request_answered(__u64 key, struct request_connectio
 	}
 }
 
+enum { REQUEST_STEPS = 16, REQUEST_STEPS_TIMES = 32, REQUEST_STEPS_LAST = 1 << 16 };
+
+/*
+ * The write of the thread `t` goes on: up to REQUEST_STEPS steps. Returns true if further answers
+ * may follow in the rest. `unsent`: enum request_lack, and REQUEST_STEPS_LAST.
+ */
+static __always_inline int request_write_steps(__u64 key, struct request_connection *conn,
+					       const struct request_buffer *buffer,
+					       struct thread *t, int ret, __u32 unsent)
+{
+	__u32 n;
+
+	for (int i = 0; i < REQUEST_STEPS && conn->rest; i++) {
+		if (!request_answer_goes_on(key, conn, buffer))
+			continue;
+		request_answered(key, conn, unsent);
+		/* does the next answer follow in the same write? */
+		n = conn->rest ? request_piece_n(conn, buffer) : 0;
+		if (!request_open_pipelined(key, conn->rest_base, n, buffer->fd))
+			return false;
+	}
+	if (conn->rest && conn->not_measured & REQUEST_LACK_pipelined) {
+		if (!(unsent & REQUEST_STEPS_LAST))
+			return true;
+		__sync_fetch_and_add(&request_pipelined, 1);
+		request_drop(key, conn);
+		return false;
+	}
+	if (request_answer_skips(key, conn, ret, conn->rest)) {
+		request_answered(key, conn, unsent);
+		return false;
+	}
+	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns) {
+		request_snapshot_take(t, &conn->last);
+		conn->wrote_ns = conn->last.at_ns;
+		return false;
+	}
+	conn->wrote_ns = bpf_ktime_get_ns();
+	if (conn->link != REQUEST_LINK_write) /* the reader writes the rest of a pool's answer */
+		conn->last.at_ns = 0;
+	return false;
+}
+
+/* A write has more answers than request_wrote() takes. The same result. Global: the same. */
+__noinline int request_wrote_more(__u64 key, int ret, __u32 unsent)
+{
+	struct request_connection *conn = request_connection_of(key);
+	struct thread *t = request_current_thread();
+	struct request_buffer buffer = {};
+
+	if (!conn || !t)
+		return false;
+	request_call_buffer(&buffer);
+	return request_write_steps(key, conn, &buffer, t, ret, unsent);
+}
+
 /*
  * A write to a known connection ended. `unsent`: enum request_lack, if the answer ends with it.
- * Global: see request_scan_line().
+ * Returns true if further answers may follow: request_wrote_more(). Global: see
+ * request_scan_line().
  */
-__noinline int request_wrote(__u64 key, int ret, __u32 unsent)
+__noinline int request_wrote_begin(__u64 key, int ret, __u32 unsent)
 {
-	enum { STEPS = 16 };
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
 	struct thread *t;
@@ -427,12 +483,12 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 
 	if (!conn) {
 		request_wrote_unread(key, ret);
-		return 0;
+		return false;
 	}
 	request_call_buffer(&buffer);
 	if (ret <= 0) {
 		request_write_failed(key, conn, &buffer, ret);
-		return 0;
+		return false;
 	}
 	conn->rest_base = buffer.base;
 	conn->rest_len = buffer.len;
@@ -440,14 +496,14 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 	conn->pieces = 0;
 	n = conn->worker ? 0 : request_piece_n(conn, &buffer);
 	if (!conn->worker && !request_open_pipelined(key, conn->rest_base, n, buffer.fd))
-		return 0;
+		return false;
 	t = request_current_thread();
 	if (!t)
-		return 0;
+		return false;
 	if (conn->head == HEAD_BEGUN) { /* the answer shows a different protocol */
 		request_drop(key, conn);
 		request_not_begun(key, START_NONE);
-		return 0;
+		return false;
 	}
 	request_write_taken(conn, &buffer, ret);
 	if (!conn->head_ended && conn->answer == ANSWER_NONE) {
@@ -463,30 +519,22 @@ __noinline int request_wrote(__u64 key, int ret, __u32 unsent)
 		request_link_work(conn, t);
 	if (request_length_goes_on(conn)) {
 		request_answered(key, conn, unsent);
-		return 0;
+		return false;
 	}
-	for (int i = 0; i < STEPS && conn->rest; i++) {
-		if (!request_answer_goes_on(key, conn, &buffer))
-			continue;
-		request_answered(key, conn, unsent);
-		/* does the next answer follow in the same write? */
-		n = conn->rest ? request_piece_n(conn, &buffer) : 0;
-		if (!request_open_pipelined(key, conn->rest_base, n, buffer.fd))
-			return 0;
+	return request_write_steps(key, conn, &buffer, t, ret, unsent);
+}
+
+/* A write to a known connection ended. `unsent`: enum request_lack, if the answer ends with it. */
+static __always_inline void request_wrote(__u64 key, int ret, __u32 unsent)
+{
+	if (!request_wrote_begin(key, ret, unsent))
+		return;
+	for (int i = 1; i < REQUEST_STEPS_TIMES; i++) {
+		if (i == REQUEST_STEPS_TIMES - 1)
+			unsent |= REQUEST_STEPS_LAST;
+		if (!request_wrote_more(key, ret, unsent))
+			return;
 	}
-	if (request_answer_skips(key, conn, ret, conn->rest)) {
-		request_answered(key, conn, unsent);
-		return 0;
-	}
-	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns) {
-		request_snapshot_take(t, &conn->last);
-		conn->wrote_ns = conn->last.at_ns;
-		return 0;
-	}
-	conn->wrote_ns = bpf_ktime_get_ns();
-	if (conn->link != REQUEST_LINK_write) /* the reader writes the rest of a pool's answer */
-		conn->last.at_ns = 0;
-	return 0;
 }
 
 #endif

@@ -371,9 +371,12 @@ __noinline int request_recognise(__u64 key, __u64 base, __u32 got)
 	start = request_start_of(key, base + skip, got - skip);
 	if (skip)
 		bpf_probe_read_user(b, sizeof(b), (void *)(base + skip));
-	if (start == START_REQUEST) {
+	if (start == START_REQUEST)
 		method = request_method_of(b) ?: REQUEST_METHOD_other;
-	} else if (start != START_CUT && !(conn && conn->worker)) {
+	/* behind requests that were read together: perhaps the rest of the last one's head */
+	if (method == REQUEST_METHOD_other && conn && conn->method == REQUEST_METHOD_none)
+		start = START_NONE;
+	if (start != START_REQUEST && start != START_CUT && !(conn && conn->worker)) {
 		if (conn)
 			conn->begin.at_ns = 0; /* an answer is not the last request's */
 		if (start == START_NONE)

@@ -16,6 +16,7 @@ SERVERS = {
     "odd_answers": ["odd_answers.py"],
     "lingering_close": ["lingering_close.py"],
     "small_pieces": ["small_pieces.py"],
+    "buffered": ["buffered.py"],
 }
 
 

@@ -257,3 +257,48 @@ def test_a_thread_that_waits_in_an_epoll_instance_of_its_own_is_no_loop(generati
         row = rows[name]
         assert (row["model"], row["link"], "work_elsewhere" in row["not_measured"]) == ("thread", "same", False), row
         assert not name.startswith("/late") or 40 * MS < row["client_wait_ns"] < row["duration_ns"], row
+
+
+@pytest.mark.parametrize("n", [20, 300, 700])
+def test_many_answers_in_one_write(n, start_agent, cleanup, debian_python):
+    """Requests read together, and answered together as twisted does: up to some five hundred have rows, of more the loss is told."""
+    server = start(cleanup, debian_python, "odd_answers")
+    agent = start_agent("--request.min_duration_us=0", f"--pid={server.pid}", trackers=TRACKERS)
+    known(agent, server)
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        own = s.getsockname()[1]
+        s.sendall(b"GET / HTTP/1.1\r\n\r\n" * n)
+        receive(s, n * len(MADE))
+        agent.wait_rows("ebpf_request", lambda r: r["peer_port"] == own, n=min(n, 500))
+    agent.stop()
+    rows = [r for r in rows_of(agent, server) if r["peer_port"] == own]
+    assert all(total(r) == r["duration_ns"] and r["status"] == 201 for r in rows), rows
+    assert ["pipelined" in r["not_measured"] for r in rows] == [False] + [True] * (len(rows) - 1)
+    counted = unfollowed(agent).get("pipelined", 0)
+    assert (len(rows), counted) == (n, 0) if n < 500 else len(rows) < n and counted, (len(rows), counted)
+    counts.check(agent)
+
+
+def test_the_rest_of_a_head_is_no_request(start_agent, cleanup, debian_python):
+    """A server with a buffer of 8 KB answers what it has read, and then reads on behind the first byte of a request."""
+    server = start(cleanup, debian_python, "buffered")
+    agent = start_agent("--request.min_duration_us=0", f"--pid={server.pid}", trackers=TRACKERS)
+    known(agent, server)
+    one = b"GET /%s HTTP/1.1\r\n\r\n"
+    length = 8191 // 64
+    paths = [b"%0*d" % (length - len(one) + 2, i) for i in range(63)]
+    paths.append(b"9" * (8191 - 63 * length - len(one) + 2))
+    data = b"".join(one % path for path in paths)
+    assert len(data) == 8191
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        own = s.getsockname()[1]
+        s.sendall(data + one % b"behind")
+        receive(s, 65 * len(b"HTTP/1.1 204 No Content\r\n\r\n"))
+        s.sendall(one % b"last")
+        receive(s, len(b"HTTP/1.1 204 No Content\r\n\r\n"))
+        agent.wait_rows("ebpf_request", lambda r: r["peer_port"] == own and r["path"] == "/last")
+    agent.stop()
+    rows = [r for r in rows_of(agent, server) if r["peer_port"] == own]
+    assert {r["method"] for r in rows if r["path"]} == {"GET"} and not [r for r in rows if r["method"] and r["method"] != "GET"], rows
+    assert len(rows) + unfollowed(agent).get("pipelined", 0) == 66, (len(rows), unfollowed(agent))
+    counts.check(agent)
