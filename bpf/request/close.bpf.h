@@ -3,10 +3,10 @@
  * The end of a connection: closed or shut down by the server, or gone.
  *
  * TCP has tracepoints for that (request.bpf.h), unix sockets have none. A thread that has read a
- * request from a unix socket watches the socket: when it leaves a CPU or ends, one load tells
- * whether it has closed the socket since. The sums are taken there. A program that user space runs
- * once a second makes the row, and finds sockets closed by other threads.
- * Processes that serve no unix socket pay nothing.
+ * request from a unix socket watches the socket: when it leaves a CPU, reads from a client or ends,
+ * one load tells whether it has closed the socket since. The sums are taken there. A program that
+ * user space runs once a second makes the row, and finds sockets closed by other threads. Processes
+ * that serve no unix socket pay nothing.
  */
 #ifndef UNDERSPAN_REQUEST_CLOSE_BPF_H
 #define UNDERSPAN_REQUEST_CLOSE_BPF_H
@@ -229,6 +229,18 @@ static __noinline int request_unix_look(struct thread *t, bool process_ends)
 		request_unix_closed(key, t, process_ends);
 	}
 	return 0;
+}
+
+/*
+ * Before the current thread may begin a request: a thread that closes a socket and takes the next
+ * connection from a queue has not left its CPU in between.
+ */
+static __always_inline void request_unix_look_first(void)
+{
+	struct thread *t = request_unix ? thread_find(current_task()) : NULL;
+
+	if (t && t->request.watches)
+		request_unix_look(t, false);
 }
 
 /* The thread ends; the files of a process are closed after its threads have ended. */

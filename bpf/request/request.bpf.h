@@ -44,6 +44,7 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 		if (ret && request_concerns(sk))
 			request_read_by_others(request_key(sk));
 	} else if (request_listened(sk)) {
+		request_unix_look_first();
 		/* left over from an older socket at the address; request_read() has no stack for it
 		 */
 		if (sk->__sk_common.skc_family == AF_UNIX && request_unix &&

@@ -278,3 +278,36 @@ def differences(name, row, through):
 
 def test_nothing_is_open_afterwards(run):
     assert run.gauges == {"open": 0, "busy_threads": 0}
+
+
+def test_a_request_that_waited_for_one_whose_client_left(start_agent, cleanup, tmp_path):
+    """The thread closes the socket of the first one and reads the second one without leaving its CPU: each row is about its own request."""
+    service = Service("gunicorn sync", str(tmp_path))
+    cleanup.append(service)
+    service.wait_up()
+    agent = start_agent("--request.min_duration_us=0", f"--pid={service.pid}", trackers=["request"])
+
+    def known():
+        service.wait_up()
+        return agent.select("ebpf_request", lambda r: r["host_pid"] == service.worker)
+    host.wait_until(known, 20, "a row")
+    pairs = []
+    for _ in range(5):
+        with service.connect(False) as first, service.connect(False) as second:
+            first.sendall(service.request("left", f"/sleep-{SLEEP_MS}"))
+            time.sleep(0.03)
+            second.sendall(service.request("waited", "/cpu-60/sleep-5", headers="Connection: close\r\n"))
+            first.close()
+            receive(second)
+        pairs.append(list(service.sent)[-2:])
+        time.sleep(0.05 * PATIENCE)
+    agent.wait_rows("ebpf_request", lambda r: r["trace_id"] in service.sent, 2 * len(pairs))
+    agent.stop()
+    counts.check(agent)
+    rows = {r["trace_id"]: r for r in agent.rows["ebpf_request"]}
+    for first, second in pairs:
+        left, waited = rows[first], rows[second]
+        assert left["outcome"] == "client_aborted" and waited["outcome"] == "answered", (left, waited)
+        for row in left, waited:
+            assert (row["model"], row["open_requests"], row["busy_threads"], row["loop_busy_ns"]) == ("thread", 1, 0, 0), row
+        assert waited["cpu_ns"] + waited["runq_ns"] >= 50e6 and left["end_time"] <= waited["start_time"], (left, waited)
