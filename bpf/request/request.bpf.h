@@ -9,7 +9,7 @@
 #ifndef UNDERSPAN_REQUEST_REQUEST_BPF_H
 #define UNDERSPAN_REQUEST_REQUEST_BPF_H
 
-#include "request/answer.bpf.h"
+#include "request/write.bpf.h"
 
 #define REQUEST_MSG_PEEK 2
 
