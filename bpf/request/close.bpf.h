@@ -128,6 +128,37 @@ static __noinline int request_thread_renewed(struct thread *t)
 	return 0;
 }
 
+/*
+ * Before the current thread begins the request of the connection `key`: has it closed the socket of
+ * its last one, whose client has left or waits for the connection's end? The kernel closes the
+ * connection later, with the descriptors of the children that the handler has forked (a pool of
+ * processes), which the thread does not wait for. Global: for a separate stack.
+ */
+__noinline int request_thread_leaves(__u64 key)
+{
+	struct thread *t = thread_find(current_task());
+	struct request_connection *conn;
+	__u64 last;
+
+	if (!t || !t->request.open || t->request.read_key == key)
+		return 0;
+	last = t->request.read_key;
+	conn = bpf_map_lookup_elem(&request_connections, &last);
+	if (!conn || conn->worker != bpf_get_current_task() || conn->reader != conn->worker ||
+	    !(conn->gone || conn->answer == ANSWER_UNFRAMED) || (__u64)fd_to_sock(conn->fd) == last)
+		return 0;
+	conn->open_requests = request_most_open(&t->request, conn->begin.at_ns,
+						conn->open_requests);
+	if (conn->gone) {
+		request_end(last, REQUEST_END_close, REQUEST_OUTCOME_client_aborted,
+			    REQUEST_END_AT_LAST_WRITE);
+	} else {
+		request_thread_closes(last, conn);
+		conn->reader = 0;
+	}
+	return 0;
+}
+
 /* ---- unix sockets ---- */
 
 /*

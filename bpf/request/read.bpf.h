@@ -506,6 +506,7 @@ __noinline int request_read(__u64 key, __u32 got)
 		if (open)
 			request_end(key, REQUEST_END_next_request, REQUEST_OUTCOME_answered,
 				    REQUEST_END_AT_LAST_WRITE);
+		request_thread_leaves(key);
 		n = request_open(key, began, got, before);
 		request_find_loop(key);
 		if (n)

@@ -9,9 +9,10 @@ import pytest
 
 import counts
 import host
+import ledger_clients
 import servers
 from ledger_clients import head, known, receive, rows_of, unfollowed
-from test_request import MS, TRACKERS, total, trace_of
+from test_request import GUNICORN, MS, TRACKERS, total, trace_of
 from workloads.odd_ends import KNOWN, LATE, OPEN
 
 IPPROTO_MPTCP = 262
@@ -173,4 +174,38 @@ def test_a_stream_that_the_client_resets_is_not_answered(start_agent, cleanup, d
     for row, ns in zip(rows, lasted, strict=True):
         assert (row["status"], row["outcome"], row["end_by"]) == (200, "client_aborted", "close") and total(row) == row["duration_ns"], row
         assert abs(row["duration_ns"] - ns) < 50 * MS, (row, ns)
+    counts.check(agent)
+
+
+ledger_clients.SERVERS["one_thread"] = [*GUNICORN, "-k", "gthread", "--threads", "1", "request_app:wsgi"]
+
+
+@pytest.mark.parametrize("name", ["gunicorn_sync", "one_thread"])
+def test_a_childs_descriptor_of_a_client_that_has_left(name, start_agent, cleanup, debian_python):
+    """The handler forks a child, as a pool of processes does, and its client leaves: the connection lives as long as the child. The thread
+    has closed its descriptor, and serves one request at a time."""
+    server = ledger_clients.start(cleanup, debian_python, name)
+    where = "127.0.0.1", server.port
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
+    known(agent, server)
+    n = 4
+    for i in range(n * (n + 1)):
+        with connect(where) as s:
+            if i % (n + 1):
+                s.sendall(head(b"/cpu-20/sleep-5", i + 1, more=b"Connection: close"))
+                while s.recv(1000):
+                    pass
+                continue
+            s.sendall(head(b"/fork-15000/sleep-60", i + 1))
+            time.sleep(0.02)
+        time.sleep(0.1)
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port and r["path"] != "/", n=n * (n + 1))
+    agent.stop()
+    rows = {r["trace_id"]: r for r in rows_of(agent, server) if r["path"] != "/"}
+    assert rows.keys() == {trace_of(i + 1) for i in range(n * (n + 1))}
+    for i in range(n * (n + 1)):
+        row = rows[trace_of(i + 1)]
+        assert (row["model"], row["open_requests"], row["busy_threads"], row["loop_busy_ns"]) == ("thread", 1, 0, 0), (i, row)
+        assert total(row) == row["duration_ns"] and row["outcome"] == ("answered" if i % (n + 1) else "client_aborted"), (i, row)
+        assert row["cpu_ns"] > 19 * MS if i % (n + 1) else 58 * MS < row["sleep_ns"] < 90 * MS, (i, row)
     counts.check(agent)
