@@ -6,6 +6,7 @@
 #include "request/close.bpf.h"
 #include "request/head.bpf.h"
 #include "request/pool.bpf.h"
+#include "request/recognise.bpf.h"
 
 /* ---- the beginning ---- */
 
@@ -173,11 +174,6 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 }
 
 /*
- * Result for a read: enum request_start, the method, and the number of bytes before the method.
- */
-#define REQUEST_BEGAN(start, method, skip) ((start) | (method) << 8 | (skip) << 16)
-
-/*
  * A read by a tracked process has a request of `got` bytes, behind `before` bytes of an earlier
  * body. `began`: REQUEST_BEGAN(). Returns how many bytes at the read's end may belong to the head
  * as well. Global: see request_scan_line().
@@ -290,100 +286,6 @@ static __always_inline void request_read_by_others(__u64 key)
 		request_listener_unsure(arrival->netns, arrival->port);
 	request_waits_no_more(arrival);
 	arrival->first_byte_ns = 0;
-}
-
-/*
- * The bytes on a server's connection are not the begin of a request: counts the connection once, by
- * protocol.
- */
-static __always_inline void request_not_begun(__u64 key, __u32 start)
-{
-	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
-
-	if (!arrival || arrival->foreign)
-		return;
-	if (start == START_TLS || start == START_HTTP2) {
-		arrival->foreign = 1;
-		__sync_fetch_and_add(start == START_TLS ? &request_tls : &request_http2, 1);
-	} else if (start == START_BLANK) {
-		arrival->odd = ODD_PROXY;
-	} else if (arrival->odd != ODD_COUNTED && !arrival->older) {
-		arrival->odd = ODD_COUNTED;
-		__sync_fetch_and_add(&request_odd, 1);
-	}
-}
-
-/*
- * A connection from before the agent's start, in TLS or HTTP/2: of a server, or of a client of
- * others? A connection shares the listener's port, while connect() takes a port that no bind() may
- * share.
- */
-static __noinline int request_foreign_seen(__u64 key, __u32 start)
-{
-	struct inet_connection_sock *sk = (struct inet_connection_sock *)key;
-	struct inet_bind_bucket *bucket;
-
-	if (!request_local_port((struct sock *)key))
-		return 0;
-	bucket = BPF_CORE_READ(sk, icsk_bind_hash);
-	if (!bucket || BPF_CORE_READ(bucket, fastreuse) < 0)
-		return 0;
-	request_port_note(request_local_port((struct sock *)key));
-	request_connection_seen((struct sock *)key);
-	request_not_begun(key, start);
-	return 0;
-}
-
-/*
- * A read of `got` bytes at `base` on a connection without an incomplete head. Returns
- * REQUEST_BEGAN(). Global: for a separate stack.
- */
-__noinline int request_recognise(__u64 key, __u64 base, __u32 got)
-{
-	struct request_connection *conn;
-	char b[REQUEST_START_BYTES] = {};
-	__u32 n = got < sizeof(b) ? got : sizeof(b), skip, proxied, start, method;
-
-	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
-	if (n > sizeof(b) || bpf_probe_read_user(b, n, (void *)base))
-		return START_NONE;
-	method = request_method_of(b);
-	if (method || request_is_uwsgi(b, got))
-		return REQUEST_BEGAN(START_REQUEST, method, 0);
-	conn = request_connection_of(key);
-	if (!conn && !bpf_map_lookup_elem(&request_arrivals, &key)) {
-		/* perhaps a client's connection: take only bytes that are surely a request */
-		start = request_foreign_of(b, got);
-		if (start != START_NONE)
-			request_foreign_seen(key, start);
-		return request_has_lengths && request_method_may_follow(b, got) ? START_CUT
-										: START_NONE;
-	}
-	proxied = conn ? 0 : request_proxy_head(base, got);
-	if (proxied && proxied == got)
-		request_not_begun(key, START_BLANK);
-	skip = proxied;
-	for (; !proxied && skip < 4 && skip < n && (b[skip & 3] == '\r' || b[skip & 3] == '\n');
-	     skip++)
-		;
-	if (skip == got)
-		return START_BLANK;
-	start = request_start_of(key, base + skip, got - skip);
-	if (skip)
-		bpf_probe_read_user(b, sizeof(b), (void *)(base + skip));
-	if (start == START_REQUEST)
-		method = request_method_of(b) ?: REQUEST_METHOD_other;
-	/* behind requests that were read together: perhaps the rest of the last one's head */
-	if (method == REQUEST_METHOD_other && conn && conn->method == REQUEST_METHOD_none)
-		start = START_NONE;
-	if (start != START_REQUEST && start != START_CUT && !(conn && conn->worker)) {
-		if (conn)
-			conn->begin.at_ns = 0; /* an answer is not the last request's */
-		if (start == START_NONE)
-			start = request_foreign_of(b, got - skip);
-		request_not_begun(key, start);
-	}
-	return REQUEST_BEGAN(start, method, skip);
 }
 
 /*
