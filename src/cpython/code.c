@@ -192,9 +192,32 @@ static bool is_alive(uint64_t references)
 	return number && number <= UINT32_MAX;
 }
 
-static bool is_the_same(const struct code_head *head, const struct python_frame *frame)
+/*
+ * The hash of a file's name is computed late, as by the first traceback: the fingerprint was then
+ * taken with the text's end.
+ */
+static bool is_the_same_unhashed(struct remote *r, const struct code_head *head,
+				 const struct python_frame *frame)
 {
-	return is_alive(head->references) && python_code_check(&head->marks) == frame->check;
+	struct python_code_fingerprint marks = head->marks;
+	struct python_str_head name;
+	uint64_t end;
+
+	if (marks.version ||
+	    remote_read(r, marks.filename + r->offsets->unicode_length, &name, sizeof(name)))
+		return false;
+	end = python_text_end(r->offsets, marks.filename, &name);
+	if (remote_u64(r, end, &end))
+		end = 0;
+	marks.filename_hash = end;
+	return python_code_check(&marks) == frame->check;
+}
+
+static bool is_the_same(struct remote *r, const struct code_head *head,
+			const struct python_frame *frame)
+{
+	return is_alive(head->references) && (python_code_check(&head->marks) == frame->check ||
+					      is_the_same_unhashed(r, head, frame));
 }
 
 static int read_line(struct remote *r, const struct code_head *head, uint32_t ip)
@@ -263,14 +286,14 @@ int python_frame_text(struct remote *r, const struct python_frame *frame,
 
 	if (err)
 		return err;
-	if (!is_the_same(&head, frame))
+	if (!is_the_same(r, &head, frame))
 		return -ESTALE;
 	text_err = read_texts(r, &head, name, file);
 	if (!text_err)
 		line = read_line(r, &head, frame->ip);
 	/* if the object was freed meanwhile, the texts may belong to another object */
 	err = read_head(r, code, &after);
-	if (!err && !is_the_same(&after, frame))
+	if (!err && !is_the_same(r, &after, frame))
 		err = -ESTALE;
 	if (err || text_err)
 		return err ? err : text_err;

@@ -10,6 +10,7 @@ GC = "ebpf_gc_pause"
 STACKS = "--gc_pause.stack_min_us=0"
 SECONDS = 8
 CODE_STABLE_READS = 32
+HASHED = 40
 
 
 def names_of(agent, workload, truth):
@@ -43,5 +44,25 @@ def test_a_successor_at_the_same_address_has_its_own_name(start_agent, start_on_
                   f" unread, {again} at the address of the one before", end=" ")
     if any(w.python.version < (3, 12) for w in workloads):
         assert stable
+    for workload in workloads:
+        workload.finish()
+
+
+def test_a_name_hashed_after_the_stack_was_taken(start_agent, start_on_all):
+    """The code lives on: the first traceback of a file, after a wait that failed, computes the hash of the file's name."""
+    agent = start_agent(STACKS, trackers=["gc_pause"])
+    workloads = [w.wait_covered(agent) for w in start_on_all("hashed_later.py", HASHED, pythons=PYTHONS)]
+    for workload in workloads:
+        workload.say()
+        truth = workload.read()
+        agent.wait_rows(GC, lambda r: r["host_pid"] == workload.pid and truth["begin"] <= host.monotonic_ns(r["start_time"]) <= truth["end"], HASHED)
+        rows = agent.select(GC, lambda r: r["host_pid"] == workload.pid and truth["begin"] <= host.monotonic_ns(r["start_time"]) <= truth["end"])
+        rows.sort(key=lambda r: r["start_time"])
+        found = [row["py_stack"][0] for row in rows]
+        wanted = [f"<module> (later/{i:04}.py:1)" for i in range(HASHED)]
+        assert len(found) == len(wanted) and "<gone>" not in found, (workload.python, found[:5])
+        assert all(name in (text, "<unread>") for name, text in zip(found, wanted)), (workload.python, found[:5])
+        assert found.count("<unread>") <= HASHED // 10, (workload.python, found)
+    agent.stop()
     for workload in workloads:
         workload.finish()
