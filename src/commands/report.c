@@ -54,11 +54,27 @@ bool report_part(const json_t *row, int part, double *ret_ns)
 
 /* ---- threads missing ---- */
 
+/*
+ * Is more than a tenth of the requests without a thread of its own? Then the rest says nothing of
+ * the listener: a loop that blocked looks like a thread, and requests of a pool with too few
+ * threads are those whose thread is not known.
+ */
+static bool is_mixed(const json_t *l)
+{
+	enum { OTHERS = 9 };
+	double requests = report_number(l, "requests");
+
+	return requests > 0 && report_number(l, "on_loops") * OTHERS > requests;
+}
+
 /* Why the formula does not apply; NULL: applies. */
 static const char *why_not(const json_t *l)
 {
 	if (report_number(l, "requests") <= 0)
 		return "an event loop: its requests share one thread";
+	if (is_mixed(l))
+		return "an event loop, with requests of its own thread or of an unknown one beside "
+		       "those of threads";
 	if (report_number(l, "connections") <= report_number(l, "thread_minutes"))
 		return "each thread served one connection: too few requests to tell, or a server "
 		       "that starts a thread per connection";
@@ -77,7 +93,7 @@ void report_add_listener(json_t *report, json_t *l, double seconds)
 	double service_s = requests > 0 ? report_number(l, "service_sum_ns") / requests / 1e9 : 0;
 	double per_second = seconds > 0 ? requests / seconds : 0;
 	double peak = report_number(l, "peak_arrivals");
-	bool some = requests > 0, rate = some && seconds > 0;
+	bool some = requests > 0 && !is_mixed(l), rate = some && seconds > 0;
 
 	set(l, "service_ms", some, service_s * 1e3);
 	set(l, "waited_ms", some, some ? report_number(l, "waited_sum_ns") / requests / 1e6 : 0);

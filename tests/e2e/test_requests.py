@@ -284,6 +284,11 @@ def test_threads_missing(ask):
         ask.request(i * 90, cpu=10, tid=20 + i, server_port=8001, comm="werkzeug")
     for i in range(4):  # a loop
         ask.request(i * 90, cpu=10, model="loop", server_port=8002, comm="uvicorn", **{"await": 40})
+    for i in range(6):  # a loop with a pool of one thread: those that wait for it are not known to be the pool's
+        known = {"sleep": 80, "model": "pool"} if i < 2 else {"await": 80 * i, "model": "loop", "not_measured": ["work_elsewhere"]}
+        ask.request(i * 90, tid=30, server_port=8003, comm="django", **known)
+    for i in range(20):  # one of many that looked like a loop's
+        ask.request(i * 90, cpu=10, tid=40 + i % 2, server_port=8004, comm="gthread", model="thread" if i else "loop")
     ask.request(0, cpu=10, host="h2", tid=1)
     ask.request(20, cpu=10, host="h2", tid=1)
     listeners = {(l["host"], l["server_port"]): l for l in ask.json()["listeners"]}
@@ -295,6 +300,10 @@ def test_threads_missing(ask):
     assert (l["missing"], l["peak_missing"], l["service_ms"]) == (None, None, 10) and "thread per connection" in l["why_not"]
     l = listeners["h1", 8002]
     assert (l["missing"], l["peak_missing"], l["service_ms"]) == (None, None, None) and "event loop" in l["why_not"]
+    l = listeners["h1", 8003]
+    assert [l[key] for key in ("missing", "peak_missing", "service_ms", "per_second")] == [None] * 4 and "of an unknown one" in l["why_not"]
+    l = listeners["h1", 8004]
+    assert l["missing"] == pytest.approx(19 / 100 * 0.01 - 2) and l["why_not"] is None
     l = listeners["h2", 8000]  # no agent's report: no rate
     assert (l["per_second"], l["missing"], l["threads"]) == (None, None, 1) and "no agent reported" in l["why_not"]
     text = ask.ask()
