@@ -367,6 +367,19 @@ __noinline int request_find_loop(__u64 key)
 	return 0;
 }
 
+/*
+ * A request that is read in a lingering close is dropped: it ends here, and does not stay open for
+ * the thread until the client closes. Global: the verifier explores it once.
+ */
+__noinline int request_end_dropped(__u64 key)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+
+	if (conn && request_lingers(key, conn))
+		request_closed(key);
+	return 0;
+}
+
 /* A tracked process has read `got` bytes. Global: see request_scan_line(). */
 __noinline int request_read(__u64 key, __u32 got)
 {
@@ -414,6 +427,7 @@ __noinline int request_read(__u64 key, __u32 got)
 		if (n)
 			request_head_lines(
 				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);
+		request_end_dropped(key);
 	} else if (open) {
 		conn->bytes_in += got;
 	}

@@ -209,3 +209,50 @@ def test_a_childs_descriptor_of_a_client_that_has_left(name, start_agent, cleanu
         assert total(row) == row["duration_ns"] and row["outcome"] == ("answered" if i % (n + 1) else "client_aborted"), (i, row)
         assert row["cpu_ns"] > 19 * MS if i % (n + 1) else 58 * MS < row["sleep_ns"] < 90 * MS, (i, row)
     counts.check(agent)
+
+
+LINGERS = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", 0))
+print("Listening at:", listener.getsockname()[1], file=sys.stderr, flush=True)
+ANSWER = b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok"
+dropped = []
+while True:
+    connection = listener.accept()[0]
+    path = connection.recv(1000).split()[1]
+    time.sleep(0.02)
+    connection.sendall(ANSWER)
+    if path == b"/lingers":
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1000)
+        dropped.append(connection)
+    else:
+        connection.close()
+"""
+
+
+def test_a_request_read_in_a_lingering_close_is_not_open(start_agent, cleanup, debian_python):
+    """As Apache closes a kept connection on which a request arrives meanwhile: a row without an answer; the thread goes on to others."""
+    server = servers.Server([debian_python.path, "-c", LINGERS])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"Listening at: (\d+)")[0].group(1))
+    where = "127.0.0.1", server.port
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
+    known(agent, server)
+    with connect(where) as lingering:
+        lingering.sendall(head(b"/lingers", 1))
+        while lingering.recv(1000):
+            pass
+        lingering.sendall(head(b"/dropped", 2))
+        for i in range(3, 7):
+            ask(where, b"/sleeps", i, 1)
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port and r["path"] != "/", n=6)
+    agent.stop()
+    rows = {r["trace_id"]: r for r in rows_of(agent, server) if r["path"] != "/"}
+    assert rows.keys() == {trace_of(i) for i in range(1, 7)}
+    for i in range(1, 7):
+        row = rows[trace_of(i)]
+        assert (row["model"], row["open_requests"], row["busy_threads"], row["loop_busy_ns"]) == ("thread", 1, 0, 0), (i, row)
+        assert (row["status"], row["outcome"]) == ((None, "no_answer") if i == 2 else (200, "answered")) and total(row) == row["duration_ns"], row
+        assert row["sleep_ns"] > 19 * MS if i != 2 else row["end_time"] <= rows[trace_of(3)]["end_time"], (i, row)
+    counts.check(agent)
