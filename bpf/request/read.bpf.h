@@ -355,26 +355,17 @@ static __always_inline bool request_lingers(__u64 key, const struct request_conn
 }
 
 /*
- * The socket of a request just begun tells of a loop before the first wait that the agent sees. Not
- * in request_open(), which has no stack for it. Global: the verifier explores it once.
+ * What the socket of a request just begun tells. Of a loop, before the first wait that the agent
+ * sees; and of a lingering close: what is read then is dropped, so the request ends here, and does
+ * not stay open for the thread until the client closes. Not in request_open(), which has no stack
+ * for it. Global: the verifier explores it once.
  */
-__noinline int request_find_loop(__u64 key)
+__noinline int request_begun(__u64 key)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 
 	if (conn && conn->model == REQUEST_MODEL_thread && request_is_epolled(key))
 		conn->model = REQUEST_MODEL_loop;
-	return 0;
-}
-
-/*
- * A request that is read in a lingering close is dropped: it ends here, and does not stay open for
- * the thread until the client closes. Global: the verifier explores it once.
- */
-__noinline int request_end_dropped(__u64 key)
-{
-	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
-
 	if (conn && request_lingers(key, conn))
 		request_closed(key);
 	return 0;
@@ -423,11 +414,10 @@ __noinline int request_read(__u64 key, __u32 got)
 				    REQUEST_END_AT_LAST_WRITE);
 		request_thread_leaves(key);
 		n = request_open(key, began, got, before);
-		request_find_loop(key);
 		if (n)
 			request_head_lines(
 				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);
-		request_end_dropped(key);
+		request_begun(key);
 	} else if (open) {
 		conn->bytes_in += got;
 	}
