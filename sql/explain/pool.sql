@@ -1,11 +1,12 @@
 -- Waits of the threads to which an event loop gave work, between two times, by cause and Python code, for `underspan explain`. These
--- threads are known by their waits for work that the loop's thread ended (short ones may have no stack to tell work from a lock). Threads
+-- threads are known by their waits for work that the loop's thread ended. Short ones may have no stack to tell work from a lock, or from the
+-- start of a thread: they count only of threads that waited at or after the first time, since one made for a request has ended. Threads
 -- of an executor with a queue do not wait while there is work: they are known by its function, and by waking the loop. Threads without
 -- Python that woke the loop between the two times are of its library's own pool (libuv's, which asks DNS). Sums have also the short waits. Waits for work are left out. threads: of this line; pool_threads: all; pool_ms, longest_ms: the waits of all, and the
 -- longest of them, also before and after the two times.
 WITH sums AS
 (
-    SELECT tid, cause, waker_pid, waker_tid, thread_name != '' OR notEmpty(py_stack) AS of_python, idle = 1 OR empty(py_stack) AS for_work,
+    SELECT tid, cause, waker_pid, waker_tid, thread_name != '' OR notEmpty(py_stack) AS of_python, idle = 1 AS surely_for_work, empty(py_stack) AS may_be_for_work,
         arrayExists(f -> startsWith(f, '_worker (') AND position(f, 'concurrent/futures/thread.py') > 0, py_stack) AS of_executor
     FROM ebpf_off_cpu_profile
     WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
@@ -17,7 +18,14 @@ given AS
     SELECT DISTINCT tid
     FROM sums
     WHERE tid != {tid:UInt32}
-        AND (cause = 'lock' AND waker_tid = {tid:UInt32} AND for_work
+        AND (cause = 'lock' AND waker_tid = {tid:UInt32} AND (surely_for_work OR may_be_for_work AND tid IN
+            (
+                SELECT ebpf_off_cpu.tid FROM ebpf_off_cpu
+                WHERE pid = {pid:UInt32} AND host = {host:String} AND container_id = {container_id:String}
+                    AND start_time < fromUnixTimestamp64Micro({to_us:Int64}, 'UTC') + INTERVAL 1 MINUTE
+                    AND end_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC')
+                    AND start_time > fromUnixTimestamp64Micro({from_us:Int64}, 'UTC') - INTERVAL 10 MINUTE
+            ))
             OR of_executor AND tid IN (SELECT waker_tid FROM sums WHERE tid = {tid:UInt32} AND cause = 'poll' AND waker_pid = {pid:UInt32})
             OR tid NOT IN (SELECT tid FROM sums WHERE of_python) AND tid IN
             (

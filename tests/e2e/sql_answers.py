@@ -389,8 +389,9 @@ def pool(known, now):
     def of(table, since):
         return [r for r in known[table] if (r["pid"], r["host"], r["container_id"]) == (7, "web-1", "") and r["start_time"] > since]
 
-    given = {r["tid"] for r in of("ebpf_off_cpu_profile", now - 60 * HOUR - 600 * SECOND)
-             if r["cause"] == "lock" and (r["idle"] or not r["py_stack"]) and r["start_time"] <= now + 60 * SECOND}
+    there = {r["tid"] for r in of("ebpf_off_cpu", now - 60 * HOUR - 600 * SECOND) if r["start_time"] < now + 60 * SECOND and r["end_time"] > now - 60 * HOUR}
+    given = {r["tid"] for r in of("ebpf_off_cpu_profile", now - 60 * HOUR - 600 * SECOND) if r["cause"] == "lock" and r["start_time"] <= now + 60 * SECOND
+             and (r["idle"] or not r["py_stack"] and r["tid"] in there)}
     lines, longest = {}, 0
     for r in of("ebpf_off_cpu", now - 60 * HOUR - 600 * SECOND):
         if r["tid"] in given and not r["idle"] and r["cause"] != "lock" and r["start_time"] < now and r["end_time"] > now - 60 * HOUR:

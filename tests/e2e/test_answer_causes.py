@@ -502,6 +502,9 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
         ask.row("off_cpu_profile", 0, 10_000, tid=tid, cause="net", count=3, off_ns=10**6, py_stack=["read (/srv/app/db.py:4)", "_worker (/usr/lib/python3.11/concurrent/futures/thread.py:83)"])
         for i in range(4):
             ask.row("off_cpu", 20 + 100 * i, 95, tid=tid, thread_name=f"pool-{tid}", **work)
+    # of no pool: a thread that an earlier request made, which has ended
+    ask.row("off_cpu_profile", 0, 10_000, tid=29, cause="lock", waker_tid=8, count=1, off_ns=5000)
+    ask.row("off_cpu", -200, 90, tid=29, cause="sleep")
     # of no pool: the thread waited for a coroutine's result
     ask.row("off_cpu_profile", 0, 10_000, tid=30, cause="lock", waker_tid=8, count=3, off_ns=10**6, py_stack=["result (/srv/app/timer.py:7)"])
     ask.row("off_cpu", 10, 400, tid=30, cause="sleep", py_stack=["tick (/srv/app/timer.py:9)"])
