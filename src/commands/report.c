@@ -71,7 +71,8 @@ static bool is_mixed(const json_t *l)
 static const char *why_not(const json_t *l)
 {
 	if (report_number(l, "requests") <= 0)
-		return "an event loop: its requests share one thread";
+		return "an event loop: its requests share its thread, or threads of a pool that "
+		       "are not known";
 	if (is_mixed(l))
 		return "an event loop, with requests of its own thread or of an unknown one beside "
 		       "those of threads";
