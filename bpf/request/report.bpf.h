@@ -201,7 +201,7 @@ static __always_inline void request_fill_peer(struct request_event *event,
  * May a part of `await` be the work of a pool's thread? Of a linked request: has the loop's thread
  * woken another thread since the link, or has the linked one worked on? Otherwise: has the loop
  * handed work on since the read, or a pool's thread run? (Without the GIL's address, waiters for
- * the GIL would count as pool threads.)
+ * the GIL count as pool threads: the mark is then a possibility.)
  */
 static __always_inline bool request_gave_work(const struct request_connection *conn,
 					      const struct request_out *out,
@@ -270,8 +270,8 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 			    : request_lacks_of(process, event->header.host_pid, out->end.at_ns);
 	if (lacks & REQUEST_LACK_gil || gil_wait_out || conn->read_ns < gil_wait_since_ns)
 		event->not_measured |= REQUEST_LACK_gil;
-	else if (known && (conn->model == REQUEST_MODEL_loop || conn->link == REQUEST_LINK_wake) &&
-		 request_gave_work(conn, out, process))
+	if (known && (conn->model == REQUEST_MODEL_loop || conn->link == REQUEST_LINK_wake) &&
+	    request_gave_work(conn, out, process))
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
 	if (lacks & REQUEST_LACK_gc || gc_pause_out || conn->read_ns < gc_pause_since_ns)
 		event->not_measured |= REQUEST_LACK_gc;
