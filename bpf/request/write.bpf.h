@@ -179,7 +179,10 @@ static __always_inline int request_write_steps(__u64 key, struct request_connect
 	return false;
 }
 
-/* A write has more answers than request_wrote() takes. The same result. Global: the same. */
+/*
+ * Further steps of a write that request_wrote_begin() has begun. Returns the same. Global: see
+ * request_scan_line().
+ */
 __noinline int request_wrote_more(__u64 key, int ret, __u32 unsent)
 {
 	struct request_connection *conn = request_connection_of(key);

@@ -2,7 +2,7 @@
 -- mostly none of the parts, by its code in module subprocess, or by the thread's waits in that time, of which the longest together are most of it.
 -- place: where the thread waited for half of the stall or longer, for that cause (of "other" for any: the parts may not be measured);
 -- otherwise the code at the moment when the stall was noticed, which in a turn with several callbacks may be another's. A stall may go on
--- after the request's end.
+-- after the request's end. Waits for the cause and for the place have a limit each: of polls there are many.
 WITH
 (
     SELECT groupArray((toUnixTimestamp64Micro(start_time), toUnixTimestamp64Micro(end_time), cause))
