@@ -31,6 +31,15 @@ struct {
 	__type(value, struct request_context_work);
 } request_context_works SEC(".maps");
 
+/*
+ * Has the thread handed requests to a pool? In a thread that serves one request at a time, what
+ * looked so were wake-ups by its handlers.
+ */
+static __always_inline bool request_hands_on(const struct request_sums *sums)
+{
+	return sums->gives && sums->serves != REQUEST_SERVES_ONE;
+}
+
 /* The context of the current thread `t`, which runs Python; 0: unknown, or none. */
 static __noinline __u64 request_context(struct thread *t)
 {
@@ -53,7 +62,7 @@ static __noinline __u64 request_context(struct thread *t)
 /* The loop `t` has read a request: not in a task's context. Loops without a pool pay nothing. */
 static __always_inline void request_context_read(struct thread *t)
 {
-	if (!t->request.gives)
+	if (!request_hands_on(&t->request))
 		return;
 	t->request.read_context = request_context(t);
 	t->request.reads_known = 1;
@@ -100,7 +109,7 @@ static __always_inline __u64 request_context_answers(struct thread *t, __u64 rea
 	struct request_context_key key = { .loop = bpf_get_current_task() };
 	struct request_context_work *known;
 
-	key.context = t->request.gives ? request_task_context(t) : 0;
+	key.context = request_hands_on(&t->request) ? request_task_context(t) : 0;
 	if (!key.context)
 		return 0;
 	known = bpf_map_lookup_elem(&request_context_works, &key);

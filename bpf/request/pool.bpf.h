@@ -220,6 +220,7 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 	bool lock = sums->part == REQUEST_lock && sums->lock, loop = sums->polls && sums->open;
 	struct request_work *work;
 	struct thread *waker;
+	bool one;
 
 	if (sums->part != REQUEST_runq)
 		sums->throttled = request_throttled_ns(task);
@@ -229,7 +230,8 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 	if (!waker)
 		return;
 	if (lock && waker->request.open) {
-		work = request_replies(&waker->request, task, sums);
+		one = waker->request.serves == REQUEST_SERVES_ONE;
+		work = one ? NULL : request_replies(&waker->request, task, sums);
 		if (work && !request_gives_more(&waker->request, sums, work))
 			return;
 		if (work) {
@@ -238,7 +240,8 @@ static __always_inline void request_woken(struct task_struct *task, struct threa
 		}
 		waker->request.woke_ns = now;
 		sums->by_reader = waker->request.read_ns > waker->request.polled_ns;
-		request_gives(waker, task, t, now);
+		if (!one)
+			request_gives(waker, task, t, now);
 	} else if (loop && waker->request.giver == task_key(task) &&
 		   (waker->request.given == REQUEST_GIVEN_BEGUN ||
 		    request_works_on(&waker->request, sums, task_key(task)))) {
@@ -261,6 +264,8 @@ static __always_inline void request_creates(struct task_struct *child)
 		return;
 	now = bpf_ktime_get_ns();
 	creator->request.woke_ns = now;
+	if (creator->request.serves == REQUEST_SERVES_ONE)
+		return;
 	t = thread_create(child);
 	if (t)
 		request_gives(creator, child, t, now);

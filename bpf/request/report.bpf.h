@@ -66,16 +66,20 @@ static __always_inline __u64 request_rest_ns(const struct request_connection *co
 
 /* What the handler's thread `t` knows at the request's end beside the sums. */
 static __always_inline void request_thread_ends(__u64 key, struct request_connection *conn,
-						const struct thread *t)
+						struct thread *t)
 {
-	conn->open_requests = request_most_open(&t->request, conn->begin.at_ns,
-						conn->open_requests);
-	if (conn->model != REQUEST_MODEL_thread)
-		return;
+	struct request_sums *sums = &t->request;
+
+	conn->open_requests = request_most_open(sums, conn->begin.at_ns, conn->open_requests);
 	/* tornado reads before the socket is in the loop's epoll instance */
-	if (t->request.polled_ns > conn->begin.at_ns ||
-	    (t->request.woke_ns > conn->begin.at_ns && request_is_epolled(key)))
+	if (conn->model == REQUEST_MODEL_thread &&
+	    (sums->polled_ns > conn->begin.at_ns ||
+	     (sums->woke_ns > conn->begin.at_ns && request_is_epolled(key))))
 		conn->model = REQUEST_MODEL_loop;
+	if (conn->model != REQUEST_MODEL_thread)
+		sums->serves = REQUEST_SERVES_SEVERAL;
+	else if (!sums->serves)
+		sums->serves = REQUEST_SERVES_ONE;
 }
 
 /* The handler's thread has ended with its process: its last sums, and what it knew. */

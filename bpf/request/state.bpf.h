@@ -13,6 +13,13 @@ enum {
 	REQUEST_WATCHED = 4,
 };
 
+/* What the requests of a thread that reads them have shown, by their ends. */
+enum request_serves {
+	REQUEST_SERVES_ONE =
+		1, /* at a time: all of its requests so far were REQUEST_MODEL_thread */
+	REQUEST_SERVES_SEVERAL,
+};
+
 enum request_given { REQUEST_GIVEN = 1, REQUEST_GIVEN_BEGUN };
 enum request_ended {
 	REQUEST_ENDED_AWAKE = 1, /* the thread has not slept since */
@@ -85,8 +92,10 @@ struct request_sums {
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */
-	__u32 by_reader;     /* woken from the present sleep by a thread with a request just read */
-	__u64 read_key;	     /* the connection of the last read */
+	__u8 by_reader;	     /* woken from the present sleep by a thread with a request just read */
+	__u8 serves;	     /* enum request_serves; 0: no request has ended */
+	__u8 pad[2];
+	__u64 read_key;				   /* the connection of the last read */
 	__u64 read_context, other_context, tstate; /* see context.bpf.h */
 	__u64 unsure_ns;			   /* the last hand-off of an unknown request */
 	__u64 spare_ns; /* the last hand-off while each request read was handed on */

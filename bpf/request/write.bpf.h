@@ -241,7 +241,7 @@ __noinline int request_wrote_begin(__u64 key, int ret, __u32 unsent)
 	    conn->link == REQUEST_LINK_same)
 		request_pool_begins(conn, t);
 	else if (conn->answer == ANSWER_NONE && conn->link == REQUEST_LINK_same &&
-		 (conn->receiver || t->request.gives) && conn->begin.at_ns)
+		 (conn->receiver || request_hands_on(&t->request)) && conn->begin.at_ns)
 		request_link_work(conn, t);
 	if (request_length_goes_on(conn)) {
 		request_answered(key, conn, unsent);
