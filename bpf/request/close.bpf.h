@@ -153,7 +153,7 @@ __noinline int request_thread_leaves(__u64 key)
 		request_end(last, REQUEST_END_close, REQUEST_OUTCOME_client_aborted,
 			    REQUEST_END_AT_LAST_WRITE);
 	} else {
-		request_thread_closes(last, conn);
+		request_thread_closes(last, conn, NULL, t);
 		conn->reader = 0;
 	}
 	return 0;
@@ -234,7 +234,7 @@ static __always_inline void request_unix_closed(__u64 key, struct thread *t, boo
 			request_snapshot_take(t, &conn->last);
 	}
 	conn->closed_ns = now;
-	request_thread_closes(key, conn);
+	request_thread_closes(key, conn, NULL, NULL);
 	conn->reader = 0;
 }
 

@@ -100,7 +100,7 @@ struct request_connection {
 	__u8 has_busy_threads;
 	__u8 to_close; /* the answer's head has no length: the connection's end is the answer's */
 	__u8 last_chunk_n[2]; /* of the bodies: see request_last_chunk() */
-	__u8 pad;
+	__u8 serves;	      /* enum request_serves: of the reader, at the read */
 };
 
 struct {
@@ -364,10 +364,12 @@ static __always_inline __u32 request_level(__u32 open)
 	return level;
 }
 
-/* The maximum of the thread's open requests since `since_ns`, at least `least`. */
+/* The maximum of the thread's open requests since `since_ns`, at least `least`, which is not 0. */
 static __always_inline __u32 request_most_open(const struct request_sums *sums, __u64 since_ns,
 					       __u32 least)
 {
+	if (sums->several_ns <= since_ns)
+		return least;
 	for (int i = 0; i < REQUEST_LEVELS; i++) {
 		if (sums->open_ns[i] > since_ns && sums->open_n[i] > least)
 			least = sums->open_n[i];
@@ -407,13 +409,14 @@ static __always_inline __u32 request_thread_opens(struct thread *t, __u64 now)
 	if (sums->open) {
 		request_settle(t, now);
 	} else {
-		__builtin_memset(sums->peers, 0, sizeof(sums->peers));
+		request_peers_forget(sums);
 		sums->reads = sums->gifts = sums->settled_reads = 0;
 	}
 	sums->reads++;
-	sums->open++;
+	if (++sums->open == 1)
+		return 1;
 	level = request_level(sums->open) & (REQUEST_LEVELS - 1);
-	sums->open_ns[level] = now;
+	sums->several_ns = sums->open_ns[level] = now;
 	sums->open_n[level] = sums->open;
 	return sums->open;
 }
@@ -452,10 +455,13 @@ static __always_inline void request_unix_unwatch(struct thread *t, __u64 key)
 	}
 }
 
-/* The end of a request, for the count of the thread with the key `reader`. */
-static __always_inline void request_thread_closes(__u64 sk, struct request_connection *conn)
+/*
+ * The end of a request, for the count of the thread with the key `reader`. `process`: the request's
+ * if it is known; `t`: the present thread's record if it is known.
+ */
+static __always_inline void request_thread_closes(__u64 sk, struct request_connection *conn,
+						  struct request_process *process, struct thread *t)
 {
-	struct thread *t;
 	__u64 key = conn->reader, *released, one = 1;
 
 	if (!key)
@@ -475,13 +481,18 @@ static __always_inline void request_thread_closes(__u64 sk, struct request_conne
 		bpf_map_update_elem(&request_released, &key, &one, BPF_ANY);
 		return;
 	}
-	t = thread_find(current_task());
+	if (!t)
+		t = thread_find(current_task());
 	if (!t || !t->request.open)
 		return;
 	request_unix_unwatch(t, sk);
 	if (t->request.open >= 2)
 		request_settle(t, bpf_ktime_get_ns());
-	if (!--t->request.open)
+	if (--t->request.open)
+		return;
+	if (process && conn->header.host_pid == current_tgid())
+		__sync_fetch_and_add(&process->busy, -1);
+	else
 		request_thread_busy(current_tgid(), -1);
 }
 

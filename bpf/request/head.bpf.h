@@ -128,13 +128,14 @@ __noinline int request_head_lines(__u64 key, __u64 base, __u32 n)
 }
 
 /*
- * Keeps the first read of a request, `got` bytes, as the head. Returns how many bytes at the read's
- * end were not searched for the head's end.
+ * Keeps the first read of a request, `got` bytes, as the head. `read`: REQUEST_BEGAN_READ. Returns
+ * how many bytes at the read's end were not searched for the head's end.
  */
 static __always_inline __u32 request_head_keep(__u64 key, struct request_connection *conn,
-					       const struct request_buffer *buffer, __u32 got)
+					       const struct request_buffer *buffer, __u32 got,
+					       bool read)
 {
-	struct request_scan *scan = request_scan_begin();
+	struct request_scan *scan = read ? request_scan_claimed() : request_scan_begin();
 	__u32 whole = got < buffer->len ? got : buffer->len, n = whole, tail_n;
 	bool ended, in_slot;
 
@@ -149,7 +150,7 @@ static __always_inline __u32 request_head_keep(__u64 key, struct request_connect
 	scan->head.tail_n = 0;
 	scan->head.gap = 0;
 	if (n > REQUEST_HEAD_BYTES ||
-	    bpf_probe_read_user(scan->head.bytes, n, (void *)buffer->base))
+	    (!read && bpf_probe_read_user(scan->head.bytes, n, (void *)buffer->base)))
 		goto out;
 	if (whole > n) {
 		tail_n = whole - n;

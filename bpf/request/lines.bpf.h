@@ -61,6 +61,14 @@ static __always_inline struct request_scan *request_scan_begin(void)
 	return NULL;
 }
 
+/* The scratch space that the present program has claimed. */
+static __always_inline struct request_scan *request_scan_claimed(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&request_scans, &zero);
+}
+
 static __always_inline void request_scan_end(struct request_scan *scan)
 {
 	__sync_fetch_and_add(&scan->users, -1);

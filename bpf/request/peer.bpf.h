@@ -58,6 +58,7 @@ static __always_inline void request_peer_add(struct request_sums *sums, const __
 {
 	struct request_peer *least;
 
+	sums->has_peers = 1;
 	sums->peer_at = 0;
 	for (int i = 0; i < REQUEST_PEERS; i++) {
 		struct request_peer *peer = &sums->peers[i];
@@ -74,6 +75,14 @@ static __always_inline void request_peer_add(struct request_sums *sums, const __
 	least->port = port;
 	least->others_ns = least->ns;
 	least->ns += ns;
+}
+
+static __always_inline void request_peers_forget(struct request_sums *sums)
+{
+	if (!sums->has_peers)
+		return;
+	__builtin_memset(sums->peers, 0, sizeof(sums->peers));
+	sums->has_peers = 0;
 }
 
 static __always_inline __u64 request_peer_ns(const struct request_peer *peer)

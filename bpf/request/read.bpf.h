@@ -156,6 +156,7 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 	conn->nth = t->request.reads;
 	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
 							       : REQUEST_MODEL_thread;
+	conn->serves = t->request.serves;
 	conn->worker = conn->reader = task;
 	conn->link = REQUEST_LINK_same;
 	conn->fd = fd;
@@ -173,27 +174,41 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 	request_header_set(t, &conn->header, conn->read_ns);
 }
 
+/* What arrives from now on belongs to the next request. */
+static __always_inline void request_arrival_next(__u64 key, struct request_arrival *arrival)
+{
+	arrival->first_byte_ns = request_readable(key) ? bpf_ktime_get_ns() : 0;
+}
+
+enum request_opened {
+	REQUEST_OPENED_ALONE = 1 << 30,	 /* the model needs no look at the socket */
+	REQUEST_OPENED_TAKEN = 1U << 31, /* request_arrival_taken() is done */
+};
+
 /*
  * A read by a tracked process has a request of `got` bytes, behind `before` bytes of an earlier
  * body. `began`: REQUEST_BEGAN(). Returns how many bytes at the read's end may belong to the head
- * as well. Global: see request_scan_line().
+ * as well, and flags of enum request_opened. Global: see request_scan_line().
  */
 __noinline int request_open(__u64 key, __u32 began, __u32 got, __u32 before)
 {
 	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
 	struct request_connection *conn = request_connection_of(key);
 	struct thread *t = request_current_thread();
-	__u32 left, skip = began >> 16;
+	__u32 left, skip = (began & ~REQUEST_BEGAN_READ) >> 16;
 	struct request_buffer buffer = {};
 
-	if (!conn && arrival && arrival->foreign)
+	if (!conn && arrival && arrival->foreign) {
+		request_began_end(began);
 		return 0;
+	}
 	if (!conn)
 		conn = request_connection_new(key, arrival);
 	if (!conn || !t || !request_call_buffer(&buffer) || before + skip > buffer.len ||
 	    skip > got) {
 		if (arrival)
 			arrival->older = 1; /* its answer is not to be counted as well */
+		request_began_end(began);
 		request_lost();
 		return 0;
 	}
@@ -206,7 +221,7 @@ __noinline int request_open(__u64 key, __u32 began, __u32 got, __u32 before)
 	conn->method = began >> 8 & 255;
 	conn->bytes_in = got;
 	conn->body = BODY_NONE;
-	left = request_head_keep(key, conn, &buffer, got - skip);
+	left = request_head_keep(key, conn, &buffer, got - skip, began & REQUEST_BEGAN_READ);
 	if ((began & 255) == START_CUT)
 		conn->head = HEAD_BEGUN;
 	if (before) /* the arrival is that of the body's rest */
@@ -220,6 +235,13 @@ __noinline int request_open(__u64 key, __u32 began, __u32 got, __u32 before)
 		request_unix_watch(t, key, false);
 	}
 	request_port_note(conn->server_port);
+	left &= ~(REQUEST_OPENED_ALONE | REQUEST_OPENED_TAKEN);
+	if (conn->model != REQUEST_MODEL_thread || conn->serves == REQUEST_SERVES_ONE)
+		left |= REQUEST_OPENED_ALONE;
+	if (arrival) {
+		request_arrival_next(key, arrival);
+		left |= REQUEST_OPENED_TAKEN;
+	}
 	return left;
 }
 
@@ -260,7 +282,7 @@ static __noinline int request_arrival_taken(__u64 key)
 
 	if (arrival) {
 		request_waits_no_more(arrival);
-		arrival->first_byte_ns = request_readable(key) ? bpf_ktime_get_ns() : 0;
+		request_arrival_next(key, arrival);
 		return 0;
 	}
 	conn = bpf_map_lookup_elem(&request_connections, &key);
@@ -345,13 +367,12 @@ __noinline int request_head_read(__u64 key, __u32 got)
 
 /*
  * Has the server shut down its direction of a TCP connection? What it reads after that, it drops: a
- * lingering close. A client that closes sets both bits of the server's unix socket.
+ * lingering close. A client that closes sets both bits of the server's unix socket. `sk` has a type
+ * known to the verifier: plain loads.
  */
-static __always_inline bool request_lingers(__u64 key, const struct request_connection *conn)
+static __always_inline bool request_lingers(const struct sock *sk)
 {
-	return conn->family != REQUEST_FAMILY_unix &&
-	       BPF_CORE_READ_BITFIELD_PROBED((struct sock *)key, sk_shutdown) &
-		       REQUEST_SEND_SHUTDOWN;
+	return sk->__sk_common.skc_family != AF_UNIX && sk->sk_shutdown & REQUEST_SEND_SHUTDOWN;
 }
 
 /*
@@ -360,27 +381,31 @@ static __always_inline bool request_lingers(__u64 key, const struct request_conn
  * not stay open for the thread until the client closes. Not in request_open(), which has no stack
  * for it. Global: the verifier explores it once.
  */
-__noinline int request_begun(__u64 key)
+__noinline int request_begun(__u64 key, __u32 lingers)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 
-	if (conn && conn->model == REQUEST_MODEL_thread && request_is_epolled(key))
+	if (conn && conn->model == REQUEST_MODEL_thread && conn->serves != REQUEST_SERVES_ONE &&
+	    request_is_epolled(key))
 		conn->model = REQUEST_MODEL_loop;
-	if (conn && request_lingers(key, conn))
+	if (conn && lingers)
 		request_closed(key);
 	return 0;
 }
 
-/* A tracked process has read `got` bytes. Global: see request_scan_line(). */
-__noinline int request_read(__u64 key, __u32 got)
+/*
+ * A tracked process has read `got` bytes. `lingers`: see request_lingers(). Global: see
+ * request_scan_line().
+ */
+__noinline int request_read(__u64 key, __u32 got, __u32 lingers)
 {
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
 	bool open = conn && conn->worker;
-	__u32 began = START_NONE, start, n, before = 0;
+	__u32 began = START_NONE, start, n, opened, before = 0;
 
 	if (!got) {
-		if (open && !request_lingers(key, conn))
+		if (open && !lingers)
 			request_client_gone(key, conn, GONE_EOF);
 		return 0;
 	}
@@ -406,18 +431,23 @@ __noinline int request_read(__u64 key, __u32 got)
 	if (!open || request_answer_open_ended(conn) ||
 	    (conn->method == REQUEST_METHOD_none && conn->answer == ANSWER_LENGTH &&
 	     !conn->answer_body))
-		began = request_recognise(key, buffer.base, got);
+		began = request_recognise(key, buffer.base, got,
+					  conn ? (got < buffer.len ? got : buffer.len) : 0);
 	start = began & 255;
 	if (start == START_REQUEST || (start == START_CUT && !open)) {
 		if (open)
 			request_end(key, REQUEST_END_next_request, REQUEST_OUTCOME_answered,
 				    REQUEST_END_AT_LAST_WRITE);
 		request_thread_leaves(key);
-		n = request_open(key, began, got, before);
+		opened = request_open(key, began, got, before);
+		n = opened & ~(REQUEST_OPENED_ALONE | REQUEST_OPENED_TAKEN);
 		if (n)
 			request_head_lines(
 				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);
-		request_begun(key);
+		if (!(opened & REQUEST_OPENED_ALONE) || lingers)
+			request_begun(key, lingers);
+		if (opened & REQUEST_OPENED_TAKEN)
+			return 0;
 	} else if (open) {
 		conn->bytes_in += got;
 	}

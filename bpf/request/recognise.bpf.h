@@ -10,6 +10,43 @@
  */
 #define REQUEST_BEGAN(start, method, skip) ((start) | (method) << 8 | (skip) << 16)
 
+/* Beside: this CPU's scratch space is claimed, and has the head. */
+enum { REQUEST_BEGAN_READ = 1U << 31 };
+
+static __always_inline void request_began_end(__u32 began)
+{
+	struct request_scan *scan = request_scan_claimed();
+
+	if (began & REQUEST_BEGAN_READ && scan)
+		request_scan_end(scan);
+}
+
+/*
+ * Most reads of a connection with earlier requests are the next request: the head is read once, for
+ * the method and for the row. Returns REQUEST_BEGAN(), or START_NONE if that is not clear.
+ */
+static __always_inline __u32 request_recognise_next(__u64 base, __u32 n)
+{
+	struct request_scan *scan;
+	__u32 method;
+
+	if (n < REQUEST_START_BYTES)
+		return START_NONE;
+	if (n > REQUEST_HEAD_BYTES)
+		n = REQUEST_HEAD_BYTES;
+	scan = request_scan_begin();
+	if (!scan)
+		return START_NONE;
+	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
+	if (n <= REQUEST_HEAD_BYTES && !bpf_probe_read_user(scan->head.bytes, n, (void *)base)) {
+		method = request_method_of(scan->head.bytes);
+		if (method)
+			return REQUEST_BEGAN(START_REQUEST, method, 0) | REQUEST_BEGAN_READ;
+	}
+	request_scan_end(scan);
+	return START_NONE;
+}
+
 /*
  * The bytes on a server's connection are not the begin of a request: counts the connection once, by
  * protocol.
@@ -53,15 +90,19 @@ static __noinline int request_foreign_seen(__u64 key, __u32 start)
 }
 
 /*
- * A read of `got` bytes at `base` on a connection without an incomplete head. Returns
- * REQUEST_BEGAN(). Global: for a separate stack.
+ * A read of `got` bytes at `base` on a connection without an incomplete head. `whole`: how many of
+ * them are at `base`, 0 for the first read of a connection. Returns REQUEST_BEGAN(). Global: for a
+ * separate stack.
  */
-__noinline int request_recognise(__u64 key, __u64 base, __u32 got)
+__noinline int request_recognise(__u64 key, __u64 base, __u32 got, __u32 whole)
 {
 	struct request_connection *conn;
 	char b[REQUEST_START_BYTES] = {};
 	__u32 n = got < sizeof(b) ? got : sizeof(b), skip, proxied, start, method;
 
+	start = request_recognise_next(base, whole);
+	if (start != START_NONE)
+		return start;
 	barrier_var(n); /* 5.10 knows the bounds of the compared register alone */
 	if (n > sizeof(b) || bpf_probe_read_user(b, n, (void *)base))
 		return START_NONE;

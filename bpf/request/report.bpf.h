@@ -103,20 +103,18 @@ static __always_inline bool request_end_killed(struct request_connection *conn,
 }
 
 /*
- * The sums at the request's end: of the present time if the present thread ran the handler,
- * otherwise of the last write. Returns whether the sums belong to the handler's thread.
+ * The sums at the request's end: of the present time if the present thread `t` ran the handler,
+ * otherwise (`t` is NULL) of the last write. Returns whether the sums belong to the handler's
+ * thread.
  */
 static __always_inline bool request_end_sums(__u64 key, struct request_connection *conn,
-					     struct request_out *out, __u32 flags)
+					     struct request_out *out, struct thread *t, __u32 flags)
 {
 	struct request_snapshot *ret = &out->end;
-	struct thread *t = NULL;
 
 	out->rest_ns = 0;
 	out->killed = false;
-	if (conn->worker == bpf_get_current_task() && !(flags & REQUEST_END_AT_LAST_WRITE))
-		t = thread_find(current_task());
-	if (t) {
+	if (t && !(flags & REQUEST_END_AT_LAST_WRITE)) {
 		request_snapshot_take(t, ret);
 		request_thread_ends(key, conn, t);
 		return conn->begin.at_ns != 0;
@@ -180,13 +178,13 @@ static __always_inline void request_move_head_wait(const struct request_connecti
 
 /* The peer with most of `net`: of the reader's waits, or of a pool's thread that it linked. */
 static __always_inline void request_fill_peer(struct request_event *event,
-					      const struct request_connection *conn)
+					      const struct request_connection *conn,
+					      struct thread *t)
 {
-	struct thread *t = thread_find(current_task());
 	struct request_peer *most;
 	__u64 own_ns;
 
-	if (!t || !event->parts[REQUEST_net])
+	if (!event->parts[REQUEST_net])
 		return;
 	if (conn->link != REQUEST_LINK_wake)
 		most = request_peer_most(&t->request);
@@ -209,14 +207,11 @@ static __always_inline void request_fill_peer(struct request_event *event,
  */
 static __always_inline bool request_gave_work(const struct request_connection *conn,
 					      const struct request_out *out,
-					      const struct request_process *process)
+					      const struct request_process *process,
+					      const struct thread *t)
 {
-	struct thread *t = NULL;
-
 	if (out->killed)
 		return out->worked_ns > conn->begin.at_ns;
-	if (conn->worker == bpf_get_current_task())
-		t = thread_find(current_task());
 	if (!t)
 		return false;
 	if (conn->link == REQUEST_LINK_wake)
@@ -245,16 +240,17 @@ static __noinline __u32 request_lacks_of(struct request_process *process, __u32 
 	return lacks;
 }
 
+/* `t`: the present thread, if it ran the handler; else NULL. */
 static __always_inline void request_fill(struct request_connection *conn, struct request_out *out,
-					 struct request_process *process, __u64 key, __u32 end_by,
-					 __u32 outcome, __u32 flags)
+					 struct request_process *process, struct thread *t,
+					 __u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 {
 	struct request_event *event = &out->event;
 	__u32 lacks;
 	bool known;
 
 	__builtin_memset(event, 0, sizeof(*event));
-	known = request_end_sums(key, conn, out, flags);
+	known = request_end_sums(key, conn, out, t, flags);
 	event->header = conn->header;
 	event->header.start_ns = conn->start_ns;
 	event->header.end_ns = out->end.at_ns + out->rest_ns;
@@ -275,12 +271,12 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 	if (lacks & REQUEST_LACK_gil || gil_wait_out || conn->read_ns < gil_wait_since_ns)
 		event->not_measured |= REQUEST_LACK_gil;
 	if (known && (conn->model == REQUEST_MODEL_loop || conn->link == REQUEST_LINK_wake) &&
-	    request_gave_work(conn, out, process))
+	    request_gave_work(conn, out, process, t))
 		event->not_measured |= REQUEST_LACK_work_elsewhere;
 	if (lacks & REQUEST_LACK_gc || gc_pause_out || conn->read_ns < gc_pause_since_ns)
 		event->not_measured |= REQUEST_LACK_gc;
-	if (known && conn->worker == bpf_get_current_task())
-		request_fill_peer(event, conn);
+	if (known && t)
+		request_fill_peer(event, conn, t);
 	/* unique since the boot: two requests of one nanosecond have different sockets */
 	event->request_id = conn->read_ns ^ (key * 0x9e3779b97f4a7c15ULL) >> 48 << 48;
 	event->bytes_in = conn->bytes_in;
@@ -401,7 +397,7 @@ static __always_inline void request_connection_reset(struct request_connection *
 /* The open request turned out not to be a request. */
 static __always_inline void request_drop(__u64 key, struct request_connection *conn)
 {
-	request_thread_closes(key, conn);
+	request_thread_closes(key, conn, NULL, NULL);
 	conn->begin.at_ns = 0;
 	conn->n -= conn->counted;
 	request_connection_reset(conn, key, conn->ended_ns);
@@ -414,15 +410,17 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	__u32 zero = 0;
 	struct request_out *out = bpf_map_lookup_elem(&request_outs, &zero);
 	struct request_process *process;
+	struct thread *t = NULL; /* the present thread, if it ran the handler */
 	__u64 ended_ns = 0;
-	struct thread *t;
 
 	if (!conn || !conn->worker || !out)
 		return 0;
 	process = request_process_of(conn->header.host_pid);
+	if (conn->worker == bpf_get_current_task())
+		t = thread_find(current_task());
 	__sync_fetch_and_add(&out->users, 1);
 	if (*(volatile __u64 *)&out->users == 1) {
-		request_fill(conn, out, process, key, end_by, outcome, flags);
+		request_fill(conn, out, process, t, key, end_by, outcome, flags);
 		if (!(flags & REQUEST_END_AT_LAST_WRITE) && conn->worker == bpf_get_current_task())
 			ended_ns = out->end.at_ns;
 		request_stat(STAT_SEEN, 1);
@@ -432,12 +430,9 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 		else
 			request_stat(STAT_FILTERED, 1);
 		/* earliest begin of the next request that this thread answers for a reader */
-		if (conn->link == REQUEST_LINK_write && conn->worker == bpf_get_current_task()) {
-			t = thread_find(current_task());
-			if (t) {
-				t->request.answered = out->end;
-				t->request.woken[0].at_ns = t->request.woken[1].at_ns = 0;
-			}
+		if (conn->link == REQUEST_LINK_write && t) {
+			t->request.answered = out->end;
+			t->request.woken[0].at_ns = t->request.woken[1].at_ns = 0;
 		}
 	} else {
 		request_lost();
@@ -448,7 +443,7 @@ __noinline int request_end(__u64 key, __u32 end_by, __u32 outcome, __u32 flags)
 	if (conn->worker != bpf_get_current_task() && conn->link != REQUEST_LINK_write)
 		conn->begin.at_ns = 0;
 	__sync_fetch_and_add(&out->users, -1);
-	request_thread_closes(key, conn);
+	request_thread_closes(key, conn, process, t);
 	request_connection_reset(conn, key, ended_ns ?: bpf_ktime_get_ns());
 	return 0;
 }

@@ -50,7 +50,7 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 		if (sk->__sk_common.skc_family == AF_UNIX && request_unix &&
 		    !request_connection_of(request_key(sk)))
 			request_unix_gone(request_key(sk));
-		request_read(request_key(sk), ret);
+		request_read(request_key(sk), ret, request_lingers(sk));
 	}
 	return 0;
 }
@@ -110,7 +110,7 @@ int BPF_PROG(request_rcv_space, struct sock *sk)
 	}
 	n = request_rcv_progress(key, port);
 	if (n)
-		request_read(key, n);
+		request_read(key, n, request_lingers(sk));
 	return 0;
 }
 
@@ -330,7 +330,7 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 			return 0;
 		if (BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) == REQUEST_SHUTDOWN_BOTH)
 			request_closed(key);
-		else if (!request_lingers(key, conn))
+		else if (!request_lingers(sk))
 			conn->gone = GONE_WRITE;
 	}
 	return 0;

@@ -94,8 +94,9 @@ struct request_sums {
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */
 	__u8 by_reader;	     /* woken from the present sleep by a thread with a request just read */
 	__u8 serves;	     /* enum request_serves; 0: no request has ended */
-	__u8 pad[2];
-	__u64 read_key;				   /* the connection of the last read */
+	__u8 has_peers;	     /* `peers` is not empty */
+	__u8 has_shared;     /* `shared` is not 0 */
+	__u64 read_key;	     /* the connection of the last read */
 	__u64 read_context, other_context, tstate; /* see context.bpf.h */
 	__u64 unsure_ns;			   /* the last hand-off of an unknown request */
 	__u64 spare_ns; /* the last hand-off while each request read was handed on */
@@ -108,7 +109,8 @@ struct request_sums {
 	__u32 given_n;
 	__u32 lacks; /* of the process, when this thread read a request: see request_lacks_of() */
 	struct request_snapshot given_begin;
-	/* The last time with so many open requests: 1 to 8, then powers of two. */
+	__u64 several_ns; /* the last time that a further request was read while one was open */
+	/* The last time with so many open requests: 2 to 8, then powers of two. */
 	__u64 open_ns[REQUEST_LEVELS];
 	__u32 open_n[REQUEST_LEVELS];
 	struct request_remote remote; /* of the socket of the present sleep in `net` */

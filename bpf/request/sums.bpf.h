@@ -226,7 +226,9 @@ static __always_inline void request_snapshot_at(struct thread *t, struct request
 	struct request_sums *sums = &t->request;
 
 	for (int i = 0; i < REQUEST_THREAD_PART_MAX; i++)
-		to->parts[i] = sums->parts[i] - (i == REQUEST_await ? 0 : sums->shared[i]);
+		to->parts[i] = sums->parts[i];
+	for (int i = 0; sums->has_shared && i < REQUEST_THREAD_PART_MAX; i++)
+		to->parts[i] -= i == REQUEST_await ? 0 : sums->shared[i];
 	to->busy_ns = sums->busy_ns;
 	to->at_ns = now;
 }
@@ -247,7 +249,7 @@ static __noinline void request_perhaps_gets_work(__u32 tgid, __u32 tid, struct t
 		t->request.parts[REQUEST_gc_own] = gc_own_ns_of((__u64)tgid << 32 | tid);
 		request_snapshot_at(t, &t->request.given_begin, end);
 		if (!t->request.given_more)
-			__builtin_memset(t->request.peers, 0, sizeof(t->request.peers));
+			request_peers_forget(&t->request);
 		t->request.given = REQUEST_GIVEN_BEGUN;
 	} else if (t->request.given) {
 		request_pool_works(process, &t->request, true);
@@ -376,10 +378,12 @@ static __noinline int request_settle(struct thread *t, __u64 now)
 		sums->settled[i] = sums->parts[i];
 		if (sums->open < 2)
 			continue;
-		if (i == REQUEST_await)
+		if (i == REQUEST_await) {
 			sums->busy_ns -= more;
-		else
+		} else {
 			sums->shared[i] += more;
+			sums->has_shared = 1;
+		}
 	}
 	sums->settled_ns = now;
 	return 0;
