@@ -120,6 +120,14 @@ def kept(known, now):
     return sorted(lines, key=lambda l: (l[5], l[0]))
 
 
+def asleep(known, now):
+    """Sleeps of the only thread of process 70 that accepts; process 72 has two."""
+    begin = now - 2 * HOUR + 50_000
+    rows = [r for r in known["ebpf_off_cpu"] if (r["host"], r["pid"], r["tid"]) == ("kept-1", 70, 70) and r["cause"] != "gil" and not r["idle"]]
+    return sorted(([r["tid"], r["thread_name"], cause_of(r), place(r["py_stack"]), r["start_time"], r["end_time"]] for r in rows
+                   if begin - 600 * SECOND < r["start_time"] <= begin + 300_000 and r["end_time"] >= begin), key=lambda line: line[4])
+
+
 def holders(known, now):
     """Holders of the GIL, by thread."""
     held, names, places = collections.Counter(), {}, {}
@@ -444,6 +452,8 @@ EXPLAIN |= {
     "threads.sql": (None, {**PROCESS, **NO_REQUEST, "pid": 90, "tid": 91, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 5 * HOUR,
                            "to_us": lambda now: now - 5 * HOUR + 20 * SECOND}, threads),
     "kept.sql": (None, {**PROCESS, **NO_REQUEST, "pid": 90, "tid": 91, "host": "ledger-1", "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, kept),
+    "asleep.sql": (None, {**PROCESS, "host": "kept-1", "container_id": "", "pid": 70, "tid": 8, "from_us": lambda now: now - 2 * HOUR + 50_000,
+                          "to_us": lambda now: now - 2 * HOUR + 350_000}, asleep),
     "stalls.sql": (None, {**PROCESS, "container_id": "", "from_us": lambda now: now - 24 * HOUR, "to_us": lambda now: now}, stalls),
     "holders.sql": (f"SELECT tid, held_ms, place FROM ({file('holders.sql')})", {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}, holders)}
 OF_DAYS = {**PROCESS, "container_id": "", "from_us": lambda now: now - 60 * HOUR, "to_us": lambda now: now}

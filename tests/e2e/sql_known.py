@@ -147,6 +147,15 @@ class Maker:
         for start in self.moments(20):
             row = {**self.common(start), **self.waited(), "cpu": 1, "runq_ns": 7}
             yield {**row, "lock_address": (0, 0x7f0011224470, 2**64 - 8)[start % 3] if row["cause"] == "lock" else 0, "state": "T" if start % 11 == 0 else "S"}
+        row |= {"state": "S", "idle": 0, "lock_address": 0, **self.ACCEPTS}
+        begin = self.now - 2 * HOUR + 100_000
+        for ms, cause, more in [(0, "net", {}), (5, "net", {"idle": 1}), (6, "gil", {}), (7, "lock", {"tid": 71}), (8, "sleep", {"state": "T"}),
+                                (9, "net", {"pid": 72}), (-11 * 60_000, "disk", {}), (-200, "disk", {}), (400, "disk", {})]:
+            yield {**row, **self.at(begin + ms * 1000, 100 * MS), "cause": cause, **more}
+
+    @staticmethod
+    def at(start, ns):
+        return {"start_time": start, "end_time": start + ns // 1000, "duration_ns": ns}
 
     def waited(self):
         choose = self.random.choice
@@ -163,6 +172,8 @@ class Maker:
                 row |= {"pid": 0, "tid": 0, "host_pid": 0, "host_tid": 0, "user_stack": [], "py_stack": [], "container_id": ""}
             yield row
 
+    ACCEPTS = {"host": "kept-1", "container_id": "", "pid": 70, "tid": 70}  # one thread accepts, of process 72 two do
+
     def ebpf_tcp_accept(self):
         for start in [*self.moments(300), *(self.now // MINUTE * MINUTE - 20 * MINUTE + i for i in (-1, 0, MINUTE - 1, MINUTE))]:
             kind = self.random.choice(["accepted", "accepted", "never_accepted", "dropped"])
@@ -175,6 +186,8 @@ class Maker:
             at = self.now - 30 * MINUTE - ms * 1000
             yield {**row, "host": "shop-1", "kind": "dropped", "netns": 9, "local_port": 8000, "start_time": at, "end_time": at + SECOND,
                    "duration_ns": 1000 * MS, "drops": drops, "overflows": drops - 1, **more}
+        for ms, kind, more in (0, "accepted", {}), (10, "accepted", {}), (20, "never_accepted", {"tid": 71}), (0, "accepted", {"pid": 72}), (0, "accepted", {"pid": 72, "tid": 71}):
+            yield {**row, **self.at(self.now - 2 * HOUR + ms * 1000, MS), "kind": kind, "drops": 0, "overflows": 0, **self.ACCEPTS, **more}
 
     def ebpf_tcp_connect(self):
         for start in self.moments(500):

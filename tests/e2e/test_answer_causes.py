@@ -118,6 +118,44 @@ def test_the_thread_that_accepts_waited_for_the_gil(ask):
     assert "one request at a time accepts only" in causes(ask, "79")["workers_missing"]["fix"]
 
 
+def test_the_thread_that_accepts_was_asleep(ask):
+    """A server of one thread that waits for the next bytes of an idle client; said of no thread if several accept, nor of less than half
+    of the wait, nor where the threads had other requests."""
+    recv = ["SocketIO.readinto (/usr/lib/python3.11/socket.py:706)", "handle (/srv/app/shop/server.py:9)"]
+    ask.row("tcp_accept", -1000, 5, tid=8, kind="accepted")
+    ask.row("off_cpu", -400, 590, tid=8, cause="net", thread_name="MainThread", py_stack=recv)
+    ask.request(10, {"accept_queue": 180, "cpu": 5}, tid=8)
+    [cause] = causes(ask).values()
+    assert cause["cause"] == "thread_asleep" and "a proxy in front that takes whole requests" in cause["fix"], cause
+    assert cause["said"] == ("the connection waited in the listener's accept queue: thread MainThread, the only one that accepts connections, waited for the network, "
+                             "in SocketIO.readinto (python3.11/socket.py:706), called from handle (shop/server.py:9), 180.0 ms of that")
+    assert "only one that accepts connections, waited for the network" in text(ask, "77")
+    for number, (more, state, said) in enumerate([({"idle": 1}, "S", None), ({"cause": "gil"}, "S", None), ({"cause": "lock"}, "S", "waited for a lock"),
+                                                  ({"cause": "sleep"}, "T", "was stopped by a signal or a debugger")]):
+        at, ids = 10_000 * (number + 1), {"pid": 20 + number, "tid": 8}
+        ask.row("tcp_accept", at - 1000, 5, kind="accepted", **ids)
+        ask.row("off_cpu", at + 60, 130, state=state, **{**ids, "cause": "net", **more})
+        ask.request(at + 10, {"queue": 180, "cpu": 5}, request_id=100 + number, **ids)
+        [cause] = causes(ask, str(100 + number)).values()
+        assert (cause["cause"] == "thread_asleep", said or "the cause is not known") == (bool(said), said or cause["said"][-len("the cause is not known"):]), cause
+        assert not said or f"{said}" in cause["said"] and cause["said"].endswith("130.0 ms of that"), cause
+    # half of the wait is not enough; two threads accept; and requests are the better answer
+    ask.row("tcp_accept", 59_000, 5, tid=8, pid=30, kind="accepted")
+    ask.row("off_cpu", 60_000, 80, tid=8, pid=30, cause="net")
+    ask.request(60_000, {"accept_queue": 180, "cpu": 5}, request_id=110, tid=8, pid=30)
+    assert list(causes(ask, "110")) == ["accept_queue"]
+    for tid in 8, 9:
+        ask.row("tcp_accept", 69_000, 5, tid=tid, pid=31, kind="accepted")
+    ask.row("off_cpu", 70_000, 180, tid=8, pid=31, cause="net")
+    ask.request(70_000, {"accept_queue": 180, "cpu": 5}, request_id=111, tid=8, pid=31)
+    assert list(causes(ask, "111")) == ["accept_queue"]
+    ask.row("tcp_accept", 79_000, 5, tid=8, pid=32, kind="accepted")
+    ask.row("off_cpu", 80_000, 180, tid=8, pid=32, cause="net")
+    ask.request(79_900, {"net": 280}, request_id=113, tid=8, pid=32)
+    ask.request(80_000, {"accept_queue": 180, "cpu": 5}, request_id=112, tid=8, pid=32)
+    assert list(causes(ask, "112")) == ["workers_missing"]
+
+
 def test_a_collection_of_another_thread(ask):
     ask.row("gc_pause", 30, 160, tid=9, generation=2, long_lived=1_234_000, collected=567, thread_name="worker-9",
             py_stack=["load (/srv/app/shop/cache.py:12)"])

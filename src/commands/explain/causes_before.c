@@ -93,6 +93,56 @@ static bool kept_by_gil(const json_t *r, struct cause *c, int64_t from_us, int64
 	return true;
 }
 
+/* What keeps a thread from accepting connections, by cause of explain/asleep.sql, with the remedy.
+ */
+static const struct asleep {
+	const char *cause, *said, *fix;
+} asleep_causes[] = {
+	{ "net", "waited for the network",
+	  "where it waits for a client's next bytes: a proxy in front that takes whole requests "
+	  "(nginx buffers them), no keep-alive, or more workers or threads" },
+	{ "lock", "waited for a lock", "" },
+	{ "sleep", "slept", "" },
+	{ "disk", "waited for the disk", "" },
+	{ "page_fault", "waited for memory (page faults)", "" },
+	{ "pipe", "waited for a pipe", "" },
+	{ "child", "waited for a child process", "" },
+	{ "poll", "waited for several descriptors", "" },
+	{ "preempt", "was ready to run, and no CPU was free",
+	  "a larger instance, or less other work on this host" },
+	{ "stopped", "was stopped by a signal or a debugger", CAUSE_FIX_STOPPED },
+	{ "frozen", "was stopped by the freezer of its cgroup", CAUSE_FIX_FROZEN },
+};
+
+/* Reports that the only thread that accepts was asleep for half of [from, to) or more. */
+static bool kept_asleep(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
+			const char *what)
+{
+	double ms;
+	const json_t *sleep = longest_of(json_object_get(r, "asleep"), from_us, to_us, &ms);
+	const char *place = explain_text(sleep, "place");
+	const struct asleep *found = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(asleep_causes); i++) {
+		if (strcmp(explain_text(sleep, "cause"), asleep_causes[i].cause) == 0)
+			found = &asleep_causes[i];
+	}
+	if (ms * 2 < c->ms || !found)
+		return false;
+	SAY(c,
+	    "%s: thread %.60s, the only one that accepts connections, %s%s%.200s, %.1f ms of that",
+	    what, thread_label(sleep, "tid", "thread_name").text, found->said,
+	    *place ? ", in " : "", place, ms);
+	FIX(c, "%s", found->fix);
+	return true;
+}
+
+/* A wait before a request was read, and the names of its causes. */
+struct kept {
+	int64_t from_us, to_us;
+	const char *what, *missing, *unknown;
+};
+
 /* Adds the requests that had most of the threads' time meanwhile, by `of` of meanwhile.sql. */
 static void say_busy_with(const json_t *r, struct cause *c, const char *of)
 {
@@ -112,11 +162,14 @@ static void say_busy_with(const json_t *r, struct cause *c, const char *of)
 }
 
 /*
- * Whether other requests had all threads during a wait, by `busy`: a row of threads.sql. If so, or
- * if the rows do not show it, says which.
+ * Had other requests all threads during the wait [from, to), by `busy`: a row of threads.sql? Or
+ * was the thread that accepts asleep? Says which. Returns the cause's name: `missing` of the
+ * threads, or `unknown`.
  */
-static bool kept_by_requests(const json_t *r, const json_t *busy, struct cause *c, const char *what)
+static const char *kept_by_requests(const json_t *r, const json_t *busy, struct cause *c,
+				    const struct kept *kept)
 {
+	const char *what = kept->what;
 	long long threads = explain_number(busy, "threads");
 	double percent = json_number_value(json_object_get(busy, "busy_share")) * 100;
 	char whose[96] = "the only thread that serves requests in its process was";
@@ -134,8 +187,10 @@ static bool kept_by_requests(const json_t *r, const json_t *busy, struct cause *
 		    "more threads or workers (gunicorn --threads, --workers), or shorter "
 		    "requests on %s",
 		    threads > 1 ? "these threads" : "that thread");
-		return true;
+		return kept->missing;
 	}
+	if (kept_asleep(r, c, kept->from_us, kept->to_us, what))
+		return "thread_asleep";
 	if (explain_number(busy, "per_connection"))
 		SAY(c,
 		    "%s; each thread of its process served one connection only, so no thread was "
@@ -148,7 +203,7 @@ static bool kept_by_requests(const json_t *r, const json_t *busy, struct cause *
 		    what, whose, percent);
 	else
 		SAY(c, "%s: the cause is not known", what);
-	return false;
+	return kept->unknown;
 }
 
 void cause_queue(const json_t *r, struct cause *c)
@@ -166,29 +221,29 @@ void cause_queue(const json_t *r, struct cause *c)
 		SAY(c, "%s", unread);
 		cause_fix_blocked_loop(r, c, "from_us", "handled_us", NULL);
 	} else if (!kept_by_gil(r, c, since, read, waited)) {
-		c->name = kept_by_requests(r, json_object_get(r, "queue_threads"), c, waited)
-				  ? "threads_missing"
-				  : "queue";
+		c->name = kept_by_requests(
+			r, json_object_get(r, "queue_threads"), c,
+			&(struct kept){ since, read, waited, "threads_missing", "queue" });
 	}
 }
 
 void cause_accept_queue(const json_t *r, struct cause *c)
 {
 	static const char waited[] = "the connection waited in the listener's accept queue";
-	int64_t from = explain_number(r, "from_us");
+	int64_t from = explain_number(r, "from_us"), to = from + (int64_t)(c->ms * 1000);
 
 	if (explain_is_loop(r)) {
-		if (kept_by_gc(r, c, from, from + (int64_t)(c->ms * 1000), waited))
+		if (kept_by_gc(r, c, from, to, waited))
 			return;
 		SAY(c, "%s: the event loop did not accept it", waited);
 		c->name = cause_fix_blocked_loop(r, c, "from_us", "handled_us", NULL)
 				  ? "loop_blocked"
 				  : "workers_missing";
-	} else if (!kept_by_gil(r, c, from, from + (int64_t)(c->ms * 1000), waited)) {
-		c->name = kept_by_requests(r, json_object_get(r, "accept_threads"), c, waited)
-				  ? "workers_missing"
-				  : "accept_queue";
-		if (*c->fix && explain_number(r, "threads") == 1)
+	} else if (!kept_by_gil(r, c, from, to, waited)) {
+		c->name = kept_by_requests(
+			r, json_object_get(r, "accept_threads"), c,
+			&(struct kept){ from, to, waited, "workers_missing", "accept_queue" });
+		if (strcmp(c->name, "workers_missing") == 0 && explain_number(r, "threads") == 1)
 			FIX(c, "more workers: a process that serves one request at a time accepts "
 			       "only between requests; or shorter requests");
 	}

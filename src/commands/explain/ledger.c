@@ -302,6 +302,7 @@ static void add_questions(const json_t *r, struct beside *b)
 	beside_add(b, "meanwhile", "explain/meanwhile.sql", from,
 		   explain_number(r, "waited_to_us"));
 	beside_add(b, "kept", "explain/kept.sql", from, handled);
+	beside_add(b, "asleep", "explain/asleep.sql", from, handled);
 	beside_add(b, "gc", "explain/gc.sql", from, to);
 	beside_add(b, "throttle", "explain/throttle.sql", from, to);
 	beside_add(b, "places", "explain/places.sql", handled, to);
