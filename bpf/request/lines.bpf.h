@@ -208,6 +208,28 @@ __noinline int request_scan_word(__u32 at, __u32 n, __u64 found)
 }
 
 /*
+ * One line ends in the eight bytes at `at`: is it of no interest, by its first bytes? Most lines
+ * are passed so, without a call. See request_scan_ended() and request_scan_line().
+ */
+static __always_inline bool request_line_passes(struct request_scan *scan, __u32 at, __u32 n,
+						__u64 found)
+{
+	__u32 line = scan->line, next = at + request_bytes_to(found);
+	__u64 word;
+
+	if (found & (found - 1) || next > n || line >= REQUEST_HEAD_BYTES)
+		return false;
+	word = *(__u64 *)(scan->head.bytes + line);
+	if (request_value_ends(word) ||
+	    LOWER(word) == TEXT8('c', 'o', 'n', 't', 'e', 'n', 't', '-') ||
+	    LOWER(word) == TEXT8('t', 'r', 'a', 'n', 's', 'f', 'e', 'r'))
+		return false;
+	scan->framing &= ~FRAMING_LAST;
+	scan->line = next;
+	return true;
+}
+
+/*
  * Reads the complete lines of the first `n` bytes in the scratch space, which begin with a line.
  * Compares eight bytes at a time: byte by byte, an answer's head of 200 bytes took 0.6 us. Updates
  * `framing` and `length`; `end` and `line` hold the position.
@@ -225,7 +247,8 @@ __noinline int request_scan_head(__u32 n)
 		if (i >= n)
 			break;
 		found = request_newlines(*(__u64 *)(scan->head.bytes + i));
-		if (found && request_scan_word(i, n, found))
+		if (found && !request_line_passes(scan, i, n, found) &&
+		    request_scan_word(i, n, found))
 			break;
 	}
 	return 0;
