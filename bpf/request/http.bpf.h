@@ -123,6 +123,7 @@ enum request_start {
 	START_REQUEST, /* a method and a target */
 	START_HTTP2,
 	START_TLS,
+	START_UNSEEN, /* the bytes are not in the memory of a call that is known */
 };
 
 /* May a request's first `n` bytes, fewer than 8, be the beginning of a method? */

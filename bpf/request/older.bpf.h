@@ -36,7 +36,7 @@ static __always_inline bool request_older_is_new(__u64 key)
 
 	if (arrival) {
 		if (arrival->established_ns || arrival->accepted_ns || arrival->foreign ||
-		    arrival->older)
+		    arrival->older || arrival->odd == ODD_UNSEEN)
 			return false;
 		arrival->older = 1;
 		if (arrival->odd == ODD_COUNTED) /* the rest of the request's body was read */

@@ -17,7 +17,8 @@ enum { REQUEST_TCP_ESTABLISHED = 1 /* include/net/tcp_states.h */, REQUEST_PROTO
 enum request_oddness {
 	ODD_NOT,
 	ODD_COUNTED,
-	ODD_PROXY, /* at its end: only a head of the PROXY protocol was read */
+	ODD_PROXY,  /* at its end: only a head of the PROXY protocol was read */
+	ODD_UNSEEN, /* counted in request_unseen instead */
 };
 
 /* Small, because idle connections have an entry as well. */

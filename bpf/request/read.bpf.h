@@ -411,8 +411,7 @@ __noinline int request_read(__u64 key, __u32 got, __u32 lingers)
 	}
 	if (open)
 		request_fed(conn);
-	if (!request_call_buffer(&buffer))
-		goto taken;
+	request_call_buffer(&buffer);
 	if (conn && conn->body) {
 		before = request_body_read(key, conn, &buffer, got);
 		if (before >= got || before >= buffer.len)
@@ -420,6 +419,11 @@ __noinline int request_read(__u64 key, __u32 got, __u32 lingers)
 		got -= before;
 		buffer.base += before;
 		buffer.len -= before;
+	}
+	if (!buffer.len) {
+		if (!open || request_answer_open_ended(conn))
+			request_read_unseen(key);
+		goto taken;
 	}
 	if (open && !conn->head_ended) {
 		n = request_head_read(key, got);

@@ -62,23 +62,29 @@ static __always_inline void request_not_begun(__u64 key, __u32 start)
 		__sync_fetch_and_add(start == START_TLS ? &request_tls : &request_http2, 1);
 	} else if (start == START_BLANK) {
 		arrival->odd = ODD_PROXY;
-	} else if (arrival->odd != ODD_COUNTED && !arrival->older) {
+	} else if (arrival->odd == ODD_COUNTED || arrival->odd == ODD_UNSEEN) {
+		return;
+	} else if (start == START_UNSEEN) {
+		arrival->odd = ODD_UNSEEN;
+		__sync_fetch_and_add(&request_unseen, 1);
+	} else if (!arrival->older) {
 		arrival->odd = ODD_COUNTED;
 		__sync_fetch_and_add(&request_odd, 1);
 	}
 }
 
 /*
- * A connection from before the agent's start, in TLS or HTTP/2: of a server, or of a client of
- * others? A connection shares the listener's port, while connect() takes a port that no bind() may
- * share.
+ * A connection from before the agent's start, in TLS or HTTP/2, or whose bytes are not seen: of a
+ * server, or of a client of others? A connection shares the listener's port, while connect() takes
+ * a port that no bind() may share.
  */
 static __noinline int request_foreign_seen(__u64 key, __u32 start)
 {
 	struct inet_connection_sock *sk = (struct inet_connection_sock *)key;
 	struct inet_bind_bucket *bucket;
 
-	if (!request_local_port((struct sock *)key))
+	if (!request_local_port((struct sock *)key) ||
+	    BPF_CORE_READ((struct sock *)key, sk_protocol) != REQUEST_PROTOCOL_TCP)
 		return 0;
 	bucket = BPF_CORE_READ(sk, icsk_bind_hash);
 	if (!bucket || BPF_CORE_READ(bucket, fastreuse) < 0)
@@ -86,6 +92,19 @@ static __noinline int request_foreign_seen(__u64 key, __u32 start)
 	request_port_note(request_local_port((struct sock *)key));
 	request_connection_seen((struct sock *)key);
 	request_not_begun(key, start);
+	return 0;
+}
+
+/*
+ * A read whose bytes are not in the memory of a call that is known (io_uring, recvmmsg()), on a
+ * connection without an open request: the next request has no row. Global: for a separate stack.
+ */
+__noinline int request_read_unseen(__u64 key)
+{
+	if (bpf_map_lookup_elem(&request_arrivals, &key))
+		request_not_begun(key, START_UNSEEN);
+	else
+		request_foreign_seen(key, START_UNSEEN);
 	return 0;
 }
 

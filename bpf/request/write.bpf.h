@@ -212,7 +212,9 @@ __noinline int request_wrote_begin(__u64 key, int ret, __u32 unsent)
 		return false;
 	}
 	request_call_buffer(&buffer);
-	if (ret <= 0) {
+	if (!ret) /* nothing was to be written, as twisted does before it closes */
+		return false;
+	if (ret < 0) {
 		request_write_failed(key, conn, &buffer, ret);
 		return false;
 	}

@@ -9,7 +9,7 @@ void request_unfollowed_report(struct sched_bpf *skeleton, const struct tracker_
 			       uint64_t now_ns)
 {
 	static const uint64_t every_ns = 10 * NSEC_PER_SEC;
-	static uint64_t reported[9], reported_ns;
+	static uint64_t reported[10], reported_ns;
 	const struct {
 		const char *what, *one, *many, *words;
 		uint64_t n;
@@ -36,6 +36,9 @@ void request_unfollowed_report(struct sched_bpf *skeleton, const struct tracker_
 		  skeleton->bss->request_older },
 		{ "bodies", "request", "requests", "behind a body without a known end; no rows",
 		  skeleton->bss->request_unbounded },
+		{ "unseen reads", CONNECTIONS,
+		  "read by io_uring, recvmmsg() or preadv2(); their requests have no rows",
+		  skeleton->bss->request_unseen },
 #undef CONNECTIONS
 	};
 	struct why why;
