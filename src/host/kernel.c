@@ -163,6 +163,33 @@ static int check_process_ids(struct why *why)
 	return 0;
 }
 
+/* Is this process in a time namespace whose clocks differ from the kernel's? */
+static bool has_clocks_of_its_own(void)
+{
+	enum { INITIAL = 0xEFFFFFFA }; /* PROC_TIME_INIT_INO, equal on all kernels since 5.6 */
+	long long seconds, nanoseconds;
+	AUTO_FCLOSE FILE *f = fopen("/proc/self/timens_offsets", "re");
+	bool differ = false;
+	struct stat st;
+
+	if (!f || stat("/proc/self/ns/time", &st) || st.st_ino == (ino_t)(uint32_t)INITIAL)
+		return false;
+	while (fscanf(f, "%*s %lld %lld", &seconds, &nanoseconds) == 2)
+		differ = differ || seconds || nanoseconds;
+	return differ;
+}
+
+/* The kernel's events have the host's monotonic clock: rows would have wrong times. */
+static int check_clocks(struct why *why)
+{
+	if (!has_clocks_of_its_own())
+		return 0;
+	return why_fail(why, ENOTSUP,
+			"underspan runs in a time namespace with clocks of its own, which differ "
+			"from those of the kernel's events: start underspan in the host's time "
+			"namespace (without timeOffsets of the container's runtime)");
+}
+
 int kernel_check(struct why *why)
 {
 	int err = check_capabilities(why);
@@ -173,5 +200,7 @@ int kernel_check(struct why *why)
 			       "CONFIG_DEBUG_INFO_BTF (5.10 or later), and /sys mounted");
 	if (!err)
 		err = check_lockdown(why);
+	if (!err)
+		err = check_clocks(why);
 	return err ? err : check_process_ids(why);
 }

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent in a PID namespace below the host's, or with the /proc of a different namespace: the kernel's events name
 processes by the host's numbers, which mean different processes there. The agent logs the reason and the right way to
-start, and makes no row."""
+start, and makes no row. So in a time namespace with clocks of its own."""
 import json
+import os
 import subprocess
 import sys
 
@@ -54,8 +55,23 @@ def test_doctor_says_it(prefix):
     assert result.returncode == FAILED and FIX[0] in result.stdout and json.loads(result.stdout)
 
 
+CLOCKS = ["unshare", "--time", "--fork", "--kill-child"]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/ns/time"), reason="this kernel has no time namespaces")
+@pytest.mark.parametrize("clock", ["--monotonic", "--boottime"])
+def test_clocks_of_its_own_are_refused(clock):
+    """Rows would have times that are wrong by the offset: 100,000 s here."""
+    prefix = [*CLOCKS, clock, "100000"]
+    result = run_underspan("run", "--stdout", "--duration=1", prefix=prefix, timeout=30)
+    assert result.stdout == ""
+    check_sentence(result, FAILED, "time namespace", "timeOffsets")
+    result = run_underspan("doctor", prefix=prefix, timeout=60)
+    assert result.returncode == FAILED and "time namespace" in result.stdout, result.stdout
+
+
 def test_namespaces_that_do_no_harm():
-    """Private namespaces of all remaining kinds; the PID namespace entered by name."""
-    for prefix in (["unshare", "--mount", "--net", "--uts", "--ipc"], ["nsenter", "--pid=/proc/self/ns/pid", "--"]):
+    """Private namespaces of all remaining kinds, a time namespace without offsets; the PID namespace entered by name."""
+    for prefix in (["unshare", "--mount", "--net", "--uts", "--ipc"], *[CLOCKS] * os.path.exists("/proc/self/ns/time"), ["nsenter", "--pid=/proc/self/ns/pid", "--"]):
         result = run_underspan("run", "--stdout", "--duration=0.1", "--trackers=gc_pause", prefix=prefix, timeout=30)
         assert result.returncode == 0, result.stderr
