@@ -156,6 +156,8 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 	conn->nth = t->request.reads;
 	conn->model = request_thread_is_loop(t, conn, arrival) ? REQUEST_MODEL_loop
 							       : REQUEST_MODEL_thread;
+	if (t->request.epolled_ns && arrival && arrival->accepted_tid == current_tid())
+		t->request.serves = REQUEST_SERVES_SEVERAL;
 	conn->serves = t->request.serves;
 	conn->worker = conn->reader = task;
 	conn->link = REQUEST_LINK_same;

@@ -13,10 +13,11 @@ enum {
 	REQUEST_WATCHED = 4,
 };
 
-/* What the requests of a thread that reads them have shown, by their ends. */
+/* How a thread serves requests, as far as they show it. */
 enum request_serves {
-	REQUEST_SERVES_ONE =
-		1, /* at a time: all of its requests so far were REQUEST_MODEL_thread */
+	/* one at a time: all of its requests so far were REQUEST_MODEL_thread */
+	REQUEST_SERVES_ONE = 1,
+	/* perhaps: some were not, or it accepts connections and sleeps in epoll_wait() */
 	REQUEST_SERVES_SEVERAL,
 };
 
