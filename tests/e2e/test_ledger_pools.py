@@ -132,6 +132,27 @@ def test_the_first_request_of_a_loop(start_agent, cleanup, debian_python):
     assert not wrong and not threads, (len(wrong), len(threads), (wrong or threads)[0])
 
 
+def test_a_loop_whose_plain_requests_look_like_a_threads(start_agent, cleanup, debian_python):
+    """tornado reads a new connection before it waits for it: of plain requests nothing shows the loop. Those handed to the pool afterwards
+    have their thread all the same, from the first one on."""
+    server = servers.Server([debian_python.path, os.path.join(host.WORKLOADS, "tornado_pool.py")], cwd="/tmp")
+    cleanup.append(server)
+    [port] = [int(line.group(1)) for line in server.wait_log(r"running on http://127\.0\.0\.1:(\d+)", 1)]
+    agent, truths = watched(start_agent, server), {}
+    for i, path in enumerate(["/plain"] * 6 + ["/pool"] * 8, 1):
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("GET", path, headers={"traceparent": f"00-{trace_of(i)}-{i + 1:016x}-01"})
+        truths[trace_of(i)] = path, int(connection.getresponse().read())
+        connection.close()
+    rows = agent.wait_rows("ebpf_request", lambda r: r["host_pid"] == server.pid and r["trace_id"] in truths, n=len(truths))
+    assert len(rows) == len(truths)
+    plain = [row for row in rows if row["path"] == "/plain"]
+    assert {row["model"] for row in plain[1:]} == {"thread"}, "tornado shows its loop now: this test is of no use"
+    found = collections.Counter((row["path"], row["link"], row["tid"] == truths[row["trace_id"]][1], *row["not_measured"]) for row in rows[1:])
+    print(found)
+    assert found == {("/plain", "same", True): 5, ("/pool", "wake", True): 8}, found
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_body_that_comes_while_the_thread_works(name, start_agent, cleanup, debian_python):
     """The loop reads the rest of a body that the endpoint does not wait for."""
