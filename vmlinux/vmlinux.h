@@ -204,6 +204,7 @@ struct hlist_head;
 
 struct file {
 	struct inode *f_inode;
+	unsigned int f_flags;
 	void *private_data;
 	struct hlist_head *f_ep; /* since 5.11 */
 };

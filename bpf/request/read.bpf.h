@@ -158,7 +158,6 @@ static __always_inline void request_begin(__u64 key, struct request_connection *
 							       : REQUEST_MODEL_thread;
 	if (t->request.epolled_ns && arrival && arrival->accepted_tid == current_tid())
 		t->request.serves = REQUEST_SERVES_SEVERAL;
-	conn->serves = t->request.serves;
 	conn->worker = conn->reader = task;
 	conn->link = REQUEST_LINK_same;
 	conn->fd = fd;
@@ -182,8 +181,20 @@ static __always_inline void request_arrival_next(__u64 key, struct request_arriv
 	arrival->first_byte_ns = request_readable(key) ? bpf_ktime_get_ns() : 0;
 }
 
+/*
+ * Would the look at a new request's socket show what the thread's last one did? Of a thread that
+ * serves one request at a time, from sockets that block, and of a loop.
+ */
+static __always_inline bool request_model_known(const struct request_connection *conn,
+						const struct request_sums *sums)
+{
+	if (conn->model == REQUEST_MODEL_thread)
+		return sums->serves == REQUEST_SERVES_ONE && sums->blocks;
+	return sums->serves == REQUEST_SERVES_SEVERAL && !sums->blocks;
+}
+
 enum request_opened {
-	REQUEST_OPENED_ALONE = 1 << 30,	 /* the model needs no look at the socket */
+	REQUEST_OPENED_KNOWN = 1 << 30,	 /* the model needs no look at the socket */
 	REQUEST_OPENED_TAKEN = 1U << 31, /* request_arrival_taken() is done */
 };
 
@@ -237,9 +248,9 @@ __noinline int request_open(__u64 key, __u32 began, __u32 got, __u32 before)
 		request_unix_watch(t, key, false);
 	}
 	request_port_note(conn->server_port);
-	left &= ~(REQUEST_OPENED_ALONE | REQUEST_OPENED_TAKEN);
-	if (conn->model != REQUEST_MODEL_thread || conn->serves == REQUEST_SERVES_ONE)
-		left |= REQUEST_OPENED_ALONE;
+	left &= ~(REQUEST_OPENED_KNOWN | REQUEST_OPENED_TAKEN);
+	if (request_model_known(conn, &t->request))
+		left |= REQUEST_OPENED_KNOWN;
 	if (arrival) {
 		request_arrival_next(key, arrival);
 		left |= REQUEST_OPENED_TAKEN;
@@ -378,17 +389,36 @@ static __always_inline bool request_lingers(const struct sock *sk)
 }
 
 /*
+ * Does a read of the socket sleep until bytes are there? No loop's does: one client would stop all
+ * others. Global: the verifier explores it once.
+ */
+__noinline int request_socket_blocks(__u64 key)
+{
+	enum { NONBLOCK = 04000 }; /* O_NONBLOCK of x86-64 and arm64 */
+	struct file *file = BPF_CORE_READ((struct sock *)key, sk_socket, file);
+
+	return file && !(BPF_CORE_READ(file, f_flags) & NONBLOCK);
+}
+
+/*
  * What the socket of a request just begun tells. Of a loop, before the first wait that the agent
- * sees; and of a lingering close: what is read then is dropped, so the request ends here, and does
- * not stay open for the thread until the client closes. Not in request_open(), which has no stack
- * for it. Global: the verifier explores it once.
+ * sees; of a thread that is none; and of a lingering close: what is read then is dropped, so the
+ * request ends here, and does not stay open for the thread until the client closes. Not in
+ * request_open(), which has no stack for it. Global: the verifier explores it once.
  */
 __noinline int request_begun(__u64 key, __u32 lingers)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct thread *t = thread_find(current_task());
+	bool blocks = t && t->request.open == 1 && request_socket_blocks(key);
 
-	if (conn && conn->model == REQUEST_MODEL_thread && conn->serves != REQUEST_SERVES_ONE &&
-	    request_is_epolled(key))
+	if (t)
+		t->request.blocks = blocks;
+	/* the handler waits in select() or epoll_wait() from now on, if the thread does */
+	if (conn && blocks)
+		conn->model = REQUEST_MODEL_thread;
+	else if (conn && conn->model == REQUEST_MODEL_thread &&
+		 !(t && t->request.serves == REQUEST_SERVES_ONE) && request_is_epolled(key))
 		conn->model = REQUEST_MODEL_loop;
 	if (conn && lingers)
 		request_closed(key);
@@ -446,11 +476,11 @@ __noinline int request_read(__u64 key, __u32 got, __u32 lingers)
 				    REQUEST_END_AT_LAST_WRITE);
 		request_thread_leaves(key);
 		opened = request_open(key, began, got, before);
-		n = opened & ~(REQUEST_OPENED_ALONE | REQUEST_OPENED_TAKEN);
+		n = opened & ~(REQUEST_OPENED_KNOWN | REQUEST_OPENED_TAKEN);
 		if (n)
 			request_head_lines(
 				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);
-		if (!(opened & REQUEST_OPENED_ALONE) || lingers)
+		if (!(opened & REQUEST_OPENED_KNOWN) || lingers)
 			request_begun(key, lingers);
 		if (opened & REQUEST_OPENED_TAKEN)
 			return 0;

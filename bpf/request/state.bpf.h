@@ -90,6 +90,7 @@ struct request_sums {
 	__u8 told;	   /* a loop that was not asleep: the work may have ended */
 	__u8 given_own;	   /* no other thread can have taken the present work */
 	__u8 ended;	   /* enum request_ended: of the last work */
+	__u8 blocks;	   /* the only open request came from a socket that blocks: no loop's */
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */

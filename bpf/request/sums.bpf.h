@@ -141,13 +141,16 @@ static __always_inline __u64 request_lock_of(const struct thread *t, const struc
 }
 
 /*
- * A sleep in select() or poll(), of several descriptors. A loop that uses them does so without an
- * open request, too. Otherwise the handler's own code waits there (a client of Kafka, paramiko),
- * in a thread that serves one request, or in a coroutine that keeps its loop from epoll_wait().
+ * A sleep that waits for several descriptors: is it the handler's own (gRPC, psycopg, a client of
+ * Kafka)? Of a thread that is no loop, and of a pool's thread at work, it is. Otherwise in select()
+ * or poll(), where a loop that uses them sleeps without an open request, too: a coroutine may keep
+ * its loop from epoll_wait().
  */
-static __always_inline bool request_handler_selects(struct request_sums *sums,
-						    const struct user_call *call)
+static __always_inline bool request_handler_polls(struct request_sums *sums,
+						  const struct user_call *call)
 {
+	if (sums->open ? sums->blocks : sums->given == REQUEST_GIVEN_BEGUN)
+		return true;
 	if (call->nr != NR_select && call->nr != NR_pselect6 && call->nr != NR_poll &&
 	    call->nr != NR_ppoll)
 		return false;
@@ -165,7 +168,7 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	bool polls;
 
 	part = request_part_of(off_cpu_cause_of(&t->off));
-	if (part & REQUEST_POLLS && request_handler_selects(sums, call))
+	if (part & REQUEST_POLLS && request_handler_polls(sums, call))
 		part = REQUEST_other;
 	sums->part = part;
 	polls = part & REQUEST_POLLS;

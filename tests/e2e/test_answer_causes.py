@@ -432,7 +432,7 @@ def test_a_wait_for_another_thread_is_told_as_such(ask):
 def test_a_thread_in_select(ask):
     ask.row("off_cpu", 10, 250, cause="poll", idle=1, py_stack=["poll (/srv/app/shop/kafka.py:3)"])
     ask.request(10, {"other": 260})
-    assert causes(ask)["other"]["said"] == "the thread waited for one of several descriptors (select(), poll()), in poll (shop/kafka.py:3)"
+    assert causes(ask)["other"]["said"] == "the thread waited for one of several descriptors (select(), poll(), epoll_wait()), in poll (shop/kafka.py:3)"
 
 
 def test_holder_with_several_waits(ask):

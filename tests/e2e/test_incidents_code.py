@@ -300,7 +300,7 @@ def test_a_handler_in_select_is_no_loop(told):
     row, _ = told["select"]
     [other] = [c for c in causes_of(told, "select") if c["cause"] == "other"]
     assert row["model"] == "thread" and row["await_ms"] == 0 and other["ms"] == pytest.approx(300, abs=40), row
-    assert other["said"].startswith("the thread waited for one of several descriptors (select(), poll()), in select_several"), other
+    assert other["said"].startswith("the thread waited for one of several descriptors (select(), poll(), epoll_wait()), in select_several"), other
 
 
 def test_a_future_of_a_pool_whose_threads_are_busy(told):

@@ -247,8 +247,9 @@ static bool held(const json_t *r, struct cause *c, const char *how, const char *
 	return true;
 }
 
-/* Of the time of no other part, did the handler wait in select() or poll()? An event loop's rows
- * are of the loop's own polls, too: there its stalls tell, and their code is in the remedy. */
+/* Of the time of no other part, did the handler wait in select(), poll() or epoll_wait()? An event
+ * loop's rows are of the loop's own polls, too: there its stalls tell, and their code is in the
+ * remedy. */
 static bool selected(const json_t *r, struct cause *c)
 {
 	int64_t us = 0, from_us = explain_number(r, "handled_us"),
@@ -273,7 +274,9 @@ static bool selected(const json_t *r, struct cause *c)
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "poll");
 		return true;
 	}
-	SAY(c, "the thread waited for one of several descriptors (select(), poll())%s",
+	SAY(c,
+	    "the thread waited for one of several descriptors (select(), poll(), "
+	    "epoll_wait())%s",
 	    place_of(r, c, "poll").text);
 	return true;
 }
