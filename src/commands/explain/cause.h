@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cause while causes.c, causes_before.c, causes_lock.c and causes_loop.c build the sentences. */
+/* A cause while causes.c and causes_*.c build the sentences. */
 #ifndef UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
 #define UNDERSPAN_COMMANDS_EXPLAIN_CAUSE_H
 
@@ -20,6 +20,10 @@ struct cause {
 
 #define CAUSE_FIX_GIL                                                                              \
 	"move that work to another process, or serve with more processes of fewer threads"
+
+#define CAUSE_FIX_QUOTA                                                                            \
+	"a higher CPU limit (resources.limits.cpu, CPUQuota=), or fewer threads that "             \
+	"compute at once"
 
 #define CAUSE_FIX_STOPPED                                                                          \
 	"find what stops the process: SIGSTOP, gdb, strace, a profiler that pauses it"
@@ -54,6 +58,23 @@ void cause_queue(const json_t *r, struct cause *c);
 
 /* Adds the longest of some collections, a row of explain/gc.sql, to what is said. */
 void cause_add_collection(struct cause *c, const json_t *gc);
+
+/*
+ * How long a CPU quota stopped the process, in [from, to) or in its thread's waits of a cause. An
+ * estimate: a window has up to ten periods and their sum. `window`: the one with most; NULL: none.
+ */
+struct quota {
+	const json_t *window;
+	double ms;
+};
+struct quota cause_quota_in(const json_t *r, int64_t from_us, int64_t to_us);
+struct quota cause_quota_in_waits(const json_t *r, const char *cause);
+
+/* Is it half of a wait of `ms` or more? */
+bool cause_is_quota(const struct quota *quota, double ms);
+
+/* Adds "the CPU quota of X (0.20 CPUs) stopped the process about 80 ms of that". */
+void cause_add_quota(struct cause *c, const struct quota *quota);
 
 /* Waits for locks and for other threads. */
 void cause_lock(const json_t *r, struct cause *c);

@@ -83,6 +83,7 @@ static void gil(const json_t *r, struct cause *c)
 {
 	const json_t *holder = json_array_get(json_object_get(r, "holders"), 0);
 	const char *place = explain_text(holder, "place");
+	struct quota quota = cause_quota_in_waits(r, "gil");
 
 	c->name = "gil";
 	if (!holder || !explain_number(holder, "tid")) {
@@ -93,6 +94,11 @@ static void gil(const json_t *r, struct cause *c)
 	    thread_label(holder, "tid", "thread_name").text, explain_ms(holder, "held_ms"),
 	    *place ? ", in " : "", place);
 	FIX(c, "%s", CAUSE_FIX_GIL);
+	if (!cause_is_quota(&quota, c->ms))
+		return;
+	strncat(c->said, "; ", sizeof(c->said) - strlen(c->said) - 1);
+	cause_add_quota(c, &quota);
+	FIX(c, "%s", CAUSE_FIX_QUOTA);
 }
 
 /* ---- the machine ---- */
@@ -109,8 +115,7 @@ static void throttled(const json_t *r, struct cause *c)
 		    explain_text(window, "cgroup"), (double)quota / (double)period);
 	else
 		SAY(c, "a CPU quota was used up");
-	FIX(c, "a higher CPU limit (resources.limits.cpu, CPUQuota=), or fewer threads that "
-	       "compute at once");
+	FIX(c, "%s", CAUSE_FIX_QUOTA);
 }
 
 static void runq(const json_t *r, struct cause *c)
@@ -137,7 +142,9 @@ static bool blocks_loop(const json_t *r, struct cause *c, const char *what, cons
 
 static void net(const json_t *r, struct cause *c)
 {
-	if (!blocks_loop(r, c, "a socket", "net"))
+	if (blocks_loop(r, c, "a socket", "net"))
+		connections_add_blocked(r, c);
+	else
 		cause_net(r, c);
 }
 

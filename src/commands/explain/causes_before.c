@@ -63,6 +63,38 @@ static bool kept_by_gc(const json_t *r, struct cause *c, int64_t from_us, int64_
 	return true;
 }
 
+/* The same of a CPU quota. */
+static bool kept_by_quota(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
+			  const char *what)
+{
+	struct quota quota = cause_quota_in(r, from_us, to_us);
+
+	if (!cause_is_quota(&quota, c->ms))
+		return false;
+	c->name = "cpu_limit_before";
+	SAY(c, "%s: ", what);
+	cause_add_quota(c, &quota);
+	FIX(c, "%s", CAUSE_FIX_QUOTA);
+	return true;
+}
+
+/* Reports a quota, unless other requests, which may sleep, had all threads (`busy`: threads.sql).
+ */
+static bool kept_by_quota_alone(const json_t *r, const json_t *busy, struct cause *c,
+				int64_t from_us, int64_t to_us, const char *what)
+{
+	return !explain_number(busy, "all_busy") && kept_by_quota(r, c, from_us, to_us, what);
+}
+
+/* A loop that a quota kept from its poll's end has no stall. */
+static bool loop_kept_stopped(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
+			      const char *what)
+{
+	return kept_by_gc(r, c, from_us, to_us, what) ||
+	       (!cause_has_stall(r, "from_us", "handled_us", NULL) &&
+		kept_by_quota(r, c, from_us, to_us, what));
+}
+
 /*
  * Reports a collection, or a thread that waited for the GIL most of [from, to): one that only
  * accepts connections, or the request's own thread, on its way to read the request.
@@ -206,46 +238,66 @@ static const char *kept_by_requests(const json_t *r, const json_t *busy, struct 
 	return kept->unknown;
 }
 
+/* Adds a quota that made the requests longer that had all threads. */
+static void add_quota_of_requests(const json_t *r, const json_t *busy, struct cause *c,
+				  int64_t from_us, int64_t to_us)
+{
+	struct quota quota = cause_quota_in(r, from_us, to_us);
+
+	if (!explain_number(busy, "all_busy") || !cause_is_quota(&quota, c->ms))
+		return;
+	strncat(c->said, "; ", sizeof(c->said) - strlen(c->said) - 1);
+	cause_add_quota(c, &quota);
+	snprintf(c->fix + strlen(c->fix), sizeof(c->fix) - strlen(c->fix),
+		 "; if those compute, a higher CPU limit first");
+}
+
 void cause_queue(const json_t *r, struct cause *c)
 {
 	static const char waited[] = "the request had arrived, and no thread read it",
 			  unread[] = "the request had arrived, and the event loop did not read it";
+	const json_t *busy = json_object_get(r, "queue_threads");
 	int64_t read = explain_number(r, "handled_us") -
 		       (int64_t)(explain_ms(r, "pool_wait_ms") * 1000),
 		since = read - (int64_t)(c->ms * 1000);
 
 	if (explain_is_loop(r)) {
-		if (kept_by_gc(r, c, since, read, unread))
+		if (loop_kept_stopped(r, c, since, read, unread))
 			return;
 		c->name = "loop_blocked";
 		SAY(c, "%s", unread);
 		cause_fix_blocked_loop(r, c, "from_us", "handled_us", NULL);
-	} else if (!kept_by_gil(r, c, since, read, waited)) {
+	} else if (!kept_by_quota_alone(r, busy, c, since, read, waited) &&
+		   !kept_by_gil(r, c, since, read, waited)) {
 		c->name = kept_by_requests(
-			r, json_object_get(r, "queue_threads"), c,
+			r, busy, c,
 			&(struct kept){ since, read, waited, "threads_missing", "queue" });
+		add_quota_of_requests(r, busy, c, since, read);
 	}
 }
 
 void cause_accept_queue(const json_t *r, struct cause *c)
 {
 	static const char waited[] = "the connection waited in the listener's accept queue";
+	const json_t *busy = json_object_get(r, "accept_threads");
 	int64_t from = explain_number(r, "from_us"), to = from + (int64_t)(c->ms * 1000);
 
 	if (explain_is_loop(r)) {
-		if (kept_by_gc(r, c, from, to, waited))
+		if (loop_kept_stopped(r, c, from, to, waited))
 			return;
 		SAY(c, "%s: the event loop did not accept it", waited);
 		c->name = cause_fix_blocked_loop(r, c, "from_us", "handled_us", NULL)
 				  ? "loop_blocked"
 				  : "workers_missing";
-	} else if (!kept_by_gil(r, c, from, to, waited)) {
+	} else if (!kept_by_quota_alone(r, busy, c, from, to, waited) &&
+		   !kept_by_gil(r, c, from, to, waited)) {
 		c->name = kept_by_requests(
-			r, json_object_get(r, "accept_threads"), c,
+			r, busy, c,
 			&(struct kept){ from, to, waited, "workers_missing", "accept_queue" });
 		if (strcmp(c->name, "workers_missing") == 0 && explain_number(r, "threads") == 1)
 			FIX(c, "more workers: a process that serves one request at a time accepts "
 			       "only between requests; or shorter requests");
+		add_quota_of_requests(r, busy, c, from, to);
 	}
 }
 

@@ -152,6 +152,14 @@ static bool is_file_lock(const json_t *wait)
 	return !strcmp(syscall, "flock") || !strcmp(syscall, "fcntl");
 }
 
+/* A semaphore that any process can raise: who ended the wait need not have had it. */
+static bool is_sysv_semaphore(const json_t *wait)
+{
+	const char *syscall = wait ? explain_text(wait, "syscall") : "";
+
+	return !strcmp(syscall, "semop") || !strcmp(syscall, "semtimedop");
+}
+
 /* The object of a wait for a lock; NULL: without a row. */
 static const char *said_of(const json_t *r, const json_t *wait)
 {
@@ -159,6 +167,8 @@ static const char *said_of(const json_t *r, const json_t *wait)
 		return "a lock or for another thread";
 	if (is_file_lock(wait))
 		return "a lock of a file";
+	if (is_sysv_semaphore(wait))
+		return "a semaphore of System V";
 	return may_be_simple_queue(r, wait) ? "a lock or an item of a SimpleQueue" : "a lock";
 }
 
@@ -171,6 +181,9 @@ static const char *fix_of(const json_t *r, const json_t *wait)
 	if (is_file_lock(wait))
 		return "less work while that lock is held, or a lock file for each thing that it "
 		       "guards; `lslocks` lists the processes that have it";
+	if (is_sysv_semaphore(wait))
+		return "less time until another thread or process raises the semaphore; `ipcs -s` "
+		       "lists all";
 	if (may_be_simple_queue(r, wait))
 		return "if that line takes a lock, do less while holding it, or provide more of "
 		       "the guarded resource (a larger pool of connections); if it waits in "
@@ -190,7 +203,10 @@ void cause_lock(const json_t *r, struct cause *c)
 	} else {
 		SAY(c, "the thread waited for %s%s%s", said_of(r, wait),
 		    place_of_wait(r, c, wait).text, gil_included(r));
-		add_lock_holder(r, c, wait);
+		if (is_sysv_semaphore(wait))
+			add_waker(r, c, wait);
+		else
+			add_lock_holder(r, c, wait);
 		add_queue(r, c);
 	}
 	if (explain_is_loop(r))

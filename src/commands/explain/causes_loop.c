@@ -123,11 +123,30 @@ bool cause_has_stall(const json_t *r, const char *from, const char *to, const ch
 	return worst_stall(r, from, to, part) != NULL;
 }
 
+/* A stall with the time of a quota in `runq`, within the request. */
+static bool kept_by_quota(const json_t *r, const json_t *stall, struct cause *c)
+{
+	int64_t begin = explain_number(stall, "begin_us"), end = explain_number(stall, "end_us"),
+		from = explain_number(r, "from_us"), to = explain_number(r, "to_us");
+	struct quota quota;
+
+	begin = begin > from ? begin : from;
+	end = end < to ? end : to;
+	quota = cause_quota_in(r, begin, end);
+	if (!cause_is_quota(&quota, (double)(end - begin) / 1000))
+		return false;
+	snprintf(c->said + strlen(c->said), sizeof(c->said) - strlen(c->said),
+		 "; of %.1f ms in which it did not poll, ", (double)(end - begin) / 1000);
+	cause_add_quota(c, &quota);
+	FIX(c, "%s", CAUSE_FIX_QUOTA);
+	return true;
+}
+
 /*
  * A request that waited for the loop: what else than its code kept the loop's thread. Adds to what
  * is said, and gives the remedy.
  */
-static bool kept_from_outside(const json_t *stall, struct cause *c)
+static bool kept_from_outside(const json_t *r, const json_t *stall, struct cause *c)
 {
 	static const struct {
 		const char *cause, *said, *fix;
@@ -139,6 +158,8 @@ static bool kept_from_outside(const json_t *stall, struct cause *c)
 		  "a larger instance, or less other work on this host" },
 	};
 
+	if (!strcmp(explain_text(stall, "cause"), "runq") && kept_by_quota(r, stall, c))
+		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
 		size_t n = strlen(c->said);
 
@@ -165,7 +186,7 @@ bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, 
 	const char *instead = part && !strcmp(part, "child") ? instead_of_waiting_for_a_child(loop)
 							     : instead_of_blocking(loop);
 
-	if (any && kept_from_outside(any, c))
+	if (any && kept_from_outside(r, any, c))
 		return true;
 	if (!worst) {
 		FIX(c, "%s", instead);
@@ -200,6 +221,20 @@ static void await_name(const json_t *most, struct cause *c)
 		FIX(c, "%s", CAUSE_FIX_DNS);
 }
 
+/* Threads of a pool that were ready and had no CPU: by a quota? */
+static bool await_quota(const json_t *r, const json_t *most, struct cause *c)
+{
+	struct quota quota = cause_quota_in(r, explain_number(r, "handled_us"),
+					    explain_number(r, "to_us"));
+
+	if (strcmp(explain_text(most, "cause"), "preempt") != 0 || !cause_is_quota(&quota, c->ms))
+		return false;
+	strncat(c->said, "; ", sizeof(c->said) - strlen(c->said) - 1);
+	cause_add_quota(c, &quota);
+	FIX(c, "%s", CAUSE_FIX_QUOTA);
+	return true;
+}
+
 /*
  * Work that the loop gave to a pool, or a wait for it: what the pool's threads waited for
  * meanwhile. The remedy needs more requests than threads, threads that were busy, and a request
@@ -223,6 +258,8 @@ static void await_pool(const json_t *r, struct cause *c)
 	    *place ? ", in " : "", place, explain_ms(most, "waited_ms"), waiting, plural(waiting),
 	    open, counted(open, " was", "s were"));
 	await_name(most, c);
+	if (await_quota(r, most, c))
+		return;
 	if (percent < POOL_BUSY_PERCENT || open <= threads ||
 	    c->ms < 2 * explain_ms(most, "longest_ms"))
 		return;

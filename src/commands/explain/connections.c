@@ -290,6 +290,19 @@ void cause_net(const json_t *r, struct cause *c)
 		FIX(c, "ask that peer less often or for less data");
 }
 
+void connections_add_blocked(const json_t *r, struct cause *c)
+{
+	size_t n = strlen(c->said);
+
+	if (explain_has_peer(r))
+		snprintf(c->said + n, sizeof(c->said) - n, "; %.1f ms of it for %.60s port %lld",
+			 explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
+			 (long long)explain_number(r, "net_peer_port"));
+	n = strlen(c->fix);
+	if (asks_for_a_name(r, c))
+		snprintf(c->fix + n, sizeof(c->fix) - n, "; %s", CAUSE_FIX_DNS);
+}
+
 void cause_client_slow(const json_t *r, struct cause *c)
 {
 	struct evidence losses = find_evidence(r, OF_CLIENT, "from_us");

@@ -23,6 +23,10 @@ void connections_add_lines(struct lines *lines, const json_t *request);
 void cause_net(const json_t *request, struct cause *c);
 void cause_client_slow(const json_t *request, struct cause *c);
 
+/* Adds to what is said of a blocked loop its peer, and to the remedy what helps if that is a DNS
+ * server. */
+void connections_add_blocked(const json_t *request, struct cause *c);
+
 /* "; a connection to X ...": what the only open request of an event loop awaited, as far as rows
  * show it. */
 void connections_add_awaited(const json_t *request, struct cause *c);
