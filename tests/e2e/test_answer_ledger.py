@@ -240,3 +240,29 @@ def test_rows_that_the_governor_left_out(ask):
     said = text(ask, "77")
     assert "not known of each: one event of off_cpu in 8 had a row then" in said and "gc_pause" not in said and "not measured: nothing" in said
     assert "had a row then" not in text(ask, "78")
+
+
+def test_a_semaphore_of_system_v(ask):
+    """Any thread may raise it: the one that did need not have had it."""
+    for number, waker in (77, 30), (78, 0):
+        at = 1000 * number
+        ask.row("off_cpu", at + 2, 200, cause="lock", syscall="semtimedop", py_stack=["pay (/srv/app/shop/api.py:41)"], waker_tid=waker, waker_thread_name="batch" if waker else "")
+        ask.request(at, {"lock": 200, "cpu": 5}, request_id=number)
+    raised, late = causes(ask)["lock"], causes(ask, "78")["lock"]
+    assert raised["said"] == "the thread waited for a semaphore of System V, in pay (shop/api.py:41); thread batch ended the wait", raised
+    assert late["said"].endswith("; no thread is known to have ended it: a time-out ends such a wait, too") and raised["fix"].startswith("less time until"), late
+
+
+def test_a_loop_that_a_socket_blocked(ask):
+    """The peer is named; that it is a DNS server has a remedy of its own beside the loop's."""
+    code = ["getaddrinfo (/usr/lib/python3.11/socket.py:962)", "fetch (/srv/app/shop/fetch.py:9)"]
+    for number, port in (77, 53), (78, 5432):
+        at = 1000 * number
+        ask.row("loop_stall", at, 260, loop="asyncio", net_ns=250_000_000, py_stack=code)
+        ask.row("off_cpu", at + 2, 250, cause="net", py_stack=code)
+        ask.request(at, {"net": 250, "cpu": 10}, request_id=number, model="loop", net_peer_ip="::ffff:10.0.0.53", net_peer_port=port, net_peer_ns=250_000_000)
+    dns, database = (causes(ask, number)["loop_blocked"] for number in ("77", "78"))
+    assert dns["said"].endswith("called from fetch (shop/fetch.py:9); 250.0 ms of it for 10.0.0.53 port 53"), dns
+    assert database["said"].endswith("; 250.0 ms of it for 10.0.0.53 port 5432"), database
+    assert "use await instead" in dns["fix"] and dns["fix"] == database["fix"] + ("; a DNS server answered late or never: check the servers and the time-out in "
+                                                                                  "/etc/resolv.conf, or cache names"), (dns, database)
