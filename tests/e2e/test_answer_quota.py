@@ -19,7 +19,7 @@ from servers import free_port
 from store_fixture import Store
 from test_request import TRACKERS
 
-pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine]
+pytestmark = [plain_build(NO_ENGINE), pytest.mark.engine, pytest.mark.sole]  # the quota is to be the only shortage of CPUs
 QUOTA = "the CPU quota of /pod-a (0.20 CPUs) stopped the process about {} ms of that"
 LIMIT = "a higher CPU limit (resources.limits.cpu, CPUQuota=)"
 
