@@ -1,6 +1,6 @@
 -- Sleeps between two times of the thread that accepts a process's connections, for `underspan explain`: what else than requests kept it. Not
--- its waits for connections (idle), nor those for the GIL (kept.sql). None where several threads accepted in the ten minutes before, as
--- another one was then free to accept. Places: see place.inc.
+-- its waits for connections (idle), nor those for the GIL (kept.sql). None where several threads accepted late in the ten minutes before, as
+-- another one may have been free to accept. Places: see place.inc.
 SELECT tid, thread_name, cause, place, begin_us, end_us
 FROM
 (

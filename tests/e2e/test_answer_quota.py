@@ -45,6 +45,18 @@ def test_a_loop(ask):
     assert "no CPU was free most of the time" in alone["said"] and "quota" not in alone["said"], alone
 
 
+def test_a_container_and_its_pod(ask):
+    """Both quotas stopped the process at the same time: 40 ms each of 80 are not all of them, 30 of 80 are not half."""
+    for number, of in enumerate((40, 30)):
+        at = 1000 * number
+        for cgroup in ("/pod-a", "/pod-a/container"):
+            ask.row("cpu_throttle", at + 10, 80, tid=0, cgroup=cgroup, quota_us=20_000, period_us=100_000, throttled_ns=of * 1_000_000)
+        ask.request(at + 10, {"queue": 80, "cpu": 5}, request_id=100 + number)
+    [kept], [other] = causes(ask, "100").values(), causes(ask, "101").values()
+    assert kept["said"] == "the request had arrived, and no thread read it: " + QUOTA.format(40), kept
+    assert other["cause"] == "queue" and "quota" not in other["said"], other
+
+
 def test_a_loop_that_slept_meanwhile(ask):
     """Another process of the container used the quota up: the loop's own code is the cause."""
     ask.row("loop_stall", 0, 1500, loop="asyncio", sleep_ns=1_490_000_000, py_stack=["nap (/srv/app/shop/api.py:9)"])

@@ -331,4 +331,4 @@ def test_of_a_thread_per_connection_none_is_missing(told):
     late = [c for c in causes_of(told, "late accept") if c["cause"] == "thread_asleep"]
     assert sorted(c["ms"] for c in late) == pytest.approx([50, 150], abs=30), late
     for cause in late:
-        assert ", the only one that accepts connections, slept, in LateServer.verify_request (" in cause["said"] and not cause["fix"], cause
+        assert ", which accepts connections, slept, in LateServer.verify_request (" in cause["said"] and not cause["fix"], cause

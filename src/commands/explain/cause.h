@@ -73,8 +73,8 @@ struct quota cause_quota_in_waits(const json_t *r, const char *cause);
 /* Is it half of a wait of `ms` or more? */
 bool cause_is_quota(const struct quota *quota, double ms);
 
-/* Adds "the CPU quota of X (0.20 CPUs) stopped the process about 80 ms of that". */
-void cause_add_quota(struct cause *c, const struct quota *quota);
+/* Adds `before`, and "the CPU quota of X (0.20 CPUs) stopped the process about 80 ms of that". */
+void cause_add_quota(struct cause *c, const char *before, const struct quota *quota);
 
 /* Waits for locks and for other threads. */
 void cause_lock(const json_t *r, struct cause *c);

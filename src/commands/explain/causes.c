@@ -96,8 +96,7 @@ static void gil(const json_t *r, struct cause *c)
 	FIX(c, "%s", CAUSE_FIX_GIL);
 	if (!cause_is_quota(&quota, c->ms))
 		return;
-	strncat(c->said, "; ", sizeof(c->said) - strlen(c->said) - 1);
-	cause_add_quota(c, &quota);
+	cause_add_quota(c, "; ", &quota);
 	FIX(c, "%s", CAUSE_FIX_QUOTA);
 }
 

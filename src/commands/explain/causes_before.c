@@ -73,7 +73,7 @@ static bool kept_by_quota(const json_t *r, struct cause *c, int64_t from_us, int
 		return false;
 	c->name = "cpu_limit_before";
 	SAY(c, "%s: ", what);
-	cause_add_quota(c, &quota);
+	cause_add_quota(c, "", &quota);
 	FIX(c, "%s", CAUSE_FIX_QUOTA);
 	return true;
 }
@@ -146,12 +146,15 @@ static const struct asleep {
 	{ "frozen", "was stopped by the freezer of its cgroup", CAUSE_FIX_FROZEN },
 };
 
-/* Reports that the only thread that accepts was asleep for half of [from, to) or more. */
+/*
+ * Reports that the thread that accepts was asleep for half of [from, to) or more: in one wait, as
+ * others may have another cause or code.
+ */
 static bool kept_asleep(const json_t *r, struct cause *c, int64_t from_us, int64_t to_us,
 			const char *what)
 {
-	double ms;
-	const json_t *sleep = longest_of(json_object_get(r, "asleep"), from_us, to_us, &ms);
+	double all_ms, ms;
+	const json_t *sleep = longest_of(json_object_get(r, "asleep"), from_us, to_us, &all_ms);
 	const char *place = explain_text(sleep, "place");
 	const struct asleep *found = NULL;
 
@@ -159,12 +162,12 @@ static bool kept_asleep(const json_t *r, struct cause *c, int64_t from_us, int64
 		if (strcmp(explain_text(sleep, "cause"), asleep_causes[i].cause) == 0)
 			found = &asleep_causes[i];
 	}
+	ms = sleep ? (double)explain_overlap_us(sleep, from_us, to_us) / 1000 : 0;
 	if (ms * 2 < c->ms || !found)
 		return false;
-	SAY(c,
-	    "%s: thread %.60s, the only one that accepts connections, %s%s%.200s, %.1f ms of that",
-	    what, thread_label(sleep, "tid", "thread_name").text, found->said,
-	    *place ? ", in " : "", place, ms);
+	SAY(c, "%s: thread %.60s, which accepts connections, %s%s%.200s, %.1f ms of that", what,
+	    thread_label(sleep, "tid", "thread_name").text, found->said, *place ? ", in " : "",
+	    place, ms);
 	FIX(c, "%s", found->fix);
 	return true;
 }
@@ -246,8 +249,7 @@ static void add_quota_of_requests(const json_t *r, const json_t *busy, struct ca
 
 	if (!explain_number(busy, "all_busy") || !cause_is_quota(&quota, c->ms))
 		return;
-	strncat(c->said, "; ", sizeof(c->said) - strlen(c->said) - 1);
-	cause_add_quota(c, &quota);
+	cause_add_quota(c, "; ", &quota);
 	snprintf(c->fix + strlen(c->fix), sizeof(c->fix) - strlen(c->fix),
 		 "; if those compute, a higher CPU limit first");
 }

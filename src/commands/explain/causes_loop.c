@@ -137,7 +137,7 @@ static bool kept_by_quota(const json_t *r, const json_t *stall, struct cause *c)
 		return false;
 	snprintf(c->said + strlen(c->said), sizeof(c->said) - strlen(c->said),
 		 "; of %.1f ms in which it did not poll, ", (double)(end - begin) / 1000);
-	cause_add_quota(c, &quota);
+	cause_add_quota(c, "", &quota);
 	FIX(c, "%s", CAUSE_FIX_QUOTA);
 	return true;
 }
@@ -229,8 +229,7 @@ static bool await_quota(const json_t *r, const json_t *most, struct cause *c)
 
 	if (strcmp(explain_text(most, "cause"), "preempt") != 0 || !cause_is_quota(&quota, c->ms))
 		return false;
-	strncat(c->said, "; ", sizeof(c->said) - strlen(c->said) - 1);
-	cause_add_quota(c, &quota);
+	cause_add_quota(c, "; ", &quota);
 	FIX(c, "%s", CAUSE_FIX_QUOTA);
 	return true;
 }
