@@ -245,6 +245,7 @@ $(UNIT_RUNS): %.run: %
 	@$<
 unit: $(UNIT_RUNS) ## build and run the unit tests
 	@CLANG=$(CLANG) tests/rows/layout.sh
+	@/usr/bin/python3 tests/rows/stack.py $(BPF_OBJS)
 
 # every object again, instrumented for the fuzzer and the sanitizers, as with SANITIZE=1; targets link the objects they need
 ifneq ($(SANITIZE),1)
