@@ -315,6 +315,21 @@ struct tcp_skb_cb {
 	__u16 tcp_gso_segs;
 };
 
+/* include/net/af_unix.h */
+struct sockaddr_un {
+	char sun_path[108];
+};
+
+struct unix_address {
+	int len; /* of `name` */
+	struct sockaddr_un name[];
+};
+
+struct unix_sock {
+	struct unix_address *addr;
+	struct sock *peer;
+};
+
 struct inet_sock {
 	__be16 inet_sport;
 };

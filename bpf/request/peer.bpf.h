@@ -5,6 +5,7 @@
 
 #include "lib/socket.bpf.h"
 #include "request/state.bpf.h"
+#include "request/unix_peer.bpf.h"
 #include "sched/thread.bpf.h"
 
 /* Waits shorter than this are not attributed to a peer. */
@@ -28,6 +29,8 @@ __noinline int request_sleeps_for_client(__u32 fd)
 		return 1;
 	remote = &t->request.remote;
 	family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if (family == AF_UNIX)
+		request_sleeps_on_unix((__u64)sk);
 	if (family != AF_INET && family != AF_INET6)
 		return 0;
 	__builtin_memset(remote->ip, 0, sizeof(remote->ip));

@@ -80,6 +80,18 @@ enum request_lack {
 };
 enum { REQUEST_LACKS = 9 };
 
+/*
+ * The first byte of net_peer_ip for a unix socket's service, of which the last eight bytes are a
+ * key of the map request_unix_names, and the port is 0. (ff00::/8 is multicast, with a port.)
+ */
+enum { REQUEST_UNIX_PEER = 0xff };
+
+/* Value of request_unix_names: what the service gave to bind(), with a leading NUL if abstract. */
+struct request_unix_name {
+	__u32 n; /* bytes */
+	char bytes[108];
+};
+
 /* A request's head: its first bytes, and the last ones of a longer head read at once. */
 enum { REQUEST_HEAD_BYTES = 1008, REQUEST_TAIL_BYTES = 256 };
 
@@ -91,7 +103,7 @@ struct request_event {
 	__u64 bytes_in, bytes_out;
 	__u64 net_peer_ns;
 	__u8 peer_ip[16];     /* IPv6, IPv4 as ::ffff:a.b.c.d, :: for unix sockets */
-	__u8 net_peer_ip[16]; /* the peer that took most of the net part */
+	__u8 net_peer_ip[16]; /* the peer that took most of the net part, or REQUEST_UNIX_PEER */
 	__u32 fd;
 	__u32 netns;
 	__u32 connection_request; /* 1: the first of its connection; 0: unknown */

@@ -14,7 +14,8 @@ SELECT
     r.gc_sibling_ns AS gc_sibling_ns, r.lock_ns AS lock_ns, r.net_ns AS net_ns, r.disk_ns AS disk_ns, r.fault_ns AS fault_ns,
     r.sleep_ns AS sleep_ns, r.pipe_ns AS pipe_ns, r.child_ns AS child_ns, r.other_ns AS other_ns, r.await_ns AS await_ns,
     r.loop_busy_ns AS loop_busy_ns, r.client_slow_ns AS client_slow_ns,
-    r.net_peer_ip AS net_peer_ip, r.net_peer_port AS net_peer_port, r.net_peer_ns AS net_peer_ns, r.not_measured AS not_measured
+    r.net_peer_ip AS net_peer_ip, r.net_peer_port AS net_peer_port, r.net_peer_path AS net_peer_path,
+    r.net_peer_ns AS net_peer_ns, r.not_measured AS not_measured
 FROM ebpf_request AS r
 #include "requests/chosen.inc"
     -- the parts are read of the few that are shown

@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS ebpf_request
     client_slow_ns UInt64 CODEC(ZSTD),
     net_peer_ip IPv6 CODEC(ZSTD),
     net_peer_port UInt16 CODEC(ZSTD),
+    net_peer_path String CODEC(ZSTD),
     net_peer_ns UInt64 CODEC(ZSTD),
     not_measured Array(LowCardinality(String)) CODEC(ZSTD),
     duration_ms Float64 ALIAS duration_ns / 1e6,

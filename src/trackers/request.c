@@ -27,6 +27,7 @@ struct request_row {
 	struct column_maybe_u64 accept_queue, client_wait, queue, gil, gc_own, gc_sibling;
 	struct column_strings not_measured;
 	const char *lacks[REQUEST_LACKS];
+	char net_peer_path[REQUEST_PEER_PATH_SIZE];
 };
 
 struct request_profile_row {
@@ -113,6 +114,7 @@ static const struct column columns[] = {
 	PART(client_slow),
 	EVENT(COLUMN_IP, net_peer_ip, "IPv6"),
 	EVENT(COLUMN_U16, net_peer_port, "UInt16"),
+	ROW(COLUMN_CHARS, net_peer_path, "net_peer_path", "String"),
 	EVENT(COLUMN_U64, net_peer_ns, "UInt64"),
 	ROW(COLUMN_STRINGS, not_measured, "not_measured", "Array(LowCardinality(String))"),
 };
@@ -258,6 +260,7 @@ static void request_complete(void *row_of, struct row_context *context)
 	struct request_event *event = &row->event;
 
 	(void)context;
+	request_unix_peer(skeleton, event, row->net_peer_path);
 	/* an answer without a readable status */
 	if (event->outcome == REQUEST_OUTCOME_no_answer && event->bytes_out)
 		event->outcome = REQUEST_OUTCOME_answered;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs the kernel side's search for closed unix sockets. See request_unix.h. */
+/* Closed unix sockets, and the names of services. See request_unix.h. */
 #include "trackers/request_unix.h"
 
 #include <bpf/bpf.h>
@@ -47,4 +47,28 @@ void request_unix_sweep(struct sched_bpf *skeleton, uint64_t now_ns)
 	if (err)
 		log_ratelimited(&limit, "request: closed unix sockets are not found: %s",
 				strerror(-err));
+}
+
+void request_unix_peer(const struct sched_bpf *skeleton, struct request_event *event,
+		       char ret[REQUEST_PEER_PATH_SIZE])
+{
+	struct request_unix_name name;
+	uint64_t id;
+
+	ret[0] = 0;
+	if (event->net_peer_port || event->net_peer_ip[0] != REQUEST_UNIX_PEER)
+		return;
+	memcpy(&id, event->net_peer_ip + 8, sizeof(id));
+	memset(event->net_peer_ip, 0, sizeof(event->net_peer_ip));
+	if (!skeleton ||
+	    bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.request_unix_names), &id, &name))
+		return;
+	if (name.n > sizeof(name.bytes))
+		name.n = sizeof(name.bytes);
+	/* the path of a file may have its NUL */
+	if (name.bytes[0])
+		name.n = (uint32_t)strnlen(name.bytes, name.n);
+	for (uint32_t i = 0; i < name.n; i++)
+		ret[i] = name.bytes[i] ? name.bytes[i] : '@';
+	ret[name.n] = 0;
 }

@@ -248,6 +248,7 @@ class Maker:
     def request(self, common, parts, **more):
         """A row of the ledger: parts in nanoseconds, None for not measured; the duration is the sum."""
         choose = self.random.choice
+        ip, port, path = choose([("::ffff:10.0.0.5", 5432, ""), ("::", 0, "/run/postgresql/" + choose(HOSTILE))])
         parts = {name: parts.get(name, 0) for name in PARTS}
         ns = sum(value or 0 for value in parts.values())
         return {**common, "end_time": common["start_time"] + ns // 1000, "duration_ns": ns, "request_id": self.random.randrange(1, 1 << 64),
@@ -255,8 +256,8 @@ class Maker:
                 "method": choose(["GET", "POST", ""]), "path": "/" + choose([*HOSTILE, *PATHS]), "status": choose([200, 200, 500, None]), "bytes_in": 100,
                 "bytes_out": self.random.randrange(99999), "parent_span_id": "", "model": choose(["thread", "pool", "loop"]), "link": choose(["same", "write", "wake"]),
                 "end_by": "length", "outcome": "answered", "connection_request": 1, "queue_depth": choose([None, 0, 3]), "busy_threads": 2,
-                "open_requests": 1, **{f"{name}_ns": value for name, value in parts.items()}, "net_peer_ip": "::ffff:10.0.0.5",
-                "net_peer_port": 5432, "net_peer_ns": parts["net"] // 2,
+                "open_requests": 1, **{f"{name}_ns": value for name, value in parts.items()}, "net_peer_ip": ip,
+                "net_peer_port": port, "net_peer_path": path, "net_peer_ns": parts["net"] // 2,
                 "not_measured": sorted({"gil": "gil", "gc_own": "gc", "gc_sibling": "gc", "queue": "arrival"}[name]
                                        for name in ("gil", "gc_own", "queue") if parts[name] is None), **more}
 

@@ -237,7 +237,7 @@ def listeners(known, w):
 @question("requests", lambda row: row["client_slow_ns"] + (row["client_wait_ns"] or 0) - row["duration_ns"], by="server_ms")
 def slowest(known, w):
     columns = ("trace_id parent_span_id host container_id pod_uid pid tid host_pid host_tid comm thread_name duration_ns weight family server_port netns peer_ip peer_port "
-               "method path status bytes_in bytes_out model link end_by outcome connection_request queue_depth busy_threads open_requests net_peer_ip net_peer_port net_peer_ns "
+               "method path status bytes_in bytes_out model link end_by outcome connection_request queue_depth busy_threads open_requests net_peer_ip net_peer_port net_peer_path net_peer_ns "
                "not_measured").split() + [f"{part}_ns" for part in PARTS]
     return [{"request_id": str(r["request_id"]), "start_us": r["start_time"], "end_us": r["end_time"], **{c: r[c] for c in columns}}
             for r in w.of(known["ebpf_request"], w.path)]

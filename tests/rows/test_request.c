@@ -58,7 +58,7 @@ static struct request_event ordinary(void)
 	"'pipe_ns':1010,'child_ns':1011,'other_ns':" #other                                        \
 	",'await_ns':1013,'loop_busy_ns':1017,"                                                    \
 	"'client_slow_ns':1014,'net_peer_ip':'::ffff:203.0.113.9','net_peer_port':5432,"           \
-	"'net_peer_ns':900,"
+	"'net_peer_path':'','net_peer_ns':900,"
 
 #define OWN_PARTS OWN_PARTS_OTHER(1012)
 
@@ -158,7 +158,7 @@ static void all_bits_set(void **state)
 		",'child_ns':" MAX_U64 ",'other_ns':18446744073709551610,'await_ns':" MAX_U64
 		",'loop_busy_ns':" MAX_U64 ",'client_slow_ns':" MAX_U64
 		",'net_peer_ip':'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff',"
-		"'net_peer_port':65535,'net_peer_ns':" MAX_U64
+		"'net_peer_port':65535,'net_peer_path':'','net_peer_ns':" MAX_U64
 		",'not_measured':['gil','gc','arrival','accept','work_elsewhere','head_split',"
 		"'pipelined','unsent','nagle']}");
 }

@@ -272,12 +272,13 @@ void cause_net(const json_t *r, struct cause *c)
 {
 	struct evidence handshakes = find_evidence(r, HANDSHAKES, "handled_us"),
 			losses = find_evidence(r, LOSSES, "handled_us");
+	char peer[EXPLAIN_PEER_SIZE];
 
 	c->name = "net";
 	if (explain_has_peer(r))
-		SAY(c, "the thread waited for sockets, %.1f ms of it for %.60s port %lld%s",
-		    explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
-		    (long long)explain_number(r, "net_peer_port"), place_of(r, c, "net").text);
+		SAY(c, "the thread waited for sockets, %.1f ms of it for %s%s",
+		    explain_ms(r, "net_peer_ms"), explain_peer(r, peer),
+		    place_of(r, c, "net").text);
 	else
 		SAY(c, "the thread waited for sockets%s", place_of(r, c, "net").text);
 	add_handshakes(&handshakes, c);
@@ -292,12 +293,12 @@ void cause_net(const json_t *r, struct cause *c)
 
 void connections_add_blocked(const json_t *r, struct cause *c)
 {
+	char peer[EXPLAIN_PEER_SIZE];
 	size_t n = strlen(c->said);
 
 	if (explain_has_peer(r))
-		snprintf(c->said + n, sizeof(c->said) - n, "; %.1f ms of it for %.60s port %lld",
-			 explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
-			 (long long)explain_number(r, "net_peer_port"));
+		snprintf(c->said + n, sizeof(c->said) - n, "; %.1f ms of it for %s",
+			 explain_ms(r, "net_peer_ms"), explain_peer(r, peer));
 	n = strlen(c->fix);
 	if (asks_for_a_name(r, c))
 		snprintf(c->fix + n, sizeof(c->fix) - n, "; %s", CAUSE_FIX_DNS);

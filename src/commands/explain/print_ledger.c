@@ -44,13 +44,12 @@ static void print_part(const struct picture *p, const json_t *r, const char *nam
 	const struct ledger_part *part = request_part_named(name);
 	int64_t begin_us = p->begin_us + (int64_t)(at_ms * 1000 + 0.5),
 		us = (int64_t)(ms * 1000 + 0.5);
-	char label[LABEL_MAX];
+	char label[LABEL_MAX], peer[EXPLAIN_PEER_SIZE];
 
 	snprintf(label, sizeof(label), "%.60s", part ? part->words : name);
 	if (!strcmp(name, "net") && explain_has_peer(r))
-		snprintf(label, sizeof(label), "network, %.1f ms of it: %.60s port %lld",
-			 explain_ms(r, "net_peer_ms"), explain_text(r, "net_peer_ip"),
-			 (long long)explain_number(r, "net_peer_port"));
+		snprintf(label, sizeof(label), "network, %.1f ms of it: %s",
+			 explain_ms(r, "net_peer_ms"), explain_peer(r, peer));
 	print_line(p, 0, label, begin_us, begin_us + us, us);
 }
 

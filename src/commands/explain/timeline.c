@@ -58,7 +58,21 @@ bool explain_is_loop(const json_t *request)
 bool explain_has_peer(const json_t *request)
 {
 	return explain_ms(request, "net_peer_ms") > 0 &&
-	       explain_number(request, "net_peer_port") != 0;
+	       (explain_number(request, "net_peer_port") != 0 ||
+		*explain_text(request, "net_peer_path"));
+}
+
+const char *explain_peer(const json_t *request, char ret[EXPLAIN_PEER_SIZE])
+{
+	const char *path = explain_text(request, "net_peer_path");
+
+	if (*path)
+		snprintf(ret, EXPLAIN_PEER_SIZE, "%s", path);
+	else
+		snprintf(ret, EXPLAIN_PEER_SIZE, "%.60s port %lld",
+			 explain_text(request, "net_peer_ip"),
+			 (long long)explain_number(request, "net_peer_port"));
+	return ret;
 }
 
 /* ---- lines of the timeline ---- */

@@ -33,9 +33,14 @@ int64_t explain_handled_us(const json_t *request, const json_t *row);
 /* Is the thread of a request of the ledger an event loop? */
 bool explain_is_loop(const json_t *request);
 
+enum { EXPLAIN_PEER_SIZE = 128 };
+
 /* Is the peer of the longest waits for sockets known? A socket that is not connected (UDP) has
  * none. */
 bool explain_has_peer(const json_t *request);
+
+/* That peer: "10.0.0.5 port 5432", or the path of a unix socket. Returns `ret`. */
+const char *explain_peer(const json_t *request, char ret[EXPLAIN_PEER_SIZE]);
 
 /* Time range of the timeline. */
 struct picture {

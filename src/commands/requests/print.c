@@ -139,9 +139,12 @@ static void add_word(char *line, const char *fmt, ...)
 
 static void add_peer(char *line, const json_t *row)
 {
-	const char *ip = report_text(row, "net_peer_ip");
+	const char *ip = report_text(row, "net_peer_ip"), *path = report_text(row, "net_peer_path");
 
-	if (report_number(row, "net_peer_ns") > 0 && *ip && report_number(row, "net_peer_port") > 0)
+	if (report_number(row, "net_peer_ns") > 0 && *path)
+		snprintf(line + strlen(line), TEXT_MAX - strlen(line), " (mostly %.108s)", path);
+	else if (report_number(row, "net_peer_ns") > 0 && *ip &&
+		 report_number(row, "net_peer_port") > 0)
 		snprintf(line + strlen(line), TEXT_MAX - strlen(line),
 			 strchr(short_ip(ip), ':') ? " (mostly [%.64s]:%.0f)"
 						   : " (mostly %.64s:%.0f)",

@@ -81,7 +81,8 @@ function waterfall(r) {
 }
 
 function peerOf(r, part) {
-  return part === "net" && r.net_peer_ms > 0 && number(r.net_peer_port) ? ` (${ms(r.net_peer_ms)} ms of it: ${r.net_peer_ip} port ${r.net_peer_port})` : "";
+  const peer = r.net_peer_path || (number(r.net_peer_port) ? `${r.net_peer_ip} port ${r.net_peer_port}` : "");
+  return part === "net" && r.net_peer_ms > 0 && peer ? ` (${ms(r.net_peer_ms)} ms of it: ${peer})` : "";
 }
 
 function phasesOf(r) {
