@@ -195,8 +195,13 @@ struct task_struct___5_13 {
 
 /* ---- files and sockets: include/linux/fs.h, net.h, include/net/sock.h ---- */
 
+struct super_block {
+	unsigned long s_magic;
+};
+
 struct inode {
 	unsigned short i_mode;
+	struct super_block *i_sb;
 	unsigned long i_ino;
 };
 

@@ -47,6 +47,14 @@ static __always_inline __u32 file_type(struct file *file)
 	return BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
 }
 
+/* Is the file a process (pidfd_open())? Known since 6.9, where these files have a file system. */
+static __always_inline bool file_is_pidfd(struct file *file)
+{
+	enum { PIDFS_MAGIC = 0x50494446 }; /* include/uapi/linux/magic.h */
+
+	return BPF_CORE_READ(file, f_inode, i_sb, s_magic) == PIDFS_MAGIC;
+}
+
 /* Whether a socket waits for connections, of any family. */
 static __always_inline bool socket_listens(struct file *file)
 {

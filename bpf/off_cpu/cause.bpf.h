@@ -59,7 +59,8 @@ static __always_inline bool polls_pipes(struct task_struct *task, struct user_ca
  * Clients wait for their server with poll() of a single descriptor: the descriptor's type is the
  * cause. A server that polls its listener (socketserver.serve_forever()) is idle, as in accept().
  * poll() without descriptors is a sleep; poll() of several that are no child's pipes, and epoll,
- * are an idle event loop.
+ * are an idle event loop. A disk is never waited for in poll(): a pidfd's inode is that of a
+ * regular file.
  */
 static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_call *call,
 					  __u8 *ret_idle)
@@ -73,7 +74,9 @@ static __always_inline __u8 cause_of_poll(struct task_struct *task, struct user_
 		__u8 cause = cause_of_file(file);
 
 		*ret_idle = cause == OFF_CPU_CAUSE_net && socket_listens(file);
-		return cause == OFF_CPU_CAUSE_other ? OFF_CPU_CAUSE_poll : cause;
+		if (cause == OFF_CPU_CAUSE_net || cause == OFF_CPU_CAUSE_pipe)
+			return cause;
+		return file_is_pidfd(file) ? OFF_CPU_CAUSE_child : OFF_CPU_CAUSE_poll;
 	}
 	if (polls_pipes(task, call))
 		return OFF_CPU_CAUSE_pipe;

@@ -148,6 +148,21 @@ class Child:
         os.waitpid(self.pid, 0)
 
 
+class Process(Child):
+    """By the child's pidfd, as subprocess waits with a timeout since 3.15."""
+
+    def wait(self):
+        self.pid = os.fork()
+        if self.pid == 0:
+            time.sleep(SECONDS)
+            os._exit(0)
+        poll = select.poll()
+        poll.register(pidfd := os.pidfd_open(self.pid), select.POLLIN)
+        poll.poll()
+        os.close(pidfd)
+        os.waitpid(self.pid, 0)
+
+
 class FileLock:
     """Of two descriptions of one file; the waker's one has the lock."""
     waker = True
@@ -225,7 +240,7 @@ class Stat:
         os.stat(self.folder)
 
 
-KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Listener, Epoll, Select, Pipe, Output, Trigger, Child,
+KINDS = {k.__name__.lower(): k for k in (Sleep, Lock, Pair, Tcp, Poll, Listener, Epoll, Select, Pipe, Output, Trigger, Child, Process,
                                                FileLock, RecordLock, Semaphore, Stat)}
 
 
