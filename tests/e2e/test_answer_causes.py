@@ -609,6 +609,13 @@ def test_time_in_no_part_is_said(ask):
     # the waits of a loop's thread are not this request's
     ask.request(10, {"other": 313}, request_id=79, model="loop", not_measured=["work_elsewhere"])
     assert causes(ask, "79")["other"]["said"].endswith("is not known")
+    # a stall is: the coroutine that read from an eventfd has started a thread, too
+    ask.row("loop_stall", 2012, 310, loop="asyncio", other_ns=309_000_000, py_stack=code)
+    ask.row("off_cpu", 2012, 309, cause="other", py_stack=code)
+    ask.request(2010, {"other": 309, "cpu": 4}, request_id=80, model="loop", not_measured=["work_elsewhere"])
+    blocked = causes(ask, "80")["loop_blocked"]
+    assert blocked["said"] == "a call in a coroutine blocked the event loop's thread (something else), in child (shop/api.py:23)", blocked
+    assert blocked["fix"].startswith("in child (shop/api.py:23), which kept the event loop for 310.0 ms: use await"), blocked
 
 
 def test_a_part_that_is_small_is_no_cause(ask):

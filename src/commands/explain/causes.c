@@ -253,10 +253,9 @@ static bool held(const json_t *r, struct cause *c, const char *how, const char *
 	return true;
 }
 
-/* Of the time of no other part, did the handler wait in select(), poll() or epoll_wait()? An event
- * loop's rows are of the loop's own polls, too: there its stalls tell, and their code is in the
- * remedy. */
-static bool selected(const json_t *r, struct cause *c)
+/* Of the time of no other part, did the handler wait so? An event loop's rows are of the loop's own
+ * polls, too: there its stalls tell. */
+static bool waited_so(const json_t *r, const struct cause *c, const char *how)
 {
 	int64_t us = 0, from_us = explain_number(r, "handled_us"),
 		to_us = explain_number(r, "to_us");
@@ -268,12 +267,18 @@ static bool selected(const json_t *r, struct cause *c)
 		int64_t of_row = loop ? explain_overlap_us(row, from_us, to_us)
 				      : explain_number(row, "us");
 
-		if (!strcmp(explain_text(row, "cause"), "poll") && of_row > 0)
+		if (!strcmp(explain_text(row, "cause"), how) && of_row > 0)
 			us += of_row;
 	}
-	if ((double)us / 1000 < c->ms / 2)
+	return (double)us / 1000 >= c->ms / 2;
+}
+
+/* In select(), poll() or epoll_wait(). The code of a loop's stalls is in the remedy. */
+static bool selected(const json_t *r, struct cause *c)
+{
+	if (!waited_so(r, c, "poll"))
 		return false;
-	if (loop) {
+	if (explain_is_loop(r)) {
 		c->name = "loop_blocked";
 		SAY(c, "a call in a coroutine blocked the event loop's thread (select() or poll() "
 		       "of descriptors that are not the loop's)");
@@ -293,7 +298,9 @@ static void other(const json_t *r, struct cause *c)
 	if (held(r, c, "stopped", "a signal or a debugger", CAUSE_FIX_STOPPED) ||
 	    held(r, c, "frozen", "the freezer of its cgroup", CAUSE_FIX_FROZEN))
 		return;
-	if (!ledger_lacks(r, "work_elsewhere")) {
+	/* where a coroutine may have used other threads, too, a stall is the loop's own wait */
+	if (!ledger_lacks(r, "work_elsewhere") ||
+	    (explain_is_loop(r) && (waited_so(r, c, "poll") || waited_so(r, c, "other")))) {
 		if (selected(r, c))
 			return;
 		waited_for(r, c, "something else", "other");
