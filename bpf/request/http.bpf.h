@@ -224,7 +224,7 @@ static __always_inline __u32 request_status_of(const char *b, __u32 n)
 		return STATUS_NONE;
 	if ((n > 7 && (__u8)(b[7] - '0') > 9) || (n > 8 && b[8] != ' '))
 		return STATUS_NONE;
-	if ((n > 9 && (!d[0] || d[0] > 5)) || (n > 10 && d[1] > 9) || (n > 11 && d[2] > 9))
+	if ((n > 9 && (!d[0] || d[0] > 9)) || (n > 10 && d[1] > 9) || (n > 11 && d[2] > 9))
 		return STATUS_NONE;
 	if (n < REQUEST_STATUS_BYTES)
 		return STATUS_CUT;

@@ -41,7 +41,7 @@ static __always_inline bool request_profile_add(const struct request_event *even
 		.host_pid = event->header.host_pid,
 		.server_port = event->server_port,
 		.method = event->method,
-		.status_class = event->status / 100,
+		.status_class = request_class_of(event->status),
 		.model = event->model,
 	};
 	void *map = request_active_profile & 1 ? (void *)&request_profile_1

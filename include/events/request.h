@@ -127,6 +127,12 @@ struct request_event {
 	__u8 pad[6];
 };
 
+/* 0: no answer; 1..5. A status of no class is a failure of the server (RFC 9110, 15). */
+static inline __u8 request_class_of(__u16 status)
+{
+	return status < 600 ? status / 100 : 5;
+}
+
 enum { REQUEST_BUCKETS = 32 };
 
 /* Sums of a process over an interval. */
@@ -134,7 +140,7 @@ struct request_profile_key {
 	__u32 host_pid;
 	__u16 server_port;
 	__u8 method;	   /* enum request_method */
-	__u8 status_class; /* 0: no answer; 1..5 */
+	__u8 status_class; /* see request_class_of() */
 	__u8 model;	   /* enum request_model */
 	__u8 pad[3];
 };

@@ -190,7 +190,7 @@ void request_metrics_add_row(const struct row_common *common, const struct reque
 		return;
 	group->seen_ns = common->end_ns;
 	group->netns = event->netns;
-	exemplar = &group->classes[event->status / 100 % CLASSES]
+	exemplar = &group->classes[request_class_of(event->status) % CLASSES]
 			    .exemplars[bucket_of(common->duration_ns)];
 	*exemplar = (struct exemplar){ .request_id = event->request_id,
 				       .duration_ns = common->duration_ns,

@@ -68,6 +68,8 @@ def test_odd_answers(start_agent, cleanup, debian_python):
         assert row["status"] == ANSWERS[name][1], row
         assert row["bytes_out"] == sum(map(len, ANSWERS[name][0])) == len(sent[name]), row
         assert row["outcome"] == ("answered" if sent[name] else "no_answer"), row
+    profile = [r for r in agent.rows["ebpf_request_profile"] if r["server_port"] == server.port]
+    assert sum(r["count"] for r in profile if r["status_class"] == "5xx") == 3  # escapes, status_600, status_999
     assert unfollowed(agent)["answers"] >= len(UNREADABLE)  # unrelated servers of this host count, too
     counts.check(agent)
 
