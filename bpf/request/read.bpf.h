@@ -345,9 +345,13 @@ static __always_inline bool request_skipped_ends(struct request_connection *conn
 static __always_inline __u32 request_body_read(__u64 key, struct request_connection *conn,
 					       const struct request_buffer *buffer, __u32 got)
 {
+	enum { EXPECTATION_FAILED = 417 };
 	__u32 taken;
 
-	if (request_skipped_ends(conn))
+	/* the client keeps the body back, and a server that goes on reads the next request */
+	if (!conn->worker && conn->status == EXPECTATION_FAILED)
+		conn->body = BODY_NONE;
+	if (!conn->body || request_skipped_ends(conn))
 		return 0;
 	if ((conn->body == BODY_CHUNKED || conn->body == BODY_SKIPPED) &&
 	    got > buffer->len) /* in further pieces */

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers POST at once, without the request's body: `asgi`, `wsgi`, and, run as a program, aiohttp. Each answer's body is the path."""
+"""Answers POST at once, without the request's body: `asgi`, `wsgi`, and, run as a program, aiohttp, or (`early_app.py PORT refuse`) http.server,
+which refuses to read the body that a client wants to send. Each answer's body is the path."""
+import http.server
 import sys
 
 
@@ -23,7 +25,27 @@ async def handler(request):
     return web.Response(text=request.path, status=413 if request.method == "POST" else 200)
 
 
+class Refusing(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def handle_expect_100(self):
+        self.do_GET(417)
+        return False
+
+    def do_GET(self, status=200):
+        body = self.path.encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
 if __name__ == "__main__":
+    if sys.argv[2:] == ["refuse"]:
+        http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Refusing).serve_forever()
     from aiohttp import web
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
