@@ -461,6 +461,7 @@ SPANS = sql_spans.SCENARIOS.index(sql_spans.delivered_twice) * 10 + 310
 EXPLAIN |= {
     # 5007 was refused, and then it was not
     "refused.sql": (None, {**OF_DAYS, "host_pid": 6000, "from_us": lambda now: now - 10 * SECOND}, lambda known, now: [["gc_pause", "free-threaded"]]),
+    "unfollowed.sql": (None, {}, lambda known, now: [["web-1", "6 of TLS"], ["web-1", "5 of unread"]]),  # upgraded ones have a row
     "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
     "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
                  {**OF_DAYS, "tid": 1}, pool),

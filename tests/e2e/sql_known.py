@@ -391,6 +391,11 @@ class Maker:
             yield word("web-2", 9, 24 * HOUR + 1, tracker, 0, "more than a day ago")
             yield word("web-2", 10, 24 * HOUR, tracker, 0, "a day ago")
 
+        for what, ages in {"TLS": (70, 20), "unread": (30,), "upgraded": (30,)}.items():
+            for n, age in enumerate(ages, 5):
+                yield word("web-1", 0, age * MINUTE, "request", 1, f"{n} of {what}", what)
+        yield word("web-3", 0, 26 * HOUR, "request", 1, "9 of TLS", "TLS")
+
         for host, pid, age, live, reason in [("web-1", 4007, 25, 1, ""), ("web-1", 4007, 5, 0, "gone"), ("web-1", 5007, 20, 1, ""), ("web-2", 4007, 20, 1, "")]:
             yield word(host, pid, age * MINUTE, "gil_wait", live, reason)
         for pid, live, reason in (4007, 1, ""), (5007, 0, "not readable"), (6000, 1, ""):  # 6000 has no word of gil_wait

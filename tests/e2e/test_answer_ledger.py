@@ -2,6 +2,7 @@
 """`underspan explain` from the request ledger: known rows of ebpf_request, whole answers, with and without spans; what was not measured,
 how a request ended, hostile names."""
 import json
+import time
 
 import pytest
 
@@ -212,6 +213,21 @@ def test_ids_that_are_unknown(ask):
     assert "underspan sql 'SELECT request_id" in ask.command("explain", "78").stderr
     ask.request(10, {"cpu": 5}, request_id=2**64 - 1)
     assert answer(ask, str(2**64 - 1))["requests"][0]["request_id"] == str(2**64 - 1)
+
+
+def test_what_the_ledger_does_not_follow_is_said(ask):
+    """Of a trace without a request; not of a request's id, which only a row has."""
+    def counted(host, what, words, ago):
+        ask.insert("ebpf_probe_health", {"host": host, "container_id": "", "pod_uid": "", "host_pid": 0, "time": time.time_ns() // 1000 - ago * 1_000_000,
+                                         "tracker": "request", "live": 1, "method": "", "python_version": "", "binary": what, "build_id": "", "reason": words})
+    assert "not followed" not in ask.command("explain", trace_id(3)).stderr
+    counted("a", "TLS", "5 connections with TLS inside the process; their requests have no rows", 60)
+    counted("a", "TLS", "6 connections with TLS inside the process; their requests have no rows", 30)
+    counted("b", "upgraded", "3 connections upgraded (websockets, h2c); their rows end at the upgrade", 30)
+    done = ask.command("explain", trace_id(3))
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.endswith("; not followed, and counted: on a 6 connections with TLS inside the process; their requests have no rows\n"), done.stderr
+    assert "not followed" not in ask.command("explain", "78").stderr
 
 
 def test_without_the_spans_table(tmp_path):

@@ -151,11 +151,37 @@ static bool is_in_upper_case(struct clickhouse_client *client, const char *trace
 	return found;
 }
 
+enum { UNFOLLOWED_MAX = 512 };
+
+/* "; not followed, and counted: on web-1 6 connections with TLS ...": why a request may have no
+ * row. */
+static const char *say_unfollowed(struct clickhouse_client *client, char *ret, size_t size)
+{
+	const struct clickhouse_param none[] = { { 0 } };
+	struct why ignored;
+	json_t *rows = NULL, *row;
+	size_t i, n = 0;
+
+	ret[0] = 0;
+	if (explain_ask(client, "explain/unfollowed.sql", none, &rows, &ignored))
+		return ret;
+	json_array_foreach (rows, i, row) {
+		if (n < size)
+			n += (size_t)snprintf(
+				ret + n, size - n, "%s on %.64s %.120s",
+				i ? ";" : "; not followed, and counted:", explain_text(row, "host"),
+				explain_text(row, "words"));
+	}
+	json_decref(rows);
+	return ret;
+}
+
 static int nothing_found(struct clickhouse_client *client, const struct answer *a, bool view,
 			 struct why *why)
 {
 	static const char ids[] = "underspan sql 'SELECT request_id, path, duration_ms FROM "
 				  "ebpf_request ORDER BY start_time DESC LIMIT 20' lists ids";
+	char unfollowed[UNFOLLOWED_MAX];
 
 	if (!*a->wanted.trace_id)
 		return why_fail(why, ENOENT, "no request %s in ebpf_request: %s",
@@ -165,8 +191,9 @@ static int nothing_found(struct clickhouse_client *client, const struct answer *
 				"no request of trace %s in ebpf_request, and no view otel_span "
 				"here: once the OpenTelemetry collector has made otel_traces, run "
 				"'underspan schema --apply' (with --traces=DATABASE.TABLE if the "
-				"spans are elsewhere)",
-				a->wanted.trace_id);
+				"spans are elsewhere)%s",
+				a->wanted.trace_id,
+				say_unfollowed(client, unfollowed, sizeof(unfollowed)));
 	if (is_in_upper_case(client, a->wanted.trace_id))
 		return why_fail(why, ENOENT,
 				"trace %s is in upper case in otel_traces, where neither explain "
@@ -175,8 +202,9 @@ static int nothing_found(struct clickhouse_client *client, const struct answer *
 				a->wanted.trace_id);
 	return why_fail(why, ENOENT,
 			"no span of trace %s in otel_traces, and no request with its traceparent "
-			"in ebpf_request: %s",
-			a->wanted.trace_id, ids);
+			"in ebpf_request: %s%s",
+			a->wanted.trace_id, ids,
+			say_unfollowed(client, unfollowed, sizeof(unfollowed)));
 }
 
 static void tell_causes(json_t *requests)
@@ -217,6 +245,7 @@ static int explain(struct clickhouse_client *client, struct clickhouse_client *s
 		   const struct ledger_wanted *wanted, struct why *why)
 {
 	struct answer a = { .wanted = *wanted };
+	char unfollowed[UNFOLLOWED_MAX];
 	int err = find_all(client, second, &a, why);
 	const char *nothing;
 	bool names_thread;
@@ -229,12 +258,13 @@ static int explain(struct clickhouse_client *client, struct clickhouse_client *s
 		print_text(&a);
 	if (!err && !json_array_size(a.requests) &&
 	    (nothing = explain_why_nothing(a.spans, &names_thread)))
-		err = why_fail(why, ENODATA, "trace %s: nothing was measured: %s%s",
+		err = why_fail(why, ENODATA, "trace %s: nothing was measured: %s%s%s",
 			       a.wanted.trace_id, nothing,
 			       names_thread
 				       ? ""
 				       : ", which the wheel underspan-otel in the service sets: "
-					 "`underspan doctor --spans` counts such spans");
+					 "`underspan doctor --spans` counts such spans",
+			       say_unfollowed(client, unfollowed, sizeof(unfollowed)));
 	json_decref(a.requests);
 	json_decref(a.spans);
 	return err;
