@@ -133,7 +133,7 @@ __u64 request_unix; /* a tracked process serves a unix socket */
 /* Connections that cannot be followed, by cause. */
 __u64 request_tls, request_http2, request_upgraded;
 __u64 request_unreadable, request_pipelined, request_tunnels, request_odd, request_unbounded;
-__u64 request_unseen;
+__u64 request_unseen, request_unread;
 
 /* The word of `port`, with bounds that all verifiers see. */
 static __always_inline __u64 *request_port_word(__u64 port)

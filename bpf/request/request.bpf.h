@@ -336,6 +336,27 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 	return 0;
 }
 
+/*
+ * The socket of a server is freed: did it have bytes that nobody has read, and that are not the
+ * rest of a request? A worker that ends, or that has enough connections, closes without a read.
+ */
+static __always_inline bool request_closed_unread(__u64 key, const struct request_arrival *arrival)
+{
+	const struct tcp_sock *tcp = (const struct tcp_sock *)key;
+	const struct request_connection *conn;
+
+	if (!arrival->first_byte_ns || arrival->open || arrival->foreign || arrival->older ||
+	    arrival->odd != ODD_NOT)
+		return false;
+	/* in the accept queue nothing can be read, and tcp_disconnect() says that all was; a FIN
+	 * counts like a byte */
+	if (!(arrival->established_ns && !arrival->accepted_ns) &&
+	    BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq) <= 1)
+		return false;
+	conn = request_connection_of(key);
+	return !conn || (conn->head_ended && !conn->body);
+}
+
 /* A TCP socket is freed: in a thread's context or in a soft interrupt. */
 SEC("?tp_btf/tcp_destroy_sock")
 int BPF_PROG(request_tcp_destroy, struct sock *sk)
@@ -353,6 +374,8 @@ int BPF_PROG(request_tcp_destroy, struct sock *sk)
 		request_waits_no_more(arrival);
 		if (arrival->odd == ODD_PROXY && !arrival->foreign)
 			__sync_fetch_and_add(&request_odd, 1);
+		if (!request_is_over() && request_closed_unread(key, arrival))
+			__sync_fetch_and_add(&request_unread, 1);
 	}
 	bpf_map_delete_elem(&request_arrivals, &key);
 	request_connection_delete(key);

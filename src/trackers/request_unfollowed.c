@@ -9,7 +9,7 @@ void request_unfollowed_report(struct sched_bpf *skeleton, const struct tracker_
 			       uint64_t now_ns)
 {
 	static const uint64_t every_ns = 10 * NSEC_PER_SEC;
-	static uint64_t reported[10], reported_ns;
+	static uint64_t reported[11], reported_ns;
 	const struct {
 		const char *what, *one, *many, *words;
 		uint64_t n;
@@ -39,6 +39,9 @@ void request_unfollowed_report(struct sched_bpf *skeleton, const struct tracker_
 		{ "unseen reads", CONNECTIONS,
 		  "read by io_uring, recvmmsg() or preadv2(); their requests have no rows",
 		  skeleton->bss->request_unseen },
+		{ "unread", CONNECTIONS,
+		  "closed before their last bytes were read; a request among these has no row",
+		  skeleton->bss->request_unread },
 #undef CONNECTIONS
 	};
 	struct why why;

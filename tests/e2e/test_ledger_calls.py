@@ -107,3 +107,72 @@ def test_a_write_of_no_bytes_is_no_lost_client(server, start_agent):
     assert [(r["trace_id"], r["status"], r["outcome"], r["end_by"]) for r in rows] == [(trace_of(i), 200, "answered", "close") for i in range(1, 6)]
     assert all(total(r) == r["duration_ns"] for r in rows)
     counts.check(agent)
+
+
+UNREAD_SERVER = """
+import signal, socket, sys, time
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen(16)
+print("port:", listener.getsockname()[1], file=sys.stderr, flush=True)
+wanted = 0
+while True:
+    connection = listener.accept()[0]
+    first = connection.recv(12)
+    if b"early" in first:  # an answer before the body, which is never read
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 413 Too Large\\r\\nContent-Length: 0\\r\\n\\r\\n")
+        time.sleep(0.1)
+    elif b"then" in first:  # closed while the next request is there
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n")
+        time.sleep(0.1)
+    elif b"end" in first:  # the queue's connections end with the listener
+        time.sleep(0.3)
+        sys.exit()
+    elif first:
+        time.sleep(0.02)
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n")
+        if b"half" not in first:
+            connection.recv(1)
+    connection.close()
+"""
+
+
+def test_what_nobody_reads_is_counted(debian_python, cleanup, start_agent):
+    """Behind an answer, and in the accept queue of a server that ends; not a body's rest, nor the end of a connection."""
+    server = servers.Server([debian_python.path, "-c", UNREAD_SERVER])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"port: (\d+)")[0].group(1))
+    agent = start_agent("--request.min_duration_us=0", f"--pid={server.pid}", trackers=TRACKERS)
+    agent.wait_rows("ebpf_probe_health", lambda r: r["host_pid"] == server.pid and r["tracker"] == "request")
+
+    def connect():
+        return socket.create_connection(("127.0.0.1", server.port))
+    for i in range(1, 4):
+        with connect() as s:
+            ask(s, i, b"/ok", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        with connect() as s:  # the end of the client's direction is there at the read, and is never read
+            s.sendall(head(b"/half", 50 + i))
+            s.shutdown(socket.SHUT_WR)
+            receive(s, len(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+        with connect() as s:
+            s.sendall(head(b"/early", 10 + i, b"POST", b"Content-Length: 5000"))
+            receive(s, len(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"))
+            s.sendall(b"x" * 4000)
+        with connect() as s:
+            ask(s, 20 + i, b"/then", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            s.sendall(head(b"/unread", 30 + i))
+            with pytest.raises(ConnectionResetError):
+                s.recv(1)
+    with connect() as last, connect() as one, connect() as two, connect():
+        last.sendall(head(b"/end", 40))
+        one.sendall(head(b"/queued", 41))
+        two.sendall(head(b"/queued", 42))
+        server.process.wait()
+    agent.wait_rows("ebpf_request", lambda r: r["path"] == "/end")
+    agent.stop()
+    assert sorted(r["path"] for r in rows_of(agent, server)) == sorted(["/ok", "/half", "/early", "/then"] * 3 + ["/end"])
+    assert unfollowed(agent) == {"unread": 5}
+    counts.check(agent)
