@@ -56,6 +56,7 @@ static __always_inline bool request_work_is_all(const struct request_connection 
 						const struct request_work *work, __u64 now)
 {
 	__u64 fed = conn->begin.parts[REQUEST_await], ran, ready;
+	__u64 until_ns = request_worked_until(work);
 
 	if (conn->fed_await_ns > fed)
 		fed = conn->fed_await_ns;
@@ -65,9 +66,9 @@ static __always_inline bool request_work_is_all(const struct request_connection 
 	ran = work->handed.at.at_ns - work->handed.worked_ns - conn->read_ns -
 	      (fed - conn->begin.parts[REQUEST_await]) - ready;
 	ready = request_ready_ns(sums->parts) - work->loop_ready_ns;
-	ran += now - work->end_ns - ready;
+	ran += now - until_ns - ready;
 	return (__s64)(ran - REQUEST_LOOP_NS) <=
-	       (__s64)(work->handed.worked_ns + work->end_ns - work->begin.at_ns - work->ready_ns);
+	       (__s64)(work->handed.worked_ns + until_ns - work->begin.at_ns - work->ready_ns);
 }
 
 /*

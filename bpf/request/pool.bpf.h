@@ -114,8 +114,8 @@ static __noinline int request_gives_on(struct thread *t, struct thread *to, __u6
 	handed->at.at_ns -= work->begin.at_ns - work->handed.at.at_ns;
 	handed->first_ns = work->handed.first_ns;
 	handed->first_await_ns = work->handed.first_await_ns;
-	handed->worked_ns = work->handed.worked_ns + work->end_ns - work->begin.at_ns -
-			    work->ready_ns;
+	handed->worked_ns = work->handed.worked_ns + request_worked_until(work) -
+			    work->begin.at_ns - work->ready_ns;
 	if (!work->header.start_ns)
 		work->end_ns = 0;
 	return 0;

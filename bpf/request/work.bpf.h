@@ -253,6 +253,12 @@ __noinline int request_pool_rests(__u64 now)
 	return 0;
 }
 
+/* An end that was not seen was the begin of the thread's sleep: the loop may have run since. */
+static __always_inline __u64 request_worked_until(const struct request_work *work)
+{
+	return work->slept_ns && work->slept_ns < work->end_ns ? work->slept_ns : work->end_ns;
+}
+
 /*
  * May the thread of the linked work have worked for the request since? Known if it has not, and has
  * gone to sleep, or is about to.
@@ -279,7 +285,7 @@ static __always_inline void request_work_ended(struct thread *t, struct thread *
 
 	work->handed = work->handing;
 	work->thread = thread;
-	work->slept_ns = now;
+	work->slept_ns = to->off_ns;
 	work->more_ns = 0;
 	work->giver = sums->giver;
 	work->n = sums->given_n;

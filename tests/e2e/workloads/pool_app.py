@@ -97,6 +97,16 @@ async def calls(ms: int):
     return await several_calls(one_thread, ms)
 
 
+@app.get("/blocked/{ms}")
+async def blocked(ms: int):
+    """An asynchronous view of Django that blocks the loop between two calls of the thread."""
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(one_thread, int)
+    answer = asleep(ms)
+    await loop.run_in_executor(one_thread, int)
+    return answer
+
+
 @app.get("/own/{ms}")
 async def own(ms: int):
     """A thread for this request only, created for the first call, ended behind the answer."""
