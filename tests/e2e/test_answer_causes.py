@@ -525,6 +525,55 @@ def test_a_peer_that_is_not_known(ask):
     assert "0.0.0.0" not in text(ask, "77") and "0.0.0.0" not in ask.command("requests", "--since=2h").stdout
 
 
+def test_a_peer_that_answers_late(ask):
+    """One wait for an answer is most of the part: a row lock of a database, a queue without an item. Many waits are many questions; a wait to send
+    is no late answer, nor is that of another peer."""
+    peer = {"net_peer_ip": "::ffff:10.0.0.5", "net_peer_port": 5432}
+    code = ["pay (/srv/app/shop/db.py:4)"]
+    for number, (waits, peer_ms) in enumerate([([("recvfrom", 20, 250)], 300), ([("poll", 20, 160), ("recvfrom", 200, 100)], 300),
+                                               ([("recvfrom", 10 + 60 * i, 55) for i in range(5)], 300), ([("sendto", 20, 250)], 300),
+                                               ([("recvfrom", 20, 250)], 100)]):
+        at = 1000 * number
+        for syscall, begin, ms in waits:
+            ask.row("off_cpu", at + begin, ms, cause="net", syscall=syscall, py_stack=code)
+        ask.request(at + 10, {"net": 300, "cpu": 5}, request_id=100 + number, net_peer_ns=peer_ms * 1_000_000, **peer)
+    fixes = [causes(ask, str(100 + number))["net"]["fix"] for number in range(5)]
+    assert fixes[:2] == [f"find why that peer answered late, {ms}.0 ms in one wait (of a database: locks and slow queries), or a shorter time-out"
+                         for ms in (250, 160)], fixes
+    assert fixes[2:] == ["ask that peer less often or for less data"] * 3, fixes
+
+
+def test_a_module_that_a_request_imports(ask):
+    """Its own code, or, where that has ended, what called it; of a thread and of a loop. A function that it calls is not known as an import."""
+    module, caller = "<module> (/srv/app/big.py:2)", ["_call_with_frames_removed (<frozen importlib._bootstrap>:241)", "report (/srv/app/shop/api.py:9)"]
+    fix = "import that module when the application is loaded, not in a request"
+    for number, stack in enumerate(([module, *caller], ["<gone>", *caller], ["compile (/srv/app/re.py:2)", *caller])):
+        ask.row("off_cpu", 1000 * number + 20, 290, cause="sleep", py_stack=stack)
+        ask.request(1000 * number + 10, {"sleep": 300, "cpu": 5}, request_id=100 + number)
+    assert [causes(ask, str(100 + number))["sleep"]["fix"] for number in range(3)] == [fix, fix, ""]
+    ask.row("on_cpu", 10_020, 50, py_stack=[module, *caller])
+    ask.row("on_cpu", 10_120, 50, py_stack=[module, *caller])
+    ask.row("on_cpu", 10_220, 50, py_stack=["spin (/srv/app/shop/api.py:3)"])
+    ask.request(10_010, {"cpu": 300}, request_id=110)
+    assert causes(ask, "110")["cpu"]["fix"] == fix
+    ask.row("loop_stall", 20_010, 300, loop="asyncio", cpu_ns=300_000_000, py_stack=[module, *caller])
+    ask.request(20_010, {"cpu": 300}, request_id=111, model="loop")
+    blocked = causes(ask, "111")["loop_blocked"]
+    assert blocked["fix"].startswith("in <module> (app/big.py:2)") and blocked["fix"].endswith(f"which kept the event loop for 300.0 ms: {fix}"), blocked
+
+
+def test_a_loop_that_was_asleep_before_it_handed_a_request_on(ask):
+    """The thread that accepts is an event loop: the remedy is not that of a server that waits for a client's bytes."""
+    for number, (link, fix) in enumerate((("wake", "use the loop's own calls instead of blocking ones"), ("same", "where it waits for a client's next bytes"))):
+        at, pid = 10_000 * number, 40 + number
+        ask.row("tcp_accept", at - 1000, 5, tid=8, pid=pid, kind="accepted")
+        ask.row("off_cpu", at, 290, tid=8, pid=pid, cause="net", py_stack=["query (/srv/app/shop/db.py:7)"])
+        ask.request(at + 10, {"accept_queue": 280, "cpu": 5}, request_id=100 + number, pid=pid, tid=9, link=link, model="pool" if link == "wake" else "thread")
+        [cause] = causes(ask, str(100 + number)).values()
+        assert cause["cause"] == "thread_asleep" and "waited for the network, in query (shop/db.py:7), 280.0 ms of that" in cause["said"], cause
+        assert cause["fix"].startswith(fix), cause
+
+
 def test_a_coroutine_that_waits_for_a_pool(ask):
     ask.request(10, {"await": 300, "cpu": 5}, model="loop")
     ask.request(1010, {"await": 300, "cpu": 5}, request_id=78, model="loop", not_measured=["work_elsewhere"])

@@ -35,6 +35,8 @@ struct cause {
 	"a DNS server answered late or never: check the servers and the time-out in "              \
 	"/etc/resolv.conf, or cache names"
 
+#define CAUSE_FIX_IMPORT "import that module when the application is loaded, not in a request"
+
 #define CAUSE_FIX_GC                                                                               \
 	"gc.freeze() when the application is loaded, before workers fork, so that collections "    \
 	"skip these objects; higher thresholds (gc.set_threshold); or collections between "        \

@@ -147,6 +147,22 @@ static void net(const json_t *r, struct cause *c)
 		cause_net(r, c);
 }
 
+/* The remedy for a part that was spent while a module was imported, by the longest place of `rows`
+ * with that cause (NULL: any), or none. */
+static void fix_import(const json_t *rows, struct cause *c, const char *cause)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (rows, i, row) { /* longest first */
+		if (cause && strcmp(explain_text(row, "cause"), cause) != 0)
+			continue;
+		if (place_imports(explain_text(row, "place")))
+			FIX(c, "%s", CAUSE_FIX_IMPORT);
+		return;
+	}
+}
+
 /* Without a remedy; `what` names the object of the wait. */
 static void waited_for(const json_t *r, struct cause *c, const char *what, const char *cause)
 {
@@ -159,6 +175,8 @@ static void waited_for(const json_t *r, struct cause *c, const char *what, const
 static void disk(const json_t *r, struct cause *c)
 {
 	waited_for(r, c, "a disk", "disk");
+	if (!*c->fix)
+		fix_import(json_object_get(r, "places"), c, "disk");
 	if (!*c->fix)
 		FIX(c, "fewer waits for that volume (fsync() after each write, files that do not "
 		       "fit into memory), or a faster one");
@@ -187,6 +205,7 @@ static void sleeping(const json_t *r, struct cause *c)
 			 "does while its database is locked",
 			 sleeps);
 	SAY(c, "the code slept%s%s", place_of(r, c, "sleep").text, again);
+	fix_import(json_object_get(r, "places"), c, "sleep");
 }
 
 static void pipe_wait(const json_t *r, struct cause *c)
@@ -324,6 +343,8 @@ static void cpu(const json_t *r, struct cause *c)
 		    : " (its own collections are not measured separately here)");
 	if (explain_is_loop(r))
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "cpu");
+	else
+		fix_import(json_object_get(r, "computed"), c, NULL);
 }
 
 static const struct {

@@ -146,6 +146,13 @@ static const struct asleep {
 	{ "frozen", "was stopped by the freezer of its cgroup", CAUSE_FIX_FROZEN },
 };
 
+/* Not a call of its code. */
+static bool is_from_outside(const struct asleep *of)
+{
+	return !strcmp(of->cause, "preempt") || !strcmp(of->cause, "stopped") ||
+	       !strcmp(of->cause, "frozen");
+}
+
 /*
  * Reports that the thread that accepts was asleep for half of [from, to) or more: in one wait, as
  * others may have another cause or code.
@@ -168,7 +175,11 @@ static bool kept_asleep(const json_t *r, struct cause *c, int64_t from_us, int64
 	SAY(c, "%s: thread %.60s, which accepts connections, %s%s%.200s, %.1f ms of that", what,
 	    thread_label(sleep, "tid", "thread_name").text, found->said, *place ? ", in " : "",
 	    place, ms);
-	FIX(c, "%s", found->fix);
+	/* the thread that handed the request to a pool's is an event loop */
+	if (!strcmp(explain_text(r, "link"), "wake") && !is_from_outside(found))
+		cause_fix_blocked_loop(r, c, "from_us", "handled_us", NULL);
+	else
+		FIX(c, "%s", found->fix);
 	return true;
 }
 

@@ -106,8 +106,8 @@ static const char *library_fix(const json_t *wait)
 	static const struct {
 		const char *library, *fix;
 	} fixes[] = {
-		{ "import", "import that module when the application is loaded, not in a request: "
-			    "one thread imports it, and others wait" },
+		{ "import", CAUSE_FIX_IMPORT ": "
+					     "one thread imports it, and others wait" },
 		{ "log", "a handler that does not write in the request (logging.handlers."
 			 "QueueHandler with a QueueListener), or fewer log lines" },
 		{ "pool", "a larger pool (of connections: SQLAlchemy's pool_size and max_overflow, "

@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "commands/explain/connections.h"
 #include "commands/explain/ledger.h"
+#include "commands/explain/place.h"
 #include "commands/explain/timeline.h"
 
 /* A pool was busy whose threads had known waits for so much of the time: computing and short waits
@@ -192,7 +193,9 @@ bool cause_fix_blocked_loop(const json_t *r, struct cause *c, const char *from, 
 		FIX(c, "%s", instead);
 		return false;
 	}
-	if (!strcmp(explain_text(worst, "cause"), "child"))
+	if (place_imports(explain_text(worst, "place")))
+		instead = CAUSE_FIX_IMPORT;
+	else if (!strcmp(explain_text(worst, "cause"), "child"))
 		instead = instead_of_waiting_for_a_child(loop);
 	FIX(c, "in %.200s, which kept the event loop for %.1f ms: %s", explain_text(worst, "place"),
 	    (double)(explain_number(worst, "end_us") - explain_number(worst, "begin_us")) / 1000,

@@ -268,6 +268,34 @@ static bool asks_for_a_name(const json_t *r, const struct cause *c)
 		(!*place.text || strstr(place.text, " in getaddrinfo (")));
 }
 
+/* Of one wait for an answer that is most of the part: fewer questions would not be shorter. */
+static bool answered_late(const json_t *r, struct cause *c)
+{
+	const json_t *wait;
+	int64_t longest_us = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(r, "waits"), i, wait) {
+		const char *syscall = explain_text(wait, "syscall");
+		int64_t us = explain_handled_us(r, wait);
+
+		if (strcmp(explain_text(wait, "cause"), "net") != 0 || us <= longest_us)
+			continue;
+		if (strstr(syscall, "send") || strstr(syscall, "write") ||
+		    !strcmp(syscall, "connect"))
+			continue;
+		longest_us = us;
+	}
+	if (!is_share((double)longest_us / 1000, c, REMEDY_PERCENT) ||
+	    !is_share(explain_ms(r, "net_peer_ms"), c, REMEDY_PERCENT))
+		return false;
+	FIX(c,
+	    "find why that peer answered late, %.1f ms in one wait (of a database: locks and slow "
+	    "queries), or a shorter time-out",
+	    (double)longest_us / 1000);
+	return true;
+}
+
 void cause_net(const json_t *r, struct cause *c)
 {
 	struct evidence handshakes = find_evidence(r, HANDSHAKES, "handled_us"),
@@ -287,7 +315,7 @@ void cause_net(const json_t *r, struct cause *c)
 	outbound_add(r, c);
 	if (!*c->fix && asks_for_a_name(r, c))
 		FIX(c, "%s", CAUSE_FIX_DNS);
-	else if (!*c->fix && explain_has_peer(r))
+	else if (!*c->fix && explain_has_peer(r) && !answered_late(r, c))
 		FIX(c, "ask that peer less often or for less data");
 }
 

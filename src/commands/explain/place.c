@@ -75,6 +75,12 @@ bool place_has_row(const json_t *r, const char *cause)
 	return false;
 }
 
+bool place_imports(const char *place)
+{
+	return !strncmp(place, "<module> (", strlen("<module> (")) ||
+	       strstr(place, "(<frozen importlib._bootstrap");
+}
+
 struct place place_of(const json_t *r, const struct cause *c, const char *cause)
 {
 	const json_t *sum = longest_at(r, cause, NULL);

@@ -26,6 +26,10 @@ struct place place_of(const json_t *request, const struct cause *c, const char *
 /* Does a wait of a millisecond or longer with that cause have a known place? */
 bool place_has_row(const json_t *request, const char *cause);
 
+/* Is it code that runs while a module is imported? Functions that it calls are not known as such.
+ */
+bool place_imports(const char *place);
+
 /* How many waits of a millisecond and longer the thread had there. */
 size_t place_waits(const json_t *request, const char *cause);
 
