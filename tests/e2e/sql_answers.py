@@ -393,13 +393,22 @@ def lock_waits(known, now):
 
 
 def pool(known, now):
-    """Of the threads of the process 7 that the thread 1 woke from a lock: waits by cause and place, without those that thread 1 ended."""
+    """Of the threads of the process 7 that the thread 1 woke from a lock: waits by cause and place, without those that thread 1 ended. Of the pools
+    that had work: their threads' names differ only in digits."""
     def of(table, since):
         return [r for r in known[table] if (r["pid"], r["host"], r["container_id"]) == (7, "web-1", "") and r["start_time"] > since]
 
     there = {r["tid"] for r in of("ebpf_off_cpu", now - 60 * HOUR - 600 * SECOND) if r["start_time"] < now + 60 * SECOND and r["end_time"] > now - 60 * HOUR}
     given = {r["tid"] for r in of("ebpf_off_cpu_profile", now - 60 * HOUR - 600 * SECOND) if r["cause"] == "lock" and r["start_time"] <= now + 60 * SECOND
              and (r["idle"] or not r["py_stack"] and r["tid"] in there)}
+    names = {}
+    for r in of("ebpf_off_cpu_profile", now - 60 * HOUR - 600 * SECOND):
+        if r["tid"] in given and r["start_time"] <= now + 60 * SECOND and r["cause"] == "lock" and (r["idle"] or not r["py_stack"]):
+            names[r["tid"]] = max(names.get(r["tid"], ""), r["thread_name"])
+    worked = {re.sub("[0-9]+", "", names[r["tid"]]) for r in of("ebpf_off_cpu", now - 60 * HOUR - 600 * SECOND)
+              if r["tid"] in given and r["start_time"] < now and r["end_time"] > now - 60 * HOUR
+              and (r["waker_tid"] == 1 and r["end_time"] <= now if r["cause"] == "lock" else not r["idle"])}
+    given = {tid for tid in given if re.sub("[0-9]+", "", names[tid]) in worked}
     lines, longest = {}, 0
     for r in of("ebpf_off_cpu", now - 60 * HOUR - 600 * SECOND):
         if r["tid"] in given and not r["idle"] and r["cause"] != "lock" and r["start_time"] < now and r["end_time"] > now - 60 * HOUR:

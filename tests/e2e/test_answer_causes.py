@@ -621,6 +621,20 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
     ask.row("off_cpu", 210, 195, pid=9, tid=20, **work)
     found = causes(ask, "82")["pool_missing"]
     assert "the 1 such thread waited 96 % of that time" in found["said"] and found["fix"].startswith("more workers, or more threads: one does all"), found
+    # as Django under uvicorn with uvloop: beside the only thread of its views, another pool's threads, which had no work meanwhile, or had
+    for pid, got_work in (11, False), (12, True):
+        for tid, name in (20, "ThreadPoolExecutor-0_0"), (21, "asyncio_0"), (22, "asyncio_1"):
+            ask.row("off_cpu_profile", 0, 10_000, pid=pid, tid=tid, thread_name=name, cause="lock", idle=1, waker_tid=8, count=3, off_ns=10**6)
+        for i in range(4):
+            ask.row("off_cpu", 10 + 100 * i, 95, pid=pid, tid=20, thread_name="ThreadPoolExecutor-0_0", **work)
+        ask.row("off_cpu", -500, 4000, pid=pid, tid=21, cause="lock", idle=1, waker_tid=8)
+        if got_work:
+            ask.row("off_cpu", -500, 700, pid=pid, tid=22, cause="lock", idle=1, waker_tid=8)
+        ask.request(10, {"await": 400}, request_id=90 + pid, pid=pid, open_requests=3, **pool)
+    found = causes(ask, "101")["pool_missing"]
+    assert "the 1 such thread waited 95 % of that time" in found["said"] and found["fix"].startswith("more workers, or more threads: one does all"), found
+    found = causes(ask, "102")["await"]
+    assert "the 3 such threads waited 32 % of that time" in found["said"] and found["fix"] == "", found
 
 
 def test_the_machine_and_the_client(ask):
