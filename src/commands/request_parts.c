@@ -103,8 +103,8 @@ static const struct {
 	{ "arrival", "when the first byte came was not seen: the wait before the read is missing" },
 	{ "accept", "the wait in the accept queue was not seen and is missing" },
 	{ "work_elsewhere",
-	  "other threads worked for the request: their CPU, locks and disks are not "
-	  "in the parts" },
+	  "other threads worked for the request, or may have: their CPU, locks and disks "
+	  "are not in the parts" },
 	{ "head_split",
 	  "not all of the head was looked at: method, path and trace id may be missing" },
 	{ "pipelined",

@@ -441,6 +441,15 @@ def test_a_thread_in_select(ask):
     assert causes(ask)["other"]["said"] == "the thread waited for one of several descriptors (select(), poll(), epoll_wait()), in poll (shop/kafka.py:3)"
 
 
+def test_psycopg_3_waits_for_its_database_in_select(ask):
+    psycopg = ["wait_select (/usr/lib/python3/dist-packages/psycopg/waiting.py:219)", "Cursor.execute (/usr/lib/python3/dist-packages/psycopg/cursor.py:9)"]
+    for number, stack in enumerate((psycopg, ["poll (/srv/app/shop/kafka.py:3)"])):
+        ask.row("off_cpu", 1000 * number + 10, 250, cause="poll", idle=1, py_stack=[*stack, "pay (/srv/app/shop/db.py:4)"])
+        ask.request(1000 * number + 10, {"other": 260}, request_id=100 + number)
+    assert "wait_select (psycopg/waiting.py:219), called from pay (shop/db.py:4)" in causes(ask, "100")["other"]["said"]
+    assert [causes(ask, str(100 + i))["other"]["fix"][:38] for i in range(2)] == ["psycopg waits there for its database: ", ""]
+
+
 def test_holder_with_several_waits(ask):
     """A holder's waits at a place count together: four at a pipe are longer than one for the network. Of the first only a part is in the time."""
     stack = ["Handler.acquire (/usr/lib/python3.11/logging/__init__.py:927)", "pay (/srv/app/shop/api.py:0)"]
@@ -577,6 +586,9 @@ def test_a_loop_that_was_asleep_before_it_handed_a_request_on(ask):
 def test_a_coroutine_that_waits_for_a_pool(ask):
     ask.request(10, {"await": 300, "cpu": 5}, model="loop")
     ask.request(1010, {"await": 300, "cpu": 5}, request_id=78, model="loop", not_measured=["work_elsewhere"])
+    # that a pool's thread ran is a possibility, and no more is said
+    assert "other threads may have worked for it" in causes(ask, "78")["await"]["said"]
+    assert "not measured: other threads worked for the request, or may have" in text(ask, "78")
     assert causes(ask)["await"]["said"].endswith("the event loop was idle")
     assert causes(ask, "78")["await"]["said"].endswith("or it waited until one of their pool was free (how long each was not measured)")
 

@@ -308,6 +308,10 @@ static bool selected(const json_t *r, struct cause *c)
 	    "the thread waited for one of several descriptors (select(), poll(), "
 	    "epoll_wait())%s",
 	    place_of(r, c, "poll").text);
+	/* psycopg 3 waits so for the socket of its connection, and for nothing else */
+	if (strstr(place_of(r, c, "poll").text, " (psycopg/waiting.py:"))
+		FIX(c, "psycopg waits there for its database: find why that answered late (locks, "
+		       "slow queries), or ask it less often");
 	return true;
 }
 

@@ -318,7 +318,7 @@ void cause_await(const json_t *r, struct cause *c)
 	SAY(c,
 	    "the coroutine awaited a service, a timer, another coroutine (a lock, a connection of a "
 	    "pool), a thread or the rest of the request, and the event loop was idle%s",
-	    elsewhere ? "; other threads worked for it, or it waited until one "
+	    elsewhere ? "; other threads may have worked for it, or it waited until one "
 			"of their pool was free (how long each was not measured)"
 		      : "");
 	if (!elsewhere)
