@@ -381,6 +381,26 @@ def computed(known, now):
     return sorted(found, key=lambda line: (-line[1], line[0]))
 
 
+def crowd(known, now):
+    """Of each process of the host its thread and code with most, without the thread 7 of process 7."""
+    lines, processes = collections.Counter(), collections.Counter()
+    comms = {}
+    for r in known["ebpf_on_cpu"]:
+        if r["host"] == "web-1" and (r["pid"], r["tid"], r["container_id"]) != (7, 7, "") and now - 60 * HOUR <= r["end_time"] <= now \
+                and r["start_time"] >= now - 60 * HOUR - SECOND:
+            process = r["pid"], r["container_id"]
+            line = *process, r["thread_name"], place(r["py_stack"])
+            lines[line] += r["duration_ns"]
+            processes[process] += r["duration_ns"]
+            comms[line] = max(comms.get(line, ""), r.get("comm", ""))
+    found = []
+    for pid, container in sorted(processes, key=lambda p: (-processes[p], p[0])):
+        line = min((line for line in lines if line[:2] == (pid, container)), key=lambda line: (-lines[line], *line[2:]))
+        found.append([int((pid, container) == (7, "")), pid, comms[line], *line[2:], lines[line] / 1e6, processes[pid, container] / 1e6])
+    assert found
+    return found[:10]
+
+
 def lock_of(r):
     return f"{r['lock_address']:#x}" if r["lock_address"] else ""
 
@@ -474,7 +494,7 @@ EXPLAIN |= {
     "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
     "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
                  {**OF_DAYS, "tid": 1}, pool),
-    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "crowd.sql": (None, OF_DAYS, crowd), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
     "dropped.sql": (None, {**OF_DAYS, "host": "shop-1", "from_us": lambda now: now - 30 * 60 * SECOND, "netns": 9, "server_port": 8000}, dropped),
     "outbound.sql": (None, sql_outbound.PARAMETERS, sql_outbound.truth),

@@ -450,6 +450,23 @@ def test_psycopg_3_waits_for_its_database_in_select(ask):
     assert [causes(ask, str(100 + i))["other"]["fix"][:38] for i in range(2)] == ["psycopg waits there for its database: ", ""]
 
 
+def test_who_had_the_cpus(ask):
+    """By samples: threads of the request's own process, or another Python; not said of samples that are less than half of the wait."""
+    other, larger = {"pid": 9, "tid": 90, "comm": "python3", "thread_name": "crunch"}, "a larger instance, or less other work on this host"
+    own = {"tid": 40, "comm": "gunicorn", "thread_name": "train", "py_stack": ["fit (/srv/app/shop/model.py:8)"]}
+    ready = "the thread was ready to run, and no CPU was free"
+    said = []
+    for number, rows in enumerate(([own] * 5 + [other] * 2, [other] * 5 + [own], [own] + [other], [{**own, "tid": 8}] * 6)):
+        for i, row in enumerate(rows):
+            ask.row("on_cpu", 1000 * number + 20 + 20 * i, 50, **row)
+        ask.request(1000 * number + 10, {"runq": 200, "cpu": 100}, request_id=100 + number)
+        said.append(causes(ask, str(100 + number))["cpu_missing"])
+    assert [c["said"] for c in said] == [
+        f"{ready}; meanwhile other threads of its process computed for about 250 ms, longest thread train, in fit (shop/model.py:8)",
+        f"{ready}; meanwhile python3, pid 9 computed for about 250 ms, longest thread crunch", ready, ready]
+    assert said[0]["fix"].startswith("fewer threads that compute at once in this process (of numpy: OMP_NUM_THREADS), ") and [c["fix"] for c in said[1:]] == [larger] * 3, said
+
+
 def test_holder_with_several_waits(ask):
     """A holder's waits at a place count together: four at a pipe are longer than one for the network. Of the first only a part is in the time."""
     stack = ["Handler.acquire (/usr/lib/python3.11/logging/__init__.py:927)", "pay (/srv/app/shop/api.py:0)"]

@@ -78,6 +78,9 @@ bool cause_is_quota(const struct quota *quota, double ms);
 /* Adds `before`, and "the CPU quota of X (0.20 CPUs) stopped the process about 80 ms of that". */
 void cause_add_quota(struct cause *c, const char *before, const struct quota *quota);
 
+/* A wait for a CPU. */
+void cause_runq(const json_t *r, struct cause *c);
+
 /* Waits for locks and for other threads. */
 void cause_lock(const json_t *r, struct cause *c);
 

@@ -117,14 +117,6 @@ static void throttled(const json_t *r, struct cause *c)
 	FIX(c, "%s", CAUSE_FIX_QUOTA);
 }
 
-static void runq(const json_t *r, struct cause *c)
-{
-	(void)r;
-	c->name = "cpu_missing";
-	SAY(c, "the thread was ready to run, and no CPU was free");
-	FIX(c, "a larger instance, or less other work on this host");
-}
-
 /* ---- parts of the handler ---- */
 
 /* A blocking call in an event loop stops all requests of the loop, independent of the cause. */
@@ -360,7 +352,7 @@ static const struct {
 	{ "queue_ms", cause_queue },
 	{ "pool_wait_ms", cause_pool_wait },
 	{ "cpu_ms", cpu },
-	{ "runq_ms", runq },
+	{ "runq_ms", cause_runq },
 	{ "throttled_ms", throttled },
 	{ "gil_ms", gil },
 	{ "gc_own_ms", gc_own },

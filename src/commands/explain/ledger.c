@@ -290,7 +290,7 @@ static int look_at_locks(struct clickhouse_client *client, json_t *r, int64_t fr
 	return err;
 }
 
-/* A smaller share of computation is no cause. */
+/* A smaller share of computation, or of a wait for a CPU, is no cause. */
 enum { CPU_SHARE = 10 };
 
 /* What depends on no other answer. */
@@ -308,6 +308,8 @@ static void add_questions(const json_t *r, struct beside *b)
 	beside_add(b, "places", "explain/places.sql", handled, to);
 	if (explain_ms(r, "cpu_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
 		beside_add(b, "computed", "explain/computed.sql", handled, to);
+	if (explain_ms(r, "runq_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
+		beside_add(b, "crowd", "explain/crowd.sql", handled, to);
 	/* a later request of a connection did not wait for the handshake */
 	if (explain_number(r, "connection_request") == 1 && explain_number(r, "server_port"))
 		beside_add(b, "dropped", "explain/dropped.sql", from, from);
