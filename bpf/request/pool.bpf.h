@@ -99,7 +99,9 @@ static __noinline int request_gives_on(struct thread *t, struct thread *to, __u6
 	if (!ended)
 		request_work_ended(t, to, key, work, now);
 	t->request.gifts++;
-	to->request.given_lock = to->request.lock;
+	/* not seen, the end may be none: a new thread sleeps on locks of its start, too */
+	if (ended)
+		to->request.given_lock = to->request.lock;
 	to->request.given = REQUEST_GIVEN;
 	to->request.given_more = 1;
 	to->request.told = to->request.ended = 0;
@@ -165,12 +167,17 @@ static __always_inline void request_gives(struct thread *t, struct task_struct *
 	 * the other way round, if an answer's wake-up was taken for a hand-off: counted, so that
 	 * request_replies() knows the next one.
 	 */
-	if (to->given && to->giver == giver_key && to->given_lock != to->lock) {
+	if (to->given && to->giver == giver_key && to->given_lock && to->given_lock != to->lock) {
 		giver->gifts++;
 		return;
 	}
 	if (to->given && to->giver == giver_key && request_gives_more_unended(giver, to, key)) {
 		request_gives_on(t, receiver, key, now);
+		return;
+	}
+	/* the first work of a thread that the loop created: any lock may be inside */
+	if (to->given && to->giver == giver_key && to->given_lock != to->lock) {
+		giver->gifts++;
 		return;
 	}
 	process = bpf_map_lookup_elem(&request_processes, &tgid);

@@ -111,19 +111,21 @@ def test_a_row_names_the_thread_or_says_that_it_cannot(name, load, start_agent, 
     assert name == "uvloop" or linked >= LEAST_LINKED_BY_TASKS.get(load, 0) * asked
 
 
+@pytest.mark.parametrize("path", ["/blocked", "/own_blocked"])
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_loop_that_blocks_between_two_calls_of_its_pool(name, start_agent, cleanup, debian_python):
-    """The loop sleeps after the first call, whose thread has ended it unseen: the time is the loop's, asleep, and no computation of the pool's thread."""
+def test_a_loop_that_blocks_between_two_calls_of_its_pool(name, path, start_agent, cleanup, debian_python):
+    """The loop sleeps after the first call, whose thread has ended it unseen: the time is the loop's, asleep, and no computation of the pool's thread.
+    On which lock a thread made for the request waits for work is not known at first: beside other work some rows are still that thread's."""
     server = start(cleanup, debian_python, name, 4)
     agent = watched(start_agent, server)
-    client(server.port, 2, 10**6, ["/blocked/0"])  # the thread exists, and its lock is known
-    truths = client(server.port, 30, 1, ["/blocked/20"])
+    client(server.port, 2, 10**6, [path + "/0"])  # the thread exists, and its lock is known
+    truths = client(server.port, 30, 1, [path + "/20"])
     rows = agent.wait_rows("ebpf_request", lambda r: r["host_pid"] == server.pid and r["trace_id"] in truths, n=len(truths))
     assert len(rows) == len(truths)
     wrong = [row for row in rows if row["link"] != "same" or row["tid"] != truths[row["trace_id"]][1] or row["sleep_ns"] < 20 * MS]
     print(f"{name}: {len(wrong)} of {len(rows)} rows of a thread that did not do the work")
-    assert not wrong, (len(wrong), wrong[0])
-    assert all(total(row) == row["duration_ns"] and "work_elsewhere" in row["not_measured"] for row in rows), rows
+    assert len(wrong) <= (len(rows) // 3 if path == "/own_blocked" else 0), (len(wrong), wrong[0])
+    assert all(total(row) == row["duration_ns"] and (row in wrong or "work_elsewhere" in row["not_measured"]) for row in rows), rows
 
 
 def test_the_first_request_of_a_loop(start_agent, cleanup, debian_python):

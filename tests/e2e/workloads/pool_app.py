@@ -100,10 +100,23 @@ async def calls(ms: int):
 @app.get("/blocked/{ms}")
 async def blocked(ms: int):
     """An asynchronous view of Django that blocks the loop between two calls of the thread."""
+    return await blocked_between(one_thread, ms)
+
+
+async def blocked_between(executor, ms):
     loop = asyncio.get_running_loop()
-    await loop.run_in_executor(one_thread, int)
+    await loop.run_in_executor(executor, int)
     answer = asleep(ms)
-    await loop.run_in_executor(one_thread, int)
+    await loop.run_in_executor(executor, int)
+    return answer
+
+
+@app.get("/own_blocked/{ms}")
+async def own_blocked(ms: int):
+    """The same as newer Django has it: a thread for this request only."""
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    answer = await blocked_between(executor, ms)
+    answer.background = BackgroundTask(executor.shutdown)
     return answer
 
 
