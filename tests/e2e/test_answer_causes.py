@@ -687,6 +687,18 @@ def test_the_machine_and_the_client(ask):
     assert "thread boss had it (70.0 ms)" in said and said.endswith("; lock convoy: 12 threads waited for it at once (lock 0x7f0011224470)"), said
 
 
+def test_a_thread_that_waited_for_a_child(ask):
+    """By wait4() or by the child's output; a pipe without a child has no remedy."""
+    run = ["Popen.communicate (/usr/lib/python3.11/subprocess.py:1209)", "thumb (/srv/app/shop/images.py:7)"]
+    for i, (cause, stack) in enumerate((("child", run), ("pipe", run), ("pipe", ["thumb (/srv/app/shop/images.py:9)"]))):
+        ask.row("off_cpu", 1012 + 1000 * i, 300, cause=cause, py_stack=stack)
+        ask.request(1010 + 1000 * i, {cause: 300, "cpu": 2}, request_id=700 + i)
+    child, pipe, other = causes(ask, "700")["child"], causes(ask, "701")["pipe"], causes(ask, "702")["pipe"]
+    assert child["said"].startswith("the thread waited for a child process, in ") and "a pipe from or to a child process, in " in pipe["said"], (child, pipe)
+    assert child["fix"] == pipe["fix"] and child["fix"].startswith("a library instead of that child process, or the work outside of requests"), (child, pipe)
+    assert "for a pipe, in thumb" in other["said"] and not other["fix"], other
+
+
 def test_time_in_no_part_is_said(ask):
     """A pool's request whose thread was not seen to take it: all is `other`, and rows of the thread that answered show a wait."""
     code = ["child (/srv/app/shop/api.py:23)"]

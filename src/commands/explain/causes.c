@@ -200,6 +200,14 @@ static void sleeping(const json_t *r, struct cause *c)
 	fix_import(json_object_get(r, "places"), c, "sleep");
 }
 
+/* For a thread's request; a loop's remedy is that of its kind. */
+static void fix_child(const json_t *r, struct cause *c)
+{
+	if (!*c->fix && !explain_is_loop(r))
+		FIX(c, "a library instead of that child process, or the work outside of requests "
+		       "(a task queue); subprocess's timeout= limits the wait");
+}
+
 static void pipe_wait(const json_t *r, struct cause *c)
 {
 	const json_t *wait;
@@ -215,11 +223,14 @@ static void pipe_wait(const json_t *r, struct cause *c)
 	waited_for(r, c,
 		   pipes && children == pipes ? "a pipe from or to a child process" : "a pipe",
 		   "pipe");
+	if (pipes && children == pipes)
+		fix_child(r, c);
 }
 
 static void child(const json_t *r, struct cause *c)
 {
 	waited_for(r, c, "a child process", "child");
+	fix_child(r, c);
 }
 
 /* "; longest wait of thread X: child, 310.7 ms, in PLACE": what its rows show of time that is in no
