@@ -1,6 +1,6 @@
 -- Which threads of the host's Python processes were on a CPU between two times, beside a request's thread, for `underspan explain`: of each
 -- process the thread and code with most, by the samples of ebpf_on_cpu. ms: of these, process_ms: of the process, each sample the clock's
--- period. own: of the request's process. Places: see place.inc.
+-- period, and its weight for those that the governor left out. own: of the request's process. Places: see place.inc.
 SELECT own, by_pid, by_comm, by_thread, place, ms, process_ms
 FROM
 (
@@ -10,7 +10,7 @@ FROM
         arrayMap(stack ->
 #include "explain/place.inc"
             , [py_stack])[1] AS place,
-        sum(duration_ns) / 1e6 AS ms, sum(sum(duration_ns)) OVER (PARTITION BY pid, container_id) / 1e6 AS process_ms
+        sum(duration_ns * toFloat64(weight)) / 1e6 AS ms, sum(sum(duration_ns * toFloat64(weight))) OVER (PARTITION BY pid, container_id) / 1e6 AS process_ms
     FROM ebpf_on_cpu
     WHERE host = {host:String} AND NOT (tid = {tid:UInt32} AND pid = {pid:UInt32} AND container_id = {container_id:String})
         -- the period of the clock is a second at most

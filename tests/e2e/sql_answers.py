@@ -390,8 +390,8 @@ def crowd(known, now):
                 and r["start_time"] >= now - 60 * HOUR - SECOND:
             process = r["pid"], r["container_id"]
             line = *process, r["thread_name"], place(r["py_stack"])
-            lines[line] += r["duration_ns"]
-            processes[process] += r["duration_ns"]
+            lines[line] += r["duration_ns"] * r["weight"]
+            processes[process] += r["duration_ns"] * r["weight"]
             comms[line] = max(comms.get(line, ""), r.get("comm", ""))
     found = []
     for pid, container in sorted(processes, key=lambda p: (-processes[p], p[0])):
