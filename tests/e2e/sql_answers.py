@@ -5,6 +5,7 @@ sql_truth.py. A parameter may be a function of now."""
 import collections
 import re
 
+import sql_loops
 import sql_outbound
 import sql_spans
 from sql_known import HOUR, PARTS, SECOND, Maker
@@ -245,6 +246,7 @@ LIBRARIES = {
     "log": ["acquire (/usr/lib/python3.11/logging/__init__.py:930)", "handle (/usr/lib/python3.11/logging/__init__.py:974)", "pay (/srv/shop/pay.py:3)"],
     "pool": ["Condition.wait (/usr/lib/python3.11/threading.py:331)", "Queue.get (/usr/lib/python3/dist-packages/sqlalchemy/util/queue.py:180)",
              "QueuePool._do_get (/usr/lib/python3/dist-packages/sqlalchemy/pool/impl.py:139)", "orders (/srv/shop/db.py:44)"],
+    "  pool": ["wait (/usr/lib/python3.9/threading.py:316)", "get (/usr/lib/python3.9/queue.py:180)", "get_connection (/opt/venv/lib/python3.9/site-packages/redis/connection.py:1453)", "orders (/srv/shop/db.py:44)"],
     " pool": ["<gone>", "wait (/usr/local/lib/python3.8/threading.py:302)", "getconn (/opt/venv/lib/python3.8/site-packages/psycopg_pool/pool.py:1)"],
     "": ["acquire (/usr/lib/python3.11/threading.py:1)", "save (/srv/shop/db.py:3)", "_do_get (/usr/lib/python3/dist-packages/sqlalchemy/pool/impl.py:139)"],
     " ": ["compute (/srv/shop/pool/whirl.py:3)"], "  ": [], "   ": ["<gone>"],
@@ -439,7 +441,7 @@ def pool(known, now):
             longest = max(longest, r["end_time"] - r["start_time"])
     assert len(given) > 1 and len(lines) > 1
     found = sorted((-us, cause, where, tids, names) for (cause, where), (tids, names, us) in lines.items())
-    return [[cause, where, len(tids), max(names), -us / 1000, len(given), sum(-line[0] for line in found) / 1000, longest / 1000]
+    return [[cause, where, "", len(tids), max(names), -us / 1000, len(given), sum(-line[0] for line in found) / 1000, longest / 1000]
             for us, cause, where, tids, names in found]
 
 
@@ -492,8 +494,10 @@ EXPLAIN |= {
     "refused.sql": (None, {**OF_DAYS, "host_pid": 6000, "from_us": lambda now: now - 10 * SECOND}, lambda known, now: [["gc_pause", "free-threaded"]]),
     "unfollowed.sql": (None, {}, lambda known, now: [["web-1", "6 of TLS"], ["web-1", "5 of unread"]]),  # upgraded ones have a row
     "sampled.sql": (None, {**OF_DAYS, "host": "web-3", "from_us": lambda now: now - 8 * 60 * SECOND}, sampled),
-    "pool.sql": (f"SELECT cause, place, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
+    "pool.sql": (f"SELECT cause, place, library, threads, thread_name, waited_ms, pool_threads, pool_ms, longest_ms FROM ({file('pool.sql')})",
                  {**OF_DAYS, "tid": 1}, pool),
+    "last_worker.sql": (None, {**OF_DAYS, "host": "loop-4", "tid": 1, "request_id": 5, "from_us": lambda now: now - 602 * SECOND,
+                               "to_us": lambda now: now - 600 * SECOND}, sql_loops.last_worker),
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "crowd.sql": (None, OF_DAYS, crowd), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
     "dropped.sql": (None, {**OF_DAYS, "host": "shop-1", "from_us": lambda now: now - 30 * 60 * SECOND, "netns": 9, "server_port": 8000}, dropped),

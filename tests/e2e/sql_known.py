@@ -437,5 +437,6 @@ class Maker:
         sql_spans.add_to(found, self.now)
         sql_outbound.add_to(found, self.now)
         sql_loops.add_to(found, self.now)
+        sql_loops.add_workers(found, self.now)
         sql_locks.add_to(found, self.now)
         return found

@@ -47,6 +47,27 @@ def add_to(found, now):
                                          "start_time": start, "end_time": start + 200_000, "duration_ns": 200 * MS, "weight": 500.0, "py_stack": stack})
 
 
+def add_workers(found, now):
+    """Of the host loop-4 the threads 1 (a loop) and 2 to 4, which work for it: waits of thread 2 before, in and after its last piece of work, which
+    ends 2 ms before an answer's end, ten minutes ago. (columns, begin and end of each wait in ms before the end)"""
+    stack, lock = ["Condition.wait (/usr/lib/python3.11/threading.py:324)", "get_connection (/usr/lib/python3/dist-packages/redis/connection.py:9)", "orders (/srv/app/db.py:4)"], {"cause": "lock"}
+    for columns, begin, end in (
+            ({"tid": 1, "cause": "poll", "idle": 1, "waker_tid": 2}, 700, 600), ({"tid": 1, "cause": "poll", "idle": 1, "waker_tid": 2}, 90, 2),
+            ({"tid": 1, "cause": "poll", "idle": 1, "waker_tid": 3}, 1, -40), ({"tid": 2, "cause": "net"}, 690, 605),
+            ({"tid": 2, "py_stack": ["before (/srv/app/db.py:8)"], **lock}, 590, 570), ({"tid": 2, "idle": 1, "waker_tid": 1, **lock}, 560, 500),
+            ({"tid": 2, "py_stack": stack, **lock}, 500, 200), ({"tid": 2, "py_stack": stack, **lock}, 190, 150),
+            ({"tid": 2, "cause": "net", "py_stack": ["ask (/srv/app/db.py:6)"]}, 140, 20), ({"tid": 2, "cause": "sleep"}, 10, -30), ({"tid": 3, "cause": "net"}, 400, 3)):
+        at = now - 10 * MINUTE
+        wait = {**found["ebpf_off_cpu"][0], "host": "loop-4", "container_id": "", "pid": 7, "waker_pid": 7, "waker_tid": 0, "idle": 0, "state": "S", "py_stack": [],
+                "thread_name": f"t{columns['tid']}", "weight": 1.0, "lock_address": 0}
+        found["ebpf_off_cpu"].append({**wait, **columns, "start_time": at - begin * 1000, "end_time": at - end * 1000, "duration_ns": (begin - end) * MS})
+
+
+def last_worker(known, now):
+    return [[2, "t2", "lock", "Condition.wait (python3.11/threading.py:324), called from orders (app/db.py:4)", "pool", 340.0],
+            [2, "t2", "net", "ask (app/db.py:6)", "", 120.0]]
+
+
 def coroutine_of(stack):
     """Of a stack of this file; None: no coroutine, or a stack of sql_known.py."""
     return next((found for known, found in STACKS if known == stack), None)

@@ -639,7 +639,7 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
     found = causes(ask, "78")["pool_missing"]
     assert "the 4 such threads waited 92 % of that time, longest for: net, in read (app/db.py:4) (1490.0 ms in 4 threads); 9 requests were open" in found["said"]
     assert found["fix"].startswith("a larger pool") and found["fix"].endswith("less time in read (app/db.py:4)")
-    assert answer(ask, "78")["requests"][0]["pool"] == [{"cause": "net", "place": "read (app/db.py:4)", "threads": 4, "thread_name": "pool-23",
+    assert answer(ask, "78")["requests"][0]["pool"] == [{"cause": "net", "place": "read (app/db.py:4)", "library": "", "threads": 4, "thread_name": "pool-23",
                                                          "waited_ms": 1490.0, "pool_threads": 4, "pool_ms": 1490.0, "longest_ms": 95.0}]
     for request in "79", "80":
         assert causes(ask, request)["await"]["said"].startswith("the coroutine awaited threads") and not causes(ask, request)["await"]["fix"]
@@ -664,6 +664,41 @@ def test_a_pool_that_is_too_small_for_the_requests_of_a_loop(ask):
     assert "the 1 such thread waited 95 % of that time" in found["said"] and found["fix"].startswith("more workers, or more threads: one does all"), found
     found = causes(ask, "102")["await"]
     assert "the 3 such threads waited 32 % of that time" in found["said"] and found["fix"] == "", found
+
+
+def test_a_pool_of_connections_in_the_threads_of_a_loop(ask):
+    """The remedy is of the library's pool: of a request whose thread waited for it, the one that woke the loop last before the answer, and of
+    requests for which no thread was free. Not where another answer was written then, nor of waits for other work."""
+    stack = ["Condition.wait (/usr/lib/python3.11/threading.py:324)", "QueuePool._do_get (/usr/lib/python3.11/site-packages/sqlalchemy/pool/impl.py:124)", "orders (/srv/app/db.py:4)"]
+    pool, remedy = {"model": "loop", "not_measured": ["work_elsewhere"], "open_requests": 2}, "a larger pool (of connections: SQLAlchemy"
+
+    def request(number, of_library, waits=(), woken=398, parts=None, **more):
+        """A request of 400 ms, for which thread 20 waited so long in the library."""
+        at, where = 10 + 2000 * number, {"pid": 100 + number}
+        ask.row("off_cpu", at + 5, of_library, tid=20, thread_name="pool-20", cause="lock", py_stack=stack, waker_tid=21, **where)
+        for begin, ms, row in waits:
+            ask.row("off_cpu", at + begin, ms, **row, **where)
+        ask.row("off_cpu", at + woken - 50, 50, tid=8, cause="poll", idle=1, waker_pid=100 + number, waker_tid=20, waker_thread_name="pool-20", **where)
+        ask.request(at, {"await": 399, "cpu": 1, **(parts or {})}, request_id=100 + number, **{**pool, **more}, **where)
+        return causes(ask, str(100 + number))["await"]
+    found = request(0, 300)
+    assert found["said"].endswith("; thread pool-20 woke the loop before the answer, after it had waited longest for: lock, in Condition.wait (python3.11/threading.py:324), "
+                                  "called from orders (app/db.py:4) (300.0 ms)") and found["fix"].startswith(remedy), found
+    assert not request(1, 150)["fix"]  # less than half
+    assert "woke the loop" not in request(2, 300, woken=390)["said"]  # the coroutine went on for 10 ms
+    ask.request(6200, {"await": 209}, pid=103, request_id=203, model="loop")  # its answer ends at 6409
+    assert not request(3, 300)["fix"]
+    # of another request: the thread had new work
+    found = request(4, 300, [(310, 5, {"tid": 20, "cause": "lock", "idle": 1, "waker_tid": 8}), (320, 60, {"tid": 20, "thread_name": "pool-20", "cause": "net"})])
+    assert found["said"].endswith("longest for: net (60.0 ms)") and not found["fix"], found
+    # all threads of the pool waited for connections, each a third of the request's time
+    for tid in 20, 21:
+        ask.row("off_cpu_profile", 20_000, 10_000, pid=9, tid=tid, cause="lock", idle=1, waker_tid=8, count=3, off_ns=10**6)
+        for i in range(3):
+            ask.row("off_cpu", 20_012 + 130 * i, 125, pid=9, tid=tid, cause="lock", py_stack=stack, waker_tid=tid ^ 1)
+    ask.request(20_010, {"await": 399}, pid=9, request_id=120, **{**pool, "open_requests": 9})
+    found = causes(ask, "120")["pool_missing"]
+    assert found["fix"].startswith(remedy) and found["fix"].endswith(": more threads would wait there, too"), found
 
 
 def test_the_machine_and_the_client(ask):

@@ -81,6 +81,10 @@ void cause_add_quota(struct cause *c, const char *before, const struct quota *qu
 /* A wait for a CPU. */
 void cause_runq(const json_t *r, struct cause *c);
 
+/* The remedy for the library function that waited for a lock, a column of
+ * sql/explain/library.inc; NULL: none. */
+const char *cause_library_fix(const json_t *wait);
+
 /* Waits for locks and for other threads. */
 void cause_lock(const json_t *r, struct cause *c);
 

@@ -100,8 +100,7 @@ static void add_lock_holder(const json_t *r, struct cause *c, const json_t *wait
 		 explain_ms(holder, "held_ms"), meanwhile);
 }
 
-/* The remedy for the library function that waited, see sql/explain/library.inc; NULL: none. */
-static const char *library_fix(const json_t *wait)
+const char *cause_library_fix(const json_t *wait)
 {
 	static const struct {
 		const char *library, *fix;
@@ -125,7 +124,7 @@ static const char *library_fix(const json_t *wait)
 static void lock_message(const json_t *r, struct cause *c, const json_t *wait)
 {
 	const struct message *message = message_of(explain_text(wait, "library"));
-	const char *fix = library_fix(wait);
+	const char *fix = cause_library_fix(wait);
 	bool ended = explain_number(wait, "by_tid") != 0, measured = explain_has(r, "gil_ms");
 
 	SAY(c, "the thread waited for %s%s%s",
@@ -174,7 +173,7 @@ static const char *said_of(const json_t *r, const json_t *wait)
 
 static const char *fix_of(const json_t *r, const json_t *wait)
 {
-	const char *fix = library_fix(wait);
+	const char *fix = cause_library_fix(wait);
 
 	if (fix)
 		return fix;

@@ -237,6 +237,35 @@ static bool await_quota(const json_t *r, const json_t *most, struct cause *c)
 	return true;
 }
 
+/* The remedy for a library's lock, as of a pool of connections; NULL: the wait is another. */
+static const char *fix_of_library(const json_t *wait)
+{
+	return !strcmp(explain_text(wait, "cause"), "lock") ? cause_library_fix(wait) : NULL;
+}
+
+/*
+ * What the thread waited for that woke the loop for the answer, with the remedy, where the wait is
+ * half of the time: true.
+ */
+static bool add_last_worker(const json_t *r, struct cause *c)
+{
+	const json_t *most = json_array_get(json_object_get(r, "last_worker"), 0);
+	const char *place = explain_text(most, "place"), *fix = fix_of_library(most);
+	size_t n = strlen(c->said);
+
+	if (!most)
+		return false;
+	snprintf(c->said + n, sizeof(c->said) - n,
+		 "; thread %.60s woke the loop before the answer, after it had waited longest for: "
+		 "%.20s%s%.150s (%.1f ms)",
+		 thread_label(most, "tid", "thread_name").text, explain_text(most, "cause"),
+		 *place ? ", in " : "", place, explain_ms(most, "ms"));
+	if (!fix || explain_ms(most, "ms") * 2 < c->ms)
+		return false;
+	FIX(c, "%s", fix);
+	return true;
+}
+
 /*
  * Work that the loop gave to a pool, or a wait for it: what the pool's threads waited for
  * meanwhile. The remedy needs more requests than threads, threads that were busy, and a request
@@ -260,12 +289,16 @@ static void await_pool(const json_t *r, struct cause *c)
 	    *place ? ", in " : "", place, explain_ms(most, "waited_ms"), waiting, plural(waiting),
 	    open, counted(open, " was", "s were"));
 	await_name(most, c);
-	if (await_quota(r, most, c))
+	if (add_last_worker(r, c) || await_quota(r, most, c))
 		return;
 	if (percent < POOL_BUSY_PERCENT || open <= threads ||
 	    c->ms < 2 * explain_ms(most, "longest_ms"))
 		return;
 	c->name = "pool_missing";
+	if (fix_of_library(most)) {
+		FIX(c, "%s: more threads would wait there, too", fix_of_library(most));
+		return;
+	}
 	FIX(c, "%s, or less time in %.150s",
 	    threads == 1
 		    ? "more workers, or more threads: one does all of this work (as for "
@@ -321,6 +354,8 @@ void cause_await(const json_t *r, struct cause *c)
 	    elsewhere ? "; other threads may have worked for it, or it waited until one "
 			"of their pool was free (how long each was not measured)"
 		      : "");
-	if (!elsewhere)
+	if (elsewhere)
+		add_last_worker(r, c);
+	else
 		connections_add_awaited(r, c);
 }

@@ -361,6 +361,9 @@ static int ask_in_turn(struct clickhouse_client *client, json_t *r, struct why *
 		err = explain_attach(client, r, r, "stalls", "explain/stalls.sql", from, to, why);
 	if (!err && explain_is_loop(r) && ledger_lacks(r, "work_elsewhere"))
 		err = explain_attach(client, r, r, "pool", "explain/pool.sql", handled, to, why);
+	if (!err && explain_is_loop(r) && ledger_lacks(r, "work_elsewhere"))
+		err = explain_attach(client, r, r, "last_worker", "explain/last_worker.sql",
+				     handled, to, why);
 	return err;
 }
 
