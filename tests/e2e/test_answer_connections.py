@@ -203,7 +203,7 @@ def test_the_network_is_named(tmp_path, cleanup, monkeypatch):
 
     slow = cause(said[port, "big"], "client_slow")
     assert 500 < ms_before(slow["said"], "the client's receive window was closed: it did not read") < 800, slow
-    assert "a proxy in front" in slow["fix"], slow
+    assert "a proxy in front" in slow["fix"] and "the client is " not in slow["said"], slow  # this agent does not watch the client
     for (_, path), row in said.items():
         print(path, took.get(path.partition("/")[0]), [(c["cause"], c["said"], c["fix"]) for c in row["causes"]])
 
@@ -277,6 +277,43 @@ def test_words_of_a_slow_client(ask):
     assert lost["said"].endswith("; 600.0 ms: packets were lost, and the retransmission timer had to expire") and LOST in lost["fix"], lost
     slow = explained(ask, 101, {"cpu": 100, "client_slow": 1000}, [("tcp_loss", 300, 600, {**UPSTREAM, "kind": "rto"})])["client_slow"]
     assert slow["said"].endswith("more slowly than the server wrote") and "a proxy in front" in slow["fix"], slow
+
+
+def test_who_the_client_is(ask):
+    """A watched process, by the connection that it opened last with that address and port; a program of the same host; or unknown, as far as rows show."""
+    client = {"remote_ip": "::ffff:10.0.0.1", "local_ip": "::ffff:10.0.0.9", "local_port": 50000, "remote_port": 8000, "outcome": "success", "service": "shop", "pid": 44}
+    proxy, sentence = "a proxy in front that takes whole answers", "more slowly than the server wrote"
+    local = {"local_ip": "::ffff:127.0.0.1", "remote_ip": "::ffff:127.0.0.1", "netns": 5}
+
+    def told(i, rows, closed=(), part="client_slow", **more):
+        for at, columns in rows:
+            ask.row("tcp_connect", at, 1, **{**client, "host": f"h-{i}", **columns})
+        for at, columns in closed:
+            ask.row("tcp_connect_closed", at, 1, **{**{k: v for k, v in client.items() if k != "outcome"}, "host": f"h-{i}", **columns})
+        ask.request(0, {"cpu": 100, part: 1000}, request_id=2000 + i, host=f"h-{i}", **{"peer_port": 50000 + i, **more})
+        done = ask.command("explain", "--json", str(2000 + i))
+        assert done.returncode == 0, done.stderr
+        [cause] = [c for c in json.loads(done.stdout)["requests"][0]["causes"] if c["ms"] == 1000]
+        return cause["said"], cause["fix"]
+    of = lambda i, **columns: {"local_port": 50000 + i, **columns}
+    said, fix = told(1, [(-5000, of(1, pid=43)), (-900, of(1)), (50, of(1, pid=45))])
+    assert said.endswith("; the client is shop, pid 44") and fix == "find what kept that client from reading, or smaller answers", (said, fix)
+    said, fix = told(2, [(-900, of(2, host="far"))], part="client_wait")
+    assert said.endswith("; the client is shop, pid 44 on far") and fix == "find what kept that client from sending", (said, fix)
+    unknown = {3: [(-900, of(3, outcome="refused"))], 4: [(-900, of(4, remote_port=8001))], 5: [(-900, of(5, host="far", container_id="c1"))],
+               6: [(-900, of(6, host="far")), (-800, of(6, host="farther"))]}
+    for i, rows in unknown.items():
+        said, fix = told(i, rows)
+        assert said.endswith(sentence) and fix.startswith(proxy) and "if the client is one, its buffers are off or full" in fix, (i, said, fix)
+    said, fix = told(7, [(-900, of(7))], [(-500, of(7))])
+    assert said.endswith(sentence) and fix.startswith(proxy), (said, fix)
+    # of loopback: of the same host and network namespace only
+    for i, columns, whose in (8, {}, "shop, pid 44"), (9, {"netns": 6}, "a program of the same host"), (10, {"host": "far"}, "a program of the same host"):
+        said, fix = told(i, [(-900, of(i, **{**local, **columns}))], peer_ip="::ffff:127.0.0.1", netns=5)
+        assert said.endswith(f"; the client is {whose}"), (i, said)
+        assert fix.startswith("find what" if i == 8 else "if that client is a proxy, let it take whole answers (nginx: proxy_buffering"), fix
+    said, fix = told(11, [], peer_ip="::", peer_port=0, family="unix")
+    assert said.endswith("; the client is a program of the same host"), said
 
 
 def test_a_small_part_is_not_examined(ask):

@@ -47,7 +47,7 @@ run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=True)
 """
 # incident: (path, sentence, fix, column of Grafana's panel)
 CAUSES = {
-    "client": ("/export", r"the client read the answer \(12\d{6} bytes\) more slowly than the server wrote", "a proxy in front", "slow client"),
+    "client": ("/export", r"the client read the answer \(12\d{6} bytes\) more slowly than the server wrote.*; the client is \S+, pid \d+", "find what kept that client from reading", "slow client"),
     "quota": ("/render", r"the CPU quota of us-\w+ was used up \(0\.20 CPUs\)", "a higher CPU limit", "CPU quota"),
     "disk": ("/save", r"the thread waited for a disk, (?:[0-9.]+ ms of it )?in save \(.*app\.py:\d+\)", r"fewer waits for that volume \(fsync", "disk"),
 }
@@ -130,6 +130,8 @@ def test_the_first_screen_names_the_cause(told, browser, tmp_path, name):
     page.write_text(command(store, *choice, "--html"))
     seen = first_screen(browser, page)
     assert re.search(said, seen) and re.search(f"fix: {fix}", seen), seen
+    if name == "client":
+        assert f"pid {os.getpid()}" in seen, seen
 
 
 @pytest.mark.parametrize("name", CAUSES)

@@ -7,6 +7,7 @@
 
 #include "base/util.h"
 #include "commands/explain/causes.h"
+#include "commands/explain/connections.h"
 #include "commands/explain/timeline.h"
 
 /* The interval of `list`, by begin, that covers most of [from, to), with the time that any covers.
@@ -325,10 +326,16 @@ void cause_pool_wait(const json_t *r, struct cause *c)
 
 void cause_client_wait(const json_t *r, struct cause *c)
 {
-	(void)r;
+	static const struct client_fix fix = {
+		.doing = "sending",
+		.or_else = "",
+		.in_front = "takes whole requests (nginx buffers them)",
+		.of_proxy = "let it send whole requests (nginx: proxy_request_buffering)",
+	};
+
 	c->name = "client_late";
 	SAY(c, "the client had connected, but had not sent the request");
-	FIX(c, "a proxy in front that takes whole requests (nginx buffers them)");
+	connections_fix_client(r, c, &fix);
 }
 
 json_t *cause_before_request(const json_t *r)

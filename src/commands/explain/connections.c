@@ -332,8 +332,49 @@ void connections_add_blocked(const json_t *r, struct cause *c)
 		snprintf(c->fix + n, sizeof(c->fix) - n, "; %s", CAUSE_FIX_DNS);
 }
 
+/* Does the client run on the server's host, by the kind of its connection? */
+static bool is_local(const json_t *r)
+{
+	const char *ip = explain_text(r, "peer_ip");
+
+	return !strcmp(explain_text(r, "family"), "unix") || !strncmp(ip, "127.", 4) ||
+	       !strcmp(ip, "::1");
+}
+
+void connections_fix_client(const json_t *r, struct cause *c, const struct client_fix *fix)
+{
+	const json_t *client = json_array_get(json_object_get(r, "client"), 0);
+	size_t n = strlen(c->said);
+	bool here = explain_number(client, "here") != 0;
+
+	if (client) {
+		snprintf(c->said + n, sizeof(c->said) - n, "; the client is %.60s, pid %lld%s%.60s",
+			 explain_text(client, "service"),
+			 (long long)explain_number(client, "by_pid"), here ? "" : " on ",
+			 here ? "" : explain_text(client, "host"));
+		FIX(c, "find what kept that client from %s%s", fix->doing, fix->or_else);
+	} else if (is_local(r)) {
+		snprintf(c->said + n, sizeof(c->said) - n,
+			 "; the client is a program of the same host");
+		FIX(c, "if that client is a proxy, %s; otherwise find what kept it from %s%s",
+		    fix->of_proxy, fix->doing, fix->or_else);
+	} else {
+		FIX(c,
+		    "a proxy in front that %s%s; if the client is one, its buffers are off or "
+		    "full",
+		    fix->in_front, fix->or_else);
+	}
+}
+
 void cause_client_slow(const json_t *r, struct cause *c)
 {
+	static const struct client_fix fix = {
+		.doing = "reading",
+		.or_else = ", or smaller answers",
+		.in_front = "takes whole answers (nginx buffers them)",
+		.of_proxy = "let it take whole answers (nginx: proxy_buffering, and room in "
+			    "proxy_max_temp_file_size)",
+	};
 	struct evidence losses = find_evidence(r, OF_CLIENT, "from_us");
 	bool lost = is_share(losses.ms, c, REMEDY_PERCENT) && is_loss_of_packets(losses.longest);
 
@@ -346,8 +387,7 @@ void cause_client_slow(const json_t *r, struct cause *c)
 	else if (lost)
 		FIX(c, "%s", fix_loss);
 	else
-		FIX(c, "a proxy in front that takes whole answers (nginx buffers them), or smaller "
-		       "answers");
+		connections_fix_client(r, c, &fix);
 }
 
 void connections_add_awaited(const json_t *r, struct cause *c)

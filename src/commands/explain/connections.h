@@ -23,6 +23,19 @@ void connections_add_lines(struct lines *lines, const json_t *request);
 void cause_net(const json_t *request, struct cause *c);
 void cause_client_slow(const json_t *request, struct cause *c);
 
+/* A remedy for a client that is late, in parts of a sentence. */
+struct client_fix {
+	const char *doing, *or_else; /* "reading", ", or smaller answers" */
+	const char *in_front,
+		*of_proxy; /* what a proxy would do, and what the client, if it is one */
+};
+
+/*
+ * Adds to what is said who the client is, with the remedy: a watched process (explain/client.sql,
+ * "client"), a program of the same host, or unknown.
+ */
+void connections_fix_client(const json_t *request, struct cause *c, const struct client_fix *fix);
+
 /* Adds to what is said of a blocked loop its peer, and to the remedy what helps if that is a DNS
  * server. */
 void connections_add_blocked(const json_t *request, struct cause *c);

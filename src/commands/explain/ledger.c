@@ -290,8 +290,8 @@ static int look_at_locks(struct clickhouse_client *client, json_t *r, int64_t fr
 	return err;
 }
 
-/* A smaller share of computation, or of a wait for a CPU, is no cause. */
-enum { CPU_SHARE = 10 };
+/* A smaller share of computation, of a wait for a CPU or for the client is no cause. */
+enum { SHARE = 10 };
 
 /* What depends on no other answer. */
 static void add_questions(const json_t *r, struct beside *b)
@@ -306,13 +306,17 @@ static void add_questions(const json_t *r, struct beside *b)
 	beside_add(b, "gc", "explain/gc.sql", from, to);
 	beside_add(b, "throttle", "explain/throttle.sql", from, to);
 	beside_add(b, "places", "explain/places.sql", handled, to);
-	if (explain_ms(r, "cpu_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
+	if (explain_ms(r, "cpu_ms") * SHARE >= explain_ms(r, "duration_ms"))
 		beside_add(b, "computed", "explain/computed.sql", handled, to);
-	if (explain_ms(r, "runq_ms") * CPU_SHARE >= explain_ms(r, "duration_ms"))
+	if (explain_ms(r, "runq_ms") * SHARE >= explain_ms(r, "duration_ms"))
 		beside_add(b, "crowd", "explain/crowd.sql", handled, to);
 	/* a later request of a connection did not wait for the handshake */
 	if (explain_number(r, "connection_request") == 1 && explain_number(r, "server_port"))
 		beside_add(b, "dropped", "explain/dropped.sql", from, from);
+	if ((explain_ms(r, "client_slow_ms") + explain_ms(r, "client_wait_ms")) * SHARE >=
+		    explain_ms(r, "duration_ms") &&
+	    explain_number(r, "peer_port"))
+		beside_add(b, "client", "explain/client.sql", from, to);
 	beside_add(b, "holders", "explain/holders.sql", handled, to);
 	beside_add(b, "sampled", "explain/sampled.sql", from, to);
 	if (lacks_probes(r))
