@@ -67,6 +67,8 @@ struct request_connection {
 	__u64 start_ns, read_ns, ended_ns, linked_ns;
 	__u64 fed_await_ns; /* `await` of the reader at the last read */
 	__u64 head_wait_ns; /* of that, between the first and the last read of the head */
+	__u64 body_wait_ns; /* and while more of the body was to come, and none was there */
+	__u64 fed_ns;	    /* the last read of a body */
 	__u64 accept_queue_ns, client_wait_ns, queue_ns;
 	__u64 bytes_in, bytes_out;
 	/* of the bodies; without chunks, `left` is the rest of Content-Length */

@@ -121,7 +121,7 @@ static __always_inline void request_connection_clear(struct request_connection *
 	conn->busy_threads = 0;
 	conn->closed_ns = 0;
 	conn->has_queue_depth = conn->has_busy_threads = 0;
-	conn->fed_await_ns = conn->head_wait_ns = 0;
+	conn->fed_await_ns = conn->head_wait_ns = conn->body_wait_ns = conn->fed_ns = 0;
 	conn->receiver = 0;
 }
 
@@ -269,17 +269,44 @@ static __always_inline void request_may_give(struct thread *t,
 		sums->settled_reads--;
 }
 
+/*
+ * More of a body was read. Since the read before, the loop was idle for `idle_ns`: for the client,
+ * until bytes came; a loop that does not read them at once waits for something else then. Global:
+ * for a separate stack.
+ */
+__noinline int request_body_waited(__u64 key, __u64 idle_ns)
+{
+	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
+	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+	__u64 since, came = arrival ? arrival->first_byte_ns : 0;
+
+	if (!conn)
+		return 0;
+	since = conn->fed_ns ?: conn->read_ns;
+	conn->fed_ns = bpf_ktime_get_ns();
+	if (came <= since || came > conn->fed_ns)
+		return 0;
+	conn->body_wait_ns += came - since < idle_ns ? came - since : idle_ns;
+	return 0;
+}
+
 /* More of an open request was read. */
-static __always_inline void request_fed(struct request_connection *conn)
+static __always_inline void request_fed(__u64 key, struct request_connection *conn)
 {
 	struct thread *t = NULL;
+	__u64 idle_ns;
 
 	if (conn->worker == bpf_get_current_task())
 		t = thread_find(current_task());
 	if (!t)
 		return;
-	if (!conn->receiver) /* a pool's thread does not wait for the rest of the body */
+	if (!conn->receiver) { /* a pool's thread does not wait for the rest of the body */
+		idle_ns = t->request.parts[REQUEST_await] -
+			  (conn->fed_await_ns ?: conn->begin.parts[REQUEST_await]);
+		if (conn->body && conn->body < BODY_UNKNOWN)
+			request_body_waited(key, idle_ns);
 		conn->fed_await_ns = t->request.parts[REQUEST_await];
+	}
 	request_may_give(t, conn);
 	if (!conn->head_ended)
 		conn->head_wait_ns = conn->fed_await_ns - conn->begin.parts[REQUEST_await];
@@ -446,7 +473,7 @@ __noinline int request_read(__u64 key, __u32 got, __u32 lingers)
 		return 0;
 	}
 	if (open)
-		request_fed(conn);
+		request_fed(key, conn);
 	request_call_buffer(&buffer);
 	if (conn && conn->body) {
 		before = request_body_read(key, conn, &buffer, got);

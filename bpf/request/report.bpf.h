@@ -176,6 +176,25 @@ static __always_inline void request_move_head_wait(const struct request_connecti
 	parts[REQUEST_client_wait] += ns;
 }
 
+/*
+ * The same of a body. A loop's handler may have begun and have waited for more than the body: it is
+ * a share of `await` then. A pool's thread that began behind the body's end has not.
+ */
+static __always_inline void request_fill_body_wait(const struct request_connection *conn,
+						   struct request_event *event)
+{
+	bool before = conn->link == REQUEST_LINK_write && conn->fed_ns <= conn->begin.at_ns;
+	__u64 *part = &event->parts[before ? REQUEST_pool_wait : REQUEST_await];
+	__u64 ns = conn->body_wait_ns < *part ? conn->body_wait_ns : *part;
+
+	if (before) {
+		*part -= ns;
+		event->parts[REQUEST_client_wait] += ns;
+	} else {
+		event->body_wait_ns = ns;
+	}
+}
+
 /* The peer with most of `net`: of the reader's waits, or of a pool's thread that it linked. */
 static __always_inline void request_fill_peer(struct request_event *event,
 					      const struct request_connection *conn,
@@ -259,6 +278,7 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 		request_fill_parts(conn, out);
 		event->parts[REQUEST_pool_wait] = conn->begin.at_ns - conn->read_ns;
 		request_move_head_wait(conn, event->parts);
+		request_fill_body_wait(conn, event);
 	} else {
 		event->parts[REQUEST_other] = event->header.end_ns - conn->read_ns;
 		event->not_measured |= REQUEST_LACK_work_elsewhere;

@@ -102,6 +102,7 @@ struct request_event {
 	__u64 request_id;
 	__u64 bytes_in, bytes_out;
 	__u64 net_peer_ns;
+	__u64 body_wait_ns;   /* of `await`: no bytes were there of the body's rest */
 	__u8 peer_ip[16];     /* IPv6, IPv4 as ::ffff:a.b.c.d, :: for unix sockets */
 	__u8 net_peer_ip[16]; /* the peer that took most of the net part, or REQUEST_UNIX_PEER */
 	__u32 fd;

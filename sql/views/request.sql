@@ -149,7 +149,7 @@ SELECT
     gc_sibling_ns / 1e6 AS gc_sibling_ms, lock_ns / 1e6 AS lock_ms, net_ns / 1e6 AS net_ms, disk_ns / 1e6 AS disk_ms, fault_ns / 1e6 AS fault_ms,
     sleep_ns / 1e6 AS sleep_ms, pipe_ns / 1e6 AS pipe_ms, child_ns / 1e6 AS child_ms, other_ns / 1e6 AS other_ms, await_ns / 1e6 AS await_ms,
     loop_busy_ns / 1e6 AS loop_busy_ms, client_slow_ns / 1e6 AS client_slow_ms,
-    net_peer_ip, net_peer_port, net_peer_path, net_peer_ns / 1e6 AS net_peer_ms, not_measured,
+    net_peer_ip, net_peer_port, net_peer_path, net_peer_ns / 1e6 AS net_peer_ms, body_wait_ns / 1e6 AS body_wait_ms, not_measured,
     if(carried = '', if(unknown = 0, its_trace, ''), carried) AS trace_id, parent_span_id, if(unknown = 0, its_span, '') AS span_id,
     if(unknown = 0, its_service, '') AS service, if(unknown = 0, its_name, '') AS span_name,
     if(unknown = 0, fromUnixTimestamp64Micro(its_start, 'UTC'), NULL) AS span_time, if(unknown = 0, (its_end - its_start) / 1000, NULL) AS span_ms,

@@ -10,7 +10,7 @@
 
 /* 1: before ebpf_schema existed. Incremented with each change under sql/schema, tables
  * and views. */
-enum { SCHEMA_VERSION = 9 };
+enum { SCHEMA_VERSION = 10 };
 
 enum upgrade_kind {
 	UPGRADE_CREATE,

@@ -116,6 +116,7 @@ static const struct column columns[] = {
 	EVENT(COLUMN_U16, net_peer_port, "UInt16"),
 	ROW(COLUMN_CHARS, net_peer_path, "net_peer_path", "String"),
 	EVENT(COLUMN_U64, net_peer_ns, "UInt64"),
+	EVENT(COLUMN_U64, body_wait_ns, "UInt64"),
 	ROW(COLUMN_STRINGS, not_measured, "not_measured", "Array(LowCardinality(String))"),
 };
 

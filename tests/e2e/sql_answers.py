@@ -30,7 +30,7 @@ WITHOUT_SPANS = {"thread": "the request carried no traceparent, and no server sp
                  "loop": "the request carried no traceparent, and its thread does not tell (an event loop)",
                  "pool": "the request carried no traceparent, and its thread does not tell (a pool behind the one that read it)"}
 REQUEST = ("request_id, host, pid, tid, start_time, handled_time, end_time, method, path, status, duration_ms, "
-           + ", ".join(f"{part}_ms" for part in PARTS) + ", net_peer_ip, net_peer_port, net_peer_path, net_peer_ms, not_measured, trace_id, span_id, service, span_name, span_ms, span_by, no_span, toFloat64(weight)")
+           + ", ".join(f"{part}_ms" for part in PARTS) + ", net_peer_ip, net_peer_port, net_peer_path, net_peer_ms, body_wait_ms, not_measured, trace_id, span_id, service, span_name, span_ms, span_by, no_span, toFloat64(weight)")
 
 
 def request(known, now):
@@ -41,7 +41,7 @@ def request(known, now):
         how, span = of_spans.get((r["start_time"], r["host"]), (WITHOUT_SPANS[r["model"]], None))
         lines.append([r["request_id"], r["host"], r["pid"], r["tid"], timestamp(r["start_time"]), timestamp(handled(r)), timestamp(r["end_time"]),
                       r["method"], r["path"], r["status"], r["duration_ns"] / 1e6,
-                      *(None if r[f"{part}_ns"] is None else r[f"{part}_ns"] / 1e6 for part in PARTS), r["net_peer_ip"], r["net_peer_port"], r["net_peer_path"], r["net_peer_ns"] / 1e6,
+                      *(None if r[f"{part}_ns"] is None else r[f"{part}_ns"] / 1e6 for part in PARTS), r["net_peer_ip"], r["net_peer_port"], r["net_peer_path"], r["net_peer_ns"] / 1e6, r["body_wait_ns"] / 1e6,
                       r["not_measured"], r["trace_id"] or (span[0] if span else ""), *([span[1], "ledger", "GET /l", span[4] / 1e3, how, ""] if span else ["", "", "", None, "", how]),
                       r["weight"]])
     return lines

@@ -257,7 +257,7 @@ class Maker:
                 "bytes_out": self.random.randrange(99999), "parent_span_id": "", "model": choose(["thread", "pool", "loop"]), "link": choose(["same", "write", "wake"]),
                 "end_by": "length", "outcome": "answered", "connection_request": 1, "queue_depth": choose([None, 0, 3]), "busy_threads": 2,
                 "open_requests": 1, **{f"{name}_ns": value for name, value in parts.items()}, "net_peer_ip": ip,
-                "net_peer_port": port, "net_peer_path": path, "net_peer_ns": parts["net"] // 2,
+                "net_peer_port": port, "net_peer_path": path, "net_peer_ns": parts["net"] // 2, "body_wait_ns": (parts["await"] or 0) // 3,
                 "not_measured": sorted({"gil": "gil", "gc_own": "gc", "gc_sibling": "gc", "queue": "arrival"}[name]
                                        for name in ("gil", "gc_own", "queue") if parts[name] is None), **more}
 

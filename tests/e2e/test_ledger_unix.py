@@ -255,7 +255,7 @@ def test_each_request_is_one_row(run, kind):
 
 def differences(name, row, through):
     ms = row["duration_ns"] / 1e6
-    parts = {column: ns for column, ns in row.items() if column.endswith("_ns") and column not in ("duration_ns", "net_peer_ns")}
+    parts = {column: ns for column, ns in row.items() if column.endswith("_ns") and column not in ("duration_ns", "net_peer_ns", "body_wait_ns")}
     brief = {column: round(ns / 1e6, 1) for column, ns in parts.items() if ns}, row["status"], row["outcome"], row["end_by"], row["busy_threads"]
     if row["family"] != "unix":
         yield "family", row["family"]

@@ -113,7 +113,7 @@ def test_the_first_version(database, fresh):
     assert database.one("SELECT count(), uniqExact(pid), sum(handoff_ns) FROM ebpf_handoff FORMAT CSV") == "1000,1000,7000"
     assert "toIntervalDay(90)" in database.one("SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND "
                                                "name = 'ebpf_handoff'")
-    assert database.one("SELECT count(), max(version) FROM ebpf_schema FORMAT CSV") == "1,9"
+    assert database.one("SELECT count(), max(version) FROM ebpf_schema FORMAT CSV") == "1,10"
 
 
 @pytest.mark.parametrize("table, column", [
@@ -288,7 +288,7 @@ def test_a_table_of_another_engine(engine, statements, database):
     assert f"ebpf_handoff has no column fd, and --apply leaves a table of engine {engine} unchanged" in log
     now = database.columns()
     assert now["ebpf_handoff"] == before and "kind" in [name for name, _, _ in now["ebpf_tcp_loss"]]
-    assert database.one("SELECT max(version) FROM ebpf_schema") == "9" and "nothing to do" in database.apply()
+    assert database.one("SELECT max(version) FROM ebpf_schema") == "10" and "nothing to do" in database.apply()
     check = database.schema("--check")
     assert check.returncode == 1 and "ebpf_handoff has no column fd" in check.stdout and "ALTER" not in check.stdout
 
@@ -323,7 +323,7 @@ def test_a_foreign_table_of_versions(statement, database):
     assert list(database.columns()) == ["ebpf_schema"]
     database.ask("RENAME TABLE ebpf_schema TO theirs")
     database.apply()
-    assert database.one("SELECT max(version) FROM ebpf_schema") == "9"
+    assert database.one("SELECT max(version) FROM ebpf_schema") == "10"
 
 
 def test_a_foreign_table_of_versions_in_a_store(tmp_path):
@@ -347,7 +347,7 @@ def test_a_table_that_is_none_of_spans(change, lacks, database):
     said = f"otel_span is left out: the table otel_traces has no column {lacks}, so it is not one of the OpenTelemetry collector's exporter"
     database.ask(other)
     assert said in database.apply()
-    assert database.one("SELECT max(version) FROM ebpf_schema") == "9"
+    assert database.one("SELECT max(version) FROM ebpf_schema") == "10"
     check = database.schema("--check")
     assert check.returncode == 1 and said in check.stdout, check.stdout
     database.ask("DROP TABLE otel_traces")
@@ -408,5 +408,5 @@ def test_an_embedded_store_of_the_first_version(tmp_path):
     assert "ebpf_handoff has no column fd: ALTER TABLE ebpf_handoff ADD COLUMN IF NOT EXISTS `fd`" in run.stderr
     with Store(tmp_path / "store") as s:
         assert s.ask("SELECT count(), uniqExact(pid), sum(fd) FROM ebpf_handoff FORMAT CSV").strip() == "100,100,0"
-        assert s.ask("SELECT max(version) FROM ebpf_schema").strip() == "9"
+        assert s.ask("SELECT max(version) FROM ebpf_schema").strip() == "10"
         assert int(s.ask("SELECT count() FROM ebpf_agent"))

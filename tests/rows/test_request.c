@@ -15,6 +15,7 @@ static struct request_event ordinary(void)
 		.bytes_in = 5000000002,
 		.bytes_out = 5000000003,
 		.net_peer_ns = 900,
+		.body_wait_ns = 800,
 		.peer_ip = { 0x20, 1, 0xd, 0xb8, [15] = 0x17 },
 		.net_peer_ip = { [10] = 0xff, 0xff, 203, 0, 113, 9 },
 		.fd = 100003,
@@ -58,7 +59,7 @@ static struct request_event ordinary(void)
 	"'pipe_ns':1010,'child_ns':1011,'other_ns':" #other                                        \
 	",'await_ns':1013,'loop_busy_ns':1017,"                                                    \
 	"'client_slow_ns':1014,'net_peer_ip':'::ffff:203.0.113.9','net_peer_port':5432,"           \
-	"'net_peer_path':'','net_peer_ns':900,"
+	"'net_peer_path':'','net_peer_ns':900,'body_wait_ns':800,"
 
 #define OWN_PARTS OWN_PARTS_OTHER(1012)
 
@@ -159,6 +160,7 @@ static void all_bits_set(void **state)
 		",'loop_busy_ns':" MAX_U64 ",'client_slow_ns':" MAX_U64
 		",'net_peer_ip':'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff',"
 		"'net_peer_port':65535,'net_peer_path':'','net_peer_ns':" MAX_U64
+		",'body_wait_ns':" MAX_U64
 		",'not_measured':['gil','gc','arrival','accept','work_elsewhere','head_split',"
 		"'pipelined','unsent','nagle']}");
 }

@@ -88,6 +88,9 @@ const char *cause_library_fix(const json_t *wait);
 /* Waits for locks and for other threads. */
 void cause_lock(const json_t *r, struct cause *c);
 
+/* The remedy for a client that sent the request late, and who it is. */
+void cause_fix_late_client(const json_t *r, struct cause *c);
+
 /* Time of an event loop, by column. */
 void cause_await(const json_t *r, struct cause *c);
 void cause_loop_busy(const json_t *r, struct cause *c);

@@ -324,7 +324,7 @@ void cause_pool_wait(const json_t *r, struct cause *c)
 	       "requests in the pool");
 }
 
-void cause_client_wait(const json_t *r, struct cause *c)
+void cause_fix_late_client(const json_t *r, struct cause *c)
 {
 	static const struct client_fix fix = {
 		.doing = "sending",
@@ -333,9 +333,14 @@ void cause_client_wait(const json_t *r, struct cause *c)
 		.of_proxy = "let it send whole requests (nginx: proxy_request_buffering)",
 	};
 
+	connections_fix_client(r, c, &fix);
+}
+
+void cause_client_wait(const json_t *r, struct cause *c)
+{
 	c->name = "client_late";
 	SAY(c, "the client had connected, but had not sent the request");
-	connections_fix_client(r, c, &fix);
+	cause_fix_late_client(r, c);
 }
 
 json_t *cause_before_request(const json_t *r)

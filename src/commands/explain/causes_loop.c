@@ -332,6 +332,25 @@ static bool polled_elsewhere(const json_t *r, const struct cause *c)
 	return ms * 2 >= c->ms;
 }
 
+/*
+ * The client sent the body late, for half of the time or more. A coroutine that works before it has
+ * read all of it waits for both: the client is named all the same, as its bytes were missing.
+ */
+static bool awaited_body(const json_t *r, struct cause *c)
+{
+	double ms = explain_ms(r, "body_wait_ms");
+
+	if (ms * 2 < c->ms)
+		return false;
+	c->name = "client_late";
+	SAY(c,
+	    "the event loop was idle, and for %.1f ms of that the client had not sent the rest of "
+	    "the request (%lld bytes in all)",
+	    ms, (long long)explain_number(r, "bytes_in"));
+	cause_fix_late_client(r, c);
+	return true;
+}
+
 void cause_await(const json_t *r, struct cause *c)
 {
 	bool elsewhere = ledger_lacks(r, "work_elsewhere");
@@ -344,6 +363,8 @@ void cause_await(const json_t *r, struct cause *c)
 		cause_fix_blocked_loop(r, c, "handled_us", "to_us", "poll");
 		return;
 	}
+	if (awaited_body(r, c))
+		return;
 	if (elsewhere && json_array_size(json_object_get(r, "pool"))) {
 		await_pool(r, c);
 		return;

@@ -313,7 +313,9 @@ static void add_questions(const json_t *r, struct beside *b)
 	/* a later request of a connection did not wait for the handshake */
 	if (explain_number(r, "connection_request") == 1 && explain_number(r, "server_port"))
 		beside_add(b, "dropped", "explain/dropped.sql", from, from);
-	if ((explain_ms(r, "client_slow_ms") + explain_ms(r, "client_wait_ms")) * SHARE >=
+	if ((explain_ms(r, "client_slow_ms") + explain_ms(r, "client_wait_ms") +
+	     explain_ms(r, "body_wait_ms")) *
+			    SHARE >=
 		    explain_ms(r, "duration_ms") &&
 	    explain_number(r, "peer_port"))
 		beside_add(b, "client", "explain/client.sql", from, to);
