@@ -44,7 +44,6 @@ LIMITS = [
     Limit("gthread-26", "", "thread", "model is loop, not thread", "`model` is `loop` where the thread polled its connection during the request",
           sometimes=True),
     Limit("FastAPI.*", "blocks|waits|streamed|aborted|.* of a connection|raises", "thread|parts|before|queue", ".*work_elsewhere", UNKNOWN_THREAD),
-    Limit("waitress", "100 KB", "parts", "client_wait", "pauses of the client within a body are `pool_wait_ns`"),
     Limit("waitress|twisted WSGI", "", "", ".*work_elsewhere", "a request that no pool thread was seen to take is marked `work_elsewhere`", sometimes=True),
     Limit("daphne|twisted WSGI", "slow reader", "end|parts", "client_slow|await", "a client that does not take a long answer is `await_ns` where each write "
           "was taken whole", sometimes=True),
