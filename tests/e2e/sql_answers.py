@@ -388,19 +388,28 @@ def crowd(known, now):
     lines, processes = collections.Counter(), collections.Counter()
     comms = {}
     for r in known["ebpf_on_cpu"]:
-        if r["host"] == "web-1" and (r["pid"], r["tid"], r["container_id"]) != (7, 7, "") and now - 60 * HOUR <= r["end_time"] <= now \
+        if r["host"] == "web-1" and (r["pid"], r["tid"], r["container_id"], r["host_pid"]) != (7, 7, "", 7) and now - 60 * HOUR <= r["end_time"] <= now \
                 and r["start_time"] >= now - 60 * HOUR - SECOND:
-            process = r["pid"], r["container_id"]
+            process = r["pid"], r["container_id"], r["host_pid"]
             line = *process, r["thread_name"], place(r["py_stack"])
             lines[line] += r["duration_ns"] * r["weight"]
             processes[process] += r["duration_ns"] * r["weight"]
             comms[line] = max(comms.get(line, ""), r.get("comm", ""))
     found = []
-    for pid, container in sorted(processes, key=lambda p: (-processes[p], p[0])):
-        line = min((line for line in lines if line[:2] == (pid, container)), key=lambda line: (-lines[line], *line[2:]))
-        found.append([int((pid, container) == (7, "")), pid, comms[line], *line[2:], lines[line] / 1e6, processes[pid, container] / 1e6])
+    for process in sorted(processes, key=lambda p: (-processes[p], p[0], p[2])):
+        line = min((line for line in lines if line[:3] == process), key=lambda line: (-lines[line], *line[3:]))
+        found.append([int(process == (7, "", 7)), process[0], comms[line], *line[3:], lines[line] / 1e6, processes[process] / 1e6])
     assert found
     return found[:10]
+
+
+def crowd_total(known, now):
+    """Of web-1, whose agent has no rows of on_cpu."""
+    return [[sum(r["duration_ns"] * r["weight"] for r in known["ebpf_on_cpu"] if r["host"] == "web-1" and r["end_time"] <= now <= r["end_time"] + 60 * HOUR
+                 and r["start_time"] >= now - 60 * HOUR - SECOND and (r["pid"], r["tid"], r["container_id"], r["host_pid"]) != (7, 7, "", 7)) / 1e6,
+             sum(min(r["end_time"], now) - max(r["start_time"], now - 60 * HOUR) for r in known["ebpf_agent"] if (r["host"], r["tracker"]) == ("web-1", "on_cpu")
+                 and now - 60 * HOUR - 600 * SECOND < r["start_time"] < now and r["end_time"] > now - 60 * HOUR
+                 and not any(r[name] for name in ("lost_ring", "lost_state", "bad_event", "dropped_memory", "dropped_spool", "dropped_corrupt", "dropped_refused"))) / (60 * HOUR)]]
 
 
 def lock_of(r):
@@ -500,7 +509,7 @@ EXPLAIN |= {
                    lambda known, now: [["out-1", *{r["service"] or r["comm"] for r in known["ebpf_tcp_connect"] if (r["host"], r["local_port"]) == ("out-1", 5002)}, 400, 1]]),
     "last_worker.sql": (None, {**OF_DAYS, "host": "loop-4", "tid": 1, "request_id": 5, "from_us": lambda now: now - 602 * SECOND,
                                "to_us": lambda now: now - 600 * SECOND}, sql_loops.last_worker),
-    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "crowd.sql": (None, OF_DAYS, crowd), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "crowd.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd), "crowd_total.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd_total), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
     "dropped.sql": (None, {**OF_DAYS, "host": "shop-1", "from_us": lambda now: now - 30 * 60 * SECOND, "netns": 9, "server_port": 8000}, dropped),
     "outbound.sql": (None, sql_outbound.PARAMETERS, sql_outbound.truth),

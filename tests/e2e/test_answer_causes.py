@@ -465,6 +465,28 @@ def test_who_had_the_cpus(ask):
         f"{ready}; meanwhile other threads of its process computed for about 250 ms, longest thread train, in fit (shop/model.py:8)",
         f"{ready}; meanwhile python3, pid 9 computed for about 250 ms, longest thread crunch", ready, ready]
     assert said[0]["fix"].startswith("fewer threads that compute at once in this process (of numpy: OMP_NUM_THREADS), ") and [c["fix"] for c in said[1:]] == [larger] * 3, said
+    # two processes with the same pid in namespaces of their own, one of them with the request's; each has less than half of the wait
+    for i, host_pid in enumerate((91, 92, 93, 91, 92, 93)):
+        ask.row("on_cpu", 5020 + 20 * i, 50, pid=7 + i % 3 // 2 * 2, tid=90, host_pid=host_pid, comm="python3")
+    ask.request(5010, {"runq": 250, "cpu": 100}, request_id=105, host_pid=7)
+    assert causes(ask, "105")["cpu_missing"]["said"] == ready
+    ask.row("on_cpu", 5200, 50, pid=7, tid=90, host_pid=92, comm="python3", thread_name="crunch")
+    assert causes(ask, "105")["cpu_missing"]["said"] == f"{ready}; meanwhile python3, pid 7 computed for about 150 ms, longest a thread without a name"
+
+
+def test_another_program_had_the_cpus(ask):
+    """Said where the samples of Pythons cover little of a long wait, and the tracker ran all of the time, without losses."""
+    ask.agent(0, 20, trackers=("on_cpu",))
+    ask.insert("ebpf_agent", {"host": "h1", "tracker": "on_cpu", "start_time": ask.moment(20_000), "end_time": ask.moment(30_000), "lost_ring": 1})
+    ready, another = "the thread was ready to run, and no CPU was free", "another program had the CPU, or the hypervisor"
+    for number, (at, wait, samples, told) in enumerate(((1000, 900, 4, True), (3000, 900, 5, False), (5000, 290, 0, False), (18_000, 900, 0, True), (21_000, 900, 0, False),
+                                                       (31_000, 900, 0, False))):
+        for i in range(samples):
+            ask.row("on_cpu", at + 100 + 60 * i, 50, pid=20 + i, tid=90, host_pid=20 + i)
+        ask.request(at, {"runq": wait, "cpu": 100}, request_id=100 + number)
+        said = causes(ask, str(100 + number))["cpu_missing"]["said"]
+        assert said.startswith(ready) and (another in said) == told, (number, said)
+        assert not told or f"computed for about {50 * samples} ms meanwhile" in said, said
 
 
 def test_holder_with_several_waits(ask):

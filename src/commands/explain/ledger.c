@@ -308,8 +308,10 @@ static void add_questions(const json_t *r, struct beside *b)
 	beside_add(b, "places", "explain/places.sql", handled, to);
 	if (explain_ms(r, "cpu_ms") * SHARE >= explain_ms(r, "duration_ms"))
 		beside_add(b, "computed", "explain/computed.sql", handled, to);
-	if (explain_ms(r, "runq_ms") * SHARE >= explain_ms(r, "duration_ms"))
+	if (explain_ms(r, "runq_ms") * SHARE >= explain_ms(r, "duration_ms")) {
 		beside_add(b, "crowd", "explain/crowd.sql", handled, to);
+		beside_add(b, "crowd_total", "explain/crowd_total.sql", handled, to);
+	}
 	/* a later request of a connection did not wait for the handshake */
 	if (explain_number(r, "connection_request") == 1 && explain_number(r, "server_port"))
 		beside_add(b, "dropped", "explain/dropped.sql", from, from);
