@@ -507,6 +507,7 @@ EXPLAIN |= {
                  {**OF_DAYS, "tid": 1}, pool),
     "client.sql": (None, {**OF_DAYS, "host": "out-1", "peer_ip": "10.3.0.1", "peer_port": 5002, "server_port": 80, "netns": 1, "from_us": lambda now: now - sql_outbound.AGO + 50_000},
                    lambda known, now: [["out-1", *{r["service"] or r["comm"] for r in known["ebpf_tcp_connect"] if (r["host"], r["local_port"]) == ("out-1", 5002)}, 400, 1]]),
+    "pending.sql": (None, {**OF_DAYS, "host": "loop-4", "from_us": lambda now: now - 5 * SECOND, "to_us": lambda now: now - 3 * SECOND}, lambda known, now: [[now - 4 * SECOND, 8]]),
     "last_worker.sql": (None, {**OF_DAYS, "host": "loop-4", "tid": 1, "request_id": 5, "from_us": lambda now: now - 602 * SECOND,
                                "to_us": lambda now: now - 600 * SECOND}, sql_loops.last_worker),
     "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "crowd.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd), "crowd_total.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd_total), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),

@@ -63,6 +63,11 @@ def add_workers(found, now):
         found["ebpf_off_cpu"].append({**wait, **columns, "start_time": at - begin * 1000, "end_time": at - end * 1000, "duration_ns": (begin - end) * MS})
 
 
+    for ago, seconds in (4, 10), (14, 9):
+        found["ebpf_off_cpu_profile"].append({**found["ebpf_off_cpu_profile"][0], "host": "loop-4", "container_id": "", "pid": 7, "start_time": now - (ago + seconds) * SECOND,
+                                              "end_time": now - ago * SECOND, "duration_ns": seconds * 1000 * MS})
+
+
 def last_worker(known, now):
     return [[2, "t2", "lock", "Condition.wait (python3.11/threading.py:324), called from orders (app/db.py:4)", "pool", 340.0],
             [2, "t2", "net", "ask (app/db.py:6)", "", 120.0]]

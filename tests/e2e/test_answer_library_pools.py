@@ -144,3 +144,48 @@ def test_the_pool_of_connections_is_named(name, tmp_path, cleanup, debian_python
         assert abs(float(ms) - waited) < 60, (waited, fix)
     for _, waited, fixes, causes in others:
         assert not fixes, (waited, causes)
+
+
+def test_sums_that_are_not_stored_yet_are_told(tmp_path, cleanup, debian_python, monkeypatch):
+    """The sums that tell which threads are the pool's come every ten seconds: before, the answer says how long to wait, and then it has them."""
+    (tmp_path / "pools_app.py").write_text(APP)
+    port = servers.free_port()
+    server = servers.Server([debian_python.path, "-m", "uvicorn", "--log-level=error", f"--port={port}", "--loop=uvloop", "pools_app:app"], cwd="/tmp",
+                            env={"PYTHONPATH": str(tmp_path), "POOL_THREADS": str(THREADS)})
+    cleanup.append(server)
+    store = Store(tmp_path / "db")
+    cleanup.append(store)
+    ask = Answers(store)
+    ask.apply()
+    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
+
+    def up():
+        try:
+            return asked(port, "/sleeps", 10**6)
+        except ConnectionRefusedError:
+            assert server.process.poll() is None, "\n".join(server.log)
+    wait_until(up, 30, "uvicorn answers")
+    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "off_cpu"])
+    cleanup.append(agent)
+    agent.wait_ready()
+
+    def sums():
+        return int(store.ask(f"SELECT uniqExact(end_time) FROM ebpf_off_cpu_profile WHERE pid = {server.pid}"))
+    wait_until(lambda: sums() >= 2, 40, "sums of two intervals")
+    before = sums()
+    told = at_once(port, ["/urllib3"] * CLIENTS, 1)
+    trace = max(told, key=lambda t: t[2])[0]
+    wait_until(lambda: int(store.ask(f"SELECT count() FROM ebpf_request WHERE trace_id = '{trace}'")), 20, "the request's row")
+
+    def explained():
+        done, text = ask.command("explain", "--json", trace), ask.command("explain", trace)
+        assert done.returncode == 0 == text.returncode, done.stderr + text.stderr
+        return json.loads(done.stdout)["requests"][0], " ".join(text.stdout.split())
+    row, text = explained()
+    assert sums() == before, "a slow machine: the sums have come meanwhile"
+    [pending] = row["pending"]
+    assert 1 <= pending["wait_s"] <= 12 and not row["pool"], (pending, row["pool"])
+    assert "not yet stored: the sums of waits of the request's last" in text and re.search(r"ask again in \d+ s", text), text
+    time.sleep(pending["wait_s"])
+    row, text = explained()
+    assert not row["pending"] and row["pool"] and "not yet stored" not in text, (row["pending"], row["pool"])

@@ -358,6 +358,9 @@ static int ask_in_turn(struct clickhouse_client *client, json_t *r, struct why *
 		err = explain_attach(client, r, r, "waits", "explain/waits.sql", handled, to, why);
 	if (!err)
 		message_name_waits(json_object_get(r, "waits"));
+	if (!err && (lacks_places(r) || (explain_is_loop(r) && ledger_lacks(r, "work_elsewhere"))))
+		err = explain_attach(client, r, r, "pending", "explain/pending.sql", handled, to,
+				     why);
 	if (!err && lacks_places(r))
 		err = explain_attach(client, r, r, "profile", "explain/profile.sql", handled, to,
 				     why);

@@ -295,6 +295,21 @@ static const char *refusal_of(const json_t *r, const char *reason)
 	return "";
 }
 
+/* What the next sums of waits may add: rows with places of short waits, and a pool's threads. */
+static void print_pending(const json_t *r)
+{
+	const json_t *pending = json_array_get(json_object_get(r, "pending"), 0);
+	int64_t since = explain_number(pending, "until_us"), from = explain_number(r, "from_us");
+
+	since = since > from ? since : from;
+	if (pending)
+		say(0, 15,
+		    "not yet stored: the sums of waits of the request's last %.1f s, which name "
+		    "code of short waits and what a pool's threads did: ask again in %lld s",
+		    (double)(explain_number(r, "to_us") - since) / 1e6,
+		    (long long)explain_number(pending, "wait_s"));
+}
+
 static void print_not_measured(const json_t *r)
 {
 	const json_t *missing = json_object_get(r, "part_missing"), *item;
@@ -339,6 +354,7 @@ static void print_request(const json_t *r)
 		print_meanwhile(r);
 		print_events(&p, r);
 		print_causes(r);
+		print_pending(r);
 	}
 	print_not_measured(r);
 	putchar('\n');

@@ -195,7 +195,8 @@ function beside(r) {
 
 function missingOf(r) {
   const lines = (r.part_missing || []).map((name) => partWords(name)).concat((r.not_measured || []).map(reasonWords));
-  return lines.length ? lines.map((line) => note(`not measured: ${line}`)) : note("not measured: nothing, all parts were");
+  const pending = (r.pending || []).map((p) => note(`not yet stored: the latest sums of waits, which name code of short waits and what a pool's threads did: ask again in ${p.wait_s} s`));
+  return (lines.length ? lines.map((line) => note(`not measured: ${line}`)) : [note("not measured: nothing, all parts were")]).concat(pending);
 }
 
 function requestCard(r, i, all) {
