@@ -353,11 +353,12 @@ def profile(known, now):
     for r in rows:
         sums[cause_of(r), place(r["py_stack"])] += r["off_ns"] * r["weight"]
         of_cause[cause_of(r)] += r["off_ns"] * r["weight"]
-    seconds = round((max(r["end_time"] for r in rows) - min(r["start_time"] for r in rows)) / 1e6, 1)
+    first, last = min(r["start_time"] for r in rows), max(r["end_time"] for r in rows)
+    seconds = round((last - first) / 1e6, 1)
     most = {}
     for (cause, where), ns in sorted(sums.items(), key=lambda one: (-one[1], one[0])):
         if where:
-            most.setdefault(cause, [cause, where, round(100 * ns / of_cause[cause], 1), seconds])
+            most.setdefault(cause, [cause, where, round(100 * ns / of_cause[cause], 1), seconds, ns / 1e6, of_cause[cause] / 1e6, 0])  # of no request: see test_answer_causes.py
     assert len(most) > 2 and any(not where for _, where in sums)
     return sorted(most.values(), key=lambda line: (-line[2], line[0], line[1]))
 
@@ -510,7 +511,7 @@ EXPLAIN |= {
     "pending.sql": (None, {**OF_DAYS, "host": "loop-4", "from_us": lambda now: now - 5 * SECOND, "to_us": lambda now: now - 3 * SECOND}, lambda known, now: [[now - 4 * SECOND, 8]]),
     "last_worker.sql": (None, {**OF_DAYS, "host": "loop-4", "tid": 1, "request_id": 5, "from_us": lambda now: now - 602 * SECOND,
                                "to_us": lambda now: now - 600 * SECOND}, sql_loops.last_worker),
-    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7}, profile), "computed.sql": (None, OF_DAYS, computed), "crowd.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd), "crowd_total.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd_total), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
+    "gc.sql": (None, OF_DAYS, gc), "waits.sql": (None, OF_DAYS, waits), "places.sql": (None, OF_DAYS, places), "profile.sql": (None, {**OF_DAYS, "tid": 7, "request_id": "0"}, profile), "computed.sql": (None, OF_DAYS, computed), "crowd.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd), "crowd_total.sql": (None, {**OF_DAYS, "host_pid": 7}, crowd_total), "lock_waits.sql": (None, OF_DAYS, lock_waits), "throttle.sql": (None, {**OF_DAYS, "container_id": "c1" * 32}, throttle),
     "connections.sql": (None, {**OF_DAYS, "server_port": 8000, "peer_port": 50000, "peer_ip": "10.0.0.9"}, connections),
     "dropped.sql": (None, {**OF_DAYS, "host": "shop-1", "from_us": lambda now: now - 30 * 60 * SECOND, "netns": 9, "server_port": 8000}, dropped),
     "outbound.sql": (None, sql_outbound.PARAMETERS, sql_outbound.truth),

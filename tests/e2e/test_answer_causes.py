@@ -180,6 +180,14 @@ def test_waits_too_short_for_rows_have_the_place_of_the_sums(ask):
     ask.row("off_cpu_profile", -4000, 10_000, tid=9, cause="net", off_ns=9_000_000_000, py_stack=["other (/srv/app/shop/other.py:1)"])
     ask.row("off_cpu_profile", -24_000, 10_000, tid=8, cause="net", off_ns=9_000_000_000, py_stack=["earlier (/srv/app/shop/earlier.py:1)"])
     ask.request(10, {"net": 200, "cpu": 30, "sleep": 90}, net_peer_ip="::ffff:10.0.0.5", net_peer_port=5432, net_peer_ns=190_000_000)
+    # of 1000 ms in 10 s, 300 are not in recv(): with 200 or 450 ms, most of what requests of this path waited may be among these
+    assert causes(ask)["net"]["said"].endswith("port 5432")
+    ask.request(1000, {"net": 250}, request_id=78)
+    assert causes(ask)["net"]["said"].endswith("port 5432")
+    ask.request(2000, {"net": 150}, request_id=79, path="/other")
+    ask.request(2500, {"net": 50}, request_id=80, tid=9)
+    assert causes(ask)["net"]["said"].endswith("port 5432")
+    ask.request(3000, {"net": 50}, request_id=81, weight=5)
     found = causes(ask)
     assert "in waits without a row that names the code; of all such time of its thread in those 10 s, 70 % in recv (psycopg2/pq.py:30), called from orders (shop/views.py:41)" \
         in found["net"]["said"], found

@@ -39,11 +39,12 @@ static struct place place_at(const json_t *sum, const struct cause *c)
 
 /*
  * By the sums of the thread: of waits that are too short for rows, or that the governor left out.
- * Not where a stall of the loop has the code: the sums are of all requests of the loop.
+ * Not where a stall of the loop has the code: the sums are of all requests of the loop. Other
+ * requests of the thread may have waited in that code: of the time that those with the request's
+ * path waited so, half at least must be there, wherever the rest of the thread's time was.
  */
 static struct place place_in_profile(const json_t *r, const char *cause)
 {
-	enum { WORTH_PERCENT = 20 };
 	struct place place = { "" };
 	const json_t *row;
 	size_t i;
@@ -51,14 +52,17 @@ static struct place place_in_profile(const json_t *r, const char *cause)
 	if (cause_has_stall(r, "handled_us", "to_us", cause))
 		return place;
 	json_array_foreach (json_object_get(r, "profile"), i, row) {
-		double percent = explain_ms(row, "percent");
+		double elsewhere = explain_ms(row, "all_ms") - explain_ms(row, "ms");
+		double alike = explain_ms(row, "alike_ms");
 
-		if (!strcmp(explain_text(row, "cause"), cause) && percent >= WORTH_PERCENT)
+		if (!strcmp(explain_text(row, "cause"), cause) && alike > 0 &&
+		    elsewhere * 2 <= alike)
 			snprintf(
 				place.text, sizeof(place.text),
 				", in waits without a row that names the code; of all such time of its "
 				"thread in those %.0f s, %.0f %% in %.240s",
-				explain_ms(row, "seconds"), percent, explain_text(row, "place"));
+				explain_ms(row, "seconds"), explain_ms(row, "percent"),
+				explain_text(row, "place"));
 	}
 	return place;
 }
