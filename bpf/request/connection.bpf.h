@@ -67,10 +67,8 @@ struct request_connection {
 	__u64 start_ns, read_ns, ended_ns, linked_ns;
 	__u64 fed_await_ns; /* `await` of the reader at the last read */
 	__u64 head_wait_ns; /* of that, between the first and the last read of the head */
-	__u64 body_wait_ns; /* and while more of the body was to come, and none was there */
-	__u64 fed_ns;	    /* the last read of a body */
 	__u64 accept_queue_ns, client_wait_ns, queue_ns;
-	__u64 bytes_in, bytes_out;
+	__u64 bytes_in, bytes_out, body_wait_ns, fed_ns; /* the last two: see fed.bpf.h */
 	/* of the bodies; without chunks, `left` is the rest of Content-Length */
 	struct request_chunks chunks[2]; /* by enum request_direction */
 	__u64 slow_since_ns, slow_ns;	 /* not all bytes of a write were taken */
