@@ -4,10 +4,10 @@
 #define UNDERSPAN_REQUEST_REPORT_BPF_H
 
 #include "gil_wait/gil.bpf.h"
-#include "request/connection.bpf.h"
 #include "request/killed.bpf.h"
 #include "request/lines.bpf.h"
 #include "request/profile.bpf.h"
+#include "request/threads.bpf.h"
 #include "request/work.bpf.h"
 
 /* Scratch space for a row, too big for the BPF stack. */
