@@ -73,6 +73,7 @@ struct request_sums {
 	__u64 closed_ns;   /* begin of a sleep that was added although the end was not seen */
 	__u32 open;	   /* requests read by this thread and not answered */
 	__u32 fd;	   /* of the last request's connection */
+	__u32 idle_epoll;  /* 1 + the descriptor of the last epoll_wait() without an open request */
 	__u32 switches;	   /* grows with each change of the sums */
 	__u8 part;	   /* enum request_part of the present sleep */
 	__u8 polls;	   /* the present sleep is in epoll_wait() or select() */
@@ -91,6 +92,7 @@ struct request_sums {
 	__u8 given_own;	   /* no other thread can have taken the present work */
 	__u8 ended;	   /* enum request_ended: of the last work */
 	__u8 blocks;	   /* the only open request came from a socket that blocks: no loop's */
+	__u8 idle_locks;   /* has slept on a lock between two requests, as a pool's thread does */
 	/* of a loop, since the last moment without an open request */
 	__u32 reads, gifts;
 	__u32 settled_reads; /* the present hand-off is of no request up to this number */

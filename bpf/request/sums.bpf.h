@@ -142,15 +142,25 @@ static __always_inline __u64 request_lock_of(const struct thread *t, const struc
 
 /*
  * A sleep that waits for several descriptors: is it the handler's own (gRPC, psycopg, a client of
- * Kafka)? Of a thread that is no loop, and of a pool's thread at work, it is. Otherwise in select()
- * or poll(), where a loop that uses them sleeps without an open request, too: a coroutine may keep
- * its loop from epoll_wait().
+ * Kafka)? Of a thread that is no loop, and of a pool's thread at work, it is. Otherwise in another
+ * epoll instance than without an open request, or where the thread waits for requests on a lock
+ * (cheroot's, whose sockets have a timeout and do not block); or in select() or poll(), where a
+ * loop that uses them sleeps without an open request, too: a coroutine may keep its loop from
+ * epoll_wait().
  */
 static __always_inline bool request_handler_polls(struct request_sums *sums,
 						  const struct user_call *call)
 {
+	__u32 epoll = call->arg1 + 1;
+
 	if (sums->open ? sums->blocks : sums->given == REQUEST_GIVEN_BEGUN)
 		return true;
+	if (sums->epolls) {
+		if (!sums->open)
+			sums->idle_epoll = epoll;
+		return sums->idle_epoll ? sums->idle_epoll != epoll
+					: sums->open && sums->idle_locks;
+	}
 	if (call->nr != NR_select && call->nr != NR_pselect6 && call->nr != NR_poll &&
 	    call->nr != NR_ppoll)
 		return false;
@@ -168,6 +178,7 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	bool polls;
 
 	part = request_part_of(off_cpu_cause_of(&t->off));
+	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
 	if (part & REQUEST_POLLS && request_handler_polls(sums, call))
 		part = REQUEST_other;
 	sums->part = part;
@@ -175,7 +186,6 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	sums->polls = polls;
 	if (polls) /* what a loop has read and not handed on, it hands on no more, or later */
 		sums->settled_reads = sums->reads;
-	sums->epolls = call->nr == NR_epoll_wait || call->nr == NR_epoll_pwait;
 	sums->remote.known = 0;
 	if (sums->part == REQUEST_net)
 		sums->part = request_net_part(sums, call);
@@ -184,6 +194,8 @@ static __always_inline void request_switch_out(struct task_struct *task, struct 
 	} else if (sums->part == REQUEST_lock) {
 		sums->lock = request_lock_of(t, call);
 		sums->by_reader = 0;
+		if (sums->lock && !sums->open && sums->serves)
+			sums->idle_locks = 1;
 	} else if (sums->part == REQUEST_runq) {
 		sums->throttled = request_throttled_ns(task);
 	}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handler that waits in select(), poll() or epoll_wait() of its own (psycopg, gRPC, a client of Kafka, asyncio.run()) is in no event loop: on a
-thread per request, on a sync worker, which waits for connections in select(), and on a thread of a loop's pool. The row and `explain` say
-so; how long it waited is the handler's own measurement."""
+thread per request, on a sync worker, which waits for connections in select(), on uWSGI's, which waits for them in epoll_wait(), on cheroot's,
+whose sockets have a timeout, and on a thread of a loop's pool. The row and `explain` say so; how long it waited is the handler's own measurement."""
+import glob
 import http.client
 import json
 import os
@@ -13,6 +14,7 @@ import pytest
 from agent import Agent, NO_ENGINE, plain_build
 from answers import Answers
 from host import DEBIAN_PYTHON, wait_until
+from ledger_services import lacking
 from servers import free_port
 from store_fixture import Store
 from test_request import TRACKERS
@@ -20,7 +22,7 @@ from test_request import TRACKERS
 pytestmark = plain_build(NO_ENGINE)
 WAITS, ROUNDS, WAITED_MS = ("select", "poll", "epoll", "run"), 2, 150
 APP = """
-import asyncio, os, select, socketserver, time, wsgiref.simple_server
+import asyncio, os, select, socketserver, sys, time, wsgiref.simple_server
 
 def wait_select(fd):
     select.select([fd], [], [], 0.15)
@@ -65,11 +67,22 @@ async def asgi(scope, receive, send):
 class Threading(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
     daemon_threads = True
 
-if __name__ == "__main__":
+if sys.argv[1:] == ["cheroot"]:
+    import cheroot.wsgi
+    cheroot.wsgi.Server(("127.0.0.1", int(os.environ["PORT"])), app, numthreads=1).start()
+elif __name__ == "__main__":
     wsgiref.simple_server.make_server("127.0.0.1", int(os.environ["PORT"]), app, Threading).serve_forever()
 """
 SERVERS = {"gthread": (["-m", "gunicorn", "-k", "gthread", "--threads", "3", "polls_app:app"], "thread"), "sync": (["-m", "gunicorn", "polls_app:app"], "thread"),
-           "threads": (["polls_app.py"], "thread"), "uvicorn": (["-m", "uvicorn", "--log-level=error", "polls_app:asgi"], "pool")}
+           "threads": (["polls_app.py"], "thread"), "cheroot": (["polls_app.py", "cheroot"], "thread"), "uwsgi": ([], "thread"), "uvicorn": (["-m", "uvicorn", "--log-level=error", "polls_app:asgi"], "pool")}
+
+
+def uwsgi(port):
+    missing = lacking("uWSGI")
+    assert not missing, f"{', '.join(missing)} could not be installed: run 'deploy/dependencies.sh servers'"
+    [plugin] = sorted(glob.glob("/usr/lib/uwsgi/plugins/python3*_plugin.so"))[:1]
+    return ["uwsgi-core", "--plugin", plugin, "--enable-threads", f"--http-socket=127.0.0.1:{port}", "--module=polls_app:app", "--disable-logging",
+            "--die-on-term"]
 
 
 def get(port, path):
@@ -97,7 +110,8 @@ def run_all(directory, cleanup):
     ports, servers = {name: free_port() for name in SERVERS}, []
     for name, (argv, _) in SERVERS.items():
         at = ["--port", str(ports[name])] if name == "uvicorn" else ["-b", f"127.0.0.1:{ports[name]}"] if "gunicorn" in argv else []
-        servers.append(subprocess.Popen([DEBIAN_PYTHON, *argv, *at], cwd=directory, env={**os.environ, "PORT": str(ports[name])},
+        argv = uwsgi(ports[name]) if name == "uwsgi" else [DEBIAN_PYTHON, *argv, *at]
+        servers.append(subprocess.Popen(argv, cwd=directory, env={**os.environ, "PORT": str(ports[name])},
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         cleanup.append(servers[-1])
     for port in ports.values():
