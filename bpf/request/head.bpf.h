@@ -195,8 +195,8 @@ out:
 	return 0;
 }
 
-/* A further piece of the head. */
-static __always_inline void request_head_append(__u64 key, struct request_connection *conn,
+/* A further piece of the head. Returns whether all of it is kept. */
+static __always_inline bool request_head_append(__u64 key, struct request_connection *conn,
 						const struct request_buffer *buffer, __u32 got)
 {
 	enum { PIECE = 256, PIECES = 4 };
@@ -205,24 +205,19 @@ static __always_inline void request_head_append(__u64 key, struct request_connec
 	__u64 from = buffer->base;
 
 	if (!request_has_lengths || !head || head->tail_n)
-		goto split;
+		return false;
 	at = head->n;
 	for (int i = 0; i < PIECES && left; i++) {
 		n = left < PIECE ? left : PIECE;
 		if (at > REQUEST_HEAD_BYTES - PIECE ||
 		    bpf_probe_read_user(head->bytes + at, n, (void *)from))
-			goto split;
+			break;
 		at += n;
 		from += n;
 		left -= n;
 	}
 	head->n = at;
-	if (left)
-		goto split;
-	return;
-split:
-	if (conn->head == HEAD_OPEN)
-		conn->head = HEAD_SPLIT;
+	return !left;
 }
 
 /*

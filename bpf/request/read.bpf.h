@@ -341,17 +341,20 @@ __noinline int request_head_read(__u64 key, __u32 got)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	struct request_buffer buffer = {};
+	bool kept = true;
 
 	if (!conn || !request_call_buffer(&buffer))
 		return 0;
 	conn->bytes_in += got;
 	if (conn->head == HEAD_OPEN || conn->head == HEAD_BEGUN)
-		request_head_append(key, conn, &buffer, got);
+		kept = request_head_append(key, conn, &buffer, got);
 	if (conn->head == HEAD_BEGUN && !request_head_begins(key, conn)) {
 		request_drop(key, conn);
 		request_not_begun(key, START_NONE);
 		return 0;
 	}
+	if (!kept && conn->head == HEAD_OPEN)
+		conn->head = HEAD_SPLIT;
 	return got < buffer.len ? got : buffer.len;
 }
 

@@ -111,6 +111,9 @@ UNUSUAL = [
     ("POST", [first(b"POST", 27, CHUNKED), b"1\r\nx\r\n" * 9000 + b"0\r\n\r", b"\n"]),
     ("POST", [first(b"POST", 28, CHUNKED), b"1\r\nx\r\n" * 9000, SMALL * 300, b"0\r\n\r\n"]),
     ("GET", [first(b"GET", 29)]),
+    # too few bytes to be sure of a request, or of its path, and then more than are kept
+    ("GET", [(whole := first(b"GET", 30, LONG))[:1], whole[1:]]),
+    ("POST", [(whole := first(b"POST", 31, LONG[:900] + b"\r\n" + LENGTH))[:6], whole[6:], INNER]),
 ]
 # by cause: the sent bytes; nothing behind the first answer has a row
 UNFOLLOWED = {
