@@ -72,9 +72,10 @@ struct request_connection {
 	/* of the bodies; without chunks, `left` is the rest of Content-Length */
 	struct request_chunks chunks[2]; /* by enum request_direction */
 	__u64 slow_since_ns, slow_ns;	 /* not all bytes of a write were taken */
-	__u64 wrote_ns;			 /* the last write, by any thread */
-	__u64 closed_ns;		 /* of a unix socket: closed with an open request */
-	__u32 n;			 /* requests of the connection; 0: unknown */
+	__u64 slow_await_ns; /* `await` of the handler's thread in slow_ns; its negative begin */
+	__u64 wrote_ns;	     /* the last write, by any thread */
+	__u64 closed_ns;     /* of a unix socket: closed with an open request */
+	__u32 n;	     /* requests of the connection; 0: unknown */
 	__u32 fd, netns;
 	__u32 busy_threads, open_requests, queue_depth;
 	__u32 nth; /* requests that the reader has read since its last idle moment */

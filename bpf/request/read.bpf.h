@@ -114,7 +114,7 @@ static __always_inline void request_connection_clear(struct request_connection *
 {
 	conn->bytes_in = conn->bytes_out = 0;
 	conn->chunks[DIRECTION_OUT].left = 0;
-	conn->slow_since_ns = conn->slow_ns = 0;
+	conn->slow_since_ns = conn->slow_ns = conn->slow_await_ns = 0;
 	conn->status = conn->not_measured = 0;
 	conn->answer = ANSWER_NONE;
 	conn->framing = conn->line_n = conn->head_ended = 0;

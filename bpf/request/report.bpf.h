@@ -134,7 +134,7 @@ static __always_inline bool request_end_sums(__u64 key, struct request_connectio
 static __always_inline void request_fill_parts(struct request_connection *conn,
 					       struct request_out *out)
 {
-	__u64 wall = out->end.at_ns - conn->begin.at_ns, sum, part, slow = conn->slow_ns;
+	__u64 wall = out->end.at_ns - conn->begin.at_ns, sum, part, slow = conn->slow_await_ns;
 	__u64 *parts = out->event.parts;
 
 	sum = out->end.busy_ns - conn->begin.busy_ns;
@@ -151,7 +151,13 @@ static __always_inline void request_fill_parts(struct request_connection *conn,
 		sum += part;
 	}
 	parts[REQUEST_cpu] = wall - sum;
-	/* a loop waits for the client in epoll_wait() */
+	if (conn->link == REQUEST_LINK_write) { /* no loop's thread */
+		parts[REQUEST_other] += parts[REQUEST_await];
+		parts[REQUEST_await] = 0;
+	}
+	/* a loop waits for the client in epoll_wait(); negative: such a wait has not ended */
+	if ((__s64)slow < 0)
+		slow = 0;
 	if (slow > parts[REQUEST_await])
 		slow = parts[REQUEST_await];
 	parts[REQUEST_await] -= slow;

@@ -95,16 +95,23 @@ static __always_inline bool request_answer_skips(__u64 key, struct request_conne
 	return conn->chunks[DIRECTION_OUT].state == CHUNK_BAD && request_ends_chunked(key, ret);
 }
 
+/* `t`: the present thread. Its waits for other requests and for a CPU are not for the client. */
 static __always_inline void request_write_taken(struct request_connection *conn,
-						const struct request_buffer *buffer, int ret)
+						const struct request_buffer *buffer,
+						const struct thread *t, int ret)
 {
+	__u64 await = conn->worker == bpf_get_current_task() ? t->request.parts[REQUEST_await] : 0;
+
 	if (conn->slow_since_ns && ret > 0) {
 		conn->slow_ns += bpf_ktime_get_ns() - conn->slow_since_ns;
+		conn->slow_await_ns += await;
 		conn->slow_since_ns = 0;
 	}
 	/* the rest is written when the socket has room again */
-	if (!conn->slow_since_ns && !buffer->vec && (ret < 0 || (__u32)ret < buffer->len))
+	if (!conn->slow_since_ns && !buffer->vec && (ret < 0 || (__u32)ret < buffer->len)) {
 		conn->slow_since_ns = bpf_ktime_get_ns();
+		conn->slow_await_ns -= await;
+	}
 }
 
 enum { REQUEST_EAGAIN = 11 };
@@ -112,11 +119,14 @@ enum { REQUEST_EAGAIN = 11 };
 static __always_inline void request_write_failed(__u64 key, struct request_connection *conn,
 						 const struct request_buffer *buffer, int ret)
 {
+	struct thread *t;
+
 	if (!conn->worker)
 		return;
-	if (ret == -REQUEST_EAGAIN)
-		request_write_taken(conn, buffer, ret);
-	else
+	t = ret == -REQUEST_EAGAIN ? thread_find(current_task()) : NULL;
+	if (t)
+		request_write_taken(conn, buffer, t, ret);
+	else if (ret != -REQUEST_EAGAIN)
 		request_client_gone(key, conn, GONE_WRITE);
 }
 
@@ -233,7 +243,7 @@ __noinline int request_wrote_begin(__u64 key, int ret, __u32 unsent)
 		request_not_begun(key, START_NONE);
 		return false;
 	}
-	request_write_taken(conn, &buffer, ret);
+	request_write_taken(conn, &buffer, t, ret);
 	if (!conn->head_ended && conn->answer == ANSWER_NONE) {
 		/* the remaining head and body are not parsed */
 		conn->framing = conn->line_n = 0;
