@@ -7,24 +7,33 @@
 #include "request/older.bpf.h"
 #include "request/read.bpf.h"
 
+/* The thread's last answer if later than `since_ns`, otherwise its first wake-up since. */
+static __always_inline const struct request_snapshot *
+request_pool_begin(const struct request_sums *sums, __u64 since_ns)
+{
+	if (sums->answered.at_ns >= since_ns)
+		return &sums->answered;
+	if (sums->woken[0].at_ns >= since_ns)
+		return &sums->woken[0];
+	return sums->woken[1].at_ns >= since_ns ? &sums->woken[1] : NULL;
+}
+
 /*
- * The current thread answers a request that was read by a different thread. Begin of the work: the
- * thread's last answer if later than the read, otherwise the thread's first wake-up after the read.
+ * The current thread answers a request that was read by a different thread. Begin of the work:
+ * since the last read of the request, which most readers hand on as a whole; otherwise since the
+ * first.
  */
 static __always_inline void request_pool_begins(struct request_connection *conn, struct thread *t)
 {
-	const struct request_snapshot *begin = NULL;
+	const struct request_snapshot *begin;
 
 	conn->worker = bpf_get_current_task();
 	conn->model = REQUEST_MODEL_pool;
 	conn->link = REQUEST_LINK_write;
 	request_header_set(t, &conn->header, bpf_ktime_get_ns());
-	if (t->request.answered.at_ns >= conn->read_ns)
-		begin = &t->request.answered;
-	else if (t->request.woken[0].at_ns >= conn->read_ns)
-		begin = &t->request.woken[0];
-	else if (t->request.woken[1].at_ns >= conn->read_ns)
-		begin = &t->request.woken[1];
+	begin = request_pool_begin(&t->request, conn->fed_ns ?: conn->read_ns);
+	if (!begin)
+		begin = request_pool_begin(&t->request, conn->read_ns);
 	if (begin)
 		conn->begin = *begin;
 	else
@@ -261,9 +270,12 @@ __noinline int request_open_pipelined(__u64 key, __u64 base, __u32 n, __u32 fd)
 		__sync_fetch_and_add(&request_unbounded, 1);
 		return false;
 	}
-	/* the sums at the last answer's end belong to the thread of that answer */
+	/* the sums at the last answer's end belong to the thread of that answer, and to no request
+	 * that it has served since */
 	if (!conn->begin.at_ns ||
-	    (conn->reader != bpf_get_current_task() && conn->link != REQUEST_LINK_write)) {
+	    (conn->reader != bpf_get_current_task() && conn->link != REQUEST_LINK_write) ||
+	    (conn->model == REQUEST_MODEL_thread && t->request.read_key != key)) {
+		conn->begin.at_ns = 0;
 		__sync_fetch_and_add(&request_pipelined, 1);
 		return false;
 	}

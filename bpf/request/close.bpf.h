@@ -20,6 +20,21 @@ enum {
 	REQUEST_ECONNRESET = 104,
 };
 
+enum request_shut { REQUEST_LINGERS = 1, REQUEST_IS_RESET };
+
+/*
+ * Has the server shut down its direction of a TCP connection? What it reads after that, it drops: a
+ * lingering close. A reset by the client sets the bit, too: what came before it is read and served.
+ * A client that closes sets both bits of the server's unix socket. `sk` has a type known to the
+ * verifier: plain loads.
+ */
+static __always_inline __u32 request_shut(const struct sock *sk)
+{
+	if (sk->__sk_common.skc_family == AF_UNIX || !(sk->sk_shutdown & REQUEST_SEND_SHUTDOWN))
+		return 0;
+	return sk->__sk_common.skc_state == REQUEST_TCP_CLOSE ? REQUEST_IS_RESET : REQUEST_LINGERS;
+}
+
 /* The agent stops, or the governor has taken the tracker out: no rows, since no sums are kept. */
 static __always_inline bool request_is_over(void)
 {
@@ -219,6 +234,19 @@ static __always_inline void request_unix_gone(__u64 key)
 		request_closed(key);
 }
 
+/*
+ * An arrival at a unix socket of a server that is closed: the socket now at its address may be a
+ * client's, whose answers are no requests.
+ */
+static __noinline int request_unix_arrived_other(__u64 key)
+{
+	struct request_arrival *arrival = bpf_map_lookup_elem(&request_arrivals, &key);
+
+	if (arrival && arrival->copied_seq != (__u32)request_inode(key))
+		bpf_map_delete_elem(&request_arrivals, &key);
+	return 0;
+}
+
 /* The current thread has closed the socket of an open request, or ends with its process. */
 static __always_inline void request_unix_closed(__u64 key, struct thread *t, bool process_ends)
 {
@@ -230,6 +258,8 @@ static __always_inline void request_unix_closed(__u64 key, struct thread *t, boo
 		return;
 	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns) {
 		request_thread_ends(key, conn, t);
+		if (conn->model == REQUEST_MODEL_loop && t->request.woke_ns > conn->begin.at_ns)
+			conn->not_measured |= REQUEST_LACK_work_elsewhere;
 		if (!request_close_completes(conn) || (conn->to_close && !conn->gone))
 			request_snapshot_take(t, &conn->last);
 	}

@@ -9,6 +9,7 @@
 #include "lib/compat.bpf.h"
 #include "lib/socket.bpf.h"
 #include "request/heads.bpf.h"
+#include "request/ports.bpf.h"
 #include "request/queue.bpf.h"
 #include "request/sums.bpf.h"
 
@@ -65,10 +66,12 @@ struct request_connection {
 	__u64 inode;	/* of a unix socket, whose address may be reused */
 	__u64 receiver; /* task_key() of the pool's thread that got the request; 0: unknown */
 	__u64 start_ns, read_ns, ended_ns, linked_ns;
+	__u64 fed_ns;	    /* the last read of the request's rest; 0: there was none */
 	__u64 fed_await_ns; /* `await` of the reader at the last read */
 	__u64 head_wait_ns; /* of that, between the first and the last read of the head */
 	__u64 accept_queue_ns, client_wait_ns, queue_ns;
-	__u64 bytes_in, bytes_out, body_wait_ns, fed_ns; /* the last two: see fed.bpf.h */
+	__u64 bytes_in, bytes_out;
+	__u64 body_wait_ns; /* see fed.bpf.h */
 	/* of the bodies; without chunks, `left` is the rest of Content-Length */
 	struct request_chunks chunks[2]; /* by enum request_direction */
 	__u64 slow_since_ns, slow_ns;	 /* not all bytes of a write were taken */
@@ -114,54 +117,10 @@ struct {
 
 static const struct request_connection empty_request_connection;
 
-/* Local ports of tracked servers, a bit each: a quick filter for all sockets. */
-__u64 request_ports[1024];
-__u64 request_unix; /* a tracked process serves a unix socket */
-
 /* Connections that cannot be followed, by cause. */
 __u64 request_tls, request_http2, request_upgraded;
 __u64 request_unreadable, request_pipelined, request_tunnels, request_odd, request_unbounded;
 __u64 request_unseen, request_unread;
-
-/* The word of `port`, with bounds that all verifiers see. */
-static __always_inline __u64 *request_port_word(__u64 port)
-{
-	barrier_var(port);
-	return &request_ports[port >> 6 & 1023];
-}
-
-static __always_inline bool request_port_seen(__u16 port)
-{
-	return *request_port_word(port) & 1ULL << (port & 63);
-}
-
-static __always_inline void request_port_note(__u16 port)
-{
-	/* not atomic: a bit lost to a race is set by the next request */
-	if (!request_ports_only && port && !request_port_seen(port))
-		*request_port_word(port) |= 1ULL << (port & 63);
-}
-
-static __always_inline __u16 request_local_port(const struct sock *sk)
-{
-	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-
-	return family == AF_INET || family == AF_INET6 ? BPF_CORE_READ(sk, __sk_common.skc_num) : 0;
-}
-
-/* May requests be read from this socket? After a reset, only inet_sport holds the port. */
-static __always_inline bool request_listened(const struct sock *sk)
-{
-	__u16 family;
-
-	if (!request_ports_only)
-		return true;
-	family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	if (family != AF_INET && family != AF_INET6)
-		return request_unix_wanted;
-	return request_port_seen(
-		__builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport)));
-}
 
 static __always_inline bool request_readable(__u64 sk)
 {
@@ -195,7 +154,7 @@ static __always_inline void request_read_addresses(struct request_connection *co
 		conn->inode = request_inode((__u64)sk);
 		return;
 	}
-	conn->server_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	conn->server_port = request_source_port(sk);
 	conn->peer_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
 	if (family == AF_INET) {
 		conn->family = REQUEST_FAMILY_ipv4;

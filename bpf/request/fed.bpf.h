@@ -18,8 +18,8 @@ static __always_inline void request_may_give(struct thread *t,
 
 /*
  * More of a body was read. Since the read before, the loop was idle for `idle_ns`: for the client,
- * until bytes came: conn->body_wait_ns. fed_ns: the last such read. A loop that does not read them
- * at once waits for something else then. Global: for a separate stack.
+ * until bytes came: conn->body_wait_ns. A loop that does not read them at once waits for something
+ * else then. Global: for a separate stack.
  */
 __noinline int request_body_waited(__u64 key, __u64 idle_ns)
 {
@@ -30,8 +30,7 @@ __noinline int request_body_waited(__u64 key, __u64 idle_ns)
 	if (!conn)
 		return 0;
 	since = conn->fed_ns ?: conn->read_ns;
-	conn->fed_ns = bpf_ktime_get_ns();
-	if (came <= since || came > conn->fed_ns)
+	if (came <= since || came > bpf_ktime_get_ns())
 		return 0;
 	conn->body_wait_ns += came - since < idle_ns ? came - since : idle_ns;
 	return 0;
@@ -57,7 +56,7 @@ static __always_inline void request_fed(__u64 key, struct request_connection *co
 	request_may_give(t, conn);
 	if (!conn->head_ended)
 		conn->head_wait_ns = conn->fed_await_ns - conn->begin.parts[REQUEST_await];
-	t->request.read_ns = bpf_ktime_get_ns();
+	t->request.read_ns = conn->fed_ns = bpf_ktime_get_ns();
 }
 
 #endif

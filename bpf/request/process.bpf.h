@@ -27,6 +27,7 @@ enum { REQUEST_BURST_NS = 1000000000 }; /* size of the bucket */
 struct request_process {
 	__u64 read_ns;	 /* the last request that was read */
 	__u64 pool_ns;	 /* a thread of a pool behind a loop was last seen to leave the CPU */
+	__u64 left_ns;	 /* a client left, and a pool's thread may work on for it */
 	__u64 refill_ns; /* token bucket of sampled rows: time of the refill */
 	__u64 tokens_ns;
 	__u64 covered_ns; /* when `lacks` was found */

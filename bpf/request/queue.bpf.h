@@ -11,7 +11,8 @@
 /* request_arrival.first_byte_ns: the bytes were there before the agent looked. */
 enum { REQUEST_ARRIVED_UNSEEN = 1 };
 
-enum { REQUEST_TCP_ESTABLISHED = 1 /* include/net/tcp_states.h */, REQUEST_PROTOCOL_TCP = 6 };
+/* include/net/tcp_states.h */
+enum { REQUEST_TCP_ESTABLISHED = 1, REQUEST_TCP_CLOSE = 7, REQUEST_PROTOCOL_TCP = 6 };
 
 /* Has a connection without a request so far been counted in request_odd? */
 enum request_oddness {
@@ -27,7 +28,8 @@ struct request_arrival {
 	__u64 accepted_ns;    /* 0: not seen */
 	__u64 first_byte_ns;  /* of the next request; 0: not arrived */
 	__u32 accepted_tid;
-	__u32 copied_seq; /* before 6.3: tcp_sock.copied_seq after the last read */
+	/* before 6.3: tcp_sock.copied_seq after the last read; of a unix socket: of its inode */
+	__u32 copied_seq;
 	__u32 netns;
 	__u32 depth;  /* of a waiting request: number of waiting requests at the arrival */
 	__u16 port;   /* of the listener; 0: unknown, or a unix socket's */

@@ -122,7 +122,7 @@ static __always_inline void request_connection_clear(struct request_connection *
 	conn->busy_threads = 0;
 	conn->closed_ns = 0;
 	conn->has_queue_depth = conn->has_busy_threads = 0;
-	conn->fed_await_ns = conn->head_wait_ns = conn->body_wait_ns = conn->fed_ns = 0;
+	conn->fed_ns = conn->fed_await_ns = conn->head_wait_ns = conn->body_wait_ns = 0;
 	conn->receiver = 0;
 }
 
@@ -276,6 +276,7 @@ static __noinline int request_arrival_taken(__u64 key)
 		return 0;
 	unseen.netns = conn->netns;
 	unseen.port = conn->server_port;
+	unseen.copied_seq = conn->inode;
 	unseen.open = conn->worker != 0;
 	bpf_map_update_elem(&request_arrivals, &key, &unseen, BPF_ANY);
 	return 0;
@@ -359,16 +360,6 @@ __noinline int request_head_read(__u64 key, __u32 got)
 }
 
 /*
- * Has the server shut down its direction of a TCP connection? What it reads after that, it drops: a
- * lingering close. A client that closes sets both bits of the server's unix socket. `sk` has a type
- * known to the verifier: plain loads.
- */
-static __always_inline bool request_lingers(const struct sock *sk)
-{
-	return sk->__sk_common.skc_family != AF_UNIX && sk->sk_shutdown & REQUEST_SEND_SHUTDOWN;
-}
-
-/*
  * Does a read of the socket sleep until bytes are there? No loop's does: one client would stop all
  * others. Global: the verifier explores it once.
  */
@@ -386,7 +377,7 @@ __noinline int request_socket_blocks(__u64 key)
  * request ends here, and does not stay open for the thread until the client closes. Not in
  * request_open(), which has no stack for it. Global: the verifier explores it once.
  */
-__noinline int request_begun(__u64 key, __u32 lingers)
+__noinline int request_begun(__u64 key, __u32 shut)
 {
 	struct request_connection *conn = bpf_map_lookup_elem(&request_connections, &key);
 	struct thread *t = thread_find(current_task());
@@ -400,16 +391,18 @@ __noinline int request_begun(__u64 key, __u32 lingers)
 	else if (conn && conn->model == REQUEST_MODEL_thread &&
 		 !(t && t->request.serves == REQUEST_SERVES_ONE) && request_is_epolled(key))
 		conn->model = REQUEST_MODEL_loop;
-	if (conn && lingers)
+	if (conn && shut == REQUEST_IS_RESET)
+		conn->gone = GONE_WRITE;
+	else if (conn && shut)
 		request_closed(key);
 	return 0;
 }
 
 /*
- * A tracked process has read `got` bytes. `lingers`: see request_lingers(). Global: see
+ * A tracked process has read `got` bytes. `shut`: enum request_shut. Global: see
  * request_scan_line().
  */
-__noinline int request_read(__u64 key, __u32 got, __u32 lingers)
+__noinline int request_read(__u64 key, __u32 got, __u32 shut)
 {
 	struct request_connection *conn = request_connection_of(key);
 	struct request_buffer buffer = {};
@@ -417,7 +410,7 @@ __noinline int request_read(__u64 key, __u32 got, __u32 lingers)
 	__u32 began = START_NONE, start, n, opened, before = 0;
 
 	if (!got) {
-		if (open && !lingers)
+		if (open && !shut)
 			request_client_gone(key, conn, GONE_EOF);
 		return 0;
 	}
@@ -460,8 +453,8 @@ __noinline int request_read(__u64 key, __u32 got, __u32 lingers)
 		if (n)
 			request_head_lines(
 				key, buffer.base + (got < buffer.len ? got : buffer.len) - n, n);
-		if (!(opened & REQUEST_OPENED_KNOWN) || lingers)
-			request_begun(key, lingers);
+		if (!(opened & REQUEST_OPENED_KNOWN) || shut)
+			request_begun(key, shut);
 		if (opened & REQUEST_OPENED_TAKEN)
 			return 0;
 	} else if (open) {

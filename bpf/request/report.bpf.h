@@ -227,7 +227,8 @@ static __always_inline void request_fill_peer(struct request_event *event,
 /*
  * May a part of `await` be the work of a pool's thread? Of a linked request: has the loop's thread
  * woken another thread since the link, or has the linked one worked on? Otherwise: has the loop
- * handed work on since the read, or a pool's thread run? (Without the GIL's address, waiters for
+ * handed work on since the read (where another thread ends the request: see request_unix_closed()),
+ * or a pool's thread run? (Without the GIL's address, waiters for
  * the GIL count as pool threads: the mark is then a possibility.)
  */
 static __always_inline bool request_gave_work(const struct request_connection *conn,
@@ -238,11 +239,13 @@ static __always_inline bool request_gave_work(const struct request_connection *c
 	if (out->killed)
 		return out->worked_ns > conn->begin.at_ns;
 	if (!t)
-		return false;
+		return conn->link != REQUEST_LINK_wake && process &&
+		       process->pool_ns > conn->begin.at_ns;
 	if (conn->link == REQUEST_LINK_wake)
 		return t->request.woke_ns > conn->linked_ns ||
 		       request_work_goes_on(conn->receiver, conn->linked_ns, out->end.at_ns);
-	if (t->request.woke_ns > conn->begin.at_ns)
+	/* read with an earlier request, it was not open when the loop handed work on */
+	if (conn->not_measured & REQUEST_LACK_pipelined || t->request.woke_ns > conn->begin.at_ns)
 		return true;
 	return process && process->pool_ns > conn->begin.at_ns;
 }
@@ -303,6 +306,10 @@ static __always_inline void request_fill(struct request_connection *conn, struct
 		event->not_measured |= REQUEST_LACK_gc;
 	if (known && t)
 		request_fill_peer(event, conn, t);
+	if (conn->link == REQUEST_LINK_write && process && conn->begin.at_ns < process->left_ns)
+		event->not_measured |= REQUEST_LACK_work_elsewhere;
+	else if (conn->link == REQUEST_LINK_same && process && outcome != REQUEST_OUTCOME_answered)
+		process->left_ns = out->end.at_ns;
 	/* unique since the boot: two requests of one nanosecond have different sockets */
 	event->request_id = conn->read_ns ^ (key * 0x9e3779b97f4a7c15ULL) >> 48 << 48;
 	event->bytes_in = conn->bytes_in;

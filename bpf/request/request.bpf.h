@@ -17,7 +17,6 @@
 enum {
 	REQUEST_TCP_SYN_RECV = 3,
 	REQUEST_TCP_FIN_WAIT1 = 4,
-	REQUEST_TCP_CLOSE = 7,
 	REQUEST_TCP_LAST_ACK = 9,
 	REQUEST_TCP_LISTEN = 10,
 };
@@ -48,9 +47,11 @@ int BPF_PROG(request_recv_length, struct sock *sk, int ret, int flags)
 		/* left over from an older socket at the address; request_read() has no stack for it
 		 */
 		if (sk->__sk_common.skc_family == AF_UNIX && request_unix &&
-		    !request_connection_of(request_key(sk)))
+		    !request_connection_of(request_key(sk))) {
 			request_unix_gone(request_key(sk));
-		request_read(request_key(sk), ret, request_lingers(sk));
+			request_unix_arrived_other(request_key(sk));
+		}
+		request_read(request_key(sk), ret, request_shut(sk));
 	}
 	return 0;
 }
@@ -110,7 +111,7 @@ int BPF_PROG(request_rcv_space, struct sock *sk)
 	}
 	n = request_rcv_progress(key, port);
 	if (n)
-		request_read(key, n, request_lingers(sk));
+		request_read(key, n, request_shut(sk));
 	return 0;
 }
 
@@ -232,7 +233,7 @@ static __noinline int request_accepted(__u32 fd)
 
 	if (!sk || !request_listened(sk))
 		return 0;
-	port = request_local_port(sk);
+	port = request_server_port(sk);
 	request_port_note(port);
 	if (!port || BPF_CORE_READ(sk, sk_protocol) != REQUEST_PROTOCOL_TCP)
 		request_connection_forget(key);
@@ -240,6 +241,7 @@ static __noinline int request_accepted(__u32 fd)
 		if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
 			return 0;
 		request_unix = 1;
+		unseen.copied_seq = request_inode(key);
 	}
 	if (port && !request_has_lengths)
 		unseen.copied_seq = BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
@@ -294,12 +296,6 @@ int BPF_PROG(request_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* Of a socket whose number is released, as on the way to the state CLOSE. */
-static __always_inline __u16 request_source_port(const struct sock *sk)
-{
-	return __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
-}
-
 /*
  * A TCP socket changes state: in a thread's context or in a soft interrupt. A reset by the client
  * is not the end of a request, since the handler goes on until the server closes the socket.
@@ -330,7 +326,7 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 			return 0;
 		if (BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) == REQUEST_SHUTDOWN_BOTH)
 			request_closed(key);
-		else if (!request_lingers(sk))
+		else if (!request_shut(sk))
 			conn->gone = GONE_WRITE;
 	}
 	return 0;

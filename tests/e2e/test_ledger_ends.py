@@ -211,6 +211,78 @@ def test_a_childs_descriptor_of_a_client_that_has_left(name, start_agent, cleanu
     counts.check(agent)
 
 
+@pytest.mark.parametrize("name", ["gunicorn_sync", "one_thread"])
+def test_a_request_whose_client_has_reset_before_the_read(name, start_agent, cleanup, debian_python):
+    """The only thread is busy; the kernel keeps what came before the reset, and the thread serves it: the row lasts until the thread has closed
+    the connection. The thread serves one request at a time."""
+    server = ledger_clients.start(cleanup, debian_python, name)
+    where = "127.0.0.1", server.port
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
+    known(agent, server)
+    for i in range(1, 16, 3):
+        with connect(where) as busy, connect(where) as left, connect(where) as waits:
+            busy.sendall(head(b"/sleep-100", i, more=b"Connection: close"))
+            time.sleep(0.02)
+            left.sendall(head(b"/sleep-60/cpu-20", i + 1))
+            left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            time.sleep(0.02)
+            left.close()
+            waits.sendall(head(b"/sleep-20", i + 2, more=b"Connection: close"))
+            for s in busy, waits:
+                while s.recv(1000):
+                    pass
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port and r["path"] != "/", n=15)
+    agent.stop()
+    rows = {r["trace_id"]: r for r in rows_of(agent, server) if r["path"] != "/"}
+    assert rows.keys() == {trace_of(i) for i in range(1, 16)}
+    for i in range(1, 16):
+        row, wanted = rows[trace_of(i)], (20, 100, 60)[i % 3]
+        assert (row["model"], row["open_requests"], row["busy_threads"], row["loop_busy_ns"]) == ("thread", 1, 0, 0), (i, row)
+        assert total(row) == row["duration_ns"] and row["outcome"] == ("client_aborted" if i % 3 == 2 else "answered"), (i, row)
+        assert wanted - 0.1 <= row["sleep_ns"] / MS < wanted + 15 and (i % 3 != 2 or row["cpu_ns"] > 19 * MS), (i, row)
+        assert row["connection_request"] == 1 and (row["accept_queue_ns"] or 0) + (row["queue_ns"] or 0) >= (60 * MS if i % 3 != 1 else 0), (i, row)
+    counts.check(agent)
+
+
+SLOW = """
+import asyncio, sys, time
+async def serve(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    await asyncio.sleep(0.06)
+    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 9000000\\r\\n\\r\\n" + bytes(9000000))
+    time.sleep(0.08)
+    await writer.drain()
+    writer.close()
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print("Listening at:", server.sockets[0].getsockname()[1], file=sys.stderr, flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def test_a_slow_client_takes_nothing_from_what_was_awaited_before(start_agent, cleanup, debian_python):
+    """While a part of the answer is left, the loop is busy: that is its own time, and no wait for the client."""
+    server = servers.Server([debian_python.path, "-c", SLOW])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"Listening at: (\d+)")[0].group(1))
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
+    for i in range(4):
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
+            s.connect(("127.0.0.1", server.port))
+            s.sendall(head(b"/slow", i + 1))
+            time.sleep(0.2)
+            while s.recv(1 << 20):
+                pass
+        agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port, n=i + 1)
+    agent.stop()
+    for row in (r for r in rows_of(agent, server) if not {"gil", "arrival"} & set(r["not_measured"])):
+        assert total(row) == row["duration_ns"], row
+        assert 59 * MS < row["await_ns"] < 75 * MS and 79 * MS < row["sleep_ns"] < 90 * MS and 30 * MS < row["client_slow_ns"] < 100 * MS, row
+    counts.check(agent)
+
+
 LINGERS = """
 import socket, sys, time
 listener = socket.create_server(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ import pytest
 import counts
 from conftest import GUNICORNS
 from ledger_clients import head, known, receive, rows_of, send, start, unfollowed
-from servers import Gunicorn
+from servers import Gunicorn, Server
 from test_request import MS, TRACKERS, total, trace_of
 from workloads.odd_answers import ANSWERS, KEPT, MADE, TUNNELS, UNREADABLE
 
@@ -212,6 +212,62 @@ def test_a_request_dropped_by_a_lingering_close_is_not_the_clients_abort(start_a
     assert sorted((r["path"], r["outcome"], r["end_by"], r["connection_request"]) for r in rows) == sorted(
         [("/0", "answered", "length", 1)] * 3 + [(f"/{i}", "no_answer", "close", 2) for i in range(1, 4)]), rows
     assert all(total(r) == r["duration_ns"] for r in rows)
+    counts.check(agent)
+
+
+TURNS = """
+import queue, socket, sys, threading, time
+ANSWER = b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok"
+listener = socket.create_server(("127.0.0.1", 0))
+print("Listening at:", listener.getsockname()[1], file=sys.stderr, flush=True)
+turns = queue.Queue(), queue.Queue()
+def other():
+    while True:
+        turns[0].get().sendall(ANSWER)
+        turns[1].put(0)
+threading.Thread(target=other, daemon=True).start()
+while True:
+    connection = listener.accept()[0]
+    n = connection.recv(65536).count(b"GET ")
+    if n == 1:
+        time.sleep(0.05)
+        connection.sendall(ANSWER)
+        connection.close()
+        continue
+    connection.sendall(ANSWER)
+    turns[0].put(connection)
+    turns[1].get()
+    between = listener.accept()[0]
+    between.recv(65536)
+    time.sleep(0.1)
+    between.sendall(ANSWER)
+    connection.sendall(ANSWER)
+    connection.close()
+"""
+
+
+def test_pipelined_requests_of_several_threads(start_agent, cleanup, debian_python):
+    """As cheroot's, whose threads take a connection in turn: what a thread has done for others since its last answer there is no request's of
+    the connection. Requests without a row are counted."""
+    server = Server([debian_python.path, "-c", TURNS])
+    cleanup.append(server)
+    server.port = int(server.wait_log(r"Listening at: (\d+)")[0].group(1))
+    agent = start_agent("--request.min_duration_us=0", "--pid", str(server.pid), trackers=TRACKERS)
+    known(agent, server, "/plain")
+    with socket.create_connection(("127.0.0.1", server.port)) as s, socket.create_connection(("127.0.0.1", server.port)) as between:
+        s.sendall(first(b"GET", 1) + first(b"GET", 2) + first(b"GET", 3))
+        receive(s, 3)
+        between.sendall(first(b"GET", 4))
+        while s.recv(1000):
+            pass
+    known(agent, server, "/plain")
+    agent.wait_rows("ebpf_request", lambda r: r["server_port"] == server.port and r["path"] == "/4")
+    agent.wait_quiet("ebpf_request", 0.3)
+    agent.stop()
+    rows = [r for r in rows_of(agent, server) if r["path"] != "/plain"]
+    assert sorted(r["path"] for r in rows) == ["/1", "/4"], rows
+    assert unfollowed(agent)["pipelined"] >= 2
+    assert rows[0]["duration_ns"] < 50 * MS < 99 * MS < rows[1]["sleep_ns"], rows
     counts.check(agent)
 
 
