@@ -24,15 +24,16 @@ enum request_shut { REQUEST_LINGERS = 1, REQUEST_IS_RESET };
 
 /*
  * Has the server shut down its direction of a TCP connection? What it reads after that, it drops: a
- * lingering close. A reset by the client sets the bit, too: what came before it is read and served.
- * A client that closes sets both bits of the server's unix socket. `sk` has a type known to the
- * verifier: plain loads.
+ * lingering close, also when the client has closed meanwhile. A reset by the client sets the bit,
+ * too: what came before it is read and served, unless request_connection.shut. A client that closes
+ * sets both bits of the server's unix socket. `sk` has a type known to the verifier: plain loads.
  */
 static __always_inline __u32 request_shut(const struct sock *sk)
 {
 	if (sk->__sk_common.skc_family == AF_UNIX || !(sk->sk_shutdown & REQUEST_SEND_SHUTDOWN))
 		return 0;
-	return sk->__sk_common.skc_state == REQUEST_TCP_CLOSE ? REQUEST_IS_RESET : REQUEST_LINGERS;
+	return sk->__sk_common.skc_state == REQUEST_TCP_CLOSE && sk->sk_err ? REQUEST_IS_RESET
+									    : REQUEST_LINGERS;
 }
 
 /* The agent stops, or the governor has taken the tracker out: no rows, since no sums are kept. */

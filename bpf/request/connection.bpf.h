@@ -104,7 +104,7 @@ struct request_connection {
 	__u8 has_busy_threads;
 	__u8 to_close; /* the answer's head has no length: the connection's end is the answer's */
 	__u8 last_chunk_n[2]; /* of the bodies: see request_last_chunk() */
-	__u8 pad;
+	__u8 shut;	      /* the server has shut down its direction, or closed */
 };
 
 struct {

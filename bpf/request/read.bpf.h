@@ -391,7 +391,7 @@ __noinline int request_begun(__u64 key, __u32 shut)
 	else if (conn && conn->model == REQUEST_MODEL_thread &&
 		 !(t && t->request.serves == REQUEST_SERVES_ONE) && request_is_epolled(key))
 		conn->model = REQUEST_MODEL_loop;
-	if (conn && shut == REQUEST_IS_RESET)
+	if (conn && shut == REQUEST_IS_RESET && !conn->shut)
 		conn->gone = GONE_WRITE;
 	else if (conn && shut)
 		request_closed(key);

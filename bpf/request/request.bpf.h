@@ -318,16 +318,19 @@ int BPF_PROG(request_tcp_state, const struct sock *sk, int old_state, int state)
 		request_established((struct sock *)sk);
 		return 0;
 	}
-	if (state == REQUEST_TCP_FIN_WAIT1 || state == REQUEST_TCP_LAST_ACK) {
+	if (state != REQUEST_TCP_FIN_WAIT1 && state != REQUEST_TCP_LAST_ACK &&
+	    state != REQUEST_TCP_CLOSE)
+		return 0;
+	conn = bpf_map_lookup_elem(&request_connections, &key);
+	if (!conn)
+		return 0;
+	if (state != REQUEST_TCP_CLOSE) {
+		conn->shut = 1;
 		request_closed(key);
-	} else if (state == REQUEST_TCP_CLOSE) {
-		conn = bpf_map_lookup_elem(&request_connections, &key);
-		if (!conn)
-			return 0;
-		if (BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) == REQUEST_SHUTDOWN_BOTH)
-			request_closed(key);
-		else if (!request_shut(sk))
-			conn->gone = GONE_WRITE;
+	} else if (BPF_CORE_READ_BITFIELD_PROBED(sk, sk_shutdown) == REQUEST_SHUTDOWN_BOTH) {
+		request_closed(key);
+	} else if (!request_shut(sk)) {
+		conn->gone = GONE_WRITE;
 	}
 	return 0;
 }
