@@ -54,7 +54,7 @@ CREATE TABLE IF NOT EXISTS ebpf_request
     net_peer_port UInt16 CODEC(ZSTD),
     net_peer_path String CODEC(ZSTD),
     net_peer_ns UInt64 CODEC(ZSTD),
-    body_wait_ns UInt64 CODEC(ZSTD),
+    body_wait_ns Nullable(UInt64) CODEC(ZSTD),
     not_measured Array(LowCardinality(String)) CODEC(ZSTD),
     duration_ms Float64 ALIAS duration_ns / 1e6,
     server_ms Float64 ALIAS (duration_ns - ifNull(client_wait_ns, 0) - client_slow_ns) / 1e6,

@@ -24,7 +24,8 @@ struct request_row {
 	struct request_event event;
 	struct http_head head;
 	struct column_maybe_u64 status, queue_depth, busy_threads;
-	struct column_maybe_u64 accept_queue, client_wait, queue, gil, gc_own, gc_sibling;
+	struct column_maybe_u64 accept_queue, client_wait, queue, gil, gc_own, gc_sibling,
+		body_wait;
 	struct column_strings not_measured;
 	const char *lacks[REQUEST_LACKS];
 	char net_peer_path[REQUEST_PEER_PATH_SIZE];
@@ -116,7 +117,7 @@ static const struct column columns[] = {
 	EVENT(COLUMN_U16, net_peer_port, "UInt16"),
 	ROW(COLUMN_CHARS, net_peer_path, "net_peer_path", "String"),
 	EVENT(COLUMN_U64, net_peer_ns, "UInt64"),
-	EVENT(COLUMN_U64, body_wait_ns, "UInt64"),
+	ROW(COLUMN_MAYBE_U64, body_wait, "body_wait_ns", "Nullable(UInt64)"),
 	ROW(COLUMN_STRINGS, not_measured, "not_measured", "Array(LowCardinality(String))"),
 };
 
@@ -231,10 +232,8 @@ static struct column_maybe_u64 part_unless(struct request_event *event, enum req
 }
 
 /* Pauses of the client after the read are known even if the time before the read is not. */
-static struct column_maybe_u64 client_wait_of(const struct request_event *event)
+static struct column_maybe_u64 of_client(const struct request_event *event, uint64_t ns)
 {
-	uint64_t ns = event->parts[REQUEST_client_wait];
-
 	return (struct column_maybe_u64){
 		.value = ns,
 		.known = ns || !(event->not_measured & REQUEST_LACK_arrival),
@@ -278,7 +277,8 @@ static void request_complete(void *row_of, struct row_context *context)
 	row->busy_threads = (struct column_maybe_u64){ event->busy_threads,
 						       event->has_busy_threads != 0 };
 	row->accept_queue = part_unless(event, REQUEST_accept_queue, REQUEST_LACK_accept);
-	row->client_wait = client_wait_of(event);
+	row->client_wait = of_client(event, event->parts[REQUEST_client_wait]);
+	row->body_wait = of_client(event, event->body_wait_ns);
 	row->queue = part_unless(event, REQUEST_queue, REQUEST_LACK_arrival);
 	row->gil = part_unless(event, REQUEST_gil, REQUEST_LACK_gil);
 	row->gc_own = part_unless(event, REQUEST_gc_own, REQUEST_LACK_gc);
