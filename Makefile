@@ -100,7 +100,7 @@ FUZZ_SECONDS ?= 60
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tools deps install doc wheel dist dist-arm64 image fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale view-scale sanitize check check-kernels check-dist demo bench sizes pictures soak servers storm clean help
+.PHONY: all tools deps install doc wheel dist dist-arm64 image fmt fmt-check unit unit-programs e2e e2e-programs fuzz fuzz-programs grafana-scale view-scale sanitize check check-kernels check-dist demo bench sizes pictures soak random servers storm clean help
 
 all: $(BUILD)/underspan ## build the agent (build/underspan)
 
@@ -359,6 +359,11 @@ soak: ## ten minutes (SECONDS=N) under full load: does anything grow? (root; LEA
 	@deploy/dependencies.sh build check
 	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 tests/bench/soak.py $(SECONDS) $(LEAK)
+
+random: ## random requests to random servers: does each row agree with the clocks of client and handler? (root; SEEDS=1-40, KINDS=gunicorn-sync,twisted)
+	@deploy/dependencies.sh build check servers
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 tests/random/run.py $(or $(SEEDS),1-40) $(KINDS)
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^vmlinux/')
 fmt: ## format the C sources

@@ -15,7 +15,7 @@ declare -A packages=(
              systemd xz-utils musl-tools chromium chromium-driver fonts-dejavu-core python3-selenium python3-jsonschema protobuf-compiler golang-go
              golang-github-google-pprof-dev prometheus python3-prometheus-client"
     [servers]="python3-uvloop python3-httptools python3-hypercorn python3-aiohttp python3-tornado python3-gevent python3-werkzeug
-             python3-fastapi python3-sqlalchemy uwsgi-core uwsgi-plugin-python3 python3-daphne python3-trio python3-celery"
+             python3-fastapi python3-sqlalchemy uwsgi-core uwsgi-plugin-python3 python3-daphne python3-twisted python3-trio python3-celery haproxy"
     [kernels]="python3 xz-utils dpkg lld-19 binutils"
     [dist]="git python3 python3-setuptools python3-wheel rpm dpkg xz-utils binutils lld-19 libgnutls28-dev"
     [pictures]="chromium chromium-driver fonts-dejavu-core python3-selenium"
