@@ -29,7 +29,7 @@ UNIX_ROW_SECONDS = 1.3  # a connection that is closed before the answer's end
 
 
 class Rows:
-    """The file."""
+    """The agent's, in a file."""
 
     def __init__(self, path):
         self.path = path
@@ -52,7 +52,7 @@ class Rows:
 
 
 class Peer:
-    """peer.py"""
+    """peer.py, which handlers ask."""
 
     def __init__(self, directory):
         self.path = os.path.join(directory, "peer")
@@ -87,7 +87,9 @@ class Stage:
         self.plays += 1
         directory = os.path.join(self.directory, str(self.plays))
         os.mkdir(directory)
-        return Play(self, plan, directory)
+        play = Play(self, plan, directory)
+        play.run()
+        return play
 
     def stop(self):
         """Fails if the agent says that rows were dropped."""
@@ -135,12 +137,14 @@ class Play:
         self.own_address = self.path or str(self.port)  # as text, a port or a path
         self.truth_path, self.client_path = os.path.join(directory, "truth"), os.path.join(directory, "client")
         self.pids = set()
+
+    def run(self):
         with contextlib.ExitStack() as stack:
-            server = Server(command_of(plan["kind"], self.port, self.path), env=self.environment(), cwd=directory)
+            server = Server(command_of(self.plan["kind"], self.port, self.path), env=self.environment(), cwd=self.directory)
             self.wait_up(stack, server, self.own_address)
             address = self.own_address
-            if plan["proxy"]:
-                proxy = start_proxy(plan["proxy"], directory, self.own_address)
+            if self.plan["proxy"]:
+                proxy = start_proxy(self.plan["proxy"], self.directory, self.own_address)
                 address = str(proxy.port)
                 self.wait_up(stack, proxy, address)
             self.cover(server)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a seed. One with mismatches is played twice more, as alone as before. Only what is wrong in all three plays is a fault: a shared
+"""The result of a seed. One with mismatches is played twice more. Only what is wrong in all three plays is a fault: a shared
 machine delays any thread now and then, but not the same one of the same request each time."""
 from check import check
 from plan import make
@@ -32,8 +32,11 @@ class Result:
                 f"{counts['compared']} compared to the step: {wrong}{once}")
 
     def report(self):
-        for mismatch in self.lasting:
+        """What is known of a request once, behind all that is wrong with it."""
+        for i, mismatch in enumerate(self.lasting):
             yield f"  {mismatch.aspect}: {mismatch.text}"
+            if self.lasting[i + 1:i + 2] and self.lasting[i + 1].lines == mismatch.lines:
+                continue
             for name, text in mismatch.lines:
                 yield f"    {name:8} {text}"
         if self.lasting:
