@@ -62,6 +62,10 @@ class Request:
         return client["begin"] - NEAR_NS <= begin and end <= done + NEAR_NS and (
             begin >= client["sent"] - NEAR_NS or self.first or self.pipelined)
 
+    def distance_of(self, row):
+        """Of several requests that were sent at once over unix sockets, which have no port, rows may be of one or of another."""
+        return abs(self.play.monotonic(row["end_time"]) - self.client.get("done", self.client["sent"]))
+
     def describe(self):
         """The row and both clocks, in milliseconds since the client's connect()."""
         zero = self.client.get("begin") or (self.handler["begin"] if self.handler else 0)
@@ -97,6 +101,6 @@ def match(play):
     for number, request in requests.items():
         request.rows = rows[number]
         if not request.rows and "sent" in request.client:
-            request.rows = [row for row in rest if request.may_have(row)][:1]
+            request.rows = sorted(filter(request.may_have, rest), key=request.distance_of)[:1]
             rest = [row for row in rest if row not in request.rows]
     return list(requests.values()), rest
