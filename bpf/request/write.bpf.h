@@ -181,6 +181,9 @@ static __always_inline int request_write_steps(__u64 key, struct request_connect
 	if (conn->worker == bpf_get_current_task() && conn->begin.at_ns) {
 		request_snapshot_take(t, &conn->last);
 		conn->wrote_ns = conn->last.at_ns;
+		/* the reader may write the rest: the thread's next work begins here, or later */
+		if (conn->link == REQUEST_LINK_write)
+			t->request.answered = conn->last;
 		return false;
 	}
 	conn->wrote_ns = bpf_ktime_get_ns();

@@ -62,8 +62,9 @@ def app(environ, start_response):
         select.select([0], [], [], 0.02)
     else:
         time.sleep(int(environ["PATH_INFO"][1:]) / 1000)
-    start_response("200 OK", [("Content-Length", "2")])
-    return [b"ok"]
+    body = bytes(8_000_000 if environ["QUERY_STRING"] == "big" else 2)
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
 waitress.serve(app, listen="127.0.0.1:%d", threads=1)
 """
 
@@ -111,3 +112,40 @@ def test_a_busy_pools_thread(start_agent, cleanup, debian_python):
             assert row["await_ns"] == 0 and 19 * MS < row["other_ns"] < 25 * MS, row
         elif row["path"] == "/20":
             assert 20 * MS <= row["sleep_ns"] < 25 * MS or "work_elsewhere" in row["not_measured"], row
+
+
+def test_the_next_work_behind_an_answer_that_the_loop_ends(start_agent, cleanup, debian_python):
+    """A thread runs three requests without a sleep; the client of the second one takes the answer late, so the main thread writes its rest.
+    The third one's work begins behind the second one's."""
+    port = servers.free_port()
+    cleanup.append(servers.Server(["/bin/sh", "-c", 'exec sleep 1000 | exec "$0" -c "$1"', debian_python.path, WAITS % port]))
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+
+    def send(i, path):
+        s = socket.create_connection(("127.0.0.1", port))
+        s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\ntraceparent: 00-{trace_of(i)}-{i:016x}-01\r\n\r\n".encode())
+        return s
+
+    def finish(s):
+        with s:
+            while s.recv(100_000):
+                pass
+
+    def known():
+        try:
+            finish(send(10**6, "/1"))
+        except ConnectionRefusedError:
+            return False
+        return agent.select("ebpf_request", lambda r: r["server_port"] == port and not {"gil", "gc", "work_elsewhere"} & set(r["not_measured"]))
+    host.wait_until(known, 20, "rows")
+    for i in range(1, 16, 3):
+        first, big, last = send(i, "/30"), send(i + 1, "/40?big"), send(i + 2, "/20")
+        finish(first)
+        finish(last)
+        finish(big)
+    rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] == port and r["trace_id"] in map(trace_of, range(1, 16)), n=15)
+    for row in rows:
+        slept = int(row["path"][1:]) * MS
+        assert total(row) == row["duration_ns"] and row["link"] == "write", row
+        assert slept <= row["sleep_ns"] < slept + 5 * MS or "work_elsewhere" in row["not_measured"], row
+    assert sum("work_elsewhere" not in row["not_measured"] for row in rows) > 9
