@@ -94,6 +94,13 @@ static __always_inline __u64 request_ready_ns(const __u64 parts[REQUEST_THREAD_P
 	       parts[REQUEST_gc_sibling];
 }
 
+/* A pool's thread is no loop, and waited for several descriptors: for the handler. */
+static __always_inline void request_work_polled(struct request_work *work, __u64 ns)
+{
+	work->begin.parts[REQUEST_await] += ns;
+	work->begin.parts[REQUEST_other] -= ns;
+}
+
 /* The entry of the pool's thread with the key `key`. NULL: no room. */
 static __always_inline struct request_work *request_work_entry(__u64 key)
 {
@@ -175,6 +182,7 @@ static __noinline int request_work_ends(struct thread *t, struct thread *loop, _
 		part = t->request.parts[i] - (i == REQUEST_await ? 0 : t->request.shared[i]);
 		work->begin.parts[i] = request_asleep_part(loop, i, now) - (part - begin->parts[i]);
 	}
+	request_work_polled(work, t->request.parts[REQUEST_await] - begin->parts[REQUEST_await]);
 	work->loop_await_ns = request_asleep_part(loop, REQUEST_await, now);
 	work->loop_ready_ns = request_ready_ns(loop->request.parts);
 	work->ready_ns = request_ready_ns(t->request.parts) - request_ready_ns(t->request.shared) -
@@ -299,6 +307,8 @@ static __always_inline void request_work_ended(struct thread *t, struct thread *
 		part = sums->parts[i] - (i == REQUEST_await ? 0 : sums->shared[i]);
 		work->begin.parts[i] -= part - sums->given_begin.parts[i];
 	}
+	request_work_polled(work,
+			    sums->parts[REQUEST_await] - sums->given_begin.parts[REQUEST_await]);
 	work->begin.at_ns = sums->given_begin.at_ns;
 	work->ready_ns = request_ready_ns(sums->parts) - request_ready_ns(sums->shared) -
 			 request_ready_ns(sums->given_begin.parts);

@@ -149,3 +149,45 @@ def test_the_next_work_behind_an_answer_that_the_loop_ends(start_agent, cleanup,
         assert total(row) == row["duration_ns"] and row["link"] == "write", row
         assert slept <= row["sleep_ns"] < slept + 5 * MS or "work_elsewhere" in row["not_measured"], row
     assert sum("work_elsewhere" not in row["not_measured"] for row in rows) > 9
+
+
+TWISTED = """
+import select, subprocess
+import twisted.internet.reactor as reactor, twisted.python.threadpool as threadpool, twisted.web.server as web, twisted.web.wsgi as wsgi
+def app(environ, start_response):
+    subprocess.run(["/bin/true"])
+    select.select([0], [], [], 0.02)
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+pool = threadpool.ThreadPool(1, 1)
+reactor.callWhenRunning(pool.start)
+reactor.addSystemEventTrigger("after", "shutdown", pool.stop)
+reactor.listenTCP(%d, web.Site(wsgi.WSGIResource(reactor, pool, app)), interface="127.0.0.1")
+reactor.run()
+"""
+
+
+def test_a_pools_thread_that_waited_for_a_child(start_agent, cleanup, debian_python):
+    """The signal of the child's end wakes twisted's loop from the pool's thread, as the end of work does. The select() behind it is the
+    handler's all the same."""
+    port = servers.free_port()
+    cleanup.append(servers.Server(["/bin/sh", "-c", 'exec sleep 1000 | exec "$0" -c "$1"', debian_python.path, TWISTED % port]))
+    agent = start_agent("--request.min_duration_us=0", trackers=TRACKERS)
+
+    def ask(i):
+        try:
+            with socket.create_connection(("127.0.0.1", port)) as s:
+                s.sendall(f"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\ntraceparent: 00-{trace_of(i)}-{i:016x}-01\r\n\r\n".encode())
+                while s.recv(1000):
+                    pass
+        except ConnectionRefusedError:
+            return False
+        return agent.select("ebpf_request", lambda r: r["server_port"] == port and r["link"] == "wake" and not {"gil", "gc"} & set(r["not_measured"]))
+    host.wait_until(lambda: ask(10**6), 20, "a linked row")
+    for i in range(1, 11):
+        ask(i)
+    rows = agent.wait_rows("ebpf_request", lambda r: r["server_port"] == port and r["trace_id"] in map(trace_of, range(1, 11)), n=10)
+    linked = [row for row in rows if row["link"] == "wake"]
+    for row in linked:
+        assert total(row) == row["duration_ns"] and row["await_ns"] < MS and 19 * MS < row["other_ns"] < 25 * MS, row
+    assert len(linked) > 5 and all("work_elsewhere" in row["not_measured"] for row in rows if row not in linked)
