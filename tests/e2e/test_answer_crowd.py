@@ -10,11 +10,9 @@ import time
 import pytest
 
 import servers
-from agent import Agent, NO_ENGINE, plain_build
-from answers import Answers
-from host import wait_until
-from store_fixture import Store
-from test_request import TRACKERS, trace_of
+from agent import NO_ENGINE, plain_build
+from answer_watched import watched
+from test_request import trace_of
 
 pytestmark = [plain_build(NO_ENGINE), pytest.mark.sole]  # no other test has the CPUs
 APP = r'''
@@ -51,22 +49,7 @@ def test_who_had_the_cpu(name, tmp_path, cleanup, debian_python, monkeypatch):
     (tmp_path / "app.py").write_text(APP)
     port, cpu = servers.free_port(), max(os.sched_getaffinity(0))
     server = servers.Server(["taskset", "-c", str(cpu), debian_python.path, str(tmp_path / "app.py"), str(port)], cwd="/tmp")
-    cleanup.append(server)
-    store = Store(tmp_path / "db")
-    cleanup.append(store)
-    ask = Answers(store)
-    ask.apply()
-    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
-
-    def up():
-        try:
-            return get(port, "/", 10**6)
-        except ConnectionRefusedError:
-            assert server.process.poll() is None, "\n".join(server.log)
-    wait_until(up, 30, "the server answers")
-    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "on_cpu"])
-    cleanup.append(agent)
-    agent.wait_ready()
+    ask, agent = watched(server, tmp_path, cleanup, monkeypatch, lambda: get(port, "/", 10**6), ["on_cpu"])
     n, command = HOGS[name]
     hogs = [subprocess.Popen(["taskset", "-c", str(cpu), *command]) for _ in range(n)]
     try:

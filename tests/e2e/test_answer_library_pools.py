@@ -10,12 +10,11 @@ import time
 import pytest
 
 import servers
-from agent import Agent, NO_ENGINE, plain_build
-from answers import Answers
+from agent import NO_ENGINE, plain_build
+from answer_watched import watched
 from host import wait_until
 from ledger_services import lacking
-from store_fixture import Store
-from test_request import TRACKERS, trace_of
+from test_request import trace_of
 
 pytestmark = plain_build(NO_ENGINE)
 APP = r'''
@@ -100,22 +99,7 @@ def test_the_pool_of_connections_is_named(name, tmp_path, cleanup, debian_python
     port = servers.free_port()
     server = servers.Server([debian_python.path, "-m", "uvicorn", "--log-level=error", f"--port={port}", f"--loop={loop}", "pools_app:app"], cwd="/tmp",
                             env={"PYTHONPATH": str(tmp_path), "POOL_THREADS": str(THREADS)})
-    cleanup.append(server)
-    store = Store(tmp_path / "db")
-    cleanup.append(store)
-    ask = Answers(store)
-    ask.apply()
-    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
-
-    def up():
-        try:
-            return asked(port, "/sleeps", 10**6)
-        except ConnectionRefusedError:
-            assert server.process.poll() is None, "\n".join(server.log)
-    wait_until(up, 30, f"{name} answers")
-    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "off_cpu"])
-    cleanup.append(agent)
-    agent.wait_ready()
+    ask, agent = watched(server, tmp_path, cleanup, monkeypatch, lambda: asked(port, "/sleeps", 10**6), ["off_cpu"])
     time.sleep(1)
     at_once(port, ["/sleeps"] * CLIENTS, 10**6)  # the threads exist
     time.sleep(1)
@@ -152,30 +136,15 @@ def test_sums_that_are_not_stored_yet_are_told(tmp_path, cleanup, debian_python,
     port = servers.free_port()
     server = servers.Server([debian_python.path, "-m", "uvicorn", "--log-level=error", f"--port={port}", "--loop=uvloop", "pools_app:app"], cwd="/tmp",
                             env={"PYTHONPATH": str(tmp_path), "POOL_THREADS": str(THREADS)})
-    cleanup.append(server)
-    store = Store(tmp_path / "db")
-    cleanup.append(store)
-    ask = Answers(store)
-    ask.apply()
-    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
-
-    def up():
-        try:
-            return asked(port, "/sleeps", 10**6)
-        except ConnectionRefusedError:
-            assert server.process.poll() is None, "\n".join(server.log)
-    wait_until(up, 30, "uvicorn answers")
-    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "off_cpu"])
-    cleanup.append(agent)
-    agent.wait_ready()
+    ask, agent = watched(server, tmp_path, cleanup, monkeypatch, lambda: asked(port, "/sleeps", 10**6), ["off_cpu"])
 
     def sums():
-        return int(store.ask(f"SELECT uniqExact(end_time) FROM ebpf_off_cpu_profile WHERE pid = {server.pid}"))
+        return int(ask.store.ask(f"SELECT uniqExact(end_time) FROM ebpf_off_cpu_profile WHERE pid = {server.pid}"))
     wait_until(lambda: sums() >= 2, 40, "sums of two intervals")
     before = sums()
     told = at_once(port, ["/urllib3"] * CLIENTS, 1)
     trace = max(told, key=lambda t: t[2])[0]
-    wait_until(lambda: int(store.ask(f"SELECT count() FROM ebpf_request WHERE trace_id = '{trace}'")), 20, "the request's row")
+    wait_until(lambda: int(ask.store.ask(f"SELECT count() FROM ebpf_request WHERE trace_id = '{trace}'")), 20, "the request's row")
 
     def explained():
         done, text = ask.command("explain", "--json", trace), ask.command("explain", trace)

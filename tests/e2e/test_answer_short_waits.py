@@ -6,11 +6,9 @@ import json
 import time
 
 import servers
-from agent import Agent, NO_ENGINE, plain_build
-from answers import Answers
-from host import wait_until
-from store_fixture import Store
-from test_request import TRACKERS, trace_of
+from agent import NO_ENGINE, plain_build
+from answer_watched import watched
+from test_request import trace_of
 
 pytestmark = plain_build(NO_ENGINE)
 APP = r'''
@@ -47,22 +45,7 @@ def test_a_line_of_another_endpoint_is_not_named(tmp_path, cleanup, debian_pytho
     (tmp_path / "app.py").write_text(APP)
     port = servers.free_port()
     server = servers.Server([debian_python.path, str(tmp_path / "app.py"), str(port)], cwd="/tmp")
-    cleanup.append(server)
-    store = Store(tmp_path / "db")
-    cleanup.append(store)
-    ask = Answers(store)
-    ask.apply()
-    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
-
-    def up():
-        try:
-            return get(port, "/often", 10**6)
-        except ConnectionRefusedError:
-            assert server.process.poll() is None, "\n".join(server.log)
-    wait_until(up, 30, "the server answers")
-    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "off_cpu"])
-    cleanup.append(agent)
-    agent.wait_ready()
+    ask, agent = watched(server, tmp_path, cleanup, monkeypatch, lambda: get(port, "/often", 10**6), ["off_cpu"])
     time.sleep(1)
     of = {"/often": [], "/elsewhere": []}
     for i in range(1, 133):

@@ -9,11 +9,9 @@ import time
 import pytest
 
 import servers
-from agent import Agent, NO_ENGINE, plain_build
-from answers import Answers
-from host import wait_until
-from store_fixture import Store
-from test_request import TRACKERS, trace_of
+from agent import NO_ENGINE, plain_build
+from answer_watched import watched
+from test_request import trace_of
 
 pytestmark = plain_build(NO_ENGINE)
 APP = r'''
@@ -106,22 +104,7 @@ def test_a_body_that_comes_slowly(name, tmp_path, cleanup, debian_python, monkey
     port = servers.free_port()
     argv = [part.format(port=port, app=tmp_path / "uploads_app.py") for part in SERVERS[name]]
     server = servers.Server([debian_python.path, *argv], cwd="/tmp", env={"PYTHONPATH": str(tmp_path)})
-    cleanup.append(server)
-    store = Store(tmp_path / "db")
-    cleanup.append(store)
-    ask = Answers(store)
-    ask.apply()
-    monkeypatch.setenv("UNDERSPAN_CLICKHOUSE_PASSWORD", store.password)
-
-    def up():
-        try:
-            return upload(port, "/read", 10**6, 1, 0)
-        except ConnectionRefusedError:
-            assert server.process.poll() is None, "\n".join(server.log)
-    wait_until(up, 30, f"{name} answers")
-    agent = Agent(f"--clickhouse={store.url}", "--flush_interval=0.3", "--request.min_duration_us=0", stdout=False, trackers=[*TRACKERS, "off_cpu", "tcp_connect"])
-    cleanup.append(agent)
-    agent.wait_ready()
+    ask, agent = watched(server, tmp_path, cleanup, monkeypatch, lambda: upload(port, "/read", 10**6, 1, 0), ["off_cpu", "tcp_connect"])
     time.sleep(1)
     for i in range(3):
         upload(port, "/read", 10**6 + i, 2, 0.01)
